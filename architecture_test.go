@@ -18,26 +18,33 @@ import (
 const module = "waldo/"
 
 // every layer may be imported by the application.
-var every = []string{"frontend", "core", "executor", "sandbox", "network", "storage", "agenthosts", "pkginstall", "model", "detect", "protocol", "config", "codegen"}
+var every = []string{
+	"frontend", "core", "executor", "sandbox", "network", "storage", "agenthosts", "pkginstall", "model", "detect",
+	"protocol", "config", "codegen",
+}
 
 // layers says for each folder of internal which other layers its packages may import. Packages of one layer may import
 // each other. A folder that is not listed fails the test.
 var layers = map[string][]string{
-	"app":        every,                                                                                  // joins the others; only cmd/waldo imports it
-	"frontend":   {"model", "protocol"},                                                                  // where calls come from
-	"core":       {"model", "protocol", "detect", "storage"},                                             // the call pipeline
-	"executor":   {"model", "protocol", "core", "network", "sandbox", "storage", "pkginstall", "detect"}, // carries out one granted call
-	"sandbox":    {"model"},                                                                              // makes sandboxes
-	"network":    {"model", "protocol", "detect"},                                                        // egress, MCP over HTTP, OAuth
-	"storage":    {"model"},                                                                              // what outlives a process
-	"agenthosts": {"config", "model", "detect"},                                                          // waldo import and waldo install
-	"pkginstall": {"protocol"},                                                                           // packages of MCP servers
-	"config":     {"model", "detect"},                                                                    // reads waldo.yaml
-	"model":      {"protocol", "detect"},                                                                 // values, no I/O
-	"detect":     nil,                                                                                    // what a secret or personal data looks like
-	"protocol":   nil,                                                                                    // JSON, JSON-RPC, JSON Schema
-	"codegen":    {"model", "protocol"},                                                                  // code for the tools of a server; no I/O
-	"demo":       {"protocol"},                                                                           // the server of waldo demo
+	// joins the others; only cmd/waldo imports it
+	"app": every,
+	// where calls come from
+	"frontend": {"model", "protocol"},
+	// the call pipeline
+	"core": {"model", "protocol", "detect", "storage"},
+	// carries out one granted call
+	"executor":   {"model", "protocol", "core", "network", "sandbox", "storage", "pkginstall", "detect"},
+	"sandbox":    {"model"},                       // makes sandboxes
+	"network":    {"model", "protocol", "detect"}, // egress, MCP over HTTP, OAuth
+	"storage":    {"model"},                       // what outlives a process
+	"agenthosts": {"config", "model", "detect"},   // waldo import and waldo install
+	"pkginstall": {"protocol"},                    // packages of MCP servers
+	"config":     {"model", "detect"},             // reads waldo.yaml
+	"model":      {"protocol", "detect"},          // values, no I/O
+	"detect":     nil,                             // what a secret or personal data looks like
+	"protocol":   nil,                             // JSON, JSON-RPC, JSON Schema
+	"codegen":    {"model", "protocol"},           // code for the tools of a server; no I/O
+	"demo":       {"protocol"},                    // the server of waldo demo
 }
 
 // narrower says of which packages of a layer another layer may know: the rest of it is none of its business.
@@ -57,7 +64,8 @@ var exceptions = map[string]string{
 	"cmd/waldo-gvisor -> sandbox":  "the gVisor executable is the driver's other half",
 }
 
-// anywhere may import every package, with what is below it: commands wire the layers, and tests and tools stand outside of them.
+// anywhere may import every package, with what is below it: commands wire the layers, and tests and tools stand outside
+// of them.
 var anywhere = []string{"cmd/waldo", "attack", "tools/mutants", "tools/mcpbench", "internal/sandbox/sandboxtest"}
 
 // The caps, in lines, and who is excused from one, for what reason.
@@ -76,13 +84,16 @@ var excused = map[string]string{}
 
 // only says which external package may be imported by which packages alone.
 var only = map[string][]string{
-	"github.com/modelcontextprotocol/go-sdk": {"internal/frontend/mcpserver", "internal/executor/upstream", "internal/demo/helpdesk", "tools/mcpbench"},
-	"github.com/go-jose/go-jose":             {"internal/frontend/mcpserver/identity", "internal/network/oauth"},
-	"golang.org/x/oauth2":                    {"internal/network/oauth"},
-	"modernc.org/sqlite":                     {"internal/storage/database"},
-	"github.com/jackc/pgx/v5":                {"internal/network/egress/postgres"},
-	"github.com/schollz/progressbar":         {"internal/frontend/terminal"},
-	"github.com/spf13/cobra":                 {"cmd/waldo", "cmd/waldo/agenthost", "cmd/waldo/generating", "cmd/waldo/manual", "cmd/waldo/sandboxflags"},
+	"github.com/modelcontextprotocol/go-sdk": {"internal/frontend/mcpserver", "internal/executor/upstream",
+		"internal/demo/helpdesk", "tools/mcpbench"},
+	"github.com/go-jose/go-jose":      {"internal/frontend/mcpserver/identity", "internal/network/oauth"},
+	"golang.org/x/oauth2":             {"internal/network/oauth"},
+	"github.com/go-webauthn/webauthn": {"internal/core/approval/passkey"},
+	"modernc.org/sqlite":              {"internal/storage/database"},
+	"github.com/jackc/pgx/v5":         {"internal/network/egress/postgres"},
+	"github.com/schollz/progressbar":  {"internal/frontend/terminal"},
+	"github.com/spf13/cobra": {"cmd/waldo", "cmd/waldo/agenthost", "cmd/waldo/completing", "cmd/waldo/generating", "cmd/waldo/manual",
+		"cmd/waldo/sandboxflags"},
 	"github.com/spf13/pflag":                 {"cmd/waldo", "cmd/waldo/manual"},
 	"github.com/google/go-containerregistry": {"internal/sandbox/template"},
 	"github.com/klauspost/compress":          {"internal/sandbox/template"},
@@ -90,7 +101,8 @@ var only = map[string][]string{
 	"github.com/tailscale/hujson":            {"internal/agenthosts"},
 	"github.com/pelletier/go-toml/v2":        {"internal/agenthosts"},
 	"gvisor.dev/gvisor":                      {"cmd/waldo-gvisor"},
-	"filippo.io/age":                         {"internal/storage/secretsource", "internal/storage/secretstore", "internal/core/approval"},
+	"filippo.io/age": {"internal/storage/secretsource", "internal/storage/secretstore",
+		"internal/core/approval"},
 	"github.com/zalando/go-keyring":          {"internal/storage/secretsource"},
 	"github.com/opencontainers/runtime-spec": {"cmd/waldo-gvisor"},
 }
@@ -108,7 +120,8 @@ func sources(t *testing.T, fset *token.FileSet) []source {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "node_modules") {
+		if d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" ||
+			d.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go") {
@@ -122,7 +135,9 @@ func sources(t *testing.T, fset *token.FileSet) []source {
 		if err != nil {
 			return err
 		}
-		out = append(out, source{path: p, dir: filepath.ToSlash(filepath.Dir(p)), file: f, lines: strings.Count(string(b), "\n")})
+		out = append(out, source{
+			path: p, dir: filepath.ToSlash(filepath.Dir(p)), file: f, lines: strings.Count(string(b), "\n"),
+		})
 		return nil
 	})
 	if err != nil {
@@ -183,7 +198,11 @@ func TestLayers(t *testing.T) {
 			t.Errorf("the layer %s has no package", name)
 		}
 	}
-	for from, to := range map[string]string{"sandbox/pool": "model/contract", "network/egress": "core/policy", "executor/runner": "core/broker", "frontend/bridge": "executor/runner", "core/broker": "executor/runner", "executor/launch": "app/trust", "core/policy": "config", "model/contract": "config"} {
+	for from, to := range map[string]string{
+		"sandbox/pool": "model/contract", "network/egress": "core/policy", "executor/runner": "core/broker",
+		"frontend/bridge": "executor/runner", "core/broker": "executor/runner", "executor/launch": "app/trust",
+		"core/policy": "config", "model/contract": "config",
+	} {
 		if allowed(from, to) {
 			t.Errorf("control: %s may import %s", from, to)
 		}

@@ -11,10 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
-// The constructions that docs/terms.md and CONTRIBUTING.md ask to avoid, and how many of them 1,000 words may hold. Plain
-// projects of the field have 0.3 to 0.7.
+// The constructions that docs/terms.md and CONTRIBUTING.md ask to avoid, and how many of them 1,000 words may hold.
+// Plain projects of the field have 0.3 to 0.7.
 var (
 	marks = []*regexp.Regexp{
 		regexp.MustCompile(`(?i)(?:^|[.;:,(]\s+|\b(?:and|or|of|for|to|from|by|with|is|in|on|at|than|but)\s+)what\b`),
@@ -40,18 +41,11 @@ func TestProse(t *testing.T) {
 			}
 		}
 	}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "node_modules"):
-			return filepath.SkipDir
-		case strings.HasSuffix(path, ".go"):
+	err := texts(func(path string) error {
+		if strings.HasSuffix(path, ".go") {
 			return readGo(path, read)
-		case strings.HasSuffix(path, ".md"):
-			return readMarkdown(path, read)
 		}
-		return nil
+		return readMarkdown(path, read)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -67,6 +61,58 @@ func TestProse(t *testing.T) {
 	if t.Failed() {
 		t.Log(strings.Join(worst, "\n"))
 	}
+}
+
+// The width that lines of Go and Markdown keep to, and the part of them that may be longer: programs of another language
+// in a test, expressions of a pattern, a key in base64.
+const (
+	mostColumns = 120
+	mostWider   = 0.005
+)
+
+// TestWidth keeps lines short enough to be read side by side. A row of a Markdown table cannot be broken.
+func TestWidth(t *testing.T) {
+	lines, wider := 0, map[string]int{}
+	err := texts(func(path string) error {
+		b, err := os.ReadFile(path)
+		for line := range strings.Lines(string(b)) {
+			lines++
+			row := strings.HasSuffix(path, ".md") && strings.HasPrefix(strings.TrimSpace(line), "|")
+			if utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > mostColumns && !row {
+				wider[path]++
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines < 100_000 {
+		t.Errorf("control: only %d lines were read", lines)
+	}
+	all := 0
+	for _, n := range wider {
+		all += n
+	}
+	if float64(all) > mostWider*float64(lines) {
+		t.Errorf("%d of %d lines have more than %d columns: %v", all, lines, mostColumns, wider)
+	}
+}
+
+// texts calls each for every Go and Markdown file of the repository.
+func texts(each func(path string) error) error {
+	return filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." &&
+			(strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case strings.HasSuffix(path, ".go"), strings.HasSuffix(path, ".md"):
+			return each(path)
+		}
+		return nil
+	})
 }
 
 // readGo reads the comments of a file, and the strings of more than two words of one that is not a test.

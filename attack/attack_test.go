@@ -69,35 +69,82 @@ func TestAttacks(t *testing.T) {
 		outside   string
 		inside    string
 	}{
-		{"read a file of the host", `attempt(lambda: open(sys.argv[1]).read())`, []string{canary}, "ok CANARY", "refused ENOENT"},
-		{"read it through a symlink", `os.symlink(sys.argv[1], "l"); attempt(lambda: open("l").read())`, []string{canary}, "ok CANARY", "refused ENOENT"},
-		{"read it through the root of process 1", `attempt(lambda: open("/proc/%s/root" % (1 if os.getpid() < 10 else "self") + sys.argv[1]).read())`, []string{canary}, "ok CANARY", "refused ENOENT"},
-		{"read the shadow file's folder", `attempt(lambda: os.stat("/etc/shadow").st_size > 0)`, nil, "ok True", "refused ENOENT"},
-		{"list the host's root", `attempt(lambda: "boot" in os.listdir("/") or "root" in os.listdir("/"))`, nil, "ok True", "ok False"},
-		{"connect to a service on the host's loopback", `attempt(lambda: bool(socket.create_connection(("127.0.0.1", int(sys.argv[1])), 3)))`, []string{port}, "ok True", "refused ECONNREFUSED"},
-		{"connect to an abstract socket", `s = socket.socket(socket.AF_UNIX); attempt(lambda: s.connect("\0" + sys.argv[1]))`, []string{name}, "ok None", "refused ECONNREFUSED|refused EPERM"},
-		{"connect to a socket in the filesystem", `s = socket.socket(socket.AF_UNIX); attempt(lambda: s.connect(sys.argv[1]))`, []string{path}, "ok None", "refused ENOENT"},
-		{"signal a process of the host", `attempt(lambda: os.kill(int(sys.argv[1]), 0))`, []string{pid}, "ok None", "refused ESRCH"},
-		{"see the processes of the host", `attempt(lambda: os.path.exists("/proc/" + sys.argv[1]))`, []string{pid}, "ok True", "ok False"},
-		{"read the launcher's environment", `attempt(lambda: os.environ.get("WALDO_ATTACK_SECRET"))`, nil, "ok CANARY", "ok None"},
+		{"read a file of the host", `attempt(lambda: open(sys.argv[1]).read())`, []string{canary},
+			"ok CANARY", "refused ENOENT"},
+		{"read it through a symlink", `os.symlink(sys.argv[1], "l"); attempt(lambda: open("l").read())`, []string{canary},
+			"ok CANARY", "refused ENOENT"},
+		{
+			"read it through the root of process 1",
+			`attempt(lambda: open("/proc/%s/root" % (1 if os.getpid() < 10 else "self") + sys.argv[1]).read())`,
+			[]string{canary}, "ok CANARY", "refused ENOENT",
+		},
+		{"read the shadow file's folder", `attempt(lambda: os.stat("/etc/shadow").st_size > 0)`, nil,
+			"ok True", "refused ENOENT"},
+		{"list the host's root", `attempt(lambda: "boot" in os.listdir("/") or "root" in os.listdir("/"))`, nil,
+			"ok True", "ok False"},
+		{
+			"connect to a service on the host's loopback",
+			`attempt(lambda: bool(socket.create_connection(("127.0.0.1", int(sys.argv[1])), 3)))`, []string{port}, "ok True",
+			"refused ECONNREFUSED",
+		},
+		{"connect to an abstract socket", `s = socket.socket(socket.AF_UNIX); attempt(lambda: s.connect("\0" + sys.argv[1]))`,
+			[]string{name}, "ok None", "refused ECONNREFUSED|refused EPERM"},
+		{
+			"connect to a socket in the filesystem",
+			`s = socket.socket(socket.AF_UNIX); attempt(lambda: s.connect(sys.argv[1]))`, []string{path},
+			"ok None", "refused ENOENT",
+		},
+		{"signal a process of the host", `attempt(lambda: os.kill(int(sys.argv[1]), 0))`, []string{pid},
+			"ok None", "refused ESRCH"},
+		{"see the processes of the host", `attempt(lambda: os.path.exists("/proc/" + sys.argv[1]))`, []string{pid},
+			"ok True", "ok False"},
+		{"read the launcher's environment", `attempt(lambda: os.environ.get("WALDO_ATTACK_SECRET"))`, nil,
+			"ok CANARY", "ok None"},
 		{"new user namespace", `attempt(lambda: syscall(NR["unshare"], 0x10000000))`, nil, "ok 0", "refused EPERM"},
-		{"io_uring, which makes calls no filter sees", `b = ctypes.create_string_buffer(120); attempt(lambda: syscall(NR["io_uring_setup"], 4, b) > 0)`, nil, "ok True", "refused EPERM"},
+		{
+			"io_uring, which makes calls no filter sees",
+			`b = ctypes.create_string_buffer(120); attempt(lambda: syscall(NR["io_uring_setup"], 4, b) > 0)`, nil,
+			"ok True", "refused EPERM",
+		},
 		{"keyring of the session", `attempt(lambda: syscall(NR["keyctl"], 0, -3, 1) > 0)`, nil, "ok True", "refused EPERM"},
 		{"MPTCP", `attempt(lambda: bool(socket.socket(2, 1, 262)))`, nil, "ok True", "refused EPROTONOSUPPORT"},
-		{"netlink for audit, dirty upper bits", `attempt(lambda: syscall(NR["socket"], (1 << 40) | 16, 3, 9) > 0)`, nil, "ok True", "refused EAFNOSUPPORT"},
-		{"attributes that stop cleaning up", `import fcntl; f = open("x", "w"); attempt(lambda: fcntl.ioctl(f, 0x40086602, (0).to_bytes(8, "little")) and 0)`, nil, "ok", "refused EPERM"},
-		{"memory the kernel cannot see", `attempt(lambda: syscall(NR["memfd_secret"], 0) > 0)`, nil, "ok True|refused ENOSYS", "refused EPERM"},
-		{"addresses without randomness", `attempt(lambda: syscall(NR["personality"], 0x40000) >= 0)`, nil, "ok True", "refused EPERM"},
+		{"netlink for audit, dirty upper bits", `attempt(lambda: syscall(NR["socket"], (1 << 40) | 16, 3, 9) > 0)`, nil,
+			"ok True", "refused EAFNOSUPPORT"},
+		{
+			"attributes that stop cleaning up",
+			`import fcntl; f = open("x", "w"); attempt(lambda: fcntl.ioctl(f, 0x40086602, (0).to_bytes(8, "little")) and 0)`,
+			nil, "ok", "refused EPERM",
+		},
+		{"memory the kernel cannot see", `attempt(lambda: syscall(NR["memfd_secret"], 0) > 0)`, nil,
+			"ok True|refused ENOSYS", "refused EPERM"},
+		{"addresses without randomness", `attempt(lambda: syscall(NR["personality"], 0x40000) >= 0)`, nil,
+			"ok True", "refused EPERM"},
 		{"trace a child", `
 p = os.fork()
 if p == 0: time.sleep(300); os._exit(0)
 attempt(lambda: syscall(NR["ptrace"], 0x4206, p, 0, 0))
 os.kill(p, 9)`, nil, "ok 0", "refused EPERM"},
-		{"write to /usr", `attempt(lambda: open("/usr/waldo-attack", "w").close()); os.path.exists("/usr/waldo-attack") and os.unlink("/usr/waldo-attack")`, nil, "root:ok None", "refused EROFS"},
-		{"write to /etc", `attempt(lambda: open("/etc/waldo-attack", "w").close()); os.path.exists("/etc/waldo-attack") and os.unlink("/etc/waldo-attack")`, nil, "root:ok None", "refused EROFS"},
-		{"write to /dev", `attempt(lambda: open("/dev/waldo-attack", "w").close()); os.path.exists("/dev/waldo-attack") and os.unlink("/dev/waldo-attack")`, nil, "root:ok None", "refused EROFS"},
-		{"write to kernel settings", `attempt(lambda: open("/proc/sys/kernel/core_pattern", "r+").close())`, nil, "root:ok None", "refused ENOENT"},
-		{"any capability", `print("ok", any(int(l.split()[1], 16) for l in open("/proc/self/status") if l.startswith("Cap")))`, nil, "root:ok True", "ok False"},
+		{
+			"write to /usr",
+			`attempt(lambda: open("/usr/waldo-attack", "w").close()); os.path.exists("/usr/waldo-attack") and ` +
+				`os.unlink("/usr/waldo-attack")`, nil, "root:ok None", "refused EROFS",
+		},
+		{
+			"write to /etc",
+			`attempt(lambda: open("/etc/waldo-attack", "w").close()); os.path.exists("/etc/waldo-attack") and ` +
+				`os.unlink("/etc/waldo-attack")`, nil, "root:ok None", "refused EROFS",
+		},
+		{
+			"write to /dev",
+			`attempt(lambda: open("/dev/waldo-attack", "w").close()); os.path.exists("/dev/waldo-attack") and ` +
+				`os.unlink("/dev/waldo-attack")`, nil, "root:ok None", "refused EROFS",
+		},
+		{"write to kernel settings", `attempt(lambda: open("/proc/sys/kernel/core_pattern", "r+").close())`, nil,
+			"root:ok None", "refused ENOENT"},
+		{
+			"any capability", `print("ok", any(int(l.split()[1], 16) for l in open("/proc/self/status") if ` +
+				`l.startswith("Cap")))`, nil, "root:ok True", "ok False",
+		},
 		{"any descriptor beyond the three", `
 r = []
 for n in range(3, 256):
@@ -240,7 +287,8 @@ except OSError as e: print("refused", errno.errorcode[e.errno], n)`
 			t.Errorf("%s: %q, %s; want %q or an end for memory", kind, got, f.Status, refusal)
 		}
 	}
-	if got := strings.TrimSpace(inside(t, profile(), `print(open("/dev/zero", "rb").read(4))`).Stdout); got != `b'\x00\x00\x00\x00'` {
+	if got := strings.TrimSpace(inside(t, profile(), `print(open("/dev/zero", "rb").read(4))`).Stdout); got !=
+		`b'\x00\x00\x00\x00'` {
 		t.Errorf("/dev/zero reads as %s", got)
 	}
 }
@@ -327,7 +375,8 @@ time.sleep(300)`, facts.LimitWall},
 				t.Errorf("took %v", took)
 			}
 			if f.Status != facts.Timeout || !f.TimedOut || f.Limit == nil || *f.Limit != r.limit {
-				t.Errorf("%s, timed out %v, limit %v, %+v; %s", f.Status, f.TimedOut, f.Limit != nil && *f.Limit == r.limit, f.Usage, f.Stderr)
+				t.Errorf("%s, timed out %v, limit %v, %+v; %s", f.Status, f.TimedOut, f.Limit != nil && *f.Limit == r.limit,
+					f.Usage, f.Stderr)
 			}
 		})
 	}
@@ -554,5 +603,7 @@ func (s *signalled) Write(b []byte) (int, error) {
 
 // TestAsAnOrdinaryUser runs all of the above without root.
 func TestAsAnOrdinaryUser(t *testing.T) {
-	sandboxtest.AsOrdinaryUser(t, "TestAttacks", "TestNoRoute", "TestForkBomb", "TestMemoryBomb", "TestSharedMemory", "TestDiskFill", "TestTimeWithoutEnd", "TestProcessors", "TestOrphansEnd", "TestFlood", "TestExportFollowsNothing", "TestBoxesAreApart")
+	sandboxtest.AsOrdinaryUser(t, "TestAttacks", "TestNoRoute", "TestForkBomb", "TestMemoryBomb", "TestSharedMemory",
+		"TestDiskFill", "TestTimeWithoutEnd", "TestProcessors", "TestOrphansEnd", "TestFlood", "TestExportFollowsNothing",
+		"TestBoxesAreApart")
 }

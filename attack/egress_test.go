@@ -58,13 +58,15 @@ func TestEgress(t *testing.T) {
 
 // worldNames are the names of that world and their addresses.
 var worldNames = map[string]string{
-	"api.example.com": "93.184.215.14", "git.example.com": "93.184.215.15", "pypi.example.com": "93.184.215.16", "npm.example.com": "93.184.215.17",
-	"raw.example.com": "93.184.215.18", "evil.example": "93.184.215.66", "rebind.example.com": "10.0.0.5", "meta.example.com": "169.254.169.254",
-	"six.example.com": "2606:4700::1", "mapped.example.com": "::ffff:10.0.0.5",
+	"api.example.com": "93.184.215.14", "git.example.com": "93.184.215.15", "pypi.example.com": "93.184.215.16",
+	"npm.example.com": "93.184.215.17", "raw.example.com": "93.184.215.18", "evil.example": "93.184.215.66",
+	"rebind.example.com": "10.0.0.5", "meta.example.com": "169.254.169.254", "six.example.com": "2606:4700::1",
+	"mapped.example.com": "::ffff:10.0.0.5",
 }
 
 func outsideWorld(t *testing.T) {
-	for _, args := range []string{"link set lo up", "route add local 93.184.215.0/24 dev lo", "-6 route add local 2606:4700::/32 dev lo", "route add local 10.0.0.0/8 dev lo",
+	for _, args := range []string{"link set lo up", "route add local 93.184.215.0/24 dev lo",
+		"-6 route add local 2606:4700::/32 dev lo", "route add local 10.0.0.0/8 dev lo",
 		"route add local 169.254.169.254/32 dev lo"} {
 		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %s: %s", args, out)
@@ -89,7 +91,9 @@ func outsideWorld(t *testing.T) {
 		case ":80":
 			go http.Serve(l, web)
 		case ":443":
-			s := &http.Server{Handler: web, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}}
+			s := &http.Server{
+				Handler: web, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}},
+			}
 			go s.ServeTLS(l, "", "")
 		default:
 			go echo(l)
@@ -114,7 +118,8 @@ func authority(t *testing.T, file string) (tls.Certificate, *x509.CertPool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "waldo test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "waldo test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
 	for name := range worldNames {
 		c.DNSNames = append(c.DNSNames, name)
@@ -184,7 +189,9 @@ func echo(l net.Listener) {
 // world returns the content of the servers: pages, a git repository, and one package for pip and for npm.
 func world(t *testing.T, dir string) http.Handler {
 	repo := filepath.Join(dir, "repo")
-	sh := "git init -q -b main w && cd w && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first && echo hello >f && git add f && git -c user.name=a -c user.email=a@b commit -q -m second && cd .. && git clone -q --bare w repo && cd repo && git update-server-info"
+	sh := "git init -q -b main w && cd w && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first && " +
+		"echo hello >f && git add f && git -c user.name=a -c user.email=a@b commit -q -m second && cd .. && git clone -q " +
+		"--bare w repo && cd repo && git update-server-info"
 	c := exec.Command("sh", "-c", sh)
 	c.Dir = dir
 	if out, err := c.CombinedOutput(); err != nil {
@@ -193,7 +200,9 @@ func world(t *testing.T, dir string) http.Handler {
 	wheel, tgz := wheelOf("1.0"), tarballOf("1.0.0")
 
 	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello %s by %s\n", r.Host, r.Proto) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "hello %s by %s\n", r.Host, r.Proto)
+	})
 	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "https://evil.example/", http.StatusFound)
 	})
@@ -211,10 +220,13 @@ func world(t *testing.T, dir string) http.Handler {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, `<a href="/waldotest-1.0-py3-none-any.whl">waldotest-1.0-py3-none-any.whl</a>`)
 	})
-	mux.HandleFunc("pypi.example.com/waldotest-1.0-py3-none-any.whl", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(wheel) })
+	mux.HandleFunc("pypi.example.com/waldotest-1.0-py3-none-any.whl",
+		func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(wheel) })
 	mux.HandleFunc("npm.example.com/waldotest", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"name":"waldotest","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"waldotest","version":"1.0.0","dist":{"tarball":"https://npm.example.com/waldotest.tgz"}}}}`)
+		_, _ = io.WriteString(w,
+			`{"name":"waldotest","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"waldotest","version":"1.0.0",`+
+				`"dist":{"tarball":"https://npm.example.com/waldotest.tgz"}}}}`)
 	})
 	mux.HandleFunc("npm.example.com/waldotest.tgz", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(tgz) })
 	registries(mux)
@@ -242,9 +254,10 @@ func wheelOf(version string) []byte {
 	var b bytes.Buffer
 	z, info := zip.NewWriter(&b), "waldotest-"+version+".dist-info/"
 	for name, text := range map[string]string{
-		"waldotest.py": "print('from the wheel')\n", info + "METADATA": "Metadata-Version: 2.1\nName: waldotest\nVersion: " + version + "\n",
-		info + "WHEEL":  "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-		info + "RECORD": "waldotest.py,,\n" + info + "METADATA,,\n" + info + "WHEEL,,\n" + info + "RECORD,,\n",
+		"waldotest.py":    "print('from the wheel')\n",
+		info + "METADATA": "Metadata-Version: 2.1\nName: waldotest\nVersion: " + version + "\n",
+		info + "WHEEL":    "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+		info + "RECORD":   "waldotest.py,,\n" + info + "METADATA,,\n" + info + "WHEEL,,\n" + info + "RECORD,,\n",
 	} {
 		w, _ := z.Create(name)
 		_, _ = io.WriteString(w, text)
@@ -269,7 +282,9 @@ func tarballOf(version string) []byte {
 var wayDriver = driver()
 
 // inBox runs a shell command in a sandbox whose egress allows lines. It returns the output and the facts.
-func inBox(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, lines []string, command string) (string, facts.Facts) {
+func inBox(
+	t *testing.T, dir string, pool *x509.CertPool, o egress.Options, lines []string, command string,
+) (string, facts.Facts) {
 	t.Helper()
 	rules, err := egress.ParseRules(lines)
 	if err != nil {
@@ -279,7 +294,9 @@ func inBox(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, line
 }
 
 // inBoxBy is inBox with parsed rules and additional variables.
-func inBoxBy(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, rules []egress.Rule, env []string, command string) (string, facts.Facts) {
+func inBoxBy(
+	t *testing.T, dir string, pool *x509.CertPool, o egress.Options, rules []egress.Rule, env []string, command string,
+) (string, facts.Facts) {
 	t.Helper()
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", "127.0.0.1:53")
@@ -298,13 +315,16 @@ func inBoxBy(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, ru
 	p := profile()
 	p.Network = sandbox.Network{Hosts: []string{"by rules"}, Ports: s.Ports(), Serve: s.Serve}
 	p.Mounts = append(p.Mounts, sandbox.Mount{Source: filepath.Join(dir, "box.pem"), Target: "/ca.pem"})
-	p.Limits.Memory, p.Limits.Pids, p.Limits.Files, p.Limits.CPU, p.Limits.Wall = 2<<30, 256, 1024, 40*time.Second, 60*time.Second
+	p.Limits.Memory, p.Limits.Pids, p.Limits.Files, p.Limits.CPU, p.Limits.Wall = 2<<30, 256, 1024,
+		40*time.Second, 60*time.Second
 	box, err := wayDriver.Start(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	env = append(env, "PATH=/usr/bin:/bin", "HOME=/tmp", "CURL_CA_BUNDLE=/ca.pem", "SSL_CERT_FILE=/ca.pem", "GIT_SSL_CAINFO=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem",
-		"PIP_CERT=/ca.pem", "REQUESTS_CA_BUNDLE=/ca.pem", "npm_config_cafile=/ca.pem", "PIP_DISABLE_PIP_VERSION_CHECK=1", "npm_config_update_notifier=false")
+	env = append(env, "PATH=/usr/bin:/bin", "HOME=/tmp", "CURL_CA_BUNDLE=/ca.pem", "SSL_CERT_FILE=/ca.pem",
+		"GIT_SSL_CAINFO=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem",
+		"PIP_CERT=/ca.pem", "REQUESTS_CA_BUNDLE=/ca.pem", "npm_config_cafile=/ca.pem", "PIP_DISABLE_PIP_VERSION_CHECK=1",
+		"npm_config_update_notifier=false")
 	for _, c := range o.Credentials {
 		env = append(env, strings.ToUpper(c.Name)+"="+c.Placeholder)
 	}
@@ -327,7 +347,10 @@ while b"\r\n\r\n" not in b: b+=s.recv(1000)
 s.send(b"frames"); print(b[:12], s.recv(6))`
 
 func programs(t *testing.T, dir string, pool *x509.CertPool) {
-	all := []string{"api.example.com", "git.example.com", "pypi.example.com", "npm.example.com", "raw.example.com:5432", "rebind.example.com", "meta.example.com", "six.example.com", "mapped.example.com"}
+	all := []string{
+		"api.example.com", "git.example.com", "pypi.example.com", "npm.example.com", "raw.example.com:5432",
+		"rebind.example.com", "meta.example.com", "six.example.com", "mapped.example.com",
+	}
 	const code = "curl -s -o /dev/null -m 60 -w '%{exitcode}' "
 	for _, row := range []struct {
 		why, command, want string
@@ -336,28 +359,50 @@ func programs(t *testing.T, dir string, pool *x509.CertPool) {
 		{"curl over TLS, HTTP/2", "curl -sS https://api.example.com/", "hello api.example.com by HTTP/2.0", ""},
 		{"curl over plain HTTP", "curl -sS http://api.example.com/", "hello api.example.com by HTTP/1.1", ""},
 		{"curl to a host that IPv6 alone reaches", "curl -sS https://six.example.com/", "hello six.example.com", ""},
-		{"curl through the proxy with CONNECT", "curl -sS -x http://198.18.0.1:3128 https://api.example.com/", "hello api.example.com", ""},
+		{"curl through the proxy with CONNECT", "curl -sS -x http://198.18.0.1:3128 https://api.example.com/",
+			"hello api.example.com", ""},
 		{"git clones", "git clone -q https://git.example.com/repo r && cat r/f", "hello", ""},
-		{"pip installs", "python3 -m pip install -q --no-cache-dir --target t --index-url https://pypi.example.com/simple waldotest 2>&1 && PYTHONPATH=t python3 -c 'import waldotest'", "from the wheel", ""},
-		{"npm installs", "mkdir n && cd n && npm install --silent --no-audit --no-fund --registry https://npm.example.com waldotest && cat node_modules/waldotest/package.json", `"version":"1.0.0"`, ""},
-		{"requests, as pip brings it", "python3 -c 'from pip._vendor import requests; print(requests.get(\"https://api.example.com/\", verify=\"/ca.pem\").text)'", "hello api.example.com", ""},
-		{"node fetch, which knows no proxy", "node -e 'fetch(\"https://api.example.com/\").then(r=>r.text()).then(console.log)'", "hello api.example.com", ""},
+		{
+			"pip installs", "python3 -m pip install -q --no-cache-dir --target t --index-url https://pypi.example.com/simple " +
+				"waldotest 2>&1 && PYTHONPATH=t python3 -c 'import waldotest'", "from the wheel", "",
+		},
+		{
+			"npm installs", "mkdir n && cd n && npm install --silent --no-audit --no-fund --registry https://npm.example.com " +
+				"waldotest && cat node_modules/waldotest/package.json", `"version":"1.0.0"`, "",
+		},
+		{
+			"requests, as pip brings it", "python3 -c 'from pip._vendor import requests; " +
+				"print(requests.get(\"https://api.example.com/\", verify=\"/ca.pem\").text)'", "hello api.example.com", "",
+		},
+		{"node fetch, which knows no proxy",
+			"node -e 'fetch(\"https://api.example.com/\").then(r=>r.text()).then(console.log)'", "hello api.example.com", ""},
 		{"raw TCP where the server speaks first", "python3 -c '" + rawClient + "'", "b'ready\\n'\nb'abc'", ""},
 		{"a websocket", "python3 -c '" + websocket + "'", "b'HTTP/1.1 101' b'frames'", ""},
 
 		{"curl to a name that is not allowed", code + "https://evil.example/", "6", "evil.example egress.name"},
 		{"curl to an address", code + "https://93.184.215.66/", "7", ""},
-		{"an allowed name pinned to another address", code + "--resolve api.example.com:443:93.184.215.66 https://api.example.com/", "7", ""},
-		{"another name pinned to the address of an allowed one", "curl -s -o /dev/null http://api.example.com/; " + code + "-k --resolve evil.example:443:198.18.0.2 https://evil.example/", "35", "api.example.com egress.tls.name"},
-		{"another Host on plain HTTP", "curl -s -H 'Host: evil.example' http://api.example.com/", "waldo: egress.http.host", "api.example.com egress.http.host"},
-		{"a redirect to a name that is not allowed", code + "-L https://api.example.com/away", "6", "evil.example egress.name"},
+		{"an allowed name pinned to another address",
+			code + "--resolve api.example.com:443:93.184.215.66 https://api.example.com/", "7", ""},
+		{"another name pinned to the address of an allowed one", "curl -s -o /dev/null http://api.example.com/; " + code +
+			"-k --resolve evil.example:443:198.18.0.2 https://evil.example/", "35", "api.example.com egress.tls.name"},
+		{"another Host on plain HTTP", "curl -s -H 'Host: evil.example' http://api.example.com/", "waldo: egress.http.host",
+			"api.example.com egress.http.host"},
+		{"a redirect to a name that is not allowed", code + "-L https://api.example.com/away", "6",
+			"evil.example egress.name"},
 		{"a port that is not allowed", code + "telnet://api.example.com:22", "7", ""},
-		{"a name that stands for a private address", code + "https://rebind.example.com/", "35", "rebind.example.com egress.address"},
-		{"a name that stands for a metadata address", code + "http://meta.example.com/", "0", "meta.example.com egress.address"},
-		{"a private address in IPv6 clothes", code + "https://mapped.example.com/", "35", "mapped.example.com egress.address"},
-		{"CONNECT to a name that is not allowed", code + "-x http://198.18.0.1:3128 https://evil.example/", "56", "evil.example egress.host"},
+		{"a name that stands for a private address", code + "https://rebind.example.com/", "35",
+			"rebind.example.com egress.address"},
+		{"a name that stands for a metadata address", code + "http://meta.example.com/", "0",
+			"meta.example.com egress.address"},
+		{"a private address in IPv6 clothes", code + "https://mapped.example.com/", "35",
+			"mapped.example.com egress.address"},
+		{"CONNECT to a name that is not allowed", code + "-x http://198.18.0.1:3128 https://evil.example/", "56",
+			"evil.example egress.host"},
 		{"IPv6 to an address", code + "https://[2606:4700::1]/", "7", ""},
-		{"UDP to an allowed name", `python3 -c 'import socket; s=socket.socket(2,2); s.connect(("api.example.com",443)); s.send(b"x"); s.settimeout(2); s.recv(1)' 2>&1 | tail -1`, "ConnectionRefusedError", ""},
+		{
+			"UDP to an allowed name",
+			`python3 -c 'import socket; s=socket.socket(2,2); s.connect(("api.example.com",443)); s.send(b"x"); s.settimeout(2); s.recv(1)' 2>&1 | tail -1`, "ConnectionRefusedError", "",
+		},
 		{"git over another protocol", "git clone -q git://git.example.com/repo r 2>&1", "unable to connect", ""},
 	} {
 		out, f := inBox(t, dir, pool, egress.Options{}, all, row.command)

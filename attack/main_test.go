@@ -69,7 +69,9 @@ func boxMain(args []string) int {
 		return 125
 	}
 	defer b.Close()
-	f, err := b.Run(ctx, sandbox.Command{Argv: fs.Args(), Env: environment(), Dir: "/workspace/tmp", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
+	f, err := b.Run(ctx, sandbox.Command{
+		Argv: fs.Args(), Env: environment(), Dir: "/workspace/tmp", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 125
@@ -112,7 +114,9 @@ func inside(t *testing.T, p sandbox.Profile, code string, args ...string) facts.
 }
 
 func python(code string, args ...string) sandbox.Command {
-	return sandbox.Command{Argv: append([]string{"python3", "-c", preamble + code}, args...), Env: environment(), Dir: "/workspace/tmp"}
+	return sandbox.Command{
+		Argv: append([]string{"python3", "-c", preamble + code}, args...), Env: environment(), Dir: "/workspace/tmp",
+	}
 }
 
 // outside runs the same program without a sandbox, as the control.

@@ -30,7 +30,8 @@ func makeRoot(b job.Box, held []*os.File) ([]*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Mount("waldo", workPlace, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=16m,nr_inodes=4096"); err != nil {
+	if err := unix.Mount("waldo", workPlace, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV,
+		"mode=0755,size=16m,nr_inodes=4096"); err != nil {
 		return nil, fmt.Errorf("mounting a tmpfs on %s: %w", workPlace, err)
 	}
 	for _, dir := range []string{rootDir, guestsDir} {

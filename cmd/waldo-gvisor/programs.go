@@ -65,7 +65,8 @@ func compile() (p programs, err error) {
 		}
 	}
 	if len(p.Sentry) == 0 || len(p.Gofer) == 0 {
-		return p, fmt.Errorf("%d programs for the kernel and %d for the file server: gVisor names its settings otherwise now", len(p.Sentry), len(p.Gofer))
+		return p, fmt.Errorf("%d programs for the kernel and %d for the file server: gVisor names its settings otherwise now",
+			len(p.Sentry), len(p.Gofer))
 	}
 	return p, nil
 }

@@ -99,7 +99,11 @@ func TestNotExecuted(t *testing.T) {
 		why, text string
 		want      unix.Errno
 	}{
-		{"not in PATH", `executing command "x" in sandbox: error finding executable "x" in PATH [/bin]: no such file or directory`, unix.ENOENT},
+		{
+			"not in PATH",
+			`executing command "x" in sandbox: error finding executable "x" in PATH [/bin]: no such file or directory`,
+			unix.ENOENT,
+		},
 		{"not executable", "failed to load /etc/passwd: permission denied", unix.EACCES},
 		{"no loader", "failed to load /tmp/x: exec format error", unix.ENOEXEC},
 		{"our own trouble is not the command's", "connecting to control server: permission denied", 0},
@@ -183,7 +187,8 @@ func TestUsed(t *testing.T) {
 func TestClone(t *testing.T) {
 	s := &sink{notes: new(notes), limit: 1}
 	for _, flag := range []uint64{unix.CLONE_NEWUSER, unix.CLONE_PARENT} {
-		if err := s.Clone(context.Background(), seccheck.FieldSet{}, &pb.CloneInfo{Flags: flag | unix.CLONE_VM}); !errors.Is(err, unix.EPERM) {
+		if err := s.Clone(context.Background(), seccheck.FieldSet{},
+			&pb.CloneInfo{Flags: flag | unix.CLONE_VM}); !errors.Is(err, unix.EPERM) {
 			t.Errorf("with %#x: %v", flag, err)
 		}
 	}

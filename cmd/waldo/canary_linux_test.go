@@ -35,7 +35,10 @@ func canaries() map[string]string {
 // shapes returns a secret as it is and encoded: hexadecimal, base64 at three offsets, for URLs and JSON.
 func shapes(s string) []string {
 	quoted, _ := json.Marshal(s) // text encodes
-	out := []string{s, hex.EncodeToString([]byte(s)), strings.ToUpper(hex.EncodeToString([]byte(s))), url.QueryEscape(s), url.PathEscape(s), string(quoted[1 : len(quoted)-1])}
+	out := []string{
+		s, hex.EncodeToString([]byte(s)), strings.ToUpper(hex.EncodeToString([]byte(s))), url.QueryEscape(s),
+		url.PathEscape(s), string(quoted[1 : len(quoted)-1]),
+	}
 	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for o := range 3 {
 			e := enc.EncodeToString([]byte("\x00\x00"[:o] + s))
@@ -61,7 +64,10 @@ func sightings(b []byte, all map[string]string) (out []string) {
 // way, and looks for them in all that waldo said and kept, and in the memory of the agent's sandbox.
 func TestCanaries(t *testing.T) {
 	if os.Getenv("WALDO_CANARIES_INSIDE") == "" { // again, on a bus of its own with a keyring
-		args := []string{"--", "sh", "-c", `printf pw | gnome-keyring-daemon --unlock --components=secrets >/dev/null 2>&1; exec "$0" -test.run '^TestCanaries$' -test.v`}
+		args := []string{
+			"--", "sh", "-c", `printf pw | gnome-keyring-daemon --unlock --components=secrets >/dev/null 2>&1; exec "$0" ` +
+				`-test.run '^TestCanaries$' -test.v`,
+		}
 		for _, program := range []string{"dbus-run-session", "gnome-keyring-daemon"} {
 			if _, err := exec.LookPath(program); err != nil {
 				t.Fatalf("%s is missing: scripts/setup.sh installs it", program)
@@ -73,7 +79,8 @@ func TestCanaries(t *testing.T) {
 		}
 		dir := t.TempDir()
 		c := exec.Command("dbus-run-session", append(args, self)...)
-		c.Env = append(os.Environ(), "WALDO_CANARIES_INSIDE=1", "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_RUNTIME_DIR="+dir, "DBUS_SESSION_BUS_ADDRESS=")
+		c.Env = append(os.Environ(), "WALDO_CANARIES_INSIDE=1", "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_RUNTIME_DIR="+dir,
+			"DBUS_SESSION_BUS_ADDRESS=")
 		b, err := c.CombinedOutput()
 		if err != nil || !bytes.Contains(b, []byte("--- PASS: TestCanaries")) {
 			t.Fatalf("%v\n%s", err, b)
@@ -83,9 +90,10 @@ func TestCanaries(t *testing.T) {
 	all := canaries()
 	d := newDen(t, all)
 	for _, argv := range [][]string{
-		{"tools", "--detail", "full"}, {"tools", "--json"}, {"call", "mole.tell"}, {"call", "mole.fail"}, {"call", "mole.tell", "--json"}, {"explain", "mole.tell"},
-		{"secret", "list"}, {"secret", "check", "--json"}, {"check"}, {"run", "--env", "ASK=yes", d.agent}, {"run", "--json", "--env", "ASK=yes", d.agent},
-		{"log"}, {"log", "export"}, {"--config", d.missing, "serve", "--stdio"},
+		{"tools", "--detail", "full"}, {"tools", "--json"}, {"call", "mole.tell"}, {"call", "mole.fail"},
+		{"call", "mole.tell", "--json"}, {"explain", "mole.tell"}, {"secret", "list"}, {"secret", "check", "--json"},
+		{"check"}, {"run", "--env", "ASK=yes", d.agent}, {"run", "--json", "--env", "ASK=yes", d.agent}, {"log"},
+		{"log", "export"}, {"--config", d.missing, "serve", "--stdio"},
 	} {
 		d.waldo(t, argv...)
 	}
@@ -124,9 +132,11 @@ type den struct {
 func newDen(t *testing.T, all map[string]string) *den {
 	t.Helper()
 	d := &den{dir: t.TempDir()}
-	d.state, d.config, d.missing, d.agent = filepath.Join(d.dir, "state"), filepath.Join(d.dir, "waldo.yaml"), filepath.Join(d.dir, "missing.yaml"), filepath.Join(d.dir, "agent.py")
-	for k, v := range map[string]string{"WALDO_STATE": d.state, "WALDO_CONFIG": d.config, "CANARY": all["ENV"], "WALDO_AGE_IDENTITY": d.keep(t, "identity", ""),
-		"VAULT_ADDR": fakeVault(t, all["VAULT"]), "VAULT_TOKEN": "hvs.token-of-the-test", "NO_COLOR": "1"} {
+	d.state, d.config, d.missing, d.agent = filepath.Join(d.dir, "state"), filepath.Join(d.dir, "waldo.yaml"),
+		filepath.Join(d.dir, "missing.yaml"), filepath.Join(d.dir, "agent.py")
+	for k, v := range map[string]string{"WALDO_STATE": d.state, "WALDO_CONFIG": d.config, "CANARY": all["ENV"],
+		"WALDO_AGE_IDENTITY": d.keep(t, "identity", ""),
+		"VAULT_ADDR":         fakeVault(t, all["VAULT"]), "VAULT_TOKEN": "hvs.token-of-the-test", "NO_COLOR": "1"} {
 		t.Setenv(k, v)
 	}
 	id, err := age.GenerateX25519Identity()
@@ -152,8 +162,10 @@ func newDen(t *testing.T, all map[string]string) *den {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := strings.NewReplacer("@DOTENV", "dotenv:"+d.keep(t, ".env", "CANARY='"+all["DOTENV"]+"'\n")+"#CANARY", "@FILE", "file:"+d.keep(t, "file", all["FILE"]),
-		"@AGE", "age:"+d.keep(t, "sealed.age", sealed.String())+"#CANARY", "@COMMAND", d.keep(t, "printed", all["COMMAND"]), "@MOLE", mole).Replace(`
+	names := strings.NewReplacer("@DOTENV", "dotenv:"+d.keep(t, ".env", "CANARY='"+all["DOTENV"]+"'\n")+"#CANARY", "@FILE",
+		"file:"+d.keep(t, "file", all["FILE"]),
+		"@AGE", "age:"+d.keep(t, "sealed.age", sealed.String())+"#CANARY", "@COMMAND", d.keep(t, "printed", all["COMMAND"]),
+		"@MOLE", mole).Replace(`
   a: {from: "env:CANARY"}
   b: {from: "@DOTENV"}
   c: {from: "@FILE"}
@@ -168,7 +180,8 @@ capabilities:
   run_python: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, filesystem: workspace_only, approval: none, timeout_seconds: 30REVEAL}
 `)
 	d.keep(t, "waldo.yaml", "version: 1\nsecrets:"+strings.Replace(names, "REVEAL", "", 1))
-	d.keep(t, "revealed.yaml", "version: 1\nsecrets:"+strings.Replace(names, "REVEAL", ", secrets: {A: a, F: f}, reveal: [A, F]", 1))
+	d.keep(t, "revealed.yaml", "version: 1\nsecrets:"+
+		strings.Replace(names, "REVEAL", ", secrets: {A: a, F: f}, reveal: [A, F]", 1))
 	d.keep(t, "missing.yaml", "version: 1\nsecrets:\n  z: {from: \"env:NOWHERE\"}"+strings.Replace(names, "REVEAL", "", 1))
 	script, err := os.ReadFile("testdata/canary/agent.py")
 	if err != nil {
@@ -219,7 +232,8 @@ func (d *den) serve(t *testing.T) {
 {"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"mole__tell","arguments":{}}}
 {"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"mole__fail","arguments":{}}}
 `
-	if got := d.piped(t, lines, "serve", "--stdio"); !strings.Contains(got, "tells. [SECRET]") || strings.Count(got, `"jsonrpc"`) < 4 {
+	if got := d.piped(t, lines, "serve", "--stdio"); !strings.Contains(got, "tells. [SECRET]") ||
+		strings.Count(got, `"jsonrpc"`) < 4 {
 		t.Errorf("the gateway said %.2000s", got)
 	}
 }
@@ -241,7 +255,8 @@ func (d *den) controls(t *testing.T, all map[string]string) {
 	for source, s := range all {
 		c.Env = append(c.Env, "SECRET_"+source+"="+s)
 	}
-	c.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"tell","arguments":{}}}` + "\n")
+	c.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"tell",` +
+		`"arguments":{}}}` + "\n")
 	b, err := c.Output()
 	if saw := sightings(b, all); err != nil || len(saw) < 8*len(all) {
 		t.Errorf("control: without waldo %d sightings, %v", len(saw), err)
@@ -265,7 +280,9 @@ func fakeVault(t *testing.T, value string) string {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := map[string]any{"data": map[string]any{"data": map[string]string{"canary": value}}}
 		if strings.HasPrefix(r.URL.Path, "/v1/sys/internal/ui/mounts/") {
-			answer = map[string]any{"data": map[string]any{"path": "secret/", "type": "kv", "options": map[string]string{"version": "2"}}}
+			answer = map[string]any{"data": map[string]any{
+				"path": "secret/", "type": "kv", "options": map[string]string{"version": "2"},
+			}}
 		}
 		_ = json.NewEncoder(w).Encode(answer)
 	}))

@@ -111,6 +111,6 @@ func tellReports(w io.Writer, reports []sandbox.Report) {
 func newGen(g *global) *cobra.Command {
 	return generating.New(generating.Waldo{
 		Open: func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) },
-		JSON: &g.json, Servers: func(ctx context.Context) []string { return serverNames(ctx, g) },
+		JSON: &g.json, Servers: completes(g).Servers,
 	})
 }

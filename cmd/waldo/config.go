@@ -5,8 +5,10 @@ import (
 	"io"
 	"os"
 
+	"waldo/cmd/waldo/completing"
 	"waldo/internal/app"
 	"waldo/internal/app/configfile"
+	"waldo/internal/core/approval"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -53,4 +55,18 @@ func openApplication(ctx context.Context, g *global, s app.Options) (*app.App, e
 // downloads shows on a terminal how much of a download is done.
 func downloads(what string, bytes int64) io.WriteCloser {
 	return terminal.Progress(os.Stderr, what, bytes)
+}
+
+// completes gives the package completing its sources.
+func completes(g *global) completing.Waldo {
+	return completing.Waldo{
+		State:  func() (string, error) { return openState(g) },
+		Store:  func() (string, *database.Store, error) { return openStore(g) },
+		Config: func() (string, *contract.Config, error) { return configured(g) },
+		Everywhere: func() (string, *contract.Config, error) {
+			return configured(&global{config: g.config, trusted: g.trusted, state: g.state})
+		},
+		Desk:       func() (*approval.Service, func() error, error) { return desk(g) },
+		Principals: func(ctx context.Context, s *database.Store) []string { return principals(ctx, g, s) },
+	}
 }

@@ -20,7 +20,8 @@ const leftoverMark = "73519"
 func leftovers() (n int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range all {
-		if b, _ := os.ReadFile(f); strings.HasPrefix(string(b), "sleep\x00") && strings.Contains(string(b), "."+leftoverMark) {
+		if b, _ := os.ReadFile(f); strings.HasPrefix(string(b), "sleep\x00") &&
+			strings.Contains(string(b), "."+leftoverMark) {
 			n++
 		}
 	}
@@ -59,15 +60,18 @@ func judgeFacts(t *testing.T, in factRow, expect map[string]any) {
 	if expect["timed_out"] == true {
 		wall = 2
 	}
-	code := strings.NewReplacer("/work/out.txt", "/workspace/output/out.txt", "sleep(9.5)", "sleep(9.0)", "nohup sleep 99", "nohup sleep 99."+leftoverMark,
+	code := strings.NewReplacer("/work/out.txt", "/workspace/output/out.txt", "sleep(9.5)", "sleep(9.0)", "nohup sleep 99",
+		"nohup sleep 99."+leftoverMark,
 		"import time; time.sleep(60)", `os.execvp("sleep", ["sleep", "60.`+leftoverMark+`"])`).Replace(in.Code)
 	lang := map[string]string{"py": "python", "js": "javascript", "sh": "shell"}[in.Lang]
 	file := filepath.Join(t.TempDir(), "code") // for -c '' is a mistake, and an empty file is an empty program
 	if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	said := typing(t, "", "--state", t.TempDir(), "run", "--json", "--lang", lang, "--timeout", fmt.Sprintf("%gs", wall), "--cpu-seconds", "20",
-		"--memory-mb", fmt.Sprint(in.Limits.Mem), "--pids", fmt.Sprint(in.Limits.Pids), "--output-kb", fmt.Sprint(in.Limits.Out), file)
+	said := typing(t, "", "--state", t.TempDir(), "run", "--json", "--lang", lang, "--timeout", fmt.Sprintf("%gs", wall),
+		"--cpu-seconds", "20",
+		"--memory-mb", fmt.Sprint(in.Limits.Mem), "--pids", fmt.Sprint(in.Limits.Pids), "--output-kb",
+		fmt.Sprint(in.Limits.Out), file)
 	var f facts.Facts
 	if err := json.Unmarshal([]byte(said.out), &f); err != nil {
 		t.Fatalf("%v: %+v", err, said)
@@ -98,7 +102,8 @@ func judgeFacts(t *testing.T, in factRow, expect map[string]any) {
 		case "oom":
 			ok = f.OOMKilled == want && (f.Status == facts.OOM) == want
 		case "limit_hit":
-			ok = limit == want || slices.ContainsFunc(f.Warnings, func(w string) bool { return strings.Contains(w, want.(string)) }) || f.Usage.PidsPeak >= int64(in.Limits.Pids)
+			ok = limit == want || slices.ContainsFunc(f.Warnings,
+				func(w string) bool { return strings.Contains(w, want.(string)) }) || f.Usage.PidsPeak >= int64(in.Limits.Pids)
 		case "stdout":
 			ok = f.Stdout == want
 		case "stderr_has":
@@ -110,7 +115,9 @@ func judgeFacts(t *testing.T, in factRow, expect map[string]any) {
 		case "stdout_bytes_total":
 			ok = float64(f.Usage.OutputBytes) == want
 		case "files_changed":
-			ok = slices.ContainsFunc(f.Files.Artifacts, func(name string) bool { return strings.HasSuffix(name, want.([]any)[0].(string)) })
+			ok = slices.ContainsFunc(f.Files.Artifacts, func(name string) bool {
+				return strings.HasSuffix(name, want.([]any)[0].(string))
+			})
 		case "filesystem": // the write fails in the sandbox; the namespace driver does not observe which file it was
 			ok = strings.Contains(f.Stderr, "Error") && f.SideEffect == facts.None
 		case "leftover_killed":

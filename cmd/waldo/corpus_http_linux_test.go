@@ -59,7 +59,8 @@ func openDoorway(t *testing.T, gateway string) *doorway {
 	}
 	d.url = served(t, fmt.Sprintf("version: 1\nservers:\n"+
 		"  a: {url: %q, auth: {bearer: 'env:CORPUS_A'}}\n  b: {url: %q, auth: {headers: {X-Key: 'env:CORPUS_B'}}}\n"+
-		"capabilities:\n  a.*: {mode: read, approval: none}\n  b.*: {mode: read, approval: none}\ngateway: %s\n", d.a.url, d.b.url, gateway))
+		"capabilities:\n  a.*: {mode: read, approval: none}\n  b.*: {mode: read, approval: none}\ngateway: %s\n",
+		d.a.url, d.b.url, gateway))
 	return d
 }
 
@@ -75,7 +76,10 @@ func (d *doorway) ask(method, path, body string, headers ...string) (int, http.H
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Authorization": {"Bearer " + d.one}}
+	r.Header = http.Header{
+		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+		"Authorization": {"Bearer " + d.one},
+	}
 	for i := 0; i < len(headers); i += 2 {
 		switch {
 		case headers[i] == "Host":
@@ -126,7 +130,8 @@ func (d *doorway) session(token string) string {
 	if status != 200 || id == "" {
 		d.t.Fatalf("initialize: %d %s", status, body)
 	}
-	d.ask("POST", "/mcp", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, "Authorization", "Bearer "+token, "Mcp-Session-Id", id)
+	d.ask("POST", "/mcp", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, "Authorization", "Bearer "+token,
+		"Mcp-Session-Id", id)
 	return id
 }
 
@@ -155,7 +160,8 @@ var httpRows = map[string]func(*doorway, corpusCase){
 	"0005": status(true, 403), // policy: a page of another port is another site, even on this machine
 	"0007": status(true, 403), // documented: a name is compared as it is written, so "localhost." is refused
 	"0008": func(d *doorway, _ corpusCase) {
-		head := "POST /mcp HTTP/1.1\r\nHost: HOST\r\n%sAuthorization: Bearer " + d.one + "\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+		head := "POST /mcp HTTP/1.1\r\nHost: HOST\r\n%sAuthorization: Bearer " + d.one +
+			"\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
 		if got := d.raw(fmt.Sprintf(head, "", len(corpusHello), corpusHello)); got != 200 {
 			d.t.Fatalf("control: %d", got)
 		}
@@ -210,13 +216,15 @@ var httpRows = map[string]func(*doorway, corpusCase){
 	// Documented: any revision of the legacy era is accepted, since no decision depends on it.
 	"0024": func(d *doorway, r corpusCase) {
 		id := d.session(d.one)
-		if got, _, body := d.ask("POST", "/mcp", corpusCall, "Mcp-Session-Id", id, "MCP-Protocol-Version", r.Input.Headers["MCP-Protocol-Version"]); got != 200 {
+		if got, _, body := d.ask("POST", "/mcp", corpusCall, "Mcp-Session-Id", id, "MCP-Protocol-Version",
+			r.Input.Headers["MCP-Protocol-Version"]); got != 200 {
 			d.t.Errorf("%d %s", got, body)
 		}
 	},
 	"0025": func(d *doorway, _ corpusCase) {
 		id := d.session(d.one)
-		if got, _, _ := d.ask("GET", "/mcp", "", "Authorization", "Bearer "+d.two, "Mcp-Session-Id", id, "Accept", "text/event-stream"); got != 404 {
+		if got, _, _ := d.ask("GET", "/mcp", "", "Authorization", "Bearer "+d.two, "Mcp-Session-Id", id, "Accept",
+			"text/event-stream"); got != 404 {
 			d.t.Errorf("%d", got)
 		}
 	},
@@ -270,12 +278,15 @@ var httpRows = map[string]func(*doorway, corpusCase){
 		d.ask("POST", "/mcp", corpusCall, "Mcp-Session-Id", id)
 		d.ask("POST", "/mcp", strings.Replace(corpusCall, "a__echo", "b__echo", 1), "Mcp-Session-Id", id)
 		a, b := d.a.heard.all(), d.b.heard.all()
-		if !strings.Contains(a, secretA) || !strings.Contains(b, secretB) || strings.Contains(a, secretB) || strings.Contains(b, secretA) {
+		if !strings.Contains(a, secretA) || !strings.Contains(b, secretB) || strings.Contains(a, secretB) ||
+			strings.Contains(b, secretA) {
 			d.t.Error("a server was sent another one's secret, or its own was not sent")
 		}
 	},
 	"0054": loginTo("calls itself", func(u string, doc map[string]any) { doc["issuer"] = "https://other.example" }),
-	"0055": loginTo("not an address", func(_ string, doc map[string]any) { doc["authorization_endpoint"] = "javascript:alert(1)" }),
+	"0055": loginTo("not an address", func(_ string, doc map[string]any) {
+		doc["authorization_endpoint"] = "javascript:alert(1)"
+	}),
 	"0056": loginTo("", func(u string, doc map[string]any) {
 		doc["authorization_endpoint"] = u + "/authorize/$(touch${IFS}RAN)`touch${IFS}RAN`;touch${IFS}RAN"
 	}),
@@ -283,7 +294,8 @@ var httpRows = map[string]func(*doorway, corpusCase){
 	"0057": ownRedirect("https://evil.example"), "0058": ownRedirect("http://localhost.evil.example"),
 	"0061": ownChallenge, "0064": ownConsent, "0065": oneClient, "0067": noLogo,
 	"0059": callback(func(q url.Values) []url.Values { q.Del("state"); return []url.Values{q} }, 400),
-	"0060": callback(func(q url.Values) []url.Values { return []url.Values{{"state": {"used"}, "code": {"c"}}, q, q} }, 400, 200, 0),
+	"0060": callback(func(q url.Values) []url.Values { return []url.Values{{"state": {"used"}, "code": {"c"}}, q, q} },
+		400, 200, 0),
 }
 
 // endless sends a body that never ends and wants the connection closed in the time that the gateway gives a body.
@@ -295,7 +307,8 @@ func (d *doorway) endless(header, piece string, every time.Duration) {
 		d.t.Fatal(err)
 	}
 	defer c.Close()
-	fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n%s\r\n\r\n", u.Host, d.one, header)
+	fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"%s\r\n\r\n", u.Host, d.one, header)
 	begun, over := time.Now(), make(chan struct{})
 	go func() {
 		for {
@@ -326,7 +339,8 @@ func sseText(d *doorway, r corpusCase) {
 	text, _ := json.Marshal(r.Input.UpstreamResult)
 	d.a.set("call", `{"content":[{"type":"text","text":`+string(text)+`}]}`)
 	d.a.slow.Store(true) // so that the answer is a stream
-	_, h, body := d.ask("POST", "/mcp", strings.Replace(corpusCall, `"arguments"`, `"_meta":{"progressToken":1},"arguments"`, 1), "Mcp-Session-Id", id)
+	_, h, body := d.ask("POST", "/mcp",
+		strings.Replace(corpusCall, `"arguments"`, `"_meta":{"progressToken":1},"arguments"`, 1), "Mcp-Session-Id", id)
 	if !strings.HasPrefix(h.Get("Content-Type"), "text/event-stream") {
 		d.t.Fatalf("control: the answer is no stream: %v %s", h, body)
 	}
@@ -366,16 +380,19 @@ func issuedToken(want int, change func(claims, header map[string]any)) func(*doo
 		}
 		b64 := base64.RawURLEncoding.EncodeToString
 		issuer := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprintf(w, `{"keys":[{"kty":"EC","crv":"P-256","kid":"k","use":"sig","alg":"ES256","x":%q,"y":%q}]}`, b64(point[1:33]), b64(point[33:]))
+			fmt.Fprintf(w, `{"keys":[{"kty":"EC","crv":"P-256","kid":"k","use":"sig","alg":"ES256","x":%q,"y":%q}]}`,
+				b64(point[1:33]), b64(point[33:]))
 		}))
 		defer issuer.Close()
 		dir := d.t.TempDir()
 		file := filepath.Join(dir, "waldo.yaml")
-		config := fmt.Sprintf("version: 1\ncapabilities: {}\ngateway: {url: 'https://waldo.example.com/mcp', auth: {oidc: {issuer: %q, jwks: %q, scopes: [write]}}}\n", issuer.URL, issuer.URL+"/keys")
+		config := fmt.Sprintf("version: 1\ncapabilities: {}\ngateway: {url: 'https://waldo.example.com/mcp', auth: {oidc: "+
+			"{issuer: %q, jwks: %q, scopes: [write]}}}\n", issuer.URL, issuer.URL+"/keys")
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 			d.t.Fatal(err)
 		}
-		h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, app.Options{})
+		h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")},
+			app.Options{})
 		if err != nil {
 			d.t.Fatal(err)
 		}
@@ -384,7 +401,10 @@ func issuedToken(want int, change func(claims, header map[string]any)) func(*doo
 		here := &doorway{t: d.t, url: listening(d.t, h)}
 		token := func(change func(claims, header map[string]any)) string {
 			header := map[string]any{"alg": "ES256", "kid": "k", "typ": "at+jwt"}
-			claims := map[string]any{"iss": issuer.URL, "sub": "alice", "aud": "https://waldo.example.com/mcp", "exp": time.Now().Add(time.Hour).Unix(), "scope": "write"}
+			claims := map[string]any{
+				"iss": issuer.URL, "sub": "alice", "aud": "https://waldo.example.com/mcp", "exp": time.Now().Add(time.Hour).Unix(),
+				"scope": "write",
+			}
 			change(claims, header)
 			hb, _ := json.Marshal(header)
 			cb, _ := json.Marshal(claims)
@@ -402,7 +422,8 @@ func issuedToken(want int, change func(claims, header map[string]any)) func(*doo
 			s.FillBytes(sig[32:])
 			return text + "." + b64(sig)
 		}
-		if got, _, body := here.ask("POST", "/mcp", corpusHello, "Authorization", "Bearer "+token(func(_, _ map[string]any) {})); got != 200 {
+		if got, _, body := here.ask("POST", "/mcp", corpusHello, "Authorization",
+			"Bearer "+token(func(_, _ map[string]any) {})); got != 200 {
 			d.t.Fatalf("control: %d %s", got, body)
 		}
 		if got, _, body := here.ask("POST", "/mcp", corpusHello, "Authorization", "Bearer "+token(change)); got != want {
@@ -469,7 +490,9 @@ urllib.request.urlopen(back).read()
 `
 
 // loginAs runs `waldo login` with a browser of those lines of Python, and returns the folder that it ran in.
-func loginAs(t *testing.T, want string, change func(url string, doc map[string]any), browser string, seen *issued) (dir string) {
+func loginAs(
+	t *testing.T, want string, change func(url string, doc map[string]any), browser string, seen *issued,
+) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	at := issuing(t, change, seen)
@@ -477,13 +500,17 @@ func loginAs(t *testing.T, want string, change func(url string, doc map[string]a
 	head := "import os, sys, json, urllib.request, urllib.parse, urllib.error\nos.chdir(" + yamlText(dir) + ")\n" +
 		"assert len(sys.argv) == 2\npage = sys.argv[1]\nopen('page', 'w').write(page)\n"
 	config := filepath.Join(dir, "waldo.yaml")
-	for name, text := range map[string]string{prog: head + browser, config: fmt.Sprintf("version: 1\nservers: {crm: {url: %q, auth: {oauth: {}}}}\ncapabilities: {}\n", at+"/mcp")} {
+	for name, text := range map[string]string{
+		prog:   head + browser,
+		config: fmt.Sprintf("version: 1\nservers: {crm: {url: %q, auth: {oauth: {}}}}\ncapabilities: {}\n", at+"/mcp"),
+	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Chdir(dir)
-	said := typing(t, "", "--config", config, "--state", filepath.Join(dir, "state"), "login", "crm", "--browser", "python3 "+prog)
+	said := typing(t, "", "--config", config, "--state", filepath.Join(dir, "state"), "login", "crm",
+		"--browser", "python3 "+prog)
 	if done := strings.Contains(said.out, "logged in"); done != (want == "") || !strings.Contains(said.err, want) {
 		t.Errorf("login: %+v", said)
 	}
@@ -518,7 +545,8 @@ for t in json.loads(`+"'''"+string(b)+"'''"+`):
 open("said.tmp", "w").write(json.dumps(said)); os.rename("said.tmp", "said")
 if 200 not in said:`+strings.ReplaceAll(leadBack, "\n", "\n    ")+"\n", &issued{})
 		var said []int
-		for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && said == nil; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end) &&
+			said == nil; time.Sleep(20 * time.Millisecond) {
 			b, _ := os.ReadFile(filepath.Join(dir, "said"))
 			_ = json.Unmarshal(b, &said)
 		}

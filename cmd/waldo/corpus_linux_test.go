@@ -44,23 +44,27 @@ var otherJudges = map[string]map[string]string{
 		"lifecycle": "internal/core/approval TestCorpus", "rules": "internal/core/policy TestCorpusRules",
 	},
 	"audit.jsonl": {
-		"mutate": "internal/core/audit TestCorpusMutate", "crash": "internal/core/audit TestCorpusCrash", "content": "internal/core/audit TestCorpusContent",
+		"mutate": "internal/core/audit TestCorpusMutate", "crash": "internal/core/audit TestCorpusCrash",
+		"content":          "internal/core/audit TestCorpusContent",
 		"merkle-inclusion": "-: proofs of a tree; the log is a chain", "merkle-consistency": "-: the same",
 	},
 	"exec_facts.jsonl": {
-		"facts-py": "cmd/waldo TestCorpusOfFacts", "facts-js": "cmd/waldo TestCorpusOfFacts", "facts-sh": "cmd/waldo TestCorpusOfFacts",
+		"facts-py": "cmd/waldo TestCorpusOfFacts", "facts-js": "cmd/waldo TestCorpusOfFacts",
+		"facts-sh": "cmd/waldo TestCorpusOfFacts",
 	},
 }
 
 // laterCorpora gives the reason for each file that no test reads.
 var laterCorpora = map[string]string{
-	"commands.jsonl": "rules for commands", "commands_gtfobins.jsonl": "rules for commands", "paths.jsonl": "rules for paths",
-	"sql.jsonl": "a gateway for SQL", "webhooks.jsonl": "calls by webhook",
+	"commands.jsonl": "rules for commands", "commands_gtfobins.jsonl": "rules for commands",
+	"paths.jsonl": "rules for paths",
+	"sql.jsonl":   "a gateway for SQL", "webhooks.jsonl": "calls by webhook",
 }
 
 // readCorpora names the packages whose tests read a file, where no table above names its classes.
 var readCorpora = map[string]string{
-	"codegen.jsonl": "internal/codegen", "egress.jsonl": "internal/network/egress", "pii.jsonl": "internal/core/redact", "secrets.jsonl": "internal/core/redact",
+	"codegen.jsonl": "internal/codegen", "egress.jsonl": "internal/network/egress", "pii.jsonl": "internal/core/redact",
+	"secrets.jsonl": "internal/core/redact",
 }
 
 type mcpRow struct {
@@ -190,7 +194,10 @@ func TestCorpusOfTerminals(t *testing.T) {
 		if _, bad := misread(r.Input.Text); bad {
 			live++
 		}
-		for how, shown := range map[string]string{"Line": string(display.Line(r.Input.Text)), "Lines": string(display.Lines(r.Input.Text)), "Clean": redact.Clean(r.Input.Text)} {
+		for how, shown := range map[string]string{
+			"Line": string(display.Line(r.Input.Text)), "Lines": string(display.Lines(r.Input.Text)),
+			"Clean": redact.Clean(r.Input.Text),
+		} {
 			if c, bad := misread(shown); bad {
 				t.Errorf("%s: %s shows %U", r.ID, how, c)
 			}

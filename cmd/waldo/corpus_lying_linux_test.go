@@ -48,7 +48,8 @@ func lyingTools(t *testing.T) (out []lyingTool) {
 	f, err := os.Open(filepath.Join("..", "..", "..", "shared", "corpora", "mcp.jsonl"))
 	if err != nil {
 		t.Log("the corpora are not beside this repository: declarations of our own alone")
-		for _, class := range []string{"backdoor", "defense-evasion", "general-description-code-mismatch", "injection-attacks",
+		for _, class := range []string{"backdoor", "defense-evasion", "general-description-code-mismatch",
+			"injection-attacks",
 			"template-injection", "tool-poisoning", "unauthorized-network-access", "unauthorized-system-access"} {
 			out = append(out, lyingTool{class, "Adds two numbers.", class})
 		}
@@ -71,7 +72,10 @@ func lyingTools(t *testing.T) (out []lyingTool) {
 		if r.Expect != "contained_by_sandbox" {
 			t.Errorf("%s expects %s", r.ID, r.Expect)
 		}
-		out = append(out, lyingTool{fmt.Sprintf("t%s_%s", r.ID[strings.LastIndexByte(r.ID, '/')+1:], r.Input.Declared.Name), r.Input.Declared.Description, r.Input.Class})
+		out = append(out, lyingTool{
+			fmt.Sprintf("t%s_%s", r.ID[strings.LastIndexByte(r.ID, '/')+1:], r.Input.Declared.Name),
+			r.Input.Declared.Description, r.Input.Class,
+		})
 	}
 	if len(out) != 80 {
 		t.Errorf("%d rows", len(out))

@@ -81,7 +81,8 @@ func ownChallenge(d *doorway, _ corpusCase) {
 		!slices.Equal(page["code_challenge_method"], []string{"S256"}) {
 		d.t.Errorf("%v %v", page, seen.tokens)
 	}
-	loginAs(d.t, "PKCE", func(_ string, doc map[string]any) { delete(doc, "code_challenge_methods_supported") }, leadBack, &issued{})
+	loginAs(d.t, "PKCE", func(_ string, doc map[string]any) { delete(doc, "code_challenge_methods_supported") },
+		leadBack, &issued{})
 }
 
 // ownConsent has two servers of one issuer. The consent to the first is none to the second: waldo asks again.
@@ -106,8 +107,10 @@ func ownConsent(d *doorway, _ corpusCase) {
 	dir := d.t.TempDir()
 	prog, config := filepath.Join(dir, "browser.py"), filepath.Join(dir, "waldo.yaml")
 	for name, text := range map[string]string{
-		prog: "import sys, urllib.request, urllib.parse\npage = sys.argv[1]\nopen('" + dir + "/pages', 'a').write(page + '\\n')\n" + leadBack,
-		config: fmt.Sprintf("version: 1\nservers:\n  a: {url: %q, auth: {oauth: {}}}\n  b: {url: %q, auth: {oauth: {}}}\ncapabilities: {}\n",
+		prog: "import sys, urllib.request, urllib.parse\npage = sys.argv[1]\nopen('" + dir +
+			"/pages', 'a').write(page + '\\n')\n" + leadBack,
+		config: fmt.Sprintf("version: 1\nservers:\n  a: {url: %q, auth: {oauth: {}}}\n  b: {url: %q, auth: {oauth: {}}}\n"+
+			"capabilities: {}\n",
 			at+"/mcp", other.URL+"/mcp"),
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -159,7 +162,8 @@ func noLogo(d *doorway, _ corpusCase) {
 	noIssuer(d)
 	seen := &issued{}
 	loginAs(d.t, "", func(at string, doc map[string]any) {
-		doc["logo_uri"], doc["op_policy_uri"], doc["op_tos_uri"], doc["jwks_uri"] = at+"/logo", at+"/policy", at+"/tos", at+"/jwks"
+		doc["logo_uri"], doc["op_policy_uri"], doc["op_tos_uri"], doc["jwks_uri"] = at+"/logo", at+
+			"/policy", at+"/tos", at+"/jwks"
 	}, leadBack, seen)
 	for _, p := range seen.paths {
 		if !slices.Contains([]string{"/mcp", "/register", "/token", "/.well-known/oauth-authorization-server"}, p) &&

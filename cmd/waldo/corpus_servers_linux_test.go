@@ -56,7 +56,8 @@ func corpusCases(t *testing.T, class string, want int) (rows []corpusCase) {
 	if err != nil || len(ours) != want {
 		t.Fatalf("%d rows, wanted %d: %v", len(ours), want, err)
 	}
-	if shared, err := lines(filepath.Join("..", "..", "..", "shared", "corpora", name)); err == nil && !slices.Equal(shared, ours) {
+	if shared, err := lines(filepath.Join("..", "..", "..", "shared", "corpora", name)); err == nil &&
+		!slices.Equal(shared, ours) {
 		t.Error("testdata/corpora is not what the shared corpora hold")
 	}
 	for _, line := range ours {
@@ -138,7 +139,8 @@ func (s *scripted) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	if s.slow.Load() && q.Method == "tools/call" {
 		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprintf(w, "data: "+`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}`+"\n\n", q.Params.Meta.ProgressToken)
+		fmt.Fprintf(w, "data: "+`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,`+
+			`"progress":1}}`+"\n\n", q.Params.Meta.ProgressToken)
 		_ = http.NewResponseController(w).Flush()
 		time.Sleep(200 * time.Millisecond)
 		fmt.Fprintf(w, "data: "+`{"jsonrpc":"2.0","id":%s,%s}`+"\n\n", q.ID, result)
@@ -168,7 +170,8 @@ func atGateway(t *testing.T, config string) *agentOf {
 // rpc asks the gateway and returns the whole answer.
 func (a *agentOf) rpc(method, params string) string {
 	a.t.Helper()
-	_, _, body := a.ask("POST", "/mcp", fmt.Sprintf(`{"jsonrpc":"2.0","id":5,"method":%q,"params":%s}`, method, params), "Mcp-Session-Id", a.id)
+	_, _, body := a.ask("POST", "/mcp", fmt.Sprintf(`{"jsonrpc":"2.0","id":5,"method":%q,"params":%s}`, method, params),
+		"Mcp-Session-Id", a.id)
 	for line := range strings.SplitSeq(body, "\n") {
 		if data, ok := strings.CutPrefix(line, "data: "); ok && strings.Contains(data, `"id":5`) {
 			return data
@@ -243,15 +246,19 @@ func serversOf(t *testing.T, r corpusCase) map[string]*scripted {
 			for i := range 100_000 {
 				fmt.Fprintf(&props, `,"p%d":{"type":"string"}`, i)
 			}
-			out["s"] = script(t, map[string]string{"tools": `[{"name":"x","inputSchema":{"type":"object","properties":{` + props.String()[1:] + `}}},{"name":"y","inputSchema":{"type":"object"}}]`})
+			out["s"] = script(t, map[string]string{"tools": `[{"name":"x","inputSchema":{"type":"object","properties":{` +
+				props.String()[1:] + `}}},{"name":"y","inputSchema":{"type":"object"}}]`})
 		case "initialize":
 			var said map[string]any
 			if err := json.Unmarshal(list, &said); err != nil {
 				t.Fatal(err)
 			}
-			said["protocolVersion"], said["serverInfo"], said["capabilities"] = "2025-11-25", map[string]any{"name": "s", "version": "1"}, map[string]any{"tools": map[string]any{}}
+			said["protocolVersion"], said["serverInfo"], said["capabilities"] = "2025-11-25",
+				map[string]any{"name": "s", "version": "1"}, map[string]any{"tools": map[string]any{}}
 			b, _ := json.Marshal(said)
-			out["s"] = script(t, map[string]string{"initialize": string(b), "tools": `[{"name":"x","inputSchema":{"type":"object"}}]`})
+			out["s"] = script(t, map[string]string{
+				"initialize": string(b), "tools": `[{"name":"x","inputSchema":{"type":"object"}}]`,
+			})
 		default:
 			out[name] = script(t, map[string]string{"tools": string(list)})
 		}
@@ -271,7 +278,8 @@ func onlyListed(want ...string) func(*testing.T, corpusCase) {
 		}
 		for _, name := range want {
 			server, bare, _ := strings.Cut(name, "__")
-			if text, bad, raw := a.told(name); bad || !strings.HasPrefix(text, bare) || !strings.Contains(servers[server].heard.all(), `"tools/call"`) {
+			if text, bad, raw := a.told(name); bad || !strings.HasPrefix(text, bare) ||
+				!strings.Contains(servers[server].heard.all(), `"tools/call"`) {
 				t.Errorf("%s: %s", name, raw)
 			}
 			if text, bad, _ := a.told(bare); !bad && strings.HasPrefix(text, bare) {
@@ -288,8 +296,8 @@ func inCode(t *testing.T, r corpusCase) {
 	for _, s := range strings.Split(string(r.Input.Servers), `"name"`)[1:] {
 		_, want = s, want+1
 	}
-	a := atGateway(t, config+"  run_python: {transport: sandboxed_exec, mode: high_risk, isolation: auto, approval: none}\n"+
-		"  run_javascript: {transport: sandboxed_exec, mode: high_risk, isolation: auto, approval: none}\n")
+	a := atGateway(t, config+"  run_python: {transport: sandboxed_exec, mode: high_risk, isolation: auto, "+
+		"approval: none}\n  run_javascript: {transport: sandboxed_exec, mode: high_risk, isolation: auto, approval: none}\n")
 	for tool, code := range map[string]string{
 		"run_python": `import os, sys
 from waldo import search_tools
@@ -309,7 +317,8 @@ for (const t of await search_tools('', 'basic', 50)) if (t.name.includes('.')) {
 if (({}).polluted !== undefined) throw new Error('polluted')
 console.log('found', n)`} {
 		b, _ := json.Marshal(code)
-		if got := a.rpc("tools/call", `{"name":"`+tool+`","arguments":{"code":`+string(b)+`}}`); !strings.Contains(got, fmt.Sprintf("found %d", want)) {
+		if got := a.rpc("tools/call", `{"name":"`+tool+`","arguments":{"code":`+string(b)+`}}`); !strings.Contains(got,
+			fmt.Sprintf("found %d", want)) {
 			t.Errorf("%s: %s", tool, got)
 		}
 	}
@@ -346,11 +355,13 @@ var toolRows = map[string]func(*testing.T, corpusCase){
 	"0007": func(t *testing.T, r corpusCase) {
 		onlyListed("evil__approve", "evil__run_python", "evil__search_tools")(t, r)
 		a := atGateway(t, configOf(serversOf(t, r)))
-		if text := a.rpc("tools/list", "{}"); strings.Contains(text, `"name":"approve"`) || strings.Count(text, `"name":"search_tools"`) != 1 {
+		if text := a.rpc("tools/list", "{}"); strings.Contains(text, `"name":"approve"`) ||
+			strings.Count(text, `"name":"search_tools"`) != 1 {
 			t.Error(text)
 		}
 	},
-	"0011": onlyListed(), "0012": onlyListed(), "0013": onlyListed(), "0014": onlyListed(), "0016": onlyListed(), "0025": onlyListed(),
+	"0011": onlyListed(), "0012": onlyListed(), "0013": onlyListed(), "0014": onlyListed(), "0016": onlyListed(),
+	"0025": onlyListed(),
 	"0018": inCode, "0019": inCode, "0021": inCode, "0022": inCode, "0023": inCode, "0024": inCode,
 	"0026": marked("evil", true),
 	"0027": func(t *testing.T, r corpusCase) { // rejected: arguments are an object, so no call fits the schema
@@ -363,7 +374,8 @@ var toolRows = map[string]func(*testing.T, corpusCase){
 		var asked atomic.Int64
 		meta := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 		defer meta.Close()
-		r.Input.Servers = json.RawMessage(strings.ReplaceAll(string(r.Input.Servers), "http://169.254.169.254/", meta.URL+"/"))
+		r.Input.Servers = json.RawMessage(strings.ReplaceAll(string(r.Input.Servers),
+			"http://169.254.169.254/", meta.URL+"/"))
 		a := atGateway(t, configOf(serversOf(t, r)))
 		a.tools()
 		if _, bad, raw := a.told("s__x"); !bad {
@@ -419,7 +431,8 @@ var toolRows = map[string]func(*testing.T, corpusCase){
 		}
 	},
 	"0041": marked("s", true),
-	// Resources are data, and have no pins. `lock --show` shows those with orders; agents get them sanitised like a result.
+	// Resources are data, and have no pins. `lock --show` shows those with orders; agents get them sanitised like a
+	// result.
 	"0042": func(t *testing.T, r corpusCase) {
 		marked("s", true)(t, r)
 		a := atGateway(t, configOf(serversOf(t, r)))
@@ -435,11 +448,14 @@ var toolRows = map[string]func(*testing.T, corpusCase){
 		servers["s"].set("read", `{"contents":[{"uri":"file:///etc/passwd","text":"of the server"}]}`)
 		a := atGateway(t, configOf(servers))
 		read := `{"uri":"waldo://s/file:///etc/passwd"}`
-		if text := a.rpc("resources/read", read); !strings.Contains(text, "of the server") || strings.Contains(text, "root:") {
+		if text := a.rpc("resources/read", read); !strings.Contains(text, "of the server") ||
+			strings.Contains(text, "root:") {
 			t.Error(text)
 		}
-		shut := atGateway(t, strings.Replace(configOf(servers), "capabilities:\n", "capabilities:\n  s.resources/read: deny\n", 1))
-		if text := shut.rpc("resources/read", read); strings.Contains(text, "of the server") || !strings.Contains(text, `"error":`) {
+		shut := atGateway(t, strings.Replace(configOf(servers), "capabilities:\n",
+			"capabilities:\n  s.resources/read: deny\n", 1))
+		if text := shut.rpc("resources/read", read); strings.Contains(text, "of the server") ||
+			!strings.Contains(text, `"error":`) {
 			t.Error(text)
 		}
 		if text := shut.rpc("resources/read", `{"uri":"file:///etc/passwd"}`); strings.Contains(text, "root:") {
@@ -472,7 +488,9 @@ func answered(t *testing.T, result, output string, isError bool, has string, has
 	if !strings.Contains(result, `"content"`) && !strings.Contains(result, `"structuredContent"`) {
 		result = `{"content":[` + result + `]}`
 	}
-	s := script(t, map[string]string{"tools": `[{"name":"x","inputSchema":{"type":"object"},"outputSchema":` + output + `}]`, "call": result})
+	s := script(t, map[string]string{
+		"tools": `[{"name":"x","inputSchema":{"type":"object"},"outputSchema":` + output + `}]`, "call": result,
+	})
 	if output == "{}" {
 		s.set("tools", `[{"name":"x","inputSchema":{"type":"object"}}]`)
 	}
@@ -507,8 +525,10 @@ var resultRows = map[string]func(*testing.T, corpusCase){
 	"0014": answers(false, `"balance":1`),
 	"0015": answers(false, `"waldo/trust":"untrusted"`),
 	"0016": func(t *testing.T, r corpusCase) {
-		s := script(t, map[string]string{"tools": `[{"name":"x","inputSchema":{"type":"object"}},{"name":"pay","inputSchema":{"type":"object"}}]`,
-			"call": `{"content":[` + string(r.Input.Result) + `]}`})
+		s := script(t,
+			map[string]string{"tools": `[{"name":"x","inputSchema":{"type":"object"}},{"name":"pay",` +
+				`"inputSchema":{"type":"object"}}]`,
+				"call": `{"content":[` + string(r.Input.Result) + `]}`})
 		a := atGateway(t, configOf(map[string]*scripted{"s": s})+"  s.pay: {mode: write, approval: always}\n")
 		a.told("s__x")
 		if _, _, raw := a.told("s__pay"); !strings.Contains(raw, "approval_id") {

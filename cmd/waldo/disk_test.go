@@ -47,7 +47,9 @@ func TestPruneCommand(t *testing.T) {
 		return code, out.String()
 	}
 	config := filepath.Join(dir, "waldo.yaml")
-	for text, want := range map[string]string{"version: 1\n": "every record is kept", "log: {keep: 250d}\n": "no whole segment is older"} {
+	for text, want := range map[string]string{
+		"version: 1\n": "every record is kept", "log: {keep: 250d}\n": "no whole segment is older",
+	} {
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +60,8 @@ func TestPruneCommand(t *testing.T) {
 	if err := os.WriteFile(config, []byte("log: {keep: 90d}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, said := waldo("--config", config, "prune", "--dry-run"); code != 0 || !strings.Contains(said, "would remove 12 segments") {
+	if code, said := waldo("--config", config, "prune", "--dry-run"); code != 0 ||
+		!strings.Contains(said, "would remove 12 segments") {
 		t.Fatal(code, said)
 	}
 	if code, said := waldo("log", "verify"); code != 0 || !strings.HasPrefix(said, "sound: 2") {

@@ -30,7 +30,8 @@ func listing(t *testing.T, tools json.RawMessage) string {
 			return
 		}
 		answers := map[string]string{
-			"initialize": `"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"s","version":"1"},"capabilities":{"tools":{}}}`,
+			"initialize": `"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"s","version":"1"},` +
+				`"capabilities":{"tools":{}}}`,
 			"tools/list": `"result":{"tools":` + string(tools) + `}`,
 		}
 		answer, ok := answers[q.Method]
@@ -72,8 +73,10 @@ func TestExplainDecidesAsTheCall(t *testing.T) {
 	decided, tightened := 0, 0
 	for name, tools := range all {
 		url := listing(t, tools)
-		for _, entry := range []string{"{mode: read, approval: none}", "{mode: write, approval: none}", "{mode: high_risk, approval: none}",
-			"{mode: write, approval: always}", "deny", `{mode: write, approval: {when: "has(args.x)"}, rules: [{when: "capability.contains('a')", danger: 3}]}`} {
+		for _, entry := range []string{"{mode: read, approval: none}", "{mode: write, approval: none}",
+			"{mode: high_risk, approval: none}",
+			"{mode: write, approval: always}", "deny",
+			`{mode: write, approval: {when: "has(args.x)"}, rules: [{when: "capability.contains('a')", danger: 3}]}`} {
 			more := explained(t, name, url, entry)
 			decided, tightened = decided+more[0], tightened+more[1]
 		}

@@ -67,7 +67,8 @@ func TestTextsHaveNoRetiredWords(t *testing.T) {
 	}
 	for _, root := range []string{".", "../../internal"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "sandboxtest") {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+				strings.Contains(path, "sandboxtest") {
 				return err
 			}
 			set := token.NewFileSet()
@@ -114,14 +115,18 @@ func TestCompletionScripts(t *testing.T) {
 		}
 	}
 	config := filepath.Join(t.TempDir(), "waldo.yaml")
-	text := "version: 1\nenvironment: production\ncapabilities:\n  run_python: {transport: sandboxed_exec, mode: read, approval: none, environments: [staging]}\n"
+	text := "version: 1\nenvironment: production\ncapabilities:\n  run_python: {transport: sandboxed_exec, mode: read, " +
+		"approval: none, environments: [staging]}\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("WALDO_CONFIG", config)
-	for line, want := range map[string]string{"install ": "claude-desktop", "import --from ": "goose", "": "install", "completion ": "fish",
+	for line, want := range map[string]string{
+		"install ": "claude-desktop", "import --from ": "goose", "": "install", "completion ": "fish",
 		"run --isolation ": "gvisor", "run --lang ": "typescript", "tools --detail ": "basic", "log export --format ": "csv",
-		"run --color ": "never", "log --effect ": "deny", "call ": "run_python", "help sandbox ": "create", "check --environment ": "production", "call --environment ": "staging"} {
+		"run --color ": "never", "log --effect ": "deny", "call ": "run_python", "help sandbox ": "create",
+		"check --environment ": "production", "call --environment ": "staging",
+	} {
 		var out, errw bytes.Buffer
 		run(append([]string{"__complete"}, strings.Split(line, " ")...), strings.NewReader(""), &out, &errw)
 		if !strings.Contains("\n"+out.String(), "\n"+want) {

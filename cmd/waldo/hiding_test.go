@@ -25,7 +25,9 @@ func TestHiding(t *testing.T) {
 	if err := known.Add("env:K", secret.NewValue(canary)); err != nil {
 		t.Fatal(err)
 	}
-	exitcode.Report(w, false, &exitcode.Exit{Code: exitcode.Failed, Err: errors.New("it said " + canary), Hint: "try " + canary})
+	exitcode.Report(w, false, &exitcode.Exit{
+		Code: exitcode.Failed, Err: errors.New("it said " + canary), Hint: "try " + canary,
+	})
 	if code := exitcode.Crashed(w, errors.New("broken by "+canary)); code != exitcode.Failed {
 		t.Errorf("a crash has exit code %d", code)
 	}
@@ -37,7 +39,9 @@ func TestHiding(t *testing.T) {
 // TestFullDisk: an error caused by a full disk carries a hint.
 func TestFullDisk(t *testing.T) {
 	var out bytes.Buffer
-	exitcode.Report(&out, false, &exitcode.Exit{Code: exitcode.Failed, Err: &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}})
+	exitcode.Report(&out, false, &exitcode.Exit{
+		Code: exitcode.Failed, Err: &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC},
+	})
 	if got := out.String(); !strings.Contains(got, "\nhint: free space on the disk") {
 		t.Errorf("%q", got)
 	}

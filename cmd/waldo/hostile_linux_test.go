@@ -16,7 +16,8 @@ import (
 )
 
 // hostilePaint is text that clears a screen, writes a clipboard, turns a line and forges one of waldo's.
-const hostilePaint = "HOSTILE\x1b[2J\x1b]52;c;ZXZpbA==\x07\r\n     4 2026-11-22T20:00:00.000Z answer   yes to bank.pay\u009b31m\u202e\u2066\x08\x7f"
+const hostilePaint = "HOSTILE\x1b[2J\x1b]52;c;ZXZpbA==\x07\r\n     4 2026-11-22T20:00:00.000Z answer   yes to " +
+	"bank.pay\u009b31m\u202e\u2066\x08\x7f"
 
 // misread returns a character in the output that a terminal or a reader can misinterpret.
 func misread(s string) (rune, bool) {
@@ -128,7 +129,8 @@ func TestHostileSession(t *testing.T) {
 		}
 		return path
 	}
-	server, code := file("server.py", strings.Replace(hostileServer, "PAINT", quoted, 1)), file("code.py", fmt.Sprintf(hostileCode, quoted))
+	server, code := file("server.py", strings.Replace(hostileServer, "PAINT", quoted, 1)),
+		file("code.py", fmt.Sprintf(hostileCode, quoted))
 	config := file("waldo.yaml", fmt.Sprintf(`version: 1
 servers:
   bank: {command: [python3, %q], placement: outside}
@@ -138,7 +140,8 @@ capabilities:
   run_python: {transport: sandboxed_exec, mode: high_risk, approval: none}
   exec: {transport: sandboxed_exec, mode: high_risk, approval: none}
 `, server))
-	odd := file("odd.yaml", "version: 1\nservers:\n  "+string(quoted)+": {command: [x], "+string(quoted)+": 1}\ncapabilities: {"+string(quoted)+": {mode: "+string(quoted)+"}}\n")
+	odd := file("odd.yaml", "version: 1\nservers:\n  "+string(quoted)+": {command: [x], "+string(quoted)+
+		": 1}\ncapabilities: {"+string(quoted)+": {mode: "+string(quoted)+"}}\n")
 	raw := file("raw.yaml", "version: 1\nservers: {"+hostilePaint+"\n")
 	with := func(args ...string) []string { return append([]string{"--config", config}, args...) }
 
@@ -211,13 +214,16 @@ capabilities:
 
 	look("sandbox create", typing(t, "", with("sandbox", "create", hostilePaint)...), true)
 	look("sandbox create", typing(t, "", with("sandbox", "create", "work")...), false)
-	look("words of sandbox exec on a terminal", said{atTerminal(t, with("sandbox", "exec", "work", "-c", fmt.Sprintf("print(%s)", quoted))...), ""}, true)
-	started := typing(t, "", with("sandbox", "exec", "--background", "work", "-c", fmt.Sprintf("print(%s, flush=True)\nimport time; time.sleep(20)", quoted))...)
+	look("words of sandbox exec on a terminal",
+		said{atTerminal(t, with("sandbox", "exec", "work", "-c", fmt.Sprintf("print(%s)", quoted))...), ""}, true)
+	started := typing(t, "", with("sandbox", "exec", "--background", "work", "-c",
+		fmt.Sprintf("print(%s, flush=True)\nimport time; time.sleep(20)", quoted))...)
 	look("sandbox exec --background", started, false)
 	look("sandbox ps", typing(t, "", with("sandbox", "ps", "work")...), false)
 	look("sandbox ps of what is not there", typing(t, "", with("sandbox", "ps", hostilePaint)...), true)
 	look("sandbox logs of what is not there", typing(t, "", with("sandbox", "logs", "work", hostilePaint)...), true)
-	look("words of sandbox logs on a terminal", said{atTerminal(t, with("sandbox", "logs", "work", strings.TrimSpace(started.out))...), ""}, false)
+	look("words of sandbox logs on a terminal",
+		said{atTerminal(t, with("sandbox", "logs", "work", strings.TrimSpace(started.out))...), ""}, false)
 	look("sandbox ls", typing(t, "", with("sandbox", "ls", "work")...), false)
 	look("sandbox list", typing(t, "", with("sandbox", "list")...), false)
 	look("sandbox rm", typing(t, "", with("sandbox", "rm", "--force", "work")...), false)
@@ -228,7 +234,8 @@ capabilities:
 func TestAbsentCommandPaintsNothing(t *testing.T) {
 	for _, level := range []string{"namespace", "confined", "gvisor"} {
 		s := typing(t, "", "--state", t.TempDir(), "exec", "-q", "--isolation", level, "--", "nope\x1b[31m\u009b")
-		if r, bad := misread(s.out + s.err); bad || !strings.Contains(s.err, `nope\x1b[31m`) && !strings.Contains(s.err, "isolation") {
+		if r, bad := misread(s.out + s.err); bad || !strings.Contains(s.err, `nope\x1b[31m`) &&
+			!strings.Contains(s.err, "isolation") {
 			t.Errorf("%s: %U %+v", level, r, s)
 		}
 	}

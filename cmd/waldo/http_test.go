@@ -52,7 +52,8 @@ func served(t *testing.T, config string) (url string) {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, app.Options{})
+	h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")},
+		app.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,21 +104,24 @@ func TestNoTokenGoesUpstream(t *testing.T) {
 	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
 		t.Run(revision, func(t *testing.T) {
 			up := mcp.NewServer(&mcp.Implementation{Name: "up", Version: "1"}, nil)
-			mcp.AddTool(up, &mcp.Tool{Name: "echo"}, func(_ context.Context, _ *mcp.CallToolRequest, in map[string]any) (*mcp.CallToolResult, any, error) {
-				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "fine"}}}, nil, nil
-			})
+			mcp.AddTool(up, &mcp.Tool{Name: "echo"},
+				func(_ context.Context, _ *mcp.CallToolRequest, in map[string]any) (*mcp.CallToolResult, any, error) {
+					return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "fine"}}}, nil, nil
+				})
 			var record heard
 			server := httptest.NewServer(record.from(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return up },
 				&mcp.StreamableHTTPOptions{Stateless: revision == "2026-07-28"})))
 			t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 			token, hash := identity.NewToken()
-			url := served(t, fmt.Sprintf("version: 1\nservers:\n  up: {url: %q}\ncapabilities:\n  up.*: {mode: read, approval: none}\n"+
-				"gateway: {auth: {tokens: {ci: %q}}}\n", server.URL, hash))
+			url := served(t,
+				fmt.Sprintf("version: 1\nservers:\n  up: {url: %q}\ncapabilities:\n  up.*: {mode: read, approval: none}\n"+
+					"gateway: {auth: {tokens: {ci: %q}}}\n", server.URL, hash))
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 			defer cancel()
 			connect := func(token string) (*mcp.ClientSession, error) {
 				return mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil).Connect(ctx,
-					&mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: shows(token)}}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+					&mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: shows(token)}},
+					&mcp.ClientSessionOptions{ProtocolVersion: revision})
 			}
 			if _, err := connect("waldo_guess"); err == nil {
 				t.Fatal("a token that is none opens")
@@ -129,7 +133,9 @@ func TestNoTokenGoesUpstream(t *testing.T) {
 			defer s.Close()
 			ask := func(text string) {
 				t.Helper()
-				r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "up__echo", Arguments: map[string]any{"text": text}, Meta: mcp.Meta{"vendor/session": token}})
+				r, err := s.CallTool(ctx, &mcp.CallToolParams{
+					Name: "up__echo", Arguments: map[string]any{"text": text}, Meta: mcp.Meta{"vendor/session": token},
+				})
 				if err != nil || r.IsError {
 					t.Fatalf("%v %+v", err, r)
 				}

@@ -20,10 +20,14 @@ func TestPromptInterrupted(t *testing.T) {
 		end  func(person *os.File, p *os.Process)
 		rc   int
 	}{
-		{"Ctrl-C at a passphrase", []string{"approve", "--enroll", "ann"}, func(person *os.File, _ *os.Process) { _, _ = person.WriteString("\x03") }, 130},
-		{"SIGTERM at a passphrase", []string{"approve", "--enroll", "ann"}, func(_ *os.File, p *os.Process) { _ = p.Signal(syscall.SIGTERM) }, 130},
-		{"Ctrl-C at a secret", []string{"secret", "set", "token"}, func(person *os.File, _ *os.Process) { _, _ = person.WriteString("\x03") }, 130},
-		{"control: a line at a secret", []string{"secret", "set", "token"}, func(person *os.File, _ *os.Process) { _, _ = person.WriteString("value\n") }, 0},
+		{"Ctrl-C at a passphrase", []string{"approve", "--enroll", "ann"},
+			func(person *os.File, _ *os.Process) { _, _ = person.WriteString("\x03") }, 130},
+		{"SIGTERM at a passphrase", []string{"approve", "--enroll", "ann"},
+			func(_ *os.File, p *os.Process) { _ = p.Signal(syscall.SIGTERM) }, 130},
+		{"Ctrl-C at a secret", []string{"secret", "set", "token"},
+			func(person *os.File, _ *os.Process) { _, _ = person.WriteString("\x03") }, 130},
+		{"control: a line at a secret", []string{"secret", "set", "token"},
+			func(person *os.File, _ *os.Process) { _, _ = person.WriteString("value\n") }, 0},
 	} {
 		person, program := terminaltest.Pair(t)
 		waldo := exec.Command("waldo", row.args...) // testscript puts it on PATH
@@ -47,7 +51,8 @@ func TestPromptInterrupted(t *testing.T) {
 		start := time.Now()
 		row.end(person, waldo.Process)
 		_ = waldo.Wait() // the exit code says how it ended
-		if took, rc := time.Since(start), waldo.ProcessState.ExitCode(); rc != row.rc || row.rc != 0 && took > 200*time.Millisecond || !terminaltest.Echoes(t, program) {
+		if took, rc := time.Since(start), waldo.ProcessState.ExitCode(); rc != row.rc || row.rc != 0 &&
+			took > 200*time.Millisecond || !terminaltest.Echoes(t, program) {
 			t.Errorf("%s: exit %d after %v, echo after it %v", row.why, rc, took, terminaltest.Echoes(t, program))
 		}
 	}

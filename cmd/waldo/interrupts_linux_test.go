@@ -40,33 +40,48 @@ func interrupts(dir, registry string) []interruptRow {
 	remote := "--config=" + filepath.Join(dir, "remote.yaml")
 	long := "print('be'+'gun',flush=True)\nimport time\ntime.sleep(60)"
 	template := []string{"template", "list"}
-	big := [][]string{{"sandbox", "create", "work", "--disk-mb", "2000"}, {"sandbox", "exec", "work", "--", "sh", "-c", "head -c 200M /dev/zero >big"}}
+	big := [][]string{
+		{"sandbox", "create", "work", "--disk-mb", "2000"},
+		{"sandbox", "exec", "work", "--", "sh", "-c", "head -c 200M /dev/zero >big"},
+	}
 	return []interruptRow{
 		{name: "run", args: []string{"run", "-c", long}, ready: "begun"},
 		{name: "run with hosts", args: []string{"run", "--allow-host", "api.example.com", "-c", long}, ready: "begun"},
 		{name: "exec", args: []string{"exec", "--", "sh", "-c", "echo be''gun; sleep 60"}, ready: "begun"},
-		{name: "exec in gVisor", args: []string{"exec", "--isolation", "gvisor", "--", "sh", "-c", "echo be''gun; sleep 60"}, ready: "begun"},
+		{name: "exec in gVisor", args: []string{"exec", "--isolation", "gvisor", "--", "sh", "-c", "echo be''gun; sleep 60"},
+			ready: "begun"},
 		{name: "exec -t", args: []string{"exec", "-t", "--", "sh", "-c", "echo be''gun; exec sleep 60"}, ready: "begun"},
-		{name: "sandbox exec", setup: [][]string{{"sandbox", "create", "work"}}, args: []string{"sandbox", "exec", "work", "--", "sh", "-c", "echo be''gun; sleep 60"}, ready: "begun"},
+		{name: "sandbox exec", setup: [][]string{{"sandbox", "create", "work"}},
+			args: []string{"sandbox", "exec", "work", "--", "sh", "-c", "echo be''gun; sleep 60"}, ready: "begun"},
 		{name: "sandbox snapshot", setup: big, args: []string{"sandbox", "snapshot", "work"}, codes: []int{0}},
 		{name: "sandbox cp", setup: big, args: []string{"sandbox", "cp", "work:big", dir}, codes: []int{0}},
-		{name: "sandbox port", setup: [][]string{{"sandbox", "create", "work"}}, args: []string{"sandbox", "port", "work", "3000"}, codes: []int{0}},
+		{name: "sandbox port", setup: [][]string{{"sandbox", "create", "work"}},
+			args: []string{"sandbox", "port", "work", "3000"}, codes: []int{0}},
 		{name: "serve --listen", args: []string{"serve", "--listen", "127.0.0.1:0"}, ready: "http://", codes: []int{0}},
 		{name: "serve --stdio", args: []string{"serve", "--stdio"}, codes: []int{0}},
-		{name: "call that waits for approval", args: []string{config, "call", "--wait", "60s", "run_python", "code=print(1)"}, ready: "waldo approve", codes: []int{4}},
+		{name: "call that waits for approval", args: []string{config, "call", "--wait", "60s", "run_python", "code=print(1)"},
+			ready: "waldo approve", codes: []int{4}},
 		{name: "approve --enroll", args: []string{"approve", "--enroll", "ann"}, ready: "passphrase"},
-		{name: "approve --enroll, half a line", args: []string{"approve", "--enroll", "ann"}, ready: "passphrase", typed: "corr"},
+		{name: "approve --enroll, half a line", args: []string{"approve", "--enroll", "ann"},
+			ready: "passphrase", typed: "corr"},
 		{name: "secret set", args: []string{"secret", "set", "token"}, ready: ":"},
 		{name: "approvals --watch", args: []string{"approvals", "--watch"}},
 		{name: "lock, a silent server", args: []string{config, "lock"}},
 		{name: "lock --accept, a silent registry", args: []string{npm, "lock", "--accept", "weather"}},
 		{name: "tools, a silent server", args: []string{config, "tools"}, codes: []int{0}},
 		{name: "login, a silent server", args: []string{remote, "login", "far"}},
-		{name: "template pull of an archive", args: []string{"template", "pull", filepath.Join(dir, "root.tar")}, sweep: template, codes: []int{0}},
-		{name: "template pull, a silent registry", args: []string{"template", "pull", registry + "/image:1"}, sweep: template},
-		{name: "run --template of an archive", args: []string{"run", "--template", filepath.Join(dir, "root.tar"), "-c", "print(1)"}, sweep: template, codes: []int{0, 125, 127}},
+		{name: "template pull of an archive", args: []string{"template", "pull", filepath.Join(dir, "root.tar")},
+			sweep: template, codes: []int{0}},
+		{name: "template pull, a silent registry", args: []string{"template", "pull", registry + "/image:1"},
+			sweep: template},
+		{
+			name: "run --template of an archive",
+			args: []string{"run", "--template", filepath.Join(dir, "root.tar"), "-c", "print(1)"}, sweep: template,
+			codes: []int{0, 125, 127},
+		},
 		{name: "prune", args: []string{"prune"}, codes: []int{0}},
-		{name: "log --follow", setup: [][]string{{"exec", "true"}}, args: []string{"log", "-f"}, ready: "CALL", codes: []int{0}},
+		{name: "log --follow", setup: [][]string{{"exec", "true"}}, args: []string{"log", "-f"},
+			ready: "CALL", codes: []int{0}},
 		{name: "demo", args: []string{"demo"}, codes: []int{0}},
 		{name: "doctor", args: []string{"doctor"}, codes: []int{0}},
 	}
@@ -108,11 +123,13 @@ func TestInterrupted(t *testing.T) {
 
 func interruptFiles(t *testing.T, dir, registry string) {
 	for name, text := range map[string]string{
-		"ask.yaml": "version: 1\ncapabilities:\n  run_python: {transport: sandboxed_exec, mode: read, approval: always}\n  quiet.*: {mode: read, approval: none}\n" +
-			"servers:\n  quiet: {command: [/bin/sleep, \"60\"]}\n",
-		"npm.yaml":    "version: 1\ncapabilities:\n  weather.*: {mode: read, approval: none}\nservers:\n  weather: {command: [npx, -y, weather]}\n",
-		"remote.yaml": "version: 1\ncapabilities:\n  far.*: {mode: read, approval: none}\nservers:\n  far: {url: \"" + registry + "/mcp\", auth: {oauth: {}}}\n",
-		".npmrc":      "registry=" + registry + "/\n",
+		"ask.yaml": "version: 1\ncapabilities:\n  run_python: {transport: sandboxed_exec, mode: read, approval: always}\n" +
+			"  quiet.*: {mode: read, approval: none}\nservers:\n  quiet: {command: [/bin/sleep, \"60\"]}\n",
+		"npm.yaml": "version: 1\ncapabilities:\n  weather.*: {mode: read, approval: none}\nservers:\n" +
+			"  weather: {command: [npx, -y, weather]}\n",
+		"remote.yaml": "version: 1\ncapabilities:\n  far.*: {mode: read, approval: none}\nservers:\n  far: {url: \"" +
+			registry + "/mcp\", auth: {oauth: {}}}\n",
+		".npmrc": "registry=" + registry + "/\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -125,7 +142,9 @@ func interruptFiles(t *testing.T, dir, registry string) {
 	w := tar.NewWriter(f)
 	for i := range 20 {
 		const size = 20 << 20
-		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("usr/file%d", i), Mode: 0o644, Size: size, Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{
+			Name: fmt.Sprintf("usr/file%d", i), Mode: 0o644, Size: size, Typeflag: tar.TypeReg,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.CopyN(w, zeros{}, size); err != nil {
@@ -242,7 +261,9 @@ func halfMade(t *testing.T, state, tmp string) (left []string) {
 	t.Helper()
 	for _, root := range []string{state, tmp} {
 		_ = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-			if err == nil && name != root && (root == tmp || strings.HasPrefix(d.Name(), ".new-") || strings.HasPrefix(d.Name(), ".seed-") || strings.HasPrefix(d.Name(), ".waldo-")) {
+			if err == nil && name != root &&
+				(root == tmp || strings.HasPrefix(d.Name(), ".new-") || strings.HasPrefix(d.Name(), ".seed-") ||
+					strings.HasPrefix(d.Name(), ".waldo-")) {
 				left = append(left, name)
 				if d.IsDir() {
 					return fs.SkipDir

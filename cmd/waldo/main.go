@@ -85,7 +85,7 @@ func newRoot(g *global) *cobra.Command {
 	root.SetFlagErrorFunc(manual.Flag)
 	root.AddCommand(commands(g)...)
 	root.SetHelpCommand(manual.NewHelp())
-	completions(root, g)
+	completes(g).Give(root)
 	group(root)
 	showVersion := root.Flags().BoolP("version", "v", false, "print the version")
 	root.Args = cobra.ArbitraryArgs

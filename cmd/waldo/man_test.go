@@ -35,7 +35,8 @@ func TestManPages(t *testing.T) {
 		return // the pages were written; judging them needs the formatter
 	}
 	for _, p := range pages {
-		if said, err := exec.Command(groff, "-ww", "-man", "-Tutf8", "-rLL=200n", "-z", p).CombinedOutput(); err != nil || len(said) > 0 {
+		if said, err := exec.Command(groff, "-ww", "-man", "-Tutf8", "-rLL=200n", "-z", p).CombinedOutput(); err != nil ||
+			len(said) > 0 {
 			t.Errorf("%s: %v %s", p, err, said)
 		}
 	}

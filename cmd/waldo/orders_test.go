@@ -51,14 +51,16 @@ func TestStopAndReloadOverHTTP(t *testing.T) {
 		t.Run(revision, func(t *testing.T) {
 			ci, ciHash := identity.NewToken()
 			bob, bobHash := identity.NewToken()
-			both := fmt.Sprintf("version: 1\ncapabilities: {run_python: {mode: read, approval: none}}\ngateway: {auth: {tokens: {ci: %q, bob: %q}}}\n", ciHash, bobHash)
+			both := fmt.Sprintf("version: 1\ncapabilities: {run_python: {mode: read, approval: none}}\ngateway: {auth: "+
+				"{tokens: {ci: %q, bob: %q}}}\n", ciHash, bobHash)
 			h, g := applicationOf(t, both)
 			url := listening(t, h)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			connect := func(token string) (*mcp.ClientSession, error) {
 				return mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil).Connect(ctx,
-					&mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: shows(token)}, MaxRetries: -1}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+					&mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: shows(token)}, MaxRetries: -1},
+					&mcp.ClientSessionOptions{ProtocolVersion: revision})
 			}
 			ask := func(s *mcp.ClientSession) string {
 				t.Helper()
@@ -103,7 +105,8 @@ func TestStopAndReloadOverHTTP(t *testing.T) {
 				t.Errorf("a token that was let in again: %q", got)
 			}
 			write(t, g, strings.Replace(both, fmt.Sprintf("ci: %q, ", ciHash), "", 1))
-			if replies, _, err := control.Put(ctx, h.Store, control.Reload, control.Order{}); err != nil || len(replies) != 1 || replies[0].Kept != "" {
+			if replies, _, err := control.Put(ctx, h.Store, control.Reload, control.Order{}); err != nil || len(replies) != 1 ||
+				replies[0].Kept != "" {
 				t.Fatal(replies, err)
 			}
 			if _, err := connect(ci); err == nil {

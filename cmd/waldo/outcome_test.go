@@ -23,11 +23,13 @@ func TestOutcome(t *testing.T) {
 		{"it failed by itself", facts.Facts{Status: facts.Failed, ExitCode: &seven}, 7, ""},
 		{"it was killed", facts.Facts{Status: facts.Failed, Signal: &kill}, 137, "killed by SIGKILL"},
 		{"it was killed for a limit", facts.Facts{Status: facts.Failed, Signal: &kill, Limit: &disk}, 137, "disk"},
-		{"it was at its end when the limit was seen", facts.Facts{Status: facts.Failed, ExitCode: &zero, Limit: &disk}, exitcode.Failed, "disk"},
+		{"it was at its end when the limit was seen", facts.Facts{Status: facts.Failed, ExitCode: &zero, Limit: &disk},
+			exitcode.Failed, "disk"},
 		{"nothing ran", facts.Facts{Status: facts.Failed, Warnings: []string{"why"}}, exitcode.Failed, "why"},
 	} {
 		var e *exitcode.Exit
-		if err := exitcode.OfResult(call.Result{Facts: row.f}); !errors.As(err, &e) || e.Code != row.code || !strings.Contains(e.Error(), row.text) {
+		if err := exitcode.OfResult(call.Result{Facts: row.f}); !errors.As(err, &e) || e.Code != row.code ||
+			!strings.Contains(e.Error(), row.text) {
 			t.Errorf("%s: %+v", row.why, err)
 		}
 	}

@@ -31,8 +31,9 @@ func TestInstallBox(t *testing.T) {
 	t.Setenv("HOME", dir)
 	t.Setenv("WALDO_CANARY", "canary-7d1e")
 	files := map[string]string{
-		"registry/weather/1.0.0/package.json": `{"name":"weather","version":"1.0.0","bin":"x.js","scripts":{"postinstall":"cat /proc/self/environ >ran"}}`,
-		"registry/weather/1.0.0/x.js":         "", "waldo.yaml": "version: 1\n", ".npmrc": "//x/:_authToken=canary-7d1e\n",
+		"registry/weather/1.0.0/package.json": `{"name":"weather","version":"1.0.0","bin":"x.js",` +
+			`"scripts":{"postinstall":"cat /proc/self/environ >ran"}}`,
+		"registry/weather/1.0.0/x.js": "", "waldo.yaml": "version: 1\n", ".npmrc": "//x/:_authToken=canary-7d1e\n",
 	}
 	for name, text := range files {
 		at := filepath.Join(dir, name)
@@ -48,7 +49,8 @@ func TestInstallBox(t *testing.T) {
 	defer srv.Close()
 	elsewhere := httptest.NewServer(other)
 	defer elsewhere.Close()
-	h, err := openApplication(t.Context(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, app.Options{})
+	h, err := openApplication(t.Context(),
+		&global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, app.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,10 @@ func TestInstallBox(t *testing.T) {
 	}
 	at := func(s *httptest.Server) string { return strings.Replace(s.URL, "127.0.0.1", "localhost", 1) }
 	run := func(argv ...string) (string, error) {
-		job := pkginstall.Job{Argv: argv, Reach: []string{"GET,HEAD " + strings.TrimPrefix(at(srv), "http://")}, Seed: t.TempDir(), Out: t.TempDir()}
+		job := pkginstall.Job{
+			Argv: argv, Reach: []string{"GET,HEAD " + strings.TrimPrefix(at(srv), "http://")},
+			Seed: t.TempDir(), Out: t.TempDir(),
+		}
 		err := in.Run(t.Context(), job)
 		b, _ := os.ReadFile(filepath.Join(job.Out, "said"))
 		ran, _ := os.ReadFile(filepath.Join(job.Out, "node_modules/weather/ran"))
@@ -80,13 +85,16 @@ func TestInstallBox(t *testing.T) {
 			t.Errorf("%s: %q %v", row.why, got, err)
 		}
 	}
-	if ours.asked = slices.Compact(ours.asked); !slices.Equal(ours.asked, []string{http.MethodGet + " /weather"}) || len(other.asked) > 0 {
+	if ours.asked = slices.Compact(ours.asked); !slices.Equal(ours.asked, []string{http.MethodGet + " /weather"}) ||
+		len(other.asked) > 0 {
 		t.Errorf("asked: %q, another: %q", ours.asked, other.asked)
 	}
 
 	// A package script would run in that sandbox, and does not.
-	npm := append(slices.Clone(in.Npm), "install", "weather", "--no-audit", "--no-fund", "--dangerously-allow-all-scripts", "--foreground-scripts", "--cache=/workspace/tmp/npm", "--registry="+at(srv))
-	if got, err := run(npm...); err != nil || !strings.Contains(got, "HOME=/workspace/tmp") || strings.Contains(got, "canary") {
+	npm := append(slices.Clone(in.Npm), "install", "weather", "--no-audit", "--no-fund", "--dangerously-allow-all-scripts",
+		"--foreground-scripts", "--cache=/workspace/tmp/npm", "--registry="+at(srv))
+	if got, err := run(npm...); err != nil || !strings.Contains(got, "HOME=/workspace/tmp") ||
+		strings.Contains(got, "canary") {
 		t.Errorf("control: %q %v", got, err)
 	}
 	acceptsQuietly(t, in, srv.URL)
@@ -95,7 +103,8 @@ func TestInstallBox(t *testing.T) {
 // acceptsQuietly accepts the package as `waldo lock` does, and checks that its install script did not run.
 func acceptsQuietly(t *testing.T, in *pkginstall.Installer, registry string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(os.Getenv("HOME"), ".npmrc"), []byte("registry="+registry+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(os.Getenv("HOME"), ".npmrc"), []byte("registry="+registry+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	w, _, err := pkginstall.Parse([]string{"npx", "weather"})

@@ -77,7 +77,9 @@ func (n *npmRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		doc[latest] = m
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"name": name, "dist-tags": map[string]string{"latest": latest}, "versions": doc})
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"name": name, "dist-tags": map[string]string{"latest": latest}, "versions": doc,
+	})
 }
 
 // tamper adds a line to each file of that name below a folder: tamper FOLDER NAME.

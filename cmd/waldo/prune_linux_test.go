@@ -51,7 +51,8 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(config, []byte("log: {keep: 90d}\napproval: {root: \""+ann.Fingerprint()+"\"}\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("log: {keep: 90d}\napproval: {root: \""+ann.Fingerprint()+"\"}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {

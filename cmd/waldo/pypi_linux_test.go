@@ -27,10 +27,11 @@ func TestSourcePackages(t *testing.T) {
 	t.Setenv("HOME", dir)
 	t.Setenv("WALDO_CANARY", "canary-7d1e")
 	for name, text := range map[string]string{
-		"index/source/1.0.0/setup.py":       "",
-		"index/source/1.0.0/pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = \"builder\"\nbackend-path = [\".\"]\n",
-		"index/source/1.0.0/builder.py":     "import os\nopen('/workspace/output/ran', 'w').write(repr(dict(os.environ)))\n",
-		"waldo.yaml":                        "version: 1\n",
+		"index/source/1.0.0/setup.py": "",
+		"index/source/1.0.0/pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = \"builder\"\n" +
+			"backend-path = [\".\"]\n",
+		"index/source/1.0.0/builder.py": "import os\nopen('/workspace/output/ran', 'w').write(repr(dict(os.environ)))\n",
+		"waldo.yaml":                    "version: 1\n",
 	} {
 		at := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
@@ -43,7 +44,8 @@ func TestSourcePackages(t *testing.T) {
 	srv := httptest.NewServer(pypi{filepath.Join(dir, "index")})
 	defer srv.Close()
 	t.Setenv("PIP_INDEX_URL", srv.URL+"/simple")
-	h, err := openApplication(t.Context(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, app.Options{})
+	h, err := openApplication(t.Context(),
+		&global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, app.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +65,8 @@ func TestSourcePackages(t *testing.T) {
 		t.Errorf("a source package: %v", err)
 	}
 	control := job // the same, without the refusal of source packages
-	control.Argv = append([]string{"/bin/sh", "-c", `"$@"; true`, "sh"}, slices.DeleteFunc(slices.Clone(job.Argv), func(a string) bool { return strings.HasPrefix(a, "--only-binary") })...)
+	control.Argv = append([]string{"/bin/sh", "-c", `"$@"; true`, "sh"},
+		slices.DeleteFunc(slices.Clone(job.Argv), func(a string) bool { return strings.HasPrefix(a, "--only-binary") })...)
 	control.Seed, control.Out = t.TempDir(), t.TempDir()
 	if err := run(t.Context(), control); err != nil {
 		t.Error(err)

@@ -45,7 +45,8 @@ func serveRemote(ts *testscript.TestScript, neg bool, args []string) {
 		case "/.well-known/oauth-protected-resource/mcp":
 			show(map[string]any{"resource": url + "/mcp", "authorization_servers": []string{url}})
 		case "/.well-known/oauth-authorization-server":
-			show(map[string]any{"issuer": url, "authorization_endpoint": url + "/authorize", "token_endpoint": url + "/token", "registration_endpoint": url + "/register", "code_challenge_methods_supported": []string{"S256"},
+			show(map[string]any{"issuer": url, "authorization_endpoint": url + "/authorize", "token_endpoint": url + "/token",
+				"registration_endpoint": url + "/register", "code_challenge_methods_supported": []string{"S256"},
 				"dpop_signing_alg_values_supported": []string{"ES256"}})
 		case "/register":
 			show(map[string]any{"client_id": "waldo-1", "token_endpoint_auth_method": "none"})
@@ -54,11 +55,15 @@ func serveRemote(ts *testscript.TestScript, neg bool, args []string) {
 			http.Redirect(w, r, q.Get("redirect_uri")+"?code=c0de&state="+q.Get("state"), http.StatusFound)
 		case "/token":
 			bound.Store(r.Header.Get("DPoP") != "")
-			show(map[string]any{"access_token": fmt.Sprintf("issued-%d-0123456789", issued.Add(1)), "token_type": map[bool]string{true: "DPoP", false: "Bearer"}[bound.Load()], "refresh_token": "refresh-0123456789"})
+			show(map[string]any{
+				"access_token": fmt.Sprintf("issued-%d-0123456789", issued.Add(1)),
+				"token_type":   map[bool]string{true: "DPoP", false: "Bearer"}[bound.Load()], "refresh_token": "refresh-0123456789",
+			})
 		case "/mcp":
 			scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 			fixed := subtle.ConstantTimeCompare([]byte(token), []byte(ts.Getenv("REMOTE_TOKEN"))) == 1
-			proved := bound.Load() && scheme == "DPoP" && strings.Count(r.Header.Get("DPoP"), ".") == 2 || !bound.Load() && scheme == "Bearer"
+			proved := bound.Load() && scheme == "DPoP" && strings.Count(r.Header.Get("DPoP"), ".") == 2 ||
+				!bound.Load() && scheme == "Bearer"
 			if !fixed && (!proved || token != fmt.Sprintf("issued-%d-0123456789", issued.Load())) {
 				w.Header().Set("WWW-Authenticate", `Bearer resource_metadata="`+url+`/.well-known/oauth-protected-resource/mcp"`)
 				w.WriteHeader(http.StatusUnauthorized)
@@ -95,11 +100,14 @@ func remoteCall(w http.ResponseWriter, r *http.Request, more string) {
 	if b, err := os.ReadFile(more); err == nil {
 		look = string(b)
 	}
-	said, _ := json.Marshal(fmt.Sprintf("%s, key %s, token %s", q.Params.Name, r.Header.Get("X-Key"), r.Header.Get("Authorization")))
+	said, _ := json.Marshal(fmt.Sprintf("%s, key %s, token %s", q.Params.Name, r.Header.Get("X-Key"),
+		r.Header.Get("Authorization")))
 	text, _ := json.Marshal(look)
 	result := map[string]string{
-		"initialize": `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"remote","version":"1"}}`,
-		"tools/list": `{"tools":[{"name":"whoami","description":` + string(text) + `,"inputSchema":{"type":"object"}},{"name":"change","inputSchema":{"type":"object"}}]}`,
+		"initialize": `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"remote",` +
+			`"version":"1"}}`,
+		"tools/list": `{"tools":[{"name":"whoami","description":` + string(text) +
+			`,"inputSchema":{"type":"object"}},{"name":"change","inputSchema":{"type":"object"}}]}`,
 		"tools/call": `{"content":[{"type":"text","text":` + string(said) + `}]}`,
 	}[q.Method]
 	if q.Method == "initialize" {

@@ -28,12 +28,15 @@ func TestRealServersInBoxes(t *testing.T) {
 	}
 	server := func(name string, args ...string) string {
 		script := "/app/node_modules/@modelcontextprotocol/server-" + name + "/dist/index.js"
-		return "[" + strings.Join(append([]string{"node", script}, args...), ", ") + "], mounts: {/app/node_modules: " + filepath.Dir(packages) + "}"
+		return "[" + strings.Join(append([]string{"node", script}, args...), ", ") + "], mounts: {/app/node_modules: " +
+			filepath.Dir(packages) + "}"
 	}
 	dir := t.TempDir()
 	config := filepath.Join(dir, "waldo.yaml")
-	text := "version: 1\nservers:\n  all: {command: " + server("everything", "stdio") + "}\n  files: {command: " + server("filesystem", "/workspace/output") + "}\n" +
-		"  memory: {command: " + server("memory") + ", env: {MEMORY_FILE_PATH: /workspace/output/m.json}}\n  think: {command: " + server("sequential-thinking") + "}\n" +
+	text := "version: 1\nservers:\n  all: {command: " + server("everything", "stdio") + "}\n  files: {command: " +
+		server("filesystem", "/workspace/output") + "}\n" +
+		"  memory: {command: " + server("memory") +
+		", env: {MEMORY_FILE_PATH: /workspace/output/m.json}}\n  think: {command: " + server("sequential-thinking") + "}\n" +
 		"capabilities:\n  \"*.*\": {transport: mcp, mode: high_risk, approval: none}\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -43,9 +46,11 @@ func TestRealServersInBoxes(t *testing.T) {
 		{"all__echo", `{"message":"h\u00ef"}`, "hï"},
 		{"files__write_file", `{"path":"/workspace/output/a.txt","content":"kept"}`, "Successfully wrote"},
 		{"files__read_text_file", `{"path":"/workspace/output/a.txt"}`, "kept"},
-		{"memory__create_entities", `{"entities":[{"name":"waldo","entityType":"box","observations":["is sealed"]}]}`, "is sealed"},
+		{"memory__create_entities", `{"entities":[{"name":"waldo","entityType":"box","observations":["is sealed"]}]}`,
+			"is sealed"},
 		{"memory__read_graph", `{}`, "is sealed"},
-		{"think__sequentialthinking", `{"thought":"a","nextThoughtNeeded":false,"thoughtNumber":1,"totalThoughts":1}`, "thoughtHistoryLength"},
+		{"think__sequentialthinking", `{"thought":"a","nextThoughtNeeded":false,"thoughtNumber":1,"totalThoughts":1}`,
+			"thoughtHistoryLength"},
 	} {
 		got := call(fmt.Sprintf(`{"name":%q,"arguments":%s}`, c[0], c[1]))
 		if !strings.Contains(got, c[2]) || !strings.Contains(got, `"driver":"namespace"`) {
@@ -73,15 +78,18 @@ func TestRealServersKeepTheirData(t *testing.T) {
 		return "/app/node_modules/@modelcontextprotocol/server-" + name + "/dist/index.js"
 	}
 	text := "version: 1\nservers:\n" +
-		"  memory: {command: [node, " + script("memory") + "], mounts: {/app/node_modules: " + packages + "}, data: graph, env: {MEMORY_FILE_PATH: /data/m.json}}\n" +
-		"  files: {command: [node, " + script("filesystem") + ", /project], mounts: {/app/node_modules: " + packages + ", /project: {from: ., writable: true}}}\n" +
+		"  memory: {command: [node, " + script("memory") + "], mounts: {/app/node_modules: " + packages +
+		"}, data: graph, env: {MEMORY_FILE_PATH: /data/m.json}}\n" +
+		"  files: {command: [node, " + script("filesystem") + ", /project], mounts: {/app/node_modules: " + packages +
+		", /project: {from: ., writable: true}}}\n" +
 		"capabilities:\n  \"*.*\": {transport: mcp, mode: high_risk, approval: none}\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	state := t.TempDir()
 	for _, turn := range [][][3]string{{
-		{"memory__create_entities", `{"entities":[{"name":"waldo","entityType":"box","observations":["is sealed"]}]}`, `"/data/m.json"`},
+		{"memory__create_entities", `{"entities":[{"name":"waldo","entityType":"box","observations":["is sealed"]}]}`,
+			`"/data/m.json"`},
 		{"files__write_file", `{"path":"/project/src.txt","content":"kept"}`, `"/project/src.txt"`},
 		{"files__write_file", `{"path":"/project/waldo.yaml","content":"capabilities: {}"}`, `"isError":true`},
 	}, {
@@ -91,7 +99,8 @@ func TestRealServersKeepTheirData(t *testing.T) {
 		t.Run("", func(t *testing.T) {
 			call := converse(t, "--state", state, "--config", config, "serve", "--stdio")
 			for _, c := range turn {
-				if got := call(fmt.Sprintf(`{"name":%q,"arguments":%s}`, c[0], c[1])); !strings.Contains(got, c[2]) || !strings.Contains(got, `"driver":"namespace"`) {
+				if got := call(fmt.Sprintf(`{"name":%q,"arguments":%s}`, c[0], c[1])); !strings.Contains(got, c[2]) ||
+					!strings.Contains(got, `"driver":"namespace"`) {
 					t.Errorf("%s: wanted %s in %.3000s", c[0], c[2], got)
 				}
 			}

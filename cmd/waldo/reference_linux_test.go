@@ -32,12 +32,13 @@ func TestReference(t *testing.T) {
 // commandReference returns the page: every command with its text, flags and examples.
 func commandReference() []byte {
 	var b bytes.Buffer
-	b.WriteString("# Commands\n\nGenerated from the commands: `go generate ./cmd/waldo` writes it anew. `waldo man DIR` writes man pages.\n" +
-		"`waldo COMMAND --help` shows the same.\n\n## Exit codes\n\n| code | meaning |\n|--:|---|\n")
+	b.WriteString("# Commands\n\nGenerated from the commands: `go generate ./cmd/waldo` writes it anew. `waldo man DIR` " +
+		"writes man pages.\n`waldo COMMAND --help` shows the same.\n\n## Exit codes\n\n| code | meaning |\n|--:|---|\n")
 	for _, x := range []struct {
 		code int
 		text string
-	}{{0, "done"}, {exitcode.Problems, "a check found problems, or the program of a tool failed"}, {exitcode.Usage, "wrong usage or configuration"},
+	}{{0, "done"}, {exitcode.Problems, "a check found problems, or the program of a tool failed"},
+		{exitcode.Usage, "wrong usage or configuration"},
 		{exitcode.Denied, "refused by contract"}, {exitcode.Waiting, "waiting for a human, or refused by one"},
 		{exitcode.Timeout, "limit of time or processor time"}, {exitcode.Failed, "failure of waldo itself"},
 		{exitcode.Cancelled, "cancelled by Ctrl-C or SIGTERM"}, {exitcode.OOM, "killed for memory"}} {
@@ -52,7 +53,8 @@ func commandReference() []byte {
 			if sub.Hidden || sub.Name() == "help" || sub.Name() == "completion" {
 				continue
 			}
-			fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n```\n%s\n```\n", sub.CommandPath(), strings.TrimSuffix(sub.Short, "."), sub.UseLine())
+			fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n```\n%s\n```\n", sub.CommandPath(), strings.TrimSuffix(sub.Short, "."),
+				sub.UseLine())
 			if long := strings.TrimSpace(sub.Long); long != "" {
 				fmt.Fprintf(&b, "\n```text\n%s\n```\n", long)
 			}

@@ -30,11 +30,14 @@ func serveImage(ts *testscript.TestScript, neg bool, args []string) {
 	layer, err := tarball.LayerFromFile(ts.MkAbs(args[0]))
 	ts.Check(err)
 	for tag, c := range map[string]v1.Config{
-		"root:1":    {},
-		"told:1":    {Env: []string{"PATH=/opt/tools:/usr/bin:/bin", "GREETING=hello", "HOME=/root"}, WorkingDir: "/opt/tools", User: "4321:4322"},
+		"root:1": {},
+		"told:1": {Env: []string{"PATH=/opt/tools:/usr/bin:/bin", "GREETING=hello", "HOME=/root"},
+			WorkingDir: "/opt/tools", User: "4321:4322"},
 		"unknown:1": {User: "nosuch"},
 	} {
-		img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}, Config: c})
+		img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+			OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}, Config: c,
+		})
 		ts.Check(err)
 		img, err = mutate.AppendLayers(img, layer)
 		ts.Check(err)

@@ -45,8 +45,11 @@ func answerQuestion(word string) {
 // TestScripts tests the command line as it is typed: one story a file, its files beneath it.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir:  "testdata/script",
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "npmregistry": serveNpm, "pypi": servePyPI, "tamper": tamper, "registry": serveImage, "remote": serveRemote},
+		Dir: "testdata/script",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits, "npmregistry": serveNpm, "pypi": servePyPI, "tamper": tamper, "registry": serveImage,
+			"remote": serveRemote,
+		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {
 			case "root":

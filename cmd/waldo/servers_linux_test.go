@@ -38,14 +38,16 @@ func BenchmarkServers(b *testing.B) {
 		var text strings.Builder
 		text.WriteString("version: 1\ncapabilities: {'s*.*': {mode: read, approval: none}}\nservers:\n")
 		for i := range 50 {
-			fmt.Fprintf(&text, "  s%d: {command: [/usr/bin/python3, %s], placement: sandbox}\n", i, filepath.Join(dir, "server.py"))
+			fmt.Fprintf(&text, "  s%d: {command: [/usr/bin/python3, %s], placement: sandbox}\n", i,
+				filepath.Join(dir, "server.py"))
 		}
 		for name, content := range map[string]string{"waldo.yaml": text.String(), "server.py": twenty} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 				b.Fatal(err)
 			}
 		}
-		h, err := openApplication(context.Background(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, app.Options{})
+		h, err := openApplication(context.Background(),
+			&global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, app.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

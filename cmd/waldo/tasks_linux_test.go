@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestTasksWithTheSDK: the official TypeScript SDK calls tools as tasks, answers a question while it waits for a result,
-// and cancels.
+// TestTasksWithTheSDK: the official TypeScript SDK calls tools as tasks, answers a question while it waits for a
+// result, and cancels.
 func TestTasksWithTheSDK(t *testing.T) {
 	modules, err := filepath.Abs("../../.cache/npm/node_modules")
 	if err != nil {
@@ -31,18 +31,20 @@ func TestTasksWithTheSDK(t *testing.T) {
 	if err := os.Symlink(self, waldo); err != nil {
 		t.Fatal(err)
 	}
-	text := "version: 1\napproval: {carriers: [elicitation]}\ncapabilities:\n  run_python: {mode: write, approval: none}\n" +
-		"  run_shell: {mode: write, approval: always}\n  run_javascript: {mode: write, rules: [{when: \"args.code != ''\", deny: true}]}\n"
+	text := "version: 1\napproval: {carriers: [elicitation]}\ncapabilities:\n  run_python: {mode: write, " +
+		"approval: none}\n  run_shell: {mode: write, approval: always}\n  run_javascript: {mode: write, rules: [{when: " +
+		"\"args.code != ''\", deny: true}]}\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	c := exec.CommandContext(t.Context(), "node", "testdata/tasks.mjs", modules, waldo, "--state", filepath.Join(dir, "state"), "--config", config, "serve", "--stdio")
+	c := exec.CommandContext(t.Context(), "node", "testdata/tasks.mjs", modules, waldo, "--state",
+		filepath.Join(dir, "state"), "--config", config, "serve", "--stdio")
 	c.Stdout, c.Stderr = &out, &errs
 	if err := c.Run(); err != nil {
 		t.Fatalf("%v\n%s\n%s", err, out.Bytes(), errs.Bytes())
 	}
-	const want = `support run_javascript:optional run_python:optional run_shell:optional search_tools:undefined
+	const want = `support run_code:optional run_javascript:optional run_python:optional run_shell:optional search_tools:undefined
 run_python 42
 run_shell input_required
 run_shell agreed

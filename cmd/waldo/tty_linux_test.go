@@ -45,13 +45,20 @@ func TestTTY(t *testing.T) {
 		terminaltest.Until(t, "raw mode", seen, func() bool { return !terminaltest.Echoes(t, program) })
 		type_ := func(line string) { _, _ = person.WriteString(line + "\r") }
 		type_("stty size; echo T=$TERM; test -t 0 && test -t 2 && echo is-a-$((40+2))-terminal")
-		terminaltest.Until(t, "the size", seen, func() bool { return seen.Has("33 77") && seen.Has("T=vt100") && seen.Has("is-a-42-terminal") })
+		terminaltest.Until(t, "the size", seen, func() bool {
+			return seen.Has("33 77") && seen.Has("T=vt100") && seen.Has("is-a-42-terminal")
+		})
 		if err := unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 11, Col: 99}); err != nil {
 			t.Fatal(err)
 		}
 		_ = cmd.Process.Signal(syscall.SIGWINCH)
-		terminaltest.Until(t, "another size", seen, func() bool { type_("stty size"); time.Sleep(300 * time.Millisecond); return seen.Has("11 99") })
-		type_("python3 -c \"exec('import fcntl\\\\ntry: fcntl.ioctl(0,0x5412,b\\\\'x\\\\')\\\\nexcept OSError as e: print(1000+e.errno)')\"")
+		terminaltest.Until(t, "another size", seen, func() bool {
+			type_("stty size")
+			time.Sleep(300 * time.Millisecond)
+			return seen.Has("11 99")
+		})
+		type_("python3 -c \"exec('import fcntl\\\\ntry: fcntl.ioctl(0,0x5412,b\\\\'x\\\\')\\\\nexcept OSError as e: " +
+			"print(1000+e.errno)')\"")
 		terminaltest.Until(t, "TIOCSTI is refused", seen, func() bool { return seen.Has("1001") })
 		type_("sleep 1000; echo after-$((1+1))-sleep")
 		time.Sleep(500 * time.Millisecond)

@@ -18,7 +18,8 @@ import (
 )
 
 // leaked are words of libraries, which tell a person nothing.
-var leaked = regexp.MustCompile(`strconv|time: |arg\(s\)|invalid argument "|shorthand|pflag|context canceled|\b(l?stat|openat|execute) \S+:|invalid syntax`)
+var leaked = regexp.MustCompile(`strconv|time: |arg\(s\)|invalid argument "|shorthand|pflag|context canceled` +
+	`|\b(l?stat|openat|execute) \S+:|invalid syntax`)
 
 // wrong runs waldo with a mistake and returns what it said.
 func wrong(t *testing.T, args ...string) string {
@@ -77,20 +78,24 @@ func TestMistakesInPlainWords(t *testing.T) {
 
 func TestMistakesAreNamed(t *testing.T) {
 	for args, want := range map[string]string{
-		"rnu":                  "waldo: unknown command \"rnu\"\nhint: did you mean waldo run?\n",
-		"help rnu":             "waldo: unknown command \"rnu\"\nhint: did you mean waldo run?\n",
-		"quux":                 "waldo: unknown command \"quux\"\nhint: see waldo --help\n",
-		"gen":                  "waldo: a server needs a name\nhint: as in --name github\n",
-		"sandbox craete":       "waldo: unknown command \"craete\" of waldo sandbox\nhint: did you mean waldo sandbox create?\n",
-		"secret get":           "waldo: unknown command \"get\" of waldo secret\nhint: see waldo secret --help\n",
-		"deny":                 "waldo: missing ID\nhint: as in: waldo deny a_… --reason 'not before Monday'\n",
-		"version x":            "waldo: unexpected argument \"x\"\nhint: see waldo version --help\n",
-		"run --memory-mb x":    "waldo: --memory-mb must be a whole number, not \"x\"\nhint: see waldo run --help\n",
-		"run --timeout 5":      "waldo: --timeout must be a time with its unit, as in 30s, 5m or 2h, not \"5\"\nhint: see waldo run --help\n",
-		"run --tmeout 5s":      "waldo: unknown flag --tmeout\nhint: did you mean --timeout?\n",
-		"run nosuch.py":        "waldo: nosuch.py: no such file or directory\nhint: give a file that is there and can be read\n",
-		"check nosuch.yaml":    "waldo: nosuch.yaml: no such file or directory\nhint: give the file to check\n",
-		"--color blue version": "waldo: --color must be auto, always or never, not \"blue\"\nhint: see waldo version --help\n",
+		"rnu":      "waldo: unknown command \"rnu\"\nhint: did you mean waldo run?\n",
+		"help rnu": "waldo: unknown command \"rnu\"\nhint: did you mean waldo run?\n",
+		"quux":     "waldo: unknown command \"quux\"\nhint: see waldo --help\n",
+		"gen":      "waldo: a server needs a name\nhint: as in --name github\n",
+		"sandbox craete": "waldo: unknown command \"craete\" of waldo sandbox\nhint: did you mean waldo sandbox " +
+			"create?\n",
+		"secret get":        "waldo: unknown command \"get\" of waldo secret\nhint: see waldo secret --help\n",
+		"deny":              "waldo: missing ID\nhint: as in: waldo deny a_… --reason 'not before Monday'\n",
+		"version x":         "waldo: unexpected argument \"x\"\nhint: see waldo version --help\n",
+		"run --memory-mb x": "waldo: --memory-mb must be a whole number, not \"x\"\nhint: see waldo run --help\n",
+		"run --timeout 5": "waldo: --timeout must be a time with its unit, as in 30s, 5m or 2h, not \"5\"\n" +
+			"hint: see waldo run --help\n",
+		"run --tmeout 5s": "waldo: unknown flag --tmeout\nhint: did you mean --timeout?\n",
+		"run nosuch.py": "waldo: nosuch.py: no such file or directory\nhint: give a file that is there and can " +
+			"be read\n",
+		"check nosuch.yaml": "waldo: nosuch.yaml: no such file or directory\nhint: give the file to check\n",
+		"--color blue version": "waldo: --color must be auto, always or never, not \"blue\"\n" +
+			"hint: see waldo version --help\n",
 	} {
 		if got := wrong(t, strings.Fields(args)...); got != want {
 			t.Errorf("waldo %s: %q, want %q", args, got, want)
@@ -104,7 +109,8 @@ func TestErrorsAsJSON(t *testing.T) {
 		var out, errw bytes.Buffer
 		code := run(args, strings.NewReader(""), &out, &errw)
 		var f exitcode.Failure
-		if err := json.Unmarshal(errw.Bytes(), &f); err != nil || code != exitcode.Usage || f.Code != code || f.Error == "" || f.Hint == "" {
+		if err := json.Unmarshal(errw.Bytes(), &f); err != nil || code != exitcode.Usage || f.Code != code ||
+			f.Error == "" || f.Hint == "" {
 			t.Errorf("waldo %v: exit code %d, %v: %s", args, code, err, errw.String())
 		}
 		if out.Len() > 0 {
@@ -122,7 +128,8 @@ func TestStopped(t *testing.T) {
 	}
 	cancel()
 	for _, err := range []error{context.Canceled, failed, &exitcode.Exit{Code: exitcode.Usage, Err: context.Canceled}} {
-		if got := exitcode.Report(&bytes.Buffer{}, false, exitcode.Stopped(ctx, err)); got != exitcode.Cancelled || exitcode.Stopped(ctx, err).Error() != "cancelled" {
+		if got := exitcode.Report(&bytes.Buffer{}, false, exitcode.Stopped(ctx, err)); got != exitcode.Cancelled ||
+			exitcode.Stopped(ctx, err).Error() != "cancelled" {
 			t.Errorf("%v: exit code %d", err, got)
 		}
 	}
@@ -159,7 +166,8 @@ func TestVersion(t *testing.T) {
 	}
 	var out, errw bytes.Buffer
 	var a about
-	if run([]string{"--version", "--json"}, strings.NewReader(""), &out, &errw); json.Unmarshal(out.Bytes(), &a) != nil || a.Commit != commit {
+	if run([]string{"--version", "--json"}, strings.NewReader(""), &out, &errw); json.Unmarshal(out.Bytes(), &a) != nil ||
+		a.Commit != commit {
 		t.Errorf("--json: %s", out.String())
 	}
 }

@@ -18,10 +18,12 @@ import (
 func TestFirstClient(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "waldo.yaml")
-	if err := os.WriteFile(file, []byte("version: 1\ncapabilities:\n  run_python: {mode: read, approval: none}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("version: 1\ncapabilities:\n  run_python: {mode: read, approval: none}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, app.Options{Warm: 2})
+	h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")},
+		app.Options{Warm: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +41,9 @@ func TestFirstClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := h.Broker.Call(context.Background(), call.Call{ID: id.New(id.Call), Capability: "run_python", Args: a, Session: n, Principal: who, Channel: "mcp", At: time.Now()})
+		r, err := h.Broker.Call(context.Background(), call.Call{
+			ID: id.New(id.Call), Capability: "run_python", Args: a, Session: n, Principal: who, Channel: "mcp", At: time.Now(),
+		})
 		if err != nil || r.Facts.Stdout != "1\n" {
 			t.Fatalf("%v %+v", err, r)
 		}

@@ -93,7 +93,10 @@ func (h *Host) verify(file string, before *Value, after []byte, path []string, w
 	if err == nil && same(v.Path(path...), want) && same(without(before, path), without(v, path)) {
 		return nil
 	}
-	return &Problem{File: file, Text: "the entry cannot be changed without touching the rest of the file", Do: "write it by hand; waldo install --print shows it"}
+	return &Problem{
+		File: file, Text: "the entry cannot be changed without touching the rest of the file",
+		Do: "write it by hand; waldo install --print shows it",
+	}
 }
 
 // without returns a copy of v without what stands at path, and without mappings that this leaves empty.

@@ -24,7 +24,8 @@ func putJSON(text []byte, path []string, e Value) ([]byte, error) {
 	}
 	unit := "  "
 	if top, ok := ast.Value.(*hujson.Object); ok && len(top.Members) > 0 {
-		if m := top.Members[0].Name.StartOffset; bytes.IndexByte(text[ast.StartOffset:m], '\n') >= 0 && margin(text, m) != "" {
+		if m := top.Members[0].Name.StartOffset; bytes.IndexByte(text[ast.StartOffset:m], '\n') >= 0 &&
+			margin(text, m) != "" {
 			unit = margin(text, m)
 		}
 	}
@@ -61,7 +62,9 @@ func nested(path []string, e Value, margin, unit, nl string) string {
 }
 
 // insert adds a last member to an object, after what comments stand at its end.
-func insert(text []byte, at *hujson.Value, obj *hujson.Object, name string, rest []string, e Value, unit, nl string) []byte {
+func insert(
+	text []byte, at *hujson.Value, obj *hujson.Object, name string, rest []string, e Value, unit, nl string,
+) []byte {
 	from, inner := at.StartOffset+1, margin(text, at.StartOffset)+unit
 	comma := ""
 	last := len(obj.Members) - 1
@@ -130,7 +133,8 @@ func takeJSON(text []byte, path []string) []byte {
 		i++
 	}
 	from, to := obj.Members[i].Name.StartOffset, at.EndOffset
-	if inside := string(text[around.StartOffset+1:from]) + string(text[to:around.EndOffset-1]); len(obj.Members) == 1 && strings.Trim(inside, " \t\r\n,") == "" {
+	if inside := string(text[around.StartOffset+1:from]) + string(text[to:around.EndOffset-1]); len(obj.Members) == 1 &&
+		strings.Trim(inside, " \t\r\n,") == "" {
 		return splice(text, around.StartOffset, around.EndOffset, "{}")
 	}
 	for from > 0 && (text[from-1] == ' ' || text[from-1] == '\t') {
@@ -183,7 +187,8 @@ func renderJSON(v *Value, margin, unit, nl string) string {
 			} else if i > 0 {
 				b.WriteString(",")
 			}
-			b.WriteString(nl + margin + unit + Quote(v.Members[i].Name) + ": " + renderJSON(&v.Members[i].Value, margin+unit, unit, nl))
+			b.WriteString(nl + margin + unit + Quote(v.Members[i].Name) + ": " +
+				renderJSON(&v.Members[i].Value, margin+unit, unit, nl))
 		}
 		b.WriteString(nl + margin + "}")
 		return b.String()

@@ -29,26 +29,45 @@ func TestPutAndTake(t *testing.T) {
 	for _, row := range []struct {
 		why, host, before, after, taken string
 	}{
-		{"no file", "claude", "", "{\n  \"mcpServers\": {\n    \"waldo\": " + stdio + "\n  }\n}\n", "{\n  \"mcpServers\": {}\n}\n"},
-		{"an empty mapping", "claude", "{}\n", "{\n  \"mcpServers\": {\n    \"waldo\": " + stdio + "\n  }\n}\n", "{\n  \"mcpServers\": {}\n}\n"},
+		{"no file", "claude", "", "{\n  \"mcpServers\": {\n    \"waldo\": " + stdio + "\n  }\n}\n",
+			"{\n  \"mcpServers\": {}\n}\n"},
+		{"an empty mapping", "claude", "{}\n", "{\n  \"mcpServers\": {\n    \"waldo\": " + stdio + "\n  }\n}\n",
+			"{\n  \"mcpServers\": {}\n}\n"},
 		{"others beside it, comments and a trailing comma", "claude",
-			"{\n  // mine\n  \"mcpServers\": {\n    \"a\": {\"command\": \"x\"}, // keep, this\n    // and this\n  },\n  \"z\": [1,2]\n}",
-			"{\n  // mine\n  \"mcpServers\": {\n    \"a\": {\"command\": \"x\"}, // keep, this\n    // and this\n    \"waldo\": " + stdio + ",\n  },\n  \"z\": [1,2]\n}",
-			"{\n  // mine\n  \"mcpServers\": {\n    \"a\": {\"command\": \"x\"}, // keep, this\n    // and this\n  },\n  \"z\": [1,2]\n}"},
+			"{\n  // mine\n  \"mcpServers\": {\n    \"a\": {\"command\": \"x\"}, // keep, this\n    // and this\n  },\n" +
+				"  \"z\": [1,2]\n}",
+			"{\n  // mine\n  \"mcpServers\": {\n    \"a\": {\"command\": \"x\"}, // keep, this\n    // and this\n" +
+				"    \"waldo\": " + stdio + ",\n  },\n  \"z\": [1,2]\n}",
+			"{\n  // mine\n  \"mcpServers\": {\n    \"a\": {\"command\": \"x\"}, // keep, this\n    // and this\n  },\n" +
+				"  \"z\": [1,2]\n}"},
 		{"no trailing comma, and a comment after the last", "claude",
 			"{\n  \"mcpServers\": {\n    \"a\": {\"command\": \"x\"} // keep\n  }\n}\n",
 			"{\n  \"mcpServers\": {\n    \"a\": {\"command\": \"x\"}, // keep\n    \"waldo\": " + stdio + "\n  }\n}\n",
 			"{\n  \"mcpServers\": {\n    \"a\": {\"command\": \"x\"} // keep\n  }\n}\n"},
-		{"all on one line", "claude", `{"n":1,"mcpServers":{"a":{"command":"x"}}}`, `{"n":1,"mcpServers":{"a":{"command":"x"}, "waldo": ` + flat + `}}`, `{"n":1,"mcpServers":{"a":{"command":"x"} }}`},
+		{"all on one line", "claude", `{"n":1,"mcpServers":{"a":{"command":"x"}}}`,
+			`{"n":1,"mcpServers":{"a":{"command":"x"}, "waldo": ` + flat + `}}`, `{"n":1,"mcpServers":{"a":{"command":"x"} }}`},
 		{"tabs and Windows lines", "claude", "{\r\n\t\"n\": 1\r\n}\r\n",
-			"{\r\n\t\"n\": 1,\r\n\t\"mcpServers\": {\r\n\t\t\"waldo\": {\r\n\t\t\t\"type\": \"stdio\",\r\n\t\t\t\"command\": \"/opt/w aldo/waldo\",\r\n\t\t\t\"args\": [\"serve\", \"--stdio\"]\r\n\t\t}\r\n\t}\r\n}\r\n",
+			"{\r\n\t\"n\": 1,\r\n\t\"mcpServers\": {\r\n\t\t\"waldo\": {\r\n\t\t\t\"type\": \"stdio\",\r\n\t\t\t\"command\": " +
+				"\"/opt/w aldo/waldo\",\r\n\t\t\t\"args\": [\"serve\", \"--stdio\"]\r\n\t\t}\r\n\t}\r\n}\r\n",
 			"{\r\n\t\"n\": 1,\r\n\t\"mcpServers\": {}\r\n}\r\n"},
 		{"no file", "codex", "", toml, ""},
-		{"others beside it", "codex", "model = \"o\" # fast\n\n[mcp_servers.a]\ncommand = 'x'\n\n# the end", "model = \"o\" # fast\n\n[mcp_servers.a]\ncommand = 'x'\n\n# the end\n\n" + toml, "model = \"o\" # fast\n\n[mcp_servers.a]\ncommand = 'x'\n\n# the end\n\n"},
-		{"an old one, with a table below it", "codex", "[mcp_servers.waldo]\ncommand = 'old' # c\n[mcp_servers.waldo.env]\nA = \"\"\"\n# x\n\"\"\"\n\n# of b\n[b]\nc = 1\n", toml + "\n# of b\n[b]\nc = 1\n", "\n# of b\n[b]\nc = 1\n"},
-		{"no file", "goose", "", "extensions:\n  \"waldo\":\n    name: \"waldo\"\n    enabled: true\n    type: \"stdio\"\n    cmd: \"/opt/w aldo/waldo\"\n    args: [\"serve\", \"--stdio\"]\n    timeout: 300\n", "extensions: {}\n"},
-		{"others beside it", "goose", "# mine\nextensions: # all\n    a:\n        cmd: x\n        args: []\n    # last\nGOOSE_MODEL: y\n",
-			"# mine\nextensions: # all\n    \"waldo\":\n      name: \"waldo\"\n      enabled: true\n      type: \"stdio\"\n      cmd: \"/opt/w aldo/waldo\"\n      args: [\"serve\", \"--stdio\"]\n      timeout: 300\n    a:\n        cmd: x\n        args: []\n    # last\nGOOSE_MODEL: y\n",
+		{"others beside it", "codex", "model = \"o\" # fast\n\n[mcp_servers.a]\ncommand = 'x'\n\n# the end",
+			"model = \"o\" # fast\n\n[mcp_servers.a]\ncommand = 'x'\n\n# the end\n\n" + toml,
+			"model = \"o\" # fast\n\n[mcp_servers.a]\ncommand = 'x'\n\n# the end\n\n"},
+		{
+			"an old one, with a table below it", "codex",
+			"[mcp_servers.waldo]\ncommand = 'old' # c\n[mcp_servers.waldo.env]\nA = \"\"\"\n# x\n\"\"\"\n\n# of b\n[b]\nc = 1\n",
+			toml + "\n# of b\n[b]\nc = 1\n", "\n# of b\n[b]\nc = 1\n",
+		},
+		{
+			"no file", "goose", "", "extensions:\n  \"waldo\":\n    name: \"waldo\"\n    enabled: true\n    type: \"stdio\"\n" +
+				"    cmd: \"/opt/w aldo/waldo\"\n    args: [\"serve\", \"--stdio\"]\n    timeout: 300\n", "extensions: {}\n",
+		},
+		{"others beside it", "goose", "# mine\nextensions: # all\n    a:\n        cmd: x\n        args: []\n    # last\n" +
+			"GOOSE_MODEL: y\n",
+			"# mine\nextensions: # all\n    \"waldo\":\n      name: \"waldo\"\n      enabled: true\n      type: \"stdio\"\n" +
+				"      cmd: \"/opt/w aldo/waldo\"\n      args: [\"serve\", \"--stdio\"]\n      timeout: 300\n    a:\n" +
+				"        cmd: x\n        args: []\n    # last\nGOOSE_MODEL: y\n",
 			"# mine\nextensions: # all\n    a:\n        cmd: x\n        args: []\n    # last\nGOOSE_MODEL: y\n"},
 	} {
 		h, _ := Find(row.host)
@@ -77,7 +96,8 @@ func TestPutRefuses(t *testing.T) {
 		{"lines that end in two ways", "goose", "a: 1\rextensions:\n  b: {cmd: x}\n", "do not all end alike"},
 	} {
 		h, _ := Find(row.host)
-		if got, err := h.Put("f", []byte(row.text), "waldo", entry(t, h)); err == nil || !strings.Contains(err.Error(), row.want) {
+		if got, err := h.Put("f", []byte(row.text), "waldo", entry(t, h)); err == nil ||
+			!strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: wanted %q, got %v\n%s", row.why, row.want, err, got)
 		}
 	}
@@ -107,7 +127,11 @@ func TestVerify(t *testing.T) {
 
 // For any file, an edit either refuses or changes one entry alone.
 func FuzzEdit(f *testing.F) {
-	for _, s := range []string{"", "{}", `{"mcpServers":{"a":{},}, /* x */ }`, "{\n\t\"mcpServers\": {\n\t\t\"waldo\": 1, // c\n\t}\n}", "[mcp_servers.a]\nx=1\n", "mcp_servers.waldo.x = 1\n[[z]]\n", "extensions:\n  a: {}\n  waldo:\n    x: |\n      y\n# z\n", "extensions: {}\nb: 1", "extensions:\nb: 1"} {
+	for _, s := range []string{
+		"", "{}", `{"mcpServers":{"a":{},}, /* x */ }`, "{\n\t\"mcpServers\": {\n\t\t\"waldo\": 1, // c\n\t}\n}",
+		"[mcp_servers.a]\nx=1\n", "mcp_servers.waldo.x = 1\n[[z]]\n",
+		"extensions:\n  a: {}\n  waldo:\n    x: |\n      y\n# z\n", "extensions: {}\nb: 1", "extensions:\nb: 1",
+	} {
 		for h := range uint8(9) {
 			f.Add(h, []byte(s))
 		}

@@ -31,7 +31,8 @@ func (h *Host) local(program, args Value) Value {
 		args.Items = append([]Value{program}, args.Items...)
 		return mapping("type", text("local"), "command", args, "enabled", yes)
 	case "goose":
-		return mapping("name", text("waldo"), "enabled", yes, "type", text("stdio"), "cmd", program, "args", args, "timeout", Value{Kind: Number, Text: "300"})
+		return mapping("name", text("waldo"), "enabled", yes, "type", text("stdio"), "cmd", program, "args", args, "timeout",
+			Value{Kind: Number, Text: "300"})
 	}
 	return mapping("command", program, "args", args)
 }
@@ -79,7 +80,8 @@ func (h *Host) remote(g Gateway) (Value, error) {
 // of among its extensions.
 func (h *Host) Own(m Member) bool {
 	t := m.Value.Get("type")
-	return h.Name == "goose" && t != nil && (t.Text == "builtin" || t.Text == "platform" || t.Text == "frontend" || t.Text == "inline_python")
+	return h.Name == "goose" && t != nil &&
+		(t.Text == "builtin" || t.Text == "platform" || t.Text == "frontend" || t.Text == "inline_python")
 }
 
 var yes = Value{Kind: Bool, Text: "true"}

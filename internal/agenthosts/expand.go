@@ -103,9 +103,15 @@ const variable = `[A-Za-z_][A-Za-z0-9_]*`
 // The variable syntaxes. A host without variables has none: text that looks like a variable is plain text.
 var (
 	none         = syntax{}
-	dollarBraces = syntax{regexp.MustCompile(`\$\{(` + variable + `)(?::-([^}]*))?\}`), func(g []string) Part { return environment(g[1], g[2]) }}
-	dollar       = syntax{regexp.MustCompile(`\$\{(` + variable + `)(?::-([^}]*))?\}|\$(` + variable + `)`), func(g []string) Part { return environment(g[1]+g[3], g[2]) }}
-	dollarColon  = syntax{regexp.MustCompile(`\$\{([^}]*)\}`), func(g []string) Part {
+	dollarBraces = syntax{
+		regexp.MustCompile(`\$\{(` + variable + `)(?::-([^}]*))?\}`),
+		func(g []string) Part { return environment(g[1], g[2]) },
+	}
+	dollar = syntax{
+		regexp.MustCompile(`\$\{(` + variable + `)(?::-([^}]*))?\}|\$(` + variable + `)`),
+		func(g []string) Part { return environment(g[1]+g[3], g[2]) },
+	}
+	dollarColon = syntax{regexp.MustCompile(`\$\{([^}]*)\}`), func(g []string) Part {
 		kind, name, _ := strings.Cut(g[1], ":")
 		switch {
 		case kind == "env" && name != "":

@@ -58,7 +58,9 @@ func Open(path, project string) (*File, error) {
 		return nil, err
 	}
 	if st.Mode()&fs.ModeSymlink != 0 {
-		return nil, &Problem{File: path, Text: "it is a link, and a project's links are not followed", Do: "put a file in its place"}
+		return nil, &Problem{
+			File: path, Text: "it is a link, and a project's links are not followed", Do: "put a file in its place",
+		}
 	}
 	if err := f.read(root, path); err != nil {
 		return nil, err
@@ -73,7 +75,9 @@ func follow(path string) (string, error) {
 		return real, err
 	}
 	if st, err := os.Lstat(path); err == nil && st.Mode()&fs.ModeSymlink != 0 {
-		return "", &Problem{File: path, Text: "it is a link to a file that is not there", Do: "make the file, or remove the link"}
+		return "", &Problem{
+			File: path, Text: "it is a link to a file that is not there", Do: "make the file, or remove the link",
+		}
 	}
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -99,7 +99,10 @@ func TestLinks(t *testing.T) {
 	outside := put(t, filepath.Join(dir, "outside", "secret.json"), "{}", 0o600)
 	project := filepath.Join(dir, "project")
 	put(t, filepath.Join(project, "real.json"), "{}", 0o644)
-	for link, to := range map[string]string{"file.json": outside, "inside.json": "real.json", "folder": filepath.Dir(outside), "dangling.json": filepath.Join(dir, "nowhere")} {
+	for link, to := range map[string]string{
+		"file.json": outside, "inside.json": "real.json", "folder": filepath.Dir(outside),
+		"dangling.json": filepath.Join(dir, "nowhere"),
+	} {
 		if err := os.Symlink(to, filepath.Join(project, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -111,12 +114,16 @@ func TestLinks(t *testing.T) {
 	if st, err := os.Lstat(filepath.Join(project, "file.json")); err != nil || st.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link is gone: %v", err)
 	}
-	for name, want := range map[string]string{"file.json": "a project's links are not followed", "inside.json": "a project's links are not followed", "folder/secret.json": "path escapes from parent"} {
+	for name, want := range map[string]string{
+		"file.json": "a project's links are not followed", "inside.json": "a project's links are not followed",
+		"folder/secret.json": "path escapes from parent",
+	} {
 		if _, err := Open(filepath.Join(project, name), project); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: wanted %q, got %v", name, want, err)
 		}
 	}
-	if _, err := Open(filepath.Join(project, "dangling.json"), ""); err == nil || !strings.Contains(err.Error(), "a link to a file that is not there") {
+	if _, err := Open(filepath.Join(project, "dangling.json"), ""); err == nil ||
+		!strings.Contains(err.Error(), "a link to a file that is not there") {
 		t.Errorf("a dangling link: %v", err)
 	}
 	f := open(t, filepath.Join(project, "folder2", "new.json"), project)
@@ -160,7 +167,8 @@ func TestLedger(t *testing.T) {
 	if after, err = h.Take("f", after, "x"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Keep(Change{Path: "/f", Server: "waldo", Existed: true, Before: []byte(before), Removed: []string{"x"}}, after); err != nil {
+	if _, err := l.Keep(Change{Path: "/f", Server: "waldo", Existed: true, Before: []byte(before), Removed: []string{"x"}},
+		after); err != nil {
 		t.Fatal(err)
 	}
 	c, err := l.Last("/f")

@@ -56,7 +56,8 @@ func whyJSON(err error) string {
 // whereJSON reads the place out of the library's message, which counts bytes.
 func whereJSON(err error, l *lines) Pos {
 	var line, column int
-	if n, _ := fmt.Sscanf(err.Error(), "hujson: line %d, column %d:", &line, &column); n != 2 || line < 1 || line > len(l.starts) {
+	if n, _ := fmt.Sscanf(err.Error(), "hujson: line %d, column %d:", &line, &column); n != 2 || line < 1 ||
+		line > len(l.starts) {
 		return l.at(len(l.text))
 	}
 	return l.at(l.starts[line-1] + column - 1)

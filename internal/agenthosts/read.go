@@ -70,8 +70,11 @@ type dialect struct {
 }
 
 // common are the keys that nearly every host reads.
-var common = map[string]means{"command": command, "args": args, "env": env, "cwd": cwd, "url": address, "headers": headers, "type": transport, "transport": transport,
-	"disabled": disabled, "enabled": enabled, "timeout": quiet, "description": quiet, "trust": trust, "alwaysAllow": allowed, "autoApprove": allowed}
+var common = map[string]means{
+	"command": command, "args": args, "env": env, "cwd": cwd, "url": address, "headers": headers, "type": transport,
+	"transport": transport, "disabled": disabled, "enabled": enabled, "timeout": quiet, "description": quiet,
+	"trust": trust, "alwaysAllow": allowed, "autoApprove": allowed,
+}
 
 func with(more map[string]means) map[string]means {
 	out := map[string]means{}
@@ -87,13 +90,20 @@ var (
 	braces = dialect{with(map[string]means{"headersHelper": unknown, "oauth": unknown}), dollarBraces}
 	plain  = dialect{with(nil), none}
 	gemini = dialect{with(map[string]means{"httpUrl": address, "includeTools": chosen, "excludeTools": chosen}), dollar}
-	vscode = dialect{with(map[string]means{"envFile": envFile, "sandboxEnabled": box, "sandbox": box, "dev": quiet, "gallery": quiet, "version": quiet}), dollarColon}
-	codex  = dialect{with(map[string]means{"env_vars": passEnv, "http_headers": headers, "env_http_headers": envHeaders, "bearer_token_env_var": bearerEnv,
-		"startup_timeout_sec": quiet, "startup_timeout_ms": quiet, "tool_timeout_sec": quiet, "required": quiet, "enabled_tools": chosen, "disabled_tools": chosen}), none}
+	vscode = dialect{
+		with(map[string]means{
+			"envFile": envFile, "sandboxEnabled": box, "sandbox": box, "dev": quiet, "gallery": quiet, "version": quiet,
+		}), dollarColon,
+	}
+	codex = dialect{with(map[string]means{
+		"env_vars": passEnv, "http_headers": headers, "env_http_headers": envHeaders, "bearer_token_env_var": bearerEnv,
+		"startup_timeout_sec": quiet, "startup_timeout_ms": quiet, "tool_timeout_sec": quiet, "required": quiet,
+		"enabled_tools": chosen, "disabled_tools": chosen,
+	}), none}
 	opencode = dialect{with(map[string]means{"environment": env}), curlyEnv}
 	zed      = dialect{with(map[string]means{"source": quiet, "settings": unknown}), none}
-	goose    = dialect{with(map[string]means{"cmd": command, "envs": env, "env_keys": passEnv, "uri": address, "name": quiet, "display_name": quiet, "bundled": quiet,
-		"available_tools": chosen}), dollarBraces}
+	goose    = dialect{with(map[string]means{"cmd": command, "envs": env, "env_keys": passEnv, "uri": address,
+		"name": quiet, "display_name": quiet, "bundled": quiet, "available_tools": chosen}), dollarBraces}
 )
 
 // Places are where a host's file keeps servers: one for most, and for Claude Code one more for each
@@ -147,7 +157,8 @@ func (h *Host) Read(file string, v *Value, dir string) ([]Server, []*Problem) {
 		}
 	}
 	if !there {
-		r.fail(Pos{1, 1}, "name the host whose file it is: --from HOST", "there is no %s here, where %s keeps its servers", strings.Join(h.Under, "."), h.Title)
+		r.fail(Pos{1, 1}, "name the host whose file it is: --from HOST", "there is no %s here, where %s keeps its servers",
+			strings.Join(h.Under, "."), h.Title)
 	}
 	return r.servers, r.problems
 }
@@ -255,19 +266,24 @@ func (r *reading) key(s *Server, m means, k Member) {
 		s.Disabled = r.truth(k)
 	case trust:
 		if r.truth(k) {
-			r.flag(s, "trust", k.At, "%s asks nobody before a call (trust: true); under waldo the contract says who is asked", r.h.Title)
+			r.flag(s, "trust", k.At, "%s asks nobody before a call (trust: true); under waldo the contract says who is asked",
+				r.h.Title)
 		}
 	case allowed:
 		if len(k.Value.Items) > 0 || k.Value.Text == "true" {
-			r.flag(s, "trust", k.At, "%s asks nobody before calls that %s names; under waldo the contract says who is asked", r.h.Title, k.Name)
+			r.flag(s, "trust", k.At, "%s asks nobody before calls that %s names; under waldo the contract says who is asked",
+				r.h.Title, k.Name)
 		}
 	case chosen:
-		r.flag(s, "tools", k.At, "%s chooses among its tools; under waldo a tool is shown where capabilities names it", k.Name)
+		r.flag(s, "tools", k.At, "%s chooses among its tools; under waldo a tool is shown where capabilities names it",
+			k.Name)
 	case envFile:
-		r.flag(s, "env.file", k.At, "its variables from a file are not taken over: write each under secrets, as dotenv:/PATH#VARIABLE")
+		r.flag(s, "env.file", k.At, "its variables from a file are not taken over: write each under secrets, "+
+			"as dotenv:/PATH#VARIABLE")
 	case box:
 		if k.Name == "sandboxEnabled" && r.truth(k) {
-			r.flag(s, "trust", k.At, "%s asks nobody before its calls (sandboxEnabled: true); waldo's own sandbox holds it instead, with no network and no files until they are written", r.h.Title)
+			r.flag(s, "trust", k.At, "%s asks nobody before its calls (sandboxEnabled: true); waldo's own sandbox holds it "+
+				"instead, with no network and no files until they are written", r.h.Title)
 		}
 	case quiet:
 	default:

@@ -8,7 +8,8 @@ import (
 
 // Hidden reports whether a character is invisible: formats, direction marks, tags, private use.
 func Hidden(r rune) bool {
-	return unicode.In(r, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp, unicode.Variation_Selector) || r >= 0xe0000 && r <= 0xe0fff || r == '\u115f' || r == '\u1160' || r == '\u3164' || r == '\uffa0'
+	return unicode.In(r, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp, unicode.Variation_Selector) ||
+		r >= 0xe0000 && r <= 0xe0fff || r == '\u115f' || r == '\u1160' || r == '\u3164' || r == '\uffa0'
 }
 
 // Show returns text as one exact shell word on one line. It writes characters that a terminal, a shell or a reader

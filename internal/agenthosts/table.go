@@ -90,10 +90,12 @@ var all = []*Host{
 		user: func(e Env) []string {
 			return []string{filepath.Join(e.or("CODEX_HOME", filepath.Join(e.Home, ".codex")), "config.toml")}
 		},
-		project: []string{".codex/config.toml"}, Restart: "start codex again; it reads a project's file once the project is trusted"},
+		project: []string{".codex/config.toml"},
+		Restart: "start codex again; it reads a project's file once the project is trusted"},
 	{Name: "gemini", Title: "Gemini CLI", Others: []string{"gemini-cli"}, Under: []string{"mcpServers"}, dialect: gemini,
 		user:    func(e Env) []string { return []string{filepath.Join(e.Home, ".gemini", "settings.json")} },
-		project: []string{".gemini/settings.json"}, Restart: "start gemini again, or /mcp refresh; it wants the folder trusted"},
+		project: []string{".gemini/settings.json"},
+		Restart: "start gemini again, or /mcp refresh; it wants the folder trusted"},
 	{Name: "opencode", Title: "opencode", Under: []string{"mcp"}, dialect: opencode,
 		user: func(e Env) []string {
 			dir := filepath.Join(e.config(), "opencode")
@@ -180,8 +182,9 @@ func Guess(file string, v *Value) *Host {
 	slashed := filepath.ToSlash(file)
 	for _, row := range []struct{ end, host string }{
 		{".claude.json", "claude"}, {".mcp.json", "claude"}, {"claude_desktop_config.json", "claude-desktop"},
-		{".gemini/settings.json", "gemini"}, {"opencode.json", "opencode"}, {"opencode.jsonc", "opencode"}, {".vscode/mcp.json", "vscode"},
-		{"/User/mcp.json", "vscode"}, {".cursor/mcp.json", "cursor"}, {"zed/settings.json", "zed"},
+		{".gemini/settings.json", "gemini"}, {"opencode.json", "opencode"}, {"opencode.jsonc", "opencode"},
+		{".vscode/mcp.json", "vscode"}, {"/User/mcp.json", "vscode"}, {".cursor/mcp.json", "cursor"},
+		{"zed/settings.json", "zed"},
 	} {
 		if strings.HasSuffix(slashed, row.end) {
 			h, _ := Find(row.host)

@@ -27,7 +27,8 @@ func TestParseRefuses(t *testing.T) {
 		{"not UTF-8", JSON, "{\"a\": \"\xff\"}", "f:1:1: the file is not UTF-8"},
 		{"JSON that ends", JSON, `{"a": `, "f:1:7: not JSON: the file ends too early"},
 		{"JSON that is none", JSON, "{\n\"ünï\": hunter2}", "f:2:8: not JSON: a value that JSON does not have"},
-		{"no comma", JSON, "{\"a\": 1\n \"b\": 2}", "f:2:2: not JSON: invalid character '\"' after object value (expecting ',' or '}')"},
+		{"no comma", JSON, "{\"a\": 1\n \"b\": 2}",
+			"f:2:2: not JSON: invalid character '\"' after object value (expecting ',' or '}')"},
 		{"a comment that does not end", JSON, "{} /* x", "not JSON"},
 		{"a value in a message", TOML, "password = hunter2\n", "f:1:12: not TOML"},
 		{"a tab in YAML", YAML, "a:\n\tb: 1\n", "f:2:1: not YAML"},
@@ -53,7 +54,8 @@ func TestParseRefuses(t *testing.T) {
 func TestFormatsAgree(t *testing.T) {
 	var trees []*Value
 	for f, text := range map[Format]string{
-		JSON: mark + "// c\n{\"s\": {\"x\": {\"command\": \"c\", /* c */ \"args\": [\"a\", \"b\"], \"n\": 1, \"on\": true,},},}\n// last",
+		JSON: mark + "// c\n{\"s\": {\"x\": {\"command\": \"c\", /* c */ \"args\": [\"a\", \"b\"], \"n\": 1, \"on\": " +
+			"true,},},}\n// last",
 		TOML: "[s.x]\ncommand = 'c'\nargs = [\"a\", # c\n 'b']\nn = 1\non = true\n",
 		YAML: "s:\n  x:\n    command: c # c\n    args: [a, 'b']\n    n: 1\n    \"on\": true\n",
 	} {
@@ -75,7 +77,10 @@ func TestFormatsAgree(t *testing.T) {
 
 // Show's output is one line of ASCII, and bash reads the same bytes from it.
 func TestShowIsExact(t *testing.T) {
-	words := []string{"plain", "", "two words", "it's", "a\\b", "$(id)", "`id`", "\x1b[2Jgone", "line\nbreak", "\r", "\u202egnp.exe", "аpple", "e\u0301", "\U000E0041tag", "\u200b", "~", "#x", "-n", "\x7f"}
+	words := []string{
+		"plain", "", "two words", "it's", "a\\b", "$(id)", "`id`", "\x1b[2Jgone", "line\nbreak", "\r", "\u202egnp.exe",
+		"аpple", "e\u0301", "\U000E0041tag", "\u200b", "~", "#x", "-n", "\x7f",
+	}
 	shown := ShowAll(words)
 	for _, c := range []byte(shown) {
 		if c < ' ' || c > '~' {
@@ -96,7 +101,8 @@ func TestShowIsExact(t *testing.T) {
 
 // For any file, parsing ends, its trees are bounded, and positions lie inside the text.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{`{"mcpServers":{"a":{"command":"x","args":["${A:-b}"]}}}`, "[mcp_servers.a]\ncommand='x'\n[[b]]\nc.d=1\n[b.e]\n", "extensions:\n  a:\n    cmd: x\n    args: [y]\n",
+	for _, s := range []string{`{"mcpServers":{"a":{"command":"x","args":["${A:-b}"]}}}`,
+		"[mcp_servers.a]\ncommand='x'\n[[b]]\nc.d=1\n[b.e]\n", "extensions:\n  a:\n    cmd: x\n    args: [y]\n",
 		"{/**/}//", "a = {b.c = [[1]], d = 1979-05-27}", "? a\n: |\n  b\n", "[[a]]\n[[a]]\nb=1", "{\"a\":{\"a\":[{}]}}"} {
 		for form := range uint8(3) {
 			f.Add(form, []byte(s))

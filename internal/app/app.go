@@ -309,7 +309,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 		return err
 	}
 	h.closers = append(h.closers, h.log.Close)
-	h.Sessions = session.NewManager(session.Defaults(), time.Now)
+	h.Sessions = session.NewManager(session.Budgets(h.Config.Sessions), time.Now)
 	h.Witness = &audit.Witness{Dir: audit.Dir(h.State)}
 	if h.asker, err = presence.New(h.State); err != nil {
 		return err

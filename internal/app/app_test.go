@@ -93,7 +93,8 @@ func TestReloadRefuses(t *testing.T) {
 	for _, row := range []struct{ why, config, want string }{
 		{"control: another configuration is taken", "version: 1\nredaction: {}\n", ""},
 		{"an unknown key", "version: 1\nnope: 1\n", "key.unknown"},
-		{"a secret that is nowhere", "version: 1\nservers: {s: {url: 'https://s.example', auth: {bearer: 'env:WALDO_NOT_SET'}}}\n",
+		{"a secret that is nowhere", "version: 1\nservers: {s: {url: 'https://s.example', auth: {bearer: " +
+			"'env:WALDO_NOT_SET'}}}\n",
 			"secret.missing: secret env:WALDO_NOT_SET"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -146,7 +147,8 @@ func TestOnlyTheAcceptedLockIsTaken(t *testing.T) {
 
 // The policy reads a tool's annotations in the lock that was taken last.
 func TestTheTakenLockRenewsAnnotations(t *testing.T) {
-	h, _ := opened(t, "version: 1\nservers:\n  s: {command: [x]}\ncapabilities:\n  s.wipe: {mode: write, approval: none}\n")
+	h, _ := opened(t, "version: 1\nservers:\n  s: {command: [x]}\ncapabilities:\n  s.wipe: {mode: write, "+
+		"approval: none}\n")
 	explained := func() policy.Decision { return h.Policy.Explain(call.Call{Capability: "s.wipe"}) }
 	if d := explained(); d.Effect != policy.Allow {
 		t.Fatalf("control: %+v", d)
@@ -155,11 +157,13 @@ func TestTheTakenLockRenewsAnnotations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	def, err := strictjson.Parse([]byte(`{"name":"wipe","inputSchema":{"type":"object"},"annotations":{"destructiveHint":true}}`))
+	def, err := strictjson.Parse([]byte(`{"name":"wipe","inputSchema":{"type":"object"},` +
+		`"annotations":{"destructiveHint":true}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	content := []byte(`{"version":1,"servers":{"s":{"command":"c","name":"s","tools":{"wipe":"` + def.Digest() + `"},"definitions":{"wipe":` + string(def.Raw()) + `}}}}`)
+	content := []byte(`{"version":1,"servers":{"s":{"command":"c","name":"s","tools":{"wipe":"` + def.Digest() +
+		`"},"definitions":{"wipe":` + string(def.Raw()) + `}}}}`)
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -191,8 +195,11 @@ func TestAppearedTools(t *testing.T) {
 		{"not readable", `{`, 1},
 	} {
 		put(row.row)
-		now := lockfile.Locked{Command: "c", Tools: map[string]string{"own": "sha256:1"}, Definitions: map[string]strictjson.Value{}}
-		if err := h.withAppeared(t.Context(), "s", &now); err != nil || len(now.Tools) != row.want || now.Tools["own"] != "sha256:1" {
+		now := lockfile.Locked{
+			Command: "c", Tools: map[string]string{"own": "sha256:1"}, Definitions: map[string]strictjson.Value{},
+		}
+		if err := h.withAppeared(t.Context(), "s", &now); err != nil || len(now.Tools) != row.want ||
+			now.Tools["own"] != "sha256:1" {
 			t.Errorf("%s: %v %v", row.why, now.Tools, err)
 		}
 	}

@@ -20,12 +20,15 @@ func Desk(state string, cfg *contract.Config) (k *approval.Service, closes func(
 	if err != nil {
 		return nil, nil, err
 	}
-	return &approval.Service{Store: s, Rules: func() contract.Approvals { return cfg.Approval }, Root: os.Getenv(RootVariable),
+	return &approval.Service{Store: s, Rules: func() contract.Approvals { return cfg.Approval },
+		Root: os.Getenv(RootVariable),
 		Gone: presence.Gone(state), Witness: &audit.Witness{Dir: audit.Dir(state)}}, s.Close, nil
 }
 
 // DeskOnRecord opens the same for a change of who may answer, which goes to the log.
-func DeskOnRecord(ctx context.Context, state string, cfg *contract.Config) (k *approval.Service, closes func() error, err error) {
+func DeskOnRecord(
+	ctx context.Context, state string, cfg *contract.Config,
+) (k *approval.Service, closes func() error, err error) {
 	k, done, err := Desk(state, cfg)
 	if err != nil {
 		return nil, nil, err
@@ -48,7 +51,9 @@ func AskedUnder(cfg *contract.Config, q approval.Question) bool {
 }
 
 // TooLate records an answer that came after the last call that could use it.
-func TooLate(ctx context.Context, state string, cfg *contract.Config, q approval.Question, yes bool, code, why string) (err error) {
+func TooLate(
+	ctx context.Context, state string, cfg *contract.Config, q approval.Question, yes bool, code, why string,
+) (err error) {
 	k, done, err := DeskOnRecord(ctx, state, cfg)
 	if err != nil {
 		return err

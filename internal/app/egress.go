@@ -12,7 +12,9 @@ import (
 
 // egresses assembles the egress of sandboxes.
 func (h *App) egresses() *sandboxegress.Assembler {
-	return &sandboxegress.Assembler{State: h.State, Config: h.Config, Secret: h.secrets.Get, Forms: redact.Forms, Record: h.reached}
+	return &sandboxegress.Assembler{
+		State: h.State, Config: h.Config, Secret: h.secrets.Get, Forms: redact.Forms, Record: h.reached,
+	}
 }
 
 // KindEgress is the kind of records about network access of a server's sandbox.

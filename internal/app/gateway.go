@@ -18,9 +18,10 @@ import (
 )
 
 // instructions tell the model how to use the gateway.
-const instructions = "Tools run under contracts. A denied call says why and is not worth repeating unchanged; a call that waits for a human " +
-	"names an approval id: make the same call again later. For many calls or large data write one run_python script: servers.NAME.TOOL(...) " +
-	"calls the tools from inside, workspace.write keeps files, and only what it prints comes back."
+const instructions = "Tools run under contracts. A denied call says why and is not worth repeating unchanged; " +
+	"a call that waits for a human names an approval id: make the same call again later. For many calls or large data " +
+	"write one run_python script: servers.NAME.TOOL(...) calls the tools from inside, workspace.write keeps files, " +
+	"and only what it prints comes back."
 
 // MaxSessions is how many Pythons may stay between the calls of one waldo serve.
 const MaxSessions = 8

@@ -40,17 +40,21 @@ func listenOn(flag string, g contract.Gateway) (string, error) {
 		return at, nil
 	}
 	if len(g.Tokens) == 0 && g.OIDC == nil {
-		return "", fault.Usage("waldo token NAME makes a token; or listen on "+DefaultListen, "listening on %s, beyond this machine, needs gateway.auth", at)
+		return "", fault.Usage("waldo token NAME makes a token; or listen on "+DefaultListen,
+			"listening on %s, beyond this machine, needs gateway.auth", at)
 	}
 	if g.URL == "" {
-		return "", fault.Usage("as in gateway: {url: https://waldo.example.com/mcp}", "listening on %s, beyond this machine, needs gateway.url: the name that clients use", at)
+		return "", fault.Usage("as in gateway: {url: https://waldo.example.com/mcp}",
+			"listening on %s, beyond this machine, needs gateway.url: the name that clients use", at)
 	}
 	return at, nil
 }
 
 // SharedSessions gives the clients of one principal over HTTP one session.
 func (h *App) SharedSessions() *session.Shared {
-	return &session.Shared{Sessions: h.Sessions, Opened: func(n session.Info) { h.lives.inForce().expect(n) }, Idle: h.forget, Closed: h.Tidy}
+	return &session.Shared{
+		Sessions: h.Sessions, Opened: func(n session.Info) { h.lives.inForce().expect(n) }, Idle: h.forget, Closed: h.Tidy,
+	}
 }
 
 // listenHTTP answers over HTTP until ctx is done. It calls ready with the address.
@@ -72,7 +76,8 @@ func (h *App) listenHTTP(ctx context.Context, listen string, o mcpserver.Options
 		Server: srv, Open: g.Enter, Over: g.Over,
 		Identify: func(r *http.Request) (call.Principal, *web.Refusal) { return h.lives.inForce().Logins().Identify(r) },
 		Hosts:    hostsOf(h.Config.Gateway), Origins: h.Config.Gateway.Origins, Beside: h.Logins().Beside(),
-		Limits: doorLimits(h.Config.Gateway.Limits, openFiles()), Peer: identity.Peer, Log: o.Log, Ready: func() error { _, _, err := h.Store.Get(ctx, "ready", ""); return err },
+		Limits: doorLimits(h.Config.Gateway.Limits, openFiles()), Peer: identity.Peer, Log: o.Log,
+		Ready: func() error { _, _, err := h.Store.Get(ctx, "ready", ""); return err },
 	})
 	ready(l.Addr())
 	return s.Serve(ctx, l)
@@ -81,7 +86,10 @@ func (h *App) listenHTTP(ctx context.Context, listen string, o mcpserver.Options
 // doorLimits are what clients can take: as written, and no more connections than half of the files that may be open.
 func doorLimits(l contract.GatewayLimits, files int) web.Limits {
 	out := web.DefaultLimits()
-	for to, n := range map[*int]int{&out.Conns: l.Connections, &out.Strangers: l.Strangers, &out.Sessions: l.Sessions, &out.Each: l.SessionsEach, &out.Calls: l.CallsEach} {
+	for to, n := range map[*int]int{
+		&out.Conns: l.Connections, &out.Strangers: l.Strangers, &out.Sessions: l.Sessions, &out.Each: l.SessionsEach,
+		&out.Calls: l.CallsEach,
+	} {
 		if n > 0 {
 			*to = n
 		}

@@ -40,5 +40,6 @@ func sameServer(was, next *App, name string) bool {
 	return config.SameServer(a, b) && (b.Placement == "" || b.Placement == "sandbox" || b.Placement == "outside") &&
 		was.Config.File == next.Config.File &&
 		reflect.DeepEqual(was.Lock.Servers[name], next.Lock.Servers[name]) && maps.Equal(was.programs, next.programs) &&
-		reflect.DeepEqual(was.Config.Addresses, next.Config.Addresses) && slices.Equal(was.Config.Internal, next.Config.Internal)
+		reflect.DeepEqual(was.Config.Addresses, next.Config.Addresses) &&
+		slices.Equal(was.Config.Internal, next.Config.Internal)
 }

@@ -26,7 +26,10 @@ func (h *App) Once(ctx context.Context, capability call.Capability, args any, o 
 		return call.Result{}, err
 	}
 	defer h.Sessions.Close(n.ID)
-	c := call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Session: n.ID, Principal: n.Principal, Channel: "cli", At: time.Now()}
+	c := call.Call{
+		ID: id.New(id.Call), Capability: capability, Args: a, Session: n.ID, Principal: n.Principal,
+		Channel: "cli", At: time.Now(),
+	}
 	if o != nil {
 		c.Run = o.Request()
 		defer h.Runner.Attach(c.ID, o.Streams)()

@@ -36,7 +36,9 @@ type looked struct {
 
 // CompareLock compares every server with waldo.lock and accepts the named ones. An unreachable server keeps its pins
 // and is reported as a change. It calls begin for each server, and what that returned at its end.
-func (h *App) CompareLock(ctx context.Context, accept []string, begin func(name string) (end func())) ([]*looked, error) {
+func (h *App) CompareLock(
+	ctx context.Context, accept []string, begin func(name string) (end func()),
+) ([]*looked, error) {
 	file := h.lockFile()
 	lock, err := lockfile.Read(file)
 	if err != nil {
@@ -56,7 +58,9 @@ func (h *App) CompareLock(ctx context.Context, accept []string, begin func(name 
 		if ctx.Err() != nil {
 			return all, ctx.Err()
 		}
-		one.Changes = append(one.Changes, lockfile.Change{Server: one.Server, Code: Unseen, Text: h.clean(strings.TrimPrefix(one.err.Error(), "server "+one.Server+": "))})
+		one.Changes = append(one.Changes, lockfile.Change{
+			Server: one.Server, Code: Unseen, Text: h.clean(strings.TrimPrefix(one.err.Error(), "server "+one.Server+": ")),
+		})
 	}
 	all = append(all, h.lockGone(lock, accept)...)
 	if !slices.ContainsFunc(all, func(one *looked) bool { return one.Accepted != nil || one.Removed }) {
@@ -90,7 +94,9 @@ const lookTogether = 4
 
 // lockServers inspects servers concurrently and returns results in the order of their names. With accept it inspects
 // only those.
-func (h *App) lockServers(ctx context.Context, lock *lockfile.Lock, accept []string, begin func(name string) (end func())) []*looked {
+func (h *App) lockServers(
+	ctx context.Context, lock *lockfile.Lock, accept []string, begin func(name string) (end func()),
+) []*looked {
 	names := h.Upstreams.Names()
 	if len(accept) > 0 {
 		names = slices.DeleteFunc(names, func(n string) bool { return !slices.Contains(accept, n) })
@@ -122,7 +128,11 @@ func (h *App) lockGone(lock *lockfile.Lock, accept []string) (all []*looked) {
 			delete(lock.Servers, name)
 			all = append(all, &looked{Server: name, Removed: true})
 		case len(accept) == 0:
-			all = append(all, &looked{Server: name, Changes: []lockfile.Change{{Server: name, Code: "lock.gone", Text: "in waldo.lock, and no longer a server of the configuration"}}})
+			all = append(all, &looked{
+				Server: name,
+				Changes: []lockfile.Change{{Server: name, Code: "lock.gone",
+					Text: "in waldo.lock, and no longer a server of the configuration"}},
+			})
 		}
 	}
 	return all
@@ -157,7 +167,9 @@ func (h *App) lockServer(ctx context.Context, one *looked, lock *lockfile.Lock, 
 		one.Accepted, one.Inventory = &shown, inventory(now)
 		lock.Accept(name, now)
 	} else if !known {
-		one.Changes = append(one.Changes, lockfile.Change{Server: name, Code: "lock.absent", Text: "not locked: " + inventory(now)})
+		one.Changes = append(one.Changes, lockfile.Change{
+			Server: name, Code: "lock.absent", Text: "not locked: " + inventory(now),
+		})
 	}
 	one.Changes = append(one.Changes, lock.Compare(name, now)...)
 	return nil
@@ -231,7 +243,9 @@ func shownOf(name string, lock *lockfile.Lock, now lockfile.Locked) ShownServer 
 	s.Tools = defsOf(now.Tools, now.Definitions, was.Tools)
 	s.Prompts = defsOf(now.Prompts.Digests, now.Prompts.Definitions, was.Prompts.Digests)
 	s.Templates = defsOf(now.Templates.Digests, now.Templates.Definitions, was.Templates.Digests)
-	for _, kind := range [][2]map[string]string{{was.Tools, now.Tools}, {was.Prompts.Digests, now.Prompts.Digests}, {was.Templates.Digests, now.Templates.Digests}} {
+	for _, kind := range [][2]map[string]string{
+		{was.Tools, now.Tools}, {was.Prompts.Digests, now.Prompts.Digests}, {was.Templates.Digests, now.Templates.Digests},
+	} {
 		for _, n := range slices.Sorted(maps.Keys(kind[0])) {
 			if _, still := kind[1][n]; !still {
 				s.Gone = append(s.Gone, n)
@@ -255,7 +269,10 @@ func defsOf(digests map[string]string, definitions map[string]strictjson.Value, 
 	out := []Definition{}
 	for _, name := range slices.Sorted(maps.Keys(digests)) {
 		old, known := before[name]
-		d := Definition{Name: name, Digest: digests[name], State: stateOf(old, digests[name], known), Marks: suspect.Definition(definitions[name])}
+		d := Definition{
+			Name: name, Digest: digests[name], State: stateOf(old, digests[name], known),
+			Marks: suspect.Definition(definitions[name]),
+		}
 		if m, ok := definitions[name].Members(); ok {
 			d.Description, _ = m["description"].Text()
 		}
@@ -281,7 +298,9 @@ func markedResources(list []strictjson.Value) []Definition {
 
 // ShowLock looks at servers, without accepting anything, and returns what accepting them would accept.
 // A package that was never accepted is installed to look at it: sealed and without scripts, as accepting does.
-func (h *App) ShowLock(ctx context.Context, names []string, begin func(name string) (end func())) ([]ShownServer, error) {
+func (h *App) ShowLock(
+	ctx context.Context, names []string, begin func(name string) (end func()),
+) ([]ShownServer, error) {
 	lock, err := lockfile.Read(h.lockFile())
 	if err != nil {
 		return nil, err

@@ -8,8 +8,8 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// CheckExamples compiles a configuration and compares its examples with the decisions of the policy. The decisions use the
-// tool annotations in waldo.lock.
+// CheckExamples compiles a configuration and compares its examples with the decisions of the policy. The decisions use
+// the tool annotations in waldo.lock.
 func CheckExamples(cfg *contract.Config) (contract.Problems, error) {
 	h := &App{Config: cfg}
 	if err := h.readLock(); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"waldo/internal/app/control"
 	"waldo/internal/app/fault"
+	"waldo/internal/core/session"
 	"waldo/internal/model/contract"
 )
 
@@ -26,18 +27,23 @@ func (h *App) TakesReloads(fits func(next *App) error) {
 		if err != nil {
 			r.Kept = h.known.Text(err.Error())
 			slog.Warn("the new configuration is not taken; the one before it stays in force", "file", was.File, "why", err)
-			control.Record(ctx, h.log, control.KindReload, map[string]any{"file": was.File, "taken": false, "why": r.Kept, "in_force": was.Digest, "by": Principal()})
+			control.Record(ctx, h.log, control.KindReload, map[string]any{
+				"file": was.File, "taken": false, "why": r.Kept, "in_force": was.Digest, "by": Principal(),
+			})
 			return r
 		}
 		next.inherit(h.lives.inForce())
 		h.lives.change(next)
+		h.Sessions.Bound(session.Budgets(next.Config.Sessions))
 		r.Said = fmt.Sprintf("%s (%s)", OrNone(next.Config.File), next.Config.Digest)
 		slog.Info("a new configuration is in force", "file", next.Config.File, "digest", next.Config.Digest)
 		if !reflect.DeepEqual(fixed(was.Gateway), fixed(next.Config.Gateway)) {
 			r.Said += "; changes of gateway other than auth.tokens need a new start"
 			slog.Warn("changes of gateway other than auth.tokens need a new start of this waldo serve")
 		}
-		control.Record(ctx, h.log, control.KindReload, map[string]any{"file": next.Config.File, "taken": true, "in_force": next.Config.Digest, "before": was.Digest, "by": Principal()})
+		control.Record(ctx, h.log, control.KindReload, map[string]any{
+			"file": next.Config.File, "taken": true, "in_force": next.Config.Digest, "before": was.Digest, "by": Principal(),
+		})
 		return r
 	})
 }

@@ -26,7 +26,9 @@ type SecretFinding struct {
 func CheckSecrets(k *secretsource.Keeper, cfg *contract.Config) []SecretFinding {
 	uses := cfg.SecretUses
 	for _, name := range slices.Sorted(maps.Keys(cfg.Secrets)) {
-		if s := cfg.Secrets[name]; !slices.ContainsFunc(uses, func(u contract.SecretUse) bool { return u.Ref == secret.Ref(name) }) && (s.Spec.From != "" || len(s.Spec.Command) > 0) {
+		if s := cfg.Secrets[name]; !slices.ContainsFunc(uses,
+			func(u contract.SecretUse) bool { return u.Ref == secret.Ref(name) }) &&
+			(s.Spec.From != "" || len(s.Spec.Command) > 0) {
 			uses = append(uses, contract.SecretUse{Ref: secret.Ref(name), At: s.At, By: "nobody yet"})
 		}
 	}
@@ -60,5 +62,7 @@ func (h *App) RequireSecrets() error {
 		return nil
 	}
 	problems.Sort()
-	return &fault.Error{Usage: true, Err: problems, Tip: "waldo secret check shows every secret and where it was looked for"}
+	return &fault.Error{
+		Usage: true, Err: problems, Tip: "waldo secret check shows every secret and where it was looked for",
+	}
 }

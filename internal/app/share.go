@@ -9,8 +9,8 @@ import (
 	"waldo/internal/model/call"
 )
 
-// callFromSandbox runs the pipeline for code in a sandbox. It copies files between the code and a workspace server before and
-// after the call. The current configuration decides, which can be newer than the run.
+// callFromSandbox runs the pipeline for code in a sandbox. It copies files between the code and a workspace server
+// before and after the call. The current configuration decides, which can be newer than the run.
 func (h *App) callFromSandbox(ctx context.Context, c call.Call) (call.Result, error) {
 	now, done := h.lives.Enter()
 	defer done()

@@ -21,7 +21,8 @@ func (h *App) fill(w *workspace.Workspace, err error) (*workspace.Workspace, err
 			return w, nil
 		}
 	}
-	if err := sandboxes.New(h.Store, time.Now).Fill(context.Background(), Owner(), h.Snapshot, w, MostLimits.Disk); err != nil {
+	if err := sandboxes.New(h.Store, time.Now).Fill(context.Background(), Owner(), h.Snapshot, w,
+		MostLimits.Disk); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil

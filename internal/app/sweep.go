@@ -30,7 +30,8 @@ func (h *App) Sweep(ctx context.Context, now time.Time, sign Signing) error {
 	for _, n := range h.Sessions.List() {
 		open[n.Workspace] = true
 	}
-	_, err = workspace.Sweep(filepath.Join(h.State, "workspaces"), now.Add(-Retention), func(w string) bool { return named[w] || open[w] })
+	_, err = workspace.Sweep(filepath.Join(h.State, "workspaces"), now.Add(-Retention),
+		func(w string) bool { return named[w] || open[w] })
 	_, unused := pkginstall.Sweep(filepath.Join(h.State, "packages"), now, now.Add(-Retention), h.Packages.Accepted())
 	_, old := h.log.Prune(ctx, h.Config.Log.Keep, string(Principal()), sign)
 	bundles := sandboxegress.Sweep(h.State, now)

@@ -19,7 +19,9 @@ const firstSandboxes = 2
 func (h *App) expect(n session.Info) {
 	args, err := call.ParseArgs([]byte(`{"code":""}`))
 	if err == nil {
-		d := h.Policy.Decide(call.Call{Capability: "run_python", Args: args, Session: n.ID, Principal: n.Principal, Channel: "mcp", At: time.Now()})
+		d := h.Policy.Decide(call.Call{
+			Capability: "run_python", Args: args, Session: n.ID, Principal: n.Principal, Channel: "mcp", At: time.Now(),
+		})
 		err = h.Runner.Expect(d, firstSandboxes)
 	}
 	if err != nil {

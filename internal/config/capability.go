@@ -48,9 +48,10 @@ var capabilities = value[contract.Config]{
 // capability declares the keys of a contract. The normal form has them in this order.
 var capability = &mapping[contract.Contract]{
 	name: "capability", title: "a capability",
-	doc: "A contract: a mapping with these keys, or the word `deny`. [contract.md](../contract.md) says which contract decides\n" +
-		"a call. A missing key takes its most restrictive reading.",
-	example: "capabilities:\n  run_python: {transport: sandboxed_exec, mode: write, approval: none, timeout_seconds: 60}\n  run_shell: deny\n",
+	doc: "A contract: a mapping with these keys, or the word `deny`. [contract.md](../contract.md) says which contract " +
+		"decides\na call. A missing key takes its most restrictive reading.",
+	example: "capabilities:\n  run_python: {transport: sandboxed_exec, mode: write, approval: none, timeout_seconds: " +
+		"60}\n  run_shell: deny\n",
 	keys: []key[contract.Contract]{
 		{"transport", word(strictyaml.OneOf("direct", "mcp", "sandboxed_exec").NotYet("a2a"),
 			func(c *contract.Contract) *contract.Transport { return &c.Transport }),
@@ -63,14 +64,15 @@ var capability = &mapping[contract.Contract]{
 		{"danger", whole(1, 3, func(c *contract.Contract) *int { return &c.Danger }),
 			"by mode: read 1, write 2, high_risk 3", "The danger level, 1 to 3, never below what the mode implies.",
 			"internal/core/policy"},
-		{"isolation", shown(or("auto", word(strictyaml.OneOf("auto", "namespace", "gvisor", "confined").NotYet("engine", "pod", "microvm"),
-			func(c *contract.Contract) *string { return &c.Isolation })),
-			func(c *contract.Contract) any {
-				if c.Isolation == isolationFor(c.Mode) {
-					return "auto"
-				}
-				return c.Isolation
-			}),
+		{"isolation",
+			shown(or("auto", word(strictyaml.OneOf("auto", "namespace", "gvisor", "confined").NotYet("engine", "pod", "microvm"),
+				func(c *contract.Contract) *string { return &c.Isolation })),
+				func(c *contract.Contract) any {
+					if c.Isolation == isolationFor(c.Mode) {
+						return "auto"
+					}
+					return c.Isolation
+				}),
 			"auto: namespace for read and write, gvisor for high_risk", "How strong a sandbox a sandboxed_exec gets.",
 			"internal/core/policy"},
 		{"server", label(func(c *contract.Contract) *string { return &c.Server }),
@@ -109,7 +111,10 @@ var capability = &mapping[contract.Contract]{
 			"none", "The programs that a cli tool may run.", ""},
 		{"url", unread[contract.Contract](refShape), "none", "The database of an sql tool.", ""},
 		{"secrets", either(isMapping, refs(func(c *contract.Contract) *map[string]secret.Ref { return &c.Secrets }),
-			custom(outline.Shape{Name: "none, or a secret", Schema: map[string]any{"anyOf": []any{map[string]any{"enum": []string{"none"}}, refSchema}}},
+			custom(outline.Shape{
+				Name:   "none, or a secret",
+				Schema: map[string]any{"anyOf": []any{map[string]any{"enum": []string{"none"}}, refSchema}},
+			},
 				func(p *parser, f field, c *contract.Contract) {
 					if f.Val.Value != "none" {
 						r := p.used(f)
@@ -149,15 +154,22 @@ var capability = &mapping[contract.Contract]{
 				return map[string]any{"debian": "deny"}
 			}),
 			"none", "The registries it may install packages from, by manager.", "internal/network/egress"},
-		{"log", or("full", word(strictyaml.OneOf("full").NotYet("digest"), func(c *contract.Contract) *string { return &c.Log })),
+		{"log",
+			or("full", word(strictyaml.OneOf("full").NotYet("digest"), func(c *contract.Contract) *string { return &c.Log })),
 			"", "Form of the arguments in the audit log: redacted, or their digest alone.", "internal/core/audit"},
-		{"redact", either(isNone, custom(wordShape(noneWord), func(_ *parser, _ field, c *contract.Contract) { c.Redact = withSecrets(nil) }, nil),
-			custom(wordsShape(classes), func(p *parser, f field, c *contract.Contract) { c.Redact = withSecrets(p.Words(f, classes)) }, nil),
-			func(c *contract.Contract) any { return c.Redact }),
+		{"redact",
+			either(isNone,
+				custom(wordShape(noneWord), func(_ *parser, _ field, c *contract.Contract) { c.Redact = withSecrets(nil) }, nil),
+				custom(wordsShape(classes), func(p *parser, f field, c *contract.Contract) {
+					c.Redact = withSecrets(p.Words(f, classes))
+				}, nil),
+				func(c *contract.Contract) any { return c.Redact }),
 			"as redaction.model", "Data classes hidden from the model in its results; with none, only secrets are hidden.",
 			"internal/core/redact"},
 		{"rollback", unread[contract.Contract](textShape), "none", "How to undo it.", ""},
-		{"trust", or("untrusted", word(strictyaml.OneOf("untrusted", "partial", "trusted"), func(c *contract.Contract) *string { return &c.Trust })),
+		{"trust",
+			or("untrusted", word(strictyaml.OneOf("untrusted", "partial", "trusted"),
+				func(c *contract.Contract) *string { return &c.Trust })),
 			"", "How far its results may be believed.", "internal/core/redact"},
 		{"examples", list(example, "examples", "as in [{args: {id: 1}, expect: allow}]",
 			func(c *contract.Contract) *[]contract.Example { return &c.Examples }),
@@ -183,8 +195,11 @@ var retry = &mapping[contract.Retry]{
 	name:    "retry",
 	example: "capabilities:\n  s.get: {transport: mcp, mode: read, retry: {max: 2, on: [unavailable, timeout]}}\n",
 	keys: []key[contract.Retry]{
-		{"max", whole(1, 5, func(r *contract.Retry) *int { return &r.Max }), "", "Further tries, 1 to 5.", "internal/executor/upstream"},
-		{"on", or("[unavailable]", words(strictyaml.OneOf("unavailable", "timeout"), func(r *contract.Retry) *[]string { return &r.On })),
+		{"max", whole(1, 5, func(r *contract.Retry) *int { return &r.Max }), "", "Further tries, 1 to 5.",
+			"internal/executor/upstream"},
+		{"on",
+			or("[unavailable]", words(strictyaml.OneOf("unavailable", "timeout"),
+				func(r *contract.Retry) *[]string { return &r.On })),
 			"", "After which failures.", "internal/executor/upstream"},
 	},
 	check: func(p *parser, f field, r *contract.Retry, _ map[string]field) {
@@ -194,13 +209,16 @@ var retry = &mapping[contract.Retry]{
 	},
 }
 
-var windows = map[string]time.Duration{"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour}
+var windows = map[string]time.Duration{
+	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour,
+}
 
 var rateLimit = &mapping[contract.Rate]{
 	name:    "rate_limit",
 	example: "capabilities:\n  s.get: {transport: mcp, mode: read, rate_limit: {calls: 10, per: minute}}\n",
 	keys: []key[contract.Rate]{
-		{"calls", whole(1, 1_000_000, func(r *contract.Rate) *int { return &r.Calls }), "", "How many calls.", "internal/core/session"},
+		{"calls", whole(1, 1_000_000, func(r *contract.Rate) *int { return &r.Calls }), "", "How many calls.",
+			"internal/core/session"},
 		{"per", leaf(textShape, func(p *parser, f field) time.Duration {
 			if d := windows[f.Val.Value]; d != 0 {
 				return d
@@ -234,6 +252,8 @@ var approval = &mapping[contract.Approval]{
 			"always", "A CEL expression; a human is asked if it is true or cannot be evaluated.", "internal/core/policy"},
 		{"by", label(func(a *contract.Approval) *string { return &a.By }),
 			"any approver", "The role that may answer.", "internal/core/approval"},
+		{"need", whole(1, 10, func(a *contract.Approval) *int { return &a.Need }),
+			"1", "How many different approvers must say yes, 1 to 10.", "internal/core/approval"},
 	},
 	check: func(p *parser, f field, _ *contract.Approval, _ map[string]field) {
 		if len(f.Val.Content) == 0 {
@@ -256,21 +276,24 @@ var rule = &mapping[contract.Rule]{
 			"", "A CEL expression; the rule applies if it is true or cannot be evaluated.", "internal/core/policy"},
 		{"danger", whole(1, 3, func(r *contract.Rule) *int { return &r.Danger }),
 			"none; a rule has danger or deny", "The danger level of the call.", "internal/core/policy"},
-		{"deny", boolean(func(r *contract.Rule) *bool { return &r.Deny }), "false", "Refuse the call.", "internal/core/policy"},
+		{"deny", boolean(func(r *contract.Rule) *bool { return &r.Deny }), "false", "Refuse the call.",
+			"internal/core/policy"},
 		{"reason", text(func(r *contract.Rule) *string { return &r.Reason }),
 			"none", "Shown to the approver and in the decision.", "internal/core/policy"},
 	},
 	check: func(p *parser, f field, r *contract.Rule, _ map[string]field) {
 		if r.When.Source == "" || r.Deny == (r.Danger != 0) {
-			p.Fail(f.Val, "key.missing", `as in {when: "args.public == true", danger: 3}`, "a rule needs when, and either danger or deny: true")
+			p.Fail(f.Val, "key.missing", `as in {when: "args.public == true", danger: 3}`,
+				"a rule needs when, and either danger or deny: true")
 		}
 	},
 }
 
 var example = &mapping[contract.Example]{
 	name: "example", title: "an example",
-	example: "capabilities:\n  s.send:\n    transport: mcp\n    mode: write\n    examples: [{args: {to: alice}, expect: ask}]\n",
-	begin:   func(p *parser, f field, x *contract.Example) { x.At = p.At(f.Val) },
+	example: "capabilities:\n  s.send:\n    transport: mcp\n    mode: write\n    examples: [{args: {to: alice}, " +
+		"expect: ask}]\n",
+	begin: func(p *parser, f field, x *contract.Example) { x.At = p.At(f.Val) },
 	keys: []key[contract.Example]{
 		{"args", custom(anyShape, (*parser).exampleArgs, func(x *contract.Example) any {
 			if x.Args == nil {

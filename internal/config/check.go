@@ -23,7 +23,8 @@ func (p *parser) check() {
 	for _, name := range slices.Sorted(maps.Keys(p.cfg.Servers)) {
 		if s := p.cfg.Servers[name]; s.Plain {
 			if plain = append(plain, name); len(plain) > 1 {
-				p.against(s.At, "names.twice", "leave it out for one of them", "servers "+plain[0]+" and "+name+" both write names: plain, which would mix up their tools")
+				p.against(s.At, "names.twice", "leave it out for one of them",
+					"servers "+plain[0]+" and "+name+" both write names: plain, which would mix up their tools")
 			}
 		}
 	}
@@ -31,7 +32,8 @@ func (p *parser) check() {
 		p.checkServerSecrets(s)
 	}
 	if keep := p.cfg.Log.Keep; keep > 0 && keep < p.cfg.Approval.Timeout { // the log says which approvals are used up
-		p.against(p.keepAt, "log.keep", "keep it at least as long as approval.timeout", "the log would be removed while an approval in it can still be used")
+		p.against(p.keepAt, "log.keep", "keep it at least as long as approval.timeout",
+			"the log would be removed while an approval in it can still be used")
 	}
 }
 
@@ -41,13 +43,16 @@ func (p *parser) against(at contract.Position, code, hint, text string) {
 
 func (p *parser) checkKeys(c *contract.Contract) {
 	if at, ok := c.Keys["danger"]; ok && c.Danger < c.Mode.Danger() {
-		p.against(at, "danger.lowered", "raise it, or write another mode", "danger is below what mode "+c.Mode.String()+" implies")
+		p.against(at, "danger.lowered", "raise it, or write another mode",
+			"danger is below what mode "+c.Mode.String()+" implies")
 	}
 	if at, ok := c.Keys["retry"]; ok && c.Mode != contract.Read {
-		p.against(at, "retry.unsafe", "write mode: read, if it changes nothing", "only a read may be tried again: a second try of anything else may act twice")
+		p.against(at, "retry.unsafe", "write mode: read, if it changes nothing",
+			"only a read may be tried again: a second try of anything else may act twice")
 	}
 	if at, ok := c.Keys["tool"]; ok && !contract.Pattern(c.Pattern).Exact() {
-		p.against(at, "key.misplaced", "name the capability in full", "tool under a pattern would give many capabilities one tool")
+		p.against(at, "key.misplaced", "name the capability in full",
+			"tool under a pattern would give many capabilities one tool")
 	}
 	for key, belongs := range belongsTo {
 		if at, ok := c.Keys[key]; ok && c.Transport != "" && !slices.Contains(belongs, c.Transport) {
@@ -78,11 +83,13 @@ func (p *parser) checkRules(c *contract.Contract) {
 	base := max(c.Danger, c.Mode.Danger())
 	for i, r := range c.Rules {
 		if !r.Deny && r.Danger <= base {
-			p.against(r.When.At, "rule.useless", "a rule only raises: write a higher level, or deny: true", "this rule changes nothing: the capability is at that level already")
+			p.against(r.When.At, "rule.useless", "a rule only raises: write a higher level, or deny: true",
+				"this rule changes nothing: the capability is at that level already")
 		}
 		for _, before := range c.Rules[:i] {
 			if shadows(before, r) {
-				p.against(r.When.At, "rule.shadowed", "remove one of them", "the rule on line "+itoa(before.When.At.Line)+" always decides first")
+				p.against(r.When.At, "rule.shadowed", "remove one of them",
+					"the rule on line "+itoa(before.When.At.Line)+" always decides first")
 				break
 			}
 		}
@@ -120,9 +127,11 @@ func (p *parser) checkExamples(c *contract.Contract) {
 		}
 		switch {
 		case x.Capability == "":
-			p.against(x.At, "key.missing", "write capability: the name that is called", "an example of a pattern needs the name of a capability")
+			p.against(x.At, "key.missing", "write capability: the name that is called",
+				"an example of a pattern needs the name of a capability")
 		case !contract.Name(x.Capability) || !contract.Pattern(c.Pattern).Match(x.Capability):
-			p.against(x.At, "example.elsewhere", "", "the example calls "+contract.Cut(x.Capability, 40)+", which this entry does not match")
+			p.against(x.At, "example.elsewhere", "",
+				"the example calls "+contract.Cut(x.Capability, 40)+", which this entry does not match")
 		}
 	}
 }
@@ -145,7 +154,8 @@ func (p *parser) complete() {
 	p.warnUnused()
 	for _, s := range p.cfg.SecretUses {
 		if !hasSource(p.cfg, s.Ref) {
-			p.Warn(s.At, "secret.unbound", "`waldo secret set "+string(s.Ref)+"` defines it", "secret %q is not defined here: calls that need it are denied until it is", s.Ref)
+			p.Warn(s.At, "secret.unbound", "`waldo secret set "+string(s.Ref)+"` defines it",
+				"secret %q is not defined here: calls that need it are denied until it is", s.Ref)
 		}
 	}
 }
@@ -171,22 +181,27 @@ func (p *parser) warnUnbound(c *contract.Contract) {
 	}
 	switch {
 	case contract.ByTheGateway(c.Pattern) && c.Server == "" && c.Tool == "": // with these policy.New refuses it
-		p.Warn(c.At, "contract.useless", "leave it out", "the gateway answers %q itself: this contract changes nothing", c.Pattern)
+		p.Warn(c.At, "contract.useless", "leave it out",
+			"the gateway answers %q itself: this contract changes nothing", c.Pattern)
 	case r.Transport == "" && contract.Pattern(c.Pattern).Exact():
-		p.Warn(c.At, "transport.absent", "write transport", "%q says no transport, and no server has its name: calls are denied", c.Pattern)
+		p.Warn(c.At, "transport.absent", "write transport",
+			"%q says no transport, and no server has its name: calls are denied", c.Pattern)
 	case c.Server == "" && strings.Contains(first, "*"): // any server that there is
 	case r.Transport == contract.MCP && !known && (r.Server != "" || contract.Pattern(c.Pattern).Exact()):
 		name := r.Server
 		if name == "" {
 			name, _, _ = strings.Cut(c.Pattern, ".")
 		}
-		p.Warn(at, "server.unbound", "define it under servers, or name another with server", "no server stands behind %q: calls are denied", name)
+		p.Warn(at, "server.unbound", "define it under servers, or name another with server",
+			"no server stands behind %q: calls are denied", name)
 	}
 	if k, ok := c.Keys["network"]; ok && known && server.Placement == "outside" {
-		p.Warn(k, "network.outside", "write placement: sandbox under the server", "server %q runs outside: its network is its own", server.Name)
+		p.Warn(k, "network.outside", "write placement: sandbox under the server",
+			"server %q runs outside: its network is its own", server.Name)
 	}
 	if by := c.Approval.By; by != "" && len(p.cfg.Approval.Roles[by]) == 0 {
-		p.Warn(c.Approval.At, "role.unbound", "define it under approval: {by: …}", "nobody has the role %q: calls that need its answer are denied", by)
+		p.Warn(c.Approval.At, "role.unbound", "define it under approval: {by: …}",
+			"nobody has the role %q: calls that need its answer are denied", by)
 	}
 }
 
@@ -227,10 +242,12 @@ func (p *parser) warnEnvironments() {
 func (p *parser) warnUnused() {
 	for name, s := range p.cfg.Servers {
 		reached := slices.ContainsFunc(p.cfg.Contracts, func(c contract.Contract) bool {
-			return c.Server == name || strings.HasPrefix(c.Pattern, name+".") || c.Server == "" && contract.Pattern(c.Pattern).Match(name+".x")
+			return c.Server == name || strings.HasPrefix(c.Pattern, name+".") ||
+				c.Server == "" && contract.Pattern(c.Pattern).Match(name+".x")
 		})
 		if !reached {
-			p.Warn(s.At, "server.unused", "write a capability "+name+".*", "no contract names the tools of server %q: they are hidden and refused", name)
+			p.Warn(s.At, "server.unused", "write a capability "+name+".*",
+				"no contract names the tools of server %q: they are hidden and refused", name)
 		}
 	}
 }

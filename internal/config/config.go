@@ -102,7 +102,8 @@ func (p *parser) environment(selected string) {
 		return
 	}
 	if !isLabel(selected) {
-		p.against(contract.Position{File: p.File}, "value.name", "letters, digits, - and _, beginning with a letter", "the selected environment cannot be "+contract.Cut(selected, 40))
+		p.against(contract.Position{File: p.File}, "value.name", "letters, digits, - and _, beginning with a letter",
+			"the selected environment cannot be "+contract.Cut(selected, 40))
 		return
 	}
 	p.cfg.Environment, p.known = selected, append(p.known, selected)
@@ -128,8 +129,9 @@ func builtIns() []contract.Contract {
 		}
 		out = append(out, contract.Contract{
 			Pattern: name, At: contract.Position{File: "built-in"}, BuiltIn: true,
-			Transport: contract.SandboxedExec, Mode: mode, Danger: danger, Isolation: "namespace", Filesystem: contract.WorkspaceOnly,
-			Timeout: 30 * time.Second, ResponseBudget: 64 << 10,
+			Transport: contract.SandboxedExec, Mode: mode, Danger: danger, Isolation: "namespace",
+			Filesystem: contract.WorkspaceOnly,
+			Timeout:    30 * time.Second, ResponseBudget: 64 << 10,
 			Approval: contract.Approval{When: contract.Never, At: contract.Position{File: "built-in"}},
 			Log:      "full", Trust: "untrusted", Redact: []string{"secrets"},
 		})

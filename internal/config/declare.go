@@ -252,7 +252,9 @@ func (m *mapping[T]) outline() outline.Mapping {
 	o := outline.Mapping{Name: m.name, Doc: m.doc, Example: m.example}
 	for _, k := range m.keys {
 		absent := cmp.Or(k.absent, k.value.standard)
-		o.Keys = append(o.Keys, outline.Key{Name: k.name, Absent: absent, Doc: k.doc, By: k.by, Shapes: k.value.shapes, Required: absent == ""})
+		o.Keys = append(o.Keys, outline.Key{
+			Name: k.name, Absent: absent, Doc: k.doc, By: k.by, Shapes: k.value.shapes, Required: absent == "",
+		})
 	}
 	return o
 }

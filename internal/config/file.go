@@ -16,14 +16,15 @@ var file = &mapping[contract.Config]{
 	name: "waldo.yaml", title: "the file",
 	example: "version: 1\nenvironment: production\n",
 	keys: []key[contract.Config]{
-		{"version", custom(wholeShape(1, 1), func(p *parser, f field, _ *contract.Config) { p.Integer(f, 1, 1) }, func(*contract.Config) any { return 1 }),
-			"1", "The version of this format: 1.", "internal/config"},
+		{"version", custom(wholeShape(1, 1), func(p *parser, f field, _ *contract.Config) { p.Integer(f, 1, 1) },
+			func(*contract.Config) any { return 1 }), "1", "The version of this format: 1.", "internal/config"},
 		{"environment", label(func(c *contract.Config) *string { return &c.Environment }),
 			"none: capabilities that name environments are denied",
 			"The name of this deployment, as in production.", "internal/core/policy"},
 		{"servers", named(server, (*parser).server, func(c *contract.Config) map[string]contract.Server { return c.Servers }),
 			"none", "The upstream MCP servers, by name.", "internal/executor/upstream"},
-		{"secrets", named(secretEntry, (*parser).secret, func(c *contract.Config) map[string]contract.Secret { return c.Secrets }),
+		{"secrets",
+			named(secretEntry, (*parser).secret, func(c *contract.Config) map[string]contract.Secret { return c.Secrets }),
 			"none", "Secrets by name, with the place of each.", "internal/model/secret"},
 		{"capabilities", capabilities,
 			"none: every capability is denied",
@@ -48,12 +49,15 @@ var file = &mapping[contract.Config]{
 			"sqlite", "The database for state.", "internal/storage/database"},
 		{"sandboxes", nested(sandboxes, func(c *contract.Config) *contract.Sandboxes { return &c.Sandboxes }),
 			"auto", "How sandboxes are made.", "internal/executor/runner"},
+		{"sessions", nested(sessions, func(c *contract.Config) *contract.Sessions { return &c.Sessions }),
+			"100,000 calls, 24 hours of running time", "The budgets of each session.", "internal/core/session"},
 	},
 }
 
 var redaction = &mapping[contract.Redaction]{
-	name:    "redaction",
-	doc:     "Secrets are always hidden from the model. Personal data is shown unless its class is named here or in `redact`.",
+	name: "redaction",
+	doc: "Secrets are always hidden from the model. Personal data is shown unless its class is named here or in " +
+		"`redact`.",
 	example: "redaction: {model: [secrets, email, phone], tokens: true}\n",
 	keys: []key[contract.Redaction]{
 		{"model", custom(wordsShape(classes),
@@ -150,6 +154,27 @@ var sandboxes = &mapping[contract.Sandboxes]{
 	},
 }
 
+var sessions = &mapping[contract.Sessions]{
+	name: "sessions",
+	doc: "Budgets of one agent's conversation, programs included. They count in one waldo process. A call over a budget is denied\n" +
+		"with session.budget or session.depth; a program that calls faster than calls_per_second waits.",
+	example: "sessions: {calls: 5000, calls_per_second: 50, depth: 2, data_mb: 500, run_seconds: 3600}\n",
+	keys: []key[contract.Sessions]{
+		{"calls", whole(1, 100_000_000, func(s *contract.Sessions) *int { return &s.Calls }),
+			"100000", "How many calls a session makes over its whole life, denied ones included.", "internal/core/session"},
+		{"calls_per_second", whole(1, 100_000, func(s *contract.Sessions) *int { return &s.CallsPerSecond }),
+			"1000", "How many calls the programs of a session begin in a second; as many more at once after a pause.",
+			"internal/core/session"},
+		{"depth", whole(1, 64, func(s *contract.Sessions) *int { return &s.Depth }),
+			"8", "How deep calls go: 1, a program calls tools; 2, the programs that it runs do so too.", "internal/core/session"},
+		{"data_mb", whole(1, 10_000_000, func(s *contract.Sessions) *int { return &s.DataMB }),
+			"10240", "MiB of arguments and results, together.", "internal/core/session"},
+		{"run_seconds", whole(1, 31_536_000, func(s *contract.Sessions) *int { return &s.RunSeconds }),
+			"86400", "How long the agent's own calls take together; a call that a program makes is part of its run.",
+			"internal/core/session"},
+	},
+}
+
 var levels = strictyaml.OneOf("auto").NotYet("namespace", "gvisor", "confined", "engine", "pod", "microvm")
 
 func (p *parser) roles(f field, a *contract.Approvals) {
@@ -164,7 +189,8 @@ func (p *parser) roles(f field, a *contract.Approvals) {
 func (p *parser) fingerprint(f field) string {
 	s := p.Text(f)
 	if s != "" && !hash.MatchString(s) {
-		p.Fail(f.Val, "value.fingerprint", "waldo approve --list prints it", "a fingerprint is sha256: and 64 hexadecimal digits")
+		p.Fail(f.Val, "value.fingerprint", "waldo approve --list prints it",
+			"a fingerprint is sha256: and 64 hexadecimal digits")
 	}
 	return s
 }
@@ -182,9 +208,11 @@ func (p *parser) addresses(f field, c *contract.Config) {
 			}
 			switch {
 			case err != nil || a != a.Masked() || a.Addr().Is4In6() || a.Addr().Zone() != "":
-				p.Fail(e.Val.Content[i], "value.address", "as in 10.20.0.7 or 10.20.0.0/24", "%q is not an address or a prefix in its shortest form", contract.Cut(s, 60))
+				p.Fail(e.Val.Content[i], "value.address", "as in 10.20.0.7 or 10.20.0.0/24",
+					"%q is not an address or a prefix in its shortest form", contract.Cut(s, 60))
 			case a.Bits() < 16 || a.Addr().Is6() && a.Bits() < 48:
-				p.Fail(e.Val.Content[i], "value.address", "write the networks that it stands in, of 16 bits or more, 48 with IPv6", "%q is too wide for one host", contract.Cut(s, 60))
+				p.Fail(e.Val.Content[i], "value.address", "write the networks that it stands in, of 16 bits or more, 48 with IPv6",
+					"%q is too wide for one host", contract.Cut(s, 60))
 			}
 			if c.Addresses == nil {
 				c.Addresses = map[string][]netip.Prefix{}

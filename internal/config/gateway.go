@@ -15,7 +15,8 @@ var gateway = &mapping[contract.Gateway]{
 	keys: []key[contract.Gateway]{
 		{"listen", leaf(textShape, (*parser).listen, same, func(g *contract.Gateway) *string { return &g.Listen }),
 			"127.0.0.1:7676",
-			"The address on which waldo serve listens unless it serves standard input; beyond this machine only with auth and url.",
+			"The address on which waldo serve listens unless it serves standard input; beyond this machine only with auth " +
+				"and url.",
 			"internal/frontend/mcpserver"},
 		{"lean", boolean(func(g *contract.Gateway) *bool { return &g.Lean }),
 			"false", "Show three tools in place of all: search_tools, call_tool and run_code.", "internal/frontend/mcpserver"},
@@ -35,11 +36,14 @@ var gateway = &mapping[contract.Gateway]{
 		host, _, _ := net.SplitHostPort(o.Listen)
 		switch open := o.Listen != "" && !loopback(host); {
 		case open && len(o.Tokens) == 0 && o.OIDC == nil: // listen
-			p.Fail(at["listen"].Val, "listen.open", "listen on 127.0.0.1, or give out a token: waldo token NAME", "listening beyond this machine needs auth")
+			p.Fail(at["listen"].Val, "listen.open", "listen on 127.0.0.1, or give out a token: waldo token NAME",
+				"listening beyond this machine needs auth")
 		case open && o.URL == "":
-			p.Fail(at["listen"].Val, "listen.name", "add url, as in https://waldo.example.com/mcp", "listening beyond this machine needs the name that clients use")
+			p.Fail(at["listen"].Val, "listen.name", "add url, as in https://waldo.example.com/mcp",
+				"listening beyond this machine needs the name that clients use")
 		case o.OIDC != nil && o.URL == "":
-			p.Fail(at["auth"].Val, "listen.name", "add url, as in https://waldo.example.com/mcp", "a token of an issuer is for one address, which must be known")
+			p.Fail(at["auth"].Val, "listen.name", "add url, as in https://waldo.example.com/mcp",
+				"a token of an issuer is for one address, which must be known")
 		}
 	},
 }
@@ -82,7 +86,8 @@ var gatewayLimits = &mapping[contract.GatewayLimits]{
 			"Connections at once of authenticated clients; one principal has half of them at most.",
 			"internal/frontend/mcpserver"},
 		{"strangers", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.Strangers }),
-			"256", "Connections at once of unauthenticated clients; one address of another machine has a quarter of them at most.",
+			"256",
+			"Connections at once of unauthenticated clients; one address of another machine has a quarter of them at most.",
 			"internal/frontend/mcpserver"},
 		{"sessions", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.Sessions }),
 			"4000", "Legacy sessions of all clients.", "internal/frontend/mcpserver"},
@@ -118,7 +123,8 @@ func (p *parser) tokens(f field) map[string]string {
 			p.Fail(e.Key, "value.name", "as in ci", "a token cannot be named %q", contract.Cut(e.Name, 40))
 		}
 		if out[e.Name] = p.Text(e); !hash.MatchString(out[e.Name]) {
-			p.Fail(e.Val, contract.CodeLiteral, "waldo token NAME makes a token and its hash", "this is not the hash of a token; a token itself must not stand here")
+			p.Fail(e.Val, contract.CodeLiteral, "waldo token NAME makes a token and its hash",
+				"this is not the hash of a token; a token itself must not stand here")
 		}
 	}
 	return out
@@ -130,7 +136,8 @@ func (p *parser) origins(f field) []string {
 	for _, s := range list {
 		u, err := url.Parse(s)
 		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || s != u.Scheme+"://"+u.Host {
-			p.Fail(f.Val, "value.url", "as in https://console.example.com", "%q is not the origin of a page", contract.Cut(s, 60))
+			p.Fail(f.Val, "value.url", "as in https://console.example.com", "%q is not the origin of a page",
+				contract.Cut(s, 60))
 		}
 	}
 	return list

@@ -46,6 +46,7 @@ var inPlace = map[string]string{
 	"store":             "store: {%}",
 	"log":               "log: {%}",
 	"sandboxes":         "sandboxes: {%}",
+	"sessions":          "sessions: {%}",
 }
 
 func at(mapping, line string) []byte {
@@ -182,7 +183,8 @@ func TestEnforcers(t *testing.T) {
 			if k.By == "" {
 				continue
 			}
-			if files, _ := filepath.Glob(filepath.Join("..", "..", k.By, "*.go")); !strings.HasPrefix(k.By, "internal/") || len(files) == 0 {
+			if files, _ := filepath.Glob(filepath.Join("..", "..", k.By, "*.go")); !strings.HasPrefix(k.By, "internal/") ||
+				len(files) == 0 {
 				t.Errorf("%s.%s: %q is not a package", m.Name, k.Name, k.By)
 			}
 		}
@@ -195,7 +197,8 @@ func TestTheDocumentHasEveryCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := regexp.MustCompile(`"((?:file|yaml|key|value|secret|server|role|transport|network|danger|retry|rule|example|approval|listen|config)\.[a-z_0-9]+)"`)
+	code := regexp.MustCompile(`"((?:file|yaml|key|value|secret|server|role|transport|network|danger|retry|rule|example` +
+		`|approval|listen|config)\.[a-z_0-9]+)"`)
 	for _, dir := range []string{".", "strictyaml", filepath.Join("..", "model", "contract")} {
 		sources, _ := filepath.Glob(filepath.Join(dir, "*.go"))
 		for _, f := range sources {

@@ -71,7 +71,8 @@ func hosts[T any](at func(*T) *[]string) value[T] { return leaf(hostsShape, (*pa
 
 // word is one of some words.
 func word[T any, S ~string](v strictyaml.Vocabulary, at func(*T) *S) value[T] {
-	return leaf(wordShape(v), func(p *parser, f field) S { return S(p.Word(f, v)) }, func(s S) any { return string(s) }, at)
+	return leaf(wordShape(v), func(p *parser, f field) S { return S(p.Word(f, v)) },
+		func(s S) any { return string(s) }, at)
 }
 
 // words is a list of some words.
@@ -80,7 +81,9 @@ func words[T any](v strictyaml.Vocabulary, at func(*T) *[]string) value[T] {
 }
 
 func wordsShape(v strictyaml.Vocabulary) outline.Shape {
-	return outline.Shape{Name: "list of", Words: v.Now, Later: v.Later, Schema: outline.Many(map[string]any{"enum": v.Now})}
+	return outline.Shape{
+		Name: "list of", Words: v.Now, Later: v.Later, Schema: outline.Many(map[string]any{"enum": v.Now}),
+	}
 }
 
 func wholeShape(low, high int) outline.Shape {
@@ -147,7 +150,8 @@ func (p *parser) readTexts(f field) []string { return p.Texts(f) }
 func (p *parser) label(f field) string {
 	s := p.Text(f)
 	if s != "" && !isLabel(s) {
-		p.Fail(f.Val, "value.name", "letters, digits, - and _, beginning with a letter", "%q cannot be %q", f.Name, contract.Cut(s, 40))
+		p.Fail(f.Val, "value.name", "letters, digits, - and _, beginning with a letter", "%q cannot be %q", f.Name,
+			contract.Cut(s, 40))
 	}
 	return s
 }
@@ -179,7 +183,8 @@ func (p *parser) pairs(f field) map[string]string {
 			p.Fail(e.Key, "value.name", "", "%q is not the name of a variable", contract.Cut(e.Name, 40))
 		}
 		if out[e.Name] = p.Text(e); contract.LooksSecret(out[e.Name]) {
-			p.Fail(e.Val, contract.CodeLiteral, "move it to secrets, as env:VARIABLE", "the value of %s looks like a secret", contract.Cut(e.Name, 40))
+			p.Fail(e.Val, contract.CodeLiteral, "move it to secrets, as env:VARIABLE", "the value of %s looks like a secret",
+				contract.Cut(e.Name, 40))
 		}
 	}
 	return out
@@ -219,6 +224,7 @@ func (p *parser) ref(f field) secret.Ref {
 	if _, ok := ref.Place(); ok || isName(f.Val.Value) && !contract.LooksSecret(f.Val.Value) {
 		return ref
 	}
-	p.Fail(f.Val, contract.CodeLiteral, "write env:VARIABLE", "%q wants the name of a secret, as in env:GITHUB_TOKEN, never the secret itself", f.Name)
+	p.Fail(f.Val, contract.CodeLiteral, "write env:VARIABLE",
+		"%q wants the name of a secret, as in env:GITHUB_TOKEN, never the secret itself", f.Name)
 	return ""
 }

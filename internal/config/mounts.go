@@ -14,15 +14,16 @@ import (
 
 var mounts = &mapping[contract.Server]{
 	name: "mounts",
-	doc: "A server's sandbox shows its program, the script of an interpreter, and these files. Of the rest of this machine it\n" +
-		"shows only `/usr`. [servers.md](../servers.md#files) lists refused paths.",
+	doc: "A server's sandbox shows its program, the script of an interpreter, and these files. Of the rest of this " +
+		"machine it\nshows only `/usr`. [servers.md](../servers.md#files) lists refused paths.",
 	example: "servers:\n  s: {command: [server], mounts: {input: ./data, /project: {from: ./project, writable: true}}}\n",
 	keys: []key[contract.Server]{
 		{"input", text(func(s *contract.Server) *string { return &s.Input }),
 			"none", "A folder of this machine, shown read-only at /workspace/input; from the folder of this file.",
 			"internal/executor/upstream"},
 		{outline.AnyPath, value[contract.Server]{shapes: []outline.Shape{textShape, mount.shape()}},
-			"none", "A file or folder of this machine, shown read-only at that path of the sandbox; from the folder of this file.",
+			"none",
+			"A file or folder of this machine, shown read-only at that path of the sandbox; from the folder of this file.",
 			"internal/executor/upstream"},
 	},
 }
@@ -41,14 +42,16 @@ var mount = &mapping[contract.Mount]{
 			}
 			return nil
 		}),
-			"false", "With writable: whether the server can write the repositories in it, but for their hooks and configuration.",
+			"false", "With writable: whether the server can write the repositories in it, but for their hooks and " +
+				"configuration.",
 			"internal/executor/upstream"},
 	},
 }
 
 func (p *parser) git(f field, m *contract.Mount) {
 	if m.Git = p.Boolean(f); m.Git {
-		p.Warn(p.At(f.Key), "mount.git", "leave it out where the server makes no commits", "a server that writes a repository can make your own git run a program, as by .git/commondir")
+		p.Warn(p.At(f.Key), "mount.git", "leave it out where the server makes no commits",
+			"a server that writes a repository can make your own git run a program, as by .git/commondir")
 	}
 }
 
@@ -94,7 +97,8 @@ func (p *parser) mounts(f field, s *contract.Server) {
 		}
 		for _, other := range s.Mounts {
 			if contract.Within(other.Target, m.Target) || contract.Within(m.Target, other.Target) {
-				p.Fail(e.Key, "mounts.nested", "keep one of them", "the mounts %s and %s lie within each other", contract.Cut(other.Target, 60), contract.Cut(m.Target, 60))
+				p.Fail(e.Key, "mounts.nested", "keep one of them", "the mounts %s and %s lie within each other",
+					contract.Cut(other.Target, 60), contract.Cut(m.Target, 60))
 			}
 		}
 		s.Mounts = append(s.Mounts, m)
@@ -103,8 +107,10 @@ func (p *parser) mounts(f field, s *contract.Server) {
 }
 
 // ownPlaces are the places that every sandbox has itself: nothing is shown there, above or below.
-var ownPlaces = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/dev", "/proc", "/sys", "/old",
-	"/workspace/input", "/workspace/output", "/workspace/tmp", "/opt/server", contract.DataAt}
+var ownPlaces = []string{
+	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/dev", "/proc", "/sys", "/old",
+	"/workspace/input", "/workspace/output", "/workspace/tmp", "/opt/server", contract.DataAt,
+}
 
 // badTarget says why a sandbox cannot be shown anything at a path; "": it can.
 func badTarget(target string) string {

@@ -11,12 +11,14 @@ import (
 )
 
 var network = &mapping[contract.Network]{
-	name:    "network",
-	doc:     "[egress.md](../egress.md) describes what a sandbox may reach.",
-	example: "capabilities:\n  run_python: {transport: sandboxed_exec, network: {allow: [api.example.com, 'GET files.example.com/v1/*']}}\n",
+	name: "network",
+	doc:  "[egress.md](../egress.md) describes what a sandbox may reach.",
+	example: "capabilities:\n  run_python: {transport: sandboxed_exec, network: {allow: [api.example.com, " +
+		"'GET files.example.com/v1/*']}}\n",
 	keys: []key[contract.Network]{
 		{"allow", hosts(func(n *contract.Network) *[]string { return &n.Allow }),
-			"nothing", "Hosts it may reach, as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*.",
+			"nothing", "Hosts it may reach, as in api.example.com, *.example.com, db.example.com:5432 or GET " +
+				"api.example.com/v1/*.",
 			"internal/network/egress"},
 		{"limits", nested(traffic, func(n *contract.Network) *contract.Traffic { return &n.Limits }),
 			"waldo's own", "Traffic limits of one sandbox.", "internal/network/egress"},
@@ -40,7 +42,8 @@ var traffic = &mapping[contract.Traffic]{
 
 // reachable holds the hosts of a sandbox: a word, or a mapping.
 func reachable[T any](words strictyaml.Vocabulary, at func(*T) *contract.Network) value[T] {
-	one := custom(wordShape(words), func(p *parser, f field, to *T) { at(to).Internal = p.Word(f, words) == "internal_only" }, nil)
+	one := custom(wordShape(words),
+		func(p *parser, f field, to *T) { at(to).Internal = p.Word(f, words) == "internal_only" }, nil)
 	return either(isMapping, nested(network, at), one, func(from *T) any {
 		switch n := at(from); {
 		case n.Internal:
@@ -61,18 +64,24 @@ func (p *parser) hosts(f field) []string {
 		}
 		l, sound := contract.HostLine(h)
 		if !sound {
-			p.Fail(f.Val.Content[i], "value.host", "as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*", "%q is not the name of a host", contract.Cut(h, 40))
+			p.Fail(f.Val.Content[i], "value.host",
+				"as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*",
+				"%q is not the name of a host", contract.Cut(h, 40))
 			continue
 		}
 		if wide := wideHosts[l.Host.Warning(nil)]; wide != "" {
-			p.Warn(p.At(f.Val.Content[i]), "host.wide", "name the host itself, as in mine"+l.Host.String()[1:], "%q lets out %s", contract.Cut(h, 60), wide)
+			p.Warn(p.At(f.Val.Content[i]), "host.wide", "name the host itself, as in mine"+l.Host.String()[1:], "%q lets out %s",
+				contract.Cut(h, 60), wide)
 		}
 	}
 	return lines
 }
 
 // wideHosts describes the risk of a host that strangers share.
-var wideHosts = map[string]string{"public suffix": "every site whose name ends so", "shared suffix": "sites of strangers: anybody can have a name below it"}
+var wideHosts = map[string]string{
+	"public suffix": "every site whose name ends so",
+	"shared suffix": "sites of strangers: anybody can have a name below it",
+}
 
 // registries are where a sandbox may install packages from, by manager.
 type registries = map[string]contract.Registry
@@ -82,10 +91,11 @@ var packages = &mapping[registries]{
 	example: "capabilities:\n  run_python: {transport: sandboxed_exec, packages: {pypi: allow}}\n",
 	begin:   func(_ *parser, _ field, all *registries) { *all = registries{} },
 	keys: []key[registries]{
-		{"npm", manager("npm"), "deny", "The npm registry; allow is the one that this machine is set to, else npm's own default.",
+		{"npm", manager("npm"), "deny",
+			"The npm registry; allow is the one that this machine is set to, else npm's own default.",
 			"internal/network/egress"},
-		{"pypi", manager("pypi"), "deny", "The pip index; allow is the one that this machine is set to, else pip's own default.",
-			"internal/network/egress"},
+		{"pypi", manager("pypi"), "deny",
+			"The pip index; allow is the one that this machine is set to, else pip's own default.", "internal/network/egress"},
 		{"debian", custom(wordShape(aptWords), func(p *parser, f field, _ *registries) { p.Word(f, aptWords) }, nil),
 			"deny", "apt's.", "internal/network/egress"},
 	},
@@ -158,7 +168,8 @@ var registry = &mapping[contract.Registry]{
 		}
 		pins := at["pins"].Val
 		if pinned := pins != nil && pins.Kind == yaml.ScalarNode && pins.Value == "required"; pinned != (r.Lock != "") {
-			p.Fail(f.Key, "key.missing", "as in {pins: required, lock: ./package-lock.json}", "pins: required and lock stand together")
+			p.Fail(f.Key, "key.missing", "as in {pins: required, lock: ./package-lock.json}",
+				"pins: required and lock stand together")
 		}
 	},
 }
@@ -169,9 +180,11 @@ func (p *parser) registryAddress(f field) string {
 	s := p.Text(f)
 	switch {
 	case strings.ContainsAny(s, "@?"):
-		p.Fail(f.Val, contract.CodeLiteral, "put the token under secrets, with inject", "the address of a registry must not hold a password")
+		p.Fail(f.Val, contract.CodeLiteral, "put the token under secrets, with inject",
+			"the address of a registry must not hold a password")
 	case s != "" && contract.RegistryLine(s) == "":
-		p.Fail(f.Val, "value.host", "as in https://registry.example.com/npm", "%q is not the https address of a registry", f.Name)
+		p.Fail(f.Val, "value.host", "as in https://registry.example.com/npm",
+			"%q is not the https address of a registry", f.Name)
 	}
 	return s
 }
@@ -180,7 +193,8 @@ func (p *parser) registryFiles(f field) []string {
 	list := p.hosts(f)
 	for i, h := range list {
 		if strings.ContainsAny(h, " ") || strings.HasPrefix(h, "*") {
-			p.Fail(f.Val.Content[i], "value.host", "as in files.example.com or files.example.com/npm/*", "files wants one host in each line, without methods")
+			p.Fail(f.Val.Content[i], "value.host", "as in files.example.com or files.example.com/npm/*",
+				"files wants one host in each line, without methods")
 		}
 	}
 	return list
@@ -189,7 +203,8 @@ func (p *parser) registryFiles(f field) []string {
 func (p *parser) lock(f field) string {
 	s := p.Text(f)
 	if s != "" && !filepath.IsLocal(s) && !filepath.IsAbs(s) {
-		p.Fail(f.Val, "value.name", "as in ./package-lock.json", "the lock stands in the folder of this file, below it, or at an absolute path")
+		p.Fail(f.Val, "value.name", "as in ./package-lock.json",
+			"the lock stands in the folder of this file, below it, or at an absolute path")
 	}
 	return s
 }

@@ -63,8 +63,10 @@ func TestParseRefuses(t *testing.T) {
 		{"examples that are no list", entryWith("examples: {args: {}}"), "value.type", 5, 0},
 		{"examples that are empty", entryWith("examples: []"), "value.type", 5, 0},
 		{"an address without a port", "gateway: {listen: localhost}\n", "value.address", 1, 0},
-		{"a token without a name", "gateway: {auth: {tokens: {'a b': 'sha256:" + strings.Repeat("0", 64) + "'}}}\n", "value.name", 1, 0},
-		{"an issuer that is not named", "gateway: {url: 'https://a.example.com/mcp', auth: {oidc: {scopes: [a]}}}\n", "key.missing", 1, 0},
+		{"a token without a name", "gateway: {auth: {tokens: {'a b': 'sha256:" + strings.Repeat("0", 64) + "'}}}\n",
+			"value.name", 1, 0},
+		{"an issuer that is not named", "gateway: {url: 'https://a.example.com/mcp', auth: {oidc: {scopes: [a]}}}\n",
+			"key.missing", 1, 0},
 		{"an origin without a host", "gateway: {origins: ['https://']}\n", "value.url", 1, 0},
 		{"an origin of another scheme", "gateway: {origins: ['ftp://a.example.com']}\n", "value.url", 1, 0},
 		{"a server without a letter", "servers: {1a: {command: [a]}}\n", "value.name", 1, 0},
@@ -78,14 +80,30 @@ func TestParseRefuses(t *testing.T) {
 		{"a capability with a dot first", "capabilities:\n  .a: {mode: read}\n", "value.name", 2, 3},
 		{"a capability with a dot last", "capabilities:\n  a.: {mode: read}\n", "value.name", 2, 3},
 		{"a capability with two dots", "capabilities:\n  a..b: {mode: read}\n", "value.name", 2, 3},
-		{"a capability that is too long", "capabilities:\n  " + strings.Repeat("a", 129) + ": {mode: read}\n", "value.name", 2, 3},
-		{"a header without a name", "servers: {a: {url: 'https://a.example.com/', auth: {headers: {'': 'env:X'}}}}\n", "value.name", 1, 0},
-		{"a header with a long name", "servers: {a: {url: 'https://a.example.com/', auth: {headers: {" + strings.Repeat("a", 129) + ": 'env:X'}}}}\n", "value.name", 1, 0},
-		{"a header of proxies", "servers: {a: {url: 'https://a.example.com/', auth: {headers: {Proxy-Authorization: 'env:X'}}}}\n", "value.name", 1, 0},
-		{"a header of browsers", "servers: {a: {url: 'https://a.example.com/', auth: {headers: {Sec-Fetch-Site: 'env:X'}}}}\n", "value.name", 1, 0},
-		{"a secret of a client without one", "servers: {a: {url: 'https://a.example.com/', auth: {oauth: {client_secret: 'env:X'}}}}\n", "key.missing", 1, 0},
-		{"a document at no host", "servers: {a: {url: 'https://a.example.com/', auth: {oauth: {client_metadata: 'https:///x'}}}}\n", "value.url", 1, 0},
-		{"a document without a path", "servers: {a: {url: 'https://a.example.com/', auth: {oauth: {client_metadata: 'https://b.example.com/'}}}}\n", "value.url", 1, 0},
+		{"a capability that is too long", "capabilities:\n  " + strings.Repeat("a", 129) + ": {mode: read}\n",
+			"value.name", 2, 3},
+		{"a header without a name", "servers: {a: {url: 'https://a.example.com/', auth: {headers: {'': 'env:X'}}}}\n",
+			"value.name", 1, 0},
+		{"a header with a long name", "servers: {a: {url: 'https://a.example.com/', auth: {headers: {" +
+			strings.Repeat("a", 129) + ": 'env:X'}}}}\n", "value.name", 1, 0},
+		{
+			"a header of proxies", "servers: {a: {url: 'https://a.example.com/', auth: {headers: {Proxy-Authorization: " +
+				"'env:X'}}}}\n", "value.name", 1, 0,
+		},
+		{
+			"a header of browsers", "servers: {a: {url: 'https://a.example.com/', auth: {headers: {Sec-Fetch-Site: " +
+				"'env:X'}}}}\n", "value.name", 1, 0,
+		},
+		{"a secret of a client without one",
+			"servers: {a: {url: 'https://a.example.com/', auth: {oauth: {client_secret: 'env:X'}}}}\n", "key.missing", 1, 0},
+		{
+			"a document at no host", "servers: {a: {url: 'https://a.example.com/', auth: {oauth: {client_metadata: " +
+				"'https:///x'}}}}\n", "value.url", 1, 0,
+		},
+		{
+			"a document without a path", "servers: {a: {url: 'https://a.example.com/', auth: {oauth: {client_metadata: " +
+				"'https://b.example.com/'}}}}\n", "value.url", 1, 0,
+		},
 		{"a command of nothing", "servers: {a: {command: []}}\n", "value.empty", 1, 0},
 		{"a command that is a mapping", "servers: {a: {command: {a: b}}}\n", "value.type", 1, 0},
 		{"a secret that is a list", "servers: {a: {command: [a], secrets: {T: [x]}}}\n", "secret.literal", 1, 0},
@@ -94,14 +112,18 @@ func TestParseRefuses(t *testing.T) {
 		{"a yes that is a list", "servers: {a: {command: [a], server_requests: [true]}}\n", "value.type", 1, 0},
 		{"a time that is too short", "approval: {timeout: 1us}\n", "value.range", 1, 0},
 		{"a time that is too long", "approval: {timeout: 721h}\n", "value.range", 1, 0},
-		{"a mount without a folder", "servers: {a: {command: [a], mounts: {/data: {writable: true}}}}\n", "key.missing", 1, 0},
+		{"a mount without a folder", "servers: {a: {command: [a], mounts: {/data: {writable: true}}}}\n",
+			"key.missing", 1, 0},
 		{"a mount of the root", "servers: {a: {command: [a], mounts: {/: {from: ./a}}}}\n", "value.path", 1, 0},
 		{"a mount that is not plain", "servers: {a: {command: [a], mounts: {/a/../b: {from: ./a}}}}\n", "value.path", 1, 0},
 		{"a mount of /tmp", "servers: {a: {command: [a], mounts: {/tmp: {from: ./a}}}}\n", "value.path", 1, 0},
 		{"a mount above a sandbox's own", "servers: {a: {command: [a], mounts: {/usr: {from: ./a}}}}\n", "value.path", 1, 0},
-		{"a mount below a sandbox's own", "servers: {a: {command: [a], mounts: {/proc/x: {from: ./a}}}}\n", "value.path", 1, 0},
-		{"a mount in a mount", "servers: {a: {command: [a], mounts: {/data: {from: ./a}, /data/x: {from: ./b}}}}\n", "mounts.nested", 1, 0},
-		{"a mount around a mount", "servers: {a: {command: [a], mounts: {/data/x: {from: ./a}, /data: {from: ./b}}}}\n", "mounts.nested", 1, 0},
+		{"a mount below a sandbox's own", "servers: {a: {command: [a], mounts: {/proc/x: {from: ./a}}}}\n",
+			"value.path", 1, 0},
+		{"a mount in a mount", "servers: {a: {command: [a], mounts: {/data: {from: ./a}, /data/x: {from: ./b}}}}\n",
+			"mounts.nested", 1, 0},
+		{"a mount around a mount", "servers: {a: {command: [a], mounts: {/data/x: {from: ./a}, /data: {from: ./b}}}}\n",
+			"mounts.nested", 1, 0},
 		{"no number", entryWith("examples: [{args: {x: .nan}, expect: allow}]"), "value.ambiguous", 5, 0},
 		{"a number without an end", entryWith("examples: [{args: {x: .inf}, expect: allow}]"), "value.ambiguous", 5, 0},
 		{"an octal number in an example", entryWith("examples: [{args: {x: 010}, expect: allow}]"), "value.ambiguous", 5, 0},
@@ -133,8 +155,10 @@ func TestParseRefuses(t *testing.T) {
 		{"packages for later", box("packages: {debian: allow}"), "key.not_enforced", 5, 24},
 		{"packages in a list", box("packages: [requests]"), "value.type", 5, 15},
 		{"a registry without TLS", box("packages: {npm: {registry: 'http://r.example.com/'}}"), "value.host", 5, 32},
-		{"a registry with a password", box("packages: {npm: {registry: 'https://a:b@r.example.com/'}}"), "secret.literal", 5, 32},
-		{"a registry with a query", box("packages: {npm: {registry: 'https://r.example.com/?a=b'}}"), "secret.literal", 5, 32},
+		{"a registry with a password", box("packages: {npm: {registry: 'https://a:b@r.example.com/'}}"),
+			"secret.literal", 5, 32},
+		{"a registry with a query", box("packages: {npm: {registry: 'https://r.example.com/?a=b'}}"),
+			"secret.literal", 5, 32},
 		{"pins without a lock", box("packages: {npm: {pins: required}}"), "key.missing", 5, 16},
 		{"a lock that pins nothing", box("packages: {npm: {lock: ./l.json}}"), "key.missing", 5, 16},
 		{"a lock of somebody else's", box("packages: {npm: {pins: required, lock: ../l.json}}"), "value.name", 5, 44},
@@ -149,17 +173,30 @@ func TestParseRefuses(t *testing.T) {
 		{"retry without max", entryWith("retry: {on: [timeout]}"), "key.missing", 5, 5},
 		{"a rate without a window", entryWith("rate_limit: {calls: 3}"), "key.missing", 5, 5},
 		{"one tool for many capabilities", "capabilities:\n  a.*: {tool: x}\n", "key.misplaced", 2, 9},
-		{"a second run of a box", "capabilities:\n  x: {transport: sandboxed_exec, mode: read, retry: {max: 1}}\n", "key.misplaced", 2, 46},
+		{"a second run of a box", "capabilities:\n  x: {transport: sandboxed_exec, mode: read, retry: {max: 1}}\n",
+			"key.misplaced", 2, 46},
 		{"a log for later", box("log: digest"), "key.not_enforced", 5, 10},
-		{"a token and a way to one", "servers:\n  s: {url: 'https://h/', auth: {bearer: 'env:T', oauth: {}}}\n", "auth.twice", 2, 33},
-		{"a header that waldo writes", "servers:\n  s: {url: 'https://h/', auth: {headers: {authorization: 'env:T'}}}\n", "value.name", 2, 43},
-		{"a header of MCP", "servers:\n  s: {url: 'https://h/', auth: {headers: {mcp-session-id: 'env:T'}}}\n", "value.name", 2, 43},
-		{"a header with a line break", "servers:\n  s: {url: 'https://h/', auth: {headers: {\"a\\r\\nb\": 'env:T'}}}\n", "value.name", 2, 43},
-		{"a secret in a header", "servers:\n  s: {url: 'https://h/', auth: {headers: {x-key: 'abc def'}}}\n", "secret.literal", 2, 50},
-		{"a client with a secret and a key", "servers:\n  s: {url: 'https://h/', auth: {oauth: {client_id: a, client_secret: 'env:A', client_key: 'env:B'}}}\n", "auth.twice", 2, 91},
-		{"a key without a client", "servers:\n  s: {url: 'https://h/', auth: {oauth: {client_key: 'env:B'}}}\n", "key.missing", 2, 33},
-		{"a client that cannot show itself", "servers:\n  s: {url: 'https://h/', auth: {oauth: {grant: client_credentials}}}\n", "key.missing", 2, 33},
-		{"metadata in the clear", "servers:\n  s: {url: 'https://h/', auth: {oauth: {client_metadata: 'http://h/c'}}}\n", "value.url", 2, 58},
+		{"a token and a way to one", "servers:\n  s: {url: 'https://h/', auth: {bearer: 'env:T', oauth: {}}}\n",
+			"auth.twice", 2, 33},
+		{"a header that waldo writes", "servers:\n  s: {url: 'https://h/', auth: {headers: {authorization: 'env:T'}}}\n",
+			"value.name", 2, 43},
+		{"a header of MCP", "servers:\n  s: {url: 'https://h/', auth: {headers: {mcp-session-id: 'env:T'}}}\n",
+			"value.name", 2, 43},
+		{"a header with a line break", "servers:\n  s: {url: 'https://h/', auth: {headers: {\"a\\r\\nb\": 'env:T'}}}\n",
+			"value.name", 2, 43},
+		{"a secret in a header", "servers:\n  s: {url: 'https://h/', auth: {headers: {x-key: 'abc def'}}}\n",
+			"secret.literal", 2, 50},
+		{
+			"a client with a secret and a key",
+			"servers:\n  s: {url: 'https://h/', auth: {oauth: {client_id: a, client_secret: 'env:A', client_key: 'env:B'}}}\n",
+			"auth.twice", 2, 91,
+		},
+		{"a key without a client", "servers:\n  s: {url: 'https://h/', auth: {oauth: {client_key: 'env:B'}}}\n",
+			"key.missing", 2, 33},
+		{"a client that cannot show itself",
+			"servers:\n  s: {url: 'https://h/', auth: {oauth: {grant: client_credentials}}}\n", "key.missing", 2, 33},
+		{"metadata in the clear", "servers:\n  s: {url: 'https://h/', auth: {oauth: {client_metadata: 'http://h/c'}}}\n",
+			"value.url", 2, 58},
 		{"isolation of an upstream", entryWith("isolation: namespace"), "key.misplaced", 5, 5},
 		{"a server for a box", box("server: x"), "key.misplaced", 5, 5},
 		{"a wire name", "capabilities:\n  github__create: {mode: read}\n", "value.name", 2, 3},
@@ -171,20 +208,28 @@ func TestParseRefuses(t *testing.T) {
 		{"a rule with two consequences", entryWith("rules: [{when: 'true', danger: 3, deny: true}]"), "key.missing", 5, 13},
 		{"a rule that lowers", box("rules: [{when: 'args.x == 1', danger: 1}]"), "rule.useless", 5, 20},
 		{"a rule that raises to where it is", box("rules: [{when: 'args.x == 1', danger: 2}]"), "rule.useless", 5, 20},
-		{"a rule behind one that always refuses", entryWith("rules: [{when: 'true', deny: true}, {when: 'args.x == 1', danger: 3}]"), "rule.shadowed", 5, 48},
-		{"the same rule again", entryWith("rules: [{when: args.x==1, danger: 3}, {when: args.x == 1, danger: 2}]"), "rule.shadowed", 5, 50},
+		{"a rule behind one that always refuses",
+			entryWith("rules: [{when: 'true', deny: true}, {when: 'args.x == 1', danger: 3}]"), "rule.shadowed", 5, 48},
+		{"the same rule again", entryWith("rules: [{when: args.x==1, danger: 3}, {when: args.x == 1, danger: 2}]"),
+			"rule.shadowed", 5, 50},
 		{"an example without expect", entryWith("examples: [{args: {}}]"), "key.missing", 5, 16},
-		{"an example of a pattern without a name", "capabilities:\n  a.*: {mode: read, examples: [{expect: deny}]}\n", "key.missing", 2, 32},
-		{"an example of another capability", entryWith("examples: [{capability: b, expect: deny}]"), "example.elsewhere", 5, 16},
-		{"an empty list of environments allows nothing and is not written so", entryWith("environments: []"), "value.empty", 5, 19},
+		{"an example of a pattern without a name", "capabilities:\n  a.*: {mode: read, examples: [{expect: deny}]}\n",
+			"key.missing", 2, 32},
+		{"an example of another capability", entryWith("examples: [{capability: b, expect: deny}]"),
+			"example.elsewhere", 5, 16},
+		{"an empty list of environments allows nothing and is not written so", entryWith("environments: []"),
+			"value.empty", 5, 19},
 		{"a word twice", entryWith("redact: [email, email]"), "value.duplicate", 5, 21},
 		{"a server without a way to it", "servers:\n  s: {placement: outside}\n", "server.unreachable", 2, 3},
 		{"a server with two ways to it", "servers:\n  s: {command: [a], url: 'https://h/'}\n", "server.twice", 2, 26},
-		{"a server of one session that all share", "servers:\n  s: {command: [a], placement: workspace, per_session: false}\n", "key.misplaced", 2, 56},
-		{"an input beside the session's", "servers:\n  s: {command: [a], placement: workspace, mounts: {input: ./x}}\n", "key.misplaced", 2, 51},
+		{"a server of one session that all share",
+			"servers:\n  s: {command: [a], placement: workspace, per_session: false}\n", "key.misplaced", 2, 56},
+		{"an input beside the session's", "servers:\n  s: {command: [a], placement: workspace, mounts: {input: ./x}}\n",
+			"key.misplaced", 2, 51},
 		{"a url in a workspace", "servers:\n  s: {url: 'https://h/', placement: workspace}\n", "key.misplaced", 2, 37},
 		{"a url in a box", "servers:\n  s: {url: 'https://h/', placement: sandbox}\n", "key.misplaced", 2, 37},
-		{"a wall that an outside server does not have", "servers:\n  s: {command: [a], placement: outside, network: denied}\n", "key.not_enforced", 2, 50},
+		{"a wall that an outside server does not have",
+			"servers:\n  s: {command: [a], placement: outside, network: denied}\n", "key.not_enforced", 2, 50},
 		{"addresses of many hosts", "addresses: {'*.example.com': [10.0.0.7]}\n", "value.host", 1, 13},
 		{"addresses of an address", "addresses: {10.0.0.7: [10.0.0.7]}\n", "value.host", 1, 13},
 		{"addresses of a port", "addresses: {'npm.example.com:443': [10.0.0.7]}\n", "value.host", 1, 13},
@@ -197,20 +242,30 @@ func TestParseRefuses(t *testing.T) {
 		{"no address", "addresses: {npm.example.com: []}\n", "value.empty", 1, 30},
 		{"http to elsewhere", "servers:\n  s: {url: 'http://example.com/mcp'}\n", "value.url", 2, 12},
 		{"a password in an address", "servers:\n  s: {url: 'https://u:p@example.com/'}\n", "secret.literal", 2, 12},
-		{"a token in place of its name", "servers:\n  s: {command: [a], secrets: {T: ghp_16C7e42F292c6912E7710c838347Ae178B4a}}\n", "secret.literal", 2, 34},
-		{"a token in the environment", "servers:\n  s: {command: [a], env: {T: sk-ant-0123456789}}\n", "secret.literal", 2, 30},
+		{"a token in place of its name",
+			"servers:\n  s: {command: [a], secrets: {T: ghp_16C7e42F292c6912E7710c838347Ae178B4a}}\n", "secret.literal", 2, 34},
+		{"a token in the environment", "servers:\n  s: {command: [a], env: {T: sk-ant-0123456789}}\n",
+			"secret.literal", 2, 30},
 		{"a variable that is none", "servers:\n  s: {command: [a], secrets: {A-B: 'env:X'}}\n", "value.name", 2, 31},
 		{"a secret that the box gets nothing of", box("secrets: {T: 'env:X'}"), "secret.kept", 5, 5},
 		{"a secret of a box without a variable", box("secrets: 'env:X'"), "secret.variable", 5, 5},
-		{"a variable that is revealed and not there", box("secrets: {T: 'env:X'}\n    reveal: [T, U]"), "reveal.unknown", 6, 5},
-		{"a revealed secret outside a box", "capabilities:\n  a.b: {transport: mcp, secrets: {T: 'env:X'}, reveal: [T]}\n", "key.misplaced", 2, 48},
+		{"a variable that is revealed and not there", box("secrets: {T: 'env:X'}\n    reveal: [T, U]"),
+			"reveal.unknown", 6, 5},
+		{"a revealed secret outside a box", "capabilities:\n  a.b: {transport: mcp, secrets: {T: 'env:X'}, reveal: [T]}\n",
+			"key.misplaced", 2, 48},
 		{"a secret with two places", "secrets:\n  a: {from: 'env:A', command: [pass, a]}\n", "key.missing", 2, 3},
 		{"a secret without a place", "secrets:\n  a: {refresh: 5m}\n", "key.missing", 2, 3},
 		{"a secret that names another", "secrets:\n  a: {from: b}\n", "value.place", 2, 13},
-		{"a token in place of a place", "secrets:\n  a: {from: ghp_16C7e42F292c6912E7710c838347Ae178B4a}\n", "secret.literal", 2, 13},
-		{"a token in place of a name", "secrets:\n  ghp_16C7e42F292c6912E7710c838347Ae178B4a: {from: 'env:A'}\n", "secret.literal", 2, 3},
+		{"a token in place of a place", "secrets:\n  a: {from: ghp_16C7e42F292c6912E7710c838347Ae178B4a}\n",
+			"secret.literal", 2, 13},
+		{"a token in place of a name", "secrets:\n  ghp_16C7e42F292c6912E7710c838347Ae178B4a: {from: 'env:A'}\n",
+			"secret.literal", 2, 3},
 		{"a token for its hash", "gateway: {auth: {tokens: {ci: waldo_secret}}}\n", "secret.literal", 1, 31},
-		{"listening to the world without a name", "gateway: {listen: '0.0.0.0:80', auth: {tokens: {ci: 'sha256:0000000000000000000000000000000000000000000000000000000000000000'}}}\n", "listen.name", 1, 19},
+		{
+			"listening to the world without a name",
+			"gateway: {listen: '0.0.0.0:80', auth: {tokens: {ci: " +
+				"'sha256:0000000000000000000000000000000000000000000000000000000000000000'}}}\n", "listen.name", 1, 19,
+		},
 		{"an issuer without a name of ours", "gateway: {auth: {oidc: {issuer: 'https://i/'}}}\n", "listen.name", 1, 17},
 		{"an issuer over http", "gateway: {auth: {oidc: {issuer: 'http://i.example.com/'}}}\n", "value.url", 1, 33},
 		{"an origin with a path", "gateway: {origins: ['https://a.example.com/x']}\n", "value.url", 1, 20},
@@ -249,17 +304,42 @@ func TestParseWarns(t *testing.T) {
 		{"no transport", "capabilities:\n  y: {mode: read}\n", []string{"transport.absent"}},
 		{"a server that nobody may call", server, []string{"server.unused"}},
 		{"a server that a pattern reaches", server + "capabilities:\n  s.*: {mode: read}\n", nil},
-		{"servers of any name", server + "capabilities:\n  '*.*': {transport: mcp, mode: read}\n  '*x.send': {transport: mcp, mode: read}\n", nil},
-		{"a server that is not there", server + "capabilities:\n  s.*: {mode: read}\n  'x.*': {transport: mcp, mode: read}\n", []string{"server.unbound"}},
+		{
+			"servers of any name", server +
+				"capabilities:\n  '*.*': {transport: mcp, mode: read}\n  '*x.send': {transport: mcp, mode: read}\n", nil,
+		},
+		{"a server that is not there", server + "capabilities:\n  s.*: {mode: read}\n  'x.*': {transport: mcp, mode: read}\n",
+			[]string{"server.unbound"}},
 		{"a server that every pattern reaches", server + "capabilities:\n  '*': {mode: read}\n", nil},
-		{"a role without members", server + "capabilities:\n  s.x: {mode: read, approval: {by: boss}}\n", []string{"role.unbound"}},
-		{"a role with members", server + "approval: {by: {boss: [alice]}}\ncapabilities:\n  s.x: {mode: read, approval: {by: boss}}\n", nil},
-		{"a secret by name", "servers:\n  s: {command: [a], secrets: {T: token}}\ncapabilities:\n  s.x: {mode: read}\n", []string{"secret.unbound"}},
-		{"a secret of this environment", "environment: prod\nsecrets: {token: {environments: {prod: 'env:X'}}}\nservers:\n  s: {command: [a], secrets: {T: token}}\ncapabilities:\n  s.x: {mode: read}\n", nil},
-		{"a secret of another environment", "secrets: {token: {environments: {prod: 'env:X'}}}\nservers:\n  s: {command: [a], secrets: {T: token}}\ncapabilities:\n  s.x: {mode: read}\nenvironment: dev\n", []string{"secret.unbound"}},
-		{"a secret by variable", "servers:\n  s: {command: [a], secrets: {T: 'env:TOKEN'}}\ncapabilities:\n  s.x: {mode: read}\n", nil},
-		{"a network that is the server's own", "servers:\n  s: {command: [a], placement: outside}\ncapabilities:\n  s.x: {mode: read, network: denied}\n", []string{"network.outside"}},
-		{"what the gateway answers", server + "capabilities:\n  s.x: {mode: read}\n  search_tools: {mode: read}\n", []string{"contract.useless"}},
+		{"a role without members", server + "capabilities:\n  s.x: {mode: read, approval: {by: boss}}\n",
+			[]string{"role.unbound"}},
+		{
+			"a role with members", server +
+				"approval: {by: {boss: [alice]}}\ncapabilities:\n  s.x: {mode: read, approval: {by: boss}}\n", nil,
+		},
+		{"a secret by name", "servers:\n  s: {command: [a], secrets: {T: token}}\ncapabilities:\n  s.x: {mode: read}\n",
+			[]string{"secret.unbound"}},
+		{
+			"a secret of this environment",
+			"environment: prod\nsecrets: {token: {environments: {prod: 'env:X'}}}\nservers:\n  s: {command: [a], secrets: {T: " +
+				"token}}\ncapabilities:\n  s.x: {mode: read}\n", nil,
+		},
+		{
+			"a secret of another environment",
+			"secrets: {token: {environments: {prod: 'env:X'}}}\nservers:\n  s: {command: [a], secrets: {T: token}}\n" +
+				"capabilities:\n  s.x: {mode: read}\nenvironment: dev\n", []string{"secret.unbound"},
+		},
+		{
+			"a secret by variable", "servers:\n  s: {command: [a], secrets: {T: 'env:TOKEN'}}\ncapabilities:\n" +
+				"  s.x: {mode: read}\n", nil,
+		},
+		{
+			"a network that is the server's own",
+			"servers:\n  s: {command: [a], placement: outside}\ncapabilities:\n  s.x: {mode: read, network: denied}\n",
+			[]string{"network.outside"},
+		},
+		{"what the gateway answers", server + "capabilities:\n  s.x: {mode: read}\n  search_tools: {mode: read}\n",
+			[]string{"contract.useless"}},
 		{"a condition on high risk", server + "capabilities:\n  s.x: {mode: high_risk, approval: {when: 'false'}}\n", nil},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -290,7 +370,8 @@ func TestAnEmptyEntryIsStrict(t *testing.T) {
 		t.Errorf("transport %q", c.Transport)
 	case c.Mode != contract.HighRisk || c.Danger != 3 || c.Isolation != "gvisor":
 		t.Errorf("mode %s danger %d isolation %s", c.Mode, c.Danger, c.Isolation)
-	case c.Approval.When != contract.Always || c.Network.Internal || c.Network.Allow != nil || c.Filesystem != contract.NoFiles || c.Secrets != nil:
+	case c.Approval.When != contract.Always || c.Network.Internal || c.Network.Allow != nil ||
+		c.Filesystem != contract.NoFiles || c.Secrets != nil:
 		t.Errorf("approval %v network %v filesystem %v secrets %v", c.Approval, c.Network, c.Filesystem, c.Secrets)
 	case c.Timeout != 30*time.Second || c.ResponseBudget != 65536 || c.Retry.Max != 0 || c.Trust != "untrusted":
 		t.Errorf("timeout %s budget %d retry %v trust %s", c.Timeout, c.ResponseBudget, c.Retry, c.Trust)
@@ -316,7 +397,9 @@ func TestBuiltInsHoldWithoutAFileAlone(t *testing.T) {
 	if n := len(Default().Contracts); n != 6 {
 		t.Fatalf("control: %d contracts without a file", n)
 	}
-	for _, text := range []string{"", "version: 1\n", "capabilities:\n  exec: {mode: read}\n", "capabilities:\n  run_shell: deny\n"} {
+	for _, text := range []string{
+		"", "version: 1\n", "capabilities:\n  exec: {mode: read}\n", "capabilities:\n  run_shell: deny\n",
+	} {
 		cfg, problems := Parse("w.yaml", []byte(text))
 		if len(problems) > 0 {
 			t.Fatal(problems)
@@ -331,7 +414,8 @@ func TestBuiltInsHoldWithoutAFileAlone(t *testing.T) {
 
 // The ways in which people write "never" each name the line that says it.
 func TestDenyIsAContract(t *testing.T) {
-	cfg, problems := Parse("w.yaml", []byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read}\n  s.delete_*: deny\n  none.x: deny\n"))
+	cfg, problems := Parse("w.yaml",
+		[]byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read}\n  s.delete_*: deny\n  none.x: deny\n"))
 	if len(problems) > 0 || len(cfg.Warnings) > 0 || len(cfg.Contracts) != 3 {
 		t.Fatal(problems, cfg)
 	}
@@ -340,7 +424,10 @@ func TestDenyIsAContract(t *testing.T) {
 			t.Errorf("%s: denied %v", cfg.Contracts[i].Pattern, !want)
 		}
 	}
-	for _, entry := range []string{"{deny: true}", "{mode: deny}", "{mode: never}", "{approval: never}", "{approval: deny}", "{rules: [{deny: true}]}", "allow", "denied", "false", "7", "[deny]", "''"} {
+	for _, entry := range []string{
+		"{deny: true}", "{mode: deny}", "{mode: never}", "{approval: never}", "{approval: deny}", "{rules: [{deny: true}]}",
+		"allow", "denied", "false", "7", "[deny]", "''",
+	} {
 		_, problems := Parse("w.yaml", []byte("capabilities:\n  s.delete_*: "+entry+"\n"))
 		if len(problems) == 0 {
 			t.Errorf("%s was taken", entry)
@@ -349,7 +436,8 @@ func TestDenyIsAContract(t *testing.T) {
 		}
 	}
 	// control: a slip that has nothing to do with deny keeps its own hint
-	if _, problems := Parse("w.yaml", []byte("capabilities:\n  s.x: {mode: raed}\n")); problems[0].Hint != `did you mean "read"?` {
+	if _, problems := Parse("w.yaml", []byte("capabilities:\n  s.x: {mode: raed}\n")); problems[0].Hint !=
+		`did you mean "read"?` {
 		t.Errorf("%q", problems[0].Hint)
 	}
 }
@@ -395,7 +483,8 @@ func TestRenderShowsNoSecret(t *testing.T) {
 			t.Fatalf("sound: %s", text)
 		}
 		for _, p := range problems {
-			if strings.Contains(p.Render(text), token) || strings.Contains(p.Render(text), token[:20]) || strings.Contains(p.Render(text), "hunter2@") {
+			if strings.Contains(p.Render(text), token) || strings.Contains(p.Render(text), token[:20]) ||
+				strings.Contains(p.Render(text), "hunter2@") {
 				t.Errorf("shown: %s", p.Render(text))
 			}
 		}
@@ -439,7 +528,10 @@ func TestWideHosts(t *testing.T) {
 	for _, row := range []struct {
 		host string
 		warn bool
-	}{{"'*.co.uk'", true}, {"'*.github.io'", true}, {"'GET *.s3.amazonaws.com/x/*'", true}, {"'*.example.com'", false}, {"me.github.io", false}} {
+	}{
+		{"'*.co.uk'", true}, {"'*.github.io'", true}, {"'GET *.s3.amazonaws.com/x/*'", true}, {"'*.example.com'", false},
+		{"me.github.io", false},
+	} {
 		cfg, problems := Parse("waldo.yaml", []byte(fmt.Sprintf(text, row.host)))
 		if len(problems) > 0 {
 			t.Fatalf("%s: %v", row.host, problems)
@@ -450,7 +542,8 @@ func TestWideHosts(t *testing.T) {
 				wide = append(wide, w)
 			}
 		}
-		if (len(wide) == 1) != row.warn || row.warn && (wide[0].At.Line != 5 || wide[0].At.Column != 23 || wide[0].At.File != "waldo.yaml") {
+		if (len(wide) == 1) != row.warn ||
+			row.warn && (wide[0].At.Line != 5 || wide[0].At.Column != 23 || wide[0].At.File != "waldo.yaml") {
 			t.Errorf("%s: %+v", row.host, wide)
 		}
 	}

@@ -16,12 +16,14 @@ import (
 
 var secretEntry = &mapping[contract.Secret]{
 	name: "secret", title: "a secret",
-	doc:     "A secret has exactly one of `from`, `command` and `environments`. [secrets.md](../secrets.md) lists the places.",
+	doc: "A secret has exactly one of `from`, `command` and `environments`. [secrets.md](../secrets.md) lists " +
+		"the places.",
 	example: "secrets:\n  ticket_token: {from: \"env:TICKET_TOKEN\", refresh: 5m}\n",
 	begin: func(p *parser, e field, s *contract.Secret) {
 		p.user = "inject"
 		if !isName(e.Name) || contract.LooksSecret(e.Name) {
-			p.Fail(e.Key, contract.CodeLiteral, "letters, digits, _, - and ., beginning with a letter", "this cannot be the name of a secret")
+			p.Fail(e.Key, contract.CodeLiteral, "letters, digits, _, - and ., beginning with a letter",
+				"this cannot be the name of a secret")
 		}
 	},
 	keys: []key[contract.Secret]{
@@ -34,7 +36,8 @@ var secretEntry = &mapping[contract.Secret]{
 				return string(s.Spec.From)
 			}),
 			"none; a secret has from, command or environments", "Its place.", "internal/model/secret"},
-		{"environments", leaf(outline.Shape{Name: "environments to secrets", Schema: outline.MapOf(refSchema)}, (*parser).places,
+		{"environments", leaf(outline.Shape{Name: "environments to secrets", Schema: outline.MapOf(refSchema)},
+			(*parser).places,
 			func(m map[string]secret.Ref) any { return m }, func(s *contract.Secret) *map[string]secret.Ref { return &s.In }),
 			"none; a secret has from, command or environments",
 			"Its place in each environment; it is absent in others.", "internal/model/secret"},
@@ -48,7 +51,8 @@ var secretEntry = &mapping[contract.Secret]{
 			"How long a value is used before it is fetched again.", "internal/model/secret"},
 		{"inject", pointer(inject, func(s *contract.Secret) **contract.Inject { return &s.Inject }),
 			"none: it goes where it is used",
-			"The one host that it belongs to: a sandbox gets a placeholder, and egress puts the secret into requests to that host.",
+			"The one host that it belongs to: a sandbox gets a placeholder, and egress puts the secret into requests to " +
+				"that host.",
 			"internal/network/egress"},
 	},
 	check: func(p *parser, e field, _ *contract.Secret, at map[string]field) {
@@ -127,7 +131,8 @@ var inject = &mapping[contract.Inject]{
 		}
 		for _, k := range append([]string{"host", "as"}, wants[b.As]...) {
 			if _, written := at[k]; !written && !slices.Contains(free, k) {
-				p.Fail(f.Key, "key.missing", "as in {host: api.example.com, methods: [GET], paths: [/v1/*], as: bearer}", "inject needs %s", k)
+				p.Fail(f.Key, "key.missing", "as in {host: api.example.com, methods: [GET], paths: [/v1/*], as: bearer}",
+					"inject needs %s", k)
 			}
 		}
 		for k := range at {
@@ -159,7 +164,8 @@ func (p *parser) chooseSecrets() {
 func (p *parser) place(f field) secret.Ref {
 	ref := p.ref(f)
 	if _, ok := ref.Place(); ref != "" && !ok {
-		p.Fail(f.Val, "value.place", `as in "env:TOKEN" or "vault:secret/app#token"`, "%q requires the place of the secret", f.Name)
+		p.Fail(f.Val, "value.place", `as in "env:TOKEN" or "vault:secret/app#token"`,
+			"%q requires the place of the secret", f.Name)
 	}
 	return ref
 }
@@ -181,7 +187,8 @@ func (p *parser) places(f field) map[string]secret.Ref {
 func (p *parser) injectHost(g field, b *contract.Inject) {
 	host := p.Text(g)
 	if _, sound := contract.HostLine(host); host != "" && (!sound || strings.ContainsAny(host, " /*")) {
-		p.Fail(g.Val, "value.host", "as in api.example.com", "a secret belongs to one host, and %q is not the name of one", contract.Cut(host, 40))
+		p.Fail(g.Val, "value.host", "as in api.example.com", "a secret belongs to one host, and %q is not the name of one",
+			contract.Cut(host, 40))
 	}
 	name, port, _ := strings.Cut(host, ":")
 	b.Host = name
@@ -220,7 +227,8 @@ func (p *parser) checkSecrets(c *contract.Contract) {
 	at := c.Keys["reveal"]
 	for _, v := range c.Reveal {
 		if _, ok := c.Secrets[v]; !ok {
-			p.against(at, "reveal.unknown", "name a variable of secrets", "reveal names "+contract.Cut(v, 40)+", which secrets does not")
+			p.against(at, "reveal.unknown", "name a variable of secrets",
+				"reveal names "+contract.Cut(v, 40)+", which secrets does not")
 		}
 	}
 	if c.Resolve(representative(c.Pattern), p.cfg).Transport != contract.SandboxedExec {
@@ -229,13 +237,15 @@ func (p *parser) checkSecrets(c *contract.Contract) {
 	for v := range c.Secrets {
 		switch {
 		case !secret.Variable(v):
-			p.against(c.Keys["secrets"], "secret.variable", "write {VARIABLE: NAME}", "a sandbox gets a secret as a variable, and "+contract.Cut(v, 40)+" cannot name one")
+			p.against(c.Keys["secrets"], "secret.variable", "write {VARIABLE: NAME}",
+				"a sandbox gets a secret as a variable, and "+contract.Cut(v, 40)+" cannot name one")
 		case slices.Contains(c.Reveal, v):
 		case p.cfg.Secrets[string(c.Secrets[v])].Inject != nil:
 			p.checkInjected(*p.cfg.Secrets[string(c.Secrets[v])].Inject, v, c.Network, c.Keys["secrets"])
 		default:
 			p.against(c.Keys["secrets"], "secret.kept",
-				"add inject: {host: HOST, as: bearer} to send it to one host without exposing it, or reveal: ["+contract.Cut(v, 40)+"] to expose it",
+				"add inject: {host: HOST, as: bearer} to send it to one host without exposing it, or reveal: ["+
+					contract.Cut(v, 40)+"] to expose it",
 				"the secret "+contract.Cut(v, 40)+" would not be usable in the sandbox")
 		}
 	}
@@ -248,7 +258,9 @@ func (p *parser) checkServerSecrets(s contract.Server) {
 		switch b := p.cfg.Secrets[string(ref)].Inject; {
 		case b == nil:
 		case s.Placement == "outside":
-			p.against(s.At, "secret.host", "write placement: sandbox", "the secret "+contract.Cut(v, 40)+" is added by the egress of a sandbox, and server "+contract.Cut(s.Name, 40)+" runs outside")
+			p.against(s.At, "secret.host", "write placement: sandbox",
+				"the secret "+contract.Cut(v, 40)+" is added by the egress of a sandbox, and server "+
+					contract.Cut(s.Name, 40)+" runs outside")
 		default:
 			p.checkInjected(*b, v, s.Network, s.At)
 		}
@@ -265,7 +277,9 @@ func (p *parser) checkInjected(b contract.Inject, variable string, n contract.Ne
 		lines = append(slices.Clone(lines), contract.RegistryLine(r.URL))
 	}
 	if b.Host != "" && !slices.ContainsFunc(lines, func(l string) bool { return reaches(l, b.Host, b.Port) }) {
-		p.against(at, "secret.host", "name the host under network: {allow: [...]}", fmt.Sprintf("the secret %s belongs to %s:%d, which network does not allow", contract.Cut(variable, 40), b.Host, b.Port))
+		p.against(at, "secret.host", "name the host under network: {allow: [...]}",
+			fmt.Sprintf("the secret %s belongs to %s:%d, which network does not allow",
+				contract.Cut(variable, 40), b.Host, b.Port))
 	}
 }
 

@@ -19,12 +19,13 @@ var server = &mapping[contract.Server]{
 	name: "server", title: "a server",
 	doc: "An upstream MCP server. A token stands here only by reference, as in `env:GITHUB_TOKEN`, or by the name of a\n" +
 		"secret. [servers.md](../servers.md) describes servers.",
-	example: "servers:\n  github:\n    command: [github-mcp-server, stdio]\n    secrets: {GITHUB_TOKEN: \"env:GITHUB_TOKEN_READ\"}\n" +
-		"    network: {allow: [api.github.com]}\n",
+	example: "servers:\n  github:\n    command: [github-mcp-server, stdio]\n    secrets: {GITHUB_TOKEN: " +
+		"\"env:GITHUB_TOKEN_READ\"}\n    network: {allow: [api.github.com]}\n",
 	begin: func(p *parser, e field, s *contract.Server) {
 		p.user = "server " + e.Name
 		if !isLabel(e.Name) || strings.Contains(e.Name, "__") {
-			p.Fail(e.Key, "value.name", "letters, digits, - and _, beginning with a letter, without \"__\"", "a server cannot be named %q", contract.Cut(e.Name, 40))
+			p.Fail(e.Key, "value.name", "letters, digits, - and _, beginning with a letter, without \"__\"",
+				"a server cannot be named %q", contract.Cut(e.Name, 40))
 		}
 	},
 	keys: []key[contract.Server]{
@@ -40,17 +41,20 @@ var server = &mapping[contract.Server]{
 		{"url", address(func(s *contract.Server) *string { return &s.URL }),
 			"none; a server has a command or a url",
 			"The address of a server that runs elsewhere: https, or http on this machine.", "internal/network/mcphttp"},
-		{"placement", word(strictyaml.OneOf("sandbox", "workspace", "outside"), func(s *contract.Server) *string { return &s.Placement }),
-			"sandbox for a command, outside for a url",
-			"The place where the server runs; with workspace each session has one of its own, which shares the files of its workspace.",
+		{"placement", word(strictyaml.OneOf("sandbox", "workspace", "outside"),
+			func(s *contract.Server) *string { return &s.Placement }), "sandbox for a command, outside for a url",
+			"The place where the server runs; with workspace each session has one of its own, which shares the files of its " +
+				"workspace.",
 			"internal/executor/upstream"},
-		{"network", shown(reachable(strictyaml.OneOf("denied", "none"), func(s *contract.Server) *contract.Network { return &s.Network }),
-			func(s *contract.Server) any {
-				if len(s.Network.Allow) == 0 {
-					return nil
-				}
-				return network.normal(&s.Network)
-			}),
+		{"network",
+			shown(reachable(strictyaml.OneOf("denied", "none"),
+				func(s *contract.Server) *contract.Network { return &s.Network }),
+				func(s *contract.Server) any {
+					if len(s.Network.Allow) == 0 {
+						return nil
+					}
+					return network.normal(&s.Network)
+				}),
 			"denied", "The hosts that the server's sandbox may reach.", "internal/network/egress"},
 		{"secrets", refs(func(s *contract.Server) *map[string]secret.Ref { return &s.Secrets }),
 			"none", "Environment variables of the server that hold secrets.", "internal/executor/upstream"},
@@ -76,7 +80,8 @@ var server = &mapping[contract.Server]{
 				}
 				return nil
 			}),
-			"prefixed", "Whether its tools, prompts and resources are shown under its name; plain, for one server alone, shows them as the server names them.",
+			"prefixed", "Whether its tools, prompts and resources are shown under its name; plain, for one server alone, " +
+				"shows them as the server names them.",
 			"internal/frontend/mcpserver/catalog"},
 		{"server_requests", nested(serverRequests, func(s *contract.Server) *contract.Asks { return &s.Asks }),
 			"none: every request of the server is refused",
@@ -164,7 +169,8 @@ var serverRequests = &mapping[contract.Asks]{
 				}
 				return nil
 			}),
-			"refused", "The folders that the server gets as roots: these, from the folder of this file, or with host those of the host.",
+			"refused",
+			"The folders that the server gets as roots: these, from the folder of this file, or with host those of the host.",
 			"internal/executor/upstream"},
 	},
 }
@@ -230,7 +236,8 @@ var oauth = &mapping[contract.OAuth]{
 		case secret != nil && key != nil:
 			p.Fail(key, "auth.twice", "keep one", "a client is shown either by a secret or by a key")
 		case o.Grant == "client_credentials" && (id == nil || secret == nil && key == nil):
-			p.Fail(f.Key, "key.missing", "write client_id and client_secret or client_key", "client_credentials needs a client that is registered")
+			p.Fail(f.Key, "key.missing", "write client_id and client_secret or client_key",
+				"client_credentials needs a client that is registered")
 		case (secret != nil || key != nil) && id == nil:
 			p.Fail(f.Key, "key.missing", "write client_id", "a client_secret or client_key belongs to a client_id")
 		}
@@ -246,7 +253,8 @@ func (p *parser) server(e field) {
 
 // SameServer reports whether two entries say the same, wherever in a file.
 func SameServer(a, b contract.Server) bool {
-	return a.Name == b.Name && reflect.DeepEqual(server.normal(&a), server.normal(&b)) && reflect.DeepEqual(a.Network, b.Network)
+	return a.Name == b.Name && reflect.DeepEqual(server.normal(&a), server.normal(&b)) &&
+		reflect.DeepEqual(a.Network, b.Network)
 }
 
 // headers reads a mapping of header to secret. Those that HTTP and MCP write themselves are refused.
@@ -255,11 +263,14 @@ func (p *parser) headers(f field) map[string]secret.Ref {
 	for _, e := range p.Entries(f) {
 		name := textproto.CanonicalMIMEHeaderKey(e.Name)
 		switch {
-		case strings.Trim(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" || name == "" || len(name) > 128:
+		case strings.Trim(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" ||
+			name == "" || len(name) > 128:
 			p.Fail(e.Key, "value.name", "as in X-Api-Key", "%q is not the name of a header", contract.Cut(e.Name, 40))
 			continue
-		case own[name] || strings.HasPrefix(name, "Mcp-") || strings.HasPrefix(name, "Proxy-") || strings.HasPrefix(name, "Sec-"):
-			p.Fail(e.Key, "value.name", "use bearer for Authorization", "the header %s is written by waldo itself", contract.Cut(name, 40))
+		case own[name] || strings.HasPrefix(name, "Mcp-") || strings.HasPrefix(name, "Proxy-") ||
+			strings.HasPrefix(name, "Sec-"):
+			p.Fail(e.Key, "value.name", "use bearer for Authorization", "the header %s is written by waldo itself",
+				contract.Cut(name, 40))
 			continue
 		}
 		out[name] = p.used(e)
@@ -268,16 +279,19 @@ func (p *parser) headers(f field) map[string]secret.Ref {
 }
 
 // own are the headers that belong to HTTP and MCP.
-var own = map[string]bool{"Authorization": true, "Host": true, "Content-Length": true, "Content-Type": true, "Content-Encoding": true,
-	"Accept": true, "Accept-Encoding": true, "Connection": true, "Transfer-Encoding": true, "Te": true, "Trailer": true, "Upgrade": true,
-	"Cookie": true, "Origin": true, "Last-Event-Id": true, "Expect": true}
+var own = map[string]bool{
+	"Authorization": true, "Host": true, "Content-Length": true, "Content-Type": true, "Content-Encoding": true,
+	"Accept": true, "Accept-Encoding": true, "Connection": true, "Transfer-Encoding": true, "Te": true, "Trailer": true,
+	"Upgrade": true, "Cookie": true, "Origin": true, "Last-Event-Id": true, "Expect": true,
+}
 
 // placed checks that a server is reached in one way and that its sandbox can hold each limit.
 func (p *parser) placed(e field, s *contract.Server, at map[string]field) {
 	has := func(k string) bool { return at[k].Val != nil }
 	switch {
 	case !has("command") && !has("url"):
-		p.Fail(e.Key, "server.unreachable", "write a command or a url", "server %q has no command and no url", contract.Cut(e.Name, 40))
+		p.Fail(e.Key, "server.unreachable", "write a command or a url", "server %q has no command and no url",
+			contract.Cut(e.Name, 40))
 		return
 	case has("command") && has("url"):
 		p.Fail(at["url"].Val, "server.twice", "keep one", "server %q has both a command and a url", contract.Cut(e.Name, 40))
@@ -290,19 +304,23 @@ func (p *parser) placed(e field, s *contract.Server, at map[string]field) {
 		}
 	}
 	if s.URL != "" && s.Placement != "outside" {
-		p.Fail(at["placement"].Val, "key.misplaced", "write placement: outside", "a server at a url runs elsewhere: waldo cannot put it in a sandbox")
+		p.Fail(at["placement"].Val, "key.misplaced", "write placement: outside",
+			"a server at a url runs elsewhere: waldo cannot put it in a sandbox")
 	}
 	if s.Placement == "workspace" {
 		if n := at["per_session"].Val; n != nil && !s.PerSession {
-			p.Fail(n, "key.misplaced", "remove it, or write placement: sandbox", "a server in the workspace of a session is that session's own")
+			p.Fail(n, "key.misplaced", "remove it, or write placement: sandbox",
+				"a server in the workspace of a session is that session's own")
 		}
 		if n := at["mounts"].Val; n != nil {
-			p.Fail(n, "key.misplaced", "remove it, or write placement: sandbox", "a server in the workspace of a session sees that session's input")
+			p.Fail(n, "key.misplaced", "remove it, or write placement: sandbox",
+				"a server in the workspace of a session sees that session's input")
 		}
 		s.PerSession = true
 	}
 	if s.URL == "" && has("auth") {
-		p.Fail(at["auth"].Val, "key.misplaced", "use secrets to give a program its token", "auth belongs to a server at a url")
+		p.Fail(at["auth"].Val, "key.misplaced", "use secrets to give a program its token",
+			"auth belongs to a server at a url")
 	}
 	inSandbox := []string{"network", "mounts", "limits", "data"}
 	if s.URL != "" {
@@ -310,7 +328,8 @@ func (p *parser) placed(e field, s *contract.Server, at map[string]field) {
 	}
 	for _, k := range inSandbox {
 		if n := at[k].Val; n != nil && s.Placement == "outside" {
-			p.Fail(n, "key.not_enforced", "remove it, or write placement: sandbox", "%q cannot be held to for a server outside", k)
+			p.Fail(n, "key.not_enforced", "remove it, or write placement: sandbox",
+				"%q cannot be held to for a server outside", k)
 		}
 	}
 }

@@ -82,7 +82,8 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, w := range data.Names("setting") {
-		if up := strings.ToUpper(strings.ReplaceAll(w, "-", "_")); !words.Setting("MY_"+up) || words.Setting(up+"ABLE") && w != "bearer" && secrecy(up+"ABLE") == 0 {
+		if up := strings.ToUpper(strings.ReplaceAll(w, "-", "_")); !words.Setting("MY_"+up) || words.Setting(up+"ABLE") &&
+			w != "bearer" && secrecy(up+"ABLE") == 0 {
 			t.Errorf("%s is no name of a setting", up)
 		}
 	}

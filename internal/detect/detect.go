@@ -100,7 +100,8 @@ func isAlnum(c byte) bool { return isDigit(c) || isAlpha(c) }
 // mail finds an address around the @ at i.
 func (d *detector) mail(i int) int {
 	start, end := i, i+1
-	for start > 0 && (isAlnum(d.v[start-1]) || d.v[start-1] >= 0x80 || strings.IndexByte("._%+-!#$*/?^`{|}~", d.v[start-1]) >= 0) {
+	for start > 0 && (isAlnum(d.v[start-1]) || d.v[start-1] >= 0x80 ||
+		strings.IndexByte("._%+-!#$*/?^`{|}~", d.v[start-1]) >= 0) {
 		start--
 	}
 	for start < i && strings.IndexByte("./?#!*-", d.v[start]) >= 0 {
@@ -143,7 +144,8 @@ func (d *detector) pem(i int) int {
 	if tail < 0 {
 		return d.add(i, len(d.v), Secrets)
 	}
-	if body := d.v[i+10 : i+e]; len(body) < 120 && words.Filler(bytes.TrimLeft(body[bytes.Index(body, []byte("-----"))+5:], "\\nrs[] ")) {
+	if body := d.v[i+10 : i+e]; len(body) < 120 &&
+		words.Filler(bytes.TrimLeft(body[bytes.Index(body, []byte("-----"))+5:], "\\nrs[] ")) {
 		return i + e
 	}
 	return d.add(i, i+e+8+tail+5, Secrets)
@@ -152,7 +154,8 @@ func (d *detector) pem(i int) int {
 // public returns the end of the base64 of a certificate or a public key in armour, whose header ends at i, or i.
 func (d *detector) public(i int) int {
 	end := i
-	for end < len(d.v) && (d.v[end] == '-' && end < i+5 || d.v[end] == '\r' || d.v[end] == '\n' || base64Char(d.v[end]) || d.v[end] == '=' || d.v[end] == '_') && d.v[end] != '_' {
+	for end < len(d.v) && (d.v[end] == '-' && end < i+5 || d.v[end] == '\r' || d.v[end] == '\n' || base64Char(d.v[end]) ||
+		d.v[end] == '=' || d.v[end] == '_') && d.v[end] != '_' {
 		if d.v[end] == '-' && end >= i+5 {
 			break
 		}
@@ -325,9 +328,10 @@ func (d *detector) separators(gs []group) (string, bool) {
 // issued lists the prefixes of issued payment cards, with the lengths of their numbers (ISO/IEC 7812, as the schemes
 // publish them).
 var issued = []struct{ from, to, least, most int }{
-	{1800, 1800, 15, 15}, {2131, 2131, 15, 15}, {2221, 2720, 16, 16}, {3000, 3059, 14, 19}, {3095, 3095, 14, 19}, {3400, 3499, 15, 15},
-	{3500, 3599, 16, 19}, {3600, 3699, 14, 19}, {3700, 3799, 15, 15}, {3800, 3999, 14, 19}, {4000, 4999, 13, 13}, {4000, 4999, 16, 16},
-	{4000, 4999, 19, 19}, {5000, 5099, 12, 19}, {5100, 5599, 16, 16}, {5600, 5899, 12, 19}, {6000, 6999, 12, 19}, {8100, 8199, 16, 19},
+	{1800, 1800, 15, 15}, {2131, 2131, 15, 15}, {2221, 2720, 16, 16}, {3000, 3059, 14, 19}, {3095, 3095, 14, 19},
+	{3400, 3499, 15, 15}, {3500, 3599, 16, 19}, {3600, 3699, 14, 19}, {3700, 3799, 15, 15}, {3800, 3999, 14, 19},
+	{4000, 4999, 13, 13}, {4000, 4999, 16, 16}, {4000, 4999, 19, 19}, {5000, 5099, 12, 19}, {5100, 5599, 16, 16},
+	{5600, 5899, 12, 19}, {6000, 6999, 12, 19}, {8100, 8199, 16, 19},
 }
 
 // isCard accepts the 12 to 19 digits of a payment card. It requires an issued prefix with its length, a valid check
@@ -487,7 +491,8 @@ func field(line []byte, sep byte, n int) []byte {
 // isSSN accepts a United States social security number: issued groups of three, two and four digits. Without
 // separators it requires a leading zero, since nine plain digits usually mean something else.
 func (d *detector) isSSN(i int, n []byte, gs []group) bool {
-	if len(n) != 9 || string(n[:3]) == "000" || string(n[:3]) == "666" || n[0] == '9' || string(n[3:5]) == "00" || string(n[5:]) == "0000" {
+	if len(n) != 9 || string(n[:3]) == "000" || string(n[:3]) == "666" || n[0] == '9' || string(n[3:5]) == "00" ||
+		string(n[5:]) == "0000" {
 		return false
 	}
 	sep, same := d.separators(gs)
@@ -512,7 +517,8 @@ func (d *detector) isSSN(i int, n []byte, gs []group) bool {
 func (d *detector) zip(i, first int) bool {
 	before := bytes.TrimRight(d.v[max(0, i-8):i], " \t*#/;")
 	n := len(before)
-	return first == 5 && (n == 0 || before[n-1] == '\n' || n >= 2 && (before[n-1] >= 'A' && before[n-1] <= 'Z') && (before[n-2] >= 'A' && before[n-2] <= 'Z') && (n == 2 || !isAlpha(before[n-3])))
+	return first == 5 && (n == 0 || before[n-1] == '\n' || n >= 2 && (before[n-1] >= 'A' && before[n-1] <= 'Z') &&
+		(before[n-2] >= 'A' && before[n-2] <= 'Z') && (n == 2 || !isAlpha(before[n-3])))
 }
 
 // isIP accepts four numbers of at most 255 with dots between, of a public address. Private and local addresses
@@ -539,8 +545,10 @@ func (d *detector) numbering(gs []group) bool {
 	if end := gs[3].end; end+1 < len(d.v) && (d.v[end] == ':' || d.v[end] == '/') && isDigit(d.v[end+1]) {
 		return false
 	}
-	return !d.says(gs[0].start, "ip", "ips", "ipv4", "addr", "address", "addresses", "host", "hosts", "server", "client", "peer", "from",
-		"dns", "nameserver", "ping", "resolver", "inet", "remote", "gateway", "route", "via", "visitor", "login", "logged", "whois")
+	return !d.says(gs[0].start, "ip", "ips", "ipv4", "addr", "address", "addresses", "host", "hosts", "server",
+		"client", "peer", "from",
+		"dns", "nameserver", "ping", "resolver", "inet", "remote", "gateway", "route", "via", "visitor",
+		"login", "logged", "whois")
 }
 
 // says reports whether one of the lower-case words is in the line shortly before a position.
@@ -561,7 +569,8 @@ func (d *detector) says(at int, words ...string) bool {
 }
 
 func reachable(a netip.Addr) bool {
-	return !a.IsPrivate() && !a.IsLoopback() && !a.IsMulticast() && !(a.Is4() && (a.As4()[0] == 0 || a.As4()[0] == 255)) && !a.IsLinkLocalUnicast() && !a.IsUnspecified()
+	return !a.IsPrivate() && !a.IsLoopback() && !a.IsMulticast() && !(a.Is4() && (a.As4()[0] == 0 || a.As4()[0] == 255)) &&
+		!a.IsLinkLocalUnicast() && !a.IsUnspecified()
 }
 
 // isPhone accepts an international number ("+" and 7 to 15 digits) and the usual national forms. It accepts any 7 to

@@ -77,7 +77,8 @@ func (d *detector) embedded(i int) int {
 // a later digit.
 func Begins(s string) bool {
 	for _, f := range data.Tokens() {
-		if rest, ok := strings.CutPrefix(s, f.Prefix); ok && !loose(f.Prefix) && len(rest) >= 8 && strings.ContainsAny(rest, "0123456789") {
+		if rest, ok := strings.CutPrefix(s, f.Prefix); ok && !loose(f.Prefix) && len(rest) >= 8 &&
+			strings.ContainsAny(rest, "0123456789") {
 			return true
 		}
 	}
@@ -171,7 +172,8 @@ func (d *detector) jwt(i int) int {
 // varied reports whether a token looks random and not like a typed example.
 func varied(body []byte, prefix string) bool {
 	if strings.HasPrefix(prefix, "AP") || prefix == "AKC" { // JFrog documents only the form
-		return !bytes.Equal(bytes.ToUpper(body), body) && !(words.Wordy(body) && words.Camel(body)) || bytes.ContainsAny(body, "0123456789")
+		return !bytes.Equal(bytes.ToUpper(body), body) && !(words.Wordy(body) && words.Camel(body)) ||
+			bytes.ContainsAny(body, "0123456789")
 	}
 	if prefix == "test_" || prefix == "live_" {
 		return bytes.ContainsAny(body, "0123456789") && words.Kinds(body) >= 4
@@ -226,7 +228,8 @@ func (d *detector) assigned(i, end int) int {
 		(bytes.HasSuffix(val, name) || bytes.HasSuffix(name, val)) || words.Titled(val, name) {
 		return i // exports.TLogClient = TLogClient
 	}
-	if len(val) < 3 || Placeholder(val) || sign == "" && words.Follows(val) || (level == 1 || sign == ",") && !Random(val) {
+	if len(val) < 3 || Placeholder(val) || sign == "" && words.Follows(val) ||
+		(level == 1 || sign == ",") && !Random(val) {
 		return i
 	}
 	if s := d.authScheme(start, stop); s > start {
@@ -345,17 +348,23 @@ func (d *detector) authScheme(start, stop int) int {
 func Placeholder(val []byte) bool {
 	s := strings.ToLower(strings.TrimSpace(string(val)))
 	switch s {
-	case "", "null", "none", "nil", "true", "false", "undefined", "changeme", "example", "string", "required", "optional", "redacted", "masked", "hidden", "password", "secret", "token", "new", "await", "function", "this", "self", "str", "int", "bool",
-		"pass", "passwd", "yes", "no", "foo", "bar", "include", "same-origin", "omit", "object", "number", "boolean", "username":
+	case "", "null", "none", "nil", "true", "false", "undefined", "changeme", "example", "string", "required", "optional",
+		"redacted", "masked", "hidden", "password", "secret", "token", "new", "await", "function", "this", "self",
+		"str", "int", "bool",
+		"pass", "passwd", "yes", "no", "foo", "bar", "include", "same-origin", "omit", "object", "number",
+		"boolean", "username":
 		return true
 	}
-	if strings.HasPrefix(s, "$") || strings.HasPrefix(s, "<") || strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") || strings.HasPrefix(s, "%(") {
+	if strings.HasPrefix(s, "$") || strings.HasPrefix(s, "<") || strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") ||
+		strings.HasPrefix(s, "%(") {
 		return true
 	}
-	if strings.Contains(s, "environ") || strings.Contains(s, "process.env") || strings.Contains(s, "getenv") || strings.HasPrefix(s, "env:") || strings.HasPrefix(s, "secretref") {
+	if strings.Contains(s, "environ") || strings.Contains(s, "process.env") || strings.Contains(s, "getenv") ||
+		strings.HasPrefix(s, "env:") || strings.HasPrefix(s, "secretref") {
 		return true
 	}
-	if up := strings.ToUpper(string(val)); up == string(val) && !strings.ContainsAny(up, "0123456789") && words.Secrecy(val) > 0 {
+	if up := strings.ToUpper(string(val)); up == string(val) && !strings.ContainsAny(up, "0123456789") &&
+		words.Secrecy(val) > 0 {
 		return true // YOUR_API_KEY
 	}
 	if len(val) <= 4 && val[0] == '%' || utf8.RuneCount(val) < 3 {
@@ -378,7 +387,8 @@ func Random(val []byte) bool {
 			letters++
 		}
 	}
-	if words.Kinds(val) < 6 || words.Public(val) || digits == 0 || words.Wordy(val) || bytes.Contains(val, []byte("://")) || bytes.HasPrefix(val, []byte("/")) {
+	if words.Kinds(val) < 6 || words.Public(val) || digits == 0 || words.Wordy(val) ||
+		bytes.Contains(val, []byte("://")) || bytes.HasPrefix(val, []byte("/")) {
 		return false
 	}
 	return letters > 0 || len(val) >= 16 && digits == len(val)
@@ -438,7 +448,8 @@ func (d *detector) user(i int) int {
 	if stop < len(d.v) && d.v[stop-1] == ':' && (d.v[stop] == '\'' || d.v[stop] == '"') { // name:'password'
 		_, stop = d.value(stop)
 	}
-	if colon := bytes.IndexByte(d.v[start:stop], ':'); colon < 0 || Placeholder(d.v[start+colon+1:stop]) && Placeholder(d.v[start:start+colon]) {
+	if colon := bytes.IndexByte(d.v[start:stop], ':'); colon < 0 || Placeholder(d.v[start+colon+1:stop]) &&
+		Placeholder(d.v[start:start+colon]) {
 		return i + 1
 	}
 	return d.add(start, stop, Secrets)

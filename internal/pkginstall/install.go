@@ -40,12 +40,13 @@ func Parse(argv []string) (w Wanted, ok bool, err error) {
 
 // Pin records an accepted package: every package that comes with it, and every file.
 type Pin struct {
-	Manager   string           `json:"manager,omitempty"`
-	Spec      string           `json:"spec"`      // as the command names it
-	Version   string           `json:"version"`   // the exact one
-	Integrity string           `json:"integrity"` // of the package itself: sha512-… of npm, as its registry writes it, or sha256:…
-	Files     string           `json:"files"`     // digest of the names and contents of all files, as installed
-	Lock      strictjson.Value `json:"lock"`      // npm: package-lock.json; pypi: the wheels with their digests
+	Manager string `json:"manager,omitempty"`
+	Spec    string `json:"spec"`    // as the command names it
+	Version string `json:"version"` // the exact one
+	// of the package itself: sha512-… of npm, as its registry writes it, or sha256:…
+	Integrity string           `json:"integrity"`
+	Files     string           `json:"files"` // digest of the names and contents of all files, as installed
+	Lock      strictjson.Value `json:"lock"`  // npm: package-lock.json; pypi: the wheels with their digests
 }
 
 // Job is one program in a box. The box reads from the hosts of Reach and reaches nothing else.

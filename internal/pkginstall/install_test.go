@@ -23,17 +23,24 @@ func TestParse(t *testing.T) {
 		{"npm x -- weather --metric", "weather", "weather", "", "--metric"},
 	} {
 		w, ok, err := Parse(strings.Fields(row.command))
-		if err != nil || !ok || w.Spec != row.spec || w.Name != row.name || w.Bin != row.bin || strings.Join(w.Args, " ") != row.args {
+		if err != nil || !ok || w.Spec != row.spec || w.Name != row.name || w.Bin != row.bin ||
+			strings.Join(w.Args, " ") != row.args {
 			t.Errorf("%s: %+v %v %v", row.command, w, ok, err)
 		}
 	}
-	for _, other := range []string{"", "node x.js", "npm start", "/opt/npxx weather", "uv", "uv run server.py", "uv tool", "uv tool install weather", "pipx", "pipx install weather", "/opt/uvxx weather", "python3 -m weather"} {
+	for _, other := range []string{
+		"", "node x.js", "npm start", "/opt/npxx weather", "uv", "uv run server.py", "uv tool", "uv tool install weather",
+		"pipx", "pipx install weather", "/opt/uvxx weather", "python3 -m weather",
+	} {
 		if _, ok, err := Parse(strings.Fields(other)); ok || err != nil {
 			t.Errorf("%q is taken for a package", other)
 		}
 	}
-	for _, bad := range []string{"npx", "npx -y", "npx -c weather", "npx --registry=http://x weather", "npx https://x/y.tgz", "npx git+ssh://x/y", "npx ./weather", "npx ../weather",
-		"npx weather@npm:other", "npx weather@file:../x", "npx user/repository", "npx -p a -p b c", "npx weather@http://x", "npm exec --call=x weather", "npx @a/../b"} {
+	for _, bad := range []string{
+		"npx", "npx -y", "npx -c weather", "npx --registry=http://x weather", "npx https://x/y.tgz", "npx git+ssh://x/y",
+		"npx ./weather", "npx ../weather", "npx weather@npm:other", "npx weather@file:../x", "npx user/repository",
+		"npx -p a -p b c", "npx weather@http://x", "npm exec --call=x weather", "npx @a/../b",
+	} {
 		if _, ok, err := Parse(strings.Fields(bad)); !ok || err == nil {
 			t.Errorf("%q is understood", bad)
 		}
@@ -50,7 +57,10 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("%s: %q %q %v", row.address, rule, as, err)
 		}
 	}
-	for _, bad := range []string{"", "ftp://x/", "npm.example.com", "https://me:hunter2@npm.example.com/", "https:///x", "https://npm.example.com/?token=hunter2"} {
+	for _, bad := range []string{
+		"", "ftp://x/", "npm.example.com", "https://me:hunter2@npm.example.com/", "https:///x",
+		"https://npm.example.com/?token=hunter2",
+	} {
 		if _, _, err := registry(bad); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", bad, err)
 		}
@@ -75,15 +85,20 @@ func (f *fake) run(_ context.Context, j Job) error {
 	if slices.Contains(j.Argv, "--package-lock-only") {
 		return put("package-lock.json", f.lock)
 	}
-	return errors.Join(put("node_modules/weather/package.json", manifest), put("node_modules/weather/server.js", f.server), put("node_modules/weather/.hidden", "x"))
+	return errors.Join(put("node_modules/weather/package.json", manifest), put("node_modules/weather/server.js", f.server),
+		put("node_modules/weather/.hidden", "x"))
 }
 
-const goodLock = `{"lockfileVersion":3,"packages":{"":{"dependencies":{"weather":"latest"}},"node_modules/weather":{"version":"1.0.0","integrity":"sha512-AAAA"}}}`
+const goodLock = `{"lockfileVersion":3,"packages":{"":{"dependencies":{"weather":"latest"}},` +
+	`"node_modules/weather":{"version":"1.0.0","integrity":"sha512-AAAA"}}}`
 
 func accepted(t *testing.T) (*Installer, *fake, *Pin, Wanted) {
 	t.Helper()
 	f := &fake{lock: goodLock, server: "serve()"}
-	i := &Installer{Dir: t.TempDir(), Run: f.run, Npm: []string{"node", "npm"}, Config: func(context.Context, string) (string, error) { return "https://npm.example.com/", nil }}
+	i := &Installer{
+		Dir: t.TempDir(), Run: f.run, Npm: []string{"node", "npm"},
+		Config: func(context.Context, string) (string, error) { return "https://npm.example.com/", nil },
+	}
 	w, _, err := Parse([]string{"npx", "weather"})
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +114,8 @@ func accepted(t *testing.T) (*Installer, *fake, *Pin, Wanted) {
 func TestPinned(t *testing.T) {
 	i, f, p, w := accepted(t)
 	dir, argv, err := i.Open(t.Context(), p, w, "/opt/server") // the control of all that follows
-	if err != nil || !slices.Equal(argv, []string{"node", "/opt/server/node_modules/weather/server.js"}) || p.Version != "1.0.0" {
+	if err != nil || !slices.Equal(argv, []string{"node", "/opt/server/node_modules/weather/server.js"}) ||
+		p.Version != "1.0.0" {
 		t.Fatal(dir, argv, err)
 	}
 	for _, j := range f.jobs {
@@ -113,18 +129,26 @@ func TestPinned(t *testing.T) {
 		do, undo  func() error
 		wantError string
 	}{
-		{"a file is another", func() error { return os.WriteFile(server, []byte("serve();evil()"), 0o644) }, func() error { return os.WriteFile(server, []byte("serve()"), 0o644) }, "were changed since"},
-		{"a file of the same length is another", func() error { return os.WriteFile(server, []byte("evil();"), 0o644) }, func() error { return os.WriteFile(server, []byte("serve()"), 0o644) }, "were changed since"},
-		{"a file is new", func() error { return os.WriteFile(dir+"/node_modules/x.js", nil, 0o644) }, func() error { return os.Remove(dir + "/node_modules/x.js") }, "were changed since"},
-		{"a file has another name", func() error { return os.Rename(server, server+"x") }, func() error { return os.Rename(server+"x", server) }, "were changed since"},
-		{"a hidden file is gone", func() error { return os.Remove(dir + "/node_modules/weather/.hidden") }, func() error { return os.WriteFile(dir+"/node_modules/weather/.hidden", []byte("x"), 0o644) }, "were changed since"},
-		{"a link", func() error { return os.Symlink("/etc", dir+"/node_modules/etc") }, func() error { return os.Remove(dir + "/node_modules/etc") }, "not a regular file"},
-		{"an empty folder in its place", func() error { return errors.Join(os.Rename(dir, dir+"x"), os.Mkdir(dir, 0o755)) }, func() error { return errors.Join(os.Remove(dir), os.Rename(dir+"x", dir)) }, "were changed since"},
+		{"a file is another", func() error { return os.WriteFile(server, []byte("serve();evil()"), 0o644) },
+			func() error { return os.WriteFile(server, []byte("serve()"), 0o644) }, "were changed since"},
+		{"a file of the same length is another", func() error { return os.WriteFile(server, []byte("evil();"), 0o644) },
+			func() error { return os.WriteFile(server, []byte("serve()"), 0o644) }, "were changed since"},
+		{"a file is new", func() error { return os.WriteFile(dir+"/node_modules/x.js", nil, 0o644) },
+			func() error { return os.Remove(dir + "/node_modules/x.js") }, "were changed since"},
+		{"a file has another name", func() error { return os.Rename(server, server+"x") },
+			func() error { return os.Rename(server+"x", server) }, "were changed since"},
+		{"a hidden file is gone", func() error { return os.Remove(dir + "/node_modules/weather/.hidden") },
+			func() error { return os.WriteFile(dir+"/node_modules/weather/.hidden", []byte("x"), 0o644) }, "were changed since"},
+		{"a link", func() error { return os.Symlink("/etc", dir+"/node_modules/etc") },
+			func() error { return os.Remove(dir + "/node_modules/etc") }, "not a regular file"},
+		{"an empty folder in its place", func() error { return errors.Join(os.Rename(dir, dir+"x"), os.Mkdir(dir, 0o755)) },
+			func() error { return errors.Join(os.Remove(dir), os.Rename(dir+"x", dir)) }, "were changed since"},
 	} {
 		if err := attack.do(); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := i.Open(t.Context(), p, w, "/opt/server"); !errors.Is(err, ErrPin) || !strings.Contains(err.Error(), attack.wantError) {
+		if _, _, err := i.Open(t.Context(), p, w, "/opt/server"); !errors.Is(err, ErrPin) ||
+			!strings.Contains(err.Error(), attack.wantError) {
 			t.Errorf("%s: %v", attack.why, err)
 		}
 		if err := attack.undo(); err != nil {
@@ -143,7 +167,8 @@ func TestPinned(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.server = "evil()!"
-	if _, _, err := i.Open(t.Context(), p, w, "/opt/server"); !errors.Is(err, ErrPin) || !strings.Contains(err.Error(), "files are others") {
+	if _, _, err := i.Open(t.Context(), p, w, "/opt/server"); !errors.Is(err, ErrPin) ||
+		!strings.Contains(err.Error(), "files are others") {
 		t.Errorf("other files from the registry: %v", err)
 	}
 	if left, _ := os.ReadDir(i.Dir); len(left) != 0 {
@@ -158,7 +183,8 @@ func TestPinned(t *testing.T) {
 // TestAcceptIsFresh: accepting takes what the registry has, never what somebody left in the folder.
 func TestAcceptIsFresh(t *testing.T) {
 	i, _, p, w := accepted(t)
-	if err := os.WriteFile(filepath.Join(i.folder(p), "node_modules/weather/server.js"), []byte("evil()"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(i.folder(p), "node_modules/weather/server.js"), []byte("evil()"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	again, err := i.Accept(t.Context(), w)
@@ -199,10 +225,13 @@ func TestLocksThatHoldNothing(t *testing.T) {
 
 func TestBin(t *testing.T) {
 	for _, row := range []struct{ manifest, want, file string }{
-		{`{"bin":"a.js"}`, "", "a.js"}, {`{"bin":{"x":"./b.js"}}`, "", "b.js"}, {`{"bin":{"weather":"a","y":"b"}}`, "", "a"}, {`{"bin":{"weather":"a","y":"b"}}`, "y", "b"},
-		{`{"bin":{"x":"a","y":"b"}}`, "", ""}, {`{}`, "", ""}, {`{"bin":"../../x"}`, "", ""}, {`{"bin":"/bin/sh"}`, "", ""}, {`{"bin":"."}`, "", ""}, {`{"bin":[1]}`, "", ""}, {`{"bin":{"x":"a"}}`, "y", ""},
+		{`{"bin":"a.js"}`, "", "a.js"}, {`{"bin":{"x":"./b.js"}}`, "", "b.js"}, {`{"bin":{"weather":"a","y":"b"}}`, "", "a"},
+		{`{"bin":{"weather":"a","y":"b"}}`, "y", "b"}, {`{"bin":{"x":"a","y":"b"}}`, "", ""}, {`{}`, "", ""},
+		{`{"bin":"../../x"}`, "", ""}, {`{"bin":"/bin/sh"}`, "", ""}, {`{"bin":"."}`, "", ""}, {`{"bin":[1]}`, "", ""},
+		{`{"bin":{"x":"a"}}`, "y", ""},
 	} {
-		if file, err := bin([]byte(row.manifest), "@s/weather", row.want); file != row.file || (err == nil) != (row.file != "") {
+		if file, err := bin([]byte(row.manifest), "@s/weather", row.want); file != row.file ||
+			(err == nil) != (row.file != "") {
 			t.Errorf("%s %s: %q %v", row.manifest, row.want, file, err)
 		}
 	}

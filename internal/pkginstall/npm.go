@@ -190,8 +190,10 @@ func (i *Installer) npm(ctx context.Context, files map[string][]byte, name strin
 	}
 	defer os.RemoveAll(seed)
 	err = i.Run(ctx, Job{
-		Argv: slices.Concat(i.Npm, args, []string{"--ignore-scripts", "--omit=dev", "--omit-lockfile-registry-resolved", "--no-audit", "--no-fund",
-			"--no-update-notifier", "--loglevel=error", "--fetch-retries=1", "--cache=/workspace/tmp/npm"}, flags),
+		Argv: slices.Concat(i.Npm, args, []string{
+			"--ignore-scripts", "--omit=dev", "--omit-lockfile-registry-resolved", "--no-audit", "--no-fund",
+			"--no-update-notifier", "--loglevel=error", "--fetch-retries=1", "--cache=/workspace/tmp/npm",
+		}, flags),
 		Reach: reach, Seed: seed, Out: out, Show: folderOf(i.Npm),
 	})
 	if err != nil {

@@ -29,7 +29,8 @@ type Python struct {
 
 var (
 	// A requirement of an index: a name, perhaps with extras and versions (PEP 508), and no address, marker or space.
-	requirement = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(\[[A-Za-z0-9._,-]+\])?((?:(?:===|==|~=|!=|<=|>=|<|>)[A-Za-z0-9.*+!_-]+,?)*)$`)
+	requirement = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(\[[A-Za-z0-9._,-]+\])?((?:(?:===|==` +
+		`|~=|!=|<=|>=|<|>)[A-Za-z0-9.*+!_-]+,?)*)$`)
 	// A wheel: name, version and tags (PEP 427).
 	wheelName     = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._]*[A-Za-z0-9])?)-([A-Za-z0-9.+!_]+)(?:-[0-9][A-Za-z0-9._]*)?-[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+\.whl$`)
 	pythonVersion = regexp.MustCompile(`^3\.[0-9]{1,3}$`)
@@ -82,7 +83,9 @@ func parsePython(argv []string) (w Wanted, ok bool, err error) {
 			}
 		}
 		if !requirement.MatchString(r) {
-			return w, true, fmt.Errorf("%.200q is not a package of an index; write NAME or NAME==VERSION (for a package from git or a file, install it yourself and name its program)", r)
+			return w, true,
+				fmt.Errorf("%.200q is not a package of an index; write NAME or NAME==VERSION (for a package from git or a file, "+
+					"install it yourself and name its program)", r)
 		}
 		all = append(all, r)
 	}
@@ -108,7 +111,9 @@ func pythonOptions(w *Wanted, rest []string, pipx bool) (from string, with, _ []
 		switch {
 		case o == "--" && !has:
 			return from, with, rest, nil
-		case slices.Contains([]string{"-q", "--quiet", "-n", "--no-cache", "--refresh", "--isolated", "--no-progress", "--no-config", "-U", "--upgrade"}, o) && !has:
+		case slices.Contains([]string{
+			"-q", "--quiet", "-n", "--no-cache", "--refresh", "--isolated", "--no-progress", "--no-config", "-U", "--upgrade",
+		}, o) && !has:
 		case (!pipx && wants("--from") || pipx && wants("--spec")) && from == "":
 			from = value
 		case !pipx && wants("--with", "-w"):
@@ -118,7 +123,9 @@ func pythonOptions(w *Wanted, rest []string, pipx bool) (from string, with, _ []
 				return "", nil, nil, fmt.Errorf("the Python %.40q is not understood; write its version, as in 3.12", value)
 			}
 		default:
-			return "", nil, nil, fmt.Errorf("%.40s is not understood before the package; known are --from (pipx: --spec), --with, --python and -q", o)
+			return "", nil, nil,
+				fmt.Errorf("%.40s is not understood before the package; known are --from (pipx: --spec), --with, "+
+					"--python and -q", o)
 		}
 	}
 	return from, with, rest, nil
@@ -247,8 +254,10 @@ func (i *Installer) pip(ctx context.Context, lines []byte, args ...string) (stri
 	}
 	defer os.RemoveAll(seed)
 	j := Job{
-		Argv: slices.Concat([]string{i.Python.Exe, "-I", "-m", "pip", "download", "--only-binary=:all:", "--index-url=" + index, "--dest=" + Place,
-			"--no-cache-dir", "--disable-pip-version-check", "--no-input", "--progress-bar=off", "--retries=1", "--quiet"}, args),
+		Argv: slices.Concat([]string{
+			i.Python.Exe, "-I", "-m", "pip", "download", "--only-binary=:all:", "--index-url=" + index, "--dest=" + Place,
+			"--no-cache-dir", "--disable-pip-version-check", "--no-input", "--progress-bar=off", "--retries=1", "--quiet",
+		}, args),
 		Env:   []string{"PIP_CONFIG_FILE=/dev/null"},
 		Reach: []string{rule}, Seed: seed, Out: out, Show: i.Shows(),
 	}
@@ -260,7 +269,9 @@ func (i *Installer) pip(ctx context.Context, lines []byte, args ...string) (stri
 		return out, nil
 	}
 	if strings.Contains(err.Error(), "No matching distribution found") && !errors.Is(err, ErrUnreached) {
-		err = fmt.Errorf("%w\nwaldo installs wheels alone, since the setup of a source package would run here. The index has no wheel for Python %s on this machine; name a version that has one, or put a wheel into an index of your own", err, i.Python.Version)
+		err = fmt.Errorf("%w\nwaldo installs wheels alone, since the setup of a source package would run here. "+
+			"The index has no wheel for Python %s on this machine; name a version that has one, or put a wheel into an index "+
+			"of your own", err, i.Python.Version)
 	}
 	return "", fmt.Errorf("pip download: %w", errors.Join(err, os.RemoveAll(out)))
 }

@@ -25,21 +25,28 @@ func TestParsePython(t *testing.T) {
 		{"/usr/bin/uvx mcp_server.git@1.2", "mcp_server.git==1.2", "mcp-server-git", "", ""},
 		{"uvx weather[cli]@latest", "weather[cli]", "weather", "", ""},
 		{"uvx --from weather forecast a", "weather", "weather", "forecast", "a"},
-		{"uvx --from=weather>=1,<2 --with x --with y,z==3 -q forecast --with", "weather>=1,<2 x y z==3", "weather", "forecast", "--with"},
+		{"uvx --from=weather>=1,<2 --with x --with y,z==3 -q forecast --with", "weather>=1,<2 x y z==3", "weather",
+			"forecast", "--with"},
 		{"uv tool run --python 3.12 weather", "weather", "weather", "", ""},
 		{"uvx -p python3.12 -- weather", "weather", "weather", "", ""},
 		{"pipx run weather==1.0 a", "weather==1.0", "weather", "", "a"},
 		{"pipx run --spec weather~=1.0 forecast", "weather~=1.0", "weather", "forecast", ""},
 	} {
 		w, ok, err := Parse(strings.Fields(row.command))
-		if err != nil || !ok || w.Manager != PyPI || w.Spec != row.spec || w.Name != row.name || w.Bin != row.bin || strings.Join(w.Args, " ") != row.args || strings.Contains(row.command, "3.12") != (w.Python == "3.12") {
+		if err != nil || !ok || w.Manager != PyPI || w.Spec != row.spec || w.Name != row.name || w.Bin != row.bin ||
+			strings.Join(w.Args, " ") != row.args || strings.Contains(row.command, "3.12") != (w.Python == "3.12") {
 			t.Errorf("%s: %+v %v %v", row.command, w, ok, err)
 		}
 	}
-	for _, bad := range []string{"uvx", "uvx -q", "uv tool run", "pipx run", "uvx --from git+https://x/y weather", "uvx git+https://x/y", "uvx https://x/y.whl", "uvx ./weather", "uvx /weather",
-		"uvx --index-url http://x weather", "uvx --default-index=http://x weather", "uvx --with-editable . weather", "uvx weather@https://x/y.whl", "uvx --from weather@git+https://x weather",
-		"uvx --python /tmp/python weather", "uvx --python ../python weather", "uvx --with ./x weather", "uvx --with=--index-url=http://x weather", "uvx weather;x", "pipx run --pip-args=--index-url=http://x weather",
-		"pipx run --path ./x.py", "pipx run https://x/y.py", "pipx run weather@1.0", "uvx weather@1/../2"} {
+	for _, bad := range []string{
+		"uvx", "uvx -q", "uv tool run", "pipx run", "uvx --from git+https://x/y weather", "uvx git+https://x/y",
+		"uvx https://x/y.whl", "uvx ./weather", "uvx /weather", "uvx --index-url http://x weather",
+		"uvx --default-index=http://x weather", "uvx --with-editable . weather", "uvx weather@https://x/y.whl",
+		"uvx --from weather@git+https://x weather", "uvx --python /tmp/python weather", "uvx --python ../python weather",
+		"uvx --with ./x weather", "uvx --with=--index-url=http://x weather", "uvx weather;x",
+		"pipx run --pip-args=--index-url=http://x weather", "pipx run --path ./x.py", "pipx run https://x/y.py",
+		"pipx run weather@1.0", "uvx weather@1/../2",
+	} {
 		if w, ok, err := Parse(strings.Fields(bad)); !ok || err == nil {
 			t.Errorf("%q is understood: %+v", bad, w)
 		}
@@ -70,7 +77,10 @@ const (
 )
 
 func weatherFiles() map[string]string {
-	return map[string]string{"weather/__init__.py": "def main(): pass\n", "weather-1.0.0.dist-info/entry_points.txt": "[console_scripts]\nweather = weather:main\n"}
+	return map[string]string{
+		"weather/__init__.py":                      "def main(): pass\n",
+		"weather-1.0.0.dist-info/entry_points.txt": "[console_scripts]\nweather = weather:main\n",
+	}
 }
 
 // index is an index, pip and a box in one: it leaves what pip would.
@@ -96,8 +106,14 @@ func (x *index) run(_ context.Context, j Job) error {
 
 func acceptedWheels(t *testing.T) (*Installer, *index, *Pin, Wanted) {
 	t.Helper()
-	x := &index{wheels: map[string][]byte{weatherWheel: wheel(weatherFiles()), helperWheel: wheel(map[string]string{"helper_lib.py": "x = 1\n"})}}
-	i := &Installer{Dir: t.TempDir(), Run: x.run, Python: Python{Exe: "/usr/bin/python3", Version: "3.11", Index: "https://pypi.example.com/simple", Files: "files.example.com"}}
+	x := &index{wheels: map[string][]byte{
+		weatherWheel: wheel(weatherFiles()), helperWheel: wheel(map[string]string{"helper_lib.py": "x = 1\n"}),
+	}}
+	i := &Installer{
+		Dir: t.TempDir(), Run: x.run, Python: Python{
+			Exe: "/usr/bin/python3", Version: "3.11", Index: "https://pypi.example.com/simple", Files: "files.example.com",
+		},
+	}
 	w, _, err := Parse([]string{"uvx", "weather", "--metric"})
 	if err != nil {
 		t.Fatal(err)
@@ -116,17 +132,22 @@ func TestPinnedWheels(t *testing.T) {
 	if err != nil || p.Version != "1.0.0" || p.Manager != PyPI || !strings.HasPrefix(p.Integrity, "sha256:") {
 		t.Fatal(dir, argv, err)
 	}
-	if want := []string{"/usr/bin/python3", "-I", "-S", "-c", starter, "/opt/server", "weather", "main", "weather", "--metric"}; !slices.Equal(argv, want) {
+	if want := []string{
+		"/usr/bin/python3", "-I", "-S", "-c", starter, "/opt/server", "weather", "main", "weather", "--metric",
+	}; !slices.Equal(argv, want) {
 		t.Errorf("it is started as %q", argv)
 	}
 	for _, j := range x.jobs {
-		if !slices.Contains(j.Argv, "--only-binary=:all:") || !slices.Contains(j.Argv, "--index-url=https://pypi.example.com:443/simple") ||
-			!slices.Contains(j.Env, "PIP_CONFIG_FILE=/dev/null") || !slices.Equal(j.Reach, []string{"GET,HEAD pypi.example.com:443", "GET,HEAD files.example.com:443"}) {
+		if !slices.Contains(j.Argv, "--only-binary=:all:") ||
+			!slices.Contains(j.Argv, "--index-url=https://pypi.example.com:443/simple") ||
+			!slices.Contains(j.Env, "PIP_CONFIG_FILE=/dev/null") ||
+			!slices.Equal(j.Reach, []string{"GET,HEAD pypi.example.com:443", "GET,HEAD files.example.com:443"}) {
 			t.Errorf("pip was started as %q and reached %q", j.Argv, j.Reach)
 		}
 	}
 	sum := sha256.Sum256(x.wheels[weatherWheel])
-	if len(x.jobs) != 2 || !slices.Contains(x.jobs[1].Argv, "--require-hashes") || !strings.Contains(x.lines, "helper_lib==2.0 --hash=sha256:") ||
+	if len(x.jobs) != 2 || !slices.Contains(x.jobs[1].Argv, "--require-hashes") ||
+		!strings.Contains(x.lines, "helper_lib==2.0 --hash=sha256:") ||
 		!strings.Contains(x.lines, "weather==1.0.0 --hash=sha256:"+hex.EncodeToString(sum[:])+"\n") {
 		t.Errorf("pip was held to %q", x.lines)
 	}
@@ -138,7 +159,8 @@ func TestPinnedWheels(t *testing.T) {
 	if err := os.WriteFile(module, []byte("def main(): evil\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := i.Open(t.Context(), p, w, ""); !errors.Is(err, ErrPin) || !strings.Contains(err.Error(), "were changed since") {
+	if _, _, err := i.Open(t.Context(), p, w, ""); !errors.Is(err, ErrPin) ||
+		!strings.Contains(err.Error(), "were changed since") {
 		t.Errorf("a changed file: %v", err)
 	}
 	with, _, _ := Parse([]string{"uvx", "--with", "x", "weather", "--metric"})
@@ -147,7 +169,8 @@ func TestPinnedWheels(t *testing.T) {
 	}
 	newer := *i
 	newer.Python.Version = "3.12"
-	if _, _, err := newer.Open(t.Context(), p, w, ""); !errors.Is(err, ErrPin) || !strings.Contains(err.Error(), "accepted for Python 3.11") {
+	if _, _, err := newer.Open(t.Context(), p, w, ""); !errors.Is(err, ErrPin) ||
+		!strings.Contains(err.Error(), "accepted for Python 3.11") {
 		t.Errorf("another Python: %v", err)
 	}
 
@@ -157,14 +180,17 @@ func TestPinnedWheels(t *testing.T) {
 	}
 	good := x.wheels[weatherWheel]
 	for why, wheels := range map[string]map[string][]byte{
-		"a wheel with other bytes":     {weatherWheel: wheel(map[string]string{"weather.py": "evil"}), helperWheel: x.wheels[helperWheel]},
-		"a wheel that was not pinned":  {weatherWheel: good, helperWheel: x.wheels[helperWheel], "evil-1.0-py3-none-any.whl": good},
+		"a wheel with other bytes": {weatherWheel: wheel(map[string]string{"weather.py": "evil"}),
+			helperWheel: x.wheels[helperWheel]},
+		"a wheel that was not pinned": {weatherWheel: good, helperWheel: x.wheels[helperWheel],
+			"evil-1.0-py3-none-any.whl": good},
 		"a dependency that is missing": {weatherWheel: good},
 		"another version of it":        {"weather-1.0.1-py3-none-any.whl": good, helperWheel: x.wheels[helperWheel]},
 	} {
 		before := x.wheels
 		x.wheels = wheels
-		if _, _, err := i.Open(t.Context(), p, w, ""); !errors.Is(err, ErrPin) || !strings.Contains(err.Error(), "the index gave other wheels") {
+		if _, _, err := i.Open(t.Context(), p, w, ""); !errors.Is(err, ErrPin) ||
+			!strings.Contains(err.Error(), "the index gave other wheels") {
 			t.Errorf("%s: %v", why, err)
 		}
 		if left, _ := os.ReadDir(i.Dir); len(left) != 0 {
@@ -182,10 +208,11 @@ func TestLocksOfWheels(t *testing.T) {
 	i, x, p, w := acceptedWheels(t)
 	sum := strings.Repeat("a", 64)
 	for why, lock := range map[string]string{
-		"no digest":             `{"python":"3.11","wheels":{"weather-1.0.0-py3-none-any.whl":""}}`,
-		"a weak digest":         `{"python":"3.11","wheels":{"weather-1.0.0-py3-none-any.whl":"sha1:aaaa"}}`,
-		"a short digest":        `{"python":"3.11","wheels":{"weather-1.0.0-py3-none-any.whl":"sha256:aaaa"}}`,
-		"an option of pip":      `{"python":"3.11","wheels":{"weather-1.0.0 --index-url=http:x-py3-none-any.whl":"sha256:` + sum + `"}}`,
+		"no digest":      `{"python":"3.11","wheels":{"weather-1.0.0-py3-none-any.whl":""}}`,
+		"a weak digest":  `{"python":"3.11","wheels":{"weather-1.0.0-py3-none-any.whl":"sha1:aaaa"}}`,
+		"a short digest": `{"python":"3.11","wheels":{"weather-1.0.0-py3-none-any.whl":"sha256:aaaa"}}`,
+		"an option of pip": `{"python":"3.11","wheels":{"weather-1.0.0 --index-url=http:x-py3-none-any.whl":"sha256:` +
+			sum + `"}}`,
 		"a line of its own":     `{"python":"3.11","wheels":{"weather-1.0.0\n--pre-py3-none-any.whl":"sha256:` + sum + `"}}`,
 		"a path":                `{"python":"3.11","wheels":{"../weather-1.0.0-py3-none-any.whl":"sha256:` + sum + `"}}`,
 		"a source package":      `{"python":"3.11","wheels":{"weather-1.0.0.tar.gz":"sha256:` + sum + `"}}`,
@@ -197,7 +224,8 @@ func TestLocksOfWheels(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := len(x.jobs)
-		if _, _, err := i.Open(t.Context(), &Pin{Manager: PyPI, Spec: "weather", Files: p.Files, Lock: v}, w, ""); err == nil || len(x.jobs) != before {
+		if _, _, err := i.Open(t.Context(), &Pin{Manager: PyPI, Spec: "weather", Files: p.Files, Lock: v}, w,
+			""); err == nil || len(x.jobs) != before {
 			t.Errorf("%s: %v after %d jobs", why, err, len(x.jobs)-before)
 		}
 	}
@@ -210,7 +238,8 @@ func TestLocksOfWheels(t *testing.T) {
 	b, _ := json.Marshal(l)
 	v, _ := strictjson.Parse(b)
 	x.wheels = map[string][]byte{weatherWheel: x.wheels[weatherWheel]}
-	if _, _, err := i.Open(t.Context(), &Pin{Manager: PyPI, Spec: "weather", Files: p.Files, Lock: v}, w, ""); !errors.Is(err, ErrPin) || !strings.Contains(err.Error(), "files are others") {
+	if _, _, err := i.Open(t.Context(), &Pin{Manager: PyPI, Spec: "weather", Files: p.Files, Lock: v}, w,
+		""); !errors.Is(err, ErrPin) || !strings.Contains(err.Error(), "files are others") {
 		t.Errorf("a dependency that was taken out: %v", err)
 	}
 }
@@ -277,7 +306,8 @@ func TestWheelsStayInside(t *testing.T) {
 		{"a pipe", "is not a regular file", raw("weather/evil.py", fs.ModeNamedPipe|0o644, "")},
 		{"a file twice", "twice", raw("weather/__init__.py", 0o644, "evil")},
 		{"a script, which is left out", "", raw("weather-1.0.0.data/scripts/evil", 0o755, "x")},
-		{"a folder above, in its data", "is outside the package", raw("weather-1.0.0.data/purelib/../../../evil.py", 0o644, "x")},
+		{"a folder above, in its data", "is outside the package",
+			raw("weather-1.0.0.data/purelib/../../../evil.py", 0o644, "x")},
 	} {
 		x.wheels = map[string][]byte{weatherWheel: row.wheel}
 		p, err := i.Accept(t.Context(), w)
@@ -304,7 +334,8 @@ func TestWheelsStayInside(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(i.folder(p), "weather/native.so")); err != nil || string(b) != "x" {
 		t.Errorf("%q %v", b, err)
 	}
-	if b, err := os.ReadFile(filepath.Join(i.folder(p), "weather/__init__.py")); err != nil || strings.Contains(string(b), "evil") {
+	if b, err := os.ReadFile(filepath.Join(i.folder(p), "weather/__init__.py")); err != nil ||
+		strings.Contains(string(b), "evil") {
 		t.Errorf("%q %v", b, err)
 	}
 }
@@ -313,7 +344,8 @@ func TestWheelsStayInside(t *testing.T) {
 func TestBombs(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, weatherWheel)
-	if err := os.WriteFile(name, wheel(map[string]string{"a.py": strings.Repeat("x", 1000), "b.py": ""}), 0o600); err != nil {
+	if err := os.WriteFile(name, wheel(map[string]string{"a.py": strings.Repeat("x", 1000), "b.py": ""}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {
@@ -361,7 +393,9 @@ func FuzzScript(f *testing.F) {
 	f.Add("[console_scripts]\nweather = a.b:c.d\n", "")
 	f.Fuzz(func(t *testing.T, points, want string) {
 		_, module, attr, err := script(points, "weather", want)
-		if err == nil && (strings.Trim(module+attr, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") != "" || module == "" || attr == "" || strings.HasPrefix(module, ".")) {
+		if err == nil &&
+			(strings.Trim(module+attr, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") != "" ||
+				module == "" || attr == "" || strings.HasPrefix(module, ".")) {
 			t.Errorf("%q %q", module, attr)
 		}
 	})
@@ -372,7 +406,9 @@ func FuzzInWheel(f *testing.F) {
 	f.Add("weather/../../x", uint32(0))
 	f.Add("weather-1.0.data/purelib/../../x", uint32(0o644<<16))
 	f.Fuzz(func(t *testing.T, name string, attributes uint32) {
-		at, err := inWheel(&zip.File{FileHeader: zip.FileHeader{Name: name, ExternalAttrs: attributes, CreatorVersion: 3 << 8}})
+		at, err := inWheel(&zip.File{FileHeader: zip.FileHeader{
+			Name: name, ExternalAttrs: attributes, CreatorVersion: 3 << 8,
+		}})
 		if err == nil && at != "" && (!filepath.IsLocal(at) || at == ".") {
 			t.Errorf("%q goes to %q", name, at)
 		}

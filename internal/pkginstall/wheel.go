@@ -184,7 +184,8 @@ func script(points, pack, want string) (name, module, attr string, err error) {
 	case len(all) == 0:
 		return "", "", "", errors.New("it has no program for Python (console_scripts)")
 	case name == "":
-		return "", "", "", fmt.Errorf("it has no program %.80q but %.200q; name one: uvx --from PACKAGE PROGRAM", cmp.Or(want, pack), slices.Sorted(maps.Keys(all)))
+		return "", "", "", fmt.Errorf("it has no program %.80q but %.200q; name one: uvx --from PACKAGE PROGRAM",
+			cmp.Or(want, pack), slices.Sorted(maps.Keys(all)))
 	case m == nil:
 		return "", "", "", fmt.Errorf("its program %.80q is %.200q, which is not a function of a module", name, all[name])
 	}

@@ -17,7 +17,8 @@ func TestValidateDirect(t *testing.T) {
 		"another input":  {Argv: argv, Direct: direct, Serve: true, Stdin: strings.NewReader("")},
 		"another output": {Argv: argv, Direct: direct, Serve: true, Stdout: &bytes.Buffer{}},
 	} {
-		if err := c.Validate(); err == nil || err.Error() != "a command with Direct needs Serve, and neither Stdin nor Stdout" {
+		if err := c.Validate(); err == nil ||
+			err.Error() != "a command with Direct needs Serve, and neither Stdin nor Stdout" {
 			t.Errorf("%s: %v", why, err)
 		}
 	}

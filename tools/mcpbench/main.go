@@ -34,8 +34,9 @@ import (
 )
 
 // tools are the tools of the server: one reads and one writes, both without effect.
-const tools = `{"tools":[{"name":"look","description":"Looks.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}},` +
-	`{"name":"change","description":"Changes.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]}`
+const tools = `{"tools":[{"name":"look","description":"Looks.","inputSchema":{"type":"object",` +
+	`"properties":{"text":{"type":"string"}}}},{"name":"change","description":"Changes.","inputSchema":{"type":"object",` +
+	`"properties":{"text":{"type":"string"}}}}]}`
 
 // answer returns the server's response, in revision 2025-11-25.
 func answer(m jsonrpc.Message) (any, error) {
@@ -46,7 +47,8 @@ func answer(m jsonrpc.Message) (any, error) {
 	case "tools/list":
 		return raw(tools)
 	case "tools/call":
-		return raw(`{"content":[{"type":"text","text":"done: one hundred bytes or so of an answer that nobody will ever read, and no secret in it"}]}`)
+		return raw(`{"content":[{"type":"text","text":"done: one hundred bytes or so of an answer that nobody will ever ` +
+			`read, and no secret in it"}]}`)
 	}
 	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "no such method")
 }
@@ -54,7 +56,10 @@ func answer(m jsonrpc.Message) (any, error) {
 // serve is the server, on lines or at an address.
 func serve(address string) error {
 	if address == "" {
-		c := jsonrpc.New(os.Stdin, os.Stdout, jsonrpc.Options{Request: func(_ context.Context, m jsonrpc.Message) (any, error) { return answer(m) }, Inline: func(string) bool { return true }})
+		c := jsonrpc.New(os.Stdin, os.Stdout, jsonrpc.Options{
+			Request: func(_ context.Context, m jsonrpc.Message) (any, error) { return answer(m) },
+			Inline:  func(string) bool { return true },
+		})
 		return c.Serve(context.Background())
 	}
 	return http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -84,7 +89,8 @@ func serve(address string) error {
 
 // link is a connection to the server or to waldo.
 type link interface {
-	Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error)
+	Call(ctx context.Context, method string, params func(id int64) any,
+		progress func(done, total float64)) (strictjson.Value, error)
 	Notify(method string, params any) bool
 	Serve(ctx context.Context) error
 	Close()
@@ -126,7 +132,10 @@ func openAs(program []string, address, revision string) (link, int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	_, err := l.Call(ctx, "initialize", func(int64) any {
-		return map[string]any{"protocolVersion": revision, "capabilities": struct{}{}, "clientInfo": jsonrpc.Implementation{Name: "bench", Version: "1"}}
+		return map[string]any{
+			"protocolVersion": revision, "capabilities": struct{}{},
+			"clientInfo": jsonrpc.Implementation{Name: "bench", Version: "1"},
+		}
 	}, nil)
 	if err == nil {
 		l.Notify("notifications/initialized", nil)
@@ -203,10 +212,12 @@ func main() {
 		os.Exit(1)
 	}
 	n := flag.Int("n", 2000, "calls of each kind")
-	only := flag.String("only", "", "measure one row alone, as in stdio-1, stdio-32, HTTP-1 or HTTP-32: to look at it with a profiler")
+	only := flag.String("only", "",
+		"measure one row alone, as in stdio-1, stdio-32, HTTP-1 or HTTP-32: to look at it with a profiler")
 	beside := flag.Bool("peers", false, "measure the official SDK's client and server, directly and through gateways")
 	folder := flag.String("folder", "", "with -peers: where npm has installed mcp-proxy and supergateway")
-	length := flag.Duration("soak", 0, "drive waldo for this long with servers that crash, hang, flood and change at random")
+	length := flag.Duration("soak", 0,
+		"drive waldo for this long with servers that crash, hang, flood and change at random")
 	file := flag.String("update", "", "a file whose table is replaced, between its markers")
 	flag.Parse()
 	if flag.NArg() != 1 {
@@ -276,7 +287,8 @@ func place(file, mark, table string) error {
 		return fmt.Errorf("%s has no place for the table", file)
 	}
 	load, _ := os.ReadFile("/proc/loadavg")
-	said := fmt.Sprintf("%d processors, load %s when it ended.\n\n", runtime.NumCPU(), strings.Join(strings.Fields(string(load))[:1], ""))
+	said := fmt.Sprintf("%d processors, load %s when it ended.\n\n", runtime.NumCPU(),
+		strings.Join(strings.Fields(string(load))[:1], ""))
 	return os.WriteFile(file, []byte(head+begin+said+table+end+tail), 0o644)
 }
 
@@ -299,7 +311,8 @@ func bench(waldo string, n int, only string, out io.Writer) error {
 	if err := started(at); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "| upstream | sessions | calls | direct p50 | through p50 | added p50 | added p99 | CPU of waldo a call | calls/s | direct calls/s | memory of waldo |")
+	fmt.Fprintln(out, "| upstream | sessions | calls | direct p50 | through p50 | added p50 | added p99 | CPU of waldo a "+
+		"call | calls/s | direct calls/s | memory of waldo |")
 	fmt.Fprintln(out, "|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, up := range []struct {
 		name, line string
@@ -310,7 +323,8 @@ func bench(waldo string, n int, only string, out io.Writer) error {
 		{"HTTP", "url: 'http://" + at + "/mcp', placement: outside", nil, "http://" + at + "/mcp"},
 	} {
 		config := filepath.Join(dir, "waldo.yaml")
-		text := "version: 1\nservers:\n  s: {" + up.line + "}\ncapabilities:\n  s.look: {mode: read, approval: none}\n  s.change: {mode: write, approval: none}\n"
+		text := "version: 1\nservers:\n  s: {" + up.line +
+			"}\ncapabilities:\n  s.look: {mode: read, approval: none}\n  s.change: {mode: write, approval: none}\n"
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			return err
 		}
@@ -319,7 +333,8 @@ func bench(waldo string, n int, only string, out io.Writer) error {
 			if only != "" && only != row+"-"+strconv.Itoa(sessions) {
 				continue
 			}
-			if err := compare(waldo, config, filepath.Join(dir, "state-"+strconv.Itoa(sessions)+up.name[:2]), up.name, up.program, up.address, sessions, n, out); err != nil {
+			if err := compare(waldo, config, filepath.Join(dir, "state-"+strconv.Itoa(sessions)+up.name[:2]), up.name,
+				up.program, up.address, sessions, n, out); err != nil {
 				return err
 			}
 		}
@@ -328,7 +343,9 @@ func bench(waldo string, n int, only string, out io.Writer) error {
 }
 
 // compare measures one row of each kind of call: direct and through waldo in turns, four times.
-func compare(waldo, config, state, name string, program []string, address string, sessions, n int, out io.Writer) error {
+func compare(
+	waldo, config, state, name string, program []string, address string, sessions, n int, out io.Writer,
+) error {
 	var direct, through []link
 	defer func() {
 		for _, l := range append(direct, through...) {
@@ -339,7 +356,8 @@ func compare(waldo, config, state, name string, program []string, address string
 	front := ""
 	if sessions > 1 { // one program serves them all, over HTTP
 		front = "http://" + free() + "/mcp"
-		cmd := exec.Command(waldo, "--config", config, "--state", state, "serve", "--listen", strings.TrimSuffix(strings.TrimPrefix(front, "http://"), "/mcp"))
+		cmd := exec.Command(waldo, "--config", config, "--state", state, "serve", "--listen",
+			strings.TrimSuffix(strings.TrimPrefix(front, "http://"), "/mcp"))
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			return err
@@ -390,8 +408,10 @@ func compare(waldo, config, state, name string, program []string, address string
 		at := func(d []time.Duration, q float64) float64 {
 			return float64(d[int(q*float64(len(d)-1))].Microseconds()) / 1000
 		}
-		fmt.Fprintf(out, "| %s | %d | %s | %.2f ms | %.2f ms | %.2f ms | %.2f ms | %.2f ms | %.0f | %.0f | %d MB |\n", name, sessions, kind, at(a, .5), at(b, .5),
-			at(b, .5)-at(a, .5), at(b, .99)-at(a, .99), float64(cpu.Microseconds())/1000/float64(len(b)), float64(len(b))/tb.Seconds(), float64(len(a))/ta.Seconds(), rss>>20)
+		fmt.Fprintf(out, "| %s | %d | %s | %.2f ms | %.2f ms | %.2f ms | %.2f ms | %.2f ms | %.0f | %.0f | %d MB |\n", name,
+			sessions, kind, at(a, .5), at(b, .5),
+			at(b, .5)-at(a, .5), at(b, .99)-at(a, .99), float64(cpu.Microseconds())/1000/float64(len(b)),
+			float64(len(b))/tb.Seconds(), float64(len(a))/ta.Seconds(), rss>>20)
 		runtime.GC()
 	}
 	return nil

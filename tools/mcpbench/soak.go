@@ -53,7 +53,7 @@ func unreliable(name, oracle, address string) error {
 				return nil, nil, err
 			}
 			if rand.IntN(100) == 0 {
-				os.Exit(3) // done, and nobody hears of it
+				os.Exit(3) // done, without an answer
 			}
 			return answer(in.ID)
 		})
@@ -178,7 +178,8 @@ func soakConfig(ctx context.Context, dir, oracle string) (string, error) {
 		fmt.Fprintf(&capabilities, "  %s.echo: {mode: read, approval: none, timeout_seconds: 5}\n", name)
 		fmt.Fprintf(&capabilities, "  %s.write: {mode: write, approval: none, timeout_seconds: 5}\n", name)
 		if n >= overHTTP {
-			fmt.Fprintf(&servers, "  %s: {command: [%s, unreliable, %s, /oracle], mounts: {/oracle: {from: %s, writable: true}}}\n",
+			fmt.Fprintf(&servers,
+				"  %s: {command: [%s, unreliable, %s, /oracle], mounts: {/oracle: {from: %s, writable: true}}}\n",
 				name, me, name, oracle)
 			continue
 		}
@@ -195,7 +196,8 @@ func soakConfig(ctx context.Context, dir, oracle string) (string, error) {
 		}
 	}
 	config := filepath.Join(dir, "waldo.yaml")
-	text := "version: 1\ngateway: {limits: {strangers: 1000}}\nservers:\n" + servers.String() + "capabilities:\n" + capabilities.String()
+	text := "version: 1\ngateway: {limits: {strangers: 1000}}\nservers:\n" + servers.String() + "capabilities:\n" +
+		capabilities.String()
 	return config, os.WriteFile(config, []byte(text), 0o600)
 }
 
@@ -248,7 +250,8 @@ func (s *soaking) host(ctx context.Context, name string, until time.Time, open f
 	var call caller
 	var end func()
 	for n := 0; time.Now().Before(until); n++ {
-		time.Sleep(time.Duration(2000+rand.IntN(12000)) * time.Millisecond) // all together stay below a session's 100,000 calls
+		// all together stay below a session's 100,000 calls
+		time.Sleep(time.Duration(2000+rand.IntN(12000)) * time.Millisecond)
 		if call == nil {
 			var err error
 			if call, end, err = open(); err != nil {

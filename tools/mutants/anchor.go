@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -9,39 +8,41 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
+	"unicode"
 )
 
 // An anchor finds the code of a guard. "in: internal/network/egress (*Policy).check" names a package and a
 // declaration, so that a guard moves with its function from file to file. "file: NAME" is for other files than Go:
-// from must occur there exactly once.
+// from must occur there exactly once. Line breaks between its words do not matter.
 
 // locate returns the file of a guard and the one place in it that the guard changes.
-func (g guard) locate() (file string, at int, err error) {
+func (g guard) locate() (file string, at span, err error) {
 	if g.in == "" {
 		src, err := os.ReadFile(g.file)
 		if err != nil {
-			return "", 0, err
+			return "", span{}, err
 		}
-		at, err := once(src, 0, len(src), g.from)
+		at, err := once(src, span{0, len(src)}, g.from)
 		if err != nil {
-			return "", 0, fmt.Errorf("%w in %s", err, g.file)
+			return "", span{}, fmt.Errorf("%w in %s", err, g.file)
 		}
 		return g.file, at, nil
 	}
 	dir, name, ok := strings.Cut(g.in, " ")
 	if !ok {
-		return "", 0, fmt.Errorf("in: %q names no declaration", g.in)
+		return "", span{}, fmt.Errorf("in: %q names no declaration", g.in)
 	}
 	decls, err := declarations(dir)
 	if err != nil {
-		return "", 0, err
+		return "", span{}, err
 	}
 	var errs []error
 	var found []declaration
 	for _, d := range decls[name] {
-		i, err := once(d.src, d.start, d.end, g.from)
+		i, err := once(d.src, d.at, g.from)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%w in %s of %s", err, name, d.file))
 			continue
@@ -51,29 +52,52 @@ func (g guard) locate() (file string, at int, err error) {
 	}
 	switch {
 	case len(decls[name]) == 0:
-		return "", 0, fmt.Errorf("%s declares no %s", dir, name)
+		return "", span{}, fmt.Errorf("%s declares no %s", dir, name)
 	case len(found) == 0:
-		return "", 0, errors.Join(errs...)
+		return "", span{}, errors.Join(errs...)
 	case len(found) > 1:
-		return "", 0, fmt.Errorf("%q is in %s of %s and of %s", g.from, name, found[0].file, found[1].file)
+		return "", span{}, fmt.Errorf("%q is in %s of %s and of %s", g.from, name, found[0].file, found[1].file)
 	}
 	return file, at, nil
 }
 
-// once returns where text is between two places of src. Not once is an error.
-func once(src []byte, start, end int, text string) (int, error) {
-	part := src[start:end]
-	if n := bytes.Count(part, []byte(text)); n != 1 {
-		return 0, fmt.Errorf("%q is found %d times, wanted once: mend the list", text, n)
+// A span is a part of a file, in bytes.
+type span struct{ start, end int }
+
+// once returns the one place of text within a span of src. Zero places, or two, are an error. White space in text
+// matches any white space, and a line may break after a bracket that opens, or before one that closes.
+func once(src []byte, in span, text string) (span, error) {
+	var rx strings.Builder
+	space, opened := false, false
+	for _, r := range text {
+		if unicode.IsSpace(r) {
+			space = true
+			continue
+		}
+		switch closes := strings.ContainsRune(")]}", r); {
+		case space:
+			rx.WriteString(`\s+`)
+		case closes && !opened:
+			rx.WriteString(`(?:,?\n\s*)?`)
+		}
+		rx.WriteString(regexp.QuoteMeta(string(r)))
+		space, opened = false, strings.ContainsRune("([{", r)
+		if opened {
+			rx.WriteString(`(?:\n\s*)?`)
+		}
 	}
-	return start + bytes.Index(part, []byte(text)), nil
+	found := regexp.MustCompile(rx.String()).FindAllIndex(src[in.start:in.end], -1)
+	if len(found) != 1 {
+		return span{}, fmt.Errorf("%q is found %d times, wanted once: mend the list", text, len(found))
+	}
+	return span{in.start + found[0][0], in.start + found[0][1]}, nil
 }
 
 // A declaration is a function, or one name of a var, const or type declaration, with its source.
 type declaration struct {
-	file       string
-	src        []byte
-	start, end int
+	file string
+	src  []byte
+	at   span
 }
 
 var (
@@ -108,7 +132,9 @@ func declarations(dir string) (map[string][]declaration, error) {
 			return nil, err
 		}
 		add := func(name string, n ast.Node) {
-			out[name] = append(out[name], declaration{file, src, fset.Position(n.Pos()).Offset, fset.Position(n.End()).Offset})
+			out[name] = append(out[name], declaration{
+				file, src, span{fset.Position(n.Pos()).Offset, fset.Position(n.End()).Offset},
+			})
 		}
 		for _, d := range f.Decls {
 			declare(d, src, fset, add)

@@ -16,9 +16,11 @@ func TestAnchors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put("a.go", "package a\n\ntype T struct{ n int }\n\nfunc (t *T) M() bool { return t.n > 0 }\n\nfunc M() bool { return n > 0 }\n")
+	put("a.go", "package a\n\ntype T struct{ n int }\n\nfunc (t *T) M() bool { return t.n > 0 }\n\n"+
+		"func M() bool { return n > 0 }\n")
 	put("b_linux.go", "package a\n\nvar (\n\tn = 1 // limit\n\tm = 1\n)\n\nfunc split() int { return 1 }\n")
-	put("b_other.go", "package a\n\nfunc split() int { return 2 }\n")
+	put("b_other.go", "package a\n\nfunc split() int { return 2 }\n\n"+
+		"func wide() {\n\tg(\n\t\t1, f(2,\n\t\t\t3),\n\t)\n}\n")
 	put("a_test.go", "package a\n\nfunc only() {}\n")
 	put("guest.py", "x = 1\n")
 	for _, c := range []struct{ why, in, file, from, want, err string }{
@@ -28,7 +30,9 @@ func TestAnchors(t *testing.T) {
 		{"one of two systems", ". split", "", "2", "b_other.go:2", ""},
 		{"both of two systems", ". split", "", "return", "", "is in split of b_linux.go and of b_other.go"},
 		{"a file that is not Go", "", "guest.py", "1", "guest.py:0", ""},
+		{"code on several lines", ". wide", "", "g(1, f(2, 3))", "b_other.go:5", ""},
 		{"code of another function", ". M", "", "t.n", "", "found 0 times"},
+		{"no words run together", ". wide", "", "f(23)", "", "found 0 times"},
 		{"twice", ". M", "", "n", "", "found 3 times"},
 		{"a name of a test", ". only", "", "func", "", "declares no only"},
 		{"no name", ".", "", "x", "", "names no declaration"},
@@ -45,13 +49,15 @@ func TestAnchors(t *testing.T) {
 		}
 		want, line, _ := strings.Cut(c.want, ":")
 		src, rerr := os.ReadFile(filepath.Clean(want))
-		if err != nil || rerr != nil || file != want || string(rune('0'+strings.Count(string(src[:at]), "\n"))) != line {
-			t.Errorf("%s: %s at %d, want %s: %v", c.why, file, at, c.want, err)
+		if err != nil || rerr != nil || file != want ||
+			string(rune('0'+strings.Count(string(src[:at.start]), "\n"))) != line {
+			t.Errorf("%s: %s at %d, want %s: %v", c.why, file, at.start, c.want, err)
 		}
 	}
 }
 
-// TestBlocks: a blank line or the next guard ends a block. A key that is there twice is an error, and so is one too few.
+// TestBlocks: a blank line or the next guard ends a block. A key that is there twice is an error, and so is one too
+// few.
 func TestBlocks(t *testing.T) {
 	const one = "guard: a\nfile: x\nfrom: a\nto: b\ntest: ./x\nrun: TestA\n"
 	for text, want := range map[string]string{

@@ -54,7 +54,7 @@ func (g guard) mutant() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(src[:at], []byte(g.to), src[at+len(g.from):]), nil
+	return slices.Concat(src[:at.start], []byte(g.to), src[at.end:]), nil
 }
 
 // A compiler checks packages of the checkout as the Go compiler does. It reads each package once.

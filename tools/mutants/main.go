@@ -199,7 +199,8 @@ var controls sync.Map // "package run" -> func() error
 func control(g guard) error {
 	f, _ := controls.LoadOrStore(g.pkg+" "+g.run, sync.OnceValue(func() error {
 		out, err := test(context.Background(), g.pkg, g.run, "-timeout", "5m") // a busy machine alone proves nothing
-		if err != nil {                                                        // a test may trip once on a busy machine, not twice
+		// a test may trip once on a busy machine, not twice
+		if err != nil {
 			out, err = test(context.Background(), g.pkg, g.run, "-timeout", "5m")
 		}
 		if err != nil {

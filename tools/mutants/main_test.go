@@ -33,7 +33,8 @@ func TestList(t *testing.T) {
 			t.Errorf("%s:%d: %s: %s has no test %s", list, g.line, g.name, g.pkg, g.run)
 		}
 	}
-	if named("TestNobody", tests["./internal/sandbox/initproc"]) || !named("TestSealed$/part", tests["./internal/sandbox/initproc"]) {
+	if named("TestNobody", tests["./internal/sandbox/initproc"]) ||
+		!named("TestSealed$/part", tests["./internal/sandbox/initproc"]) {
 		t.Error("control: names are not told apart")
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"waldo/internal/model/display"
 )
 
-// Waldo is what the commands need of waldo's global flags.
+// Waldo holds the global flags that the commands read.
 type Waldo struct {
 	Config, State *string
 	JSON          *bool

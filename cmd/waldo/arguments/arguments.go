@@ -19,7 +19,8 @@ func Capability(p *policy.Policy, name string) (call.Capability, error) {
 		return cap, nil
 	}
 	if contract.ByTheGateway(name) {
-		return cap, exitcode.Mistake("waldo tools searches, waldo call and waldo run do the rest", "%s is a tool of the gateway, for agent hosts: it needs no contract, and this command cannot call it", name)
+		return cap, exitcode.Mistake("waldo tools searches, waldo call and waldo run do the rest",
+			"%s is a tool of the gateway, for agent hosts: it needs no contract, and this command cannot call it", name)
 	}
 	if dotted := call.Capability(strings.ReplaceAll(name, "__", ".")); p.Visible(dotted) {
 		return dotted, nil

@@ -51,7 +51,10 @@ type Story struct {
 }
 
 // New returns a demonstration that prints to out. open opens the application, and verify its log.
-func New(out io.Writer, open func(context.Context, app.Options) (*app.App, error), verify func(context.Context) (audit.Report, error)) *Story {
+func New(
+	out io.Writer, open func(context.Context, app.Options) (*app.App, error),
+	verify func(context.Context) (audit.Report, error),
+) *Story {
 	return &Story{out: out, p: terminal.Painter(out), open: open, verify: verify}
 }
 
@@ -83,13 +86,17 @@ func (d *Story) Run(ctx context.Context) error {
 	d.say("%s\n", display.Text(indent(strings.TrimSpace(script), "    ")))
 	d.say("%s", d.p.Head("It runs."))
 	lines := &prefixed{d: d, prefix: "    " + d.p.Dim("script│") + " "}
-	d.Result, err = h.Once(ctx, "run_python", map[string]any{"code": script}, &runner.Options{Run: call.Run{Name: "agent.py"}, Streams: runner.Streams{Stdout: lines, Stderr: lines}})
+	d.Result, err = h.Once(ctx, "run_python", map[string]any{"code": script},
+		&runner.Options{Run: call.Run{Name: "agent.py"}, Streams: runner.Streams{Stdout: lines, Stderr: lines}})
 	lines.flush()
 	if err != nil {
 		return err
 	}
 	if d.Result.Status != facts.OK {
-		return &exitcode.Exit{Code: exitcode.Failed, Text: "the demo's script did not succeed: " + runner.Sentence(d.Result.Facts), Hint: "waldo doctor says what is missing on this machine"}
+		return &exitcode.Exit{
+			Code: exitcode.Failed, Text: "the demo's script did not succeed: " + runner.Sentence(d.Result.Facts),
+			Hint: "waldo doctor says what is missing on this machine",
+		}
 	}
 	d.account()
 	if err := d.explain(ctx, h); err != nil {
@@ -127,7 +134,8 @@ func (d *Story) Notify(ctx context.Context, q approval.Question) {
 	for _, f := range q.Fields() {
 		args = append(args, f.Path+"="+f.Value)
 	}
-	d.say("    %s %s(%s), danger %d: %s", d.p.Warn("asked │"), q.Capability, strings.Join(args, ", "), q.Danger, d.p.Dim(q.ID))
+	d.say("    %s %s(%s), danger %d: %s", d.p.Warn("asked │"), q.Capability, strings.Join(args, ", "),
+		q.Danger, d.p.Dim(q.ID))
 	d.say("    %s %s, signed for exactly these arguments %s", d.p.Warn("human │"), word, d.p.Dim(q.ArgsDigest[:19]+"…"))
 	d.mu.Lock()
 	d.asked = append(d.asked, q)
@@ -142,7 +150,8 @@ func (d *Story) account() {
 	f := d.Result.Facts
 	d.say("\n%s", d.p.Head("What is known of the run, measured from outside:"))
 	d.say("%s", display.Text(indent(strings.TrimSpace(runner.Report(f)), "    ")))
-	d.say("    Sandbox: %s %s, network %s, side effect %s", f.Sandbox.Driver, d.p.Dim(f.Sandbox.ID), f.Network.Policy, f.SideEffect)
+	d.say("    Sandbox: %s %s, network %s, side effect %s", f.Sandbox.Driver, d.p.Dim(f.Sandbox.ID),
+		f.Network.Policy, f.SideEffect)
 	if len(f.Files.Artifacts) > 0 {
 		d.say("    Kept in the workspace: %s", strings.Join(f.Files.Artifacts, ", "))
 	}
@@ -162,7 +171,8 @@ func (d *Story) explain(ctx context.Context, h *app.App) error {
 		if err := records.Story(&b, d.p, found); err != nil {
 			return err
 		}
-		d.say("\n%s\n%s", d.p.Head("waldo explain "+q.DecisionID), display.Text(indent(strings.TrimSpace(b.String()), "    ")))
+		d.say("\n%s\n%s", d.p.Head("waldo explain "+q.DecisionID),
+			display.Text(indent(strings.TrimSpace(b.String()), "    ")))
 		return nil
 	}
 	return errors.New("the demo's script asked for no ticket")

@@ -13,9 +13,9 @@ import (
 // signals are Linux's numbers of the signals that end a program: a sandbox is Linux wherever waldo
 // was compiled for.
 var signals = map[string]int{
-	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9, "SIGUSR1": 10,
-	"SIGSEGV": 11, "SIGUSR2": 12, "SIGPIPE": 13, "SIGALRM": 14, "SIGTERM": 15, "SIGSTKFLT": 16, "SIGXCPU": 24, "SIGXFSZ": 25,
-	"SIGVTALRM": 26, "SIGPROF": 27, "SIGIO": 29, "SIGPWR": 30, "SIGSYS": 31,
+	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8,
+	"SIGKILL": 9, "SIGUSR1": 10, "SIGSEGV": 11, "SIGUSR2": 12, "SIGPIPE": 13, "SIGALRM": 14, "SIGTERM": 15,
+	"SIGSTKFLT": 16, "SIGXCPU": 24, "SIGXFSZ": 25, "SIGVTALRM": 26, "SIGPROF": 27, "SIGIO": 29, "SIGPWR": 30, "SIGSYS": 31,
 }
 
 // Signal is the exit code of a shell for a command that a signal ended. A real-time signal is its number.
@@ -37,7 +37,10 @@ func OfResult(r call.Result) error {
 	case facts.Denied:
 		return &Exit{Code: deniedCode(r.Why), Text: "denied: " + Reasons(first(r.Why)), Hint: deniedHint(r)}
 	case facts.Waiting:
-		return &Exit{Code: Waiting, Text: "waiting for a human: " + r.ApprovalID, Hint: "waldo approve " + r.ApprovalID + ", then ask again"}
+		return &Exit{
+			Code: Waiting, Text: "waiting for a human: " + r.ApprovalID,
+			Hint: "waldo approve " + r.ApprovalID + ", then ask again",
+		}
 	case facts.Timeout:
 		return &Exit{Code: Timeout, Text: strings.ToLower(runner.Sentence(f)[:1]) + runner.Sentence(f)[1:]}
 	case facts.OOM:

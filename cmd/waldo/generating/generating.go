@@ -20,7 +20,7 @@ import (
 	"waldo/internal/model/display"
 )
 
-// Waldo is what the command needs of waldo's others.
+// Waldo holds the parts of waldo that the command uses.
 type Waldo struct {
 	Open    func(ctx context.Context, s app.Options) (*app.App, error)
 	JSON    *bool                              // whether --json was given
@@ -33,9 +33,9 @@ func New(w Waldo) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gen --url U | --command C --name N [--lang python,typescript] [--fs-layout] [--out DIR]",
 		Short: "Write typed Python and TypeScript for the tools of a server", Args: cobra.NoArgs,
-		Long: "Writes servers/NAME/TOOL.py and TOOL.ts, one file for each tool, with Params, call and SERVER_URL, and an index.\n" +
-			"With --name alone the server is one of waldo.yaml. A server that --command names starts in a sandbox without network.\n" +
-			"A file that waldo gen did not write, or that was changed since, is never replaced.",
+		Long: "Writes servers/NAME/TOOL.py and TOOL.ts, one file for each tool, with Params, call and SERVER_URL, " +
+			"and an index.\nWith --name alone the server is one of waldo.yaml. A server that --command names starts in a " +
+			"sandbox without network.\nA file that waldo gen did not write, or that was changed since, is never replaced.",
 		Example: "  waldo gen --name github\n  waldo gen --url https://mcp.example.com/mcp --name example --lang python\n" +
 			"  waldo gen --command 'my-server stdio' --name mine --out ./agent",
 		RunE: func(c *cobra.Command, _ []string) error { return n.run(c) },
@@ -136,7 +136,8 @@ func (n *generation) alone() (*contract.Config, error) {
 	server := map[string]any{"url": n.url}
 	if n.command != "" {
 		if strings.ContainsAny(n.command, `"'\`) {
-			return nil, fault.Usage("write the server into waldo.yaml and give --name alone", "--command takes words without quotes")
+			return nil, fault.Usage("write the server into waldo.yaml and give --name alone",
+				"--command takes words without quotes")
 		}
 		server = map[string]any{"command": strings.Fields(n.command)}
 	}

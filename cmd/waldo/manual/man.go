@@ -106,7 +106,8 @@ func manPage(c *cobra.Command, version string) string {
 
 // roff writes text so that no character of it is an order to the formatter.
 func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, `"`, `\(dq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`).Replace(text)
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, `"`, `\(dq`, "`", `\(ga`, "^", `\(ha`, "~",
+		`\(ti`).Replace(text)
 	lines := strings.Split(text, "\n")
 	for i, l := range lines {
 		var b strings.Builder

@@ -65,7 +65,8 @@ func wantedValue(v pflag.Value, cause error) string {
 func Args(c *cobra.Command, args []string, cause error) error {
 	help := "see " + c.CommandPath() + " --help"
 	text := cause.Error()
-	known := strings.HasPrefix(text, "accepts ") || strings.HasPrefix(text, "requires ") || strings.HasPrefix(text, "unknown command ")
+	known := strings.HasPrefix(text, "accepts ") || strings.HasPrefix(text, "requires ") ||
+		strings.HasPrefix(text, "unknown command ")
 	if !known {
 		return fault.Usage(help, "%s", text)
 	}
@@ -187,7 +188,8 @@ func WithoutCalls(text string) string { return systemCall.ReplaceAllString(text,
 // NewHelp returns the help command. It reports an unknown command instead of printing the general help.
 func NewHelp() *cobra.Command {
 	return &cobra.Command{
-		Use: "help [COMMAND]", Short: "Help about a command", Example: "  waldo help run\n  waldo help sandbox exec", Args: cobra.ArbitraryArgs,
+		Use: "help [COMMAND]", Short: "Help about a command", Example: "  waldo help run\n  waldo help sandbox exec",
+		Args: cobra.ArbitraryArgs,
 		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			at, _, err := c.Root().Find(args)
 			if err != nil {
@@ -204,7 +206,9 @@ func NewHelp() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			at, rest := c.Root(), args
 			for len(rest) > 0 {
-				i := slices.IndexFunc(at.Commands(), func(s *cobra.Command) bool { return s.Name() == rest[0] || s.HasAlias(rest[0]) })
+				i := slices.IndexFunc(at.Commands(), func(s *cobra.Command) bool {
+					return s.Name() == rest[0] || s.HasAlias(rest[0])
+				})
 				if i < 0 {
 					return Unknown(at, rest[0])
 				}

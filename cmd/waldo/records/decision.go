@@ -33,7 +33,9 @@ func Decision(w io.Writer, asJSON bool, d policy.Decision) error {
 		if d.ID == "" {
 			d.ID = id.New(id.Decision) // a dry run is decided again each time and never recorded
 		}
-		if err := terminal.JSON(w, told{d.ID, d.Effect, string(d.Call.Capability), d.Danger, d.Contract.Pattern, d.Policy, d.DryRun, d.Reasons}); err != nil {
+		if err := terminal.JSON(w, told{
+			d.ID, d.Effect, string(d.Call.Capability), d.Danger, d.Contract.Pattern, d.Policy, d.DryRun, d.Reasons,
+		}); err != nil {
 			return err
 		}
 	} else {
@@ -41,8 +43,8 @@ func Decision(w io.Writer, asJSON bool, d policy.Decision) error {
 		display.Fprintf(w, "%s %s\n", Effect(p, d.Effect.String()), d.Call.Capability)
 		Reasons(w, p, d.Reasons)
 		if k := d.Contract; k.Pattern != "" {
-			display.Fprintf(w, "  contract %q: %s, mode %s, danger %d, isolation %s, network %s, timeout %s\n", k.Pattern, k.Transport, k.Mode, d.Danger,
-				Or(k.Isolation, "by class"), networkWord(k.Network), k.Timeout)
+			display.Fprintf(w, "  contract %q: %s, mode %s, danger %d, isolation %s, network %s, timeout %s\n", k.Pattern,
+				k.Transport, k.Mode, d.Danger, Or(k.Isolation, "by class"), networkWord(k.Network), k.Timeout)
 		}
 	}
 	switch d.Effect {

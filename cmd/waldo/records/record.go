@@ -73,7 +73,8 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 			what = display.Sprintf("no answer to %s by %s: %s: %s", l.Capability, Or(l.By, "waldo"), l.Refusal, l.Reason)
 		}
 	case audit.KindOutcome:
-		what = display.Sprintf("%s %s, side effect %s, %.1f ms", l.Status, l.Capability, l.Facts.SideEffect, l.Facts.Usage.WallMS)
+		what = display.Sprintf("%s %s, side effect %s, %.1f ms", l.Status, l.Capability, l.Facts.SideEffect,
+			l.Facts.Usage.WallMS)
 		if l.Facts.Sandbox.Driver != "" {
 			what += display.Sprintf(", in %s %s", l.Facts.Sandbox.Driver, l.Facts.Sandbox.ID)
 		}
@@ -99,7 +100,8 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 			what += display.Sprintf(" %s:%d %s", a.Host, a.Port, word)
 		}
 	}
-	display.Fprintf(w, logRow, r.Seq, p.Dim(fmt.Sprintf("%-24s", terminal.Ago(w, r.At, now))), r.Kind, what, p.Dim(l.CallID))
+	display.Fprintf(w, logRow, r.Seq, p.Dim(fmt.Sprintf("%-24s", terminal.Ago(w, r.At, now))), r.Kind,
+		what, p.Dim(l.CallID))
 }
 
 // ordered summarises the record of an order.

@@ -33,7 +33,8 @@ func Verified(w io.Writer, r audit.Report) {
 	if !r.OK {
 		word = p.Bad("NOT sound")
 	}
-	display.Fprintf(w, "%s: %s in %s\n%s\n", word, display.Count(int(r.Records), "record"), display.Count(r.Segments, "segment"), p.Dim(r.Claim))
+	display.Fprintf(w, "%s: %s in %s\n%s\n", word, display.Count(int(r.Records), "record"),
+		display.Count(r.Segments, "segment"), p.Dim(r.Claim))
 }
 
 func Or(s, word string) string {
@@ -74,7 +75,8 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 			said = d.Reasons
 			Reasons(w, p, said)
 			if d.Contract != nil {
-				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern, p.Dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
+				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern,
+					p.Dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
 			}
 			display.Fprintf(w, "  asked by %s over %s; arguments %s\n", d.Principal, d.Channel, compact(d.Args))
 			if len(d.Secrets) > 0 {

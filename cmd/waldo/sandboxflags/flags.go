@@ -46,7 +46,8 @@ type Flags struct {
 func (b *Flags) Add(c *cobra.Command) {
 	f := c.Flags()
 	b.flags = f
-	f.StringVar(&b.Isolation, "isolation", "auto", "isolation `LEVEL`: auto, gvisor, namespace or confined; one that this machine cannot give is denied (waldo doctor)")
+	f.StringVar(&b.Isolation, "isolation", "auto",
+		"isolation `LEVEL`: auto, gvisor, namespace or confined; one that this machine cannot give is denied (waldo doctor)")
 	f.Float64Var(&b.cpu, "cpu-seconds", 10, "CPU `SECONDS` of the whole process tree")
 	f.Int64Var(&b.memory, "memory-mb", 512, "memory of the whole tree in `MB`")
 	f.Int64Var(&b.pids, "pids", 64, "`N` processes and threads at a time")
@@ -56,11 +57,17 @@ func (b *Flags) Add(c *cobra.Command) {
 	f.Int64Var(&b.Output, "output-kb", 200, "`KB` kept of each of stdout and stderr")
 	f.StringVar(&b.Workspace, "workspace", "", "keep /workspace in `DIR` instead of waldo's state")
 	f.StringVar(&b.Input, "input", "", "show `DIR` read-only as /workspace/input")
-	f.StringSliceVar(&b.Hosts, "allow-host", nil, "`HOST` that may be reached, as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*; with a configuration: only what its contract allows too")
-	f.StringVar(&b.servers, "servers-dir", "", "not supported by this build: code finds the tools of configured servers without it")
+	f.StringSliceVar(&b.Hosts, "allow-host", nil,
+		"`HOST` that may be reached, as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*; "+
+			"with a configuration: only what its contract allows too")
+	f.StringVar(&b.servers, "servers-dir", "",
+		"not supported by this build: code finds the tools of configured servers without it")
 	f.StringArrayVar(&b.Env, "env", nil, "`K=V` in the sandbox's environment; nothing else is inherited")
-	f.StringSliceVar(&b.Secrets, "secret", nil, "expose secret `NAME` as an environment variable ([VARIABLE=]NAME); must be allowed by the contract")
-	f.StringVar(&b.Template, "template", "host", "root filesystem `T`: host (this machine's /usr, read-only), a folder, a tar or OCI archive by ./path or /path, or an image such as python:3.12-slim")
+	f.StringSliceVar(&b.Secrets, "secret", nil,
+		"expose secret `NAME` as an environment variable ([VARIABLE=]NAME); must be allowed by the contract")
+	f.StringVar(&b.Template, "template", "host",
+		"root filesystem `T`: host (this machine's /usr, read-only), a folder, a tar or OCI archive by ./path or /path, "+
+			"or an image such as python:3.12-slim")
 	f.BoolVar(&b.Pull, "pull", false, "ask the registry again for a --template that is here already")
 	f.BoolVar(&b.seccomp, "seccomp", true, "filter system calls; always on, and cannot be switched off")
 	f.BoolVar(&b.firejail, "firejail", false, "no effect, accepted for old scripts: waldo's own sandbox is always used")
@@ -121,28 +128,33 @@ func (b *Flags) Asked(l sandbox.Limits) sandbox.Limits {
 func (b *Flags) Refused() error {
 	switch {
 	case b.allowNetwork:
-		return exitcode.Mistake("name the hosts with --allow-host", "--allow-network would open every host; a sandbox opens named hosts only")
+		return exitcode.Mistake("name the hosts with --allow-host",
+			"--allow-network would open every host; a sandbox opens named hosts only")
 	case !b.seccomp:
 		return exitcode.Mistake("leave --seccomp out", "system calls are always filtered")
 	case !b.denyNetwork:
-		return exitcode.Mistake("name the hosts with --allow-host", "--disable-network=false would open every host; a sandbox opens named hosts only")
+		return exitcode.Mistake("name the hosts with --allow-host",
+			"--disable-network=false would open every host; a sandbox opens named hosts only")
 	case !slices.Contains(isolations, b.Isolation):
 		return exitcode.Mistake("one of "+strings.Join(isolations[:5], ", "), "unknown isolation level %q", b.Isolation)
 	case len(b.Env) > 0 && slices.ContainsFunc(b.Env, func(kv string) bool { return strings.HasPrefix(kv, "=") }):
 		return exitcode.Mistake("write it as K=V", "--env: a variable needs a name")
 	case b.servers != "":
-		return exitcode.Mistake("tools of configured servers are there as servers.NAME.TOOL without it", "--servers-dir is not supported by this build")
+		return exitcode.Mistake("tools of configured servers are there as servers.NAME.TOOL without it",
+			"--servers-dir is not supported by this build")
 	}
 	if rules, err := egress.ParseRules(b.Hosts); err != nil {
 		return exitcode.Mistake("name a host, as in --allow-host api.example.com", "--allow-host: %v", err)
 	} else if i := slices.IndexFunc(rules, loopback); i >= 0 {
-		return exitcode.Mistake("let the server listen on an address of this machine's network, and name that one, as in --allow-host 192.168.1.5:8765",
+		return exitcode.Mistake("let the server listen on an address of this machine's network, and name that one, "+
+			"as in --allow-host 192.168.1.5:8765",
 			"--allow-host %s: localhost is the sandbox itself there, and it cannot reach this machine's", b.Hosts[i])
 	}
 	for _, s := range b.Secrets {
 		if v, ref := Secret(s); !secret.Variable(v) || !usableRef(ref) {
 			// The message must not repeat the text, which can be a secret.
-			return exitcode.Mistake("--secret NAME, where NAME can name a variable, or --secret VARIABLE=NAME", "--secret is not the name of a secret")
+			return exitcode.Mistake("--secret NAME, where NAME can name a variable, or --secret VARIABLE=NAME",
+				"--secret is not the name of a secret")
 		}
 	}
 	for _, kv := range b.Env {
@@ -206,7 +218,8 @@ func (b *Flags) Script(in io.Reader, args []string) (name, code string, err erro
 			return "", "", exitcode.Mistake("give a file", "%s is not a regular file", name)
 		}
 		if info.Size() > maxScript {
-			return "", "", exitcode.Mistake("keep data in a file and show it with --input", "%s has %d bytes; a script may have %d", name, info.Size(), maxScript)
+			return "", "", exitcode.Mistake("keep data in a file and show it with --input",
+				"%s has %d bytes; a script may have %d", name, info.Size(), maxScript)
 		}
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -215,7 +228,8 @@ func (b *Flags) Script(in io.Reader, args []string) (name, code string, err erro
 		code = string(text)
 	}
 	if len(code) > maxScript {
-		return "", "", exitcode.Mistake("keep data in a file and show it with --input", "the script is longer than %d bytes", maxScript)
+		return "", "", exitcode.Mistake("keep data in a file and show it with --input",
+			"the script is longer than %d bytes", maxScript)
 	}
 	if !utf8.ValidString(code) { // the log records the exact script, and a record is UTF-8
 		return "", "", exitcode.Mistake("save it as UTF-8", "%s is not UTF-8 text", name)
@@ -236,7 +250,8 @@ func (b *Flags) OnlyKept(c *cobra.Command, pictured bool) error {
 			}
 		}
 	}
-	for f := range strings.FieldsSeq("isolation cpu-seconds memory-mb pids files disk-mb timeout output-kb idle pull port") {
+	for f := range strings.FieldsSeq("isolation cpu-seconds memory-mb pids files disk-mb timeout output-kb idle " +
+		"pull port") {
 		if pictured && c.Flags().Changed(f) {
 			return exitcode.Mistake("leave it out: a snapshot has its own", "--%s and a snapshot do not go together", f)
 		}

@@ -178,7 +178,8 @@ func (p *plan) local() {
 			before = p.in.Command[i-1].Raw()
 		}
 		if clean, found := mask(before, s); i > 0 && found {
-			p.hold("argument %d holds a credential, which everybody on this machine can read: give it to the server by a variable, under secrets", i)
+			p.hold("argument %d holds a credential, which everybody on this machine can read: give it to the server by a "+
+				"variable, under secrets", i)
 			s = clean
 		}
 		if strings.ContainsFunc(s, odd) {
@@ -195,7 +196,8 @@ func (p *plan) local() {
 		p.out.Skipped, p.out.Waldo = "it is waldo itself", true // as waldo install has written it
 	}
 	if dir, _ := p.in.Cwd.Literal(p.o.Workspace, p.o.Home); dir != "" {
-		p.note("cwd", p.in.At, "its folder %s is not taken over: a sandbox starts in its workspace; name files in full", agenthosts.Show(dir))
+		p.note("cwd", p.in.At, "its folder %s is not taken over: a sandbox starts in its workspace; name files in full",
+			agenthosts.Show(dir))
 	}
 	for _, s := range p.in.Env {
 		p.variable(s)
@@ -210,12 +212,16 @@ func (p *plan) local() {
 func (p *plan) advise() {
 	c := append(slices.Clone(p.out.Command), "", "")
 	switch program := filepath.Base(c[0]); {
-	case program == "npx", program == "uvx", program == "pipx" && c[1] == "run", program == "uv" && c[1] == "tool" && c[2] == "run":
-		p.note("fetches", p.in.At, "its package is installed when you accept it: waldo lock --accept %s; it runs from there, without fetching anything", p.out.Name)
+	case program == "npx", program == "uvx", program == "pipx" && c[1] == "run",
+		program == "uv" && c[1] == "tool" && c[2] == "run":
+		p.note("fetches", p.in.At, "its package is installed when you accept it: waldo lock --accept %s; "+
+			"it runs from there, without fetching anything", p.out.Name)
 	case slices.Contains([]string{"uv", "pipx", "bunx", "pnpx"}, program):
-		p.note("fetches", p.in.At, "%s fetches its package, and the sandbox has no network: install it, then name the installed file", program)
+		p.note("fetches", p.in.At, "%s fetches its package, and the sandbox has no network: install it, "+
+			"then name the installed file", program)
 	case program == "docker", program == "podman":
-		p.hold("%s cannot be reached from a sandbox: to run it outside of any, with all rights of its user, add placement: outside", program)
+		p.hold("%s cannot be reached from a sandbox: to run it outside of any, with all rights of its user, "+
+			"add placement: outside", program)
 	}
 }
 
@@ -268,7 +274,8 @@ func (p *plan) reference(name string, v agenthosts.Part) (ref secret.Ref, why st
 		ref = secret.Ref("env:" + v.Text)
 	case agenthosts.Asked:
 		ref = p.stored(name)
-		p.note("asked", p.in.At, "%s was asked for by the host: store it with waldo secret set %s", name, strings.TrimPrefix(string(ref), "store:"))
+		p.note("asked", p.in.At, "%s was asked for by the host: store it with waldo secret set %s", name,
+			strings.TrimPrefix(string(ref), "store:"))
 	case agenthosts.InFile:
 		path := v.Text
 		if rest, ok := strings.CutPrefix(path, "~/"); ok {
@@ -340,7 +347,8 @@ func (p *plan) remote() {
 	}
 	for _, h := range p.in.EnvHeader {
 		if strings.EqualFold(h.Name, "Authorization") {
-			p.hold("its Authorization header comes whole from %s: waldo adds the word Bearer itself", agenthosts.Show(h.Value.Raw()))
+			p.hold("its Authorization header comes whole from %s: waldo adds the word Bearer itself",
+				agenthosts.Show(h.Value.Raw()))
 			continue
 		}
 		p.out.Headers = append(p.out.Headers, Secret{Variable: h.Name, Ref: secret.Ref("env:" + h.Value.Raw())})
@@ -371,7 +379,8 @@ func (p *plan) header(h agenthosts.Setting) {
 		return
 	}
 	w := slices.Clone(h.Value)
-	if len(w) == 0 || w[0].Var != agenthosts.Literal || len(w[0].Text) < 7 || !strings.EqualFold(w[0].Text[:7], "Bearer ") {
+	if len(w) == 0 || w[0].Var != agenthosts.Literal || len(w[0].Text) < 7 ||
+		!strings.EqualFold(w[0].Text[:7], "Bearer ") {
 		p.hold("its Authorization header is not a bearer token")
 		return
 	}
@@ -420,7 +429,8 @@ func (s Server) Same(c contract.Server) bool {
 	for _, h := range s.Headers {
 		headers[textproto.CanonicalMIMEHeaderKey(h.Variable)] = h.Ref
 	}
-	return slices.Equal(s.Command, c.Command) && s.URL == c.URL && bearer == c.Auth.Bearer && equal(headers, c.Auth.Headers) && equal(env, c.Env) && equal(refs, c.Secrets)
+	return slices.Equal(s.Command, c.Command) && s.URL == c.URL && bearer == c.Auth.Bearer &&
+		equal(headers, c.Auth.Headers) && equal(env, c.Env) && equal(refs, c.Secrets)
 }
 
 func equal[V comparable](a, b map[string]V) bool {

@@ -35,25 +35,30 @@ func plan1(t *testing.T, h *agenthosts.Host, text string) Server {
 func TestNoSecretIsWritten(t *testing.T) {
 	const canary = "hunter2CANARY99"
 	for why, entry := range map[string]string{
-		"a variable named for it":           `{"command": "x", "env": {"DB_PASSWORD": "` + canary + `"}}`,
-		"a variable named for anything":     `{"command": "x", "env": {"REGION": "ghp_` + canary + `"}}`,
-		"a generated one":                   `{"command": "x", "env": {"REGION": "` + canary + `abcdef0123456789"}}`,
-		"an address with a password":        `{"command": "x", "env": {"REGION": "postgres://u:` + canary + `@h/d"}}`,
-		"a query":                           `{"command": "x", "env": {"REGION": "https://h/?api_key=` + canary + `"}}`,
-		"a private key":                     `{"command": "x", "env": {"PEM": "-----BEGIN KEY-----\n` + canary + `"}}`,
-		"a flag and its value":              `{"command": "x", "args": ["--api-key", "` + canary + `"]}`,
-		"a flag with its value":             `{"command": "x", "args": ["--token=` + canary + `"]}`,
-		"a header argument":                 `{"command": "npx", "args": ["mcp-remote", "https://h/mcp", "--header", "Authorization: Bearer ` + canary + `"]}`,
-		"a header argument without a space": `{"command": "npx", "args": ["mcp-remote", "https://h/mcp", "--header", "Authorization:Bearer ` + canary + `"]}`,
-		"docker's variable":                 `{"command": "docker", "args": ["run", "-e", "GITHUB_TOKEN=` + canary + `", "img"]}`,
-		"an argument that is an address":    `{"command": "x", "args": ["redis://:` + canary + `@h"]}`,
-		"an argument with a known prefix":   `{"command": "x", "args": ["sk-ant-` + canary + `"]}`,
-		"a bearer token":                    `{"type": "http", "url": "https://h/mcp", "headers": {"Authorization": "Bearer ` + canary + `"}}`,
-		"another scheme":                    `{"type": "http", "url": "https://h/mcp", "headers": {"Authorization": "Basic ` + canary + `"}}`,
-		"another header":                    `{"type": "http", "url": "https://h/mcp", "headers": {"X-Api-Key": "` + canary + `"}}`,
-		"the password of an address":        `{"type": "http", "url": "https://u:` + canary + `@h/mcp"}`,
-		"the query of an address":           `{"type": "http", "url": "https://h/mcp?token=` + canary + `"}`,
-		"the default of a variable":         `{"command": "x", "env": {"TOKEN": "${T:-` + canary + `}"}}`,
+		"a variable named for it":       `{"command": "x", "env": {"DB_PASSWORD": "` + canary + `"}}`,
+		"a variable named for anything": `{"command": "x", "env": {"REGION": "ghp_` + canary + `"}}`,
+		"a generated one":               `{"command": "x", "env": {"REGION": "` + canary + `abcdef0123456789"}}`,
+		"an address with a password":    `{"command": "x", "env": {"REGION": "postgres://u:` + canary + `@h/d"}}`,
+		"a query":                       `{"command": "x", "env": {"REGION": "https://h/?api_key=` + canary + `"}}`,
+		"a private key":                 `{"command": "x", "env": {"PEM": "-----BEGIN KEY-----\n` + canary + `"}}`,
+		"a flag and its value":          `{"command": "x", "args": ["--api-key", "` + canary + `"]}`,
+		"a flag with its value":         `{"command": "x", "args": ["--token=` + canary + `"]}`,
+		"a header argument": `{"command": "npx", "args": ["mcp-remote", "https://h/mcp", "--header",` +
+			` "Authorization: Bearer ` + canary + `"]}`,
+		"a header argument without a space": `{"command": "npx", "args": ["mcp-remote", "https://h/mcp", "--header",` +
+			` "Authorization:Bearer ` + canary + `"]}`,
+		"docker's variable": `{"command": "docker", "args": ["run", "-e", "GITHUB_TOKEN=` +
+			canary + `", "img"]}`,
+		"an argument that is an address":  `{"command": "x", "args": ["redis://:` + canary + `@h"]}`,
+		"an argument with a known prefix": `{"command": "x", "args": ["sk-ant-` + canary + `"]}`,
+		"a bearer token": `{"type": "http", "url": "https://h/mcp", "headers": {"Authorization": "Bearer ` +
+			canary + `"}}`,
+		"another scheme": `{"type": "http", "url": "https://h/mcp", "headers": {"Authorization": "Basic ` +
+			canary + `"}}`,
+		"another header":             `{"type": "http", "url": "https://h/mcp", "headers": {"X-Api-Key": "` + canary + `"}}`,
+		"the password of an address": `{"type": "http", "url": "https://u:` + canary + `@h/mcp"}`,
+		"the query of an address":    `{"type": "http", "url": "https://h/mcp?token=` + canary + `"}`,
+		"the default of a variable":  `{"command": "x", "env": {"TOKEN": "${T:-` + canary + `}"}}`,
 	} {
 		s := one(t, entry)
 		text, err := Add(nil, []Server{s})
@@ -78,7 +83,9 @@ func TestNoSecretIsWritten(t *testing.T) {
 func TestHarmlessIsKept(t *testing.T) {
 	for _, row := range []struct{ name, value string }{
 		{"LOG_LEVEL", "debug"}, {"MAX_TOKENS", "4096"}, {"TOKEN_TTL", "15m"}, {"AUTH_TYPE", "basic"}, {"USE_AUTH", "true"},
-		{"GOOGLE_APPLICATION_CREDENTIALS", "/home/ann/key/gcp.json"}, {"ALLOWED_DIR", "/home/ann/some/long/path-with-0123456789/in/it"}, {"REGION", "eu-central-1"}, {"API_URL", "https://api.example.com/v1"},
+		{"GOOGLE_APPLICATION_CREDENTIALS", "/home/ann/key/gcp.json"},
+		{"ALLOWED_DIR", "/home/ann/some/long/path-with-0123456789/in/it"}, {"REGION", "eu-central-1"},
+		{"API_URL", "https://api.example.com/v1"},
 	} {
 		if Credential(row.name, row.value) {
 			t.Errorf("%s=%s is taken for a credential", row.name, row.value)
@@ -91,26 +98,47 @@ func TestHarmlessIsKept(t *testing.T) {
 func TestVariables(t *testing.T) {
 	for _, row := range []struct{ why, host, text, want string }{
 		{"a variable", "claude", `{"mcpServers": {"x": {"command": "c", "env": {"T": "${A}"}}}}`, "T=env:A"},
-		{"a bearer of a variable", "claude", `{"mcpServers": {"x": {"url": "https://h/", "headers": {"authorization": "bearer ${A}"}}}}`, "bearer=env:A"},
+		{"a bearer of a variable", "claude",
+			`{"mcpServers": {"x": {"url": "https://h/", "headers": {"authorization": "bearer ${A}"}}}}`, "bearer=env:A"},
 		{"home in an argument", "claude", `{"mcpServers": {"x": {"command": "c", "args": ["${HOME}/d"]}}}`, "c /home/ann/d"},
-		{"a variable in an argument", "claude", `{"mcpServers": {"x": {"command": "c", "args": ["${A}"]}}}`, "held: its command holds '${A}', which waldo does not fill in: write what it stands for"},
-		{"text and a variable", "claude", `{"mcpServers": {"x": {"command": "c", "env": {"T": "a${A}"}}}}`, "held: T mixes text and variables: let one variable hold the whole value"},
-		{"a host that fills nothing in", "claude-desktop", `{"mcpServers": {"x": {"command": "c", "env": {"T": "${A}"}}}}`, "T='${A}'"},
+		{"a variable in an argument", "claude", `{"mcpServers": {"x": {"command": "c", "args": ["${A}"]}}}`,
+			"held: its command holds '${A}', which waldo does not fill in: write what it stands for"},
+		{"text and a variable", "claude", `{"mcpServers": {"x": {"command": "c", "env": {"T": "a${A}"}}}}`,
+			"held: T mixes text and variables: let one variable hold the whole value"},
+		{"a host that fills nothing in", "claude-desktop", `{"mcpServers": {"x": {"command": "c", "env": {"T": "${A}"}}}}`,
+			"T='${A}'"},
 		{"Gemini's short form", "gemini", `{"mcpServers": {"x": {"command": "c", "env": {"T": "$A"}}}}`, "T=env:A"},
-		{"opencode's variable", "opencode", `{"mcp": {"x": {"type": "local", "command": ["c", "d"], "environment": {"T": "{env:A}"}}}}`, "c d T=env:A"},
-		{"opencode's file", "opencode", `{"mcp": {"x": {"type": "local", "command": ["c"], "environment": {"T": "{file:~/k/t}"}}}}`, "T=file:/home/ann/k/t"},
+		{"opencode's variable", "opencode",
+			`{"mcp": {"x": {"type": "local", "command": ["c", "d"], "environment": {"T": "{env:A}"}}}}`, "c d T=env:A"},
+		{"opencode's file", "opencode",
+			`{"mcp": {"x": {"type": "local", "command": ["c"], "environment": {"T": "{file:~/k/t}"}}}}`, "T=file:/home/ann/k/t"},
 		{"VS Code's variable", "vscode", `{"servers": {"x": {"command": "c", "env": {"T": "${env:A}"}}}}`, "T=env:A"},
 		{"VS Code's question", "vscode", `{"servers": {"x": {"command": "c", "env": {"T": "${input:tok}"}}}}`, "T=store:x.T"},
-		{"VS Code's folder", "vscode", `{"servers": {"x": {"command": "c", "args": ["${workspaceFolder}/a"], "env": {"D": "${workspaceFolder}"}}}}`, "c '/work space/a' D='/work space'"},
-		{"what only VS Code knows", "vscode", `{"servers": {"x": {"command": "c", "args": ["${command:pick}"]}}}`, "held: its command holds '${command:pick}', which waldo does not fill in: write what it stands for"},
-		{"Codex hands a variable on", "codex", "[mcp_servers.x]\ncommand = 'c'\nenv_vars = ['T', {name = 'U', source = 'local'}]", "T=env:T U=env:U"},
+		{
+			"VS Code's folder", "vscode", `{"servers": {"x": {"command": "c", "args": ["${workspaceFolder}/a"],` +
+				` "env": {"D": "${workspaceFolder}"}}}}`, "c '/work space/a' D='/work space'",
+		},
+		{"what only VS Code knows", "vscode", `{"servers": {"x": {"command": "c", "args": ["${command:pick}"]}}}`,
+			"held: its command holds '${command:pick}', which waldo does not fill in: write what it stands for"},
+		{"Codex hands a variable on", "codex",
+			"[mcp_servers.x]\ncommand = 'c'\nenv_vars = ['T', {name = 'U', source = 'local'}]", "T=env:T U=env:U"},
 		{"Codex's bearer", "codex", "[mcp_servers.x]\nurl = 'https://h/'\nbearer_token_env_var = 'T'", "bearer=env:T"},
-		{"a header of a variable", "codex", "[mcp_servers.x]\nurl = 'https://h/'\nenv_http_headers = {X-Key = 'K'}\nhttp_headers = {x-region = 'eu'}", "https://h/ X-Key=env:K x-region=store:x.x-region"},
-		{"a header that is waldo's own", "claude", `{"mcpServers": {"x": {"url": "https://h/", "headers": {"Cookie": "a"}}}}`, "held: waldo.yaml does not take it: the header Cookie is written by waldo itself"},
-		{"plain HTTP elsewhere", "claude", `{"mcpServers": {"x": {"url": "http://h/"}}}`, "held: waldo.yaml does not take it: http is taken only on this machine"},
+		{
+			"a header of a variable", "codex",
+			"[mcp_servers.x]\nurl = 'https://h/'\nenv_http_headers = {X-Key = 'K'}\nhttp_headers = {x-region = 'eu'}",
+			"https://h/ X-Key=env:K x-region=store:x.x-region",
+		},
+		{"a header that is waldo's own", "claude", `{"mcpServers": {"x": {"url": "https://h/", "headers": {"Cookie": "a"}}}}`,
+			"held: waldo.yaml does not take it: the header Cookie is written by waldo itself"},
+		{"plain HTTP elsewhere", "claude", `{"mcpServers": {"x": {"url": "http://h/"}}}`,
+			"held: waldo.yaml does not take it: http is taken only on this machine"},
 		{"goose's keys", "goose", "extensions:\n  x: {type: stdio, cmd: c, env_keys: [T], envs: {N: 1}}\n", "N=1 T=env:T"},
-		{"older Zed", "zed", `{"context_servers": {"x": {"source": "custom", "command": {"path": "c", "args": ["d"], "env": {"N": "1"}}}}}`, "c d N=1"},
-		{"another transport", "claude", `{"mcpServers": {"x": {"type": "ws", "url": "https://h/"}}}`, "held: waldo does not speak its transport, ws"},
+		{
+			"older Zed", "zed", `{"context_servers": {"x": {"source": "custom", "command": {"path": "c", "args": ["d"],` +
+				` "env": {"N": "1"}}}}}`, "c d N=1",
+		},
+		{"another transport", "claude", `{"mcpServers": {"x": {"type": "ws", "url": "https://h/"}}}`,
+			"held: waldo does not speak its transport, ws"},
 	} {
 		h, _ := agenthosts.Find(row.host)
 		s := plan1(t, h, row.text)
@@ -139,7 +167,9 @@ func TestVariables(t *testing.T) {
 // Names fit waldo.yaml and do not collide.
 func TestNames(t *testing.T) {
 	h := agenthosts.Plain()
-	v, err := agenthosts.Parse(agenthosts.JSON, "f", []byte(`{"mcpServers": {"a b": {"command": "c"}, "a.b": {"command": "c"}, "1": {"command": "c"}, "x__y": {"command": "c"}, "": {"command": "c"}, "é": {"command": "c"}}}`))
+	v, err := agenthosts.Parse(agenthosts.JSON, "f",
+		[]byte(`{"mcpServers": {"a b": {"command": "c"}, "a.b": {"command": "c"}, "1": {"command": "c"},`+
+			` "x__y": {"command": "c"}, "": {"command": "c"}, "é": {"command": "c"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,9 +216,12 @@ func TestAddKeepsTheRest(t *testing.T) {
 // For any host file, the written lines are a valid configuration with exactly the planned servers and no secret.
 func FuzzAdd(f *testing.F) {
 	for _, s := range []string{
-		`{"mcpServers":{"a":{"command":"npx","args":["-y","x"],"env":{"TOKEN":"abc","N":"1"}}}}`, `{"mcpServers":{"a":{"type":"http","url":"https://h/mcp","headers":{"Authorization":"Bearer ${A}"}}}}`,
-		`{"mcpServers":{"a\n# b":{"command":"\u202e","cwd":"x","trust":true,"\u001b":1}}}`, `{"mcpServers":{"yes":{"command":"no","args":["0x10","",": #","-","\ud800"]}}}`,
-		"[mcp_servers.a]\ncommand='x'\nenv_vars=['A']\n[mcp_servers.a.env]\nK='v'\n", "extensions:\n  a: {type: stdio, cmd: x, env_keys: [K]}\n",
+		`{"mcpServers":{"a":{"command":"npx","args":["-y","x"],"env":{"TOKEN":"abc","N":"1"}}}}`,
+		`{"mcpServers":{"a":{"type":"http","url":"https://h/mcp","headers":{"Authorization":"Bearer ${A}"}}}}`,
+		`{"mcpServers":{"a\n# b":{"command":"\u202e","cwd":"x","trust":true,"\u001b":1}}}`,
+		`{"mcpServers":{"yes":{"command":"no","args":["0x10","",": #","-","\ud800"]}}}`,
+		"[mcp_servers.a]\ncommand='x'\nenv_vars=['A']\n[mcp_servers.a.env]\nK='v'\n",
+		"extensions:\n  a: {type: stdio, cmd: x, env_keys: [K]}\n",
 	} {
 		for h := range uint8(9) {
 			f.Add(h, []byte(s))

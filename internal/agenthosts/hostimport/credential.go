@@ -16,8 +16,9 @@ const removed = "CREDENTIAL-REMOVED"
 var (
 	userinfo = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s@]*:[^/?#\s@]*@`)
 	long     = regexp.MustCompile(`^[A-Za-z0-9+/=_-]{24,}$`)
-	harmless = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|none|null|[0-9]{1,5}|basic|bearer|oauth2?|stdio|https?|header)$`)
-	counts   = regexp.MustCompile(`(?i)limit|max|min|count|ttl|timeout|length|size|expir|budget`)
+	harmless = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|none|null|[0-9]{1,5}|basic|bearer|oauth2?|stdio|https?` +
+		`|header)$`)
+	counts = regexp.MustCompile(`(?i)limit|max|min|count|ttl|timeout|length|size|expir|budget`)
 )
 
 // Credential reports whether the value of something called name is to be treated as a secret. It
@@ -47,12 +48,14 @@ func shaped(v string) bool {
 // random reports a long run of letters and digits of both kinds, as generated ones are.
 func random(v string) bool {
 	return long.MatchString(v) && strings.ContainsAny(v, "0123456789") && !strings.HasPrefix(v, "/") &&
-		strings.IndexFunc(v, func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) >= 0 && strings.Count(v, "/")+strings.Count(v, "-") < 5
+		strings.IndexFunc(v, func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) >= 0 &&
+		strings.Count(v, "/")+strings.Count(v, "-") < 5
 }
 
 // file reports whether v is a file path: it can name a secret but does not contain one.
 func file(v string) bool {
-	return (strings.HasPrefix(v, "/") || strings.HasPrefix(v, "./") || strings.HasPrefix(v, "~/")) && strings.Count(v, "/") > 1 && !strings.ContainsAny(v, "=+ ")
+	return (strings.HasPrefix(v, "/") || strings.HasPrefix(v, "./") || strings.HasPrefix(v, "~/")) &&
+		strings.Count(v, "/") > 1 && !strings.ContainsAny(v, "=+ ")
 }
 
 func credentialQuery(u *url.URL) bool {
@@ -75,10 +78,13 @@ func Mask(before, arg string) string {
 // mask returns an argument without the credential in it, and whether there is one. The argument
 // before it may be the flag that names it.
 func mask(before, arg string) (string, bool) {
-	if name, value, ok := strings.Cut(arg, "="); ok && !strings.Contains(name, "://") && Credential(strings.TrimLeft(name, "-"), value) {
+	if name, value, ok := strings.Cut(arg, "="); ok && !strings.Contains(name, "://") &&
+		Credential(strings.TrimLeft(name, "-"), value) {
 		return name + "=" + removed, true
 	}
-	if name, value, ok := strings.Cut(arg, ":"); ok && !strings.HasPrefix(value, "//") && (words.Setting(name) && !harmless.MatchString(strings.TrimSpace(value)) && strings.ContainsAny(value, " ") || shaped(value)) {
+	if name, value, ok := strings.Cut(arg, ":"); ok && !strings.HasPrefix(value, "//") &&
+		(words.Setting(name) && !harmless.MatchString(strings.TrimSpace(value)) && strings.ContainsAny(value, " ") ||
+			shaped(value)) {
 		return name + ": " + removed, true // a header, as in --header "Authorization: Bearer x"
 	}
 	if userinfo.MatchString(arg) {

@@ -108,7 +108,10 @@ func Covers(cfg *contract.Config, server string) bool {
 }
 
 // common are words of many servers' commands: they do not tell one from another.
-var common = []string{"npx", "uvx", "pipx", "uv", "run", "node", "python", "python3", "docker", "podman", "bash", "sh", "stdio", "mcp", "serve"}
+var common = []string{
+	"npx", "uvx", "pipx", "uv", "run", "node", "python", "python3", "docker", "podman", "bash", "sh", "stdio", "mcp",
+	"serve",
+}
 
 // Like reports whether a configuration's server stands for this one, perhaps with other arguments: the same
 // host of an address, or a word of the command that names what runs.

@@ -21,7 +21,8 @@ const builtIns = `capabilities:
 // bytes stay unchanged.
 func Add(text []byte, servers []Server) ([]byte, error) {
 	if len(strings.TrimSpace(string(text))) == 0 {
-		text = []byte("# What an agent may touch. What is not written here is denied; `waldo check` reads it.\nversion: 1\n" + builtIns)
+		text = []byte("# What an agent may touch. What is not written here is denied; `waldo check` reads it.\nversion: 1\n" +
+			builtIns)
 	}
 	block := func(margin string) string {
 		var b strings.Builder
@@ -44,7 +45,8 @@ func Add(text []byte, servers []Server) ([]byte, error) {
 		return nil, err
 	}
 	if contracts(servers, "") != "" {
-		if text, err = agenthosts.InsertYAML(text, "capabilities", func(margin string) string { return contracts(servers, margin) }); err != nil {
+		if text, err = agenthosts.InsertYAML(text, "capabilities",
+			func(margin string) string { return contracts(servers, margin) }); err != nil {
 			return nil, err
 		}
 	}
@@ -166,5 +168,6 @@ func suggestions(servers []Server) string {
 	if b.Len() == 0 {
 		return ""
 	}
-	return "\n# The capabilities above have contracts for these tools already. To take a line, move it there:\n" + b.String()
+	return "\n# The capabilities above have contracts for these tools already. To take a line, move it there:\n" +
+		b.String()
 }

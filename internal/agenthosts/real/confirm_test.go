@@ -26,7 +26,8 @@ func TestConfirmation(t *testing.T) {
 			if len(m.got) != 2 || !strings.Contains(m.got[0], looked) {
 				t.Fatalf("control: the tool that reads: %.3000s", m.got)
 			}
-			if !strings.Contains(asked, "probe_erase") || strings.Contains(asked, "waldo asks you") || strings.Contains(m.got[1], erased) {
+			if !strings.Contains(asked, "probe_erase") || strings.Contains(asked, "waldo asks you") ||
+				strings.Contains(m.got[1], erased) {
 				t.Errorf("the person was asked: %.3000s\nthe tool answered: %.1000s", asked, m.got[1])
 			}
 			if strings.Contains(asked, "probe_look") {
@@ -45,7 +46,8 @@ func TestConfirmation(t *testing.T) {
 				out, err := run(t, work, env, argv...)
 				m.mu.Lock()
 				// waldo asks for an answer of its own, since the server says that the tool destroys.
-				if err != nil || len(m.got) != 1 || (strings.Contains(m.got[0], erased) || strings.Contains(m.got[0], "a human has to agree first")) != allowed {
+				if err != nil || len(m.got) != 1 ||
+					(strings.Contains(m.got[0], erased) || strings.Contains(m.got[0], "a human has to agree first")) != allowed {
 					t.Errorf("allowed %v: %v %.3000s\n%.2000s", allowed, err, m.got, out)
 				}
 				m.mu.Unlock()
@@ -79,7 +81,10 @@ func appServer(t *testing.T, work string, env []string) (asked string) {
 		b, _ := json.Marshal(v)
 		fmt.Fprintf(in, "%s\n", b)
 	}
-	say(map[string]any{"id": 1, "method": "initialize", "params": map[string]any{"clientInfo": map[string]any{"name": "test", "title": "test", "version": "1"}}})
+	say(map[string]any{
+		"id": 1, "method": "initialize",
+		"params": map[string]any{"clientInfo": map[string]any{"name": "test", "title": "test", "version": "1"}},
+	})
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 16<<20)
 	var all strings.Builder
@@ -97,9 +102,17 @@ func appServer(t *testing.T, work string, env []string) (asked string) {
 		switch {
 		case m.Method == "" && string(m.ID) == "1":
 			say(map[string]any{"method": "initialized"})
-			say(map[string]any{"id": 2, "method": "thread/start", "params": map[string]any{"cwd": work, "approvalPolicy": "on-request", "sandbox": "read-only"}})
+			say(map[string]any{
+				"id": 2, "method": "thread/start", "params": map[string]any{
+					"cwd": work, "approvalPolicy": "on-request", "sandbox": "read-only",
+				},
+			})
 		case m.Method == "" && string(m.ID) == "2":
-			say(map[string]any{"id": 3, "method": "turn/start", "params": map[string]any{"threadId": m.Result.Thread.ID, "input": []any{map[string]any{"type": "text", "text": "Run the tools."}}}})
+			say(map[string]any{
+				"id": 3, "method": "turn/start", "params": map[string]any{
+					"threadId": m.Result.Thread.ID, "input": []any{map[string]any{"type": "text", "text": "Run the tools."}},
+				},
+			})
 		case m.Method != "" && m.ID != nil:
 			asked += string(m.Params) + "\n"
 			say(map[string]any{"id": m.ID, "result": map[string]any{"action": "decline", "decision": "decline"}})

@@ -71,7 +71,9 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.Contains(path, ":generateContent"):
 		reply(w, gemini(t))
 	case strings.HasSuffix(path, "/models"):
-		reply(w, map[string]any{"object": "list", "data": []any{map[string]any{"id": "scripted", "object": "model"}}, "models": []any{}})
+		reply(w, map[string]any{
+			"object": "list", "data": []any{map[string]any{"id": "scripted", "object": "model"}}, "models": []any{},
+		})
 	default:
 		http.NotFound(w, r)
 	}
@@ -142,7 +144,8 @@ func depicts(v any, data string) bool {
 	case map[string]any:
 		for name, x := range v {
 			s, _ := x.(string)
-			if (name == "data" || name == "image_url" || name == "url") && (s == data || strings.HasSuffix(s, ","+data)) || depicts(x, data) {
+			if (name == "data" || name == "image_url" || name == "url") && (s == data || strings.HasSuffix(s, ","+data)) ||
+				depicts(x, data) {
 				return true
 			}
 		}
@@ -206,10 +209,14 @@ func anthropic(w http.ResponseWriter, stream bool, t turn) {
 	block, delta, stop := obj{"type": "text", "text": ""}, obj{"type": "text_delta", "text": t.text}, "end_turn"
 	whole := obj{"type": "text", "text": t.text}
 	if t.tool != "" {
-		block, delta, stop = obj{"type": "tool_use", "id": t.id("toolu"), "name": t.tool, "input": obj{}}, obj{"type": "input_json_delta", "partial_json": t.arguments()}, "tool_use"
+		block, delta, stop = obj{"type": "tool_use", "id": t.id("toolu"), "name": t.tool, "input": obj{}},
+			obj{"type": "input_json_delta", "partial_json": t.arguments()}, "tool_use"
 		whole = obj{"type": "tool_use", "id": t.id("toolu"), "name": t.tool, "input": t.args}
 	}
-	message := obj{"id": t.id("msg"), "type": "message", "role": "assistant", "model": "scripted", "content": []any{}, "stop_reason": nil, "usage": obj{"input_tokens": 1, "output_tokens": 1}}
+	message := obj{
+		"id": t.id("msg"), "type": "message", "role": "assistant", "model": "scripted", "content": []any{},
+		"stop_reason": nil, "usage": obj{"input_tokens": 1, "output_tokens": 1},
+	}
 	if !stream {
 		message["content"], message["stop_reason"] = []any{whole}, stop
 		reply(w, message)
@@ -219,38 +226,57 @@ func anthropic(w http.ResponseWriter, stream bool, t turn) {
 	event(w, "content_block_start", obj{"type": "content_block_start", "index": 0, "content_block": block})
 	event(w, "content_block_delta", obj{"type": "content_block_delta", "index": 0, "delta": delta})
 	event(w, "content_block_stop", obj{"type": "content_block_stop", "index": 0})
-	event(w, "message_delta", obj{"type": "message_delta", "delta": obj{"stop_reason": stop}, "usage": obj{"output_tokens": 1}})
+	event(w, "message_delta", obj{
+		"type": "message_delta", "delta": obj{"stop_reason": stop}, "usage": obj{"output_tokens": 1},
+	})
 	event(w, "message_stop", obj{"type": "message_stop"})
 }
 
 // responses speaks OpenAI's Responses protocol.
 func responses(w http.ResponseWriter, t turn) {
-	item := obj{"type": "message", "id": t.id("msg"), "role": "assistant", "status": "completed", "content": []any{obj{"type": "output_text", "text": t.text, "annotations": []any{}}}}
+	item := obj{
+		"type": "message", "id": t.id("msg"), "role": "assistant", "status": "completed",
+		"content": []any{obj{"type": "output_text", "text": t.text, "annotations": []any{}}},
+	}
 	if t.tool != "" {
-		item = obj{"type": "function_call", "id": t.id("fc"), "call_id": t.id("call"), "name": t.tool, "arguments": t.arguments(), "status": "completed"}
+		item = obj{
+			"type": "function_call", "id": t.id("fc"), "call_id": t.id("call"), "name": t.tool, "arguments": t.arguments(),
+			"status": "completed",
+		}
 		if t.space != "" {
 			item["namespace"] = t.space
 		}
 	}
 	event(w, "response.created", obj{"type": "response.created", "response": obj{"id": t.id("resp")}})
 	event(w, "response.output_item.done", obj{"type": "response.output_item.done", "output_index": 0, "item": item})
-	event(w, "response.completed", obj{"type": "response.completed", "response": obj{"id": t.id("resp"), "output": []any{item},
-		"usage": obj{"input_tokens": 1, "input_tokens_details": nil, "output_tokens": 1, "output_tokens_details": nil, "total_tokens": 2}}})
+	event(w, "response.completed",
+		obj{"type": "response.completed", "response": obj{"id": t.id("resp"), "output": []any{item},
+			"usage": obj{
+				"input_tokens": 1, "input_tokens_details": nil, "output_tokens": 1, "output_tokens_details": nil, "total_tokens": 2,
+			}}})
 }
 
 // completions speaks OpenAI's chat completions.
 func completions(w http.ResponseWriter, stream bool, t turn) {
 	delta, stop := obj{"role": "assistant", "content": t.text}, "stop"
 	if t.tool != "" {
-		delta = obj{"role": "assistant", "tool_calls": []any{obj{"index": 0, "id": t.id("call"), "type": "function", "function": obj{"name": t.tool, "arguments": t.arguments()}}}}
+		delta = obj{
+			"role": "assistant", "tool_calls": []any{obj{
+				"index": 0, "id": t.id("call"), "type": "function", "function": obj{"name": t.tool, "arguments": t.arguments()},
+			}},
+		}
 		stop = "tool_calls"
 	}
 	chunk := func(delta any, stop any) obj {
-		return obj{"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "scripted", "choices": []any{obj{"index": 0, "delta": delta, "finish_reason": stop}}}
+		return obj{
+			"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "scripted",
+			"choices": []any{obj{"index": 0, "delta": delta, "finish_reason": stop}},
+		}
 	}
 	if !stream {
-		reply(w, obj{"id": "c1", "object": "chat.completion", "created": 1, "model": "scripted", "choices": []any{obj{"index": 0, "message": delta, "finish_reason": stop}},
-			"usage": obj{"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}})
+		reply(w, obj{"id": "c1", "object": "chat.completion", "created": 1, "model": "scripted",
+			"choices": []any{obj{"index": 0, "message": delta, "finish_reason": stop}},
+			"usage":   obj{"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}})
 		return
 	}
 	event(w, "", chunk(delta, nil))
@@ -264,6 +290,8 @@ func gemini(t turn) obj {
 	if t.tool != "" {
 		part = obj{"functionCall": obj{"name": t.tool, "args": t.args}}
 	}
-	return obj{"candidates": []any{obj{"index": 0, "finishReason": "STOP", "content": obj{"role": "model", "parts": []any{part}}}},
+	return obj{"candidates": []any{obj{
+		"index": 0, "finishReason": "STOP", "content": obj{"role": "model", "parts": []any{part}},
+	}},
 		"usageMetadata": obj{"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}}
 }

@@ -25,15 +25,17 @@ const (
 // probe is an MCP server over lines, with a tool for each kind of answer.
 func probe() {
 	results := map[string]string{
-		"probe_say":     `{"content":[{"type":"text","text":"` + spoken + `"}]}`,
-		"probe_fail":    `{"content":[{"type":"text","text":"` + failed + `"}],"isError":true}`,
-		"probe_picture": `{"content":[{"type":"text","text":"a picture"},{"type":"image","mimeType":"image/png","data":"` + picture + `"}]}`,
-		"probe_shape":   `{"content":[{"type":"text","text":"{\"shape\":\"` + shaped + `\"}"}],"structuredContent":{"shape":"` + shaped + `"}}`,
-		"probe_alone":   `{"content":[],"structuredContent":{"shape":"` + alone + `"}}`,
-		"probe_wait":    `{"content":[{"type":"text","text":"nobody was asked"}]}`,
-		"probe_look":    `{"content":[{"type":"text","text":"` + looked + `"}]}`,
-		"probe_erase":   `{"content":[{"type":"text","text":"` + erased + `"}]}`,
-		"probe_deny":    `{"content":[{"type":"text","text":"nothing was denied"}]}`,
+		"probe_say":  `{"content":[{"type":"text","text":"` + spoken + `"}]}`,
+		"probe_fail": `{"content":[{"type":"text","text":"` + failed + `"}],"isError":true}`,
+		"probe_picture": `{"content":[{"type":"text","text":"a picture"},{"type":"image","mimeType":"image/png","data":"` +
+			picture + `"}]}`,
+		"probe_shape": `{"content":[{"type":"text","text":"{\"shape\":\"` + shaped + `\"}"}],"structuredContent":{"shape":"` +
+			shaped + `"}}`,
+		"probe_alone": `{"content":[],"structuredContent":{"shape":"` + alone + `"}}`,
+		"probe_wait":  `{"content":[{"type":"text","text":"nobody was asked"}]}`,
+		"probe_look":  `{"content":[{"type":"text","text":"` + looked + `"}]}`,
+		"probe_erase": `{"content":[{"type":"text","text":"` + erased + `"}]}`,
+		"probe_deny":  `{"content":[{"type":"text","text":"nothing was denied"}]}`,
 	}
 	hints := map[string]string{
 		"probe_look":  `,"annotations":{"readOnlyHint":true}`,
@@ -41,7 +43,9 @@ func probe() {
 	}
 	var list []string
 	for name := range results {
-		list = append(list, `{"name":"`+name+`","description":"One kind of answer.","inputSchema":{"type":"object","properties":{"n":{"type":"integer"}}}`+hints[name]+`}`)
+		list = append(list, `{"name":"`+name+
+			`","description":"One kind of answer.","inputSchema":{"type":"object","properties":{"n":{"type":"integer"}}}`+
+			hints[name]+`}`)
 	}
 	lines := bufio.NewReader(os.Stdin)
 	for {
@@ -60,7 +64,8 @@ func probe() {
 		answer := `"error":{"code":-32601,"message":"no such method"}`
 		switch m.Method {
 		case "initialize":
-			answer = `"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"probe","version":"1"}}`
+			answer = `"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"probe",` +
+				`"version":"1"}}`
 		case "ping":
 			answer = `"result":{}`
 		case "tools/list":

@@ -108,20 +108,44 @@ type host struct {
 var hosts = []host{
 	{name: "claude", files: map[string]string{".claude.json": `{"hasCompletedOnboarding": true, "numStartups": 1PROBE}`},
 		entry: `, "mcpServers": {"probe": {"type": "stdio", "command": "SELF", "args": ["probe"]}}`,
-		env:   []string{"ANTHROPIC_BASE_URL=MODEL", "ANTHROPIC_API_KEY=scripted", "ENABLE_TOOL_SEARCH=false", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"},
-		argv:  []string{"@anthropic-ai/claude-code-linux-x64/claude", "-p", "Run the tool.", "--allowedTools", "mcp__waldo__*,mcp__probe__*"}},
-	{name: "codex", files: map[string]string{".codex/config.toml": "# mine\nmodel = \"scripted\"\nmodel_provider = \"scripted\" # kept\n\n[model_providers.scripted]\nname = \"scripted\"\nbase_url = \"MODEL/v1\"\nwire_api = \"responses\"\nenv_key = \"SCRIPTED_KEY\"\nPROBE"},
+		env: []string{
+			"ANTHROPIC_BASE_URL=MODEL", "ANTHROPIC_API_KEY=scripted", "ENABLE_TOOL_SEARCH=false", "DISABLE_AUTOUPDATER=1",
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+		},
+		argv: []string{
+			"@anthropic-ai/claude-code-linux-x64/claude", "-p", "Run the tool.", "--allowedTools", "mcp__waldo__*,mcp__probe__*",
+		}},
+	{name: "codex",
+		files: map[string]string{".codex/config.toml": "# mine\nmodel = \"scripted\"\nmodel_provider = \"scripted\" # " +
+			"kept\n\n[model_providers.scripted]\nname = \"scripted\"\nbase_url = \"MODEL/v1\"\nwire_api = \"responses\"\n" +
+			"env_key = \"SCRIPTED_KEY\"\nPROBE"},
 		entry: "\n[mcp_servers.probe]\ncommand = \"SELF\"\nargs = [\"probe\"]\n",
 		env:   []string{"SCRIPTED_KEY=x"},
-		argv:  []string{"node", "@openai/codex/bin/codex.js", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Run the tool."}},
-	{name: "gemini", files: map[string]string{".gemini/settings.json": "{\n  // mine\n  \"security\": {\"auth\": {\"selectedType\": \"gemini-api-key\"}, \"folderTrust\": {\"enabled\": false}},\n  \"privacy\": {\"usageStatisticsEnabled\": false}PROBE\n}\n"},
+		argv: []string{
+			"node", "@openai/codex/bin/codex.js", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
+			"Run the tool.",
+		}},
+	{name: "gemini",
+		files: map[string]string{".gemini/settings.json": "{\n  // mine\n  \"security\": {\"auth\": {\"selectedType\": " +
+			"\"gemini-api-key\"}, \"folderTrust\": {\"enabled\": false}},\n  \"privacy\": {\"usageStatisticsEnabled\": " +
+			"false}PROBE\n}\n"},
 		entry: `, "mcpServers": {"probe": {"command": "SELF", "args": ["probe"]}}`,
 		env:   []string{"GEMINI_API_KEY=x", "GOOGLE_GEMINI_BASE_URL=MODEL", "GEMINI_CLI_TRUST_WORKSPACE=true"},
-		argv:  []string{"node", "@google/gemini-cli/bundle/gemini.js", "-m", "gemini-2.5-flash", "-p", "Run the tool.", "--yolo"}, meta: true},
-	{name: "opencode", files: map[string]string{".config/opencode/opencode.json": "{\n  // mine\n  \"$schema\": \"https://opencode.ai/config.json\",\n  \"autoupdate\": false,\n  \"model\": \"scripted/scripted\",\n  \"provider\": {\"scripted\": {\"npm\": \"@ai-sdk/openai-compatible\", \"name\": \"scripted\", \"options\": {\"baseURL\": \"MODEL/v1\", \"apiKey\": \"x\"}, \"models\": {\"scripted\": {\"name\": \"scripted\", \"attachment\": true, \"modalities\": {\"input\": [\"text\", \"image\"], \"output\": [\"text\"]}}}}},PROBE\n}\n"},
+		argv: []string{
+			"node", "@google/gemini-cli/bundle/gemini.js", "-m", "gemini-2.5-flash", "-p", "Run the tool.", "--yolo",
+		}, meta: true},
+	{name: "opencode",
+		files: map[string]string{".config/opencode/opencode.json": "{\n  // mine\n  \"$schema\": " +
+			"\"https://opencode.ai/config.json\",\n  \"autoupdate\": false,\n  \"model\": \"scripted/scripted\",\n" +
+			"  \"provider\": {\"scripted\": {\"npm\": \"@ai-sdk/openai-compatible\", \"name\": \"scripted\", \"options\": " +
+			"{\"baseURL\": \"MODEL/v1\", \"apiKey\": \"x\"}, \"models\": {\"scripted\": {\"name\": \"scripted\", " +
+			"\"attachment\": true, \"modalities\": {\"input\": [\"text\", \"image\"], \"output\": [\"text\"]}}}}},PROBE\n}\n"},
 		entry: `"mcp": {"probe": {"type": "local", "command": ["SELF", "probe"], "enabled": true}}`,
-		env:   []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_DEFAULT_PLUGINS=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"},
-		argv:  []string{"opencode-linux-x64/bin/opencode", "run", "Run the tool."}},
+		env: []string{
+			"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_DEFAULT_PLUGINS=1",
+			"OPENCODE_DISABLE_LSP_DOWNLOAD=1",
+		},
+		argv: []string{"opencode-linux-x64/bin/opencode", "run", "Run the tool."}},
 }
 
 // The host starts waldo itself.
@@ -148,21 +172,29 @@ func TestDirect(t *testing.T) {
 // waldo import reads the entry that a host's own command wrote: the command, and no secret.
 func TestImport(t *testing.T) {
 	for name, add := range map[string][]string{
-		"claude": {"@anthropic-ai/claude-code-linux-x64/claude", "mcp", "add", "-s", "user", "added", "-e", "API_TOKEN=hunter2-canary", "--", "/opt/added", "two words"},
-		"codex":  {"node", "@openai/codex/bin/codex.js", "mcp", "add", "added", "--env", "API_TOKEN=hunter2-canary", "--", "/opt/added", "two words"},
-		"gemini": {"node", "@google/gemini-cli/bundle/gemini.js", "mcp", "add", "-s", "user", "-e", "API_TOKEN=hunter2-canary", "added", "/opt/added", "two words"},
+		"claude": {"@anthropic-ai/claude-code-linux-x64/claude", "mcp", "add", "-s", "user", "added", "-e",
+			"API_TOKEN=hunter2-canary", "--", "/opt/added", "two words"},
+		"codex": {"node", "@openai/codex/bin/codex.js", "mcp", "add", "added", "--env", "API_TOKEN=hunter2-canary", "--",
+			"/opt/added", "two words"},
+		"gemini": {"node", "@google/gemini-cli/bundle/gemini.js", "mcp", "add", "-s", "user", "-e",
+			"API_TOKEN=hunter2-canary", "added", "/opt/added", "two words"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := t.TempDir()
-			env := []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), "TERM=dumb", "WALDO_STATE=" + filepath.Join(home, "state")}
+			env := []string{
+				"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), "TERM=dumb",
+				"WALDO_STATE=" + filepath.Join(home, "state"),
+			}
 			if out, err := run(t, home, env, located(add)...); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			out, err := run(t, home, env, waldo, "import", "--from", name)
-			if err != nil || !strings.Contains(out, "runs    /opt/added 'two words'") || !strings.Contains(out, "secret  API_TOKEN from store:added.API_TOKEN, moved") {
+			if err != nil || !strings.Contains(out, "runs    /opt/added 'two words'") ||
+				!strings.Contains(out, "secret  API_TOKEN from store:added.API_TOKEN, moved") {
 				t.Errorf("%v\n%s", err, out)
 			}
-			if b, err := os.ReadFile(filepath.Join(home, ".config", "waldo", "waldo.yaml")); err != nil || strings.Contains(string(b)+out, "hunter2") {
+			if b, err := os.ReadFile(filepath.Join(home, ".config", "waldo", "waldo.yaml")); err != nil ||
+				strings.Contains(string(b)+out, "hunter2") {
 				t.Errorf("%v\n%s", err, b)
 			}
 			if out, err := run(t, home, env, waldo, "check"); err != nil {
@@ -235,7 +267,10 @@ func ready(t *testing.T, h host, way string, m *model) (home, work string, env [
 		put(t, filepath.Join(home, name), strings.NewReplacer("MODEL", address, "PROBE", entry).Replace(text))
 	}
 	config := filepath.Join(home, "waldo", "waldo.yaml")
-	env = append([]string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), "NO_COLOR=1", "TERM=dumb", "WALDO_STATE=" + filepath.Join(home, "state"), "WALDO_CONFIG=" + config}, h.env...)
+	env = append([]string{
+		"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), "NO_COLOR=1", "TERM=dumb",
+		"WALDO_STATE=" + filepath.Join(home, "state"), "WALDO_CONFIG=" + config,
+	}, h.env...)
 	for i := range env {
 		env[i] = strings.ReplaceAll(env[i], "MODEL", address)
 	}
@@ -251,10 +286,13 @@ func ready(t *testing.T, h host, way string, m *model) (home, work string, env [
 
 // install sets a host up, as a person would, and returns the environment that it is started with.
 func install(t *testing.T, h host, listen bool, home, config, self string, env []string) []string {
-	contracts := "version: 1\nservers:\n  helpdesk: {command: [" + waldo + ", helpdesk]}\n  probe: {command: [" + self + ", probe]}\ncapabilities:\n" +
-		"  run_python: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, approval: none}\n  helpdesk.list_customers: {transport: mcp, mode: read, approval: none}\n" +
-		"  probe.*: {transport: mcp, mode: read, approval: none}\n  probe.probe_wait: {transport: mcp, mode: write, approval: always}\n" +
-		"  probe.probe_deny: {transport: mcp, mode: read, approval: none, rules: [{when: \"args.n > 0.0\", deny: true, reason: \"" + reason + "\"}]}\n"
+	contracts := "version: 1\nservers:\n  helpdesk: {command: [" + waldo + ", helpdesk]}\n  probe: {command: [" + self +
+		", probe]}\ncapabilities:\n" +
+		"  run_python: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, approval: none}\n" +
+		"  helpdesk.list_customers: {transport: mcp, mode: read, approval: none}\n  probe.*: {transport: mcp, mode: read, " +
+		"approval: none}\n  probe.probe_wait: {transport: mcp, mode: write, approval: always}\n  probe.probe_deny: " +
+		"{transport: mcp, mode: read, approval: none, rules: [{when: \"args.n > 0.0\", deny: true, reason: \"" +
+		reason + "\"}]}\n"
 	put(t, config, contracts)
 	var flags []string
 	if listen {

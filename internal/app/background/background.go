@@ -18,8 +18,8 @@ const (
 	EnvFD   = 4
 )
 
-// Start starts the second waldo, gives it the variables and waits for its sandbox. If it exits earlier, hold returns its
-// standard error.
+// Start starts the second waldo, gives it the variables and waits for its sandbox. If it exits earlier, hold returns
+// its standard error.
 func Start(ctx context.Context, args, env []string, stdout, stderr string) (text []byte, err error) {
 	var files [2]*os.File
 	for i, at := range []string{stdout, stderr} {

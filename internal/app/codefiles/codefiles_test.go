@@ -28,7 +28,8 @@ func TestWrite(t *testing.T) {
 	if done, err := Write(dir, "s", generate(t, "s", "a", "b")); err != nil || len(done.Written) != 8 {
 		t.Fatalf("%v %v", done, err)
 	}
-	if done, err := Write(dir, "s", generate(t, "s", "a", "b")); err != nil || len(done.Written) != 0 || len(done.Same) != 8 {
+	if done, err := Write(dir, "s", generate(t, "s", "a", "b")); err != nil || len(done.Written) != 0 ||
+		len(done.Same) != 8 {
 		t.Fatalf("again: %v %v", done, err)
 	}
 	own := filepath.Join(dir, "servers", "s", "mine.py")
@@ -68,7 +69,8 @@ func TestWriteRefuses(t *testing.T) {
 		files := generate(t, "s", "a", "b", "c")
 		for i := range files {
 			if files[i].Path == "servers/s/a.py" { // as if the tool were another now
-				other, err := codegen.Generate(codegen.Server{Name: "s"}, []codegen.Tool{{Name: "a", Title: "A"}}, codegen.Languages)
+				other, err := codegen.Generate(codegen.Server{Name: "s"}, []codegen.Tool{{Name: "a", Title: "A"}},
+					codegen.Languages)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -107,7 +109,8 @@ func TestWriteStaysInside(t *testing.T) {
 	if _, err := Write(dir, "a-b", generate(t, "a-b", "x")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Write(dir, "a_b", generate(t, "a_b", "x")); err == nil || !strings.Contains(err.Error(), "of another server") {
+	if _, err := Write(dir, "a_b", generate(t, "a_b", "x")); err == nil ||
+		!strings.Contains(err.Error(), "of another server") {
 		t.Errorf("a folder of another server: %v", err)
 	}
 }

@@ -91,7 +91,9 @@ func (s Source) Load(state string) (*contract.Config, error) {
 	}
 	cfg, err := config.LoadIn(path, s.Selected())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &fault.Error{Usage: true, Err: err, Tip: "give a configuration that is there; waldo init writes waldo.yaml"}
+		return nil, &fault.Error{
+			Usage: true, Err: err, Tip: "give a configuration that is there; waldo init writes waldo.yaml",
+		}
 	}
 	if err != nil {
 		return nil, &fault.Error{Usage: true, Err: err, Tip: "waldo check " + path + " shows where and how"}

@@ -236,7 +236,8 @@ func RecordSync(ctx context.Context, log *audit.Log, kind string, body any) erro
 
 // named reports whether a name identifies a session: its principal, the principal without "token:", or its id.
 func named(name string, n session.Info) bool {
-	return name == Everybody || name == string(n.Principal) || Token+name == string(n.Principal) || n.ID != "" && name == string(n.ID)
+	return name == Everybody || name == string(n.Principal) || Token+name == string(n.Principal) ||
+		n.ID != "" && name == string(n.ID)
 }
 
 // stoppedBy returns a predicate for the sessions that the orders stop.

@@ -20,13 +20,17 @@ type Part struct {
 
 // holds describes each part of the state directory, and how to remove it.
 var holds = map[string]string{
-	"log": "audit log; log.keep", "packages": "packages of servers; 30 days after the last use", "workspaces": "files of sessions; 30 days after the last use",
-	"gvisor": "the gVisor runtime; written again when needed", "templates": "root filesystems; waldo template rm", "backups": "files that import and install changed",
+	"log": "audit log; log.keep", "packages": "packages of servers; 30 days after the last use",
+	"workspaces": "files of sessions; 30 days after the last use",
+	"gvisor":     "the gVisor runtime; written again when needed", "templates": "root filesystems; waldo template rm",
+	"backups":  "files that import and install changed",
 	"waldo.db": "approvals, sandboxes and other state", "cache": "downloaded packages of sandboxes",
-	"run": "the gVisor runtime; written again when needed", "approvers": "sealed keys of approvers", "trust.json": "the configurations that waldo trust recorded",
-	"hosts": "files of hosts before waldo install; --undo", "waldo.db-wal": "part of waldo.db", "waldo.db-shm": "part of waldo.db",
-	"blobs": "file contents of snapshots; waldo sandbox snapshot --rm", "data": "data of servers (data: NAME); never removed by waldo",
-	"secrets": "sealed secrets; waldo secret rm", "askers": "a lock for each running waldo", "waldo.lock": "pinned servers without a configuration file",
+	"run": "the gVisor runtime; written again when needed", "approvers": "sealed keys of approvers",
+	"trust.json": "the configurations that waldo trust recorded", "hosts": "files of hosts before waldo install; --undo",
+	"waldo.db-wal": "part of waldo.db", "waldo.db-shm": "part of waldo.db",
+	"blobs": "file contents of snapshots; waldo sandbox snapshot --rm",
+	"data":  "data of servers (data: NAME); never removed by waldo", "secrets": "sealed secrets; waldo secret rm",
+	"askers": "a lock for each running waldo", "waldo.lock": "pinned servers without a configuration file",
 	"output": "output of background commands; waldo sandbox rm",
 }
 

@@ -33,7 +33,9 @@ func Parse(text string) (port, local uint16, err error) {
 }
 
 // dialIn connects to a port of a sandbox, of the first of its commands that answers there.
-func dialIn(ctx context.Context, driver sandbox.Reacher, m *sandboxes.Manager, s sandboxes.Sandbox, port uint16) (net.Conn, error) {
+func dialIn(
+	ctx context.Context, driver sandbox.Reacher, m *sandboxes.Manager, s sandboxes.Sandbox, port uint16,
+) (net.Conn, error) {
 	all, err := m.Commands(ctx, s.Owner, s.ID)
 	if err != nil {
 		return nil, err
@@ -73,7 +75,9 @@ type Port struct {
 
 // Of returns the forward of a port of a named sandbox.
 func Of(driver sandbox.Reacher, m *sandboxes.Manager, s sandboxes.Sandbox, port uint16) *Port {
-	return &Port{port: port, dial: func(ctx context.Context, port uint16) (net.Conn, error) { return dialIn(ctx, driver, m, s, port) }}
+	return &Port{
+		port: port, dial: func(ctx context.Context, port uint16) (net.Conn, error) { return dialIn(ctx, driver, m, s, port) },
+	}
 }
 
 // Serve forwards until ctx ends. It calls ready with the listening address, which is always on the loopback.

@@ -61,7 +61,9 @@ func TestForward(t *testing.T) {
 
 // TestPorts: a port must be a valid number, and the local port can differ.
 func TestPorts(t *testing.T) {
-	for text, want := range map[string][2]uint16{"3000": {3000, 3000}, "3000:8080": {3000, 8080}, "3000:0": {3000, 0}, "65535": {65535, 65535}} {
+	for text, want := range map[string][2]uint16{
+		"3000": {3000, 3000}, "3000:8080": {3000, 8080}, "3000:0": {3000, 0}, "65535": {65535, 65535},
+	} {
 		if port, local, err := Parse(text); err != nil || port != want[0] || local != want[1] {
 			t.Errorf("%s: %d %d %v", text, port, local, err)
 		}

@@ -15,7 +15,9 @@ func TestPlanWritesNothing(t *testing.T) {
 	t.Chdir(dir)
 	t.Setenv("HOME", dir)
 	from, to := filepath.Join(dir, ".mcp.json"), filepath.Join(dir, "waldo.yaml")
-	for file, text := range map[string]string{from: `{"mcpServers":{"files":{"command":"/usr/bin/files-server"}}}`, to: "version: 1\n"} {
+	for file, text := range map[string]string{
+		from: `{"mcpServers":{"files":{"command":"/usr/bin/files-server"}}}`, to: "version: 1\n",
+	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -201,7 +201,8 @@ func (m *Import) sources(args []string) ([]importSource, error) {
 		return err != nil
 	})
 	if len(out) == 0 {
-		return nil, fault.Usage("name the file: waldo import FILE --from "+host.Name, "%s has no file here: looked for %s", host.Title, strings.Join(tried, " and "))
+		return nil, fault.Usage("name the file: waldo import FILE --from "+host.Name, "%s has no file here: looked for %s",
+			host.Title, strings.Join(tried, " and "))
 	}
 	return out, nil
 }
@@ -253,7 +254,9 @@ func (m *Import) read(s importSource, r *Imported, taken map[string]map[string]b
 	}
 	r.Files = append(r.Files, f.Path)
 	for _, userWide := range []bool{true, false} {
-		some := slices.DeleteFunc(slices.Clone(servers), func(x agenthosts.Server) bool { return (s.user && x.From == "") != userWide })
+		some := slices.DeleteFunc(slices.Clone(servers), func(x agenthosts.Server) bool {
+			return (s.user && x.From == "") != userWide
+		})
 		if len(some) == 0 {
 			continue
 		}
@@ -283,7 +286,8 @@ func (m *Import) read(s importSource, r *Imported, taken map[string]map[string]b
 func relativePath(command []string) string {
 	for _, w := range command {
 		script := slices.Contains([]string{".py", ".js", ".mjs", ".cjs", ".ts", ".sh"}, filepath.Ext(w))
-		if strings.HasPrefix(w, "./") || strings.HasPrefix(w, "../") || script && !filepath.IsAbs(w) && !strings.HasPrefix(w, "-") {
+		if strings.HasPrefix(w, "./") || strings.HasPrefix(w, "../") ||
+			script && !filepath.IsAbs(w) && !strings.HasPrefix(w, "-") {
 			return fmt.Sprintf("%s is relative to the folder where the host starts: write the whole path", agenthosts.Show(w))
 		}
 	}
@@ -310,7 +314,8 @@ func (m *Import) choose(r *Imported) error {
 	for _, name := range m.Only {
 		if !slices.ContainsFunc(r.Servers, func(s hostimport.Server) bool { return s.Name == name || s.Was == name }) &&
 			!slices.ContainsFunc(r.Left, func(l Left) bool { return l.Name == name }) {
-			return fault.Usage("waldo import --dry-run lists them", "there is no server %q in %s", name, strings.Join(r.Files, ", "))
+			return fault.Usage("waldo import --dry-run lists them", "there is no server %q in %s", name,
+				strings.Join(r.Files, ", "))
 		}
 	}
 	if len(m.Only) > 0 {
@@ -369,7 +374,10 @@ func draft(t *Target, r *Imported) ([]byte, error) {
 		}
 	}
 	if err != nil {
-		return nil, &fault.Error{Text: "the servers cannot be written down", Err: err, Tip: "import them one by one with --only, and write the one that fails by hand"}
+		return nil, &fault.Error{
+			Text: "the servers cannot be written down", Err: err,
+			Tip: "import them one by one with --only, and write the one that fails by hand",
+		}
 	}
 	return text, nil
 }
@@ -459,7 +467,8 @@ func keepSecret(stateFlag, name string, v secret.Value) error {
 		if old.Same(v) {
 			return nil
 		}
-		return fault.Usage("give it another name, or look with waldo secret list", "there is another secret named %s already; nothing was changed", name)
+		return fault.Usage("give it another name, or look with waldo secret list",
+			"there is another secret named %s already; nothing was changed", name)
 	}
 	if !s.HasKey() {
 		s.Keyring = nil // use a key file unless --key keyring is given
@@ -524,7 +533,9 @@ func besideScript(shown []files.Mount) string {
 
 // plannedServer is a server to import, as its waldo.yaml will have it.
 func plannedServer(s hostimport.Server) contract.Server {
-	return contract.Server{Name: s.Name, Command: s.Command, Mounts: s.Propose.Mounts(), At: contract.Position{File: s.Target}}
+	return contract.Server{
+		Name: s.Name, Command: s.Command, Mounts: s.Propose.Mounts(), At: contract.Position{File: s.Target},
+	}
 }
 
 // lineOf returns the line of a server in the host's file.

@@ -56,14 +56,20 @@ func (n *Install) Do() (*Installed, error) {
 	}
 	f, err := agenthosts.Open(path, project)
 	if err != nil {
-		return nil, &fault.Error{Usage: true, Err: err, Tip: hintOf(err, "waldo install "+n.Host.Name+" --print shows the entry, to be put in by hand")}
+		return nil, &fault.Error{
+			Usage: true, Err: err,
+			Tip: hintOf(err, "waldo install "+n.Host.Name+" --print shows the entry, to be put in by hand"),
+		}
 	}
 	state, err := app.StateDir(n.State)
 	if err != nil {
 		return nil, err
 	}
 	ledger := agenthosts.Ledger{Dir: filepath.Join(state, "hosts")}
-	r := &Installed{Host: n.Host.Name, File: f.Path, Diff: []string{}, Others: []string{}, Removed: []string{}, secrets: secretsIn(n.Host, f)}
+	r := &Installed{
+		Host: n.Host.Name, File: f.Path, Diff: []string{}, Others: []string{}, Removed: []string{},
+		secrets: secretsIn(n.Host, f),
+	}
 	if n.Gateway.URL == "" {
 		if r.Loads = n.loaded(); r.Loads != "" {
 			if r.Loads, err = filepath.Abs(r.Loads); err != nil {
@@ -72,7 +78,8 @@ func (n *Install) Do() (*Installed, error) {
 		}
 	}
 	if _, here := os.Stat("waldo.yaml"); here == nil && !n.Project && n.Gateway.URL == "" && n.loaded() == "" {
-		r.Note = "the entry loads ./waldo.yaml in this folder alone; for every folder, move it to ~/.config/waldo, or name it: --config ./waldo.yaml"
+		r.Note = "the entry loads ./waldo.yaml in this folder alone; for every folder, move it to ~/.config/waldo, " +
+			"or name it: --config ./waldo.yaml"
 	}
 	if n.Undo {
 		return r, n.takeBack(ledger, f, r)
@@ -121,7 +128,9 @@ func (n *Install) command() error {
 		return err
 	}
 	n.Gateway.Command = []string{self}
-	for _, flag := range []struct{ name, value, variable string }{{"--config", n.Config, "WALDO_CONFIG"}, {"--state", n.State, "WALDO_STATE"}} {
+	for _, flag := range []struct{ name, value, variable string }{
+		{"--config", n.Config, "WALDO_CONFIG"}, {"--state", n.State, "WALDO_STATE"},
+	} {
 		value := cmp.Or(flag.value, os.Getenv(flag.variable)) // the host has a different environment
 		if flag.name == "--config" && value == "" {
 			value, flag.name = n.own()
@@ -262,7 +271,9 @@ func (r *Installed) diff(before, after []byte) {
 }
 
 // putIn writes the entry, and removes the other servers on request.
-func (n *Install) putIn(ledger agenthosts.Ledger, f *agenthosts.File, project string, entry agenthosts.Value, r *Installed) error {
+func (n *Install) putIn(
+	ledger agenthosts.Ledger, f *agenthosts.File, project string, entry agenthosts.Value, r *Installed,
+) error {
 	there, err := n.Host.Servers(f.Path, f.Text)
 	if err != nil {
 		return &fault.Error{Usage: true, Err: err}
@@ -294,13 +305,17 @@ func (n *Install) putIn(ledger agenthosts.Ledger, f *agenthosts.File, project st
 	}
 	if len(refused) > 0 {
 		return &fault.Error{Usage: true, Text: strings.Join(refused, "\n"), Tip: "waldo import --from " + n.Host.Name +
-			" adds those that can be; write the others under servers yourself. Where another server there takes the place of one, take that one out of " + f.Path}
+			" adds those that can be; write the others under servers yourself. Where another server there takes the place of " +
+			"one, take that one out of " + f.Path}
 	}
 	r.diff(f.Text, text)
 	if len(r.Diff) == 0 || n.Dry {
 		return nil
 	}
-	c := agenthosts.Change{Path: f.Path, Project: project, Host: n.Host.Name, Server: n.Name, At: time.Now().UTC(), Existed: f.Exists, Before: f.Text, Removed: r.Removed}
+	c := agenthosts.Change{
+		Path: f.Path, Project: project, Host: n.Host.Name, Server: n.Name, At: time.Now().UTC(), Existed: f.Exists,
+		Before: f.Text, Removed: r.Removed,
+	}
 	if r.Backup, err = ledger.Keep(c, text); err != nil {
 		return err
 	}
@@ -318,7 +333,8 @@ func (n *Install) takeBack(ledger agenthosts.Ledger, f *agenthosts.File, r *Inst
 		return err
 	}
 	if c == nil {
-		return fault.Usage("waldo install "+n.Host.Name+" --print shows the entry, to be taken out by hand", "waldo has not changed %s, or it was undone", f.Path)
+		return fault.Usage("waldo install "+n.Host.Name+" --print shows the entry, to be taken out by hand",
+			"waldo has not changed %s, or it was undone", f.Path)
 	}
 	text, exact, err := c.Undone(n.Host, f.Text)
 	if err != nil {

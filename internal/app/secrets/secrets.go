@@ -36,7 +36,9 @@ func Open(state string) *secretstore.Store {
 // New returns the source of secrets. Only waldo's own process fetches them, never an agent or a server. Each secret
 // is registered for redaction before its first use. passphrase asks for that of a sealed file; nil: no person can
 // answer.
-func New(state string, cfg *contract.Config, known *redact.Registry, passphrase func(string) (secret.Value, error)) *secretsource.Keeper {
+func New(
+	state string, cfg *contract.Config, known *redact.Registry, passphrase func(string) (secret.Value, error),
+) *secretsource.Keeper {
 	learn := func(name secret.Ref, v secret.Value) error {
 		if err := known.Add(name, v); err != nil {
 			slog.Warn("a secret is short", "secret", string(name), "why", err)
@@ -44,8 +46,9 @@ func New(state string, cfg *contract.Config, known *redact.Registry, passphrase 
 		return nil
 	}
 	k := &secretsource.Keeper{Learned: learn, Specs: map[secret.Ref]secret.Spec{}, Sources: secretsource.Sources{
-		Env: os.LookupEnv, Files: true, Commands: true, Keyring: secretsource.Keyring, Stored: stored(state), Identity: os.Getenv("WALDO_AGE_IDENTITY"),
-		Vault: vault(func(name secret.Ref, v secret.Value) { _ = learn(name, v) }),
+		Env: os.LookupEnv, Files: true, Commands: true, Keyring: secretsource.Keyring, Stored: stored(state),
+		Identity: os.Getenv("WALDO_AGE_IDENTITY"),
+		Vault:    vault(func(name secret.Ref, v secret.Value) { _ = learn(name, v) }),
 	}}
 	k.Sources.Passphrase = passphrase
 	for name, s := range cfg.Secrets {
@@ -60,7 +63,8 @@ func stored(state string) func(name string) (secret.Value, error) {
 	s := Open(state)
 	return func(name string) (secret.Value, error) {
 		if remote.IsLogin(name) {
-			return secret.Value{}, fmt.Errorf("%w: %s is the login of a server, which waldo alone uses", secretsource.ErrClosed, name)
+			return secret.Value{}, fmt.Errorf("%w: %s is the login of a server, which waldo alone uses",
+				secretsource.ErrClosed, name)
 		}
 		return s.Get(name)
 	}
@@ -69,7 +73,10 @@ func stored(state string) func(name string) (secret.Value, error) {
 // vault configures Vault as its own command does: VAULT_ADDR, VAULT_TOKEN or ~/.vault-token, VAULT_NAMESPACE and
 // VAULT_CACERT. VAULT_ROLE_ID and VAULT_SECRET_ID select an AppRole.
 func vault(learned func(secret.Ref, secret.Value)) *secretsource.Vault {
-	v := &secretsource.Vault{Address: os.Getenv("VAULT_ADDR"), Namespace: os.Getenv("VAULT_NAMESPACE"), RoleID: os.Getenv("VAULT_ROLE_ID"), Learned: learned}
+	v := &secretsource.Vault{
+		Address: os.Getenv("VAULT_ADDR"), Namespace: os.Getenv("VAULT_NAMESPACE"), RoleID: os.Getenv("VAULT_ROLE_ID"),
+		Learned: learned,
+	}
 	if v.Address == "" {
 		return nil
 	}

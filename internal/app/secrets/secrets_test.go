@@ -23,9 +23,12 @@ func TestLoginsAreNotSecretsOfAConfiguration(t *testing.T) {
 	known := &redact.Registry{}
 	cfg := &contract.Config{}
 	k := New(state, cfg, known, nil)
-	for ref, want := range map[secret.Ref]string{"plain": "", "store:plain": "", "oauth-s": "the login of a server", "store:oauth-s": "the login of a server"} {
+	for ref, want := range map[secret.Ref]string{
+		"plain": "", "store:plain": "", "oauth-s": "the login of a server", "store:oauth-s": "the login of a server",
+	} {
 		v, err := k.Get(ref)
-		if want == "" && (err != nil || v.Reveal() == "") || want != "" && (err == nil || v.Reveal() != "" || !strings.Contains(err.Error(), want)) {
+		if want == "" && (err != nil || v.Reveal() == "") || want != "" &&
+			(err == nil || v.Reveal() != "" || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}

@@ -123,8 +123,11 @@ func PinsGone(state string, cfg *contract.Config) error {
 	case err != nil:
 		return err
 	case now == NoLock && (was.Pinned || was.Lock != NoLock && was.Lock != ""):
-		return &fault.Error{Usage: true, Text: fmt.Sprintf("%s is gone: it was there before, and without it a changed tool is taken as first seen", LockFile(state, cfg)),
-			Tip: "bring it back; or accept what the servers show now: waldo lock --accept NAME; or go on without it: waldo trust " + cfg.File}
+		return &fault.Error{Usage: true,
+			Text: fmt.Sprintf("%s is gone: it was there before, and without it a changed tool is taken as first seen",
+				LockFile(state, cfg)),
+			Tip: "bring it back; or accept what the servers show now: waldo lock --accept NAME; or go on without it: " +
+				"waldo trust " + cfg.File}
 	case now == NoLock || was.Pinned:
 		return nil
 	}
@@ -213,7 +216,8 @@ func Unchanged(state string, cfg *contract.Config, trusted map[string]string, s 
 	}
 	for file, digest := range now {
 		if trusted[file] != digest {
-			return fmt.Errorf("server %s: %s is not the program that was trusted with %s: read it, then run: waldo trust %s", s.Name, file, cfg.File, cfg.File)
+			return fmt.Errorf("server %s: %s is not the program that was trusted with %s: read it, then run: waldo trust %s",
+				s.Name, file, cfg.File, cfg.File)
 		}
 	}
 	return nil

@@ -14,7 +14,9 @@ import (
 // exist.
 func TestHeld(t *testing.T) {
 	state, dir := t.TempDir(), t.TempDir()
-	cfg := &contract.Config{File: filepath.Join(dir, "waldo.yaml"), Digest: "sha256:1", Servers: map[string]contract.Server{"a": {}}}
+	cfg := &contract.Config{
+		File: filepath.Join(dir, "waldo.yaml"), Digest: "sha256:1", Servers: map[string]contract.Server{"a": {}},
+	}
 	lock := LockFile(state, cfg)
 	refused := func(why string, err error, want string) {
 		t.Helper()
@@ -63,7 +65,9 @@ func TestUnchanged(t *testing.T) {
 		}
 	}
 	write("#!/bin/sh\n")
-	s := contract.Server{Name: "a", Command: []string{program}, At: contract.Position{File: filepath.Join(dir, "waldo.yaml")}}
+	s := contract.Server{
+		Name: "a", Command: []string{program}, At: contract.Position{File: filepath.Join(dir, "waldo.yaml")},
+	}
 	cfg := &contract.Config{File: s.At.File, Servers: map[string]contract.Server{"a": s}}
 	trusted, err := Programs(state, cfg)
 	if err != nil || len(trusted) != 1 {
@@ -73,7 +77,8 @@ func TestUnchanged(t *testing.T) {
 		t.Errorf("control: %v", err)
 	}
 	write("#!/bin/sh\nevil\n")
-	if err := Unchanged(state, cfg, trusted, s); err == nil || !strings.Contains(err.Error(), "is not the program that was trusted") {
+	if err := Unchanged(state, cfg, trusted, s); err == nil ||
+		!strings.Contains(err.Error(), "is not the program that was trusted") {
 		t.Errorf("a changed program: %v", err)
 	}
 	if err := Unchanged(state, cfg, nil, s); err != nil {

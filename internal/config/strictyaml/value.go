@@ -19,7 +19,8 @@ func (r *Reader) Text(f Field) string {
 	case f.Val.Kind != yaml.ScalarNode:
 		r.Fail(f.Val, "value.type", "", "%q wants text, not %s", f.Name, Kind(f.Val))
 	case vague(f.Val):
-		r.Fail(f.Val, "value.ambiguous", "put it in quotes", "%q: YAML readers disagree whether %s is text", f.Name, f.Val.Value)
+		r.Fail(f.Val, "value.ambiguous", "put it in quotes", "%q: YAML readers disagree whether %s is text",
+			f.Name, f.Val.Value)
 	case f.Val.Tag != "!!str":
 		r.Fail(f.Val, "value.type", "put it in quotes", "%q wants text, not %s", f.Name, Kind(f.Val))
 	case strings.TrimSpace(f.Val.Value) == "":
@@ -79,7 +80,8 @@ func (r *Reader) Integer(f Field, low, high int) int {
 		return 0
 	}
 	if !decimal(f.Val.Value) && !strings.HasPrefix(f.Val.Value, "-") {
-		r.Fail(f.Val, "value.ambiguous", "write it in plain decimal", "%q: YAML readers disagree about %s", f.Name, f.Val.Value)
+		r.Fail(f.Val, "value.ambiguous", "write it in plain decimal", "%q: YAML readers disagree about %s",
+			f.Name, f.Val.Value)
 		return 0
 	}
 	n, err := strconv.Atoi(f.Val.Value)
@@ -130,7 +132,8 @@ func (r *Reader) Age(f Field) time.Duration {
 	unit := map[byte]time.Duration{'h': time.Hour, 'd': 24 * time.Hour}[s[len(s)-1]]
 	n, err := strconv.Atoi(s[:len(s)-1])
 	if unit == 0 || err != nil || n < 1 || n > 99999 || !decimal(s[:len(s)-1]) {
-		r.Fail(f.Val, "value.type", "write it as 90d or 720h", "%q wants a time of days or hours, not %q", f.Name, contract.Cut(s, 40))
+		r.Fail(f.Val, "value.type", "write it as 90d or 720h", "%q wants a time of days or hours, not %q", f.Name,
+			contract.Cut(s, 40))
 		return 0
 	}
 	return time.Duration(n) * unit
@@ -172,7 +175,8 @@ func (r *Reader) Command(f Field) []string {
 		return nil
 	}
 	if f.Val.Kind != yaml.SequenceNode {
-		r.Fail(f.Val, "value.type", `write it as [program, "argument"]`, "%q wants a list of texts, not %s", f.Name, Kind(f.Val))
+		r.Fail(f.Val, "value.type", `write it as [program, "argument"]`, "%q wants a list of texts, not %s",
+			f.Name, Kind(f.Val))
 		return nil
 	}
 	var out []string
@@ -204,7 +208,8 @@ func (r *Reader) Plain(n *yaml.Node) any {
 	}
 	switch {
 	case vague(n):
-		r.Fail(n, "value.ambiguous", "put it in quotes, or write true or false", "YAML readers disagree whether %s is text", n.Value)
+		r.Fail(n, "value.ambiguous", "put it in quotes, or write true or false",
+			"YAML readers disagree whether %s is text", n.Value)
 	case n.Tag == "!!null":
 		return nil
 	case n.Tag == "!!bool":
@@ -212,7 +217,8 @@ func (r *Reader) Plain(n *yaml.Node) any {
 	case n.Tag == "!!int" || n.Tag == "!!float":
 		x, err := strconv.ParseFloat(n.Value, 64)
 		if err != nil || math.IsInf(x, 0) || math.IsNaN(x) || n.Tag == "!!int" && !decimal(strings.TrimPrefix(n.Value, "-")) {
-			r.Fail(n, "value.ambiguous", "write it in plain decimal, or in quotes", "YAML readers disagree about %s", contract.Cut(n.Value, 40))
+			r.Fail(n, "value.ambiguous", "write it in plain decimal, or in quotes", "YAML readers disagree about %s",
+				contract.Cut(n.Value, 40))
 			return nil
 		}
 		return x

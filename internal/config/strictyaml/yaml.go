@@ -43,7 +43,9 @@ func (r *Reader) Fail(n *yaml.Node, code, hint, format string, args ...any) {
 		hint = better
 	}
 	if len(r.Problems) < maxShown {
-		r.Problems = append(r.Problems, contract.Problem{At: r.At(n), Code: code, Text: fmt.Sprintf(format, args...), Hint: hint})
+		r.Problems = append(r.Problems, contract.Problem{
+			At: r.At(n), Code: code, Text: fmt.Sprintf(format, args...), Hint: hint,
+		})
 	}
 }
 
@@ -69,7 +71,8 @@ func (r *Reader) Document(text []byte) *yaml.Node {
 		for _, c := range line {
 			column++
 			if Hidden(c) || c < ' ' && c != '\t' && c != '\r' {
-				r.Fail(&yaml.Node{Line: i + 1, Column: column}, "yaml.hidden", "remove it", "a character that does not show: U+%04X", c)
+				r.Fail(&yaml.Node{Line: i + 1, Column: column}, "yaml.hidden", "remove it",
+					"a character that does not show: U+%04X", c)
 				return nil
 			}
 		}
@@ -77,7 +80,8 @@ func (r *Reader) Document(text []byte) *yaml.Node {
 	dec := yaml.NewDecoder(strings.NewReader(string(text)))
 	var doc, more yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		r.Warn(r.At(top), "config.empty", "`waldo init` writes one to start from", "the file says nothing: every capability is denied")
+		r.Warn(r.At(top), "config.empty", "`waldo init` writes one to start from",
+			"the file says nothing: every capability is denied")
 		return nil
 	} else if err != nil {
 		r.syntax(err)
@@ -202,7 +206,8 @@ func (r *Reader) Fields(n *yaml.Node, m Known) []Field {
 			r.Fail(f.Key, "key.unknown", Meant(f.Name, m.Names()), "unknown key %q in %s", f.Name, m.Called())
 			continue
 		case !enforced:
-			r.Fail(f.Key, "key.not_enforced", "remove it: this build would not hold to it", "%q in %s is not enforced by this build", f.Name, m.Called())
+			r.Fail(f.Key, "key.not_enforced", "remove it: this build would not hold to it",
+				"%q in %s is not enforced by this build", f.Name, m.Called())
 		}
 		if r.present(f) {
 			out = append(out, f)

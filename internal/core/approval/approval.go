@@ -24,4 +24,13 @@ type Answer struct {
 	Key       string          // fingerprint of the approver's key; empty: no approver answered
 	Signed    json.RawMessage // the signed message, as canonical JSON
 	Signature string          // base64
+	Also      []Said          // the yeses of other approvers, where the contract needs several
+}
+
+// Said is one more approver's signed yes to the same question.
+type Said struct {
+	By        string          `json:"by"` // approver:NAME
+	Key       string          `json:"key"`
+	Signed    json.RawMessage `json:"signed"`
+	Signature string          `json:"signature"`
 }

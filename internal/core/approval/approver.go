@@ -34,7 +34,7 @@ type Signer interface {
 // its own.
 type Approver struct {
 	Name  string   `json:"name"`
-	Key   string   `json:"key"` // Ed25519 public key, 64 hexadecimal digits
+	Key   string   `json:"key"` // Ed25519 public key, 64 hexadecimal digits; or a passkey.Credential as text
 	Roles []string `json:"roles"`
 	By    string   `json:"by"` // the root, which enrolled this one
 	At    string   `json:"at"`
@@ -143,24 +143,41 @@ func (k *Service) Enroll(ctx context.Context, name string, roles []string, passp
 
 // EnrollKey enrols an approver whose private key is stored outside waldo. Only the first approver can be self-signed.
 func (k *Service) EnrollKey(ctx context.Context, name string, roles []string, pub ed25519.PublicKey, by Signer) (Approver, error) {
+	a, err := k.NewApprover(name, roles, hex.EncodeToString(pub), by.Name())
+	if err != nil {
+		return Approver{}, err
+	}
+	sig, err := by.Sign(a.Message())
+	if err != nil {
+		return Approver{}, fmt.Errorf("approval: signing: %w", err)
+	}
+	return a, k.EnrollSigned(ctx, a, sig)
+}
+
+// NewApprover returns the record of an approver, which by then signs. It enrols no one.
+func (k *Service) NewApprover(name string, roles []string, key, by string) (Approver, error) {
 	if !approverName.MatchString(name) {
 		return Approver{}, badName(name)
 	}
 	if len(roles) > maxRoles || slices.ContainsFunc(roles, func(r string) bool { return len(r) > maxRole }) {
 		return Approver{}, fmt.Errorf("approval: an approver has at most %d roles of at most %d bytes", maxRoles, maxRole)
 	}
-	a := Approver{Name: name, Key: hex.EncodeToString(pub), Roles: append([]string{}, roles...), By: by.Name(), At: database.Stamp(k.now())}
-	record := canonical(a)
-	sig, err := by.Sign(append([]byte(forApprover), record...))
-	if err != nil {
-		return Approver{}, fmt.Errorf("approval: signing: %w", err)
-	}
+	return Approver{Name: name, Key: key, Roles: append([]string{}, roles...), By: by, At: database.Stamp(k.now())}, nil
+}
+
+// Message is what the first approver signs to enrol this one.
+func (a Approver) Message() []byte { return append([]byte(forApprover), canonical(a)...) }
+
+// EnrollSigned enrols an approver with the first approver's signature over its Message. Only the first approver can
+// be self-signed.
+func (k *Service) EnrollSigned(ctx context.Context, a Approver, sig []byte) error {
 	if err := k.mayBeFirst(ctx, a); err != nil {
-		return Approver{}, err
+		return err
 	}
+	record := canonical(a)
 	e := Enrolment{Action: "enrol", Approver: a.Name, Key: a.Fingerprint(), Public: a.Key, Roles: a.Roles, By: a.By, At: a.At,
 		Signature: base64.StdEncoding.EncodeToString(sig)}
-	err = k.record(ctx, e, func() error {
+	err := k.record(ctx, e, func() error {
 		st, err := k.standing(ctx)
 		if err != nil {
 			return err
@@ -168,9 +185,9 @@ func (k *Service) EnrollKey(ctx context.Context, name string, roles []string, pu
 		return k.Store.Update(ctx, func(tx *sql.Tx) error { return k.enter(tx, st, a, string(record), sig) })
 	})
 	if err != nil {
-		return Approver{}, fmt.Errorf("approval: enrolling %s: %w", name, err)
+		return fmt.Errorf("approval: enrolling %s: %w", a.Name, err)
 	}
-	return a, nil
+	return nil
 }
 
 func badName(name string) error {

@@ -338,7 +338,7 @@ func TestWrittenRows(t *testing.T) {
 			Key: Approver{Key: hexKey(by.(key).k)}.Fingerprint(), At: database.Stamp(h.now()), Expires: database.Stamp(r.q.Expires)}
 		sig, _ := by.Sign(said.message())
 		change(&said)
-		b, _ := json.Marshal(signedRow{said, base64.StdEncoding.EncodeToString(sig)})
+		b, _ := json.Marshal(signedRow{Answer: said, Signature: base64.StdEncoding.EncodeToString(sig)})
 		return string(b)
 	}
 	same := func(*signedAnswer) {}

@@ -26,7 +26,7 @@ const maxSpoken = 1000
 // and the question must require no role, because a host cannot prove one. Notes such as the values of tokens are
 // hidden from the agent, and so from its host.
 func (k *Service) hosts(q Question) bool {
-	return slices.Contains(k.rules().Carriers, contract.Elicitation) && q.Role == "" && len(q.Notes) == 0
+	return slices.Contains(k.rules().Carriers, contract.Elicitation) && q.Role == "" && q.Need <= 1 && len(q.Notes) == 0
 }
 
 // Put returns the text of an open question for the host of a session to show. It returns false if a host's answer

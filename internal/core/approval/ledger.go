@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"waldo/internal/core/approval/passkey"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -60,6 +61,7 @@ type Recorded struct {
 	Key        string // fingerprint
 	Signed     json.RawMessage
 	Signature  string
+	Also       []Said // further yeses
 }
 
 // Enrolled takes in a record of who can answer. It returns what is wrong with it, as a *Refused; a
@@ -139,7 +141,7 @@ func (l *Ledger) revoked(e Enrolment, sig []byte) error {
 func (l *Ledger) Answered(a Recorded) error {
 	var bad error
 	if !strings.HasPrefix(a.By, "session:") { // no key signs a host's answer
-		bad = l.check(a)
+		bad = l.checkAll(a)
 	}
 	if l.used == nil {
 		l.used, l.back, l.wrong = map[string]string{}, map[string]bool{}, map[string]error{}
@@ -159,6 +161,33 @@ func (l *Ledger) Answered(a Recorded) error {
 		l.wrong[a.DecisionID] = bad
 	}
 	return bad
+}
+
+// checkAll holds an answer and its further yeses against their signatures, and counts the approvers.
+func (l *Ledger) checkAll(a Recorded) error {
+	if err := l.check(a); err != nil {
+		return err
+	}
+	var first signedAnswer
+	_ = json.Unmarshal(a.Signed, &first) // check has read it
+	names, keys := map[string]bool{first.By: true}, map[string]bool{a.Key: true}
+	for _, more := range a.Also {
+		one := a
+		one.By, one.Key, one.Signed, one.Signature = more.By, more.Key, more.Signed, more.Signature
+		if err := l.check(one); err != nil {
+			return err
+		}
+		var s signedAnswer
+		_ = json.Unmarshal(more.Signed, &s)
+		if s.Shown != first.Shown || s.Need != first.Need {
+			return refused("answer.quorum", "the answers to %s are to different questions", Escape(a.ApprovalID))
+		}
+		names[s.By], keys[more.Key] = true, true
+	}
+	if a.Yes && min(len(names), len(keys)) < first.Need {
+		return refused("answer.quorum", "the yes to %s needs %d approvers and bears the signatures of %d", Escape(a.ApprovalID), first.Need, min(len(names), len(keys)))
+	}
+	return nil
 }
 
 // check holds an answer against its signature and the key that made it.
@@ -296,6 +325,9 @@ func (k *Service) pins() []string {
 func revocation(name, at string) []byte { return []byte(forRevoke + name + "\n" + at) }
 
 func (a Approver) signed(message, sig []byte) bool {
+	if c, err := passkey.Parse(a.Key); err == nil {
+		return c.Verify(message, sig) == nil
+	}
 	pub, err := hex.DecodeString(a.Key)
 	return err == nil && len(pub) == ed25519.PublicKeySize && ed25519.Verify(pub, message, sig)
 }

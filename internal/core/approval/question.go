@@ -30,6 +30,7 @@ type Question struct {
 	Danger     int             `json:"danger"`
 	Reasons    []call.Reason   `json:"reasons"`
 	Role       string          `json:"role"`            // who may answer; empty: any approver
+	Need       int             `json:"need,omitempty"`  // how many approvers must say yes, where it is more than one
 	Notes      []string        `json:"notes"`           // waldo's own findings, such as the values of tokens
 	Asker      string          `json:"asker,omitempty"` // the process of this session; empty: the session outlives it
 	Created    time.Time       `json:"created"`
@@ -52,13 +53,14 @@ type binding struct {
 	Danger     int             `json:"danger"`
 	Reasons    []call.Reason   `json:"reasons"`
 	Role       string          `json:"role"`
+	Need       int             `json:"need,omitempty"`
 	Notes      []string        `json:"notes"`
 }
 
 // Binding returns the digest that an approval of this question is bound to, as "sha256:…".
 func (q Question) Binding() string {
 	return digestOf(binding{q.Capability, q.ArgsDigest, q.ToolDigest, q.Principal, q.Session, q.Run, q.RunDigest,
-		q.Channel, q.Policy, q.Contract, q.Mode, q.Danger, q.Reasons, q.Role, q.Notes})
+		q.Channel, q.Policy, q.Contract, q.Mode, q.Danger, q.Reasons, q.Role, q.Need, q.Notes})
 }
 
 // Digest returns the digest of all that the question holds, and so of all that Show prints, as
@@ -78,11 +80,15 @@ func newQuestion(d policy.Decision, notes []string) (Question, error) {
 	if err != nil {
 		return Question{}, fmt.Errorf("approval: %w", err)
 	}
+	need := d.Contract.Approval.Need
+	if need <= 1 {
+		need = 0 // one approver is enough, written or not
+	}
 	return Question{
 		DecisionID: d.ID, Capability: c.Capability, Args: args.Canonical(), ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest,
 		Run: c.Run.Record(), RunDigest: c.Run.Digest(),
 		Principal: c.Principal, Session: c.Session, Channel: c.Channel, Policy: d.Policy, Contract: strictjson.Digest(line), Mode: d.Mode().String(),
-		Danger: d.Danger, Reasons: d.Reasons, Role: d.Contract.Approval.By, Notes: notes,
+		Danger: d.Danger, Reasons: d.Reasons, Role: d.Contract.Approval.By, Need: need, Notes: notes,
 	}, nil
 }
 

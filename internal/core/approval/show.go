@@ -218,6 +218,9 @@ func (q Question) Show() string {
 	if q.Role != "" {
 		row("role", name(q.Role))
 	}
+	if q.Need > 1 {
+		row("needs", fmt.Sprintf("a yes of %d different approvers", q.Need))
+	}
 	row("expires", q.Expires.UTC().Format(time.RFC3339))
 	fmt.Fprintf(&b, "The agent wrote these arguments (%d bytes, %s); their content is its claim:\n", len(q.Args), q.ArgsDigest)
 	if string(q.Args) == "{}" {

@@ -18,7 +18,8 @@ import (
 func (a *approvals) root() (root approval.Approver) {
 	a.t.Helper()
 	var err error
-	if lerr := (&Witness{Dir: a.dir}).Look(ctx, func(l *approval.Ledger) { root, err = l.Root(nil) }); errors.Join(err, lerr) != nil {
+	if lerr := (&Witness{Dir: a.dir}).Look(ctx, func(l *approval.Ledger) { root, err = l.Root(nil) }); errors.Join(err,
+		lerr) != nil {
 		a.t.Fatal(err, lerr)
 	}
 	return root
@@ -229,7 +230,8 @@ func TestRevokedStaysRevoked(t *testing.T) {
 				if !errors.As(err, &no) || no.Reason.Code != "approval.not_enrolled" {
 					t.Errorf("carl, who may have been revoked: %v", err)
 				}
-				if err := a.desk.Answer(ctx, a.ann, q, true, ""); !errors.As(err, &no) || no.Reason.Code != "approval.not_enrolled" {
+				if err := a.desk.Answer(ctx, a.ann, q, true, ""); !errors.As(err, &no) ||
+					no.Reason.Code != "approval.not_enrolled" {
 					t.Errorf("ann, who was revoked: %v", err)
 				}
 			} else if err != nil {

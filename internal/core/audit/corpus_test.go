@@ -96,7 +96,8 @@ func build(t *testing.T, n int, rotate []int, now func() time.Time) *bench {
 
 func addOne(t *testing.T, l *Log, i int) {
 	t.Helper()
-	if _, err := l.Append(ctx, "decision", fmt.Appendf(nil, `{"n":%d,"decision":"deny","price":10.50,"to":"café"}`, i), false); err != nil {
+	if _, err := l.Append(ctx, "decision", fmt.Appendf(nil, `{"n":%d,"decision":"deny","price":10.50,"to":"café"}`, i),
+		false); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -160,9 +161,11 @@ func rehash(t *testing.T, lines [][]byte, i int) [][]byte {
 var mutations = map[string]func(b *bench, op []any){
 	"edit_value":             func(b *bench, op []any) { b.sub(num(op[1]), `("(?:n|log)":"?)`, `${1}9`) },
 	"edit_value_same_length": func(b *bench, op []any) { b.sub(num(op[1]), `"body":\{"[nl]`, `"body":{"q`) },
-	"flip_bit":               func(b *bench, op []any) { b.edit(0, func(l [][]byte) [][]byte { l[num(op[1])][150] ^= 1; return l }) },
-	"rename_key":             func(b *bench, op []any) { b.sub(num(op[1]), `"body":\{"`, `"body":{"x`) },
-	"remove_key":             func(b *bench, op []any) { b.sub(num(op[1]), `"kind":"[a-z]*",`, ``) },
+	"flip_bit": func(b *bench, op []any) {
+		b.edit(0, func(l [][]byte) [][]byte { l[num(op[1])][150] ^= 1; return l })
+	},
+	"rename_key": func(b *bench, op []any) { b.sub(num(op[1]), `"body":\{"`, `"body":{"x`) },
+	"remove_key": func(b *bench, op []any) { b.sub(num(op[1]), `"kind":"[a-z]*",`, ``) },
 	"change_hash_field": func(b *bench, op []any) {
 		b.edit(0, func(l [][]byte) [][]byte { i := num(op[1]); l[i][len(l[i])-10] ^= 1; return l })
 	},
@@ -316,7 +319,8 @@ func judgeMutation(t *testing.T, r corpusRow) {
 		name := op[0].(string)
 		if fn := mutations[name]; fn != nil {
 			fn(b, op)
-		} else if !strings.HasPrefix(name, "clock_") && name != "rotate_at" && name != "restart" && name != "append" && name != "rotate_key" {
+		} else if !strings.HasPrefix(name, "clock_") && name != "rotate_at" && name != "restart" && name != "append" &&
+			name != "rotate_key" {
 			t.Fatalf("no such operation: %s", name)
 		}
 		if name == "restart" { // it must not start anew over a removed log
@@ -359,7 +363,8 @@ func openMustAgree(t *testing.T, r corpusRow, b *bench) {
 	if err == nil {
 		defer func() { _ = l.Close() }()
 	}
-	cut := r.Expect == "detect_with_anchor" || strings.Contains(r.Why, "removed") || strings.Contains(r.Why, "emptied") || strings.Contains(r.Why, "another machine")
+	cut := r.Expect == "detect_with_anchor" || strings.Contains(r.Why, "removed") || strings.Contains(r.Why, "emptied") ||
+		strings.Contains(r.Why, "another machine")
 	if cut && !errors.Is(err, ErrTampered) && !strings.Contains(r.Why, "key removed") {
 		t.Errorf("Open: got %v", err)
 	}
@@ -460,7 +465,9 @@ func judgeCrash(t *testing.T, r corpusRow) {
 	now := func() time.Time { return time.Date(2026, 11, 20, 13, 0, 0, 0, time.UTC) }
 	switch op[0] {
 	case "kill_during_append":
-		keep := map[string]int{"half": (len(raw) - last) / 2, "len-1": len(raw) - last - 1, "len": len(raw) - last, "len+1": len(raw) - last}[fmt.Sprint(op[2])]
+		keep := map[string]int{
+			"half": (len(raw) - last) / 2, "len-1": len(raw) - last - 1, "len": len(raw) - last, "len+1": len(raw) - last,
+		}[fmt.Sprint(op[2])]
 		if n, err := strconv.Atoi(fmt.Sprint(op[2])); err == nil {
 			keep = n
 		}
@@ -582,7 +589,8 @@ func judgeContent(t *testing.T, r corpusRow) {
 	}
 	lineOf(t, got)
 	var body Decided
-	if err := json.Unmarshal(got.Body, &struct{ *Decided }{&body}); err != nil && !strings.Contains(err.Error(), "cannot unmarshal string into Go") {
+	if err := json.Unmarshal(got.Body, &struct{ *Decided }{&body}); err != nil &&
+		!strings.Contains(err.Error(), "cannot unmarshal string into Go") {
 		t.Fatal(err)
 	}
 	switch r.Expect {

@@ -110,8 +110,13 @@ func TestWhoWaitsForTheDisk(t *testing.T) {
 		do    func(r *Recorder) error
 		waits bool
 	}{
-		{"a write that is allowed", func(r *Recorder) error { return r.Decision(ctx, with(policy.Allow, contract.Write)) }, true},
-		{"a high-risk call that is asked", func(r *Recorder) error { return r.Decision(ctx, with(policy.Ask, contract.HighRisk)) }, true},
+		{
+			"a write that is allowed", func(r *Recorder) error {
+				return r.Decision(ctx, with(policy.Allow, contract.Write))
+			}, true,
+		},
+		{"a high-risk call that is asked",
+			func(r *Recorder) error { return r.Decision(ctx, with(policy.Ask, contract.HighRisk)) }, true},
 		{"a read", func(r *Recorder) error { return r.Decision(ctx, with(policy.Allow, contract.Read)) }, false},
 		{"a refusal", func(r *Recorder) error { return r.Decision(ctx, with(policy.Deny, contract.Write)) }, false},
 		{"an answer", func(r *Recorder) error {
@@ -128,7 +133,9 @@ func TestWhoWaitsForTheDisk(t *testing.T) {
 		t.Run(r.why, func(t *testing.T) {
 			var write, sync error
 			short := false
-			l := openLog(t, t.TempDir(), Options{Heads: &memory{}, wrap: func(f file) file { return failing{f, &write, &sync, &short} }})
+			l := openLog(t, t.TempDir(), Options{
+				Heads: &memory{}, wrap: func(f file) file { return failing{f, &write, &sync, &short} },
+			})
 			l.mu.Lock()
 			sync = syscall.EIO
 			l.mu.Unlock()

@@ -76,7 +76,8 @@ func openLog(t testing.TB, dir string, o Options) *Log {
 func add(t testing.TB, l *Log, n int) {
 	t.Helper()
 	for i := range n {
-		if _, err := l.Append(ctx, "decision", fmt.Appendf(nil, `{"n":%d,"decision":"deny","price":10.50,"to":"café"}`, i), i%10 == 9); err != nil {
+		if _, err := l.Append(ctx, "decision", fmt.Appendf(nil, `{"n":%d,"decision":"deny","price":10.50,"to":"café"}`, i),
+			i%10 == 9); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -274,7 +275,8 @@ func TestFailingDisk(t *testing.T) {
 			if rep := verify(t, dir, m); !rep.OK {
 				t.Fatalf("%+v", rep)
 			}
-			if b, _ := os.ReadFile(filepath.Join(dir, segmentName(1))); !bytes.Contains(b, []byte(`"kind":"recovered","body":{"refused":3`)) {
+			if b, _ := os.ReadFile(filepath.Join(dir, segmentName(1))); !bytes.Contains(b,
+				[]byte(`"kind":"recovered","body":{"refused":3`)) {
 				t.Error("the log does not say that 3 records were refused")
 			}
 		})
@@ -419,7 +421,8 @@ func TestOpenRefusesLinks(t *testing.T) {
 	m := &memory{}
 	closeLog(t, openLog(t, filepath.Join(dir, "real"), Options{Heads: m}))
 	seg := filepath.Join(dir, "real", segmentName(1))
-	if err := errors.Join(os.Rename(seg, filepath.Join(dir, "elsewhere")), os.Symlink(filepath.Join(dir, "elsewhere"), seg)); err != nil {
+	if err := errors.Join(os.Rename(seg, filepath.Join(dir, "elsewhere")),
+		os.Symlink(filepath.Join(dir, "elsewhere"), seg)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(ctx, filepath.Join(dir, "real"), Options{Heads: m}); err == nil {

@@ -23,13 +23,17 @@ type aging struct {
 }
 
 func newAging(t *testing.T, processes int) *aging {
-	a := &aging{t: t, dir: filepath.Join(t.TempDir(), "log"), m: &memory{}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	a := &aging{
+		t: t, dir: filepath.Join(t.TempDir(), "log"), m: &memory{}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
 	for i := range processes {
 		age := 4 * 24 * time.Hour
 		if i > 0 {
 			age = 0 // it begins no segment itself
 		}
-		l, err := Open(context.Background(), a.dir, Options{Heads: a.m, SegmentAge: age, Now: func() time.Time { return a.now }, HeadDelay: time.Millisecond})
+		l, err := Open(context.Background(), a.dir, Options{
+			Heads: a.m, SegmentAge: age, Now: func() time.Time { return a.now }, HeadDelay: time.Millisecond,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +95,8 @@ func TestPruneKeepsTheChainVerifiable(t *testing.T) {
 		t.Fatalf("%+v %v", p, err)
 	}
 	r := a.verify()
-	if !r.OK || r.Pruned != p.Through || r.Records != 102-p.Through || !strings.Contains(fmt.Sprint(r.Findings), "pruned at") {
+	if !r.OK || r.Pruned != p.Through || r.Records != 102-p.Through ||
+		!strings.Contains(fmt.Sprint(r.Findings), "pruned at") {
 		t.Fatalf("%+v", r)
 	}
 	// again, with the earlier record of a removal removed as well
@@ -127,8 +132,11 @@ func TestPruneIsNoWayToHideMore(t *testing.T) {
 		harm      func(dir string, names []string) error
 	}{
 		{"the control", "", true, func(string, []string) error { return nil }},
-		{"one more segment", "segment.order", true, func(dir string, names []string) error { return os.Remove(filepath.Join(dir, names[0])) }},
-		{"segments without a record of it", "segment.order", false, func(dir string, names []string) error { return os.Remove(filepath.Join(dir, names[0])) }},
+		{"one more segment", "segment.order", true, func(dir string, names []string) error {
+			return os.Remove(filepath.Join(dir, names[0]))
+		}},
+		{"segments without a record of it", "segment.order", false,
+			func(dir string, names []string) error { return os.Remove(filepath.Join(dir, names[0])) }},
 		{"a first record that follows another", "prune.mismatch", true, func(dir string, names []string) error {
 			file := filepath.Join(dir, names[0])
 			b, err := os.ReadFile(file)
@@ -222,7 +230,8 @@ func TestPruneLeavesWhatHeadsNeed(t *testing.T) {
 	if names, _ := segments(a.dir); err != nil || len(all.Segments) != len(names)-1 {
 		t.Fatalf("control: %+v %v", all, err)
 	}
-	if p, err := Prunable(context.Background(), a.dir, Options{Heads: a.m, Second: behind}, a.now); err != nil || p.Through != 0 {
+	if p, err := Prunable(context.Background(), a.dir, Options{Heads: a.m, Second: behind}, a.now); err != nil ||
+		p.Through != 0 {
 		t.Errorf("%+v %v", p, err)
 	}
 }
@@ -241,7 +250,9 @@ func TestPruneCarriesApprovers(t *testing.T) {
 	}
 	closeLog(t, b.log)
 	now := time.Now()
-	b.log = openLog(t, b.dir, Options{Heads: b.store, SegmentAge: 4 * 24 * time.Hour, Now: func() time.Time { return now }, HeadDelay: time.Millisecond})
+	b.log = openLog(t, b.dir, Options{
+		Heads: b.store, SegmentAge: 4 * 24 * time.Hour, Now: func() time.Time { return now }, HeadDelay: time.Millisecond,
+	})
 	for range 2 { // the second time the first record of a removal is removed as well
 		for range 60 {
 			now = now.Add(24 * time.Hour)

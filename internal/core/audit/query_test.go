@@ -32,7 +32,9 @@ func calls(t *testing.T, n int) string {
 		if err := r.Decision(ctx, d); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Answer(ctx, d, approval.Answer{ApprovalID: fmt.Sprint("a_", i), Yes: i%2 == 0, By: "approver:=ann"}); err != nil {
+		if err := r.Answer(ctx, d, approval.Answer{
+			ApprovalID: fmt.Sprint("a_", i), Yes: i%2 == 0, By: "approver:=ann",
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Outcome(ctx, d, call.Result{Status: facts.OK, Facts: facts.New()}); err != nil {
@@ -195,7 +197,10 @@ func TestVerifyByAStranger(t *testing.T) {
 // FuzzRecord: every accepted record is written back byte for byte, on one line of ASCII, and its hash is that of its
 // bytes.
 func FuzzRecord(f *testing.F) {
-	r := Record{Seq: 1, ID: "e_aaaaaaaaaaaaaaaaaaaaaaaaaa", At: "2026-11-20T12:00:00.000Z", Prev: genesis, Kind: "decision", Body: []byte(`{"a":"\u00e9"}`)}
+	r := Record{
+		Seq: 1, ID: "e_aaaaaaaaaaaaaaaaaaaaaaaaaa", At: "2026-11-20T12:00:00.000Z", Prev: genesis, Kind: "decision",
+		Body: []byte(`{"a":"\u00e9"}`),
+	}
 	line := r.seal(nil)
 	f.Add(line[:len(line)-1])
 	r.Body = []byte(`{},"kind":"x","body":{}`)
@@ -232,7 +237,9 @@ func rehashed(b []byte) []byte {
 
 // FuzzBounded: any body is recorded as one JSON object of printable ASCII, and a strict one keeps its value.
 func FuzzBounded(f *testing.F) {
-	for _, s := range []string{`{"a":"\ud800"}`, `{"a":1,"a":2}`, "{\"a\":\"é\u2028\x7f\"}", `{"a" : "\" b\\" , "c":[ 1 ]}`, "\xff", `{"x":"😀"}`} {
+	for _, s := range []string{
+		`{"a":"\ud800"}`, `{"a":1,"a":2}`, "{\"a\":\"é\u2028\x7f\"}", `{"a" : "\" b\\" , "c":[ 1 ]}`, "\xff", `{"x":"😀"}`,
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -242,7 +249,9 @@ func FuzzBounded(f *testing.F) {
 				t.Fatalf("byte %#x in %q", c, out)
 			}
 		}
-		r := Record{Seq: 1, ID: "e_aaaaaaaaaaaaaaaaaaaaaaaaaa", At: "2026-11-20T12:00:00.000Z", Prev: genesis, Kind: "x", Body: out}
+		r := Record{
+			Seq: 1, ID: "e_aaaaaaaaaaaaaaaaaaaaaaaaaa", At: "2026-11-20T12:00:00.000Z", Prev: genesis, Kind: "x", Body: out,
+		}
 		line := r.seal(nil)
 		if _, err := parseRecord(line[:len(line)-1]); err != nil {
 			t.Fatalf("%v: %q", err, out)
@@ -251,14 +260,16 @@ func FuzzBounded(f *testing.F) {
 			return
 		}
 		var before, after any
-		if json.Unmarshal(b, &before) == nil && (json.Unmarshal(out, &after) != nil || fmt.Sprint(before) != fmt.Sprint(after)) {
+		if json.Unmarshal(b, &before) == nil &&
+			(json.Unmarshal(out, &after) != nil || fmt.Sprint(before) != fmt.Sprint(after)) {
 			t.Fatalf("%q became %q", b, out)
 		}
 	})
 }
 
 func BenchmarkAppend(b *testing.B) {
-	body := []byte(`{"decision_id":"d_aaaaaaaaaaaaaaaaaaaaaaaaaa","call_id":"c_aaaaaaaaaaaaaaaaaaaaaaaaaa","effect":"allow","args":{"path":"/work/a","text":"` + strings.Repeat("x", 300) + `"}}`)
+	body := []byte(`{"decision_id":"d_aaaaaaaaaaaaaaaaaaaaaaaaaa","call_id":"c_aaaaaaaaaaaaaaaaaaaaaaaaaa",` +
+		`"effect":"allow","args":{"path":"/work/a","text":"` + strings.Repeat("x", 300) + `"}}`)
 	for _, sync := range []bool{false, true} {
 		for _, writers := range []int{1, 32} {
 			b.Run(fmt.Sprintf("sync=%v/writers=%d", sync, writers), func(b *testing.B) {
@@ -298,7 +309,8 @@ func BenchmarkVerify(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	body := []byte(`{"decision_id":"d_aaaaaaaaaaaaaaaaaaaaaaaaaa","call_id":"c_aaaaaaaaaaaaaaaaaaaaaaaaaa","effect":"allow","args":{"path":"/work/a","text":"` + strings.Repeat("x", 300) + `"}}`)
+	body := []byte(`{"decision_id":"d_aaaaaaaaaaaaaaaaaaaaaaaaaa","call_id":"c_aaaaaaaaaaaaaaaaaaaaaaaaaa",` +
+		`"effect":"allow","args":{"path":"/work/a","text":"` + strings.Repeat("x", 300) + `"}}`)
 	for range 100 {
 		batch := make([]*pending, 1000)
 		for i := range batch {
@@ -335,8 +347,11 @@ func BenchmarkOpenAndClose(b *testing.B) {
 
 // FuzzWhen: when takes what time.Parse takes in the same layout, and reads it the same.
 func FuzzWhen(f *testing.F) {
-	for _, s := range []string{"2026-11-22T03:14:15.926Z", "2024-02-29T23:59:59.999Z", "2026-02-29T00:00:00.000Z", "2026-13-01T00:00:00.000Z",
-		"2026-11-22T24:00:00.000Z", "2026-11-22T03:60:00.000Z", "2026-11-22T03:00:60.000Z", "2026-11-22T03:14:15,926Z", "2026-11-22 03:14:15.926Z", "0000-01-01T00:00:00.000Z", "2026-00-10T00:00:00.000Z"} {
+	for _, s := range []string{
+		"2026-11-22T03:14:15.926Z", "2024-02-29T23:59:59.999Z", "2026-02-29T00:00:00.000Z", "2026-13-01T00:00:00.000Z",
+		"2026-11-22T24:00:00.000Z", "2026-11-22T03:60:00.000Z", "2026-11-22T03:00:60.000Z", "2026-11-22T03:14:15,926Z",
+		"2026-11-22 03:14:15.926Z", "0000-01-01T00:00:00.000Z", "2026-00-10T00:00:00.000Z",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

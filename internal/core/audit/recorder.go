@@ -142,6 +142,7 @@ type Answered struct {
 	Key       string          `json:"key,omitempty"`       // fingerprint of the approver's key
 	Signed    json.RawMessage `json:"signed,omitempty"`    // the message that the approver signed
 	Signature string          `json:"signature,omitempty"` // base64
+	Also      []approval.Said `json:"also,omitempty"`      // of more approvers, where several are needed
 }
 
 // Answer records a human's answer before it is used; it is on the disk when this returns.
@@ -156,7 +157,7 @@ func (r *Recorder) Answer(ctx context.Context, d policy.Decision, a approval.Ans
 
 func answered(a approval.Answer) Answered {
 	body := Answered{DecisionID: a.DecisionID, ApprovalID: short(a.ApprovalID), Capability: short(string(a.Capability)), ArgsDigest: a.ArgsDigest,
-		Yes: a.Yes, Refusal: a.Refusal, By: short(string(a.By)), Reason: short(a.Reason), Key: a.Key, Signed: a.Signed, Signature: a.Signature}
+		Yes: a.Yes, Refusal: a.Refusal, By: short(string(a.By)), Reason: short(a.Reason), Key: a.Key, Signed: a.Signed, Signature: a.Signature, Also: a.Also}
 	if !a.At.IsZero() {
 		body.At = a.At.UTC().Format(timeLayout)
 	}

@@ -28,9 +28,15 @@ func decision(t testing.TB, args string) policy.Decision {
 	}
 	return policy.Decision{
 		ID: "d_aaaaaaaaaaaaaaaaaaaaaaaaaa", Effect: policy.Ask, Danger: 3, Policy: "sha256:p",
-		Reasons:  []call.Reason{{Code: "contract.ask", File: "waldo.yaml", Line: 4}},
-		Call:     call.Call{ID: "c_aaaaaaaaaaaaaaaaaaaaaaaaaa", Capability: "mail.send", Principal: "os:1000", Session: "n_a", Channel: "mcp", Args: a},
-		Contract: contract.Contract{Pattern: "mail.*", Mode: contract.Write, Secrets: map[string]secret.Ref{"TOKEN": "env:MAIL_TOKEN"}, At: contract.Position{File: "waldo.yaml", Line: 4}},
+		Reasons: []call.Reason{{Code: "contract.ask", File: "waldo.yaml", Line: 4}},
+		Call: call.Call{
+			ID: "c_aaaaaaaaaaaaaaaaaaaaaaaaaa", Capability: "mail.send", Principal: "os:1000", Session: "n_a",
+			Channel: "mcp", Args: a,
+		},
+		Contract: contract.Contract{
+			Pattern: "mail.*", Mode: contract.Write, Secrets: map[string]secret.Ref{"TOKEN": "env:MAIL_TOKEN"},
+			At: contract.Position{File: "waldo.yaml", Line: 4},
+		},
 	}
 }
 
@@ -65,22 +71,29 @@ func TestRecorder(t *testing.T) {
 	dir := t.TempDir()
 	l := openLog(t, dir, Options{Heads: &memory{}})
 	d := decision(t, `{"to":"a@b.example","password":"hunter2"}`)
-	r := &Recorder{Log: l, Args: func(policy.Decision) strictjson.Value { return value(t, `{"to":"[EMAIL_1]","password":"[secret]"}`) }}
+	r := &Recorder{
+		Log: l, Args: func(policy.Decision) strictjson.Value { return value(t, `{"to":"[EMAIL_1]","password":"[secret]"}`) },
+	}
 	f := facts.New()
 	f.Status, f.Stdout, f.Stderr = facts.OK, "the output", ""
 	if err := r.Decision(ctx, d); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Answer(ctx, d, approval.Answer{ApprovalID: "a_1", Yes: true, By: "approver:ann", At: time.Now()}); err != nil {
+	if err := r.Answer(ctx, d, approval.Answer{
+		ApprovalID: "a_1", Yes: true, By: "approver:ann", At: time.Now(),
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Outcome(ctx, d, call.Result{Status: facts.OK, Facts: f, Content: []call.Content{call.Text("the output")}}); err != nil {
+	if err := r.Outcome(ctx, d, call.Result{
+		Status: facts.OK, Facts: f, Content: []call.Content{call.Text("the output")},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	closeLog(t, l)
 	got := bodies(t, dir)
 	for i, want := range [][]string{
-		{`"effect":"ask"`, `"args":{"to":"[EMAIL_1]","password":"[secret]"}`, d.Call.Args.Digest(), `"principal":"os:1000"`, `"line":4`, `"TOKEN=env:MAIL_TOKEN"`, `"mode":"write"`},
+		{`"effect":"ask"`, `"args":{"to":"[EMAIL_1]","password":"[secret]"}`, d.Call.Args.Digest(), `"principal":"os:1000"`,
+			`"line":4`, `"TOKEN=env:MAIL_TOKEN"`, `"mode":"write"`},
 		{`"yes":true`, `"by":"approver:ann"`},
 		{`"stdout":{"bytes":10,"sha256":"`, `"status":"ok"`, `"side_effect":"unknown"`},
 	} {
@@ -202,10 +215,14 @@ func TestRecordsHaveBounds(t *testing.T) {
 	for i := range roles {
 		roles[i] = long
 	}
-	if err := r.Approver(t.Context(), "os:1", approval.Enrolment{Action: "enrol", Approver: "ann", Key: "sha256:0", Roles: []string{"manager"}, By: "ann"}); err != nil {
+	if err := r.Approver(t.Context(), "os:1",
+		approval.Enrolment{
+			Action: "enrol", Approver: "ann", Key: "sha256:0", Roles: []string{"manager"}, By: "ann",
+		}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Approver(t.Context(), "os:1", approval.Enrolment{Action: "enrol", Approver: long, Roles: roles, By: long, Failed: long}); err != nil {
+	if err := r.Approver(t.Context(), "os:1",
+		approval.Enrolment{Action: "enrol", Approver: long, Roles: roles, By: long, Failed: long}); err != nil {
 		t.Fatal(err)
 	}
 	d := decision(t, `{"x":"`+long+long+`"}`)
@@ -230,7 +247,11 @@ func TestRunOfADecision(t *testing.T) {
 	dir := t.TempDir()
 	l := openLog(t, dir, Options{Heads: &memory{}})
 	r := &Recorder{Log: l, Args: func(d policy.Decision) strictjson.Value { return d.Call.Args.Value() }}
-	d := policy.Decision{ID: "d_1", Call: call.Call{ID: "c_1", Run: &call.Run{Template: "image@sha256:1", Input: "/srv", Env: []string{"TOKEN=hunter2"}}}}
+	d := policy.Decision{
+		ID: "d_1", Call: call.Call{
+			ID: "c_1", Run: &call.Run{Template: "image@sha256:1", Input: "/srv", Env: []string{"TOKEN=hunter2"}},
+		},
+	}
 	if err := r.Decision(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +261,9 @@ func TestRunOfADecision(t *testing.T) {
 	}
 	closeLog(t, l)
 	all := bodies(t, dir)
-	if len(all) != 2 || !strings.Contains(all[0], `"run":{"env":["TOKEN"],"input":"/srv","template":"image@sha256:1"},"run_digest":"sha256:`) || strings.Contains(all[0], "hunter2") {
+	if len(all) != 2 ||
+		!strings.Contains(all[0], `"run":{"env":["TOKEN"],"input":"/srv","template":"image@sha256:1"},`+
+			`"run_digest":"sha256:`) || strings.Contains(all[0], "hunter2") {
 		t.Errorf("%q", all)
 	}
 	if len(all) == 2 && strings.Contains(all[1], `"run`) {

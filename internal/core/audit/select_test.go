@@ -12,7 +12,9 @@ import (
 func TestSelect(t *testing.T) {
 	dir, heads := t.TempDir()+"/log", &memory{}
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
-	l, err := Open(context.Background(), dir, Options{Heads: heads, SegmentBytes: 1000, Now: func() time.Time { return now }})
+	l, err := Open(context.Background(), dir, Options{
+		Heads: heads, SegmentBytes: 1000, Now: func() time.Time { return now },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

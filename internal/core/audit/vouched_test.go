@@ -25,7 +25,10 @@ func TestHeadsPassApprovalsAtOnce(t *testing.T) {
 	for _, row := range []struct {
 		kind   string
 		passed bool
-	}{{KindDecision, false}, {KindAnswer, true}, {KindOutcome, false}, {KindApprover, true}, {"note", false}, {KindPruned, true}} {
+	}{
+		{KindDecision, false}, {KindAnswer, true}, {KindOutcome, false}, {KindApprover, true},
+		{"note", false}, {KindPruned, true},
+	} {
 		r, err := l.Append(ctx, row.kind, []byte(`{}`), true)
 		if err != nil {
 			t.Fatal(err)

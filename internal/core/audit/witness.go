@@ -158,7 +158,7 @@ func tell(l *approval.Ledger, r Record) error {
 		}
 		if a.Refusal == "" {
 			return l.Answered(approval.Recorded{DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: a.Yes,
-				By: a.By, Key: a.Key, Signed: a.Signed, Signature: a.Signature})
+				By: a.By, Key: a.Key, Signed: a.Signed, Signature: a.Signature, Also: a.Also})
 		}
 	}
 	return nil

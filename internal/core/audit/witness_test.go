@@ -179,9 +179,12 @@ func TestYesIsNotReplayed(t *testing.T) {
 		around bool // the record is whole again afterwards
 	}{
 		{"nothing is hidden", func(*approvals) {}, "approval.used", false},
-		{"a byte of the answer's kind", func(a *approvals) { flip(a, `"kind":"answer"`, `"kind":"Xnswer"`) }, "approval.unproven", true},
-		{"a digit of the answer's hash", func(a *approvals) { flip(a, `"yes":true`, `"yes":tru3`) }, "approval.unproven", true},
-		{"a byte of a record long before", func(a *approvals) { flip(a, `"action":"enrol"`, `"action":"enroi"`) }, "approval.unproven", true},
+		{"a byte of the answer's kind", func(a *approvals) { flip(a, `"kind":"answer"`, `"kind":"Xnswer"`) },
+			"approval.unproven", true},
+		{"a digit of the answer's hash", func(a *approvals) { flip(a, `"yes":true`, `"yes":tru3`) },
+			"approval.unproven", true},
+		{"a byte of a record long before", func(a *approvals) { flip(a, `"action":"enrol"`, `"action":"enroi"`) },
+			"approval.unproven", true},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			a := newApprovals(t)
@@ -294,13 +297,20 @@ func TestVerifyApprovals(t *testing.T) {
 		t.Errorf("the operator names another first approver: %+v", rep.Findings)
 	}
 	for _, row := range []struct{ why, kind, body, want string }{
-		{"an answer without a signature", KindAnswer, `{"decision_id":"d_1","approval_id":"a_1","yes":true,"by":"approver:ann"}`, "answer.unsigned"},
-		{"an answer of an agent's host", KindAnswer, `{"decision_id":"d_2","approval_id":"a_2","yes":true,"by":"session:n_1"}`, ""},
-		{"the same once more", KindAnswer, `{"decision_id":"d_3","approval_id":"a_2","yes":true,"by":"session:n_1"}`, "approval.twice"},
-		{"a refusal of waldo's own", KindAnswer, `{"decision_id":"d_4","approval_id":"a_2","yes":false,"refusal":"approval.used","by":""}`, ""},
-		{"an enrolment without a signature", KindApprover, `{"action":"enrol","approver":"eve","by":"eve","principal":"os:1"}`, "approver.signature"},
-		{"a revocation without a signature", KindApprover, `{"action":"revoke","approver":"ann","by":"ann","principal":"os:1"}`, "approver.signature"},
-		{"an enrolment that failed", KindApprover, `{"action":"enrol","approver":"eve","by":"eve","principal":"os:1","failed":"disk full"}`, ""},
+		{"an answer without a signature", KindAnswer,
+			`{"decision_id":"d_1","approval_id":"a_1","yes":true,"by":"approver:ann"}`, "answer.unsigned"},
+		{"an answer of an agent's host", KindAnswer,
+			`{"decision_id":"d_2","approval_id":"a_2","yes":true,"by":"session:n_1"}`, ""},
+		{"the same once more", KindAnswer, `{"decision_id":"d_3","approval_id":"a_2","yes":true,"by":"session:n_1"}`,
+			"approval.twice"},
+		{"a refusal of waldo's own", KindAnswer,
+			`{"decision_id":"d_4","approval_id":"a_2","yes":false,"refusal":"approval.used","by":""}`, ""},
+		{"an enrolment without a signature", KindApprover,
+			`{"action":"enrol","approver":"eve","by":"eve","principal":"os:1"}`, "approver.signature"},
+		{"a revocation without a signature", KindApprover,
+			`{"action":"revoke","approver":"ann","by":"ann","principal":"os:1"}`, "approver.signature"},
+		{"an enrolment that failed", KindApprover,
+			`{"action":"enrol","approver":"eve","by":"eve","principal":"os:1","failed":"disk full"}`, ""},
 	} {
 		before := len(a.verify().Findings)
 		if _, err := a.log.Append(ctx, row.kind, []byte(row.body), true); err != nil {
@@ -363,7 +373,8 @@ func TestWitnessReadsOn(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, names[0])); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&Witness{Dir: dir}).Look(ctx, func(*approval.Ledger) { t.Error("a log without its start is believed") }); err == nil {
+	if err := (&Witness{Dir: dir}).Look(ctx,
+		func(*approval.Ledger) { t.Error("a log without its start is believed") }); err == nil {
 		t.Error("a log whose first segment is gone")
 	}
 }

@@ -38,6 +38,10 @@ type Asker interface {
 // call, or a function to say that the call is over.
 type Budget interface {
 	Take(d policy.Decision) (done func(), against *call.Reason)
+	// Pace waits until the calling program can begin one more call.
+	Pace(ctx context.Context, c call.Call)
+	// Spend counts what a call has used against its session.
+	Spend(c call.Call, r call.Result)
 	// Bind returns a context that is cancelled, with a *call.Stop, when the operator ends the session.
 	Bind(ctx context.Context, n call.Session) (bound context.Context, done func())
 }
@@ -66,6 +70,7 @@ type Broker struct {
 // Call takes one call from a channel to its result. A denial is a Result with reasons; an error is
 // the operator's and says that waldo itself failed: nothing was done that is not recorded.
 func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
+	b.Budget.Pace(ctx, c)
 	d := b.Policy.Decide(c)
 	d.ID = id.New(id.Decision)
 	done, against := b.Budget.Take(d)
@@ -101,6 +106,7 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	}
 	out, err := b.execute(ctx, d, g)
 	r := b.Redact.Result(d, out)
+	b.Budget.Spend(c, r)
 	if why := call.Stopped(ctx); why != nil && r.Status != facts.OK {
 		r.Why = append(r.Why, *why)
 	}
@@ -114,6 +120,7 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 // counts against the session as any denied call. Once the session has spent its calls, Refuse no longer records, so
 // that a flood cannot fill the log.
 func (b *Broker) Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
+	b.Budget.Pace(ctx, c)
 	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Deny, Reasons: []call.Reason{why}, Call: c, Danger: 3}
 	done, against := b.Budget.Take(d)
 	defer done()
@@ -176,5 +183,7 @@ func unexecuted(d policy.Decision, status facts.Status) call.Result {
 	f := facts.New()
 	f.Status, f.SideEffect = status, facts.None
 	f.CallID, f.DecisionID = d.Call.ID, d.ID
-	return call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: status, IsError: true, Trust: call.Trusted, Facts: f, Why: d.Reasons}
+	return call.Result{
+		CallID: d.Call.ID, DecisionID: d.ID, Status: status, IsError: true, Trust: call.Trusted, Facts: f, Why: d.Reasons,
+	}
 }

@@ -28,7 +28,8 @@ type house struct {
 	redeemedTwice bool
 	written       []string // the files that an execution says it wrote
 	stop          func()   // ends the session
-	stopAt        string   // ask or execute: the step at which it is ended
+	paced, spent  int
+	stopAt        string // ask or execute: the step at which it is ended
 }
 
 func (h *house) Decide(c call.Call) policy.Decision {
@@ -38,6 +39,9 @@ func (h *house) Decide(c call.Call) policy.Decision {
 func (h *house) Take(policy.Decision) (func(), *call.Reason) {
 	return func() { h.steps = append(h.steps, "done") }, h.against
 }
+func (h *house) Pace(context.Context, call.Call) { h.paced++ }
+func (h *house) Spend(call.Call, call.Result)    { h.spent++ }
+
 func (h *house) Bind(ctx context.Context, _ call.Session) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	h.stop = func() { cancel(&call.Stop{Why: call.Reason{Code: "session.stopped"}}) }
@@ -69,7 +73,9 @@ func (h *house) Ask(_ context.Context, d policy.Decision) (*approval.Answer, str
 	if h.answer == nil {
 		return nil, "a_1", nil
 	}
-	return &approval.Answer{DecisionID: d.ID, Capability: d.Call.Capability, ArgsDigest: d.Call.Args.Digest(), Yes: *h.answer}, "", nil
+	return &approval.Answer{
+		DecisionID: d.ID, Capability: d.Call.Capability, ArgsDigest: d.Call.Args.Digest(), Yes: *h.answer,
+	}, "", nil
 }
 func (h *house) Restore(d policy.Decision) (call.Args, error) { return d.Call.Args, h.failRestore }
 func (h *house) Result(d policy.Decision, o call.Outcome) call.Result {
@@ -111,26 +117,28 @@ func TestCall(t *testing.T) {
 			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
 		{"denied: nothing is executed", house{effect: policy.Deny}, facts.Denied, false,
 			[]string{"decide", "record decision", "record outcome", "done"}},
-		{"asked and answered yes: the answer is recorded before it is used", house{effect: policy.Ask, answer: &yes}, facts.OK, false,
-			[]string{"decide", "record decision", "ask", "record answer", "execute", "record outcome", "done"}},
+		{"asked and answered yes: the answer is recorded before it is used", house{effect: policy.Ask, answer: &yes},
+			facts.OK, false, []string{"decide", "record decision", "ask", "record answer", "execute", "record outcome", "done"}},
 		{"asked and answered no", house{effect: policy.Ask, answer: &no}, facts.Denied, false,
 			[]string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
 		{"asked and not answered", house{effect: policy.Ask}, facts.Waiting, false,
 			[]string{"decide", "record decision", "ask", "record outcome", "done"}},
-		{"a budget that is used up denies what the policy allows", house{effect: policy.Allow, against: &call.Reason{Code: "rate.exceeded"}}, facts.Denied, false,
+		{"a budget that is used up denies what the policy allows",
+			house{effect: policy.Allow, against: &call.Reason{Code: "rate.exceeded"}}, facts.Denied, false,
 			[]string{"decide", "record decision", "record outcome", "done"}},
 		{"what cannot be recorded is not done", house{effect: policy.Allow, failRecord: "decision"}, "", true,
 			[]string{"decide", "record decision", "done"}},
-		{"an answer that cannot be recorded is not used", house{effect: policy.Ask, answer: &yes, failRecord: "answer"}, facts.Failed, true,
-			[]string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
+		{"an answer that cannot be recorded is not used", house{effect: policy.Ask, answer: &yes, failRecord: "answer"},
+			facts.Failed, true, []string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
 		{"an outcome that cannot be recorded is an error", house{effect: policy.Allow, failRecord: "outcome"}, "", true,
 			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
-		{"tokens that cannot be restored stop the call", house{effect: policy.Allow, failRestore: errors.New("vault")}, facts.Failed, true,
-			[]string{"decide", "record decision", "record outcome", "done"}},
-		{"a session that is ended while a human is asked: the yes is of no use", house{effect: policy.Ask, answer: &yes, stopAt: "ask"}, facts.Denied, false,
+		{"tokens that cannot be restored stop the call", house{effect: policy.Allow, failRestore: errors.New("vault")},
+			facts.Failed, true, []string{"decide", "record decision", "record outcome", "done"}},
+		{"a session that is ended while a human is asked: the yes is of no use",
+			house{effect: policy.Ask, answer: &yes, stopAt: "ask"}, facts.Denied, false,
 			[]string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
-		{"a session that is ended while its call is carried out", house{effect: policy.Allow, stopAt: "execute"}, facts.Cancelled, false,
-			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
+		{"a session that is ended while its call is carried out", house{effect: policy.Allow, stopAt: "execute"},
+			facts.Cancelled, false, []string{"decide", "record decision", "execute", "record outcome", "done"}},
 		{"a worker that fails is recorded", house{effect: policy.Allow, failExecute: errors.New("worker")}, facts.OK, true,
 			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
 	} {
@@ -184,11 +192,20 @@ func TestRefuse(t *testing.T) {
 		steps  []string
 		code   string
 	}{
-		{"recorded, never decided, never executed", house{effect: policy.Allow}, facts.Denied, false, []string{"record decision", "record outcome", "done"}, "args.schema"},
-		{"a session that has spent its calls fills no log", house{effect: policy.Allow, against: &call.Reason{Code: "session.budget"}}, facts.Denied, false, []string{"done"}, "session.budget"},
-		{"a log that cannot be written is an error", house{effect: policy.Allow, failRecord: "decision"}, "", true, []string{"record decision", "done"}, ""},
+		{"recorded, never decided, never executed", house{effect: policy.Allow}, facts.Denied, false,
+			[]string{"record decision", "record outcome", "done"}, "args.schema"},
+		{
+			"a session that has spent its calls fills no log",
+			house{effect: policy.Allow, against: &call.Reason{Code: "session.budget"}}, facts.Denied, false,
+			[]string{"done"}, "session.budget",
+		},
+		{"a log that cannot be written is an error", house{effect: policy.Allow, failRecord: "decision"}, "", true,
+			[]string{"record decision", "done"}, ""},
 	} {
-		b := broker.Broker{Policy: &row.h, Record: &row.h, Approvals: &row.h, Budget: &row.h, Redact: &row.h, Executors: map[contract.Transport]broker.Executor{contract.Direct: &row.h}}
+		b := broker.Broker{
+			Policy: &row.h, Record: &row.h, Approvals: &row.h, Budget: &row.h, Redact: &row.h,
+			Executors: map[contract.Transport]broker.Executor{contract.Direct: &row.h},
+		}
 		r, err := b.Refuse(t.Context(), call.Call{ID: "c_1", Capability: "x"}, call.Reason{Code: "args.schema"})
 		if r.Status != row.status || (err != nil) != row.fails || !slices.Equal(row.h.steps, row.steps) {
 			t.Errorf("%s: %q, %v, steps %q", row.why, r.Status, err, row.h.steps)
@@ -204,8 +221,21 @@ func TestFactsAreBounded(t *testing.T) {
 	for _, n := range []int{1, 100_000} {
 		h := house{effect: policy.Allow, written: make([]string, n)}
 		r, err := h.call(t)
-		if got := len(r.Facts.Files.Written); err != nil || got != min(n, facts.MaxList) || (len(r.Facts.Cut) > 0) != (n > got) {
+		if got := len(r.Facts.Files.Written); err != nil || got != min(n, facts.MaxList) ||
+			(len(r.Facts.Cut) > 0) != (n > got) {
 			t.Errorf("%d files: %d are told, cut %v: %v", n, got, r.Facts.Cut, err)
 		}
+	}
+}
+
+// TestBudgetsAreAsked: every call waits for its turn, also one that is refused, and an executed one is counted.
+func TestBudgetsAreAsked(t *testing.T) {
+	h := &house{effect: policy.Allow}
+	if _, err := h.call(t); err != nil || h.paced != 1 || h.spent != 1 {
+		t.Errorf("executed: paced %d, spent %d: %v", h.paced, h.spent, err)
+	}
+	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h}
+	if _, err := b.Refuse(t.Context(), call.Call{ID: "c_2"}, call.Reason{Code: "args.schema"}); err != nil || h.paced != 2 || h.spent != 1 {
+		t.Errorf("refused: paced %d, spent %d: %v", h.paced, h.spent, err)
 	}
 }

@@ -47,9 +47,11 @@ func TestIssue(t *testing.T) {
 		{"nobody answered", asked, nil, "approval.absent"},
 		{"the zero answer", asked, &approval.Answer{}, "approval.mismatch"},
 		{"a no", asked, edit(func(a *approval.Answer) { a.Yes = false }), "approval.refused"},
-		{"a yes to other arguments", asked, edit(func(a *approval.Answer) { a.ArgsDigest = "sha256:0" }), "approval.mismatch"},
+		{"a yes to other arguments", asked, edit(func(a *approval.Answer) { a.ArgsDigest = "sha256:0" }),
+			"approval.mismatch"},
 		{"a yes to another decision", asked, edit(func(a *approval.Answer) { a.DecisionID = "d_2" }), "approval.mismatch"},
-		{"a yes to another capability", asked, edit(func(a *approval.Answer) { a.Capability = "mail.purge" }), "approval.mismatch"},
+		{"a yes to another capability", asked, edit(func(a *approval.Answer) { a.Capability = "mail.purge" }),
+			"approval.mismatch"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			g, why := grant.Issue(row.d, row.a, row.d.Call.Args)

@@ -80,7 +80,8 @@ func newEntry(c contract.Contract, order int) (*entry, contract.Problems) {
 		compiled, err := compile(when)
 		if err != nil {
 			problems = append(problems, contract.Problem{At: when.At, Code: "condition.invalid", Text: err.Error(),
-				Hint: "a condition is a CEL expression over args, capability, principal, session, channel, environment, danger and depth"})
+				Hint: "a condition is a CEL expression over args, capability, principal, session, channel, environment, " +
+					"danger and depth"})
 		}
 		return compiled
 	}
@@ -110,7 +111,8 @@ func (p *Policy) own() (problems contract.Problems) {
 			if !ok {
 				at = c.Keys["tool"]
 			}
-			problems = append(problems, contract.Problem{At: at, Code: "name.own", Text: "this gives " + name + ", which is waldo's own, to a tool of a server",
+			problems = append(problems, contract.Problem{At: at, Code: "name.own",
+				Text: "this gives " + name + ", which is waldo's own, to a tool of a server",
 				Hint: "give the server's tool a name with a dot, as in SERVER.TOOL, and " + name + " an entry of its own"})
 		}
 	}
@@ -145,7 +147,8 @@ func (p *Policy) examples(exact bool) contract.Problems {
 			switch {
 			case d.Contract.At != c.At:
 				problems = append(problems, contract.Problem{At: x.At, Code: "example.elsewhere",
-					Text: fmt.Sprintf("the example calls %s, which the entry %q on line %d decides", x.Capability, d.Contract.Pattern, d.Contract.At.Line)})
+					Text: fmt.Sprintf("the example calls %s, which the entry %q on line %d decides", x.Capability, d.Contract.Pattern,
+						d.Contract.At.Line)})
 			case !fits:
 				hint := ""
 				if !known {

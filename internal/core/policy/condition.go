@@ -55,8 +55,10 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 		cel.RegexProgramSizeLimit(1_000),
 		cel.Function(same, cel.Overload("same", []*cel.Type{dyn, dyn}, boolean, cel.BinaryBinding(equal))),
 		cel.Function(within, cel.Overload("within", []*cel.Type{dyn, dyn}, boolean, cel.BinaryBinding(contains))),
-		cel.Function("trim", cel.MemberOverload("text_trim", []*cel.Type{text}, text, cel.UnaryBinding(onText(strings.TrimSpace)))),
-		cel.Function("lowerAscii", cel.MemberOverload("text_lower", []*cel.Type{text}, text, cel.UnaryBinding(onText(lowerASCII)))),
+		cel.Function("trim", cel.MemberOverload("text_trim", []*cel.Type{text}, text,
+			cel.UnaryBinding(onText(strings.TrimSpace)))),
+		cel.Function("lowerAscii", cel.MemberOverload("text_lower", []*cel.Type{text}, text,
+			cel.UnaryBinding(onText(lowerASCII)))),
 	)
 })
 
@@ -282,7 +284,8 @@ type variables struct {
 
 // ResolveName returns a variable by its name.
 func (v *variables) ResolveName(name string) (any, bool) {
-	if v.open && (name == "args" || name == "session" || name == "depth" || name == "capability" && strings.Contains(string(v.call.Capability), "*")) {
+	if v.open && (name == "args" || name == "session" || name == "depth" ||
+		name == "capability" && strings.Contains(string(v.call.Capability), "*")) {
 		return types.NewUnknown(1, nil), true
 	}
 	switch name {

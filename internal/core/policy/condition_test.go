@@ -74,7 +74,8 @@ func TestConditions(t *testing.T) {
 		{"args.a.b.c == 'd'", `{"a":"b"}`, "untold", "not deep"},
 		{"args['a b'] == 1", `{"a b":1}`, "true", "by any name"},
 		{"size(args.rows) > 2", `{"rows":[1,2,3]}`, "true", "how many"},
-		{"environment == 'production' && capability.startsWith('a.') && danger == 2 && depth == 0", `{}`, "true", "what is around"},
+		{"environment == 'production' && capability.startsWith('a.') && danger == 2 && depth == 0", `{}`,
+			"true", "what is around"},
 		{config.ManagerForHighPriority, `{"priority":" HIGH\n"}`, "true", "the shorthand sees through case and space"},
 		{config.ManagerForHighPriority, `{"priority":"normal"}`, "false", "the shorthand's control"},
 		{config.ManagerForHighPriority, `{"priority":["high"]}`, "untold", "the shorthand on a list"},
@@ -109,7 +110,8 @@ func TestConditionsRefused(t *testing.T) {
 		{"args.l.map(x, x) == [1]", "undeclared reference to 'map'", "a macro that is not needed"},
 		{strings.Repeat("(", 60) + "true" + strings.Repeat(")", 60), "recursion", "too deep"},
 		{"'" + strings.Repeat("a", 3000) + "' == ''", "size exceeds limit", "too long"},
-		{"args.n > 9007199254740993", "character 10: a double does not hold 9007199254740993 exactly", "a whole number that is rounded"},
+		{"args.n > 9007199254740993", "character 10: a double does not hold 9007199254740993 exactly",
+			"a whole number that is rounded"},
 		{"args.n > -9007199254740993.0", "a double does not hold", "one below zero"},
 		{"args.n > 0.12345678901234567890123", "a double does not hold", "a fraction that is rounded"},
 		{"'a' == 1 && undefined", "undeclared reference", "strictness hides no error"},
@@ -124,7 +126,8 @@ func TestConditionsRefused(t *testing.T) {
 		t.Fatal(problems)
 	}
 	_, err := New(cfg, Machine{})
-	if ps, ok := err.(contract.Problems); !ok || !ps.Has("condition.invalid") || ps[0].At.Line != 2 || ps[0].At.Column != 37 {
+	if ps, ok := err.(contract.Problems); !ok || !ps.Has("condition.invalid") || ps[0].At.Line != 2 ||
+		ps[0].At.Column != 37 {
 		t.Errorf("%T %v", err, err)
 	}
 }

@@ -175,7 +175,8 @@ capabilities:
 }
 
 func TestExamples(t *testing.T) {
-	const entry = "capabilities:\n  x.*:\n    mode: write\n    environments: [production]\n    approval: {when: 'args.n > 10', by: boss}\n    examples:\n"
+	const entry = "capabilities:\n  x.*:\n    mode: write\n    environments: [production]\n    approval: {when: " +
+		"'args.n > 10', by: boss}\n    examples:\n"
 	for _, row := range []struct{ example, code, why string }{
 		{"{capability: x.a, args: {n: 1}, expect: deny}", "example.failed", "no transport tells how"},
 		{"{capability: x.a, args: {n: 11}, expect: allow}", "example.failed", "expecting too much"},
@@ -198,7 +199,8 @@ func TestExamples(t *testing.T) {
 			t.Errorf("%s: %v, want %s", row.why, err, row.code)
 		}
 	}
-	good := "servers: {x: {command: [a]}}\n" + entry + "      - {capability: x.a, args: {n: 1}, expect: allow}\n      - {capability: x.a, args: {n: 11}, expect: ask}\n      - {capability: x.a, expect: ask}\n"
+	good := "servers: {x: {command: [a]}}\n" + entry + "      - {capability: x.a, args: {n: 1}, expect: allow}\n" +
+		"      - {capability: x.a, args: {n: 11}, expect: ask}\n      - {capability: x.a, expect: ask}\n"
 	p := compileText(t, good, Machine{})
 	if d := p.Decide(ask(t, "x.a", `{"n":1}`)); d.Effect != Deny {
 		t.Errorf("an example passed, and the call that this machine cannot carry out is %s", d.Effect)

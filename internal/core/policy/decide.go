@@ -42,7 +42,8 @@ func (p *Policy) Reaches(server string, who call.Principal, channel string) bool
 		if of == "" && c.Meets(all) {
 			of = server
 		}
-		return of == server && p.judge(e, call.Call{Capability: call.Capability(all), Principal: who, Channel: channel}, true).Effect != Deny &&
+		return of == server && p.judge(e, call.Call{Capability: call.Capability(all), Principal: who, Channel: channel},
+			true).Effect != Deny &&
 			!slices.ContainsFunc(p.patterns, func(o *entry) bool { // which decides in its place
 				q := contract.Pattern(o.contract.Pattern)
 				return q.Covers(all) && q.Beats(c)
@@ -98,7 +99,8 @@ func (p *Policy) decide(c call.Call, open bool) Decision {
 func (p *Policy) Explain(c call.Call) Decision {
 	d, known := p.annotated(p.decide(c, false))
 	if !known {
-		why := reasonAt("annotation.unknown", "waldo.lock does not have this tool: if the server marks it destructive, a human is asked", d.Contract.At)
+		why := reasonAt("annotation.unknown",
+			"waldo.lock does not have this tool: if the server marks it destructive, a human is asked", d.Contract.At)
 		d.Reasons = append(d.Reasons[:len(d.Reasons):len(d.Reasons)], why)
 	}
 	d.DryRun = true
@@ -187,8 +189,9 @@ func stricter(a, b Decision) bool {
 func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
 	j := judgement{c: e.contract.Resolve(string(c.Capability), p.cfg)}
 	if j.c.Denied {
-		return Decision{Effect: Deny, Reasons: []call.Reason{j.reason("contract.deny", "the contract denies this capability", "")},
-			Call: c, Contract: j.c, Danger: 3, Policy: p.digest}
+		return Decision{Effect: Deny,
+			Reasons: []call.Reason{j.reason("contract.deny", "the contract denies this capability", "")},
+			Call:    c, Contract: j.c, Danger: 3, Policy: p.digest}
 	}
 	p.reachable(&j)
 	j.danger = j.c.Danger
@@ -262,7 +265,8 @@ func (p *Policy) reachable(j *judgement) {
 		}
 	}
 	if j.c.Transport == contract.SandboxedExec && !p.machine.Isolations[j.c.Isolation] {
-		deny("isolation.unavailable", "this machine does not give isolation "+j.c.Isolation+", which the contract asks for by name or by its class", "isolation")
+		deny("isolation.unavailable", "this machine does not give isolation "+j.c.Isolation+
+			", which the contract asks for by name or by its class", "isolation")
 	}
 }
 
@@ -273,7 +277,8 @@ func (j *judgement) rules(e *entry, v *variables) {
 		holds, err := cond.holds(v)
 		if err != nil {
 			holds = true // an error does not lift a rule
-			j.notes = append(j.notes, reasonAt("rule.condition_error", "the condition could not be evaluated, so the rule applies", rule.When.At))
+			j.notes = append(j.notes, reasonAt("rule.condition_error",
+				"the condition could not be evaluated, so the rule applies", rule.When.At))
 		}
 		switch {
 		case !holds:
@@ -303,11 +308,13 @@ func (j *judgement) approval(e *entry, v *variables) {
 		holds, err := e.approval.holds(v)
 		switch {
 		case err != nil:
-			j.asks = append(j.asks, reasonAt("approval.condition_error", "the condition could not be evaluated, so approval is needed", a.Condition.At))
+			j.asks = append(j.asks, reasonAt("approval.condition_error",
+				"the condition could not be evaluated, so approval is needed", a.Condition.At))
 		case holds:
 			j.asks = append(j.asks, reasonAt("approval.condition", "the condition is true: approval is needed", a.Condition.At))
 		default:
-			j.notes = append(j.notes, reasonAt("approval.clear", "the condition is false: no approval is needed", a.Condition.At))
+			j.notes = append(j.notes, reasonAt("approval.clear", "the condition is false: no approval is needed",
+				a.Condition.At))
 		}
 		return
 	}

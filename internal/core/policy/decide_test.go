@@ -41,7 +41,9 @@ func ask(t testing.TB, capability, args string) call.Call {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return call.Call{Capability: call.Capability(capability), Args: a, Channel: "mcp", Principal: "os:1000", Session: "n_1"}
+	return call.Call{
+		Capability: call.Capability(capability), Args: a, Channel: "mcp", Principal: "os:1000", Session: "n_1",
+	}
 }
 
 // seed is section 7 of the first seed document, verbatim.
@@ -93,8 +95,10 @@ func TestSeedLoadsAsItStands(t *testing.T) {
 		line             int // of the first reason
 	}{
 		{"search_docs", `{}`, Deny, []string{"server.unbound", "mode.read", "approval.none"}, 2},
-		{"create_ticket", `{"priority":"low"}`, Deny, []string{"server.unbound", "secret.unbound", "mode.write", "approval.clear"}, 9},
-		{"create_ticket", `{"priority":"high"}`, Deny, []string{"server.unbound", "secret.unbound", "role.unbound", "approval.condition", "mode.write"}, 9},
+		{"create_ticket", `{"priority":"low"}`, Deny,
+			[]string{"server.unbound", "secret.unbound", "mode.write", "approval.clear"}, 9},
+		{"create_ticket", `{"priority":"high"}`, Deny,
+			[]string{"server.unbound", "secret.unbound", "role.unbound", "approval.condition", "mode.write"}, 9},
 		{"run_shell", `{"command":"ls"}`, Ask, []string{"approval.always", "mode.high_risk"}, 23},
 		{"run_python", `{"code":"1"}`, Deny, []string{"contract.absent"}, 0},
 		{"delete_ticket", `{}`, Deny, []string{"contract.absent"}, 0},
@@ -111,7 +115,8 @@ func check(t *testing.T, p *Policy, c call.Call, effect Effect, codes []string, 
 		got = append(got, r.Code)
 	}
 	if d.Effect != effect || !slices.Equal(got, codes) || d.Reasons[0].Line != line {
-		t.Errorf("%s %s: %s %v line %d, want %s %v line %d", c.Capability, c.Args.Raw(), d.Effect, got, d.Reasons[0].Line, effect, codes, line)
+		t.Errorf("%s %s: %s %v line %d, want %s %v line %d", c.Capability, c.Args.Raw(), d.Effect, got, d.Reasons[0].Line,
+			effect, codes, line)
 	}
 	if d.Policy == "" || d.Call.Capability != c.Capability || d.DryRun {
 		t.Errorf("%s: the decision lacks its policy or its call: %+v", c.Capability, d)
@@ -137,7 +142,11 @@ capabilities:
 	good := everything
 	good.Secrets = map[string]bool{"token": true}
 	without := func(change func(m *Machine)) Machine {
-		m := Machine{Isolations: map[string]bool{"namespace": true, "gvisor": true}, Transports: map[contract.Transport]bool{contract.MCP: true, contract.SandboxedExec: true}, Secrets: map[string]bool{"token": true}}
+		m := Machine{
+			Isolations: map[string]bool{"namespace": true, "gvisor": true},
+			Transports: map[contract.Transport]bool{contract.MCP: true, contract.SandboxedExec: true},
+			Secrets:    map[string]bool{"token": true},
+		}
 		change(&m)
 		return m
 	}
@@ -150,16 +159,22 @@ capabilities:
 		args                  string
 	}{
 		{"no contract", "s.other", "contract.absent", text, good, replaced("s.open", "s.other"), `{}`},
-		{"another server's tool of the same name", "t.open", "contract.absent", text, good, replaced("t.lost: {transport: mcp", "t.open: {server: s"), `{}`},
+		{"another server's tool of the same name", "t.open", "contract.absent", text, good,
+			replaced("t.lost: {transport: mcp", "t.open: {server: s"), `{}`},
 		{"another letter case", "S.open", "contract.absent", text, good, replaced("s.open: {", "S.open: {server: s, "), `{}`},
-		{"another environment", "s.staged", "environment.excluded", text, good, replaced("environment: production", "environment: staging"), `{}`},
-		{"no environment at all", "s.staged", "environment.excluded", replaced("environment: production\n", ""), good, replaced("environment: production", "environment: staging"), `{}`},
+		{"another environment", "s.staged", "environment.excluded", text, good,
+			replaced("environment: production", "environment: staging"), `{}`},
+		{"no environment at all", "s.staged", "environment.excluded", replaced("environment: production\n", ""), good,
+			replaced("environment: production", "environment: staging"), `{}`},
 		{"no transport", "nowhere", "transport.absent", text, good, replaced("nowhere: {", "nowhere: {server: s, "), `{}`},
 		{"no server", "t.lost", "server.unbound", text, good, replaced("t.lost: {", "t.lost: {server: s, "), `{}`},
 		{"no secret", "keyed", "secret.unbound", text, without(func(m *Machine) { m.Secrets = nil }), text, `{}`},
-		{"no executor", "s.open", "transport.unavailable", text, without(func(m *Machine) { delete(m.Transports, contract.MCP) }), text, `{}`},
-		{"no strong box for the class", "boxed", "isolation.unavailable", text, without(func(m *Machine) { delete(m.Isolations, "gvisor") }), text, `{}`},
-		{"no box of the name", "named", "isolation.unavailable", text, without(func(m *Machine) { delete(m.Isolations, "namespace") }), text, `{}`},
+		{"no executor", "s.open", "transport.unavailable", text,
+			without(func(m *Machine) { delete(m.Transports, contract.MCP) }), text, `{}`},
+		{"no strong box for the class", "boxed", "isolation.unavailable", text,
+			without(func(m *Machine) { delete(m.Isolations, "gvisor") }), text, `{}`},
+		{"no box of the name", "named", "isolation.unavailable", text,
+			without(func(m *Machine) { delete(m.Isolations, "namespace") }), text, `{}`},
 		{"the zero machine", "named", "transport.unavailable", text, Machine{}, text, `{}`},
 		{"nobody who may answer", "bossed", "role.unbound", text, good, "approval: {by: {boss: [alice]}}\n" + text, `{}`},
 		{"a rule", "ruled", "rule.deny", text, good, replaced("args.x == 1", "args.x == 2"), `{"x":1}`},
@@ -201,21 +216,43 @@ func TestAsks(t *testing.T) {
 		{"a role alone asks always", "mode: read, approval: {by: boss}", `{}`, Ask, "approval.always", 1},
 		{"high risk where its operator wrote none", "mode: high_risk, approval: none", `{}`, Allow, "mode.high_risk", 3},
 		{"danger raised by its line, with none", "mode: read, danger: 3, approval: none", `{}`, Allow, "mode.read", 3},
-		{"danger 3 and a condition that does not hold", "mode: read, danger: 3, approval: {when: 'false'}", `{}`, Allow, "mode.read", 3},
-		{"high risk and a condition that does not hold", "mode: high_risk, approval: {when: 'args.n > 10'}", `{"n":10}`, Allow, "mode.high_risk", 3},
-		{"high risk and a condition that holds", "mode: high_risk, approval: {when: 'args.n > 10'}", `{"n":11}`, Ask, "approval.condition", 3},
-		{"high risk and a condition that cannot be told", "mode: high_risk, approval: {when: 'args.n > 10'}", `{}`, Ask, "approval.condition_error", 3},
-		{"a rule that raises to 3 beats a condition", "mode: write, approval: {when: 'false'}, rules: [{when: 'args.n == 1', danger: 3}]", `{"n":1}`, Ask, "rule.danger", 3},
+		{"danger 3 and a condition that does not hold", "mode: read, danger: 3, approval: {when: 'false'}", `{}`,
+			Allow, "mode.read", 3},
+		{"high risk and a condition that does not hold", "mode: high_risk, approval: {when: 'args.n > 10'}", `{"n":10}`,
+			Allow, "mode.high_risk", 3},
+		{"high risk and a condition that holds", "mode: high_risk, approval: {when: 'args.n > 10'}", `{"n":11}`, Ask,
+			"approval.condition", 3},
+		{"high risk and a condition that cannot be told", "mode: high_risk, approval: {when: 'args.n > 10'}", `{}`, Ask,
+			"approval.condition_error", 3},
+		{
+			"a rule that raises to 3 beats a condition",
+			"mode: write, approval: {when: 'false'}, rules: [{when: 'args.n == 1', danger: 3}]", `{"n":1}`,
+			Ask, "rule.danger", 3,
+		},
 		{"a condition that holds", "mode: write, approval: {when: 'args.n > 10'}", `{"n":11}`, Ask, "approval.condition", 2},
-		{"a condition that does not hold", "mode: write, approval: {when: 'args.n > 10'}", `{"n":10}`, Allow, "mode.write", 2},
-		{"a condition on a key that is not there", "mode: write, approval: {when: 'args.n > 10'}", `{}`, Ask, "approval.condition_error", 2},
-		{"a condition on NaN as text", "mode: write, approval: {when: 'args.n > 10'}", `{"n":"NaN"}`, Ask, "approval.condition_error", 2},
-		{"a rule that raises to 3 beats none", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 3}]", `{"n":1}`, Ask, "rule.danger", 3},
-		{"the control of that", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 3}]", `{"n":2}`, Allow, "mode.read", 1},
-		{"a rule that raises to 2 is noted", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 2}]", `{"n":1}`, Allow, "rule.danger", 2},
-		{"a rule that cannot be told raises", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 3}]", `{}`, Ask, "rule.danger", 3},
-		{"the highest rule counts", "mode: read, approval: none, rules: [{when: 'true', danger: 2}, {when: 'args.n == 1', danger: 3}]", `{"n":1}`, Ask, "rule.danger", 3},
-		{"a lower rule after a higher one lowers nothing", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 3}, {when: 'true', danger: 2}]", `{"n":1}`, Ask, "rule.danger", 3},
+		{"a condition that does not hold", "mode: write, approval: {when: 'args.n > 10'}", `{"n":10}`,
+			Allow, "mode.write", 2},
+		{"a condition on a key that is not there", "mode: write, approval: {when: 'args.n > 10'}", `{}`, Ask,
+			"approval.condition_error", 2},
+		{"a condition on NaN as text", "mode: write, approval: {when: 'args.n > 10'}", `{"n":"NaN"}`, Ask,
+			"approval.condition_error", 2},
+		{"a rule that raises to 3 beats none", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 3}]",
+			`{"n":1}`, Ask, "rule.danger", 3},
+		{"the control of that", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 3}]", `{"n":2}`,
+			Allow, "mode.read", 1},
+		{"a rule that raises to 2 is noted", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 2}]",
+			`{"n":1}`, Allow, "rule.danger", 2},
+		{"a rule that cannot be told raises", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 3}]", `{}`,
+			Ask, "rule.danger", 3},
+		{
+			"the highest rule counts", "mode: read, approval: none, rules: [{when: 'true', danger: 2}, {when: 'args.n == 1', " +
+				"danger: 3}]", `{"n":1}`, Ask, "rule.danger", 3,
+		},
+		{
+			"a lower rule after a higher one lowers nothing",
+			"mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 3}, {when: 'true', danger: 2}]", `{"n":1}`,
+			Ask, "rule.danger", 3,
+		},
 		{"who calls counts", "mode: read, approval: {when: \"principal != 'os:1000'\"}", `{}`, Allow, "mode.read", 1},
 		{"by which channel counts", "mode: read, approval: {when: \"channel == 'mcp'\"}", `{}`, Ask, "approval.condition", 1},
 		{"how deep counts", "mode: read, approval: {when: 'depth > 0'}", `{}`, Allow, "mode.read", 1},
@@ -266,7 +303,8 @@ capabilities:
 
 // The order of the file does not matter.
 func TestOrderDoesNotMatter(t *testing.T) {
-	entries := []string{"'*': {transport: direct, mode: read, approval: none}", "a.*: {transport: direct, mode: write, approval: always}",
+	entries := []string{"'*': {transport: direct, mode: read, approval: none}",
+		"a.*: {transport: direct, mode: write, approval: always}",
 		"'*.z': {transport: direct, mode: read, approval: none}", "a.b*: {transport: direct, mode: read, approval: none}"}
 	names := []string{"a.z", "a.bz", "a.b.z", "q.z", "q", "a.", "a.b"}
 	var first []string
@@ -296,7 +334,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 
 // NAME: deny denies under a wider entry that allows, and wins a tie.
 func TestDenyAsAContract(t *testing.T) {
-	p := compileText(t, "servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: none}\n  s.delete_*: deny\n  '*_all': {mode: read, approval: none}\n", everything)
+	p := compileText(t, "servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: none}\n"+
+		"  s.delete_*: deny\n  '*_all': {mode: read, approval: none}\n", everything)
 	check(t, p, ask(t, "s.read", `{}`), Allow, []string{"mode.read", "approval.none"}, 3) // the control
 	check(t, p, ask(t, "s.delete_one", `{}`), Deny, []string{"contract.deny"}, 4)
 	check(t, p, ask(t, "s.delete_all", `{}`), Deny, []string{"contract.deny"}, 4)
@@ -306,8 +345,11 @@ func TestDenyAsAContract(t *testing.T) {
 }
 
 func TestVisible(t *testing.T) {
-	p := compileText(t, "servers: {s: {command: [a]}}\nenvironment: a\ncapabilities:\n  s.a: {mode: read}\n  s.b: {mode: read, environments: [b]}\n  s.d: deny\n  run_shell: {mode: read}\n", everything)
-	for name, want := range map[call.Capability]bool{"s.a": true, "s.b": false, "s.c": false, "s.d": false, "run_shell": true, "run_python": false, "s.a\n": false} {
+	p := compileText(t, "servers: {s: {command: [a]}}\nenvironment: a\ncapabilities:\n  s.a: {mode: read}\n"+
+		"  s.b: {mode: read, environments: [b]}\n  s.d: deny\n  run_shell: {mode: read}\n", everything)
+	for name, want := range map[call.Capability]bool{
+		"s.a": true, "s.b": false, "s.c": false, "s.d": false, "run_shell": true, "run_python": false, "s.a\n": false,
+	} {
 		if p.Visible(name) != want {
 			t.Errorf("%q: %v", name, !want)
 		}
@@ -331,7 +373,8 @@ func TestAnnotationsCountInDryRuns(t *testing.T) {
 		}
 		return strictjson.Value{}, true
 	}
-	const head = "servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: write, approval: none, examples: [{capability: "
+	const head = "servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: write, approval: none, examples: " +
+		"[{capability: "
 	for _, row := range []struct {
 		example       string
 		loads, checks bool
@@ -357,7 +400,9 @@ func TestAnnotationsCountInDryRuns(t *testing.T) {
 		}
 	}
 	p := compileText(t, "servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: write, approval: none}\n", with)
-	for tool, want := range map[string]string{"look": "allow mode.write", "drop": "ask annotation.destructive", "new": "allow mode.write"} {
+	for tool, want := range map[string]string{
+		"look": "allow mode.write", "drop": "ask annotation.destructive", "new": "allow mode.write",
+	} {
 		d := p.Explain(ask(t, "s."+tool, `{}`))
 		if got := d.Effect.String() + " " + d.Reasons[0].Code; got != want {
 			t.Errorf("%s: %s, want %s", tool, got, want)
@@ -378,7 +423,8 @@ func TestExplainExecutesNothing(t *testing.T) {
 }
 
 func TestReasonsHoldNoArguments(t *testing.T) {
-	p := compileText(t, "capabilities:\n  x: {transport: direct, mode: write, approval: {when: 'args.n > 1'}, rules: [{when: \"args.n == 'a'\", danger: 3}]}\n", everything)
+	p := compileText(t, "capabilities:\n  x: {transport: direct, mode: write, approval: {when: 'args.n > 1'}, rules: "+
+		"[{when: \"args.n == 'a'\", danger: 3}]}\n", everything)
 	for _, args := range []string{`{"n":"s3cret-value"}`, `{"s3cret-value":1}`, `{"n":["s3cret-value"]}`} {
 		if text := fmt.Sprint(p.Decide(ask(t, "x", args)).Reasons); strings.Contains(text, "s3cret") {
 			t.Error(text)
@@ -387,7 +433,8 @@ func TestReasonsHoldNoArguments(t *testing.T) {
 }
 
 func TestDigestIsOfWhatIsInForce(t *testing.T) {
-	a, b, c := compileText(t, "version: 1\n", everything), compileText(t, "version: 1\n", everything), compileText(t, "version: 1\nenvironment: x\n", everything)
+	a, b, c := compileText(t, "version: 1\n", everything), compileText(t, "version: 1\n", everything),
+		compileText(t, "version: 1\nenvironment: x\n", everything)
 	cfg := config.Default()
 	cfg.Contracts[0].Timeout = 0
 	d, err := New(cfg, everything)
@@ -398,7 +445,8 @@ func TestDigestIsOfWhatIsInForce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Digest() != b.Digest() || a.Digest() == c.Digest() || d.Digest() == e.Digest() || len(a.Digest()) != len("sha256:")+64 {
+	if a.Digest() != b.Digest() || a.Digest() == c.Digest() || d.Digest() == e.Digest() ||
+		len(a.Digest()) != len("sha256:")+64 {
 		t.Errorf("%s %s %s %s %s", a.Digest(), b.Digest(), c.Digest(), d.Digest(), e.Digest())
 	}
 }

@@ -14,8 +14,10 @@ import (
 func FuzzDecide(f *testing.F) {
 	f.Add([]byte(seed), "create_ticket", []byte(`{"priority":"high"}`))
 	f.Add(config.Init("x"), "run_shell", []byte(`{}`))
-	f.Add([]byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: {when: 'args.n > 1'}}\n  '*.x': {mode: write, approval: none, rules: [{when: \"args.n == 'a'\", danger: 3}]}\n"), "s.x", []byte(`{"n":2}`))
-	f.Add([]byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: none, rules: [{when: \"args.n == 1 || principal != ''\", deny: true}]}\n"), "s.x", []byte(`{"n":2}`))
+	f.Add([]byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: {when: 'args.n > 1'}}\n"+
+		"  '*.x': {mode: write, approval: none, rules: [{when: \"args.n == 'a'\", danger: 3}]}\n"), "s.x", []byte(`{"n":2}`))
+	f.Add([]byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: none, rules: [{when: "+
+		"\"args.n == 1 || principal != ''\", deny: true}]}\n"), "s.x", []byte(`{"n":2}`))
 	f.Fuzz(func(t *testing.T, text []byte, name string, raw []byte) {
 		args, err := call.ParseArgs(raw)
 		if err != nil {
@@ -40,7 +42,9 @@ func FuzzDecide(f *testing.F) {
 		if d.Effect != Deny && d.Contract.Server != "" && !p.Reaches(d.Contract.Server, c.Principal, c.Channel) {
 			t.Errorf("%q is %s, and nothing of its server was said to be usable", name, d.Effect)
 		}
-		matched := slices.ContainsFunc(cfg.Contracts, func(c contract.Contract) bool { return contract.Pattern(c.Pattern).Match(name) })
+		matched := slices.ContainsFunc(cfg.Contracts, func(c contract.Contract) bool {
+			return contract.Pattern(c.Pattern).Match(name)
+		})
 		if !matched && d.Effect != Deny {
 			t.Errorf("no contract matches %q, and it is %s", name, d.Effect)
 		}
@@ -53,7 +57,8 @@ func FuzzDecide(f *testing.F) {
 			t.Fatal(err)
 		}
 		again := compileText(t, string(normal), everything).Decide(c)
-		if again.Effect != d.Effect || again.Danger != d.Danger || again.Contract.Pattern != d.Contract.Pattern || !slices.EqualFunc(again.Reasons, d.Reasons, sameCode) {
+		if again.Effect != d.Effect || again.Danger != d.Danger || again.Contract.Pattern != d.Contract.Pattern ||
+			!slices.EqualFunc(again.Reasons, d.Reasons, sameCode) {
 			t.Errorf("%s %v, and by the normal form %s %v", d.Effect, d.Reasons, again.Effect, again.Reasons)
 		}
 	})
@@ -110,5 +115,6 @@ func BenchmarkDecidePatterns(b *testing.B) {
 }
 
 func BenchmarkDecideCondition(b *testing.B) {
-	benchmark(b, "servers: {s: {command: [a]}}\ncapabilities:\n  s.a: {mode: write, approval: {when: \"args.priority == 'high'\"}, rules: [{when: 'args.public == true', danger: 3}]}\n", "s.a", `{"priority":"low","public":false}`)
+	benchmark(b, "servers: {s: {command: [a]}}\ncapabilities:\n  s.a: {mode: write, approval: {when: \"args.priority == "+
+		"'high'\"}, rules: [{when: 'args.public == true', danger: 3}]}\n", "s.a", `{"priority":"low","public":false}`)
 }

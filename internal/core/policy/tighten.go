@@ -36,7 +36,8 @@ func Tighten(d Decision, annotations strictjson.Value) Decision {
 		}
 	case hints.ReadOnly != nil && !*hints.ReadOnly && d.Danger < 2:
 		d.Danger = 2
-		d.Reasons = append(d.Reasons[:len(d.Reasons):len(d.Reasons)], reasonAt("annotation.write", "the server marks this tool as not read-only", at))
+		d.Reasons = append(d.Reasons[:len(d.Reasons):len(d.Reasons)],
+			reasonAt("annotation.write", "the server marks this tool as not read-only", at))
 	}
 	return d
 }

@@ -13,7 +13,8 @@ import (
 
 // TestUsable: Usable is false for a principal whose calls are all denied, and true if some arguments pass.
 func TestUsable(t *testing.T) {
-	const head = "servers: {s: {command: [a]}}\napproval: {by: {manager: [os:2]}}\ncapabilities:\n  s.a: {mode: read, approval: none, "
+	const head = "servers: {s: {command: [a]}}\napproval: {by: {manager: [os:2]}}\ncapabilities:\n  s.a: {mode: read, " +
+		"approval: none, "
 	for _, row := range []struct {
 		rest string
 		who  call.Principal
@@ -29,7 +30,8 @@ func TestUsable(t *testing.T) {
 		{"rules: [{when: \"args.x == 1 || principal == 'os:1'\", deny: true}]}", "os:1", false, "whatever stands first"},
 		{"rules: [{when: \"has(args.x)\", deny: true}]}", "os:1", true, "arguments may lack a key"},
 		{"rules: [{when: \"args.all(k, k == 'x')\", deny: true}]}", "os:1", true, "any argument may come"},
-		{"rules: [{when: \"session == ''\", deny: true}, {when: \"depth == 0\", deny: true}]}", "os:1", true, "a session and a depth are nobody's for ever"},
+		{"rules: [{when: \"session == ''\", deny: true}, {when: \"depth == 0\", deny: true}]}", "os:1", true,
+			"a session and a depth are nobody's for ever"},
 		{"rules: [{when: \"channel == 'mcp'\", deny: true}]}", "os:1", false, "denied over this channel"},
 		{"rules: [{when: \"channel == 'cli'\", deny: true}]}", "os:1", true, "denied over another channel"},
 		{"rules: [{when: \"principal == 'os:1'\", danger: 3}]}", "os:1", true, "somebody is asked"},
@@ -75,16 +77,22 @@ func TestReaches(t *testing.T) {
 		{"s.*: {mode: read, approval: none}", "os:2", true, "a pattern"},
 		{"s.*: {mode: read, approval: none, " + deny + "}", "os:2", false, "a pattern that is another's"},
 		{"'*': {mode: read, approval: none}", "os:2", true, "a pattern of all servers"},
-		{"{'*': {mode: read, approval: none}, s.*: {mode: read, approval: none, " + deny + "}}", "os:2", false, "which the server's own beats"},
-		{"{'*.b': {mode: read, approval: none}, s.*: {mode: read, approval: none, " + deny + "}}", "os:2", true, "one that only overlaps may name a tool"},
-		{"{s.b*: {mode: read, approval: none}, s.*: {mode: read, approval: none, " + deny + "}}", "os:2", true, "the more specific decides"},
+		{"{'*': {mode: read, approval: none}, s.*: {mode: read, approval: none, " + deny + "}}", "os:2", false,
+			"which the server's own beats"},
+		{"{'*.b': {mode: read, approval: none}, s.*: {mode: read, approval: none, " + deny + "}}", "os:2", true,
+			"one that only overlaps may name a tool"},
+		{"{s.b*: {mode: read, approval: none}, s.*: {mode: read, approval: none, " + deny + "}}", "os:2", true,
+			"the more specific decides"},
 		{"t.*: {mode: read, approval: none}", "os:2", false, "a pattern of another server"},
 		{"x.*: {mode: read, approval: none, server: s}", "os:2", true, "under another name"},
 		{"x.a: {mode: read, approval: none, server: s, tool: a}", "os:2", true, "a tool under another name"},
 		{"x.a: {mode: read, approval: none, server: s, tool: a, " + deny + "}", "os:2", false, "one that is another's"},
-		{"s.*: {mode: read, approval: none, rules: [{when: \"capability == 's.a'\", deny: true}]}", "os:2", true, "others are not denied"},
-		{"s.*: {mode: read, approval: none, rules: [{when: \"capability != 's.a'\", deny: true}]}", "os:2", true, "one is not denied"},
-		{"s.*: {mode: read, approval: none, rules: [{when: \"args.x == 1\", deny: true}]}", "os:2", true, "arguments that are not denied"},
+		{"s.*: {mode: read, approval: none, rules: [{when: \"capability == 's.a'\", deny: true}]}", "os:2", true,
+			"others are not denied"},
+		{"s.*: {mode: read, approval: none, rules: [{when: \"capability != 's.a'\", deny: true}]}", "os:2", true,
+			"one is not denied"},
+		{"s.*: {mode: read, approval: none, rules: [{when: \"args.x == 1\", deny: true}]}", "os:2", true,
+			"arguments that are not denied"},
 	} {
 		text := "servers: {s: {command: [a]}, t: {command: [a]}}\ncapabilities: "
 		if row.capabilities[0] != '{' {
@@ -104,7 +112,8 @@ func TestNames(t *testing.T) {
 	for _, row := range []struct{ contracts, tool, want, why string }{
 		{"  s.*: {mode: read}\n", "a", "s.a", "its own name"},
 		{"  o.*: {mode: read}\n", "a", "s.a", "no contract speaks of it: the list hides it, whatever its name"},
-		{"  s.make: {mode: read, tool: create-it}\n", "create-it", "s.create-it s.make", "a tool by another name keeps its own"},
+		{"  s.make: {mode: read, tool: create-it}\n", "create-it", "s.create-it s.make",
+			"a tool by another name keeps its own"},
 		{"  s.make: {mode: read, tool: create-it}\n", "make", "", "its name belongs to another tool now"},
 		{"  ticket: {mode: read, server: s}\n", "ticket", "s.ticket ticket", "a server by another name"},
 		{"  ticket: {mode: read, server: s, tool: open}\n", "open", "s.open ticket", "both"},
@@ -112,7 +121,8 @@ func TestNames(t *testing.T) {
 		{"  gh.get_*: {mode: read, server: s}\n", "a", "s.a", "not what the pattern does not match"},
 		{"  o.*: {mode: read, server: s}\n", "a", "s.a o.a", "under the name of another server"},
 		{"  ticket: {mode: read, server: o}\n", "ticket", "s.ticket", "another server's"},
-		{"  n.x: {mode: read, server: s, tool: a}\n  n.*: {mode: read, server: o}\n", "a", "s.a n.x", "the entry that decides gives the name"},
+		{"  n.x: {mode: read, server: s, tool: a}\n  n.*: {mode: read, server: o}\n", "a", "s.a n.x",
+			"the entry that decides gives the name"},
 	} {
 		got := ""
 		for _, n := range compileText(t, head+row.contracts, everything).Names("s", row.tool) {
@@ -128,7 +138,8 @@ func TestNames(t *testing.T) {
 func TestOwnNames(t *testing.T) {
 	const head = "servers: {s: {command: [a]}}\ncapabilities:\n"
 	for _, row := range []struct{ contracts, want, why string }{
-		{"  run_python: {mode: read, server: s, tool: echo}\n", "3:28 run_python", "a tool of a server in place of waldo's own"},
+		{"  run_python: {mode: read, server: s, tool: echo}\n", "3:28 run_python",
+			"a tool of a server in place of waldo's own"},
 		{"  run_shell: {mode: read, server: s}\n", "3:27 run_shell", "the server's of the same name"},
 		{"  run_shell: {mode: read, tool: echo}\n", "3:27 run_shell", "no server to have it"},
 		{"  run_shell: {mode: read, transport: mcp, server: gone}\n", "3:43 run_shell", "a server that is not there"},
@@ -138,9 +149,13 @@ func TestOwnNames(t *testing.T) {
 		{"  run_code: {mode: read, server: s}\n", "3:26 run_code", "in the lean mode, too"},
 		{"  '*': {mode: read, server: s}\n", "3:21 run_python", "a pattern that names them, once"},
 		{"  run_*: {mode: read, server: s}\n  '*_python': {mode: read}\n", "3:23 run_python", "one of two that tie"},
-		{"  '*': {mode: read, server: s}\n  run_*: {mode: read}\n  exec: {mode: read}\n  '*_*': {mode: read}\n", "", "a pattern that decides on none of them"},
+		{"  '*': {mode: read, server: s}\n  run_*: {mode: read}\n  exec: {mode: read}\n  '*_*': {mode: read}\n", "",
+			"a pattern that decides on none of them"},
 		{"  '*': {mode: read, transport: mcp}\n", "", "no server: each call is denied"},
-		{"  run_python: {mode: read}\n  s.*: {mode: read}\n  s.run_python: {mode: read}\n  o.search_tools: {mode: read, server: s, tool: echo}\n", "", "control: names of their own"},
+		{
+			"  run_python: {mode: read}\n  s.*: {mode: read}\n  s.run_python: {mode: read}\n  o.search_tools: {mode: read, " +
+				"server: s, tool: echo}\n", "", "control: names of their own",
+		},
 	} {
 		cfg, problems := config.Parse("w.yaml", []byte(head+row.contracts))
 		if len(problems) > 0 {

@@ -93,9 +93,11 @@ func joins(r, prev rune, rest string) bool {
 	switch {
 	case r == 0x200C || r == 0x200D:
 		next, _ := utf8.DecodeRuneInString(rest)
-		return prev >= 0x600 && next >= 0x600 && prev != 0x200C && prev != 0x200D && next != utf8.RuneError && visible(next) > 0
+		return prev >= 0x600 && next >= 0x600 && prev != 0x200C && prev != 0x200D &&
+			next != utf8.RuneError && visible(next) > 0
 	case r >= 0xFE00 && r <= 0xFE0F:
-		return prev >= 0x2000 && (prev < 0xFE00 || prev > 0xFE0F) || r == 0xFE0F && (prev == '#' || prev == '*' || prev >= '0' && prev <= '9')
+		return prev >= 0x2000 && (prev < 0xFE00 || prev > 0xFE0F) ||
+			r == 0xFE0F && (prev == '#' || prev == '*' || prev >= '0' && prev <= '9')
 	}
 	return true
 }

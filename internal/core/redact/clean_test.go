@@ -55,7 +55,8 @@ func unsafe(s string) rune {
 	for _, r := range s {
 		switch {
 		case r == '\n' || r == '\t' || r == 0x200C || r == 0x200D:
-		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r >= 0xE0000 && r <= 0xE0FFF, r == 0x200B, r == 0xFEFF:
+		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r >= 0xE0000 && r <= 0xE0FFF,
+			r == 0x200B, r == 0xFEFF:
 			return r
 		}
 	}
@@ -63,7 +64,10 @@ func unsafe(s string) rune {
 }
 
 func FuzzClean(f *testing.F) {
-	for _, s := range []string{"\x1b[2J", "\x1b]0;x\x07", "\u009b1m", "a\u202eb", "\x1b\x1b[m[m", "\r\r\n", "👩\u200d🚀", "\xff\xfe", "\x1bP\x1b\\", "\U000e0041"} {
+	for _, s := range []string{
+		"\x1b[2J", "\x1b]0;x\x07", "\u009b1m", "a\u202eb", "\x1b\x1b[m[m", "\r\r\n", "👩\u200d🚀", "\xff\xfe", "\x1bP\x1b\\",
+		"\U000e0041",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -108,16 +112,22 @@ func TestTerminalCorpus(t *testing.T) {
 	t.Logf("%d rows", n)
 }
 
-// TestHiddenRunes: the first and the last of each range that a reader does not see are removed; their neighbours are not.
+// TestHiddenRunes: the first and the last of each range that a reader does not see are removed; their neighbours are
+// not.
 func TestHiddenRunes(t *testing.T) {
-	for _, r := range []rune{0, 8, 0xb, 0xc, 0x7f, 0x9f, 0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180F, 0x200B, 0x200E,
-		0x200F, 0x202A, 0x202E, 0x2060, 0x206F, 0x3164, 0xFEFF, 0xFFA0, 0xFFF0, 0xFFFB, 0x1BCA0, 0x1BCA3, 0x1D173, 0x1D17A, 0xE0000, 0xE0FFF} {
+	for _, r := range []rune{
+		0, 8, 0xb, 0xc, 0x7f, 0x9f, 0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180F, 0x200B, 0x200E,
+		0x200F, 0x202A, 0x202E, 0x2060, 0x206F, 0x3164, 0xFEFF, 0xFFA0, 0xFFF0, 0xFFFB, 0x1BCA0, 0x1BCA3, 0x1D173, 0x1D17A,
+		0xE0000, 0xE0FFF,
+	} {
 		if got := Clean("a" + string(r) + "b"); got != "ab" {
 			t.Errorf("%U: %q", r, got)
 		}
 	}
-	for _, r := range []rune{'\t', '\n', ' ', '~', 0xa0, 0xAE, 0x350, 0x61B, 0x1161, 0x17B6, 0x180A, 0x1810, 0x2010, 0x2029 + 6, 0x2070, 0x3165,
-		0xFFA1, 0xFFFC, 0x1BC9F, 0x1D172, 0x1D17B, 0xE1000} {
+	for _, r := range []rune{
+		'\t', '\n', ' ', '~', 0xa0, 0xAE, 0x350, 0x61B, 0x1161, 0x17B6, 0x180A, 0x1810, 0x2010, 0x2029 + 6, 0x2070, 0x3165,
+		0xFFA1, 0xFFFC, 0x1BC9F, 0x1D172, 0x1D17B, 0xE1000,
+	} {
 		if got := Clean("a" + string(r) + "b"); got != "a"+string(r)+"b" {
 			t.Errorf("control: %U: %q", r, got)
 		}

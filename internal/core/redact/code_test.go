@@ -69,7 +69,8 @@ func TestSourceCodeStays(t *testing.T) {
 		{"base64 of lines", "APBhAAACAAAAFQAAAAIGYgAAEmIAAD4Z0YAAAAPhnR\nAAAAVQAAAAAAAAIGYgAAEmIAAAAAAAD4Z0YAAAPhnR\n",
 			"APBhAAACAAAAFQAAAAAAAAIGYgAAEmIAAAAAAAD4Z0YAAAAAAPhnRgAAAAAA\nshort\n"},
 		{"a method of one letter", "s.ReadUint16LengthPrefixed(&x)\n", "s.R9aU7nt16LengthPrefixed7\n"},
-		{"checksums of modules", "h1:Esoxj+1JgSjX0+ylc0hUmJCOv6V2vFoZiETLR6OtpRs=,149f52f33d8ffd4f82056b4ea1dae2f25024a2e8df0\n",
+		{"checksums of modules",
+			"h1:Esoxj+1JgSjX0+ylc0hUmJCOv6V2vFoZiETLR6OtpRs=,149f52f33d8ffd4f82056b4ea1dae2f25024a2e8df0\n",
 			"otp=149f52f33d8ffd4f82056b4ea1dae2f25024a2e8df0\n"},
 	} {
 		if got := shown("secrets", row.stays); got != row.stays {
@@ -87,7 +88,8 @@ func TestSourceCodeStays(t *testing.T) {
 		{"an object identifier", card, "2.840.113549.1.1.4\n", "5555.5555.5555.4444\n"},
 		{"a revision of a language", phone, "C++20 20.10.6\n", "+20 20.106.1234\n"},
 		{"the characters of a number", phone, "list('-+0123456789.')\n", "+123456789\n"},
-		{"a column of numbers", card, "1,4539578763621486,a\n2,4539578763621487,b\n3,4539578763621488,c\n4,4539578763621489,d\n",
+		{"a column of numbers", card, "1,4539578763621486,a\n2,4539578763621487,b\n3,4539578763621488,c\n" +
+			"4,4539578763621489,d\n",
 			"1,4539578763621486,a\n2,4111111111111111,b\n3,5555555555554444,c\n"},
 		{"a column under a name", card, "n;id\n1; 4539578763621487\n2; 4539578763621486\n3; 4539578763621488\n",
 			"n;id;x\n1; 5;4539578763621487\n2; 4539578763621486;1\n"},
@@ -123,7 +125,10 @@ func TestSourceCodeStays(t *testing.T) {
 
 // A password in plain letters is one where a configuration or a command gives it.
 func TestPlainPasswords(t *testing.T) {
-	for _, s := range []string{"PASSWORD=correcthorse\n", "export DB_PASSWORD=letmein\n", "password: correcthorsebattery\n", "--password letmein", "password='letmein'", "?user=a&password=letmein&x=1"} {
+	for _, s := range []string{
+		"PASSWORD=correcthorse\n", "export DB_PASSWORD=letmein\n", "password: correcthorsebattery\n", "--password letmein",
+		"password='letmein'", "?user=a&password=letmein&x=1",
+	} {
 		p := &pass{known: noSecrets(), clean: true}
 		if got := p.textOrJSON(s); !strings.Contains(got, secretMask) {
 			t.Errorf("%q stayed", got)

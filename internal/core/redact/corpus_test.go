@@ -78,7 +78,8 @@ func corpus(t *testing.T, file string) []row {
 // configured returns the redaction of a configuration that names every class.
 func configured(t *testing.T) contract.Redaction {
 	t.Helper()
-	cfg, problems := config.Parse("waldo.yaml", []byte("version: 1\nredaction: {model: ["+strings.Join(detect.Classes(), ", ")+"]}\n"))
+	cfg, problems := config.Parse("waldo.yaml",
+		[]byte("version: 1\nredaction: {model: ["+strings.Join(detect.Classes(), ", ")+"]}\n"))
 	if len(problems) > 0 || len(cfg.Redaction.Model) != len(detect.Classes()) {
 		t.Fatal(cfg.Redaction.Model, problems)
 	}

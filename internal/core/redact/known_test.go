@@ -62,12 +62,15 @@ func quoteJSON(s string) string {
 
 // TestKnownSecretInEveryEncoding hides a secret of every kind in every encoding, and only it.
 func TestKnownSecretInEveryEncoding(t *testing.T) {
-	for _, value := range []string{"wJ9rXUtnFEMI/K7MDENG+bPxRfiCYzzTESTKEYq", `Tr0ub4dor&3 "quoted"\x'y`, "pässwörd-日本-77", "hunter2!", "six6c!"} {
+	for _, value := range []string{
+		"wJ9rXUtnFEMI/K7MDENG+bPxRfiCYzzTESTKEYq", `Tr0ub4dor&3 "quoted"\x'y`, "pässwörd-日本-77", "hunter2!", "six6c!",
+	} {
 		g := &Registry{}
 		_ = g.Add("env:K", secret.NewValue(value))
 		p := New(contract.Redaction{Model: []string{}}, g, nil).pass(contract.Contract{})
 		for _, e := range encodings {
-			if strings.ToLower(url.QueryEscape(value)) != url.QueryEscape(value) && e.why == "query in small letters" && strings.ToLower(value) != value {
+			if strings.ToLower(url.QueryEscape(value)) != url.QueryEscape(value) && e.why == "query in small letters" &&
+				strings.ToLower(value) != value {
 				continue // small letters make another secret of it
 			}
 			t.Run(e.why+"/"+value, func(t *testing.T) {
@@ -105,7 +108,10 @@ func TestStreamWhereverItIsCut(t *testing.T) {
 	_ = g.Add("env:K", secret.NewValue(known))
 	r := New(contract.Redaction{Model: everyday}, g, nil)
 	for pad := 0; pad < 2500; pad += 7 {
-		for _, hide := range []string{known, "jane.doe@mail.example.org", "-----BEGIN PRIVATE KEY-----\nMIIB" + strings.Repeat("x", 900) + "\n-----END PRIVATE KEY-----"} {
+		for _, hide := range []string{
+			known, "jane.doe@mail.example.org", "-----BEGIN PRIVATE KEY-----\nMIIB" + strings.Repeat("x", 900) +
+				"\n-----END PRIVATE KEY-----",
+		} {
 			text := strings.Repeat(". ", pad) + hide + strings.Repeat(" .", 2500)
 			var out bytes.Buffer
 			s := r.Stream(&out)
@@ -212,7 +218,9 @@ func TestRotatedSecretsStayKnown(t *testing.T) {
 	}
 	_ = g.Add("env:K", secret.NewValue("rotated-05-value")) // is known, and the newest again
 	_ = g.Add("env:K", secret.NewValue("rotated-99-value"))
-	for i, want := range map[int]string{9: "[SECRET]", 5: "[SECRET]", 4: "[SECRET]", 2: "rotated-02-value", 99: "[SECRET]"} {
+	for i, want := range map[int]string{
+		9: "[SECRET]", 5: "[SECRET]", 4: "[SECRET]", 2: "rotated-02-value", 99: "[SECRET]",
+	} {
 		if got := g.Text(fmt.Sprintf("rotated-%02d-value", i)); got != want {
 			t.Errorf("%d: %q", i, got)
 		}
@@ -307,7 +315,8 @@ func FuzzStream(f *testing.F) {
 		if strings.Contains(bulky.String(), value) {
 			t.Errorf("%q is shown by the stream of known secrets", value)
 		}
-		if plainText := strings.Repeat("nichts für 日本\n", int(pad)%500); plainText != "" && !strings.Contains(plainText, value) {
+		if plainText := strings.Repeat("nichts für 日本\n", int(pad)%500); plainText != "" &&
+			!strings.Contains(plainText, value) {
 			var same bytes.Buffer
 			q := New(contract.Redaction{Model: []string{}}, nil, nil).Stream(&same)
 			for b := []byte(plainText); len(b) > 0; {
@@ -331,7 +340,8 @@ func FuzzRoundTrip(f *testing.F) {
 		r, d, _ := desk(t)
 		p := r.show(d)
 		p.clean = false
-		if strings.ContainsRune(s, '\uFFFD') || strings.ToValidUTF8(s, "") != s || strings.ToLower(s) != s && strings.Contains(s, "@") {
+		if strings.ContainsRune(s, '\uFFFD') || strings.ToValidUTF8(s, "") != s ||
+			strings.ToLower(s) != s && strings.Contains(s, "@") {
 			return // addresses that differ in case are one
 		}
 		seen := p.text(s)

@@ -61,7 +61,10 @@ func slowLeaves(raw []byte) ([]leaf, error) {
 
 // FuzzLeaves: leaves finds what a decoder finds, and takes what it takes.
 func FuzzLeaves(f *testing.F) {
-	for _, s := range []string{`{}`, `[]`, `"x"`, ` -1.5e+3 `, `{"a":[1,{"b":"c\\","d":null}],"e\u0022":true}`, `{"a":{"b":1},"c":"d"}`, `[[1,2],"]}"]`, `{"a":1,"a":2}`, `{} {}`, `[1`, ``} {
+	for _, s := range []string{
+		`{}`, `[]`, `"x"`, ` -1.5e+3 `, `{"a":[1,{"b":"c\\","d":null}],"e\u0022":true}`, `{"a":{"b":1},"c":"d"}`,
+		`[[1,2],"]}"]`, `{"a":1,"a":2}`, `{} {}`, `[1`, ``,
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -70,7 +70,8 @@ func TestMasks(t *testing.T) {
 	}
 	t.Logf("together: %.1f MB", float64(bytesOf)/1e6)
 	for _, c := range classes {
-		t.Logf("  %-12s %5d masks, %7.2f for each 10 MB; %d more in files of tests", c, total[c], float64(total[c])*1e7/float64(bytesOf), inTests[c])
+		t.Logf("  %-12s %5d masks, %7.2f for each 10 MB; %d more in files of tests", c, total[c],
+			float64(total[c])*1e7/float64(bytesOf), inTests[c])
 	}
 	if bytesOf < 10e6 {
 		t.Errorf("%d bytes are too few to say what happens in 10 MB", bytesOf)

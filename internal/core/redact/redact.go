@@ -62,7 +62,8 @@ func (g *Registry) Add(name secret.Ref, v secret.Value) error {
 	all = append(all, v)
 	g.secrets[name] = all[max(0, len(all)-maxOld):]
 	if len(s) < minSecret {
-		return fmt.Errorf("secret %s: %d bytes are too few to be found inside other text; use at least %d", name, len(s), minSecret)
+		return fmt.Errorf("secret %s: %d bytes are too few to be found inside other text; use at least %d",
+			name, len(s), minSecret)
 	}
 	return nil
 }

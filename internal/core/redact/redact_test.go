@@ -71,17 +71,23 @@ func shown(r *Redactor, d policy.Decision, text string) string {
 func TestValueGoesToTheToolAndTokenToTheModel(t *testing.T) {
 	r, d, _ := desk(t)
 	for _, row := range []struct{ why, result, model, asks, tool string }{
-		{"an address", "Email: jane.doe+tag@mail.example.org", "Email: [EMAIL_1]", `{"to":"[EMAIL_1]"}`, `{"to":"jane.doe+tag@mail.example.org"}`},
-		{"the same address in capitals", "JANE.DOE+TAG@MAIL.EXAMPLE.ORG", "[EMAIL_1]", `{"to":"[EMAIL_1]"}`, `{"to":"jane.doe+tag@mail.example.org"}`},
-		{"a second one", "joe@x.example", "[EMAIL_2]", `{"to":["[EMAIL_2]","[EMAIL_1]"]}`, `{"to":["joe@x.example","jane.doe+tag@mail.example.org"]}`},
+		{"an address", "Email: jane.doe+tag@mail.example.org", "Email: [EMAIL_1]", `{"to":"[EMAIL_1]"}`,
+			`{"to":"jane.doe+tag@mail.example.org"}`},
+		{"the same address in capitals", "JANE.DOE+TAG@MAIL.EXAMPLE.ORG", "[EMAIL_1]", `{"to":"[EMAIL_1]"}`,
+			`{"to":"jane.doe+tag@mail.example.org"}`},
+		{"a second one", "joe@x.example", "[EMAIL_2]", `{"to":["[EMAIL_2]","[EMAIL_1]"]}`,
+			`{"to":["joe@x.example","jane.doe+tag@mail.example.org"]}`},
 		{"a telephone number", "call +1 (415) 555-0132", "call [PHONE_1]", `{"n":"[PHONE_1]"}`, `{"n":"+1 (415) 555-0132"}`},
-		{"a name, in a field for names, with a quote", `{"first_name":"Ann \"A\" Lee"}`, `{"first_name":"[NAME_1]"}`, `{"n":"[NAME_1]"}`, `{"n":"Ann \"A\" Lee"}`},
-		{"a token within a longer string is restored", "", "", `{"to":"x[EMAIL_1]y"}`, `{"to":"xjane.doe+tag@mail.example.orgy"}`},
+		{"a name, in a field for names, with a quote", `{"first_name":"Ann \"A\" Lee"}`, `{"first_name":"[NAME_1]"}`,
+			`{"n":"[NAME_1]"}`, `{"n":"Ann \"A\" Lee"}`},
+		{"a token within a longer string is restored", "", "", `{"to":"x[EMAIL_1]y"}`,
+			`{"to":"xjane.doe+tag@mail.example.orgy"}`},
 		{"a token in small letters is not one", "", "", `{"to":"[email_1]"}`, `{"to":"[email_1]"}`},
 		{"a token as a name of a member stays", "", "", `{"[EMAIL_1]":1}`, `{"[EMAIL_1]":1}`},
 		{"a token never given stays", "", "", `{"to":"[EMAIL_99]"}`, `{"to":"[EMAIL_99]"}`},
 		{"a number with a leading zero is not a token", "", "", `{"to":"[EMAIL_01]"}`, `{"to":"[EMAIL_01]"}`},
-		{"everything else keeps its bytes", "", "", `{ "a" : 1.0 , "to":"[EMAIL_2]","b":"\u0041" }`, `{ "a" : 1.0 , "to":"joe@x.example","b":"\u0041" }`},
+		{"everything else keeps its bytes", "", "", `{ "a" : 1.0 , "to":"[EMAIL_2]","b":"\u0041" }`,
+			`{ "a" : 1.0 , "to":"joe@x.example","b":"\u0041" }`},
 		{"an escaped token is one", "", "", `{"to":"\u005bEMAIL_2]"}`, `{"to":"joe@x.example"}`},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -113,15 +119,23 @@ func TestRestoreOnlyWhereTheContractMaySee(t *testing.T) {
 		want string
 	}{
 		{"control: a write through MCP", contract.Contract{Mode: contract.Write, Transport: contract.MCP}, both},
-		{"a read, which may be a fetch to anywhere", contract.Contract{Mode: contract.Read, Transport: contract.MCP}, neither},
+		{"a read, which may be a fetch to anywhere",
+			contract.Contract{Mode: contract.Read, Transport: contract.MCP}, neither},
 		{"high risk", contract.Contract{Mode: contract.HighRisk, Transport: contract.MCP}, neither},
 		{"the agent's own code", contract.Contract{Mode: contract.Write, Transport: contract.SandboxedExec}, neither},
 		{"no contract", contract.Contract{}, neither},
 		{"a write through no transport", contract.Contract{Mode: contract.Write}, neither},
-		{"a read with the configuration's classes, no key written", contract.Contract{Mode: contract.Read, Transport: contract.MCP, Redact: []string{}}, neither},
-		{"a read whose written key hides nothing", contract.Contract{Mode: contract.Read, Transport: contract.MCP, Keys: redactKey}, both},
-		{"a read whose written key hides addresses", contract.Contract{Mode: contract.Read, Transport: contract.MCP, Keys: redactKey, Redact: []string{"email"}}, `{"to":"[EMAIL_1] +1 (415) 555-0132"}`},
-		{"a write whose results hide addresses", contract.Contract{Mode: contract.Write, Transport: contract.MCP, Keys: redactKey, Redact: []string{"email"}}, both},
+		{"a read with the configuration's classes, no key written",
+			contract.Contract{Mode: contract.Read, Transport: contract.MCP, Redact: []string{}}, neither},
+		{"a read whose written key hides nothing",
+			contract.Contract{Mode: contract.Read, Transport: contract.MCP, Keys: redactKey}, both},
+		{
+			"a read whose written key hides addresses",
+			contract.Contract{Mode: contract.Read, Transport: contract.MCP, Keys: redactKey, Redact: []string{"email"}},
+			`{"to":"[EMAIL_1] +1 (415) 555-0132"}`,
+		},
+		{"a write whose results hide addresses",
+			contract.Contract{Mode: contract.Write, Transport: contract.MCP, Keys: redactKey, Redact: []string{"email"}}, both},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			d := d
@@ -187,9 +201,11 @@ func TestMasksWhereThereAreNoTokens(t *testing.T) {
 	}{
 		{"nothing configured hides secrets alone", contract.Redaction{}, nil, text},
 		{"classes that are named", contract.Redaction{Model: everyday}, nil, "[EMAIL], [SSN], [CREDIT_CARD]"},
-		{"only what is listed", contract.Redaction{Model: []string{"secrets", "email"}}, nil, "[EMAIL], 078-05-1120, 4111 1111 1111 1111"},
+		{"only what is listed", contract.Redaction{Model: []string{"secrets", "email"}}, nil,
+			"[EMAIL], 078-05-1120, 4111 1111 1111 1111"},
 		{"an empty list hides no personal data", contract.Redaction{Model: []string{}}, nil, text},
-		{"a contract hides more", contract.Redaction{Model: []string{}}, []string{"ssn"}, "jane@x.example, [SSN], 4111 1111 1111 1111"},
+		{"a contract hides more", contract.Redaction{Model: []string{}}, []string{"ssn"},
+			"jane@x.example, [SSN], 4111 1111 1111 1111"},
 		{"a contract hides less", contract.Redaction{Model: everyday}, []string{"secrets"}, text},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -224,7 +240,10 @@ func TestKnownSecretEverywhere(t *testing.T) {
 	f.Denials = append(f.Denials, facts.Denial{Kind: "network", What: known})
 	o := call.Outcome{Facts: f, Structured: value(t, `{"a":{"`+known+`":["x `+known+`"]},"n":1}`), Content: []call.Content{
 		call.Text(known),
-		{Type: "resource", Raw: value(t, `{"type":"resource","resource":{"uri":"file:///x?k=`+known+`","mimeType":"text/plain","blob":"`+known+`"}}`)},
+		{
+			Type: "resource", Raw: value(t, `{"type":"resource","resource":{"uri":"file:///x?k=`+known+
+				`","mimeType":"text/plain","blob":"`+known+`"}}`),
+		},
 	}}
 	b, err := json.Marshal(r.Result(d, o))
 	if err != nil {
@@ -239,7 +258,8 @@ func TestKnownSecretEverywhere(t *testing.T) {
 	if got := string(r.Args(d).Raw()); got != `{"q":"[SECRET]"}` {
 		t.Errorf("the log would hold %s", got)
 	}
-	if control, _ := json.Marshal(New(contract.Redaction{}, nil, nil).Result(d, o)); !strings.Contains(string(control), "Not-A-Real") {
+	if control, _ := json.Marshal(New(contract.Redaction{}, nil, nil).Result(d, o)); !strings.Contains(string(control),
+		"Not-A-Real") {
 		t.Error("control: without the registry nothing would be hidden either")
 	}
 }
@@ -248,7 +268,8 @@ func TestLogHoldsMasksAndNoTokens(t *testing.T) {
 	r, d, _ := desk(t)
 	d.Contract.Redact = []string{"secrets"} // the model may see these, the log does not hold them
 	d.Call.Args = args(t, `{"to":"jane@x.example","password":"hunter2","again":"[EMAIL_1]","first_name":"Ann"}`)
-	if got := string(r.Args(d).Raw()); got != `{"to":"[EMAIL]","password":"[SECRET]","again":"[EMAIL_1]","first_name":"[NAME]"}` {
+	if got := string(r.Args(d).Raw()); got != `{"to":"[EMAIL]","password":"[SECRET]","again":"[EMAIL_1]",`+
+		`"first_name":"[NAME]"}` {
 		t.Errorf("got %s", got)
 	}
 }
@@ -267,12 +288,17 @@ func TestFaultsAndAsides(t *testing.T) {
 	r, d, _ := desk(t)
 	f := facts.New()
 	f.Status = facts.Failed
-	o := call.Outcome{Facts: f, IsError: true, Fault: &call.Fault{Code: -32602, Message: "no " + known, Data: value(t, `{"k":"`+known+`"}`)}}
+	o := call.Outcome{
+		Facts: f, IsError: true, Fault: &call.Fault{
+			Code: -32602, Message: "no " + known, Data: value(t, `{"k":"`+known+`"}`),
+		},
+	}
 	got := r.Result(d, o).Fault
 	if got.Code != -32602 || got.Message != "no "+secretMask || string(got.Data.Raw()) != `{"k":"`+secretMask+`"}` {
 		t.Errorf("the error is shown as %+v", got)
 	}
-	if got := string(r.Aside(d, value(t, `{"message":"say `+known+`","n":1}`)).Raw()); got != `{"message":"say `+secretMask+`","n":1}` {
+	if got := string(r.Aside(d, value(t, `{"message":"say `+known+`","n":1}`)).Raw()); got != `{"message":"say `+
+		secretMask+`","n":1}` {
 		t.Errorf("beside: %s", got)
 	}
 	if control := New(contract.Redaction{}, nil, nil).Result(d, o).Fault; !strings.Contains(control.Message, known) {
@@ -325,7 +351,8 @@ func TestBudget(t *testing.T) {
 	o := call.Outcome{Facts: f, Content: []call.Content{call.Text("€€€€€ jane@x.example"), call.Text("more")},
 		Structured: value(t, `{"list":["`+strings.Repeat("x", 40)+`"]}`)}
 	res := r.Result(d, o)
-	if got := res.Content[0].Text; !strings.HasPrefix(got, "€€€\n[cut: 9 of 25 bytes shown. All of it is in /workspace/output/c_1-content-1.txt.") || !utf8.ValidString(got) {
+	if got := res.Content[0].Text; !strings.HasPrefix(got,
+		"€€€\n[cut: 9 of 25 bytes shown. All of it is in /workspace/output/c_1-content-1.txt.") || !utf8.ValidString(got) {
 		t.Errorf("content: %q", got)
 	}
 	if got := spilled["c_1-content-1.txt"]; got != "€€€€€ [EMAIL_1]" {
@@ -335,7 +362,9 @@ func TestBudget(t *testing.T) {
 	if err := res.Structured.Decode(&note); err != nil || note["truncated"] != true || note["budget_bytes"] != 10.0 {
 		t.Errorf("structured: %s %v", res.Structured.Raw(), err)
 	}
-	if !res.Facts.Truncated.Stdout || !res.Facts.Truncated.Stderr || !strings.HasPrefix(res.Facts.Stdout, "oooooooooo\n[cut: 10 of 11") || !strings.HasPrefix(res.Facts.Stderr, "eeeee\n[cut: 5 of 11") {
+	if !res.Facts.Truncated.Stdout || !res.Facts.Truncated.Stderr ||
+		!strings.HasPrefix(res.Facts.Stdout, "oooooooooo\n[cut: 10 of 11") ||
+		!strings.HasPrefix(res.Facts.Stderr, "eeeee\n[cut: 5 of 11") {
 		t.Errorf("facts: %q %q", res.Facts.Stdout, res.Facts.Stderr)
 	}
 	r.Spill = func(call.Session, string, []byte) (string, error) { return "", errors.New("disk full at /secret/path") }
@@ -350,7 +379,8 @@ func TestBudget(t *testing.T) {
 
 func TestAbsentBudgetIsTheDefault(t *testing.T) {
 	r, d, _ := desk(t)
-	if got := shown(r, d, strings.Repeat("y ", DefaultBudget)); !strings.Contains(got, "[cut: 32768 of 65536 bytes shown") {
+	if got := shown(r, d, strings.Repeat("y ", DefaultBudget)); !strings.Contains(got,
+		"[cut: 32768 of 65536 bytes shown") {
 		t.Errorf("%d bytes were shown", len(got))
 	}
 }
@@ -383,19 +413,27 @@ func TestStatusAndTrust(t *testing.T) {
 		trust   call.Trust
 	}{
 		{"nothing known is a failure", call.Outcome{}, "", facts.Failed, true, call.Untrusted},
-		{"an answer without facts", call.Outcome{Content: []call.Content{call.Text("x")}, Trust: call.Partial}, "", facts.OK, false, call.Partial},
-		{"the tool's error makes ok worse", call.Outcome{IsError: true, Facts: facts.Facts{Status: facts.OK}}, "", facts.Failed, true, call.Untrusted},
-		{"the tool's word does not make a timeout better", call.Outcome{Facts: facts.Facts{Status: facts.Timeout}}, "", facts.Timeout, true, call.Untrusted},
-		{"an error keeps the stronger word", call.Outcome{IsError: true, Facts: facts.Facts{Status: facts.OOM}}, "", facts.OOM, true, call.Untrusted},
-		{"the contract says trusted", call.Outcome{Facts: facts.Facts{Status: facts.OK}}, "trusted", facts.OK, false, call.Trusted},
-		{"the contract takes trust away", call.Outcome{Facts: facts.Facts{Status: facts.OK}, Trust: call.Trusted}, "untrusted", facts.OK, false, call.Untrusted},
-		{"a word that nobody knows trusts nothing", call.Outcome{Facts: facts.Facts{Status: facts.OK}, Trust: call.Trusted}, "fully", facts.OK, false, call.Untrusted},
+		{"an answer without facts", call.Outcome{Content: []call.Content{call.Text("x")}, Trust: call.Partial}, "", facts.OK,
+			false, call.Partial},
+		{"the tool's error makes ok worse", call.Outcome{IsError: true, Facts: facts.Facts{Status: facts.OK}}, "",
+			facts.Failed, true, call.Untrusted},
+		{"the tool's word does not make a timeout better", call.Outcome{Facts: facts.Facts{Status: facts.Timeout}}, "",
+			facts.Timeout, true, call.Untrusted},
+		{"an error keeps the stronger word", call.Outcome{IsError: true, Facts: facts.Facts{Status: facts.OOM}}, "",
+			facts.OOM, true, call.Untrusted},
+		{"the contract says trusted", call.Outcome{Facts: facts.Facts{Status: facts.OK}}, "trusted", facts.OK,
+			false, call.Trusted},
+		{"the contract takes trust away", call.Outcome{Facts: facts.Facts{Status: facts.OK}, Trust: call.Trusted},
+			"untrusted", facts.OK, false, call.Untrusted},
+		{"a word that nobody knows trusts nothing", call.Outcome{Facts: facts.Facts{Status: facts.OK}, Trust: call.Trusted},
+			"fully", facts.OK, false, call.Untrusted},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			r, d, _ := desk(t)
 			d.Contract.Trust = row.word
 			res := r.Result(d, row.o)
-			if res.Status != row.status || res.Facts.Status != row.status || res.IsError != row.isError || res.Trust != row.trust {
+			if res.Status != row.status || res.Facts.Status != row.status || res.IsError != row.isError ||
+				res.Trust != row.trust {
 				t.Errorf("got %s %v %s", res.Status, res.IsError, res.Trust)
 			}
 			if res.CallID != "c_1" || res.DecisionID != "d_1" || res.Facts.DecisionID != "d_1" || len(res.Why) != 1 {
@@ -410,10 +448,14 @@ func TestFields(t *testing.T) {
 		{"a password", `{"password":"hunter2"}`, `{"password":"[SECRET]"}`},
 		{"a password that is a number", `{"password":12345678}`, `{"password":"[SECRET]"}`},
 		{"a list of secrets", `{"api_keys":["aaaa","b b"]}`, `{"api_keys":["[SECRET]","[SECRET]"]}`},
-		{"a count of tokens", `{"token_count":1532,"max_tokens":4096,"tokens":12}`, `{"token_count":1532,"max_tokens":4096,"tokens":12}`},
-		{"an author is no auth, a monkey no key", `{"author":"jdoe-1234567890","monkey":"abcdef-1234567890"}`, `{"author":"jdoe-1234567890","monkey":"abcdef-1234567890"}`},
-		{"a name of a secret", `{"secretName":"my-tls","secret_ref":"env:X"}`, `{"secretName":"my-tls","secret_ref":"env:X"}`},
-		{"a reference", `{"password":"${DB_PASSWORD}","secret":"env:GITHUB_TOKEN"}`, `{"password":"${DB_PASSWORD}","secret":"env:GITHUB_TOKEN"}`},
+		{"a count of tokens", `{"token_count":1532,"max_tokens":4096,"tokens":12}`,
+			`{"token_count":1532,"max_tokens":4096,"tokens":12}`},
+		{"an author is no auth, a monkey no key", `{"author":"jdoe-1234567890","monkey":"abcdef-1234567890"}`,
+			`{"author":"jdoe-1234567890","monkey":"abcdef-1234567890"}`},
+		{"a name of a secret", `{"secretName":"my-tls","secret_ref":"env:X"}`,
+			`{"secretName":"my-tls","secret_ref":"env:X"}`},
+		{"a reference", `{"password":"${DB_PASSWORD}","secret":"env:GITHUB_TOKEN"}`,
+			`{"password":"${DB_PASSWORD}","secret":"env:GITHUB_TOKEN"}`},
 		{"a telephone number as a number", `{"phone":4155550132}`, `{"phone":"[PHONE]"}`},
 		{"a card as a number", `{"pan":4111111111111111}`, `{"pan":"[CREDIT_CARD]"}`},
 		{"a plain id", `{"id":4155550132,"at":1763640000000}`, `{"id":4155550132,"at":1763640000000}`},
@@ -422,7 +464,8 @@ func TestFields(t *testing.T) {
 		{"two names that would become one", `{"a@x.example":1,"b@x.example":2}`, withheld},
 		{"text is not taken for bytes", `{"mimeType":"x","data":"jane@x.example"}`, `{"mimeType":"x","data":"[EMAIL]"}`},
 		{"bytes are kept where nothing is hidden", "{ \"a\" : [ 1.50, \"\\u00e9\" ] }", "{ \"a\" : [ 1.50, \"\\u00e9\" ] }"},
-		{"a commit is no secret", `{"sha":"6dcb09b5b57875f334f61aebed695e2e4193db5e","node_id":"MDY6Q29tbWl0NmRjYjA5YjU="}`, `{"sha":"6dcb09b5b57875f334f61aebed695e2e4193db5e","node_id":"MDY6Q29tbWl0NmRjYjA5YjU="}`},
+		{"a commit is no secret", `{"sha":"6dcb09b5b57875f334f61aebed695e2e4193db5e","node_id":"MDY6Q29tbWl0NmRjYjA5YjU="}`,
+			`{"sha":"6dcb09b5b57875f334f61aebed695e2e4193db5e","node_id":"MDY6Q29tbWl0NmRjYjA5YjU="}`},
 		{"an issue's key is no secret", `{"key":"INFRA-12345"}`, `{"key":"INFRA-12345"}`},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -437,7 +480,8 @@ func TestFields(t *testing.T) {
 func TestNamesOnlyInFieldsOfPeople(t *testing.T) {
 	p := New(contract.Redaction{Model: []string{"name"}}, nil, nil).pass(contract.Contract{})
 	in := `[{"name":"octocat/hello"},{"name":"Ann Lee","email":"a@x.example","tags":[{"name":"vip"}]},{"last_name":"Lee"}]`
-	want := `[{"name":"octocat/hello"},{"name":"[NAME]","email":"a@x.example","tags":[{"name":"vip"}]},{"last_name":"[NAME]"}]`
+	want := `[{"name":"octocat/hello"},{"name":"[NAME]","email":"a@x.example","tags":[{"name":"vip"}]},` +
+		`{"last_name":"[NAME]"}]`
 	if got := string(p.json([]byte(in))); got != want {
 		t.Errorf("got %s", got)
 	}
@@ -450,7 +494,8 @@ func TestPersonalDataInText(t *testing.T) {
 		{"a place, not a person", "git@github.com:x/y.git", "git@github.com:x/y.git"},
 		{"a host of one word", "user@localhost", "user@localhost"},
 		{"a card", "4111-1111-1111-1111", "[CREDIT_CARD]"},
-		{"a card whose check digit is wrong", "4111 1111 1111 1112 and 4111111111111112", "4111 1111 1111 1112 and 4111111111111112"},
+		{"a card whose check digit is wrong", "4111 1111 1111 1112 and 4111111111111112",
+			"4111 1111 1111 1112 and 4111111111111112"},
 		{"an SSN", "SSN 078-05-1120", "SSN [SSN]"},
 		{"an SSN that is never given out", "000-12-3456 666-12-3456 900-12-3456", "000-12-3456 666-12-3456 900-12-3456"},
 		{"nine digits", "id 123456789", "id 123456789"},
@@ -460,13 +505,16 @@ func TestPersonalDataInText(t *testing.T) {
 		{"a number for the telephone by the words around", "Mobile: 723 813 266", "Mobile: [PHONE]"},
 		{"the same digits without them", "723 813 266", "723 813 266"},
 		{"dates and times", "2024-01-15 12:34:56, 2026-11-20T12:00:00Z", "2024-01-15 12:34:56, 2026-11-20T12:00:00Z"},
-		{"ids, versions, amounts", "550e8400-e29b-41d4-a716-446655440000 1.2.3-beta.4 1,234,567.89 v10.0.0.1", "550e8400-e29b-41d4-a716-446655440000 1.2.3-beta.4 1,234,567.89 v10.0.0.1"},
+		{"ids, versions, amounts", "550e8400-e29b-41d4-a716-446655440000 1.2.3-beta.4 1,234,567.89 v10.0.0.1",
+			"550e8400-e29b-41d4-a716-446655440000 1.2.3-beta.4 1,234,567.89 v10.0.0.1"},
 		{"milliseconds since 1970", "1763640000000", "1763640000000"},
 		{"a word about the file of users", "cat: /etc/passwd: Permission denied", "cat: /etc/passwd: Permission denied"},
-		{"the file's name as the name of a secret", "etc/passwd: hunter22 passwd: hunter22", "etc/passwd: [SECRET] passwd: [SECRET]"},
+		{"the file's name as the name of a secret", "etc/passwd: hunter22 passwd: hunter22",
+			"etc/passwd: [SECRET] passwd: [SECRET]"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			if got := shown(New(contract.Redaction{Model: detect.Classes()}, nil, nil), policy.Decision{}, row.in); got != row.want {
+			if got := shown(New(contract.Redaction{Model: detect.Classes()}, nil, nil), policy.Decision{},
+				row.in); got != row.want {
 				t.Errorf("got %q, want %q", got, row.want)
 			}
 		})
@@ -482,7 +530,8 @@ func TestMeanings(t *testing.T) {
 		want      []string
 	}{
 		{"a token", `{"to":"[EMAIL_2]"}`, []string{`[EMAIL_2] stands for "thief@evil.example"`}},
-		{"two in one string, one of them twice", `{"b":["x [EMAIL_1]","[EMAIL_2], [EMAIL_1]"]}`, []string{`[EMAIL_1] stands for "jane@x.example"`, `[EMAIL_2] stands for "thief@evil.example"`}},
+		{"two in one string, one of them twice", `{"b":["x [EMAIL_1]","[EMAIL_2], [EMAIL_1]"]}`,
+			[]string{`[EMAIL_1] stands for "jane@x.example"`, `[EMAIL_2] stands for "thief@evil.example"`}},
 		{"an escaped token", `{"to":"\u005bEMAIL_2]"}`, []string{`[EMAIL_2] stands for "thief@evil.example"`}},
 		{"no token", `{"to":"[EMAIL_99] a_b"}`, nil},
 		{"the name of a member", `{"[EMAIL_1]":1}`, nil},
@@ -514,7 +563,8 @@ func TestMaskedIsCounted(t *testing.T) {
 	_ = g.Add("k", secret.NewValue("correct-horse-battery-9"))
 	f := facts.New()
 	f.Status, f.Stdout = facts.OK, "jane@x.example correct-horse-battery-9"
-	o := call.Outcome{Facts: f, Content: []call.Content{call.Text("jane@x.example correct-horse-battery-9 jane@x.example joe@x.example")},
+	o := call.Outcome{Facts: f,
+		Content:    []call.Content{call.Text("jane@x.example correct-horse-battery-9 jane@x.example joe@x.example")},
 		Structured: value(t, `{"mail":"jane@x.example","n":1}`)}
 	for _, row := range []struct {
 		why, channel string
@@ -541,7 +591,8 @@ func TestMaskedIsCounted(t *testing.T) {
 	s := New(contract.Redaction{Model: everyday}, g, nil).TerminalStream(&b)
 	_, _ = s.Write([]byte("jane@x.example password=hunter2hunter2 \xff\x00 correct-horse-battery-9"))
 	_ = s.Close()
-	if n, binary := s.Masked(); n != 1 || !binary || b.String() != "jane@x.example password=hunter2hunter2 \xff\x00 [SECRET]" {
+	if n, binary := s.Masked(); n != 1 || !binary ||
+		b.String() != "jane@x.example password=hunter2hunter2 \xff\x00 [SECRET]" {
 		t.Errorf("%d %v %q", n, binary, b.String())
 	}
 }

@@ -186,7 +186,9 @@ func (b budget) content(p *pass, in []call.Content) []call.Content {
 	}
 	if len(rest) > 0 {
 		all, _ := json.Marshal(rest) // each is JSON
-		out = append(out, call.Text(fmt.Sprintf("[%d more pieces of %d bytes not shown: the budget is spent. %s]", len(rest), len(all), b.spill("content-rest.json", all))))
+		out = append(out,
+			call.Text(fmt.Sprintf("[%d more pieces of %d bytes not shown: the budget is spent. %s]", len(rest), len(all),
+				b.spill("content-rest.json", all))))
 	}
 	return out
 }
@@ -220,8 +222,8 @@ func resourceText(raw []byte) string {
 // block returns an MCP content block whose strings were looked at, and spills one that is too large.
 func (b budget) block(p *pass, c call.Content, raw []byte, i int) call.Content {
 	if len(raw) > max(b.max, maxBlock) {
-		return call.Text(fmt.Sprintf("[%s of %d bytes not shown: more than %d. %s]", p.text(c.Type), len(raw), max(b.max, maxBlock),
-			b.spill(fmt.Sprintf("content-%d.json", i+1), raw)))
+		return call.Text(fmt.Sprintf("[%s of %d bytes not shown: more than %d. %s]", p.text(c.Type), len(raw),
+			max(b.max, maxBlock), b.spill(fmt.Sprintf("content-%d.json", i+1), raw)))
 	}
 	v, err := strictjson.Parse(raw)
 	if err != nil {
@@ -245,7 +247,9 @@ func (p *pass) textOrJSON(s string) string {
 // structured returns the value, or where it is larger than the budget a summary in its place.
 func (b budget) structured(raw []byte) strictjson.Value {
 	if len(raw) > b.max {
-		note := map[string]any{"truncated": true, "bytes": len(raw), "budget_bytes": b.max, "rest": b.spill("structured.json", raw)}
+		note := map[string]any{
+			"truncated": true, "bytes": len(raw), "budget_bytes": b.max, "rest": b.spill("structured.json", raw),
+		}
 		raw, _ = json.Marshal(note) // strings and numbers encode
 	}
 	v, err := strictjson.Parse(raw)

@@ -27,7 +27,8 @@ func TestWorkersReason(t *testing.T) {
 	}
 	o.Refused = &call.Reason{Code: "program.denied", Text: "no program hunter2-canary-value"}
 	res := r.Result(d, o)
-	if len(res.Why) != 1 || res.Why[0].Code != "program.denied" || strings.Contains(res.Why[0].Text, "hunter2") || res.Status != facts.Denied {
+	if len(res.Why) != 1 || res.Why[0].Code != "program.denied" || strings.Contains(res.Why[0].Text, "hunter2") ||
+		res.Status != facts.Denied {
 		t.Errorf("%+v", res)
 	}
 }
@@ -53,7 +54,8 @@ func TestWholeAnswer(t *testing.T) {
 		most  int // bytes of all
 		alone bool
 	}{
-		"texts": {call.Text(long), 2000 + 600, true}, "resources": {resource, 2000 + 600 + 60, true}, "links": {link, 2000 + 600, true},
+		"texts": {call.Text(long), 2000 + 600, true}, "resources": {resource, 2000 + 600 + 60, true},
+		"links":  {link, 2000 + 600, true},
 		"images": {image, maxMedia + 600, true}, "blobs": {blob, maxMedia + 600, true},
 		"empty texts": {call.Text(""), maxBlocks*40 + 600, true},
 	} {

@@ -21,8 +21,10 @@ func FuzzForms(f *testing.F) {
 		}
 		all := before + s + "end"
 		j, _ := json.Marshal(all)
-		for name, text := range map[string]string{"as it is": all, "base64": base64.StdEncoding.EncodeToString([]byte(all)), "base64url": base64.RawURLEncoding.EncodeToString([]byte(all)),
-			"hex": hex.EncodeToString([]byte(all)), "query": url.QueryEscape(all), "path": url.PathEscape(all), "json": string(j)} {
+		for name, text := range map[string]string{"as it is": all, "base64": base64.StdEncoding.EncodeToString([]byte(all)),
+			"base64url": base64.RawURLEncoding.EncodeToString([]byte(all)),
+			"hex":       hex.EncodeToString([]byte(all)), "query": url.QueryEscape(all), "path": url.PathEscape(all),
+			"json": string(j)} {
 			if !slices.ContainsFunc(Forms(s), func(f string) bool { return strings.Contains(text, f) }) {
 				t.Errorf("%s of %q: no form of %q is in it", name, all, s)
 			}

@@ -115,10 +115,12 @@ func (s *Stream) settle() {
 func (s *Stream) whole() int {
 	held := s.tail.Bytes()
 	n := bytes.LastIndexByte(held, '\n') + 1
-	if last := held[n:]; len(last) >= 2 && last[len(last)-1] == ' ' && strings.IndexByte(">:$#?%])", last[len(last)-2]) >= 0 {
+	if last := held[n:]; len(last) >= 2 && last[len(last)-1] == ' ' &&
+		strings.IndexByte(">:$#?%])", last[len(last)-2]) >= 0 {
 		n = len(held)
 	}
-	if key := bytes.LastIndex(held[:n], []byte("-----BEGIN")); key >= 0 && !bytes.Contains(held[key:n], []byte("-----END")) {
+	if key := bytes.LastIndex(held[:n], []byte("-----BEGIN")); key >= 0 &&
+		!bytes.Contains(held[key:n], []byte("-----END")) {
 		n = key
 	}
 	return n

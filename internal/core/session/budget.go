@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -59,11 +60,71 @@ func (m *Manager) refuse(e *entry, d policy.Decision) *call.Reason {
 	case e.info.Stopped:
 		return &stopped
 	case d.Call.Depth < 0 || d.Call.Depth > m.opt.MaxDepth:
-		return &call.Reason{Code: "session.depth", Text: fmt.Sprintf("runs inside runs: at most %d deep", m.opt.MaxDepth)}
+		return &call.Reason{
+			Code: "session.depth", Text: fmt.Sprintf("runs inside runs: at most %d deep (sessions.depth)", m.opt.MaxDepth),
+		}
 	case e.info.Calls >= m.opt.MaxCalls:
-		return &call.Reason{Code: "session.budget", Text: fmt.Sprintf("the session has spent its %d calls", m.opt.MaxCalls)}
+		return &call.Reason{
+			Code: "session.budget", Text: fmt.Sprintf("the session has spent its %d calls (sessions.calls)", m.opt.MaxCalls),
+		}
+	case e.info.Bytes >= m.opt.MaxBytes:
+		return &call.Reason{
+			Code: "session.budget", Text: fmt.Sprintf("the session has spent its %d MB of data (sessions.data_mb)",
+				m.opt.MaxBytes>>20),
+		}
+	case e.ran >= m.opt.MaxRun:
+		return &call.Reason{
+			Code: "session.budget", Text: fmt.Sprintf("the session has spent its %s of running time (sessions.run_seconds)",
+				m.opt.MaxRun),
+		}
 	}
 	return nil
+}
+
+// Spend counts what a call has used: the bytes of its arguments and its result, and the time that it ran. The time of
+// a call that a program made is in the time of its run.
+func (m *Manager) Spend(c call.Call, r call.Result) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.open[c.Session]
+	if e == nil {
+		return
+	}
+	e.info.Bytes += int64(len(c.Args.Raw())) + r.Size()
+	if c.Depth == 0 {
+		e.ran += time.Duration(r.Facts.Usage.WallMS * float64(time.Millisecond))
+		e.info.RunMS = e.ran.Milliseconds()
+	}
+}
+
+// Pace waits until a call that a program makes can begin: Options.Rate in a second, after as many at once. A call of
+// the agent itself does not wait. It returns early if ctx ends.
+func (m *Manager) Pace(ctx context.Context, c call.Call) {
+	if c.Depth == 0 {
+		return
+	}
+	if wait := m.slot(c.Session); wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// slot takes the next turn of a session, and returns how long to wait for it.
+func (m *Manager) slot(s call.Session) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.open[s]
+	if e == nil || m.opt.Rate <= 0 {
+		return time.Second // the call is refused after it
+	}
+	at := m.now()
+	if burst := at.Add(-time.Second); e.turn.Before(burst) {
+		e.turn = burst
+	}
+	e.turn = e.turn.Add(time.Second / time.Duration(m.opt.Rate))
+	return e.turn.Sub(at)
 }
 
 // meter is the use of one capability, over all sessions: the limits protect what is behind it.
@@ -107,7 +168,8 @@ func (m *Manager) meter(d policy.Decision, at time.Time) (func(), *call.Reason) 
 		m.caps[d.Call.Capability] = u
 	}
 	if most != 0 && u.live >= most {
-		return nil, reason(d, "concurrency.exceeded", "concurrency", fmt.Sprintf("%d calls are under way, which is the most allowed", u.live))
+		return nil, reason(d, "concurrency.exceeded", "concurrency",
+			fmt.Sprintf("%d calls are under way, which is the most allowed", u.live))
 	}
 	if rate != (contract.Rate{}) && !u.take(d, rate, at) {
 		return nil, reason(d, "rate.exceeded", "rate_limit", fmt.Sprintf("at most %d calls in %s", rate.Calls, rate.Per))

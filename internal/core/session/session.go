@@ -4,6 +4,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
 )
 
@@ -19,13 +21,27 @@ type Options struct {
 	MaxSessions int           // open at once
 	MaxCalls    int           // of one session over its whole life, refused ones included
 	MaxDepth    int           // runs inside runs
+	MaxBytes    int64         // arguments and results of one session's calls
+	MaxRun      time.Duration // that the agent's own calls take together; a call in a program is part of its run
+	Rate        int           // calls that one session's programs can begin in a second; more of them wait
 	MaxTokens   int           // values in one session's vault
 	Idle        time.Duration // without a call, after which Sweep closes it
 }
 
 // Defaults returns bounds for one machine.
 func Defaults() Options {
-	return Options{MaxSessions: 1000, MaxCalls: 100_000, MaxDepth: 8, MaxTokens: 100_000, Idle: 24 * time.Hour}
+	return Options{MaxSessions: 1000, MaxCalls: 100_000, MaxDepth: 8, MaxBytes: 10 << 30,
+		MaxRun: 24 * time.Hour, Rate: 1000, MaxTokens: 100_000, Idle: 24 * time.Hour}
+}
+
+// Budgets returns the bounds that a configuration sets, over those of Defaults.
+func Budgets(s contract.Sessions) Options {
+	o := Defaults()
+	o.MaxCalls, o.MaxDepth = cmp.Or(s.Calls, o.MaxCalls), cmp.Or(s.Depth, o.MaxDepth)
+	o.MaxBytes = cmp.Or(int64(s.DataMB)<<20, o.MaxBytes)
+	o.MaxRun = cmp.Or(time.Duration(s.RunSeconds)*time.Second, o.MaxRun)
+	o.Rate = cmp.Or(s.CallsPerSecond, o.Rate)
+	return o
 }
 
 // Info describes one session.
@@ -36,6 +52,8 @@ type Info struct {
 	Created   time.Time      `json:"created"`
 	Used      time.Time      `json:"used"` // the last call, or Created
 	Calls     int            `json:"calls"`
+	Bytes     int64          `json:"bytes"`
+	RunMS     int64          `json:"run_ms"`
 	Stopped   bool           `json:"stopped,omitempty"` // the operator has ended it; it takes no call any more
 }
 
@@ -45,6 +63,8 @@ type entry struct {
 	live  int                                   // calls under way
 	end   map[*context.CancelCauseFunc]struct{} // of those
 	vault *Vault
+	ran   time.Duration // by the agent's own calls
+	turn  time.Time     // when the next call of a program can begin, if calls come evenly
 }
 
 // Manager holds the open sessions and the rates of every capability. Use NewManager.
@@ -60,6 +80,13 @@ type Manager struct {
 // NewManager returns a manager without sessions. now is the clock, which must not go backwards.
 func NewManager(o Options, now func() time.Time) *Manager {
 	return &Manager{opt: o, now: now, open: map[call.Session]*entry{}, caps: map[call.Capability]*meter{}}
+}
+
+// Bound replaces the bounds of all sessions, the open ones included.
+func (m *Manager) Bound(o Options) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.opt = o
 }
 
 // Open starts a session for a principal. It refuses the empty principal, and more sessions than

@@ -14,8 +14,8 @@ func TestShared(t *testing.T) {
 	m := NewManager(Defaults(), func() time.Time { return now })
 	var opened, closed []Info
 	var idle []call.Session
-	s := &Shared{Sessions: m, Opened: func(n Info) { opened = append(opened, n) }, Closed: func(n Info) { closed = append(closed, n) },
-		Idle: func(n call.Session) { idle = append(idle, n) }}
+	s := &Shared{Sessions: m, Opened: func(n Info) { opened = append(opened, n) },
+		Closed: func(n Info) { closed = append(closed, n) }, Idle: func(n call.Session) { idle = append(idle, n) }}
 	enter := func(who call.Principal) call.Session {
 		t.Helper()
 		n, err := s.Enter(who)

@@ -33,12 +33,22 @@ type Ticket struct {
 }
 
 var (
-	firsts     = []string{"Ada", "Alan", "Barbara", "Claude", "Dorothy", "Edsger", "Frances", "Grace", "Hedy", "Ivan", "Joan", "Karen", "Leslie", "Margaret", "Niklaus", "Olga", "Peter", "Radia", "Sophie", "Tim"}
-	lasts      = []string{"Abbott", "Baker", "Castle", "Dalton", "Ellis", "Fisher", "Grant", "Harper", "Irwin", "Jordan", "Keller", "Lambert", "Mercer", "Norton", "Osborne", "Porter", "Quinn", "Ramsey", "Sutton", "Turner", "Underhill", "Vance", "Walsh", "York", "Zimmer"}
+	firsts = []string{
+		"Ada", "Alan", "Barbara", "Claude", "Dorothy", "Edsger", "Frances", "Grace", "Hedy", "Ivan", "Joan", "Karen",
+		"Leslie", "Margaret", "Niklaus", "Olga", "Peter", "Radia", "Sophie", "Tim",
+	}
+	lasts = []string{
+		"Abbott", "Baker", "Castle", "Dalton", "Ellis", "Fisher", "Grant", "Harper", "Irwin", "Jordan", "Keller", "Lambert",
+		"Mercer", "Norton", "Osborne", "Porter", "Quinn", "Ramsey", "Sutton", "Turner", "Underhill", "Vance", "Walsh", "York",
+		"Zimmer",
+	}
 	plans      = []string{"free", "team", "business", "enterprise"}
 	priorities = []string{"low", "normal", "high"}
 	countries  = []string{"DE", "FR", "GB", "IN", "JP", "NL", "US", "BR", "KE", "AU"}
-	titles     = []string{"Cannot log in", "Invoice shows the wrong amount", "Export never finishes", "Asks for a refund", "App is slow since Monday", "Wants to change the plan", "Data looks out of date", "Password e-mail does not arrive"}
+	titles     = []string{
+		"Cannot log in", "Invoice shows the wrong amount", "Export never finishes", "Asks for a refund",
+		"App is slow since Monday", "Wants to change the plan", "Data looks out of date", "Password e-mail does not arrive",
+	}
 )
 
 // desk returns the same customers and tickets at every start.
@@ -58,7 +68,9 @@ func desk() (customers []Customer, tickets []Ticket) {
 		for range r.IntN(4) {
 			if r.IntN(3) == 0 {
 				c.OpenTickets++
-				tickets = append(tickets, Ticket{ID: len(tickets) + 1, CustomerID: id, Title: pick(titles), Priority: pick(priorities), Status: "open"})
+				tickets = append(tickets, Ticket{
+					ID: len(tickets) + 1, CustomerID: id, Title: pick(titles), Priority: pick(priorities), Status: "open",
+				})
 			}
 		}
 		customers = append(customers, c)

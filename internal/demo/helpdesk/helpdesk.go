@@ -60,7 +60,8 @@ func definitions() []map[string]any {
 	var out []map[string]any
 	for _, t := range tools {
 		out = append(out, map[string]any{"name": t.name, "title": t.title, "description": t.description,
-			"inputSchema": json.RawMessage(t.input), "outputSchema": json.RawMessage(t.output), "annotations": json.RawMessage(t.annotations)})
+			"inputSchema": json.RawMessage(t.input), "outputSchema": json.RawMessage(t.output),
+			"annotations": json.RawMessage(t.annotations)})
 	}
 	return out
 }

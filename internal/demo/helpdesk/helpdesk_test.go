@@ -21,7 +21,8 @@ func connect(t *testing.T) *mcp.ClientSession {
 	outR, outW := io.Pipe()
 	ended := make(chan error, 1)
 	go func() { ended <- Serve(inR, outW) }()
-	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(context.Background(), &mcp.IOTransport{Reader: outR, Writer: inW}, nil)
+	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(context.Background(),
+		&mcp.IOTransport{Reader: outR, Writer: inW}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,9 @@ func TestToolsKeepTheirSchemas(t *testing.T) {
 			}
 		})
 	}
-	r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "get_customer", Arguments: map[string]any{"id": 2}})
+	r, err := s.CallTool(context.Background(), &mcp.CallToolParams{
+		Name: "get_customer", Arguments: map[string]any{"id": 2},
+	})
 	if err != nil || !r.IsError {
 		t.Errorf("a deleted customer: %v %+v", err, r)
 	}

@@ -27,17 +27,25 @@ type args struct {
 }
 
 const (
-	customer = `{"type":"object","properties":{"id":{"type":"integer"},"name":{"type":"string"},"email":{"type":"string"},"phone":{"type":"string"},"ssn":{"type":"string"},"card":{"type":"string"},"plan":{"type":"string"},"priority":{"type":"string"},"country":{"type":"string"},"open_tickets":{"type":"integer"}},"required":["id","name","email","phone","ssn","card","plan","priority","country","open_tickets"]}`
-	ticket   = `{"type":"object","properties":{"id":{"type":"integer"},"customer_id":{"type":"integer"},"title":{"type":"string"},"priority":{"type":"string"},"status":{"type":"string"}},"required":["id","customer_id","title","priority","status"]}`
+	customer = `{"type":"object","properties":{"id":{"type":"integer"},"name":{"type":"string"},` +
+		`"email":{"type":"string"},"phone":{"type":"string"},"ssn":{"type":"string"},"card":{"type":"string"},` +
+		`"plan":{"type":"string"},"priority":{"type":"string"},"country":{"type":"string"},` +
+		`"open_tickets":{"type":"integer"}},"required":["id","name","email","phone","ssn","card","plan","priority",` +
+		`"country","open_tickets"]}`
+	ticket = `{"type":"object","properties":{"id":{"type":"integer"},"customer_id":{"type":"integer"},` +
+		`"title":{"type":"string"},"priority":{"type":"string"},"status":{"type":"string"}},"required":["id","customer_id",` +
+		`"title","priority","status"]}`
 	priority = `{"type":"string","enum":["low","normal","high"]}`
-	paging   = `"offset":{"type":"integer","minimum":0,"description":"How many to step over."},"limit":{"type":"integer","minimum":1,"maximum":500,"description":"How many at most; 50 unless told."}`
+	paging   = `"offset":{"type":"integer","minimum":0,"description":"How many to step over."},` +
+		`"limit":{"type":"integer","minimum":1,"maximum":500,"description":"How many at most; 50 unless told."}`
 	reads    = `{"readOnlyHint":true,"openWorldHint":false}`
 	writes   = `{"readOnlyHint":false,"destructiveHint":false,"idempotentHint":false,"openWorldHint":false}`
 	destroys = `{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":true,"openWorldHint":false}`
 )
 
 func list(name, of string) string {
-	return `{"type":"object","properties":{"` + name + `":{"type":"array","items":` + of + `},"total":{"type":"integer"}},"required":["` + name + `","total"]}`
+	return `{"type":"object","properties":{"` + name + `":{"type":"array","items":` + of +
+		`},"total":{"type":"integer"}},"required":["` + name + `","total"]}`
 }
 
 func object(properties string, required ...string) string {
@@ -51,13 +59,25 @@ func object(properties string, required ...string) string {
 const theID = `"id":{"type":"integer","minimum":1}`
 
 var tools = []tool{
-	{"list_customers", "List customers", "List customers in the order of their ids, a page at a time.", object(paging), list("customers", customer), reads, listCustomers},
+	{"list_customers", "List customers", "List customers in the order of their ids, a page at a time.", object(paging),
+		list("customers", customer), reads, listCustomers},
 	{"get_customer", "Get a customer", "Get one customer by id.", object(theID, "id"), customer, reads, getCustomer},
-	{"search_customers", "Search customers", "Find customers whose name, e-mail address, plan or country contains the text.", object(`"query":{"type":"string","minLength":1},`+paging, "query"), list("customers", customer), reads, searchCustomers},
-	{"list_tickets", "List tickets", "List tickets, of one customer or of all, a page at a time.", object(`"customer_id":{"type":"integer","minimum":1},"status":{"type":"string","enum":["open","closed"]},` + paging), list("tickets", ticket), reads, listTickets},
-	{"create_ticket", "Create a ticket", "Open a ticket for a customer.", object(`"customer_id":{"type":"integer","minimum":1},"title":{"type":"string","minLength":1,"maxLength":200},"priority":`+priority, "customer_id", "title", "priority"), ticket, writes, createTicket},
+	{
+		"search_customers", "Search customers",
+		"Find customers whose name, e-mail address, plan or country contains the text.",
+		object(`"query":{"type":"string","minLength":1},`+paging, "query"), list("customers", customer),
+		reads, searchCustomers,
+	},
+	{"list_tickets", "List tickets", "List tickets, of one customer or of all, a page at a time.",
+		object(`"customer_id":{"type":"integer","minimum":1},"status":{"type":"string","enum":["open","closed"]},` + paging),
+		list("tickets", ticket), reads, listTickets},
+	{"create_ticket", "Create a ticket", "Open a ticket for a customer.",
+		object(`"customer_id":{"type":"integer","minimum":1},"title":{"type":"string","minLength":1,"maxLength":200},`+
+			`"priority":`+priority, "customer_id", "title", "priority"), ticket, writes, createTicket},
 	{"close_ticket", "Close a ticket", "Close a ticket.", object(theID, "id"), ticket, writes, closeTicket},
-	{"delete_customer", "Delete a customer", "Delete a customer and the customer's tickets, for good.", object(theID, "id"), object(`"deleted":{"type":"integer"},"tickets":{"type":"integer"}`, "deleted", "tickets"), destroys, deleteCustomer},
+	{"delete_customer", "Delete a customer", "Delete a customer and the customer's tickets, for good.",
+		object(theID, "id"), object(`"deleted":{"type":"integer"},"tickets":{"type":"integer"}`, "deleted", "tickets"),
+		destroys, deleteCustomer},
 }
 
 var errNotFound = errors.New("not found")
@@ -74,7 +94,8 @@ func page[T any](list []T, a args) []T {
 
 func listCustomers(d *data, a args) (any, string, error) {
 	p := page(d.customers, a)
-	return map[string]any{"customers": p, "total": len(d.customers)}, fmt.Sprintf("%d of %d customers", len(p), len(d.customers)), nil
+	return map[string]any{"customers": p, "total": len(d.customers)},
+		fmt.Sprintf("%d of %d customers", len(p), len(d.customers)), nil
 }
 
 func (d *data) customer(id int) (*Customer, error) {
@@ -103,7 +124,8 @@ func searchCustomers(d *data, a args) (any, string, error) {
 		}
 	}
 	p := page(found, a)
-	return map[string]any{"customers": append([]Customer{}, p...), "total": len(found)}, fmt.Sprintf("%d of %d matches", len(p), len(found)), nil
+	return map[string]any{"customers": append([]Customer{}, p...), "total": len(found)},
+		fmt.Sprintf("%d of %d matches", len(p), len(found)), nil
 }
 
 func listTickets(d *data, a args) (any, string, error) {
@@ -114,7 +136,8 @@ func listTickets(d *data, a args) (any, string, error) {
 		}
 	}
 	p := page(found, a)
-	return map[string]any{"tickets": append([]Ticket{}, p...), "total": len(found)}, fmt.Sprintf("%d of %d tickets", len(p), len(found)), nil
+	return map[string]any{"tickets": append([]Ticket{}, p...), "total": len(found)},
+		fmt.Sprintf("%d of %d tickets", len(p), len(found)), nil
 }
 
 func createTicket(d *data, a args) (any, string, error) {
@@ -167,5 +190,6 @@ func deleteCustomer(d *data, a args) (any, string, error) {
 	}
 	gone := len(d.tickets) - len(kept)
 	d.customers, d.tickets = customers, kept
-	return map[string]int{"deleted": a.ID, "tickets": gone}, fmt.Sprintf("customer %d and %d tickets are deleted", a.ID, gone), nil
+	return map[string]int{"deleted": a.ID, "tickets": gone},
+		fmt.Sprintf("customer %d and %d tickets are deleted", a.ID, gone), nil
 }

@@ -91,7 +91,8 @@ func TestNothingShowsHowNear(t *testing.T) {
 		})
 	}
 	// The control: a whole secret is hidden, and its stars show that it was there.
-	if _, got := seen(t, [][]byte{[]byte("<" + secret[:9]), []byte(secret[9:] + ">")}, Lines); got != "<"+strings.Repeat("*", len(secret))+">" {
+	if _, got := seen(t, [][]byte{[]byte("<" + secret[:9]), []byte(secret[9:] + ">")}, Lines); got != "<"+
+		strings.Repeat("*", len(secret))+">" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -139,11 +140,13 @@ func TestBoundaries(t *testing.T) {
 		sizes  []int // of the reads before the end
 		want   string
 	}{
-		{"events", Lines, []string{"data: a\n\n", "data: " + secret + "\n\n"}, []int{9, 28}, "data: a\n\ndata: " + stars + "\n\n"},
+		{"events", Lines, []string{"data: a\n\n", "data: " + secret + "\n\n"}, []int{9, 28},
+			"data: a\n\ndata: " + stars + "\n\n"},
 		{"half a line", Lines, []string{"data: a\ndat", "a: b"}, []int{8}, "data: a\ndata: b"},
-		{"frames", Frames(), []string{string(frame(1, "hello")), string(frame(1, secret)), string(frame(9, ""))}, []int{7, 22, 2},
-			string(frame(1, "hello")) + string(frame(1, stars)) + string(frame(9, ""))},
-		{"a long frame in pieces", Frames(), []string{string(frame(2, long)[:3]), string(frame(2, long)[3:]) + "\x81"}, []int{304},
+		{"frames", Frames(), []string{string(frame(1, "hello")), string(frame(1, secret)), string(frame(9, ""))},
+			[]int{7, 22, 2}, string(frame(1, "hello")) + string(frame(1, stars)) + string(frame(9, ""))},
+		{"a long frame in pieces", Frames(),
+			[]string{string(frame(2, long)[:3]), string(frame(2, long)[3:]) + "\x81"}, []int{304},
 			string(frame(2, long)) + "\x81"},
 		{"no frames", Frames(), []string{"G\x02ab", string(frame(1, "hello"))}, nil, "G\x02ab" + string(frame(1, "hello"))},
 	} {

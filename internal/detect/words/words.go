@@ -123,7 +123,8 @@ func crossing(k, name []byte) bool {
 func HasWord(name []byte, words [][]byte) bool {
 	start := 0
 	for i := 1; i <= len(name); i++ {
-		end := i == len(name) || !isAlnum(name[i]) || name[i] >= 'A' && name[i] <= 'Z' && (name[i-1] >= 'a' || i+1 < len(name) && name[i+1] >= 'a')
+		end := i == len(name) || !isAlnum(name[i]) || name[i] >= 'A' && name[i] <= 'Z' &&
+			(name[i-1] >= 'a' || i+1 < len(name) && name[i+1] >= 'a')
 		if !end {
 			continue
 		}
@@ -163,7 +164,8 @@ func Code(val []byte) bool {
 	case len(name) == 0, !isAlpha(name[0]) && name[0] != '_' && name[0] != '$':
 		return false
 	case len(rest) > 0 && (rest[0] == '(' || rest[0] == '['):
-		return words || strings.IndexByte(string(name), '.') > 0 || strings.IndexByte(string(name), '_') >= 0 || len(name) == 1
+		return words || strings.IndexByte(string(name), '.') > 0 || strings.IndexByte(string(name), '_') >= 0 ||
+			len(name) == 1
 	case len(rest) > 0 && rest[0] == '{':
 		return words && (len(rest) < 3 || Wordy(rest))
 	case len(rest) > 0:
@@ -193,8 +195,10 @@ func expression(val []byte) (name, rest []byte, parts bool) {
 }
 
 // follows are words that continue a sentence about a flag, after its name.
-var follows = split("option", "options", "flag", "flags", "argument", "arguments", "parameter", "parameters", "value", "values",
-	"is", "are", "and", "for", "with", "when", "from", "via", "can", "must", "will", "has", "was", "may", "should", "instead", "because",
+var follows = split("option", "options", "flag", "flags", "argument", "arguments", "parameter",
+	"parameters", "value", "values",
+	"is", "are", "and", "for", "with", "when", "from", "via", "can", "must", "will", "has", "was", "may", "should",
+	"instead", "because",
 	"that", "which", "unless")
 
 // Follows reports whether a word after a flag's name continues a sentence: --password is read from a file.
@@ -217,12 +221,14 @@ func Public(val []byte) bool {
 // Named reports whether a quoted value is itself the name of a secret, in more than one word: "refresh_token".
 func Named(val []byte) bool {
 	val = bytes.TrimRight(val, "_0123456789")
-	return Secrecy(val) > 0 && !bytes.ContainsAny(val, "0123456789") && Wordy(val) && (bytes.ContainsAny(val, "_-.") || len(val) < 30 && Camel(val))
+	return Secrecy(val) > 0 && !bytes.ContainsAny(val, "0123456789") && Wordy(val) &&
+		(bytes.ContainsAny(val, "_-.") || len(val) < 30 && Camel(val))
 }
 
 // Titled reports whether a value is a sentence that begins with its own name: "Password for the key".
 func Titled(val, name []byte) bool {
-	return bytes.Count(val, []byte(" ")) >= 2 && len(val) > len(name) && bytes.EqualFold(val[:len(name)], name) && val[len(name)] == ' ' &&
+	return bytes.Count(val, []byte(" ")) >= 2 && len(val) > len(name) && bytes.EqualFold(val[:len(name)], name) &&
+		val[len(name)] == ' ' &&
 		Wordy(val) && !bytes.ContainsAny(val, "0123456789")
 }
 
@@ -238,7 +244,8 @@ func Camel(b []byte) bool {
 
 // Closing reports whether a quote before an assumed value ends a text: 'Password: ', and more.
 func Closing(val []byte) bool {
-	return len(val) > 1 && (val[0] == ',' && val[1] == ' ' || val[0] == ')' || val[0] == '+' && bytes.IndexByte(val, ')') > 0 && Code(val))
+	return len(val) > 1 && (val[0] == ',' && val[1] == ' ' || val[0] == ')' ||
+		val[0] == '+' && bytes.IndexByte(val, ')') > 0 && Code(val))
 }
 
 func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
@@ -301,7 +308,8 @@ func Wordy(b []byte) bool {
 			if c >= 'a' && i > 0 && isDigit(b[i-1]) {
 				inside++
 			}
-			if i == 0 || !isAlpha(b[i-1]) || isUpper(c) && !isUpper(b[i-1]) || !isUpper(c) && isUpper(b[i-1]) && i > 1 && isUpper(b[i-2]) {
+			if i == 0 || !isAlpha(b[i-1]) || isUpper(c) && !isUpper(b[i-1]) ||
+				!isUpper(c) && isUpper(b[i-1]) && i > 1 && isUpper(b[i-2]) {
 				runs++
 			}
 		}

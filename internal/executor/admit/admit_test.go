@@ -25,12 +25,14 @@ func TestRoom(t *testing.T) {
 	if l := Limits(contract.Sandboxes{}); l.Each != perPrincipal || l.Wait != roomWait || l.Memory <= 0 {
 		t.Errorf("without a word: %+v", l)
 	}
-	cfg, problems := config.Parse("waldo.yaml", []byte("version: 1\nsandboxes: {memory_percent: 50, per_principal: 2, wait: 10ms}\n"))
+	cfg, problems := config.Parse("waldo.yaml",
+		[]byte("version: 1\nsandboxes: {memory_percent: 50, per_principal: 2, wait: 10ms}\n"))
 	if cfg == nil {
 		t.Fatal(problems)
 	}
 	l := Limits(cfg.Sandboxes)
-	if half := Limits(contract.Sandboxes{MemoryPercent: 100}).Memory / 2; l.Each != 2 || l.Wait != 10*time.Millisecond || l.Memory-half > 100 || half-l.Memory > 100 {
+	if half := Limits(contract.Sandboxes{MemoryPercent: 100}).Memory / 2; l.Each != 2 || l.Wait != 10*time.Millisecond ||
+		l.Memory-half > 100 || half-l.Memory > 100 {
 		t.Errorf("as it says: %+v", l)
 	}
 	l.Memory = 100

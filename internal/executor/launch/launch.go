@@ -203,7 +203,9 @@ func (l *Launcher) env(s contract.Server) ([]string, error) {
 
 // inSandbox starts a server in a sandbox of its own, which reaches what its network allows. It shares its output with
 // ws; nil: with no workspace.
-func (l *Launcher) inSandbox(ctx context.Context, s contract.Server, argv []string, mounts []sandbox.Mount, env []string, ws *workspace.Workspace) (upstream.Process, error) {
+func (l *Launcher) inSandbox(
+	ctx context.Context, s contract.Server, argv []string, mounts []sandbox.Mount, env []string, ws *workspace.Workspace,
+) (upstream.Process, error) {
 	limits := limitsOf(s)
 	p := sandbox.Profile{
 		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: mounts, Limits: limits,

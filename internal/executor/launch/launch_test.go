@@ -26,7 +26,9 @@ func TestEnv(t *testing.T) {
 		},
 		DataEnv: func([]string) map[string]string { return map[string]string{"DB": "/data/db", "OWN": "/data/own"} },
 	}
-	s := contract.Server{Data: "d", Env: map[string]string{"OWN": "mine"}, Secrets: map[string]secret.Ref{"A": "plain", "B": "injected"}}
+	s := contract.Server{
+		Data: "d", Env: map[string]string{"OWN": "mine"}, Secrets: map[string]secret.Ref{"A": "plain", "B": "injected"},
+	}
 	env, err := l.env(s)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +53,8 @@ func TestLaunchRefuses(t *testing.T) {
 	var now error
 	l := &Launcher{State: t.TempDir(), Config: &contract.Config{}, Unchanged: func(contract.Server) error { return now }}
 	s := contract.Server{Name: "a", Command: []string{"/bin/true"}, Placement: "elsewhere"}
-	if _, err := l.Launch(t.Context(), s, ""); err == nil || !strings.Contains(err.Error(), "placement elsewhere is not enforced") {
+	if _, err := l.Launch(t.Context(), s, ""); err == nil ||
+		!strings.Contains(err.Error(), "placement elsewhere is not enforced") {
 		t.Errorf("an unknown placement: %v", err)
 	}
 	if now = changed; true {

@@ -18,7 +18,9 @@ const InWorkspace = "workspace"
 
 // inWorkspace starts a server in a sandbox with one session's files: its input read-only, and an output shared with
 // its scripts. Without a session the workspace is empty.
-func (l *Launcher) inWorkspace(ctx context.Context, s contract.Server, n call.Session, argv []string, mounts []sandbox.Mount, env []string) (upstream.Process, error) {
+func (l *Launcher) inWorkspace(
+	ctx context.Context, s contract.Server, n call.Session, argv []string, mounts []sandbox.Mount, env []string,
+) (upstream.Process, error) {
 	if n == "" {
 		return l.inSandbox(ctx, s, argv, mounts, env, nil)
 	}

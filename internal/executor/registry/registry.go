@@ -47,13 +47,18 @@ func Machine(m packages.Manager) string {
 				return v
 			}
 		}
-		own := []string{os.Getenv("NPM_CONFIG_USERCONFIG"), filepath.Join(home, ".npmrc"), os.Getenv("NPM_CONFIG_GLOBALCONFIG")}
+		own := []string{
+			os.Getenv("NPM_CONFIG_USERCONFIG"), filepath.Join(home, ".npmrc"), os.Getenv("NPM_CONFIG_GLOBALCONFIG"),
+		}
 		return setting("registry", []string{""}, append(own, MachineFiles[m]...)...)
 	case packages.PyPI:
 		if v := os.Getenv("PIP_INDEX_URL"); v != "" {
 			return v
 		}
-		own := []string{os.Getenv("PIP_CONFIG_FILE"), filepath.Join(home, ".config", "pip", "pip.conf"), filepath.Join(home, ".pip", "pip.conf")}
+		own := []string{
+			os.Getenv("PIP_CONFIG_FILE"), filepath.Join(home, ".config", "pip", "pip.conf"),
+			filepath.Join(home, ".pip", "pip.conf"),
+		}
 		return setting("index-url", []string{"install", "global"}, append(own, MachineFiles[m]...)...)
 	}
 	return ""

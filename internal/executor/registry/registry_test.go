@@ -11,7 +11,10 @@ import (
 // The machine's registry is read as npm and pip read it, but never from the current folder.
 func TestMachine(t *testing.T) {
 	home, here := t.TempDir(), t.TempDir()
-	for _, v := range []string{"NPM_CONFIG_REGISTRY", "npm_config_registry", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG", "PIP_INDEX_URL", "PIP_CONFIG_FILE"} {
+	for _, v := range []string{
+		"NPM_CONFIG_REGISTRY", "npm_config_registry", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG",
+		"PIP_INDEX_URL", "PIP_CONFIG_FILE",
+	} {
 		t.Setenv(v, "")
 	}
 	t.Setenv("HOME", home)
@@ -26,7 +29,8 @@ func TestMachine(t *testing.T) {
 	}
 	write(filepath.Join(here, ".npmrc"), "registry=https://evil.example/\n")
 	write(filepath.Join(home, ".npmrc"), "; mine\nregistry = \"https://n.example.com/npm/\"\n")
-	write(filepath.Join(home, ".config", "pip", "pip.conf"), "[list]\nindex-url = https://evil.example/simple\n[global]\nindex_url = https://p.example.com/simple\n")
+	write(filepath.Join(home, ".config", "pip", "pip.conf"),
+		"[list]\nindex-url = https://evil.example/simple\n[global]\nindex_url = https://p.example.com/simple\n")
 	if got := Machine(packages.NPM); got != "https://n.example.com/npm/" {
 		t.Error(got)
 	}

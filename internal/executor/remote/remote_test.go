@@ -35,7 +35,11 @@ func TestSecretsThatBreakAHead(t *testing.T) {
 func TestOptions(t *testing.T) {
 	value := "first"
 	d := &Dialer{Secret: func(secret.Ref) (secret.Value, error) { return secret.NewValue(value), nil }}
-	o, err := d.Options(t.Context(), contract.Server{Name: "s", URL: "https://s.example/mcp", Auth: contract.Auth{Bearer: "b", Headers: map[string]secret.Ref{"X-Key": "k"}}})
+	o, err := d.Options(t.Context(), contract.Server{
+		Name: "s", URL: "https://s.example/mcp", Auth: contract.Auth{
+			Bearer: "b", Headers: map[string]secret.Ref{"X-Key": "k"},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,13 +64,20 @@ func TestBoundLogin(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
 	defer srv.Close()
 	store := secretstore.Open(t.TempDir())
-	key := `"dpop_key":{"kty":"EC","crv":"P-256","x":"HltuUmp8-H6UP6EP7NQe8BTdjDHPTuM0yzhVgQ2uOMY","y":"XwzlODwSO_t-DqPvVLgFPijUcD3expXP0KgRU8x_zrk","d":"Pm33C5cZe3wkZonMANDozHougXZHfDfyFbYdpiD-DjA"}`
-	for kept, want := range map[string]string{`{"access":"t-1"}`: "Bearer t-1", `{"access":"t-1",` + key + `}`: "DPoP t-1"} {
+	key := `"dpop_key":{"kty":"EC","crv":"P-256","x":"HltuUmp8-H6UP6EP7NQe8BTdjDHPTuM0yzhVgQ2uOMY",` +
+		`"y":"XwzlODwSO_t-DqPvVLgFPijUcD3expXP0KgRU8x_zrk","d":"Pm33C5cZe3wkZonMANDozHougXZHfDfyFbYdpiD-DjA"}`
+	for kept, want := range map[string]string{
+		`{"access":"t-1"}`: "Bearer t-1", `{"access":"t-1",` + key + `}`: "DPoP t-1",
+	} {
 		if err := store.Set("oauth-s", secret.NewValue(kept)); err != nil {
 			t.Fatal(err)
 		}
-		d := &Dialer{Safe: func() *secretstore.Store { return store }, Learned: func(secret.Ref, secret.Value) error { return nil }}
-		o, err := d.Options(t.Context(), contract.Server{Name: "s", URL: srv.URL, Auth: contract.Auth{OAuth: &contract.OAuth{}}})
+		d := &Dialer{
+			Safe: func() *secretstore.Store { return store }, Learned: func(secret.Ref, secret.Value) error { return nil },
+		}
+		o, err := d.Options(t.Context(), contract.Server{
+			Name: "s", URL: srv.URL, Auth: contract.Auth{OAuth: &contract.OAuth{}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

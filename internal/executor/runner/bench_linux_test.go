@@ -59,8 +59,10 @@ func BenchmarkServed(b *testing.B) {
 	}{
 		{"python", "namespace", "run_python", "print(1)", []string{python, "-c", "print(1)"}, quick},
 		{"javascript", "namespace", "run_javascript", "console.log(1)", []string{node, "-e", "console.log(1)"}, quick},
-		{"typescript", "namespace", "run_typescript", "const n: number = 1; console.log(n)", []string{node, "-e", "console.log(1)"}, quick},
-		{"javascript and a tool", "namespace", "run_javascript", "await crm.get({}); console.log(1)", []string{node, "-e", "console.log(1)"}, quick},
+		{"typescript", "namespace", "run_typescript", "const n: number = 1; console.log(n)",
+			[]string{node, "-e", "console.log(1)"}, quick},
+		{"javascript and a tool", "namespace", "run_javascript", "await crm.get({}); console.log(1)",
+			[]string{node, "-e", "console.log(1)"}, quick},
 		{"gVisor, python", "gvisor", "run_python", "print(1)", []string{python, "-c", "print(1)"}, strong},
 		{"gVisor, javascript", "gvisor", "run_javascript", "console.log(1)", []string{node, "-e", "console.log(1)"}, strong},
 	} {

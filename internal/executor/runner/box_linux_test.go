@@ -85,17 +85,34 @@ func TestInARealBox(t *testing.T) {
 	}{
 		{"python", "run_python", "print(6*7)", "42", 0, facts.None},
 		{"python with a tool", "run_python", "print(crm.get(id=1).title)", "Ada", 0, facts.Confirmed},
-		{"python, gathered", "run_python", "import asyncio\nr = await asyncio.gather(*[crm.get(id=i) for i in range(50)])\nprint(len(r))", "50", 0, facts.Confirmed},
-		{"a tool works where a socket does not", "run_python", "import socket\ntry: socket.create_connection(('192.0.2.1', 80), 1)\nexcept OSError as e: print(e.errno)\nprint(crm.get().title)", "101\nAda", 0, facts.Confirmed},
+		{
+			"python, gathered", "run_python",
+			"import asyncio\nr = await asyncio.gather(*[crm.get(id=i) for i in range(50)])\nprint(len(r))",
+			"50", 0, facts.Confirmed,
+		},
+		{
+			"a tool works where a socket does not", "run_python",
+			"import socket\ntry: socket.create_connection(('192.0.2.1', 80), 1)\nexcept OSError as e: print(e.errno)\n" +
+				"print(crm.get().title)", "101\nAda", 0, facts.Confirmed,
+		},
 		{"python fails", "run_python", "1/0", "", 1, facts.None},
-		{"a program that python starts has no bridge", "run_python", "import subprocess, sys, os\nos.fstat(3)\nprint(subprocess.run([sys.executable, '-c', 'import os; os.fstat(3)'], stderr=subprocess.DEVNULL, close_fds=False).returncode)", "1", 0, facts.None},
+		{"a program that python starts has no bridge", "run_python",
+			"import subprocess, sys, os\nos.fstat(3)\nprint(subprocess.run([sys.executable, '-c', 'import os; os.fstat(3)'], " +
+				"stderr=subprocess.DEVNULL, close_fds=False).returncode)", "1", 0, facts.None},
 		{"javascript", "run_javascript", "console.log((await crm.get({})).title)", "Ada", 0, facts.Confirmed},
 		{"typescript", "run_typescript", "const n: number = 6 * 7; console.log(n)", "42", 0, facts.None},
 		{"shell", "run_shell", "echo a; exit 3", "a", 3, facts.None},
-		{"output is written under its old name", "run_python", "open('.workspace/old.txt', 'w').write('x'); workspace.write('new.json', {'a': 1}); print(workspace.list())", "['new.json', 'old.txt']", 0, facts.None},
-		{"the next run sees it", "run_python", "print(workspace.read('old.txt'), workspace.list())", "x ['new.json', 'old.txt']", 0, facts.None},
-		{"and so does another language", "run_javascript", "console.log(workspace.read_json('new.json').a)", "1", 0, facts.None},
-		{"a script takes a megabyte", "run_python", "x = '" + strings.Repeat("y", 1<<20-100) + "'\nprint(len(x))", fmt.Sprint(1<<20 - 100), 0, facts.None},
+		{
+			"output is written under its old name", "run_python",
+			"open('.workspace/old.txt', 'w').write('x'); workspace.write('new.json', {'a': 1}); print(workspace.list())",
+			"['new.json', 'old.txt']", 0, facts.None,
+		},
+		{"the next run sees it", "run_python", "print(workspace.read('old.txt'), workspace.list())",
+			"x ['new.json', 'old.txt']", 0, facts.None},
+		{"and so does another language", "run_javascript", "console.log(workspace.read_json('new.json').a)",
+			"1", 0, facts.None},
+		{"a script takes a megabyte", "run_python", "x = '" + strings.Repeat("y", 1<<20-100) + "'\nprint(len(x))",
+			fmt.Sprint(1<<20 - 100), 0, facts.None},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			field := "code"
@@ -104,7 +121,8 @@ func TestInARealBox(t *testing.T) {
 			}
 			out := do(t, r, call.Capability(row.capability), field, row.code)
 			f := out.Facts
-			if f.ExitCode == nil || *f.ExitCode != row.exit || f.SideEffect != row.effect || (row.want != "" && strings.TrimSpace(f.Stdout) != row.want) {
+			if f.ExitCode == nil || *f.ExitCode != row.exit || f.SideEffect != row.effect ||
+				(row.want != "" && strings.TrimSpace(f.Stdout) != row.want) {
 				t.Errorf("%+v", f)
 			}
 		})
@@ -125,7 +143,8 @@ func TestATimeoutInARealBox(t *testing.T) {
 		r.Default.Wall *= 4
 		out = ask()
 	}
-	if f := out.Facts; f.Status != facts.Timeout || !f.TimedOut || f.Usage.WallMS < 500 || !strings.HasPrefix(f.Stdout, "begun") || !strings.Contains(out.Content[0].Text, "Terminated by timeout after ") {
+	if f := out.Facts; f.Status != facts.Timeout || !f.TimedOut || f.Usage.WallMS < 500 ||
+		!strings.HasPrefix(f.Stdout, "begun") || !strings.Contains(out.Content[0].Text, "Terminated by timeout after ") {
 		t.Errorf("%+v\n%s", f, out.Content[0].Text)
 	}
 }

@@ -25,7 +25,9 @@ func (r *Runner) equip(ctx context.Context, d policy.Decision, o Options) (Optio
 		folder, err := c.At.Beside(c.Input)
 		if info, serr := os.Stat(folder); err != nil || serr != nil || !info.IsDir() {
 			slog.Warn("an input folder is not there", "capability", string(d.Call.Capability), "input", c.Input)
-			return o, &call.Reason{Code: "input.absent", Text: "the input folder of this capability is not there; the operator sees which"}
+			return o, &call.Reason{
+				Code: "input.absent", Text: "the input folder of this capability is not there; the operator sees which",
+			}
 		}
 		if o.Input != "" && o.Input != folder {
 			return o, &call.Reason{Code: "input.contract", Text: "the contract names another input folder than was asked for"}
@@ -59,7 +61,10 @@ func (r *Runner) contractTemplate(ctx context.Context, d policy.Decision, o *Opt
 	t, image, err := r.Template(ctx, d.Contract)
 	if err != nil {
 		slog.Warn("a template cannot be had", "capability", string(d.Call.Capability), "template", name, "why", err)
-		return &call.Reason{Code: "template.absent", Text: "the template of this capability is not available on this machine; the operator sees why"}
+		return &call.Reason{
+			Code: "template.absent", Text: "the template of this capability is not available on this machine; " +
+				"the operator sees why",
+		}
 	}
 	if asked != host && asked != t {
 		return &call.Reason{Code: "template.contract", Text: "the contract names another template than was asked for"}

@@ -51,11 +51,14 @@ func shown(ws *workspace.Workspace, names []string) (out []call.Content) {
 			continue // a link to it would lead nowhere
 		}
 		if kind := http.DetectContentType(b); whole && pictures < maxPictures && pictureTypes[kind] {
-			out, pictures = append(out, block(map[string]any{"type": "image", "mimeType": kind, "data": base64.StdEncoding.EncodeToString(b)})), pictures+1
+			out, pictures = append(out,
+				block(map[string]any{"type": "image", "mimeType": kind, "data": base64.StdEncoding.EncodeToString(b)})), pictures+1
 			continue
 		}
 		if links++; links <= maxLinks {
-			out = append(out, block(map[string]any{"type": "resource_link", "uri": uriOf(name), "name": path.Base(name), "mimeType": typeOf(name, b)}))
+			out = append(out, block(map[string]any{
+				"type": "resource_link", "uri": uriOf(name), "name": path.Base(name), "mimeType": typeOf(name, b),
+			}))
 		}
 	}
 	return out
@@ -131,7 +134,10 @@ func (r *Runner) readOutput(d policy.Decision) (call.Outcome, error) {
 		Limit  int64  `json:"limit"`
 	}
 	if decode(d.Call.Args, &a) != nil || a.Offset < 0 || a.Limit < 0 || a.Limit > maxRead {
-		return refuse(d, call.Reason{Code: "args.invalid", Text: fmt.Sprintf("read_output takes name, as in output/report.csv, offset and limit, at most %d bytes", maxRead)}), nil
+		return refuse(d, call.Reason{
+			Code: "args.invalid",
+			Text: fmt.Sprintf("read_output takes name, as in output/report.csv, offset and limit, at most %d bytes", maxRead),
+		}), nil
 	}
 	if a.Limit == 0 {
 		a.Limit = maxRead
@@ -139,7 +145,9 @@ func (r *Runner) readOutput(d policy.Decision) (call.Outcome, error) {
 	f := facts.New()
 	f.Status, f.SideEffect = facts.Failed, facts.None
 	if r.Workspace == nil || !files(d) {
-		return refuse(d, call.Reason{Code: "files.denied", Text: "the contract gives this capability no workspace, so no files"}), nil
+		return refuse(d, call.Reason{
+			Code: "files.denied", Text: "the contract gives this capability no workspace, so no files",
+		}), nil
 	}
 	ws, err := r.Workspace(d.Call.Session)
 	if err != nil {
@@ -240,6 +248,7 @@ func content(name string, b []byte, whole bool) call.Content {
 	case utf8.Valid(b) && !bytes.ContainsRune(b, 0):
 		return call.Text(string(b))
 	}
-	return block(map[string]any{"type": "resource", "resource": map[string]any{"uri": uriOf(name), "mimeType": typeOf(name, b),
-		"blob": base64.StdEncoding.EncodeToString(b)}})
+	return block(map[string]any{"type": "resource",
+		"resource": map[string]any{"uri": uriOf(name), "mimeType": typeOf(name, b),
+			"blob": base64.StdEncoding.EncodeToString(b)}})
 }

@@ -30,8 +30,8 @@ func TestUntorn(t *testing.T) {
 	}
 }
 
-// TestPieceHidesPartsOfSecrets: no piece of a file shows a part of a known secret at its edge, and pieces read one after
-// the other give all of the rest.
+// TestPieceHidesPartsOfSecrets: no piece of a file shows a part of a known secret at its edge, and pieces read one
+// after the other give all of the rest.
 func TestPieceHidesPartsOfSecrets(t *testing.T) {
 	ws, err := workspace.Open(filepath.Join(t.TempDir(), "workspaces"), id.New(id.Workspace))
 	if err != nil {
@@ -60,7 +60,9 @@ func TestPieceHidesPartsOfSecrets(t *testing.T) {
 			t.Fatal("control: a plain piece shows no part of the secret")
 		}
 		for at := 0; at <= len(hidden); at += 4 {
-			for _, piece := range [][2]int{{before + at, 7}, {before + at, around}, {0, before + at}, {max(0, before-3), 3 + at}} {
+			for _, piece := range [][2]int{
+				{before + at, 7}, {before + at, around}, {0, before + at}, {max(0, before-3), 3 + at},
+			} {
 				if piece[1] > 0 && shows(guarded, piece[0], piece[1]) {
 					t.Errorf("%d bytes before the secret: a part shows in %d bytes from %d on", before, piece[1], piece[0])
 				}

@@ -51,7 +51,8 @@ var interpreters = map[guest.Lang][]string{
 
 // hints say what to install.
 var hints = map[guest.Lang]string{
-	guest.Python: "install python3 (Debian: apt install python3)", guest.JavaScript: "install Node.js 20 or later under /usr",
+	guest.Python:     "install python3 (Debian: apt install python3)",
+	guest.JavaScript: "install Node.js 20 or later under /usr",
 	guest.TypeScript: "install Node.js 20 or later under /usr", "shell": "install a shell as /bin/sh",
 }
 
@@ -87,7 +88,10 @@ func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *ca
 		Files map[string]upload `json:"files"`
 	}
 	if decode(d.Call.Args, &a) != nil || a.Code == nil {
-		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes code (text), args (a list of texts) and files (by name, texts or {base64: …})"}
+		return job{}, &call.Reason{
+			Code: "args.invalid", Text: string(d.Call.Capability) +
+				" takes code (text), args (a list of texts) and files (by name, texts or {base64: …})",
+		}
 	}
 	exe, why := o.interpreter(lang)
 	if why != nil {
@@ -105,7 +109,10 @@ func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *ca
 	if err != nil {
 		return job{}, &call.Reason{Code: "args.invalid", Text: err.Error()} // says only what was asked
 	}
-	j := job{argv: append([]string{exe}, argv...), first: first, fork: guest.Start{Lang: lang}.Zygote(), head: script, tools: r.Doorbell != nil && !o.NoTools}
+	j := job{
+		argv: append([]string{exe}, argv...), first: first, fork: guest.Start{Lang: lang}.Zygote(), head: script,
+		tools: r.Doorbell != nil && !o.NoTools,
+	}
 	if why := j.bring(d, r, a.Files); why != nil {
 		return job{}, why
 	}
@@ -121,12 +128,16 @@ func (j *job) bring(d policy.Decision, r *Runner, given map[string]upload) *call
 		return &call.Reason{Code: "files.denied", Text: "/workspace/input is a folder of the operator's: leave files out"}
 	}
 	if len(given) > MaxFiles {
-		return &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("%d files: at most %d may come with a call", len(given), MaxFiles)}
+		return &call.Reason{
+			Code: "args.invalid", Text: fmt.Sprintf("%d files: at most %d may come with a call", len(given), MaxFiles),
+		}
 	}
 	for name, text := range given {
 		clean, err := workspace.Clean(name)
 		if err != nil {
-			return &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("file name %q: it must be relative and stay below the folder", name)}
+			return &call.Reason{
+				Code: "args.invalid", Text: fmt.Sprintf("file name %q: it must be relative and stay below the folder", name),
+			}
 		}
 		j.files = append(j.files, file{clean, string(text)})
 	}
@@ -140,10 +151,14 @@ func shell(d policy.Decision, o Options) (job, *call.Reason) {
 		Command *string `json:"command"`
 	}
 	if decode(d.Call.Args, &a) != nil || a.Command == nil || strings.ContainsRune(*a.Command, 0) {
-		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes command, a text without NUL"}
+		return job{}, &call.Reason{
+			Code: "args.invalid", Text: string(d.Call.Capability) + " takes command, a text without NUL",
+		}
 	}
 	if len(*a.Command) > MaxCommand {
-		return job{}, &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("the command has %d bytes: at most %d run", len(*a.Command), MaxCommand)}
+		return job{}, &call.Reason{
+			Code: "args.invalid", Text: fmt.Sprintf("the command has %d bytes: at most %d run", len(*a.Command), MaxCommand),
+		}
 	}
 	exe, why := o.interpreter("shell")
 	if why != nil {
@@ -159,11 +174,15 @@ func program(d policy.Decision) (job, *call.Reason) {
 		Argv []string `json:"argv"`
 	}
 	if decode(d.Call.Args, &a) != nil || len(a.Argv) == 0 || a.Argv[0] == "" || slices.ContainsFunc(a.Argv, hasNUL) {
-		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes argv, a list of texts without NUL"}
+		return job{}, &call.Reason{
+			Code: "args.invalid", Text: string(d.Call.Capability) + " takes argv, a list of texts without NUL",
+		}
 	}
 	open := d.Call.Capability == "exec" && len(d.Contract.Programs) == 0
 	if !open && !slices.Contains(d.Contract.Programs, a.Argv[0]) {
-		return job{}, &call.Reason{Code: "program.denied", Text: fmt.Sprintf("the contract does not name the program %q", a.Argv[0])}
+		return job{}, &call.Reason{
+			Code: "program.denied", Text: fmt.Sprintf("the contract does not name the program %q", a.Argv[0]),
+		}
 	}
 	return job{argv: a.Argv}, nil
 }
@@ -193,7 +212,9 @@ func interpreter(lang guest.Lang, root sandbox.Template, first []string) (string
 			return p, nil
 		}
 	}
-	return "", &call.Reason{Code: "interpreter.absent", Text: fmt.Sprintf("no interpreter for %s %s; hint: %s", lang, where, hints[lang])}
+	return "", &call.Reason{
+		Code: "interpreter.absent", Text: fmt.Sprintf("no interpreter for %s %s; hint: %s", lang, where, hints[lang]),
+	}
 }
 
 func local(p string) int {
@@ -212,7 +233,8 @@ func environment(asked []string) []string {
 	var env []string
 	for _, kv := range asked {
 		k, _, ok := strings.Cut(kv, "=")
-		if ok && k != "" && !hasNUL(kv) && !slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(o, k+"=") }) {
+		if ok && k != "" && !hasNUL(kv) &&
+			!slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(o, k+"=") }) {
 			env = append(env, kv)
 		}
 	}
@@ -225,7 +247,9 @@ func (j job) ahead(o Options, whose call.Principal) *sandbox.Prestart {
 	if j.first == "" {
 		return nil
 	}
-	return &sandbox.Prestart{Argv: j.argv, Env: o.imaged(o.Env), Prelude: j.first, Bridge: j.tools, Zygote: j.fork, Domain: string(whose)}
+	return &sandbox.Prestart{
+		Argv: j.argv, Env: o.imaged(o.Env), Prelude: j.first, Bridge: j.tools, Zygote: j.fork, Domain: string(whose),
+	}
 }
 
 // profile lists everything that the sandbox of a decided call can touch. Input and output start as copies of the

@@ -34,7 +34,8 @@ func TestShares(t *testing.T) {
 	} {
 		p := sandbox.Profile{Prestart: &sandbox.Prestart{}}
 		warning := Options{Streams: Streams{Share: row.with}}.share(row.driver, &p, row.hosts, row.job)
-		if shares := p.Share != nil; shares != row.share || shares && p.Share.Apart != row.apart || shares && p.Prestart != nil {
+		if shares := p.Share != nil; shares != row.share || shares && p.Share.Apart != row.apart ||
+			shares && p.Prestart != nil {
 			t.Errorf("%s: %+v", row.name, p.Share)
 		}
 		if !strings.Contains(warning, row.warning) || row.warning == "" && warning != "" {

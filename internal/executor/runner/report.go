@@ -60,7 +60,9 @@ func Report(f facts.Facts) string {
 		display.Fprintf(&b, "Not reached: %s\n", few(l))
 	}
 	warnings := "None"
-	own := slices.DeleteFunc(slices.Clone(f.Warnings), func(w string) bool { return strings.HasSuffix(w, facts.SeeDoctor) })
+	own := slices.DeleteFunc(slices.Clone(f.Warnings), func(w string) bool {
+		return strings.HasSuffix(w, facts.SeeDoctor)
+	})
 	if len(own) > 0 { // missing abilities of the machine appear in waldo doctor and in the facts
 		warnings = strings.Join(own, "; ")
 	}

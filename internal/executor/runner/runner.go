@@ -128,7 +128,9 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 		o.Run = *d.Call.Run
 	}
 	if o.Root.Name != o.Run.Template {
-		return refuse(d, call.Reason{Code: "template.request", Text: "the template that was decided is not the one that was found"}), nil
+		return refuse(d, call.Reason{
+			Code: "template.request", Text: "the template that was decided is not the one that was found",
+		}), nil
 	}
 	if d.Call.Capability == ReadOutput {
 		return r.readOutput(d)
@@ -165,17 +167,23 @@ func (r *Runner) driver(contract, asked string) (sandbox.Driver, *call.Reason) {
 		level = r.Auto
 	}
 	if asked != "" && asked != "auto" && asked != level {
-		return nil, &call.Reason{Code: "isolation.contract", Text: fmt.Sprintf("the contract says isolation %s; %s was asked for", level, asked)}
+		return nil, &call.Reason{
+			Code: "isolation.contract", Text: fmt.Sprintf("the contract says isolation %s; %s was asked for", level, asked),
+		}
 	}
 	d := r.Drivers[level]
 	if d == nil {
-		return nil, &call.Reason{Code: "isolation.absent", Text: fmt.Sprintf("isolation %q cannot be had here; `waldo doctor` says why", level)}
+		return nil, &call.Reason{
+			Code: "isolation.absent", Text: fmt.Sprintf("isolation %q cannot be had here; `waldo doctor` says why", level),
+		}
 	}
 	return d, nil
 }
 
 // run starts the sandbox, runs the job in it, stores its files and closes it.
-func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, j job) (out call.Outcome, err error) {
+func (r *Runner) run(
+	ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, j job,
+) (out call.Outcome, err error) {
 	nothing := facts.New()
 	nothing.Status, nothing.SideEffect = facts.Failed, facts.None
 	way, why := r.way(d, o)
@@ -211,12 +219,15 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 		box, err = way.Start(ctx, driver, p)
 	}
 	if errors.Is(err, sandbox.ErrDiffers) {
-		return refuse(d, call.Reason{Code: "sandbox.differs", Text: err.Error() + "; this one starts when they have ended"}), nil
+		return refuse(d, call.Reason{Code: "sandbox.differs", Text: err.Error() + "; this one starts when they have ended"}),
+			nil
 	}
 	if err != nil {
 		nothing.Sandbox = facts.Sandbox{Driver: driver.Name(), Template: p.Template.Name}
-		nothing.Warnings = append(nothing.Warnings, "no sandbox of isolation "+driver.Name()+" can be made on this machine; nothing ran, and no weaker sandbox was taken")
-		return outcome(d, nothing), fmt.Errorf("run %s: starting a sandbox of isolation %s: %w", d.Call.ID, driver.Name(), err)
+		nothing.Warnings = append(nothing.Warnings, "no sandbox of isolation "+driver.Name()+
+			" can be made on this machine; nothing ran, and no weaker sandbox was taken")
+		return outcome(d, nothing), fmt.Errorf("run %s: starting a sandbox of isolation %s: %w",
+			d.Call.ID, driver.Name(), err)
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
 	var give share
@@ -242,7 +253,8 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 			keep(box, ws, workspace.Files, &f)
 		}
 	} else if n := len(f.Files.Written); n > 0 {
-		f.Warnings = append(f.Warnings, fmt.Sprintf("files written to /workspace/output were not kept: %d; the contract gives no workspace", n))
+		f.Warnings = append(f.Warnings,
+			fmt.Sprintf("files written to /workspace/output were not kept: %d; the contract gives no workspace", n))
 	}
 	out = outcome(d, f)
 	if ws != nil {
@@ -251,7 +263,9 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	return out, nil
 }
 
-func (r *Runner) admit(ctx context.Context, d policy.Decision, p sandbox.Profile, patience bool) (func(), *call.Reason) {
+func (r *Runner) admit(
+	ctx context.Context, d policy.Decision, p sandbox.Profile, patience bool,
+) (func(), *call.Reason) {
 	if r.Admit == nil {
 		return func() {}, nil
 	}
@@ -293,9 +307,11 @@ func (r *Runner) open(d policy.Decision, o Options, j job) (*workspace.Workspace
 
 // inside runs the job in the sandbox, with the bridge beside it, and judges its side effect. Without a network the
 // bridge is the only exit, so the effect is that of its calls.
-func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box sandbox.Sandbox, j job) (facts.Facts, error) {
-	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Pass: o.Pass, Cut: r.Cut, Stdin: o.Stdin,
-		TTY: o.TTY}
+func (r *Runner) inside(
+	ctx context.Context, d policy.Decision, o Options, box sandbox.Sandbox, j job,
+) (facts.Facts, error) {
+	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Pass: o.Pass,
+		Cut: r.Cut, Stdin: o.Stdin, TTY: o.TTY}
 	if d.Call.Capability == "exec" {
 		c.Dir = o.dir() // code finds its files where it starts, a program of the image's expects the image's
 	}
@@ -321,7 +337,8 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 	over()
 	f.SideEffect = stop()
 	if d := c.Clock.Stopped(); d >= time.Second {
-		f.Warnings = append(f.Warnings, fmt.Sprintf("the wall clock stood still for %v while a human was asked", d.Round(time.Second)))
+		f.Warnings = append(f.Warnings,
+			fmt.Sprintf("the wall clock stood still for %v while a human was asked", d.Round(time.Second)))
 	}
 	if err != nil || d.Contract.Network.Reaches() {
 		f.SideEffect = facts.Unknown // an effect over the network cannot be verified

@@ -97,7 +97,9 @@ func worker(d *fake) *Runner {
 }
 
 // allowed makes a grant for a call that is allowed.
-func allowed(t testing.TB, capability call.Capability, args string, change ...func(*contract.Contract)) (*grant.Grant, policy.Decision) {
+func allowed(
+	t testing.TB, capability call.Capability, args string, change ...func(*contract.Contract),
+) (*grant.Grant, policy.Decision) {
 	t.Helper()
 	a, err := call.ParseArgs([]byte(args))
 	if err != nil {
@@ -143,7 +145,8 @@ func TestProfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := d.profile
-	if !id.Is(id.Sandbox, p.ID) || p.Template.Name != "host" || len(p.Network.Hosts) != 0 || len(p.Mounts) != 0 || p.Limits != limits {
+	if !id.Is(id.Sandbox, p.ID) || p.Template.Name != "host" || len(p.Network.Hosts) != 0 || len(p.Mounts) != 0 ||
+		p.Limits != limits {
 		t.Errorf("%+v", p)
 	}
 	for _, m := range p.Tmpfs {
@@ -155,7 +158,8 @@ func TestProfile(t *testing.T) {
 	if !slices.Equal(d.command.Env, env) || d.command.Bridge != nil || d.closed != 1 {
 		t.Errorf("env %q, bridge %v, closed %d", d.command.Env, d.command.Bridge, d.closed)
 	}
-	if !strings.HasSuffix(d.stdin, "print(1)") || slices.ContainsFunc(d.command.Argv, func(a string) bool { return strings.Contains(a, "print(1)") }) {
+	if !strings.HasSuffix(d.stdin, "print(1)") ||
+		slices.ContainsFunc(d.command.Argv, func(a string) bool { return strings.Contains(a, "print(1)") }) {
 		t.Errorf("the script did not enter through stdin alone: %q", d.command.Argv)
 	}
 }
@@ -171,28 +175,34 @@ func TestRefusedBeforeAnythingStarts(t *testing.T) {
 		{"a script over the limit", "run_python", `{"code":"` + strings.Repeat("x", 1<<20+1) + `"}`, "args.invalid", nil},
 		{"args that are no texts", "run_python", `{"code":"","args":[1]}`, "args.invalid", nil},
 		{"no command", "run_shell", `{}`, "args.invalid", nil},
-		{"a command over the limit", "run_shell", `{"command":"` + strings.Repeat("x", MaxCommand+1) + `"}`, "args.invalid", nil},
+		{"a command over the limit", "run_shell", `{"command":"` + strings.Repeat("x", MaxCommand+1) + `"}`,
+			"args.invalid", nil},
 		{"a command with NUL", "run_shell", `{"command":"a\u0000b"}`, "args.invalid", nil},
 		{"no argv", "exec", `{}`, "args.invalid", nil},
 		{"an empty program", "exec", `{"argv":[""]}`, "args.invalid", nil},
 		{"a NUL in argv", "exec", `{"argv":["a","b\u0000"]}`, "args.invalid", nil},
 		{"a program under a capability that names none", "tools.any", `{"argv":["ls"]}`, "program.denied", nil},
-		{"a program that the contract does not name", "cli", `{"argv":["rm"]}`, "program.denied", func(c *contract.Contract) { c.Programs = []string{"ls"} }},
-		{"exec narrowed to named programs", "exec", `{"argv":["rm"]}`, "program.denied", func(c *contract.Contract) { c.Programs = []string{"ls"} }},
-		{"a level that is not there", "exec", `{"argv":["ls"]}`, "isolation.absent", func(c *contract.Contract) { c.Isolation = "gvisor" }},
+		{"a program that the contract does not name", "cli", `{"argv":["rm"]}`, "program.denied",
+			func(c *contract.Contract) { c.Programs = []string{"ls"} }},
+		{"exec narrowed to named programs", "exec", `{"argv":["rm"]}`, "program.denied",
+			func(c *contract.Contract) { c.Programs = []string{"ls"} }},
+		{"a level that is not there", "exec", `{"argv":["ls"]}`, "isolation.absent",
+			func(c *contract.Contract) { c.Isolation = "gvisor" }},
 		{"files without a workspace", "run_python", `{"code":"","files":{"a":"b"}}`, "files.denied", nil},
 		{"a file above the folder", "run_python", `{"code":"","files":{"../a":"b"}}`, "args.invalid", files},
 		{"an absolute file", "run_python", `{"code":"","files":{"/etc/a":"b"}}`, "args.invalid", files},
 		{"more files than may come", "run_python", `{"code":"","files":{` + many(MaxFiles+1) + `}}`, "args.invalid", files},
-		{"files into a folder of the operator's", "run_python", `{"code":"","files":{"a":"b"}}`, "files.denied", func(c *contract.Contract) {
-			c.Filesystem, c.Input = contract.WorkspaceOnly, t.TempDir()
-		}},
+		{"files into a folder of the operator's", "run_python", `{"code":"","files":{"a":"b"}}`, "files.denied",
+			func(c *contract.Contract) {
+				c.Filesystem, c.Input = contract.WorkspaceOnly, t.TempDir()
+			}},
 		{"a file of two kinds", "run_python", `{"code":"","files":{"a":{"base64":"YQ==","x":"y"}}}`, "args.invalid", files},
 		{"a file that is not base64", "run_python", `{"code":"","files":{"a":{"base64":"*"}}}`, "args.invalid", files},
 		{"a session that is no text", "run_python", `{"code":"","session":7}`, "args.invalid", nil},
 		{"a session without a name", "run_python", `{"code":"","session":""}`, "args.invalid", nil},
 		{"a session with a path", "run_python", `{"code":"","session":"../a"}`, "args.invalid", nil},
-		{"a session with a long name", "run_python", `{"code":"","session":"` + strings.Repeat("a", maxNameOfOne+1) + `"}`, "args.invalid", nil},
+		{"a session with a long name", "run_python", `{"code":"","session":"` + strings.Repeat("a", maxNameOfOne+1) + `"}`,
+			"args.invalid", nil},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			d := &fake{}
@@ -207,7 +217,8 @@ func TestRefusedBeforeAnythingStarts(t *testing.T) {
 			}
 			g, _ := allowed(t, call.Capability(row.capability), row.args, change)
 			out, err := r.Execute(context.Background(), g)
-			if err != nil || !out.IsError || out.Facts.Status != facts.Denied || out.Facts.SideEffect != facts.None || d.started != 0 {
+			if err != nil || !out.IsError || out.Facts.Status != facts.Denied || out.Facts.SideEffect != facts.None ||
+				d.started != 0 {
 				t.Fatalf("%v; %+v; %d boxes", err, out, d.started)
 			}
 			if w := out.Facts.Warnings; len(w) != 1 || !strings.HasPrefix(w[0], row.code+": ") {
@@ -223,7 +234,11 @@ func TestRefusedBeforeAnythingStarts(t *testing.T) {
 }
 
 func TestIsolationIsNeverWeakened(t *testing.T) {
-	r := &Runner{Auto: "namespace", Drivers: map[string]sandbox.Driver{"namespace": &fake{name: "namespace"}, "gvisor": &fake{name: "gvisor"}}}
+	r := &Runner{
+		Auto: "namespace", Drivers: map[string]sandbox.Driver{
+			"namespace": &fake{name: "namespace"}, "gvisor": &fake{name: "gvisor"},
+		},
+	}
 	for _, row := range []struct{ why, contract, asked, want string }{
 		{"nobody says", "", "", "namespace"},
 		{"auto means the same", "auto", "auto", "namespace"},
@@ -258,13 +273,21 @@ func TestLimitsOnlyNarrow(t *testing.T) {
 		want     func(*sandbox.Limits)
 	}{
 		{"nothing asked is the default", sandbox.Limits{}, 0, func(*sandbox.Limits) {}},
-		{"less is less", sandbox.Limits{Memory: 1 << 20, Pids: 2, CPU: time.Second}, 0, func(l *sandbox.Limits) { l.Memory, l.Pids, l.CPU = 1<<20, 2, time.Second }},
-		{"more is cut", sandbox.Limits{Memory: 1 << 40, Disk: 1 << 40, Output: 1 << 40, Files: 1 << 20, Inodes: 1 << 30, Pids: 1 << 20, CPU: time.Hour}, 0, func(*sandbox.Limits) {}},
+		{"less is less", sandbox.Limits{Memory: 1 << 20, Pids: 2, CPU: time.Second}, 0,
+			func(l *sandbox.Limits) { l.Memory, l.Pids, l.CPU = 1<<20, 2, time.Second }},
+		{
+			"more is cut", sandbox.Limits{
+				Memory: 1 << 40, Disk: 1 << 40, Output: 1 << 40, Files: 1 << 20, Inodes: 1 << 30, Pids: 1 << 20, CPU: time.Hour,
+			}, 0, func(*sandbox.Limits) {},
+		},
 		{"less than nothing is nothing asked", sandbox.Limits{Memory: -1, Wall: -1}, 0, func(*sandbox.Limits) {}},
-		{"the contract's timeout stands for the default", sandbox.Limits{}, 45 * time.Second, func(l *sandbox.Limits) { l.Wall = 45 * time.Second }},
+		{"the contract's timeout stands for the default", sandbox.Limits{}, 45 * time.Second,
+			func(l *sandbox.Limits) { l.Wall = 45 * time.Second }},
 		{"and ends at the most", sandbox.Limits{}, time.Hour, func(l *sandbox.Limits) { l.Wall = time.Minute }},
-		{"what is asked stays under the contract's", sandbox.Limits{Wall: 50 * time.Second}, 8 * time.Second, func(l *sandbox.Limits) { l.Wall = 8 * time.Second }},
-		{"or is less", sandbox.Limits{Wall: 5 * time.Second}, 8 * time.Second, func(l *sandbox.Limits) { l.Wall = 5 * time.Second }},
+		{"what is asked stays under the contract's", sandbox.Limits{Wall: 50 * time.Second}, 8 * time.Second,
+			func(l *sandbox.Limits) { l.Wall = 8 * time.Second }},
+		{"or is less", sandbox.Limits{Wall: 5 * time.Second}, 8 * time.Second,
+			func(l *sandbox.Limits) { l.Wall = 5 * time.Second }},
 	} {
 		want := limits
 		row.want(&want)
@@ -272,7 +295,8 @@ func TestLimitsOnlyNarrow(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", row.why, got, want)
 		}
 	}
-	if got := narrow(sandbox.Limits{Wall: time.Hour, Memory: 1}, sandbox.Limits{}, sandbox.Limits{}, time.Hour); got != (sandbox.Limits{}) {
+	if got := narrow(sandbox.Limits{Wall: time.Hour, Memory: 1}, sandbox.Limits{}, sandbox.Limits{},
+		time.Hour); got != (sandbox.Limits{}) {
 		t.Errorf("a runner without limits gave %+v", got)
 	}
 }
@@ -284,7 +308,8 @@ func TestAMissingInterpreterIsSaid(t *testing.T) {
 	d := &fake{}
 	g, _ := allowed(t, "run_python", `{"code":""}`)
 	out, err := worker(d).Execute(context.Background(), g)
-	if err != nil || d.started != 0 || out.Facts.ExitCode == nil || *out.Facts.ExitCode != 127 || out.Facts.Status != facts.Failed ||
+	if err != nil || d.started != 0 || out.Facts.ExitCode == nil || *out.Facts.ExitCode != 127 ||
+		out.Facts.Status != facts.Failed ||
 		!strings.Contains(out.Content[0].Text, "hint: install python3") {
 		t.Errorf("%v %+v", err, out)
 	}
@@ -326,7 +351,8 @@ func TestSideEffects(t *testing.T) {
 		}
 		g, dec := allowed(t, "run_python", `{"code":""}`, func(c *contract.Contract) { c.Network.Allow = row.hosts })
 		out, err := r.Execute(context.Background(), g)
-		if (err != nil) != (row.err != nil) || out.Facts.SideEffect != row.want || out.Facts.CallID != dec.Call.ID || out.Facts.DecisionID != dec.ID {
+		if (err != nil) != (row.err != nil) || out.Facts.SideEffect != row.want || out.Facts.CallID != dec.Call.ID ||
+			out.Facts.DecisionID != dec.ID {
 			t.Errorf("%s: %v, %+v", row.why, err, out.Facts)
 		}
 		if (d.command.Bridge == nil) != row.noBell || !slices.Equal(d.profile.Network.Hosts, row.hosts) {
@@ -353,7 +379,8 @@ func TestToolsAreForScriptsAlone(t *testing.T) {
 func TestStartFailsWithoutEffect(t *testing.T) {
 	g, _ := allowed(t, "exec", `{"argv":["ls"]}`)
 	out, err := worker(&fake{fails: errors.New("no namespaces"), name: "namespace"}).Execute(context.Background(), g)
-	if err == nil || !strings.Contains(err.Error(), "no namespaces") || out.Facts.SideEffect != facts.None || out.Facts.Status != facts.Failed {
+	if err == nil || !strings.Contains(err.Error(), "no namespaces") || out.Facts.SideEffect != facts.None ||
+		out.Facts.Status != facts.Failed {
 		t.Errorf("%v %+v", err, out.Facts)
 	}
 	if strings.Contains(out.Content[0].Text, "namespaces") {
@@ -370,7 +397,8 @@ func TestWorkspace(t *testing.T) {
 		opened++
 		return workspace.Open(root, ident)
 	}
-	g, _ := allowed(t, "run_python", `{"code":"","files":{"data/in.csv":"1,2"}}`, func(c *contract.Contract) { c.Filesystem = contract.WorkspaceOnly })
+	g, _ := allowed(t, "run_python", `{"code":"","files":{"data/in.csv":"1,2"}}`,
+		func(c *contract.Contract) { c.Filesystem = contract.WorkspaceOnly })
 	out, err := r.Execute(context.Background(), g)
 	if err != nil || !slices.Equal(out.Facts.Files.Artifacts, []string{"output/new.txt"}) {
 		t.Fatalf("%v, artifacts %q", err, out.Facts.Files.Artifacts)
@@ -383,8 +411,10 @@ func TestWorkspace(t *testing.T) {
 	}
 	r.Default.Inodes = 4 // the folder itself, data, data/in.csv and one more
 	for files, code := range map[string]string{`{"data/b":""}`: "", `{"data/c":"","d":""}`: "args.invalid"} {
-		g, _ := allowed(t, "run_python", `{"code":"","files":`+files+`}`, func(c *contract.Contract) { c.Filesystem = contract.WorkspaceOnly })
-		if out, err := r.Execute(context.Background(), g); err != nil || (out.Refused != nil) != (code != "") || code != "" && out.Refused.Code != code {
+		g, _ := allowed(t, "run_python", `{"code":"","files":`+files+`}`,
+			func(c *contract.Contract) { c.Filesystem = contract.WorkspaceOnly })
+		if out, err := r.Execute(context.Background(), g); err != nil || (out.Refused != nil) != (code != "") ||
+			code != "" && out.Refused.Code != code {
 			t.Errorf("%s: %v %+v", files, err, out.Refused)
 		}
 	}
@@ -396,7 +426,8 @@ func TestWorkspace(t *testing.T) {
 			t.Errorf("%s is sealed: %t", m.Target, m.Sealed)
 		}
 	}
-	if seeds["/workspace/input"] != filepath.Join(root, ident, "input") || seeds["/workspace/output"] != filepath.Join(root, ident, "output") || seeds["/workspace/tmp"] != "" {
+	if seeds["/workspace/input"] != filepath.Join(root, ident, "input") ||
+		seeds["/workspace/output"] != filepath.Join(root, ident, "output") || seeds["/workspace/tmp"] != "" {
 		t.Errorf("%q", seeds)
 	}
 	g, _ = allowed(t, "run_python", `{"code":""}`) // a contract that gives no files
@@ -430,7 +461,8 @@ func TestHostsOnlyNarrow(t *testing.T) {
 		good  bool
 	}{
 		{nil, true}, {[]string{"a.example.com"}, true}, {[]string{"*.b.example.com"}, true},
-		{[]string{"c.b.example.com"}, false}, {[]string{"evil.example.com"}, false}, {[]string{"a.example.com", "evil.example.com"}, false},
+		{[]string{"c.b.example.com"}, false}, {[]string{"evil.example.com"}, false},
+		{[]string{"a.example.com", "evil.example.com"}, false},
 	} {
 		reached = nil
 		_, why := r.way(d, Options{Run: call.Run{Hosts: row.hosts}})
@@ -462,15 +494,18 @@ func TestOptionsAreForOneCall(t *testing.T) {
 	if _, err := r.Execute(context.Background(), g); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasSuffix(d.stdin, "xtyped") || d.profile.Limits.Pids != 3 || len(d.profile.Mounts) != 1 || d.profile.Mounts[0].Writable ||
-		!slices.Equal(d.command.Env[:2], []string{"A=1", "LD_PRELOAD=x"}) || slices.Contains(d.command.Env, "PATH=/evil") || slices.Contains(d.command.Env, "N=\x00") {
+	if !strings.HasSuffix(d.stdin, "xtyped") || d.profile.Limits.Pids != 3 || len(d.profile.Mounts) != 1 ||
+		d.profile.Mounts[0].Writable ||
+		!slices.Equal(d.command.Env[:2], []string{"A=1", "LD_PRELOAD=x"}) || slices.Contains(d.command.Env, "PATH=/evil") ||
+		slices.Contains(d.command.Env, "N=\x00") {
 		t.Errorf("%q %+v %q", d.stdin, d.profile, d.command.Env)
 	}
 	g, why := grant.Issue(plain, nil, dec.Call.Args) // even a call of the same id
 	if why != nil {
 		t.Fatal(why)
 	}
-	if _, err := r.Execute(context.Background(), g); err != nil || d.profile.Limits.Pids != limits.Pids || strings.Contains(d.stdin, "typed") {
+	if _, err := r.Execute(context.Background(), g); err != nil || d.profile.Limits.Pids != limits.Pids ||
+		strings.Contains(d.stdin, "typed") {
 		t.Errorf("the next call has them too: %v %+v", err, d.profile.Limits)
 	}
 }
@@ -483,7 +518,8 @@ func TestReport(t *testing.T) {
 	f.Limits = facts.Limits{CPUMS: 10_000, WallMS: 30_000, MemoryBytes: 512 << 20}
 	f.Truncated.Stderr = true
 	f.SideEffect = facts.None
-	want := "CPU time used: 0.02s / 10s\nWall time: 0.04s / 30s\nMemory peak: 14MB / 512MB\nOutput: 1KB (cut)\nStatus: Exit status 1, side effect: none.\nWarnings: None\n"
+	want := "CPU time used: 0.02s / 10s\nWall time: 0.04s / 30s\nMemory peak: 14MB / 512MB\nOutput: 1KB (cut)\n" +
+		"Status: Exit status 1, side effect: none.\nWarnings: None\n"
 	if got := Report(f); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
@@ -502,23 +538,35 @@ func TestReportNamesWhatWasDenied(t *testing.T) {
 	f := facts.New()
 	f.Status, f.SideEffect = facts.OK, facts.None
 	f.Warnings = []string{facts.NoMemoryCgroup}
-	if got := Report(f); strings.Contains(got, "Denied") || strings.Contains(got, "Not reached") || !strings.Contains(got, "Warnings: None\n") {
+	if got := Report(f); strings.Contains(got, "Denied") || strings.Contains(got, "Not reached") ||
+		!strings.Contains(got, "Warnings: None\n") {
 		t.Errorf("nothing was tried: %s", got)
 	}
 	f.Network.Denied = []string{"evil.example.org:443", "192.0.2.1:80", "192.0.2.1:80"}
-	f.Network.Attempts = []facts.Attempt{{Host: "evil.example.org", Port: 443, Times: 2}, {Host: "api.example.com", Allowed: true, Why: "egress.resolve", Times: 1}}
-	f.Denials = []facts.Denial{{Kind: "network", What: "evil.example.org:443", Errno: "egress.host"}, {Kind: "syscall", What: "mount", Errno: "EPERM"}}
+	f.Network.Attempts = []facts.Attempt{
+		{Host: "evil.example.org", Port: 443, Times: 2},
+		{Host: "api.example.com", Allowed: true, Why: "egress.resolve", Times: 1},
+	}
+	f.Denials = []facts.Denial{
+		{Kind: "network", What: "evil.example.org:443", Errno: "egress.host"},
+		{Kind: "syscall", What: "mount", Errno: "EPERM"},
+	}
 	got := Report(f)
-	for _, want := range []string{"Status: Success\n", "Denied: evil.example.org:443 (2 attempts), 192.0.2.1:80, mount (EPERM)\n", "Not reached: api.example.com (egress.resolve)\n"} {
+	for _, want := range []string{
+		"Status: Success\n", "Denied: evil.example.org:443 (2 attempts), 192.0.2.1:80, mount (EPERM)\n",
+		"Not reached: api.example.com (egress.resolve)\n",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
 	f.Status, f.ExitCode = facts.Failed, new(1)
-	if got, want := Sentence(f), "Exit status 1, denied: evil.example.org:443 (2 attempts), 192.0.2.1:80, mount (EPERM), side effect: none."; got != want {
+	if got, want := Sentence(f), "Exit status 1, denied: evil.example.org:443 (2 attempts), 192.0.2.1:80, mount (EPERM), "+
+		"side effect: none."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := Report(f); !strings.Contains(got, "Status: Exit status 1, side effect: none.\nDenied: ") || strings.Count(got, "mount") != 1 {
+	if got := Report(f); !strings.Contains(got, "Status: Exit status 1, side effect: none.\nDenied: ") ||
+		strings.Count(got, "mount") != 1 {
 		t.Error(got)
 	}
 	for i := range 100 {
@@ -552,7 +600,8 @@ func TestPlaceholders(t *testing.T) {
 			c.Network.Allow, c.Secrets = []string{"a.example.com"}, map[string]secret.Ref{"TOKEN": "t"}
 		})
 		out, err := r.Execute(context.Background(), g)
-		if err != nil || out.Facts.Status != row.status || slices.Contains(d.command.Env, "TOKEN=waldo1") != (row.status == facts.OK) {
+		if err != nil || out.Facts.Status != row.status ||
+			slices.Contains(d.command.Env, "TOKEN=waldo1") != (row.status == facts.OK) {
 			t.Errorf("%s: %v %+v %q", why, err, out.Facts, d.command.Env)
 		}
 	}
@@ -572,7 +621,9 @@ func TestRemoved(t *testing.T) {
 		}
 	}
 	f := facts.New()
-	f.Files.Removed = []string{"/workspace/output/../tmp", "/workspace/output/" + odd, "/workspace/output/gone", "/workspace/output/other"}
+	f.Files.Removed = []string{
+		"/workspace/output/../tmp", "/workspace/output/" + odd, "/workspace/output/gone", "/workspace/output/other",
+	}
 	remove(ws, workspace.Output, &f)
 	if files, err := ws.List(workspace.Output, 9); err != nil || len(files) != 1 || files[0].Name != "stays" {
 		t.Errorf("%+v %v", files, err)

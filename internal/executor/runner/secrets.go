@@ -17,7 +17,9 @@ func (r *Runner) revealed(d policy.Decision, o Options) ([]string, *call.Reason)
 	c := d.Contract
 	for _, v := range o.Secrets {
 		if _, ok := c.Secrets[v]; !ok {
-			return nil, &call.Reason{Code: "secret.contract", Text: fmt.Sprintf("the contract gives this capability no secret in the variable %q", v)}
+			return nil, &call.Reason{
+				Code: "secret.contract", Text: fmt.Sprintf("the contract gives this capability no secret in the variable %q", v),
+			}
 		}
 	}
 	var env []string
@@ -32,7 +34,9 @@ func (r *Runner) revealed(d policy.Decision, o Options) ([]string, *call.Reason)
 		if err != nil {
 			// for the operator, not for the agent
 			slog.Error("a secret cannot be had", "capability", string(d.Call.Capability), "variable", v, "why", err)
-			return nil, &call.Reason{Code: "secret.missing", Text: fmt.Sprintf("the secret for %s cannot be had; `waldo secret check` says why", v)}
+			return nil, &call.Reason{
+				Code: "secret.missing", Text: fmt.Sprintf("the secret for %s cannot be had; `waldo secret check` says why", v),
+			}
 		}
 		env = append(env, v+"="+value.Reveal())
 	}

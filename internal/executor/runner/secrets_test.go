@@ -32,7 +32,8 @@ func TestRevealedSecrets(t *testing.T) {
 	}{
 		{"all that is revealed", call.Run{}, []string{"MORE=value-of-more", "TOKEN=value-of-github"}},
 		{"those that were asked for", call.Run{Secrets: []string{"TOKEN"}}, []string{"TOKEN=value-of-github"}},
-		{"a variable of the person gives way", call.Run{Env: []string{"TOKEN=mine", "A=b"}}, []string{"A=b", "MORE=value-of-more", "TOKEN=value-of-github"}},
+		{"a variable of the person gives way", call.Run{Env: []string{"TOKEN=mine", "A=b"}},
+			[]string{"A=b", "MORE=value-of-more", "TOKEN=value-of-github"}},
 	}
 	for _, row := range rows {
 		t.Run(row.why, func(t *testing.T) {
@@ -65,7 +66,9 @@ func TestRevealedSecrets(t *testing.T) {
 }
 
 // asking is an allowed decision with the operator's sandbox options.
-func asking(t *testing.T, capability call.Capability, args string, run call.Run, change ...func(*contract.Contract)) *grant.Grant {
+func asking(
+	t *testing.T, capability call.Capability, args string, run call.Run, change ...func(*contract.Contract),
+) *grant.Grant {
 	t.Helper()
 	_, d := allowed(t, capability, args, change...)
 	d.Call.Run = &run
@@ -78,7 +81,9 @@ func asking(t *testing.T, capability call.Capability, args string, run call.Run,
 
 // TestTheTemplateThatWasDecided: a run starts from the template that its decision names, or not at all.
 func TestTheTemplateThatWasDecided(t *testing.T) {
-	for named, found := range map[string]string{"image@sha256:1": "image@sha256:1", "image@sha256:2": "image@sha256:1", "": "image@sha256:1"} {
+	for named, found := range map[string]string{
+		"image@sha256:1": "image@sha256:1", "image@sha256:2": "image@sha256:1", "": "image@sha256:1",
+	} {
 		d := &fake{}
 		r := worker(d)
 		_, dec := allowed(t, "run_python", `{"code":""}`)
@@ -99,8 +104,12 @@ func TestTheTemplateThatWasDecided(t *testing.T) {
 
 // TestOnlyRevealed: a secret of the contract that it does not reveal is not fetched.
 func TestOnlyRevealed(t *testing.T) {
-	r := &Runner{Secret: func(name secret.Ref) (secret.Value, error) { return secret.NewValue("value-of-" + string(name)), nil }}
-	d := policy.Decision{Contract: contract.Contract{Secrets: map[string]secret.Ref{"A": "a", "B": "b"}, Reveal: []string{"A"}}}
+	r := &Runner{Secret: func(name secret.Ref) (secret.Value, error) {
+		return secret.NewValue("value-of-" + string(name)), nil
+	}}
+	d := policy.Decision{Contract: contract.Contract{
+		Secrets: map[string]secret.Ref{"A": "a", "B": "b"}, Reveal: []string{"A"},
+	}}
 	if env, why := r.revealed(d, Options{}); why != nil || !slices.Equal(env, []string{"A=value-of-a"}) {
 		t.Errorf("%q %v", env, why)
 	}
@@ -120,7 +129,8 @@ func TestSecretsRefused(t *testing.T) {
 			return secret.Value{}, errors.New("looked in /srv/keys/prod")
 		}, call.Run{}},
 		{"nobody gives any", "secret.unsupported", nil, call.Run{}},
-		{"one that the contract does not name", "secret.contract", func(secret.Ref) (secret.Value, error) { return secret.NewValue("x"), nil }, call.Run{Secrets: []string{"OTHER"}}},
+		{"one that the contract does not name", "secret.contract",
+			func(secret.Ref) (secret.Value, error) { return secret.NewValue("x"), nil }, call.Run{Secrets: []string{"OTHER"}}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			d := &fake{}
@@ -128,7 +138,8 @@ func TestSecretsRefused(t *testing.T) {
 			r.Secret = row.secret
 			g := asking(t, "exec", `{"argv":["ls"]}`, row.run, give)
 			out, err := r.Execute(context.Background(), g)
-			if err != nil || d.started != 0 || len(out.Facts.Warnings) != 1 || !strings.HasPrefix(out.Facts.Warnings[0], row.code+": ") {
+			if err != nil || d.started != 0 || len(out.Facts.Warnings) != 1 ||
+				!strings.HasPrefix(out.Facts.Warnings[0], row.code+": ") {
 				t.Fatalf("%v %+v", err, out.Facts.Warnings)
 			}
 			if strings.Contains(out.Facts.Warnings[0]+out.Content[0].Text, "/srv/keys") {
@@ -148,7 +159,8 @@ func TestAnInterpreterThatStaysGetsNoSecret(t *testing.T) {
 		c.Secrets, c.Reveal = map[string]secret.Ref{"TOKEN": "github"}, []string{"TOKEN"}
 	})
 	out, err := r.Execute(context.Background(), g)
-	if err != nil || d.started != 0 || len(out.Facts.Warnings) != 1 || !strings.HasPrefix(out.Facts.Warnings[0], "secrets.session: ") {
+	if err != nil || d.started != 0 || len(out.Facts.Warnings) != 1 ||
+		!strings.HasPrefix(out.Facts.Warnings[0], "secrets.session: ") {
 		t.Errorf("%v %d boxes %q", err, d.started, out.Facts.Warnings)
 	}
 }

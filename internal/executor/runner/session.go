@@ -85,22 +85,29 @@ func session(d policy.Decision) (name string, why *call.Reason) {
 		return "", nil
 	}
 	name, ok = v.(string)
-	if !ok || name == "" || len(name) > maxNameOfOne || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
+	if !ok || name == "" || len(name) > maxNameOfOne ||
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
 		return "", &call.Reason{Code: "args.invalid", Text: "session is a name of 1 to 64 letters, digits, '-' and '_'"}
 	}
 	return name, nil
 }
 
 // cell runs code in a resident interpreter. It starts one if the name is new.
-func (r *Runner) cell(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, name string) (call.Outcome, error) {
+func (r *Runner) cell(
+	ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, name string,
+) (call.Outcome, error) {
 	if r.Sessions <= 0 {
-		return refuse(d, call.Reason{Code: "session.absent", Text: "only a running waldo serve retains variables between calls; leave session out"}), nil
+		return refuse(d, call.Reason{
+			Code: "session.absent", Text: "only a running waldo serve retains variables between calls; leave session out",
+		}), nil
 	}
 	var a struct {
 		Code *string `json:"code"`
 	}
 	if decode(d.Call.Args, &a) != nil || a.Code == nil || len(d.Call.Args.Values()) != 2 {
-		return refuse(d, call.Reason{Code: "args.invalid", Text: "with session, run_python takes code (text) and nothing else"}), nil
+		return refuse(d, call.Reason{
+			Code: "args.invalid", Text: "with session, run_python takes code (text) and nothing else",
+		}), nil
 	}
 	if len(d.Contract.Reveal) > 0 {
 		return refuse(d, call.Reason{Code: "secrets.session", Text: "an interpreter that stays gets no secret itself"}), nil
@@ -124,7 +131,9 @@ func (r *Runner) cell(ctx context.Context, d policy.Decision, o Options, driver 
 }
 
 // interpreter returns the interpreter of a name, held for one cell.
-func (r *Runner) interpreter(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, name string) (*resident, *call.Reason, error) {
+func (r *Runner) interpreter(
+	ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, name string,
+) (*resident, *call.Reason, error) {
 	// Another agent's session, or another policy in force, is another interpreter.
 	key := strings.Join([]string{string(d.Call.Session), d.Policy, driver.Name(), name}, " ")
 	r.stay.mu.Lock()
@@ -146,9 +155,14 @@ func (r *Runner) interpreter(ctx context.Context, d policy.Decision, o Options, 
 }
 
 // begin starts the interpreter of a key that has none, held for its first cell. r.stay.mu is held.
-func (r *Runner) begin(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, key string) (*resident, *call.Reason, error) {
+func (r *Runner) begin(
+	ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, key string,
+) (*resident, *call.Reason, error) {
 	if len(r.stay.open) >= r.Sessions {
-		return nil, &call.Reason{Code: "session.limit", Text: fmt.Sprintf("%d sessions are open, which is the most; they end after %v without a call", len(r.stay.open), sessionIdle)}, nil
+		return nil, &call.Reason{
+			Code: "session.limit", Text: fmt.Sprintf("%d sessions are open, which is the most; they end after %v without a call",
+				len(r.stay.open), sessionIdle),
+		}, nil
 	}
 	exe, why := o.interpreter(guest.Python)
 	if why != nil {
@@ -172,7 +186,9 @@ func (r *Runner) begin(ctx context.Context, d policy.Decision, o Options, driver
 }
 
 // stays starts an interpreter, held for its first cell.
-func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, exe string, way *sandboxegress.Egress) (*resident, *call.Reason, error) {
+func (r *Runner) stays(
+	ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, exe string, way *sandboxegress.Egress,
+) (*resident, *call.Reason, error) {
 	ws, err := r.open(d, o, job{})
 	if err != nil {
 		return nil, nil, err
@@ -198,12 +214,17 @@ func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	run, kill := context.WithCancel(context.WithoutCancel(ctx))
-	i := &resident{id: p.ID, level: driver.Name(), box: box, ws: ws, way: way, in: inW, from: outR, out: bufio.NewReader(outR), root: p.Template.Name, kill: kill,
-		busy: make(chan struct{}, 1), over: make(chan struct{}), share: sharing(box, ws), vacate: vacate}
+	i := &resident{
+		id: p.ID, level: driver.Name(), box: box, ws: ws, way: way, in: inW, from: outR, out: bufio.NewReader(outR),
+		root: p.Template.Name, kill: kill, busy: make(chan struct{}, 1), over: make(chan struct{}), share: sharing(box, ws),
+		vacate: vacate,
+	}
 	i.busy <- struct{}{}
 	go func() {
 		env := o.imaged(append([]string{"MPLBACKEND=Agg"}, o.Env...))
-		i.last, _ = box.Run(run, sandbox.Command{Argv: append([]string{exe}, guest.SessionCommand()...), Env: env, Stdin: inR, Stdout: outW, Serve: true})
+		i.last, _ = box.Run(run, sandbox.Command{
+			Argv: append([]string{exe}, guest.SessionCommand()...), Env: env, Stdin: inR, Stdout: outW, Serve: true,
+		})
 		_ = errors.Join(outW.Close(), inR.Close())
 		close(i.over)
 	}()
@@ -211,7 +232,9 @@ func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver
 }
 
 // ask runs one cell and describes it. A cell that takes longer than it may ends its interpreter.
-func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell io.Reader, l sandbox.Limits) call.Outcome {
+func (r *Runner) ask(
+	ctx context.Context, d policy.Decision, i *resident, cell io.Reader, l sandbox.Limits,
+) call.Outcome {
 	began := time.Now()
 	i.idle.Stop()
 	can := i.box.Abilities()
@@ -271,7 +294,8 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 	case <-failed:
 		r.retire(i)
 		<-i.over // also where another call was faster
-		f.Status, f.Limit, f.OOMKilled, f.ExitCode, f.Signal = i.last.Status, i.last.Limit, i.last.OOMKilled, i.last.ExitCode, i.last.Signal
+		f.Status, f.Limit, f.OOMKilled, f.ExitCode, f.Signal = i.last.Status, i.last.Limit, i.last.OOMKilled,
+			i.last.ExitCode, i.last.Signal
 		if f.Status == facts.OK || f.Status == "" || f.Status == facts.Cancelled {
 			f.Status = facts.Failed
 		}

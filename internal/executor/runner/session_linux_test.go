@@ -79,7 +79,8 @@ func TestVariablesStay(t *testing.T) {
 		if out.Facts.Stdout != row.stdout || !strings.Contains(out.Facts.Stderr, row.stderr) {
 			t.Errorf("%s: stdout %q stderr %q %v", row.why, out.Facts.Stdout, out.Facts.Stderr, out.Facts.Warnings)
 		}
-		if failed := row.stderr != "" && row.stderr != "err\n" || row.why == "leaving is no end"; failed != (out.Facts.Status == facts.Failed) {
+		if failed := row.stderr != "" && row.stderr != "err\n" ||
+			row.why == "leaving is no end"; failed != (out.Facts.Status == facts.Failed) {
 			t.Errorf("%s: status %s", row.why, out.Facts.Status)
 		}
 		if code := out.Facts.ExitCode; row.why == "leaving is no end" && (code == nil || *code != 3) {
@@ -103,7 +104,8 @@ func TestInterpretersAreApart(t *testing.T) {
 			t.Errorf("%s: %q", row.why, out.Facts.Stdout)
 		}
 	}
-	if out := cellOf(t, r, "n_3", "work", "x"); out.Facts.Status != facts.Denied || !strings.Contains(strings.Join(out.Facts.Warnings, ""), "session.limit") {
+	if out := cellOf(t, r, "n_3", "work", "x"); out.Facts.Status != facts.Denied ||
+		!strings.Contains(strings.Join(out.Facts.Warnings, ""), "session.limit") {
 		t.Errorf("more than may stay: %s %v", out.Facts.Status, out.Facts.Warnings)
 	}
 	for _, name := range []string{"../x", "", "a b", strings.Repeat("a", 65)} {
@@ -112,7 +114,8 @@ func TestInterpretersAreApart(t *testing.T) {
 		}
 	}
 	r.Sessions = 0
-	if out := cellOf(t, r, "n_1", "new", "1"); out.Facts.Status != facts.Denied || !strings.Contains(out.Facts.Warnings[0], "session.absent") {
+	if out := cellOf(t, r, "n_1", "new", "1"); out.Facts.Status != facts.Denied ||
+		!strings.Contains(out.Facts.Warnings[0], "session.absent") {
 		t.Errorf("where none may stay: %s %v", out.Facts.Status, out.Facts.Warnings)
 	}
 }
@@ -129,7 +132,8 @@ func TestEachCellHasItsOwnLimits(t *testing.T) {
 	r.Most.Wall = 2 * time.Second
 	out = cellOf(t, r, "n_1", "work", "while True: pass")
 	r.Most.Wall = whole
-	if out.Facts.Status != facts.Timeout || out.Facts.Limit == nil || *out.Facts.Limit != facts.LimitWall || time.Since(began) > min(whole, 50*time.Second) {
+	if out.Facts.Status != facts.Timeout || out.Facts.Limit == nil || *out.Facts.Limit != facts.LimitWall ||
+		time.Since(began) > min(whole, 50*time.Second) {
 		t.Errorf("%s after %v", out.Facts.Status, time.Since(began))
 	}
 	if b, err := os.ReadFile(filepath.Join(files, "output/kept")); string(b) != "here" {
@@ -142,7 +146,8 @@ func TestEachCellHasItsOwnLimits(t *testing.T) {
 		t.Errorf("a gigabyte: %s", out.Facts.Status)
 	}
 	out = cellOf(t, r, "n_1", "dies", "import os; os._exit(7)")
-	if out.Facts.Status != facts.Failed || !slices.ContainsFunc(out.Facts.Warnings, func(w string) bool { return strings.Contains(w, "has ended") }) {
+	if out.Facts.Status != facts.Failed ||
+		!slices.ContainsFunc(out.Facts.Warnings, func(w string) bool { return strings.Contains(w, "has ended") }) {
 		t.Errorf("%s %v", out.Facts.Status, out.Facts.Warnings)
 	}
 }
@@ -189,7 +194,8 @@ func TestBetweenCellsNothingRuns(t *testing.T) {
 
 func standsStill(t *testing.T, r *Runner) {
 	t.Helper()
-	cellOf(t, r, "n_1", "work", "import threading, time\nn = [0]\ndef tick():\n while True:\n  n[0] += 1\n  time.sleep(0.01)\nthreading.Thread(target=tick, daemon=True).start()\ntime.sleep(0.3)")
+	cellOf(t, r, "n_1", "work", "import threading, time\nn = [0]\ndef tick():\n while True:\n  n[0] += 1\n"+
+		"  time.sleep(0.01)\nthreading.Thread(target=tick, daemon=True).start()\ntime.sleep(0.3)")
 	count := func() int {
 		n, err := strconv.Atoi(strings.TrimSpace(cellOf(t, r, "n_1", "work", "n[0]").Facts.Stdout))
 		if err != nil {
@@ -223,7 +229,8 @@ func TestFiguresAndTables(t *testing.T) {
 		}
 	}
 	// The answer is untrusted content: code that forges one gets the forged one as its output.
-	out := cellOf(t, r, "n_1", "forged", "import os\nfor fd in range(3, 10):\n try: os.write(fd, b'         -1\\n')\n except OSError: pass")
+	out := cellOf(t, r, "n_1", "forged",
+		"import os\nfor fd in range(3, 10):\n try: os.write(fd, b'         -1\\n')\n except OSError: pass")
 	if out.Facts.Status != facts.Failed {
 		t.Errorf("a forged answer: %s", out.Facts.Status)
 	}
@@ -242,16 +249,21 @@ func TestASessionReaches(t *testing.T) {
 		return &sandboxegress.Egress{Server: s, Hosts: n.Allow, Env: []string{"TOKEN=waldo1"}}, err
 	}
 	for _, row := range []struct{ why, code, stdout, denied string }{
-		{"a name that is allowed", "import socket, os\nprint(socket.gethostbyname('api.example.com'), os.environ['TOKEN'])", "198.18.0.2 waldo1\n", ""},
-		{"one that is not", "try: socket.gethostbyname('evil.example')\nexcept OSError: print('none')", "none\n", "evil.example"},
+		{"a name that is allowed", "import socket, os\nprint(socket.gethostbyname('api.example.com'), os.environ['TOKEN'])",
+			"198.18.0.2 waldo1\n", ""},
+		{"one that is not", "try: socket.gethostbyname('evil.example')\nexcept OSError: print('none')",
+			"none\n", "evil.example"},
 		{"the next call tells nothing of it", "print(1)", "1\n", ""},
 	} {
 		f := cellOf(t, r, "n_1", "net", row.code, "api.example.com").Facts
-		if f.Stdout != row.stdout || strings.Join(f.Network.Denied, " ") != row.denied || f.Network.Policy != "allowed" || f.SideEffect != facts.Unknown {
+		if f.Stdout != row.stdout || strings.Join(f.Network.Denied, " ") != row.denied || f.Network.Policy != "allowed" ||
+			f.SideEffect != facts.Unknown {
 			t.Errorf("%s: %+v", row.why, f)
 		}
 	}
-	if f := cellOf(t, r, "n_1", "sealed", "import socket\nsocket.gethostbyname('api.example.com')").Facts; !strings.Contains(f.Stderr, "gaierror") || f.Network.Policy == "allowed" {
+	if f := cellOf(t, r, "n_1", "sealed",
+		"import socket\nsocket.gethostbyname('api.example.com')").Facts; !strings.Contains(f.Stderr, "gaierror") ||
+		f.Network.Policy == "allowed" {
 		t.Errorf("without hosts: %+v", f)
 	}
 }

@@ -32,16 +32,20 @@ func TestShared(t *testing.T) {
 		}
 		write("old", "1")
 		write("theirs", "1")
-		out := cellOf(t, r, "n_1", "work", "import os\nopen('/workspace/output/old', 'w').write('2'); open('/workspace/output/mine', 'w').write('1')")
+		out := cellOf(t, r, "n_1", "work",
+			"import os\nopen('/workspace/output/old', 'w').write('2'); open('/workspace/output/mine', 'w').write('1')")
 		if got := read("old") + read("mine"); got != "21" {
 			t.Errorf("shares %v: after a call the workspace has %q", shares, got)
 		}
-		if got := strings.Join(slices.Concat(out.Facts.Files.Artifacts, out.Facts.Files.Written), " "); got != "output/mine output/old /workspace/output/mine /workspace/output/old" {
+		if got := strings.Join(slices.Concat(out.Facts.Files.Artifacts, out.Facts.Files.Written), " "); got != "output/mine "+
+			"output/old /workspace/output/mine /workspace/output/old" {
 			t.Errorf("shares %v: the call is told to have written %s", shares, got)
 		}
 		write("theirs", "22")
 		write("new", "1")
-		out = cellOf(t, r, "n_1", "work", "print(open('/workspace/output/theirs').read(), os.path.exists('/workspace/output/new')); os.remove('/workspace/output/old')")
+		out = cellOf(t, r, "n_1", "work",
+			"print(open('/workspace/output/theirs').read(), os.path.exists('/workspace/output/new')); "+
+				"os.remove('/workspace/output/old')")
 		if out.Facts.Stdout != "22 True\n" || len(out.Facts.Files.Artifacts) != 0 {
 			t.Errorf("shares %v: the next call sees %q, and gave %q", shares, out.Facts.Stdout, out.Facts.Files.Artifacts)
 		}

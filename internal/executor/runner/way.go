@@ -18,7 +18,9 @@ func (r *Runner) way(d policy.Decision, o Options) (*sandboxegress.Egress, *call
 	if len(o.Hosts) > 0 {
 		for _, h := range o.Hosts {
 			if !slices.Contains(n.Allow, h) {
-				return nil, &call.Reason{Code: "network.unsupported", Text: fmt.Sprintf("the contract does not allow the host %q as it is written", h)}
+				return nil, &call.Reason{
+					Code: "network.unsupported", Text: fmt.Sprintf("the contract does not allow the host %q as it is written", h),
+				}
 			}
 		}
 		n = contract.Network{Allow: o.Hosts, Limits: n.Limits} // narrower
@@ -35,7 +37,10 @@ func (r *Runner) way(d policy.Decision, o Options) (*sandboxegress.Egress, *call
 	}
 	for _, v := range d.Contract.Placeholders() {
 		if w == nil || !slices.ContainsFunc(w.Env, func(e string) bool { return strings.HasPrefix(e, v+"=") }) {
-			return nil, &call.Reason{Code: "secrets.unsupported", Text: fmt.Sprintf("the secret %s belongs to a host that this sandbox does not reach", v)}
+			return nil, &call.Reason{
+				Code: "secrets.unsupported",
+				Text: fmt.Sprintf("the secret %s belongs to a host that this sandbox does not reach", v),
+			}
 		}
 	}
 	return w, nil

@@ -95,7 +95,9 @@ func (a *Assembler) policy(rules []egress.Rule, l contract.Traffic) *egress.Poli
 
 // credentials returns the secrets that egress injects, and gives the sandbox their placeholders. It leaves out secrets
 // of hosts that the policy does not allow, so that their variables are absent.
-func (a *Assembler) credentials(e *Egress, p *egress.Policy, secrets map[string]secret.Ref) (creds []egress.Credential) {
+func (a *Assembler) credentials(
+	e *Egress, p *egress.Policy, secrets map[string]secret.Ref,
+) (creds []egress.Credential) {
 	for v, ref := range secrets {
 		b := a.Config.Secrets[string(ref)].Inject
 		if b == nil {
@@ -129,9 +131,9 @@ func (a *Assembler) credential(ref secret.Ref, b contract.Inject) egress.Credent
 		return func() (secret.Value, error) { return a.Secret(r) }
 	}
 	return egress.Credential{
-		Name: string(ref), Placeholder: egress.NewPlaceholder(), Host: b.Host, Port: uint16(b.Port), Methods: b.Methods, Paths: b.Paths,
-		As: injections[b.As], Field: b.Name + b.User, Region: b.Region, Service: b.Service, Database: b.Database, Plain: b.Plain,
-		Value: from(ref), KeyID: from(b.Key), Token: from(b.Token),
+		Name: string(ref), Placeholder: egress.NewPlaceholder(), Host: b.Host, Port: uint16(b.Port), Methods: b.Methods,
+		Paths: b.Paths, As: injections[b.As], Field: b.Name + b.User, Region: b.Region, Service: b.Service,
+		Database: b.Database, Plain: b.Plain, Value: from(ref), KeyID: from(b.Key), Token: from(b.Token),
 	}
 }
 
@@ -140,8 +142,10 @@ const bundleAt = "/run/waldo/ca.pem"
 
 // bundleVariables name the CA bundle to programs: OpenSSL and Go, curl, Python's requests, pip, Node.js, npm, git,
 // Deno, cargo, and the AWS command line.
-var bundleVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS",
-	"npm_config_cafile", "GIT_SSL_CAINFO", "DENO_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE"}
+var bundleVariables = []string{
+	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "npm_config_cafile",
+	"GIT_SSL_CAINFO", "DENO_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
+}
 
 // trust shows a sandbox a CA bundle: the authorities of this machine, and the egress's own.
 func (a *Assembler) trust(e *Egress, ours []byte) error {
@@ -189,7 +193,8 @@ func Sweep(state string, now time.Time) error {
 
 // authorities returns the certificates that this machine trusts, in PEM, from the files that crypto/x509 reads too.
 func authorities() []byte {
-	for _, name := range []string{os.Getenv("SSL_CERT_FILE"), "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+	for _, name := range []string{os.Getenv("SSL_CERT_FILE"), "/etc/ssl/certs/ca-certificates.crt",
+		"/etc/pki/tls/certs/ca-bundle.crt",
 		"/etc/ssl/ca-bundle.pem", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem"} {
 		if b, err := os.ReadFile(name); name != "" && err == nil {
 			return append(bytes.TrimRight(b, "\n"), '\n')

@@ -16,7 +16,10 @@ import (
 
 // TestAddressesReachSandboxes: addresses of the configuration hold for the egress of a sandbox.
 func TestAddressesReachSandboxes(t *testing.T) {
-	for text, want := range map[string]bool{"": false, "addresses: {npm.example.com: [203.0.113.0/24]}\n": true, "addresses: {other.example.com: [203.0.113.0/24]}\n": false} {
+	for text, want := range map[string]bool{
+		"": false, "addresses: {npm.example.com: [203.0.113.0/24]}\n": true,
+		"addresses: {other.example.com: [203.0.113.0/24]}\n": false,
+	} {
 		cfg, problems := config.Parse("waldo.yaml", []byte("version: 1\n"+text))
 		if len(problems) > 0 {
 			t.Fatal(problems)
@@ -92,7 +95,9 @@ secrets:
 // TestRecordsAttempts: an egress that reaches nothing leaves no record.
 func TestRecordsAttempts(t *testing.T) {
 	var e *Egress
-	a := &Assembler{Record: func(string, string, []facts.Attempt) { t.Error("an egress that reaches nothing was recorded") }}
+	a := &Assembler{Record: func(string, string, []facts.Attempt) {
+		t.Error("an egress that reaches nothing was recorded")
+	}}
 	if tried := a.Reached("server", "sandbox", e); len(tried) > 0 {
 		t.Error(tried)
 	}

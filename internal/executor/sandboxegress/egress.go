@@ -25,7 +25,9 @@ type Egress struct {
 }
 
 // proxied names waldo's proxy to programs that use one. Enforcement does not depend on it.
-var proxied = []string{fmt.Sprintf("HTTPS_PROXY=http://%s:%d", sandbox.Gateway, sandbox.ProxyPort), "NO_PROXY=localhost,127.0.0.1,::1"}
+var proxied = []string{
+	fmt.Sprintf("HTTPS_PROXY=http://%s:%d", sandbox.Gateway, sandbox.ProxyPort), "NO_PROXY=localhost,127.0.0.1,::1",
+}
 
 // Open adds the egress to a sandbox's profile and returns the variables that its programs must inherit.
 func (e *Egress) Open(p *sandbox.Profile) (env []string) {

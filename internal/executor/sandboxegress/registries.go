@@ -27,7 +27,9 @@ func (a *Assembler) registries(n contract.Network) (rules []egress.Rule, env []s
 		address, files, _ := registry.Of(m, r)
 		line := contract.RegistryLine(address)
 		if line == "" { // the error leaves the address out: it can hold a password
-			return nil, nil, fmt.Errorf("packages: this machine's registry for %s is not a plain https address; write another in waldo.yaml under %s: {registry: …}", name, name)
+			return nil, nil,
+				fmt.Errorf("packages: this machine's registry for %s is not a plain https address; write another in waldo.yaml "+
+					"under %s: {registry: …}", name, name)
 		}
 		s := packages.Source{Manager: m}
 		if r.Lock != "" {

@@ -21,7 +21,8 @@ func TestRegistries(t *testing.T) {
 	if err := os.WriteFile(lock, []byte("a==1.0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n := contract.Network{Packages: map[string]contract.Registry{"pypi": {URL: "https://r.example.com/simple/", Files: []string{"f.example.com"}, Lock: "./requirements.txt"}}}
+	n := contract.Network{Packages: map[string]contract.Registry{"pypi": {URL: "https://r.example.com/simple/",
+		Files: []string{"f.example.com"}, Lock: "./requirements.txt"}}}
 	rules, env, err := a.registries(n)
 	if err != nil || len(rules) != 2 || !slices.Contains(env, "PIP_INDEX_URL=https://r.example.com/simple/") {
 		t.Fatalf("%v %v %v", rules, env, err)
@@ -68,14 +69,18 @@ func TestRegistries(t *testing.T) {
 func TestPasswordOfARegistry(t *testing.T) {
 	t.Setenv("NPM_CONFIG_REGISTRY", "https://me:hunter2@n.example.com/")
 	a := &Assembler{Config: &contract.Config{}}
-	if _, _, err := a.registries(contract.Network{Packages: map[string]contract.Registry{"npm": {}}}); err == nil || strings.Contains(err.Error(), "hunter2") {
+	if _, _, err := a.registries(contract.Network{Packages: map[string]contract.Registry{"npm": {}}}); err == nil ||
+		strings.Contains(err.Error(), "hunter2") {
 		t.Error(err)
 	}
 }
 
 // TestDefaultRegistries: allow works on a machine that sets nothing, for the manager's own hosts alone.
 func TestDefaultRegistries(t *testing.T) {
-	for _, v := range []string{"NPM_CONFIG_REGISTRY", "npm_config_registry", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG", "PIP_INDEX_URL", "PIP_CONFIG_FILE"} {
+	for _, v := range []string{
+		"NPM_CONFIG_REGISTRY", "npm_config_registry", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG",
+		"PIP_INDEX_URL", "PIP_CONFIG_FILE",
+	} {
 		t.Setenv(v, "")
 	}
 	t.Setenv("HOME", t.TempDir())
@@ -112,7 +117,9 @@ func TestDefaultRegistries(t *testing.T) {
 	}
 	// A machine that is set to another registry has that one alone: not the default, and not its files.
 	t.Setenv("PIP_INDEX_URL", "https://p.example.com/simple")
-	for url, want := range map[string]string{"https://p.example.com/simple/a/": "", file: "egress.host", own[packages.PyPI].Registry + "/a/": "egress.host"} {
+	for url, want := range map[string]string{
+		"https://p.example.com/simple/a/": "", file: "egress.host", own[packages.PyPI].Registry + "/a/": "egress.host",
+	} {
 		if got := judge("pypi", url); got != want {
 			t.Errorf("set elsewhere: %s: %q, not %q", url, got, want)
 		}

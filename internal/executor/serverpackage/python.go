@@ -46,7 +46,9 @@ func (p *Packages) python(ctx context.Context, version string) (pkginstall.Pytho
 		exe = is.Exe
 	}
 	if !is.Pip {
-		return pkginstall.Python{}, fmt.Errorf("%s has no pip, which fetches the package (into a sandbox, not into this Python): install it (Debian: apt install python3-pip; otherwise %s -m ensurepip)", exe, exe)
+		return pkginstall.Python{},
+			fmt.Errorf("%s has no pip, which fetches the package (into a sandbox, not into this Python): install it (Debian: "+
+				"apt install python3-pip; otherwise %s -m ensurepip)", exe, exe)
 	}
 	py := pkginstall.Python{Exe: exe, Prefix: filepath.Clean(is.Prefix), Version: is.Version, Index: pythonIndex()}
 	if py.Index == "" {
@@ -60,7 +62,9 @@ func (p *Packages) python(ctx context.Context, version string) (pkginstall.Pytho
 	if strings.HasPrefix(py.Prefix+"/", "/usr/") { // every sandbox has it
 		py.Prefix = ""
 	} else if strings.HasPrefix(p.State+"/", strings.TrimSuffix(py.Prefix, "/")+"/") {
-		return pkginstall.Python{}, fmt.Errorf("%s lives in %s, which holds waldo's own files: it is not shown to a sandbox; install a Python in a folder of its own", exe, py.Prefix)
+		return pkginstall.Python{},
+			fmt.Errorf("%s lives in %s, which holds waldo's own files: it is not shown to a sandbox; install a Python in a "+
+				"folder of its own", exe, py.Prefix)
 	}
 	return py, nil
 }

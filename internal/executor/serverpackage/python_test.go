@@ -26,7 +26,8 @@ func TestPython(t *testing.T) {
 	}
 	exe := filepath.Join(dir, "python3")
 	say := func(prefix, more string) {
-		answer := fmt.Sprintf(`{"exe": %q, "prefix": %q, "version": "3.11", "index": "https://index.example/simple", "files": "files.example"%s}`, exe, prefix, more)
+		answer := fmt.Sprintf(`{"exe": %q, "prefix": %q, "version": "3.11", "index": "https://index.example/simple",`+
+			` "files": "files.example"%s}`, exe, prefix, more)
 		if err := os.WriteFile(exe, []byte("#!/bin/sh\ncat <<'E'\n"+answer+"\nE\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +36,8 @@ func TestPython(t *testing.T) {
 		{"the control", filepath.Join(dir, "python"), `, "pip": true`, "", "files.example", ""},
 		{"one that every box has", "/usr", `, "pip": true`, "", "files.example", ""},
 		{"another index", filepath.Join(dir, "python"), `, "pip": true`, "https://pypi.example.com/simple", "", ""},
-		{"another index, by a name of uv's", filepath.Join(dir, "python"), `, "pip": true`, "own=https://pypi.example.com/simple", "", ""},
+		{"another index, by a name of uv's", filepath.Join(dir, "python"), `, "pip": true`,
+			"own=https://pypi.example.com/simple", "", ""},
 		{"no pip", filepath.Join(dir, "python"), "", "", "", "has no pip"},
 		{"a folder around waldo's own", filepath.Join(dir, "home"), `, "pip": true`, "", "", "holds waldo's own files"},
 		{"waldo's own folder", p.State, `, "pip": true`, "", "", "holds waldo's own files"},
@@ -50,11 +52,13 @@ func TestPython(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || py.Files != row.want || py.Version != "3.11" || (py.Prefix == "") != (row.prefix == "/usr") || strings.Contains(py.Index, "pypi") != (row.index != "") || strings.Contains(py.Index, "own=") {
+		if err != nil || py.Files != row.want || py.Version != "3.11" || (py.Prefix == "") != (row.prefix == "/usr") ||
+			strings.Contains(py.Index, "pypi") != (row.index != "") || strings.Contains(py.Index, "own=") {
 			t.Errorf("%s: %+v %v", row.why, py, err)
 		}
 	}
-	if _, err := p.python(t.Context(), "3.77"); err == nil || !strings.Contains(err.Error(), "python3.77 is not on this machine") {
+	if _, err := p.python(t.Context(), "3.77"); err == nil ||
+		!strings.Contains(err.Error(), "python3.77 is not on this machine") {
 		t.Errorf("a version that is not there: %v", err)
 	}
 }

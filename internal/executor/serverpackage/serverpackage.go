@@ -98,7 +98,9 @@ func RefuseFetching(s contract.Server) error {
 	}
 	switch program := filepath.Base(s.Command[0]); program {
 	case "uv", "pipx", "bunx", "pnpx":
-		return fmt.Errorf("server %s: %s fetches what it runs at each start, and this sandbox has no network: waldo installs packages of npx, uvx and pipx run; install it yourself and name the installed program in command", s.Name, program)
+		return fmt.Errorf("server %s: %s fetches what it runs at each start, and this sandbox has no network: "+
+			"waldo installs packages of npx, uvx and pipx run; install it yourself and name the installed program in command",
+			s.Name, program)
 	}
 	return nil
 }
@@ -113,19 +115,25 @@ func Unpinned(cfg *contract.Config) []contract.Problem {
 			continue
 		}
 		warn := func(text, hint string) {
-			out = append(out, contract.Problem{At: s.CommandAt, Code: "server.package", Text: "server " + name + ": " + text, Hint: hint})
+			out = append(out, contract.Problem{
+				At: s.CommandAt, Code: "server.package", Text: "server " + name + ": " + text, Hint: hint,
+			})
 		}
 		if _, ok, err := pkginstall.Parse(s.Command); err != nil {
-			warn(err.Error()+"; it is not installed, and the server does not start", "as in [npx, -y, NAME@VERSION] or [uvx, NAME==VERSION]; options of the program stand behind the package")
+			warn(err.Error()+"; it is not installed, and the server does not start",
+				"as in [npx, -y, NAME@VERSION] or [uvx, NAME==VERSION]; options of the program stand behind the package")
 			continue
 		} else if ok {
 			continue
 		}
 		switch program, behind := files.Fetcher(s.Command); {
 		case program != "" && !behind:
-			warn(program+" fetches what it runs at each start, and nothing pins it", "use npx, uvx or pipx run, which waldo installs once and pins, or name a program that is installed")
+			warn(program+" fetches what it runs at each start, and nothing pins it",
+				"use npx, uvx or pipx run, which waldo installs once and pins, or name a program that is installed")
 		case program != "":
-			warn(fmt.Sprintf("%s stands behind %s: what it fetches at each start is not pinned", program, filepath.Base(s.Command[0])), "let the command begin with npx, uvx or pipx run, which waldo installs once and pins, and write its variables under env")
+			warn(fmt.Sprintf("%s stands behind %s: what it fetches at each start is not pinned", program,
+				filepath.Base(s.Command[0])), "let the command begin with npx, uvx or pipx run, which waldo installs once and "+
+				"pins, and write its variables under env")
 		}
 	}
 	contract.Problems(out).Sort()
@@ -133,7 +141,9 @@ func Unpinned(cfg *contract.Config) []contract.Problem {
 }
 
 // Installer returns what installs the package of one server.
-func (p *Packages) Installer(ctx context.Context, s contract.Server, w pkginstall.Wanted) (i *pkginstall.Installer, err error) {
+func (p *Packages) Installer(
+	ctx context.Context, s contract.Server, w pkginstall.Wanted,
+) (i *pkginstall.Installer, err error) {
 	i = &pkginstall.Installer{
 		Dir: filepath.Join(p.State, "packages"), Config: p.npmConfig,
 		Run: func(ctx context.Context, j pkginstall.Job) error { return p.runJob(ctx, s, j) },
@@ -196,7 +206,8 @@ func (p *Packages) runJob(ctx context.Context, s contract.Server, j pkginstall.J
 	// Every request uses the proxy: a registry of this machine is called localhost, and a sandbox has its own
 	// localhost.
 	proxy := fmt.Sprintf("http://%s:%d", sandbox.Gateway, sandbox.ProxyPort)
-	env := append(net.Open(&profile), "HTTP_PROXY="+proxy, "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8")
+	env := append(net.Open(&profile), "HTTP_PROXY="+proxy, "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp",
+		"TMPDIR=/workspace/tmp", "LANG=C.UTF-8")
 	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "NO_PROXY=") })
 	sb, err := net.Start(ctx, p.Driver, profile)
 	if err != nil {
@@ -222,7 +233,9 @@ func refusedOf(err error, tried []facts.Attempt) error {
 		switch at := fmt.Sprintf("%s:%d", a.Host, a.Port); {
 		case a.Why == "":
 		case a.Why == "egress.address":
-			return fmt.Errorf("%w\n%s: %w: its name stands for an address that is not public, or not among its addresses (%s); where it is a registry of yours, say where it stands in waldo.yaml: addresses: {%s: [10.0.0.7]}", err, at, pkginstall.ErrUnreached, a.Why, a.Host)
+			return fmt.Errorf("%w\n%s: %w: its name stands for an address that is not public, or not among its addresses (%s); "+
+				"where it is a registry of yours, say where it stands in waldo.yaml: addresses: {%s: [10.0.0.7]}", err, at,
+				pkginstall.ErrUnreached, a.Why, a.Host)
 		case a.Allowed:
 			return fmt.Errorf("%w\n%s: %w (%s)", err, at, pkginstall.ErrUnreached, a.Why)
 		default:
@@ -234,10 +247,14 @@ func refusedOf(err error, tried []facts.Attempt) error {
 
 // Open returns the command of a server whose package is pinned, and the mounts of its sandbox: the folders of the
 // interpreter first, the package last.
-func (p *Packages) Open(ctx context.Context, s contract.Server, w pkginstall.Wanted) ([]string, []sandbox.Mount, error) {
+func (p *Packages) Open(
+	ctx context.Context, s contract.Server, w pkginstall.Wanted,
+) ([]string, []sandbox.Mount, error) {
 	pin := p.Pin(s.Name)
 	if pin == nil {
-		return nil, nil, fmt.Errorf("server %s: the package %s was never accepted, so it is not installed: waldo lock --accept %s", s.Name, w.Spec, s.Name)
+		return nil, nil,
+			fmt.Errorf("server %s: the package %s was never accepted, so it is not installed: waldo lock --accept %s",
+				s.Name, w.Spec, s.Name)
 	}
 	in, err := p.Installer(ctx, s, w)
 	if err != nil {
@@ -328,14 +345,17 @@ func (p *Packages) compare(ctx context.Context, s contract.Server, w pkginstall.
 	if err != nil {
 		return nil, err
 	}
-	change.Text = fmt.Sprintf("the registry has %s %s with other packages than were accepted (%s); the accepted ones run on", w.Name, now.Version, pin.Version)
+	change.Text = fmt.Sprintf("the registry has %s %s with other packages than were accepted (%s); "+
+		"the accepted ones run on", w.Name, now.Version, pin.Version)
 	change.Diff = diff.Lines(pin.Lock, now.Lock)
 	return []lockfile.Change{change}, nil
 }
 
 // Lock compares the package of a server with its pin, or pins it. unseen: the server cannot be started, so its tools
 // are unknown.
-func (p *Packages) Lock(ctx context.Context, s contract.Server, accept bool) (changes []lockfile.Change, unseen bool, err error) {
+func (p *Packages) Lock(
+	ctx context.Context, s contract.Server, accept bool,
+) (changes []lockfile.Change, unseen bool, err error) {
 	w, ok, err := Wanted(s)
 	switch {
 	case err != nil || !ok:
@@ -345,7 +365,8 @@ func (p *Packages) Lock(ctx context.Context, s contract.Server, accept bool) (ch
 	case accept:
 		return nil, false, p.Accept(ctx, s, w)
 	case p.Pin(s.Name) == nil:
-		text := fmt.Sprintf("not locked. To look at its package %s before you install and pin it: waldo lock --show %s", w.Spec, s.Name)
+		text := fmt.Sprintf("not locked. To look at its package %s before you install and pin it: waldo lock --show %s",
+			w.Spec, s.Name)
 		return []lockfile.Change{{Server: s.Name, Code: "lock.absent", Text: text}}, true, nil
 	}
 	changes, err = p.compare(ctx, s, w)

@@ -36,7 +36,9 @@ func (p *person) Abilities() call.Abilities {
 	return call.Abilities{Elicitation: v, Sampling: o, Roots: o, Log: "info"}
 }
 
-func (p *person) Ask(ctx context.Context, server string, asked map[string]call.Question) (map[string]strictjson.Value, error) {
+func (p *person) Ask(
+	ctx context.Context, server string, asked map[string]call.Question,
+) (map[string]strictjson.Value, error) {
 	out := map[string]strictjson.Value{}
 	p.mu.Lock()
 	for key, q := range asked {
@@ -104,7 +106,8 @@ func nosy(questions ...string) func(*bufio.Scanner, io.Writer) {
 				}
 				step()
 			case "initialize":
-				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"logging":{}},"serverInfo":{"name":"nosy","version":"1"}}}`+"\n", m.ID)
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{},`+
+					`"logging":{}},"serverInfo":{"name":"nosy","version":"1"}}}`+"\n", m.ID)
 			case "tools/list":
 				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"tools":%s}}`+"\n", m.ID, echoTool)
 			case "tools/call":
@@ -128,7 +131,8 @@ func asking(t *testing.T, a contract.Asks, serve func(*bufio.Scanner, io.Writer)
 	return m, f
 }
 
-const form = `"method":"elicitation/create","params":{"message":"name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}},"task":{},"_meta":{"a":1}}`
+const form = `"method":"elicitation/create","params":{"message":"name?","requestedSchema":{"type":"object",` +
+	`"properties":{"name":{"type":"string"}}},"task":{},"_meta":{"a":1}}`
 
 func elicitation(params string) string {
 	return `"method":"elicitation/create","params":` + params
@@ -145,38 +149,78 @@ func TestPermittedQuestions(t *testing.T) {
 		heard    string // by the server
 		shown    string // to the person; empty: nothing
 	}{
-		{"a form, with the server's name and without what is not of the protocol", all, form, accept, `{"action":"accept","content":{"name":"Ann"}}`,
-			`s elicitation/create {"message":"The server \"s\" asks, not waldo: name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`},
-		{"a form without the operator's word", contract.Asks{URL: true}, form, accept, "error: the operator does not let this server ask for elicitation/create", ""},
-		{"mute: a form that the host does not show", all, form, accept, "error: the agent's host does not answer elicitation/create", ""},
-		{"mute: sampling that the host does not do", all, `"method":"sampling/createMessage","params":{"messages":[]}`, accept, "error: the agent's host does not answer", ""},
-		{"a declined form brings no content", all, form, `{"action":"decline","content":{"name":"Ann"}}`, `{"action":"decline"}`, "s elicitation/create"},
-		{"an answer that is none", all, form, `{"action":"perhaps"}`, "error: there was no answer that fits", "s elicitation/create"},
-		{"a form for a password", all, elicitation(`{"message":"m","requestedSchema":{"type":"object","properties":{"Password":{"type":"string"}}}}`), accept, "error: a form must not ask for a secret", ""},
-		{"a field that is titled so", all, elicitation(`{"message":"m","requestedSchema":{"type":"object","properties":{"x":{"type":"string","title":"API key"}}}}`), accept, "error: a form must not ask for a secret", ""},
-		{"a form without a schema", all, elicitation(`{"message":"m"}`), accept, "error: requestedSchema must be the schema of an object", ""},
-		{"an address in full", all, elicitation(`{"mode":"url","message":"m","url":"https://a.example/x?y=1"}`), `{"action":"accept"}`, `{"action":"accept"}`,
-			`s elicitation/create {"message":"The server \"s\" asks, not waldo: m\nThe whole address is https://a.example/x?y=1","mode":"url","url":"https://a.example/x?y=1"}`},
-		{"an address without the operator's word", contract.Asks{Form: true}, elicitation(`{"mode":"url","message":"m","url":"https://a.example/"}`), accept, "error: the operator does not let", ""},
-		{"an address that runs", all, elicitation(`{"mode":"url","message":"m","url":"javascript:alert(1)"}`), accept, "error: the address is not one", ""},
-		{"an address in the clear", all, elicitation(`{"mode":"url","message":"m","url":"http://a.example/"}`), accept, "error: the address is not one", ""},
-		{"an address with a user that looks like a host", all, elicitation(`{"mode":"url","message":"m","url":"https://bank.example@evil.example/"}`), accept, "error: the address is not one", ""},
-		{"an address with letters that look like others", all, elicitation(`{"mode":"url","message":"m","url":"https://b\u0430nk.example/"}`), accept, "error: the address is not one", ""},
-		{"an unknown mode", all, elicitation(`{"mode":"brain","message":"m"}`), accept, "error: this client does not offer", ""},
-		{"sampling, without other servers' context", all, `"method":"sampling/createMessage","params":{"messages":[],"maxTokens":5,"includeContext":"allServers","tools":[],"metadata":{"a":1}}`,
-			`{"role":"assistant","content":{"type":"text","text":"hi"},"model":"m","_meta":{}}`, `{"content":{"type":"text","text":"hi"},"model":"m","role":"assistant"}`,
+		{"a form, with the server's name and without what is not of the protocol", all, form, accept,
+			`{"action":"accept","content":{"name":"Ann"}}`,
+			`s elicitation/create {"message":"The server \"s\" asks, not waldo: name?","requestedSchema":{"type":"object",` +
+				`"properties":{"name":{"type":"string"}}}}`},
+		{"a form without the operator's word", contract.Asks{URL: true}, form, accept,
+			"error: the operator does not let this server ask for elicitation/create", ""},
+		{"mute: a form that the host does not show", all, form, accept,
+			"error: the agent's host does not answer elicitation/create", ""},
+		{"mute: sampling that the host does not do", all, `"method":"sampling/createMessage","params":{"messages":[]}`,
+			accept, "error: the agent's host does not answer", ""},
+		{"a declined form brings no content", all, form, `{"action":"decline","content":{"name":"Ann"}}`,
+			`{"action":"decline"}`, "s elicitation/create"},
+		{"an answer that is none", all, form, `{"action":"perhaps"}`, "error: there was no answer that fits",
+			"s elicitation/create"},
+		{
+			"a form for a password", all,
+			elicitation(`{"message":"m","requestedSchema":{"type":"object","properties":{"Password":{"type":"string"}}}}`),
+			accept, "error: a form must not ask for a secret", "",
+		},
+		{
+			"a field that is titled so", all,
+			elicitation(`{"message":"m","requestedSchema":{"type":"object","properties":{"x":{"type":"string",` +
+				`"title":"API key"}}}}`), accept, "error: a form must not ask for a secret", "",
+		},
+		{"a form without a schema", all, elicitation(`{"message":"m"}`), accept,
+			"error: requestedSchema must be the schema of an object", ""},
+		{"an address in full", all, elicitation(`{"mode":"url","message":"m","url":"https://a.example/x?y=1"}`),
+			`{"action":"accept"}`, `{"action":"accept"}`,
+			`s elicitation/create {"message":"The server \"s\" asks, not waldo: m\nThe whole address is ` +
+				`https://a.example/x?y=1","mode":"url","url":"https://a.example/x?y=1"}`},
+		{"an address without the operator's word", contract.Asks{Form: true},
+			elicitation(`{"mode":"url","message":"m","url":"https://a.example/"}`), accept,
+			"error: the operator does not let", ""},
+		{"an address that runs", all, elicitation(`{"mode":"url","message":"m","url":"javascript:alert(1)"}`), accept,
+			"error: the address is not one", ""},
+		{"an address in the clear", all, elicitation(`{"mode":"url","message":"m","url":"http://a.example/"}`), accept,
+			"error: the address is not one", ""},
+		{
+			"an address with a user that looks like a host", all,
+			elicitation(`{"mode":"url","message":"m","url":"https://bank.example@evil.example/"}`), accept,
+			"error: the address is not one", "",
+		},
+		{
+			"an address with letters that look like others", all,
+			elicitation(`{"mode":"url","message":"m","url":"https://b\u0430nk.example/"}`), accept,
+			"error: the address is not one", "",
+		},
+		{"an unknown mode", all, elicitation(`{"mode":"brain","message":"m"}`), accept,
+			"error: this client does not offer", ""},
+		{"sampling, without other servers' context", all,
+			`"method":"sampling/createMessage","params":{"messages":[],"maxTokens":5,"includeContext":"allServers","tools":[],` +
+				`"metadata":{"a":1}}`,
+			`{"role":"assistant","content":{"type":"text","text":"hi"},"model":"m","_meta":{}}`,
+			`{"content":{"type":"text","text":"hi"},"model":"m","role":"assistant"}`,
 			`s sampling/createMessage {"maxTokens":5,"messages":[]}`},
-		{"sampling without the operator's word", contract.Asks{Form: true}, `"method":"sampling/createMessage","params":{"messages":[]}`, accept, "error: the operator does not let", ""},
-		{"the folders of the host", all, `"method":"roots/list"`, `{"roots":[{"uri":"file:///a"}]}`, `{"roots":[{"uri":"file:///a"}]}`, "s roots/list {}"},
-		{"the folders of the operator", contract.Asks{Roots: []string{"/srv/a b"}}, `"method":"roots/list"`, accept, `{"roots":[{"name":"a b","uri":"file:///srv/a%20b"}]}`, ""},
-		{"folders without the operator's word", contract.Asks{Form: true}, `"method":"roots/list"`, accept, "error: the operator does not let", ""},
+		{"sampling without the operator's word", contract.Asks{Form: true},
+			`"method":"sampling/createMessage","params":{"messages":[]}`, accept, "error: the operator does not let", ""},
+		{"the folders of the host", all, `"method":"roots/list"`, `{"roots":[{"uri":"file:///a"}]}`,
+			`{"roots":[{"uri":"file:///a"}]}`, "s roots/list {}"},
+		{"the folders of the operator", contract.Asks{Roots: []string{"/srv/a b"}}, `"method":"roots/list"`, accept,
+			`{"roots":[{"name":"a b","uri":"file:///srv/a%20b"}]}`, ""},
+		{"folders without the operator's word", contract.Asks{Form: true}, `"method":"roots/list"`, accept,
+			"error: the operator does not let", ""},
 		{"anything else", all, `"method":"tasks/list"`, accept, "error: this client does not offer", ""},
-		{"the host's own no", all, form, "no JSON: the host says no", "error: the host refused: no JSON", "s elicitation/create"},
+		{"the host's own no", all, form, "no JSON: the host says no", "error: the host refused: no JSON",
+			"s elicitation/create"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			p := &person{answer: row.answer, mute: strings.HasPrefix(row.why, "mute")}
 			m, _ := asking(t, row.asks, nosy(row.question))
-			o := execute(t, call.WithHost(context.Background(), p), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
+			o := execute(t, call.WithHost(context.Background(), p), m,
+				decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
 			if !strings.HasPrefix(text(o), row.heard) {
 				t.Errorf("the server heard %s", text(o))
 			}
@@ -196,7 +240,8 @@ func TestALoopOfQuestionsEnds(t *testing.T) {
 	}
 	p := &person{answer: accept}
 	m, _ := asking(t, contract.Asks{Form: true}, nosy(many...))
-	o := execute(t, call.WithHost(context.Background(), p), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
+	o := execute(t, call.WithHost(context.Background(), p), m,
+		decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
 	if p.count() != maxAsks || !strings.HasSuffix(text(o), "error: at most 10 questions are passed on in one call") {
 		t.Errorf("asked %d times: %s", p.count(), text(o))
 	}
@@ -207,7 +252,8 @@ func TestALoopOfQuestionsEnds(t *testing.T) {
 			result := `{"resultType":"input_required","inputRequests":{"q":{` + form + `}},"requestState":"s"}`
 			switch r.Method {
 			case "server/discover":
-				result = `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}`
+				result = `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,` +
+					`"cacheScope":"private"}`
 			case "tools/list":
 				result = `{"resultType":"complete","tools":` + echoTool + `}`
 			case "tools/call":
@@ -217,10 +263,13 @@ func TestALoopOfQuestionsEnds(t *testing.T) {
 			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", r.ID, result)
 		}
 	}
-	for answer, want := range map[string]string{accept: "at most 10 questions", `{"action":"cancel"}`: "the person declined"} {
+	for answer, want := range map[string]string{
+		accept: "at most 10 questions", `{"action":"cancel"}`: "the person declined",
+	} {
 		p = &person{answer: answer}
 		m, _ = asking(t, contract.Asks{Form: true}, loop)
-		o = execute(t, call.WithHost(context.Background(), p), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write}))
+		o = execute(t, call.WithHost(context.Background(), p), m,
+			decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write}))
 		if !strings.Contains(text(o), want) || o.Facts.Status != facts.Failed || o.Facts.SideEffect != facts.Unknown {
 			t.Errorf("%s: asked %d times: %s %+v", answer, p.count(), text(o), o.Facts)
 		}
@@ -242,7 +291,8 @@ func TestACallThatWaitsBlocksNoOther(t *testing.T) {
 		}
 	}
 	quick := &person{answer: accept}
-	o := execute(t, call.WithHost(context.Background(), quick), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
+	o := execute(t, call.WithHost(context.Background(), quick), m,
+		decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
 	if text(o) != `{"action":"accept","content":{"name":"Ann"}}` || quick.count() != 1 || p.count() != 1 {
 		t.Errorf("the next call: %s, asked %d and %d times", text(o), quick.count(), p.count())
 	}
@@ -264,14 +314,16 @@ func TestACallThatWaitsBlocksNoOther(t *testing.T) {
 // ask so, and all of them are sound.
 func TestAddressesToOpenFirst(t *testing.T) {
 	fault := func(address string) string {
-		return `{"code":-32042,"message":"sign in first","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"` + address + `","message":"m"}]}}`
+		return `{"code":-32042,"message":"sign in first","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"` +
+			address + `","message":"m"}]}}`
 	}
 	for _, row := range []struct {
 		why, answer string
 		asks        contract.Asks
 		kept        bool
 	}{
-		{"control: the operator lets it, and the address is sound", fault("https://a.example/in"), contract.Asks{URL: true}, true},
+		{"control: the operator lets it, and the address is sound", fault("https://a.example/in"),
+			contract.Asks{URL: true}, true},
 		{"control: another error", `{"code":-32602,"message":"no","data":{"a":1}}`, contract.Asks{}, true},
 		{"without the operator's word", fault("https://a.example/in"), contract.Asks{Form: true}, false},
 		{"an address that runs", fault("javascript:alert(1)"), contract.Asks{URL: true}, false},
@@ -283,7 +335,8 @@ func TestAddressesToOpenFirst(t *testing.T) {
 				_ = json.Unmarshal(in.Bytes(), &r)
 				switch r.Method {
 				case "server/discover":
-					fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}}`+"\n", r.ID)
+					fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"],`+
+						`"capabilities":{"tools":{}}}}`+"\n", r.ID)
 				case "tools/list":
 					fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"tools":%s}}`+"\n", r.ID, echoTool)
 				case "tools/call":
@@ -313,9 +366,11 @@ func TestQuestionsBelongToACall(t *testing.T) {
 			}
 			switch r.Method {
 			case "initialize":
-				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}`+"\n", r.ID)
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},`+
+					`"serverInfo":{"name":"x","version":"1"}}}`+"\n", r.ID)
 			case "tools/list":
-				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[]}}`+"\n"+`{"jsonrpc":"2.0","id":"stray",%s}`+"\n", r.ID, form)
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[]}}`+"\n"+`{"jsonrpc":"2.0","id":"stray",%s}`+"\n",
+					r.ID, form)
 			default:
 				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`+"\n", r.ID)
 			}
@@ -374,7 +429,9 @@ type watched struct {
 	asked chan bool
 }
 
-func (w watched) Ask(ctx context.Context, server string, asked map[string]call.Question) (map[string]strictjson.Value, error) {
+func (w watched) Ask(
+	ctx context.Context, server string, asked map[string]call.Question,
+) (map[string]strictjson.Value, error) {
 	w.asked <- true
 	out, err := w.person.Ask(ctx, server, asked)
 	w.heard <- fmt.Sprint(err)
@@ -389,10 +446,12 @@ func TestLogsAreLimited(t *testing.T) {
 			fmt.Fprintln(out, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"x"}}`)
 			fmt.Fprintln(out, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"debug","data":"x"}}`)
 		}
-		fmt.Fprintln(out, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"`+strings.Repeat("x", maxLog)+`"}}`)
+		fmt.Fprintln(out, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"`+
+			strings.Repeat("x", maxLog)+`"}}`)
 		return fine
 	}))
-	execute(t, call.WithHost(context.Background(), p), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
+	execute(t, call.WithHost(context.Background(), p), m,
+		decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.logged); n < maxLogs || n > 3*maxLogs || strings.Contains(strings.Join(p.logged, " "), "debug") {
@@ -427,13 +486,16 @@ func TestWhatServersAreTold(t *testing.T) {
 	d := decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read})
 	d.Call.Trace = call.Trace{Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", State: "a=b"}
 	execute(t, call.WithHost(context.Background(), &person{}), m, d)
-	want := `{"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}},"sampling":{}},"io.modelcontextprotocol/clientInfo":{"name":"waldo","version":""},` +
-		`"io.modelcontextprotocol/logLevel":"info","io.modelcontextprotocol/protocolVersion":"2026-07-28","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","tracestate":"a=b"}`
+	want := `{"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}},"sampling":{}},` +
+		`"io.modelcontextprotocol/clientInfo":{"name":"waldo","version":""},"io.modelcontextprotocol/logLevel":"info",` +
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","tracestate":"a=b"}`
 	if got := <-said; got != want {
 		t.Errorf("told\n%s", got)
 	}
 	execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
-	if got := <-said; strings.Contains(got, "elicitation") || strings.Contains(got, "trace") || strings.Contains(got, "logLevel") {
+	if got := <-said; strings.Contains(got, "elicitation") || strings.Contains(got, "trace") ||
+		strings.Contains(got, "logLevel") {
 		t.Errorf("without a host: %s", got)
 	}
 }

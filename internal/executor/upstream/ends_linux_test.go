@@ -68,18 +68,23 @@ read m; `
 	for _, row := range []struct{ script, want string }{
 		{"echo ouch >&2; exit 0", `the connection is closed; its program ended: exit status 0; it wrote \"ouch\"`},
 		{"echo ouch >&2; exit 3", `the connection is closed; its program ended: exit status 3; it wrote \"ouch\"`},
-		{"echo ouch >&2; kill -SEGV $$", `the connection is closed; its program ended: signal: segmentation fault; it wrote \"ouch\"`},
+		{"echo ouch >&2; kill -SEGV $$",
+			`the connection is closed; its program ended: signal: segmentation fault; it wrote \"ouch\"`},
 	} {
-		for when, script := range map[string]string{"server did not start": row.script, "call was not answered": serves + row.script} {
+		for when, script := range map[string]string{
+			"server did not start": row.script, "call was not answered": serves + row.script,
+		} {
 			var log bytes.Buffer
-			m := New(map[string]contract.Server{"s": {Placement: "outside"}}, Options{Launcher: sh(script), Scrub: func(s string) string { return s },
-				Window: func(s string, start, end int, _, _ bool) string { return s[max(0, start):end] },
-				Log:    slog.New(slog.NewTextHandler(&log, nil))})
+			m := New(map[string]contract.Server{"s": {Placement: "outside"}},
+				Options{Launcher: sh(script), Scrub: func(s string) string { return s },
+					Window: func(s string, start, end int, _, _ bool) string { return s[max(0, start):end] },
+					Log:    slog.New(slog.NewTextHandler(&log, nil))})
 			o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
 			if err := m.Close(); err != nil {
 				t.Error(err)
 			}
-			if !o.IsError || !strings.Contains(log.String(), when) || !strings.Contains(log.String(), row.want) || strings.Contains(text(o), "ouch") {
+			if !o.IsError || !strings.Contains(log.String(), when) || !strings.Contains(log.String(), row.want) ||
+				strings.Contains(text(o), "ouch") {
 				t.Errorf("%s: %s\nlog: %s", row.script, text(o), log.String())
 			}
 		}
@@ -93,8 +98,10 @@ func TestEndingIsShort(t *testing.T) {
 	if len(got) > 610 || !strings.HasSuffix(got, "\nthe last word") || !strings.HasPrefix(got, "… an error") {
 		t.Fatalf("%d bytes: %q", len(got), got)
 	}
-	stack := "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'x'\n" + strings.Repeat("    at load (file.js:1:2)\n", 100) + "Node.js v20"
-	if got := ending(stack, 200); !strings.HasPrefix(got, "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'x' …     at") || !strings.HasSuffix(got, "\nNode.js v20") {
+	stack := "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'x'\n" +
+		strings.Repeat("    at load (file.js:1:2)\n", 100) + "Node.js v20"
+	if got := ending(stack, 200); !strings.HasPrefix(got,
+		"Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'x' …     at") || !strings.HasSuffix(got, "\nNode.js v20") {
 		t.Fatalf("%q", got)
 	}
 	if got := ending("short", 600); got != "short" {

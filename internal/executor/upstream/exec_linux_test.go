@@ -73,7 +73,8 @@ func TestServersDieWithWaldo(t *testing.T) {
 
 // waldo can end a server that stops (SIGSTOP) its keeper, and waits for that.
 func TestServerThatStopsItsKeeper(t *testing.T) {
-	p, err := Exec(context.Background(), []string{"/bin/sh", "-c", "kill -STOP $PPID; echo $PPID $$; exec sleep 60"}, nil, "/")
+	p, err := Exec(context.Background(),
+		[]string{"/bin/sh", "-c", "kill -STOP $PPID; echo $PPID $$; exec sleep 60"}, nil, "/")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,8 @@ func TestExecOfNothing(t *testing.T) {
 
 // A program is called by its whole path, which is where an interpreter looks for its library.
 func TestExecNamesTheProgramByItsPath(t *testing.T) {
-	p, err := Exec(context.Background(), []string{"sh", "-c", "tr '\\0' ' ' </proc/$$/cmdline; echo"}, []string{"PATH=/nowhere:/usr/bin:/bin"}, "/")
+	p, err := Exec(context.Background(), []string{"sh", "-c", "tr '\\0' ' ' </proc/$$/cmdline; echo"},
+		[]string{"PATH=/nowhere:/usr/bin:/bin"}, "/")
 	if err != nil {
 		t.Fatal(err)
 	}

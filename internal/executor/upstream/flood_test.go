@@ -48,7 +48,8 @@ func TestFlood(t *testing.T) {
 		for _, most := range []int{bounds.Burst / 4, 100 * bounds.Burst} {
 			t.Run(fmt.Sprint(line, most), func(t *testing.T) {
 				var wrote, changed atomic.Int64
-				f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(r request, out io.Writer) string {
+				f := launchers(map[string]func(*bufio.Scanner,
+					io.Writer){"s": legacy(echoTool, func(r request, out io.Writer) string {
 					text := line
 					if strings.Contains(line, "%s") {
 						text = fmt.Sprintf(line, r.ID)
@@ -65,7 +66,8 @@ func TestFlood(t *testing.T) {
 				m := manager(t, f, Options{Changed: func(string) { changed.Add(1) }, Log: slog.New(slog.NewTextHandler(log, nil))})
 				begun := time.Now()
 				o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
-				if n := changed.Load(); n > 2+int64(time.Since(begun)/bounds.FirstPace) || strings.Contains(line, "list_changed") && n == 0 {
+				if n := changed.Load(); n > 2+int64(time.Since(begun)/bounds.FirstPace) ||
+					strings.Contains(line, "list_changed") && n == 0 {
 					t.Errorf("told %d times of a change in %s", n, time.Since(begun))
 				}
 				if most < bounds.Burst {
@@ -78,14 +80,16 @@ func TestFlood(t *testing.T) {
 				if n := wrote.Load(); n > 2*bounds.Burst+paid { // some are read while it is being stopped
 					t.Errorf("%d messages were read", n)
 				}
-				if o.Facts.Status != facts.Failed || !strings.Contains(text(o), "not available: it was stopped, since it sent messages without pause") {
+				if o.Facts.Status != facts.Failed ||
+					!strings.Contains(text(o), "not available: it was stopped, since it sent messages without pause") {
 					t.Errorf("the call under way: %s %q", o.Facts.Status, text(o))
 				}
 				m.servers["s"].mu.Lock()
 				m.servers["s"].failedAt = time.Now() // so that it rests, however busy the machine is
 				m.servers["s"].mu.Unlock()
 				o = execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
-				if got := text(o); !strings.Contains(got, "it was stopped, since it sent") || !strings.Contains(got, "Retrying in ") || !strings.Contains(got, "The call was not made.") {
+				if got := text(o); !strings.Contains(got, "it was stopped, since it sent") ||
+					!strings.Contains(got, "Retrying in ") || !strings.Contains(got, "The call was not made.") {
 					t.Errorf("the next call: %q", got)
 				}
 				if n := f.starts["s"].Load(); n != 1 {

@@ -54,7 +54,8 @@ func TestHTTPWithTheSDK(t *testing.T) {
 		h             http.Handler
 	}{
 		{"stateless", "2026-07-28", mcp.NewStreamableHTTPHandler(get(true), &mcp.StreamableHTTPOptions{Stateless: true})},
-		{"stateless, in one object", "2026-07-28", mcp.NewStreamableHTTPHandler(get(true), &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})},
+		{"stateless, in one object", "2026-07-28",
+			mcp.NewStreamableHTTPHandler(get(true), &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})},
 		{"sessions", "2025-06-18", mcp.NewStreamableHTTPHandler(get(false), nil)},
 		{"HTTP+SSE", "2025-06-18", mcp.NewSSEHandler(get(false), nil)},
 	} {
@@ -76,7 +77,8 @@ func TestHTTPWithTheSDK(t *testing.T) {
 			if strings.HasSuffix(row.why, "object") != (steps == 0) {
 				t.Errorf("%d steps", steps)
 			}
-			for limit, before := 300*time.Millisecond, waits.Load(); waits.Load() == before && limit < 20*time.Second; limit *= 3 {
+			for limit, before := 300*time.Millisecond, waits.Load(); waits.Load() == before &&
+				limit < 20*time.Second; limit *= 3 {
 				short, cancel := context.WithTimeout(context.Background(), limit)
 				o = execute(t, short, m, decision(t, "s.echo", `{"message":"wait"}`, contract.Contract{Mode: contract.Write}))
 				cancel()
@@ -84,7 +86,8 @@ func TestHTTPWithTheSDK(t *testing.T) {
 			if o.Facts.Status != facts.Timeout || o.Facts.SideEffect != facts.Unknown {
 				t.Errorf("out of time: %q %+v", text(o), o.Facts)
 			}
-			o = execute(t, context.Background(), m, decision(t, "s.echo", `{"message":"again"}`, contract.Contract{Mode: contract.Read}))
+			o = execute(t, context.Background(), m,
+				decision(t, "s.echo", `{"message":"again"}`, contract.Contract{Mode: contract.Read}))
 			if text(o) != "again" {
 				t.Errorf("the call after: %q", text(o))
 			}
@@ -104,7 +107,8 @@ func at(tools string, answer func(w http.ResponseWriter, r *http.Request, q requ
 		switch {
 		case q.Method == "initialize":
 			w.Header().Set("Mcp-Session-Id", "s")
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}}}`, q.ID)
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},`+
+				`"serverInfo":{"name":"fake","version":"1"}}}`, q.ID)
 		case q.Method == "tools/list":
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":%s}}`, q.ID, tools)
 		case q.Method == "tools/call":
@@ -147,7 +151,8 @@ func TestForgottenSession(t *testing.T) {
 			if calls.Load() != row.calls || !strings.Contains(text(o), row.want) || o.Facts.SideEffect != row.effect {
 				t.Errorf("%d calls: %q %s", calls.Load(), text(o), o.Facts.SideEffect)
 			}
-			if o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write})); text(o) != "fine" {
+			if o := execute(t, context.Background(), m,
+				decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write})); text(o) != "fine" {
 				t.Errorf("the next call: %q", text(o))
 			}
 		})
@@ -180,10 +185,12 @@ func TestHostileServersAtAnAddress(t *testing.T) {
 			fmt.Fprint(w, `"}]}}`)
 		},
 		"deep": func(w http.ResponseWriter, _ *http.Request, q request) {
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s%s}`, q.ID, strings.Repeat(`{"a":`, 1<<20), strings.Repeat(`}`, 1<<20))
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s%s}`, q.ID, strings.Repeat(`{"a":`, 1<<20),
+				strings.Repeat(`}`, 1<<20))
 		},
 		"asks in a loop": func(w http.ResponseWriter, r *http.Request, _ request) {
-			for n := 0; event(w, `{"jsonrpc":"2.0","id":"q%d","method":"elicitation/create","params":{"message":"?","requestedSchema":{"type":"object"}}}`, n) && r.Context().Err() == nil; n++ {
+			for n := 0; event(w, `{"jsonrpc":"2.0","id":"q%d","method":"elicitation/create","params":{"message":"?",`+
+				`"requestedSchema":{"type":"object"}}}`, n) && r.Context().Err() == nil; n++ {
 			}
 		},
 		"wrong ids": func(w http.ResponseWriter, r *http.Request, q request) {
@@ -203,17 +210,22 @@ func TestHostileServersAtAnAddress(t *testing.T) {
 	for name, f := range hostile {
 		n := &atomic.Int64{}
 		heard[name] = n
-		servers[strings.ReplaceAll(name, " ", "_")] = at(echoTool, func(w http.ResponseWriter, r *http.Request, q request) { n.Add(1); f(w, r, q) })
+		servers[strings.ReplaceAll(name, " ", "_")] = at(echoTool,
+			func(w http.ResponseWriter, r *http.Request, q request) { n.Add(1); f(w, r, q) })
 	}
 	var deaf atomic.Int64
-	servers["deaf"] = at(echoTool, func(w http.ResponseWriter, r *http.Request, q request) { deaf.Add(1); hostile["silent"](w, r, q) })
+	servers["deaf"] = at(echoTool, func(w http.ResponseWriter, r *http.Request, q request) {
+		deaf.Add(1)
+		hostile["silent"](w, r, q)
+	})
 	m := reach(t, servers, Options{})
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	done := make(chan string, len(hostile))
 	for name := range hostile {
-		d := decision(t, strings.ReplaceAll(name, " ", "_")+".echo", `{}`, contract.Contract{Mode: contract.Write, Timeout: 2 * time.Second})
+		d := decision(t, strings.ReplaceAll(name, " ", "_")+".echo", `{}`,
+			contract.Contract{Mode: contract.Write, Timeout: 2 * time.Second})
 		go func() {
 			o := late(t, m, d, heard[name])
 			if o.Facts.Status == facts.OK || o.Facts.SideEffect != facts.Unknown {
@@ -243,7 +255,9 @@ func TestHostileServersAtAnAddress(t *testing.T) {
 
 // A tool whose marks for headers are wrong is not offered; its neighbours are.
 func TestWrongHeaderMarks(t *testing.T) {
-	m := reach(t, map[string]http.Handler{"s": at(`[{"name":"good","inputSchema":{}},{"name":"bad","inputSchema":{"properties":{"a":{"type":"string","x-mcp-header":"A\r\nB: c"}}}}]`, fineAt)}, Options{})
+	m := reach(t,
+		map[string]http.Handler{"s": at(`[{"name":"good","inputSchema":{}},{"name":"bad",`+
+			`"inputSchema":{"properties":{"a":{"type":"string","x-mcp-header":"A\r\nB: c"}}}}]`, fineAt)}, Options{})
 	tools, err := m.Tools(context.Background(), "s")
 	if err != nil || len(tools) != 1 || tools[0].Capability != "s.good" {
 		t.Fatalf("%v %v", tools, err)
@@ -264,7 +278,8 @@ func TestAgreementAtAnAddress(t *testing.T) {
 		{"control: no word of revisions", `{"code":-32022,"message":"no"}`, "2025-11-25"},
 		{"it speaks legacy revisions", `{"code":-32022,"message":"no","data":{"supported":["2025-06-18"]}}`, "2025-11-25"},
 		{"it speaks what it refused", `{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}`, "2026-07-28"},
-		{"it speaks only what is newer", `{"code":-32022,"message":"no","data":{"supported":["2099-01-01"]}}`, "does not take what is asked"},
+		{"it speaks only what is newer", `{"code":-32022,"message":"no","data":{"supported":["2099-01-01"]}}`,
+			"does not take what is asked"},
 		{"it wants a capability", `{"code":-32021,"message":"no"}`, "does not take what is asked"},
 		{"the headers do not please it", `{"code":-32020,"message":"no"}`, "does not take what is asked"},
 	} {
@@ -281,7 +296,8 @@ func TestAgreementAtAnAddress(t *testing.T) {
 					w.WriteHeader(http.StatusBadRequest)
 					fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":%s}`, q.ID, row.fault)
 				case q.Method == "server/discover":
-					fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}}`, q.ID)
+					fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],`+
+						`"capabilities":{}}}`, q.ID)
 				default:
 					r.Body = io.NopCloser(bytes.NewReader(b))
 					old(w, r)

@@ -87,8 +87,10 @@ func TestAStartUnderWayEndsWithItsManager(t *testing.T) {
 	if _, err := before.Tools(t.Context(), "slow"); !errors.Is(err, errStopped) || l.starts["slow"].Load() != 1 {
 		t.Errorf("asked for once more: %v, %d starts", err, l.starts["slow"].Load())
 	}
-	if _, err := after.Tools(t.Context(), "goes-on"); err != nil || l.running["goes-on"].Load() != 1 || l.starts["goes-on"].Load() != 1 {
-		t.Errorf("control: the server that goes on: %v, %d running, %d starts", err, l.running["goes-on"].Load(), l.starts["goes-on"].Load())
+	if _, err := after.Tools(t.Context(), "goes-on"); err != nil || l.running["goes-on"].Load() != 1 ||
+		l.starts["goes-on"].Load() != 1 {
+		t.Errorf("control: the server that goes on: %v, %d running, %d starts", err, l.running["goes-on"].Load(),
+			l.starts["goes-on"].Load())
 	}
 }
 
@@ -116,7 +118,9 @@ func TestRelockAfterInherit(t *testing.T) {
 	l := made{launchers(map[string]func(*bufio.Scanner, io.Writer){"crm": legacy(echoTool, answers(fine))}),
 		map[string]*atomic.Int64{"crm": {}}}
 	before, after := l.manager(t), l.manager(t)
-	empty := &lockfile.Lock{Servers: map[string]lockfile.Locked{"crm": {Command: lockfile.Command(before.servers["crm"].cfg), Name: "fake"}}}
+	empty := &lockfile.Lock{Servers: map[string]lockfile.Locked{"crm": {
+		Command: lockfile.Command(before.servers["crm"].cfg), Name: "fake",
+	}}}
 	before.Relock(empty)
 	after.Relock(empty)
 	if tools, err := before.Tools(t.Context(), "crm"); err != nil || len(tools) != 0 {

@@ -30,7 +30,8 @@ func TestPerSession(t *testing.T) {
 				})(in, out)
 				ended.Add(1)
 			}})
-			m := New(map[string]contract.Server{"s": {Command: []string{"s"}, PerSession: row.own}}, Options{Launcher: f, Probe: 30 * time.Second})
+			m := New(map[string]contract.Server{"s": {Command: []string{"s"}, PerSession: row.own}},
+				Options{Launcher: f, Probe: 30 * time.Second})
 			if _, err := m.Tools(context.Background(), "s"); err != nil { // the one that is listed
 				t.Fatal(err)
 			}
@@ -60,7 +61,8 @@ func TestPerSession(t *testing.T) {
 // A new lock counts for the servers of single sessions, from their next call on.
 func TestRelockPerSession(t *testing.T) {
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, answers(fine))})
-	m := New(map[string]contract.Server{"s": {Command: []string{"s"}, PerSession: true}}, Options{Launcher: f, Probe: 30 * time.Second})
+	m := New(map[string]contract.Server{"s": {Command: []string{"s"}, PerSession: true}},
+		Options{Launcher: f, Probe: 30 * time.Second})
 	defer m.Close()
 	seen, err := m.Seen(context.Background(), "s")
 	if err != nil {
@@ -71,7 +73,10 @@ func TestRelockPerSession(t *testing.T) {
 	for _, row := range []struct {
 		tools map[string]string
 		want  string
-	}{{seen.Tools, "fine"}, {map[string]string{}, "lock.new"}, {map[string]string{"echo": "sha256:other"}, "lock.changed"}, {seen.Tools, "fine"}} {
+	}{
+		{seen.Tools, "fine"}, {map[string]string{}, "lock.new"}, {map[string]string{"echo": "sha256:other"}, "lock.changed"},
+		{seen.Tools, "fine"},
+	} {
 		now := seen
 		now.Tools = row.tools
 		m.Relock(&lockfile.Lock{Servers: map[string]lockfile.Locked{"s": now}})
@@ -83,7 +88,8 @@ func TestRelockPerSession(t *testing.T) {
 
 func TestSessionsBeyondTheLimitHaveNoServer(t *testing.T) {
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, answers(fine))})
-	m := New(map[string]contract.Server{"s": {Command: []string{"s"}, PerSession: true}}, Options{Launcher: f, Probe: 30 * time.Second})
+	m := New(map[string]contract.Server{"s": {Command: []string{"s"}, PerSession: true}},
+		Options{Launcher: f, Probe: 30 * time.Second})
 	defer m.Close()
 	for n := range maxChildren + 1 {
 		d := decision(t, "s.echo", `{}`, contract.Contract{})
@@ -132,7 +138,8 @@ func TestRestartsRest(t *testing.T) {
 	if starts < freeDeaths+1 || starts > freeDeaths+3 {
 		t.Errorf("started %d times over 50 calls", starts)
 	}
-	if !strings.Contains(text(o), "not available: it has ended again and again. Retrying in ") || !strings.Contains(text(o), "The call was not made.") {
+	if !strings.Contains(text(o), "not available: it has ended again and again. Retrying in ") ||
+		!strings.Contains(text(o), "The call was not made.") {
 		t.Errorf("%q", text(o))
 	}
 	since(longestRest) // it has rested
@@ -140,7 +147,9 @@ func TestRestartsRest(t *testing.T) {
 	if n := f.starts["s"].Load(); n != starts+1 {
 		t.Errorf("started %d times after its rest, %d before", n, starts)
 	}
-	for n, want := range map[int]time.Duration{0: 0, freeDeaths: 0, freeDeaths + 1: time.Second, freeDeaths + 3: 4 * time.Second, freeDeaths + 1000: longestRest} {
+	for n, want := range map[int]time.Duration{
+		0: 0, freeDeaths: 0, freeDeaths + 1: time.Second, freeDeaths + 3: 4 * time.Second, freeDeaths + 1000: longestRest,
+	} {
 		s := &server{falls: n, failedAt: time.Now()}
 		if got := s.resting(); got > want || want-got > time.Since(s.failedAt) {
 			t.Errorf("after %d falls: %s, wanted %s", n, got, want)

@@ -49,20 +49,22 @@ func sdkServer(newest bool) *mcp.Server {
 	type args struct {
 		Message string `json:"message"`
 	}
-	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Says it again."}, func(ctx context.Context, r *mcp.CallToolRequest, a args) (*mcp.CallToolResult, any, error) {
-		if token := r.Params.GetProgressToken(); token != nil {
-			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Total: 2})
-		}
-		if a.Message == "wait" {
-			waits.Add(1)
-			select {
-			case <-ctx.Done():
-			case <-time.After(2 * time.Second): // a server at an address does not see the end of a stream by itself
+	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Says it again."},
+		func(ctx context.Context, r *mcp.CallToolRequest, a args) (*mcp.CallToolResult, any, error) {
+			if token := r.Params.GetProgressToken(); token != nil {
+				_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Total: 2})
 			}
-			return nil, nil, ctx.Err()
-		}
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: a.Message}}}, map[string]string{"said": a.Message}, nil
-	})
+			if a.Message == "wait" {
+				waits.Add(1)
+				select {
+				case <-ctx.Done():
+				case <-time.After(2 * time.Second): // a server at an address does not see the end of a stream by itself
+				}
+				return nil, nil, ctx.Err()
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: a.Message}}},
+				map[string]string{"said": a.Message}, nil
+		})
 	return s
 }
 
@@ -85,14 +87,17 @@ func TestWithTheSDK(t *testing.T) {
 			steps := 0
 			ctx := call.WithProgress(context.Background(), func(float64, float64) { steps++ })
 			o := execute(t, ctx, m, decision(t, name+".echo", `{"message":"hi"}`, contract.Contract{Mode: contract.Write}))
-			if text(o) != "hi" || string(o.Structured.Raw()) != `{"said":"hi"}` || o.Facts.SideEffect != facts.Confirmed || steps != 1 {
+			if text(o) != "hi" || string(o.Structured.Raw()) != `{"said":"hi"}` || o.Facts.SideEffect != facts.Confirmed ||
+				steps != 1 {
 				t.Errorf("%q %s %+v, %d steps", text(o), o.Structured.Raw(), o.Facts, steps)
 			}
-			o = execute(t, context.Background(), m, decision(t, name+".echo", `{"message":"wait"}`, contract.Contract{Timeout: 200 * time.Millisecond}))
+			o = execute(t, context.Background(), m,
+				decision(t, name+".echo", `{"message":"wait"}`, contract.Contract{Timeout: 200 * time.Millisecond}))
 			if o.Facts.Status != facts.Timeout {
 				t.Errorf("%+v", o.Facts)
 			}
-			if o = execute(t, context.Background(), m, decision(t, name+".echo", `{"message":1}`, contract.Contract{})); !o.IsError || o.Facts.Status != facts.Failed {
+			if o = execute(t, context.Background(), m,
+				decision(t, name+".echo", `{"message":1}`, contract.Contract{})); !o.IsError || o.Facts.Status != facts.Failed {
 				t.Errorf("arguments that do not fit: %q", text(o))
 			}
 		})
@@ -122,14 +127,16 @@ func npm(t *testing.T, server string) []string {
 }
 
 func TestServerEverything(t *testing.T) {
-	m := New(map[string]contract.Server{"everything": {Command: append(npm(t, "server-everything"), "stdio"), Placement: "outside"}}, Options{Launcher: processes{t}})
+	m := New(map[string]contract.Server{"everything": {Command: append(npm(t, "server-everything"), "stdio"),
+		Placement: "outside"}}, Options{Launcher: processes{t}})
 	defer m.Close()
 	tools, err := m.Tools(context.Background(), "everything")
 	if err != nil || len(tools) < 10 {
 		t.Fatalf("%d tools: %v; %+v", len(tools), err, m.Status())
 	}
 	long := contract.Contract{Mode: contract.Read}
-	if o := execute(t, context.Background(), m, decision(t, "everything.echo", `{"message":"ünï\n🙂"}`, long)); !strings.Contains(text(o), "ünï\n🙂") {
+	if o := execute(t, context.Background(), m,
+		decision(t, "everything.echo", `{"message":"ünï\n🙂"}`, long)); !strings.Contains(text(o), "ünï\n🙂") {
 		t.Errorf("echo: %q", text(o))
 	}
 	o := execute(t, context.Background(), m, decision(t, "everything.get-tiny-image", `{}`, long))
@@ -140,7 +147,8 @@ func TestServerEverything(t *testing.T) {
 	if strings.Join(kinds, " ") != "text image text" {
 		t.Errorf("get-tiny-image: %v %q", kinds, text(o))
 	}
-	o = execute(t, context.Background(), m, decision(t, "everything.get-structured-content", `{"location":"New York"}`, long))
+	o = execute(t, context.Background(), m,
+		decision(t, "everything.get-structured-content", `{"location":"New York"}`, long))
 	if o.Structured.IsZero() {
 		t.Errorf("get-structured-content: %q", text(o))
 	}
@@ -151,20 +159,26 @@ func TestServerEverything(t *testing.T) {
 		t.Errorf("trigger-long-running-operation: %q, %d steps", text(o), steps)
 	}
 	short := contract.Contract{Mode: contract.Write, Timeout: 2 * time.Second}
-	o = execute(t, context.Background(), m, decision(t, "everything.trigger-long-running-operation", `{"duration":30,"steps":1}`, short))
+	o = execute(t, context.Background(), m,
+		decision(t, "everything.trigger-long-running-operation", `{"duration":30,"steps":1}`, short))
 	if o.Facts.Status != facts.Timeout || o.Facts.SideEffect != facts.Unknown {
 		t.Errorf("out of time: %+v", o.Facts)
 	}
-	if o = execute(t, context.Background(), m, decision(t, "everything.echo", `{"message":"still here"}`, long)); !strings.Contains(text(o), "still here") {
+	if o = execute(t, context.Background(), m,
+		decision(t, "everything.echo", `{"message":"still here"}`, long)); !strings.Contains(text(o), "still here") {
 		t.Errorf("after that: %q", text(o))
 	}
 }
 
 func TestServerMemory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "memory.json")
-	m := New(map[string]contract.Server{"memory": {Command: npm(t, "server-memory"), Env: map[string]string{"MEMORY_FILE_PATH": file}, Placement: "outside"}}, Options{Launcher: processes{t}})
+	m := New(map[string]contract.Server{"memory": {Command: npm(t, "server-memory"),
+		Env: map[string]string{"MEMORY_FILE_PATH": file}, Placement: "outside"}}, Options{Launcher: processes{t}})
 	defer m.Close()
-	o := execute(t, context.Background(), m, decision(t, "memory.create_entities", `{"entities":[{"name":"waldo","entityType":"box","observations":["is sealed"]}]}`, contract.Contract{Mode: contract.Write}))
+	o := execute(t, context.Background(), m,
+		decision(t, "memory.create_entities",
+			`{"entities":[{"name":"waldo","entityType":"box","observations":["is sealed"]}]}`,
+			contract.Contract{Mode: contract.Write}))
 	if o.Facts.SideEffect != facts.Confirmed {
 		t.Fatalf("create_entities: %q %+v", text(o), o.Facts)
 	}
@@ -174,7 +188,8 @@ func TestServerMemory(t *testing.T) {
 	m.servers["memory"].session.stop() // as if it had died between two calls
 	o = execute(t, context.Background(), m, decision(t, "memory.read_graph", `{}`, contract.Contract{Mode: contract.Read}))
 	var graph struct{ Entities []struct{ Name string } }
-	if err := json.Unmarshal(o.Structured.Raw(), &graph); err != nil || len(graph.Entities) != 1 || graph.Entities[0].Name != "waldo" {
+	if err := json.Unmarshal(o.Structured.Raw(), &graph); err != nil || len(graph.Entities) != 1 ||
+		graph.Entities[0].Name != "waldo" {
 		t.Errorf("read_graph: %q %v", text(o), err)
 	}
 	if st := m.Status()[0]; st.Starts != 2 {

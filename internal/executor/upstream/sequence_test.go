@@ -37,12 +37,14 @@ var sequences = map[string]struct {
 		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s7,"result":%s}`+"\n", r.ID, fine)
 		return ""
 	}, status: facts.Timeout, text: "no answer in time", brief: true},
-	"upstream_answers_id_1 call_id_1": {before: manyAnswers(), call: func(request, io.Writer) string { return fine }, status: facts.OK, text: "fine"},
+	"upstream_answers_id_1 call_id_1": {before: manyAnswers(), call: func(request, io.Writer) string { return fine },
+		status: facts.OK, text: "fine"},
 	"call upstream_half_line_and_exit": {call: func(r request, out io.Writer) string {
 		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"resu`, r.ID)
 		return "exit"
 	}, status: facts.Failed, text: "the server ended before it answered; whether it took effect is not known", over: true},
-	"upstream_stdout:hello world call": {before: "hello world\n", call: func(request, io.Writer) string { return fine }, status: facts.OK, text: "fine"},
+	"upstream_stdout:hello world call": {before: "hello world\n", call: func(request, io.Writer) string { return fine },
+		status: facts.OK, text: "fine"},
 	"upstream_garbage:100MB": {call: func(_ request, out io.Writer) string {
 		chunk := bytes.Repeat([]byte("x"), 1<<20)
 		for range 100 {
@@ -53,21 +55,26 @@ var sequences = map[string]struct {
 		return ""
 	}, status: facts.Failed, text: "whether it took effect is not known", over: true},
 	"upstream_notifications:100000": {call: func(_ request, out io.Writer) string {
-		_, _ = io.WriteString(out, strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`+"\n", 100_000))
+		_, _ = io.WriteString(out,
+			strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`+"\n",
+				100_000))
 		return fine
 	}, status: facts.OK, text: "fine"},
 	"upstream_list_changed:10000": {call: func(_ request, out io.Writer) string {
-		_, _ = io.WriteString(out, strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`+"\n", 10_000))
+		_, _ = io.WriteString(out,
+			strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`+"\n", 10_000))
 		return fine
 	}, status: facts.OK, text: "fine"},
 	"call upstream_answers upstream_progress": {call: func(r request, out io.Writer) string {
 		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", r.ID, fine)
-		fmt.Fprintf(out, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":99}}`+"\n", r.ID)
+		fmt.Fprintf(out, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":99}}`+
+			"\n", r.ID)
 		return ""
 	}, status: facts.OK, text: "fine"},
 	"cross_token": {call: func(_ request, out io.Writer) string {
 		for id := range 50 {
-			fmt.Fprintf(out, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%d,"progress":99}}`+"\n", id+1000)
+			fmt.Fprintf(out, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%d,"progress":99}}`+
+				"\n", id+1000)
 		}
 		return fine
 	}, status: facts.OK, text: "fine"},
@@ -147,7 +154,9 @@ func TestSequences(t *testing.T) {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
 			var changed atomic.Int64
-			f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": odd(row.before, row.call), "good": legacy(echoTool, answers(fine))})
+			f := launchers(map[string]func(*bufio.Scanner, io.Writer){
+				"s": odd(row.before, row.call), "good": legacy(echoTool, answers(fine)),
+			})
 			m := manager(t, f, Options{Changed: func(string) { changed.Add(1) }})
 			steps := atomic.Int64{}
 			ctx := call.WithProgress(context.Background(), func(float64, float64) { steps.Add(1) })
@@ -164,7 +173,8 @@ func TestSequences(t *testing.T) {
 				}
 			}()
 			for done := false; !done; {
-				if o := execute(t, context.Background(), m, decision(t, "good.echo", `{}`, contract.Contract{})); text(o) != "fine" {
+				if o := execute(t, context.Background(), m,
+					decision(t, "good.echo", `{}`, contract.Contract{})); text(o) != "fine" {
 					t.Errorf("the server beside it: %q", text(o))
 				}
 				select {
@@ -193,8 +203,9 @@ func TestSequencesCorpus(t *testing.T) {
 		t.Log("the shared corpus is not here; only our own rows were checked")
 		return
 	}
-	elsewhere := map[string]string{"": "two clients: the gateway's", "call cancel upstream_answers_late": "TestTimeoutAndCancellation",
-		"client_flood_no_read:10000": "the gateway's", "client_half_frame_close": "the gateway's"}
+	elsewhere := map[string]string{"": "two clients: the gateway's",
+		"call cancel upstream_answers_late": "TestTimeoutAndCancellation",
+		"client_flood_no_read:10000":        "the gateway's", "client_half_frame_close": "the gateway's"}
 	ran := 0
 	for line := range strings.Lines(string(b)) {
 		var row struct {

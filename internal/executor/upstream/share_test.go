@@ -16,7 +16,8 @@ import (
 // TestSharingHasTheTimeOfTheCall: files that cannot be shared in time hold no call for longer than it may take.
 func TestSharingHasTheTimeOfTheCall(t *testing.T) {
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){
-		"crm": legacy(`[{"name":"get","inputSchema":{"type":"object"}}]`, answers(`{"content":[{"type":"text","text":"ok"}]}`)),
+		"crm": legacy(`[{"name":"get","inputSchema":{"type":"object"}}]`,
+			answers(`{"content":[{"type":"text","text":"ok"}]}`)),
 	})
 	open, shares := make(chan struct{}), 0
 	f.share = func() ([]string, error) {

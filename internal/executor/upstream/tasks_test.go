@@ -32,18 +32,21 @@ func tasker(heard func(method, params string)) func(*bufio.Scanner, io.Writer) {
 			}
 			heard(m.Method, string(m.Params))
 			task := func(id, status string) string {
-				return `{"taskId":"` + id + `","status":"` + status + `","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttl":60000,"pollInterval":50}`
+				return `{"taskId":"` + id + `","status":"` + status +
+					`","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttl":60000,"pollInterval":50}`
 			}
 			result := ""
 			switch m.Method {
 			case "initialize":
-				result = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tasks":{"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"tasker","version":"1"}}`
+				result = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tasks":{"requests":{"tools":{"call":{}}}}},` +
+					`"serverInfo":{"name":"tasker","version":"1"}}`
 			case "tools/list":
 				result = `{"tools":[{"name":"long","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}]}`
 			case "tools/call":
 				looks, how = 0, string(m.Params)
 				if !strings.Contains(how, `"task":{"ttl":`) {
-					fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"the tool must be called as a task"}}`+"\n", m.ID)
+					fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"the tool must be called as a task"}}`+
+						"\n", m.ID)
 					continue
 				}
 				result = `{"task":` + task("t-1", "working") + `}`
@@ -60,7 +63,8 @@ func tasker(heard func(method, params string)) func(*bufio.Scanner, io.Writer) {
 					result = task("t-1", "completed")
 				}
 			case "tasks/result":
-				result = `{"content":[{"type":"text","text":"done at last"}],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t-1"}}}`
+				result = `{"content":[{"type":"text","text":"done at last"}],` +
+					`"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t-1"}}}`
 			case "tasks/cancel":
 				result = task("t-1", "cancelled")
 			default:
@@ -86,14 +90,19 @@ func TestTasksOfLegacyServers(t *testing.T) {
 	})})
 	m := manager(t, f, Options{})
 	do := func(args string, timeout time.Duration) (string, facts.Facts) {
-		o := execute(t, context.Background(), m, decision(t, "s.long", args, contract.Contract{Mode: contract.Write, Timeout: timeout}))
+		o := execute(t, context.Background(), m,
+			decision(t, "s.long", args, contract.Contract{Mode: contract.Write, Timeout: timeout}))
 		return text(o), o.Facts
 	}
-	if got, fa := do(`{}`, time.Minute); got != "done at last" || fa.SideEffect != facts.Confirmed || fa.Status != facts.OK {
+	if got, fa := do(`{}`, time.Minute); got != "done at last" || fa.SideEffect != facts.Confirmed ||
+		fa.Status != facts.OK {
 		t.Errorf("%q %+v", got, fa)
 	}
-	for how, want := range map[string]string{"foreign": "it speaks of another task", "odd": "its task is in no known state"} {
-		if got, fa := do(`{"a":"`+how+`"}`, time.Minute); !strings.Contains(got, want) || fa.SideEffect != facts.Unknown || fa.Status != facts.Failed {
+	for how, want := range map[string]string{
+		"foreign": "it speaks of another task", "odd": "its task is in no known state",
+	} {
+		if got, fa := do(`{"a":"`+how+`"}`, time.Minute); !strings.Contains(got, want) || fa.SideEffect != facts.Unknown ||
+			fa.Status != facts.Failed {
 			t.Errorf("%s: %q %+v", how, got, fa)
 		}
 	}
@@ -128,17 +137,22 @@ func modernTasker(heard func(method, params string)) func(*bufio.Scanner, io.Wri
 			result := ""
 			switch m.Method {
 			case "server/discover":
-				result = `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"serverInfo":{"name":"t","version":"1"}}`
+				result = `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},` +
+					`"extensions":{"io.modelcontextprotocol/tasks":{}}},"serverInfo":{"name":"t","version":"1"}}`
 			case "tools/list":
 				result = `{"resultType":"complete","tools":[{"name":"long","inputSchema":{"type":"object"}}]}`
 			case "tools/call":
-				if result = `{"resultType":"complete","content":[{"type":"text","text":"at once"}]}`; strings.Contains(string(m.Params), `"extensions":{"io.modelcontextprotocol/tasks":{}}`) {
+				if result = `{"resultType":"complete","content":[{"type":"text",` +
+					`"text":"at once"}]}`; strings.Contains(string(m.Params), `"extensions":{"io.modelcontextprotocol/tasks":{}}`) {
 					result = `{"resultType":"task","taskId":"t-1","status":"working","ttlMs":null,"pollIntervalMs":10}`
 				}
 			case "tasks/get":
-				result = `{"resultType":"complete","taskId":"t-1","status":"input_required","inputRequests":{"n":{"method":"elicitation/create","params":{"message":"name?","requestedSchema":{"type":"object","properties":{}}}}}}`
+				result = `{"resultType":"complete","taskId":"t-1","status":"input_required",` +
+					`"inputRequests":{"n":{"method":"elicitation/create","params":{"message":"name?",` +
+					`"requestedSchema":{"type":"object","properties":{}}}}}}`
 				if answered {
-					result = `{"resultType":"complete","taskId":"t-1","status":"completed","result":{"content":[{"type":"text","text":"done at last"}]}}`
+					result = `{"resultType":"complete","taskId":"t-1","status":"completed","result":{"content":[{"type":"text",` +
+						`"text":"done at last"}]}}`
 				}
 			case "tasks/update":
 				answered = strings.Contains(string(m.Params), `"n":{"action":"accept"`)
@@ -164,12 +178,14 @@ func TestTasksOfModernServers(t *testing.T) {
 		defer mu.Unlock()
 		log = append(log, method)
 	})})
-	m := New(map[string]contract.Server{"s": {Command: []string{"s"}, Asks: contract.Asks{Form: true}}}, Options{Launcher: f, Probe: 30 * time.Second})
+	m := New(map[string]contract.Server{"s": {Command: []string{"s"}, Asks: contract.Asks{Form: true}}},
+		Options{Launcher: f, Probe: 30 * time.Second})
 	defer m.Close()
 	p := &person{answer: `{"action":"accept","content":{}}`}
 	d := decision(t, "s.long", `{}`, contract.Contract{Mode: contract.Write, Timeout: time.Minute})
 	o := execute(t, call.WithHost(context.Background(), p), m, d)
-	if text(o) != "done at last" || o.Facts.Status != facts.OK || o.Facts.SideEffect != facts.Confirmed || len(p.asked) != 1 {
+	if text(o) != "done at last" || o.Facts.Status != facts.OK || o.Facts.SideEffect != facts.Confirmed ||
+		len(p.asked) != 1 {
 		t.Errorf("%q %+v %v", text(o), o.Facts, p.asked)
 	}
 	f = launchers(map[string]func(*bufio.Scanner, io.Writer){"s": modernTasker(func(method, params string) {
@@ -181,7 +197,8 @@ func TestTasksOfModernServers(t *testing.T) {
 	o = execute(t, context.Background(), m, d)
 	mu.Lock()
 	defer mu.Unlock()
-	if !strings.Contains(text(o), "the operator does not let this server ask") || o.Facts.SideEffect != facts.Unknown || log[len(log)-1] != "tasks/cancel" {
+	if !strings.Contains(text(o), "the operator does not let this server ask") || o.Facts.SideEffect != facts.Unknown ||
+		log[len(log)-1] != "tasks/cancel" {
 		t.Errorf("%q %+v %v", text(o), o.Facts, log)
 	}
 }

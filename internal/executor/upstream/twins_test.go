@@ -50,12 +50,14 @@ func dual(refuses bool) func(*bufio.Scanner, io.Writer) {
 			text := ""
 			switch {
 			case m.Method == "server/discover":
-				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{}}}}`+"\n", m.ID)
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","supportedVersions":["2026-07-28",`+
+					`"2025-11-25"],"capabilities":{"tools":{}}}}`+"\n", m.ID)
 			case m.Method == "initialize" && refuses:
 				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"not today"}}`+"\n", m.ID)
 			case m.Method == "initialize":
 				told = string(m.Params.Capabilities)
-				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"dual","version":"1"}}}`+"\n", m.ID)
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},`+
+					`"serverInfo":{"name":"dual","version":"1"}}}`+"\n", m.ID)
 			case m.Method == "tools/list":
 				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":%s}}`+"\n", m.ID, echoTool)
 			case m.Method == "tools/call" && told != "":
@@ -89,8 +91,10 @@ func TestALegacyHostKeepsItsQuestions(t *testing.T) {
 		refuses bool
 		want    string
 	}{
-		{"a legacy host", form, olden{can: `{"elicitation":{}}`}, false, `told {"elicitation":{"form":{}}} heard {"action":"accept","content":{"name":"Ann"}}`},
-		{"another, which samples", form, olden{can: `{"elicitation":{},"sampling":{}}`}, false, `told {"elicitation":{"form":{}},"sampling":{}} heard {"action":"accept","content":{"name":"Ann"}}`},
+		{"a legacy host", form, olden{can: `{"elicitation":{}}`}, false,
+			`told {"elicitation":{"form":{}}} heard {"action":"accept","content":{"name":"Ann"}}`},
+		{"another, which samples", form, olden{can: `{"elicitation":{},"sampling":{}}`}, false,
+			`told {"elicitation":{"form":{}},"sampling":{}} heard {"action":"accept","content":{"name":"Ann"}}`},
 		{"control: a modern host", form, olden{can: `{"elicitation":{}}`, modern: true}, false, lost},
 		{"control: a legacy host that answers nothing", form, olden{can: `{}`}, false, lost},
 		{"control: a server that may not ask", contract.Asks{}, olden{can: `{"elicitation":{}}`}, false, lost},
@@ -99,7 +103,8 @@ func TestALegacyHostKeepsItsQuestions(t *testing.T) {
 		m, f := asking(t, row.asks, dual(row.refuses))
 		row.host.person = &person{answer: accept}
 		for range 2 {
-			o := execute(t, call.WithHost(context.Background(), row.host), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
+			o := execute(t, call.WithHost(context.Background(), row.host), m,
+				decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
 			if text(o) != row.want {
 				t.Errorf("%s: %s", row.why, text(o))
 			}
@@ -128,7 +133,8 @@ func TestALegacyServerIsToldWhatTheHostAnswers(t *testing.T) {
 		if can != "" {
 			ctx = call.WithHost(ctx, olden{person: &person{answer: accept}, can: can, modern: true})
 		}
-		told, _, _ := strings.Cut(text(execute(t, ctx, m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))), " heard")
+		told, _, _ := strings.Cut(text(execute(t, ctx, m,
+			decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))), " heard")
 		return told
 	}
 	for _, row := range [][2]string{
@@ -146,7 +152,8 @@ func TestALegacyServerIsToldWhatTheHostAnswers(t *testing.T) {
 		t.Errorf("%d starts", n)
 	}
 	for i := range 2 * maxTwins { // a stranger that declares something else each time has no more processes than that
-		ask(fmt.Sprintf(`{"elicitation":{%q:{}},"sampling":{%q:{}}}`, []string{"form", "url"}[i%2], []string{"tools", "x"}[i/2%2]))
+		ask(fmt.Sprintf(`{"elicitation":{%q:{}},"sampling":{%q:{}}}`, []string{"form", "url"}[i%2],
+			[]string{"tools", "x"}[i/2%2]))
 	}
 	if n := len(m.servers["s"].twins); n > maxTwins {
 		t.Errorf("%d twins", n)
@@ -167,8 +174,10 @@ func TestAServerThatEndsOverALegacySession(t *testing.T) {
 	})
 	host := olden{person: &person{answer: accept}, can: `{"elicitation":{}}`}
 	got := ""
-	for begin := time.Now(); !strings.HasPrefix(got, "cannot be sent") && time.Since(begin) < time.Minute; time.Sleep(100 * time.Millisecond) {
-		got = text(execute(t, call.WithHost(context.Background(), host), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read})))
+	for begin := time.Now(); !strings.HasPrefix(got, "cannot be sent") &&
+		time.Since(begin) < time.Minute; time.Sleep(100 * time.Millisecond) {
+		got = text(execute(t, call.WithHost(context.Background(), host), m,
+			decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read})))
 	}
 	if !strings.HasPrefix(got, "cannot be sent") {
 		t.Error(got)
@@ -206,7 +215,8 @@ func TestErasAreRemembered(t *testing.T) {
 	for i, want := range []int64{2, 1, 1} {
 		f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": ends})
 		m := manager(t, f, Options{Eras: eras.New(kept, time.Now)})
-		if o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read})); text(o) != "fine" {
+		if o := execute(t, context.Background(), m,
+			decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read})); text(o) != "fine" {
 			t.Errorf("%d: %s", i, text(o))
 		}
 		if n := f.starts["s"].Load(); n != want {
@@ -227,8 +237,10 @@ func TestErasAreRemembered(t *testing.T) {
 		m := manager(t, f, Options{Eras: eras.New(kept, time.Now)})
 		m.servers["s"].cfg.Asks = contract.Asks{Form: true}
 		host := olden{person: &person{answer: accept}, can: `{"elicitation":{}}`}
-		execute(t, call.WithHost(context.Background(), host), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
-		if o := execute(t, call.WithHost(context.Background(), olden{person: host.person, can: host.can, modern: true}), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read})); !strings.HasPrefix(text(o), "cannot be sent") {
+		execute(t, call.WithHost(context.Background(), host), m,
+			decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
+		if o := execute(t, call.WithHost(context.Background(), olden{person: host.person, can: host.can, modern: true}), m,
+			decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read})); !strings.HasPrefix(text(o), "cannot be sent") {
 			t.Errorf("a modern host after a legacy one has no modern session: %s", text(o))
 		}
 		if eras.New(kept, time.Now).Legacy(context.Background(), lockfile.Command(m.servers["s"].cfg)) {
@@ -237,8 +249,8 @@ func TestErasAreRemembered(t *testing.T) {
 	}
 }
 
-// TestUnansweredQuestionsOfOnePrincipal: a principal that answers no question takes three quarters of the processes of a
-// server. Another principal has its answers meanwhile, and further calls of the first are refused with the reason.
+// TestUnansweredQuestionsOfOnePrincipal: a principal that answers no question takes three quarters of the processes of
+// a server. Another principal has its answers meanwhile, and further calls of the first are refused with the reason.
 func TestUnansweredQuestionsOfOnePrincipal(t *testing.T) {
 	m, _ := asking(t, contract.Asks{Form: true}, nosy(form))
 	with := func(who call.Principal, h call.Host, timeout time.Duration) call.Outcome {
@@ -255,7 +267,8 @@ func TestUnansweredQuestionsOfOnePrincipal(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	o := with("os:1", &person{answer: accept}, 300*time.Millisecond)
-	if !strings.Contains(text(o), "three quarters of the sessions are in use by calls of this principal. The call was not made.") {
+	if !strings.Contains(text(o), "three quarters of the sessions are in use by calls of this principal. "+
+		"The call was not made.") {
 		t.Errorf("the next of the same principal: %s", text(o))
 	}
 	var others sync.WaitGroup

@@ -70,7 +70,9 @@ func (f *fakes) Launch(_ context.Context, s contract.Server, _ call.Session) (Pr
 		}
 		return nil
 	}
-	return Process{Stdin: inW, Stdout: outR, Wait: wait, Kill: kill, Box: facts.Sandbox{Driver: "fake"}, Share: f.share}, nil
+	return Process{
+		Stdin: inW, Stdout: outR, Wait: wait, Kill: kill, Box: facts.Sandbox{Driver: "fake"}, Share: f.share,
+	}, nil
 }
 
 // request is one message that a fake server reads.
@@ -157,7 +159,10 @@ func decision(t *testing.T, cap, args string, c contract.Contract) policy.Decisi
 	if c.Timeout == 0 {
 		c.Timeout = 50 * time.Second
 	}
-	return policy.Decision{ID: id.New(id.Decision), Effect: policy.Allow, Contract: c, Call: call.Call{ID: id.New(id.Call), Capability: call.Capability(cap), Args: a}}
+	return policy.Decision{
+		ID: id.New(id.Decision), Effect: policy.Allow, Contract: c,
+		Call: call.Call{ID: id.New(id.Call), Capability: call.Capability(cap), Args: a},
+	}
 }
 
 // A placeholder for the digest of a tool that was never shown.
@@ -249,27 +254,56 @@ func TestExecuteJudgesTheAnswer(t *testing.T) {
 		{"a clean read has no effect", read, fine, "fine", facts.OK, facts.None},
 		{"a clean write is confirmed", write, fine, "fine", facts.OK, facts.Confirmed},
 		{"high risk is the default, and no read", contract.Contract{}, fine, "fine", facts.OK, facts.Confirmed},
-		{"a write that failed may have acted", write, `{"content":[{"type":"text","text":"no"}],"isError":true}`, "no", facts.Failed, facts.Unknown},
+		{"a write that failed may have acted", write, `{"content":[{"type":"text","text":"no"}],"isError":true}`, "no",
+			facts.Failed, facts.Unknown},
 		{"a word for true is no false", write, `{"content":[],"isError":"false"}`, "", facts.Failed, facts.Unknown},
-		{"a server does not say for itself that it only reads", write, `{"content":[],"isError":true,"readOnlyHint":true}`, "", facts.Failed, facts.Unknown},
-		{"a result that is no object", write, `"fine"`, "the server's answer is not a result of a tool; whether it took effect is not known: look before trying again", facts.Failed, facts.Unknown},
-		{"content that is no list", write, `{"content":"fine"}`, "the server's answer is not a result of a tool; whether it took effect is not known: look before trying again", facts.Failed, facts.Unknown},
-		{"a text without text", write, `{"content":[{"type":"text"}]}`, "the server's answer is not a result of a tool; whether it took effect is not known: look before trying again", facts.Failed, facts.Unknown},
-		{"a question instead of an answer", write, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create"}}}`, "the server asks for more before it answers: the operator does not let this server ask for elicitation/create", facts.Failed, facts.Unknown},
-		{"a task instead of an answer", write, `{"resultType":"task","taskId":"1"}`, "the server wants more than an answer to this call; that is not supported", facts.Failed, facts.Unknown},
-		{"a task that calls itself nothing", write, `{"task":{"taskId":"1","status":"working"}}`, "the server's answer is not a result of a tool; whether it took effect is not known: look before trying again", facts.Failed, facts.Unknown},
+		{"a server does not say for itself that it only reads", write, `{"content":[],"isError":true,"readOnlyHint":true}`,
+			"", facts.Failed, facts.Unknown},
+		{
+			"a result that is no object", write, `"fine"`,
+			"the server's answer is not a result of a tool; whether it took effect is not known: look before trying again",
+			facts.Failed, facts.Unknown,
+		},
+		{
+			"content that is no list", write, `{"content":"fine"}`,
+			"the server's answer is not a result of a tool; whether it took effect is not known: look before trying again",
+			facts.Failed, facts.Unknown,
+		},
+		{"a text without text", write, `{"content":[{"type":"text"}]}`,
+			"the server's answer is not a result of a tool; whether it took effect is not known: look before trying again",
+			facts.Failed, facts.Unknown},
+		{
+			"a question instead of an answer", write,
+			`{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create"}}}`,
+			"the server asks for more before it answers: the operator does not let this server ask for elicitation/create",
+			facts.Failed, facts.Unknown,
+		},
+		{"a task instead of an answer", write, `{"resultType":"task","taskId":"1"}`,
+			"the server wants more than an answer to this call; that is not supported", facts.Failed, facts.Unknown},
+		{"a task that calls itself nothing", write, `{"task":{"taskId":"1","status":"working"}}`,
+			"the server's answer is not a result of a tool; whether it took effect is not known: look before trying again",
+			facts.Failed, facts.Unknown},
 		{"structure alone is an answer", write, `{"structuredContent":{"n":1}}`, "", facts.OK, facts.Confirmed},
-		{"a page that is called an image", read, `{"content":[{"type":"image","mimeType":"text/html","data":"PHNjcmlwdD4="}]}`, "[what is no image and was called one was left out]", facts.OK, facts.None},
-		{"a sound that is not in base64", read, `{"content":[{"type":"audio","mimeType":"audio/wav","data":"<script>"}]}`, "[what is no audio and was called one was left out]", facts.OK, facts.None},
-		{"content of an unknown type", read, `{"content":[{"type":"hologram","x":1},{"type":"text","text":"b"}]}`, "[content of an unknown type was left out]|b", facts.OK, facts.None},
+		{
+			"a page that is called an image", read,
+			`{"content":[{"type":"image","mimeType":"text/html","data":"PHNjcmlwdD4="}]}`,
+			"[what is no image and was called one was left out]", facts.OK, facts.None,
+		},
+		{"a sound that is not in base64", read, `{"content":[{"type":"audio","mimeType":"audio/wav","data":"<script>"}]}`,
+			"[what is no audio and was called one was left out]", facts.OK, facts.None},
+		{"content of an unknown type", read, `{"content":[{"type":"hologram","x":1},{"type":"text","text":"b"}]}`,
+			"[content of an unknown type was left out]|b", facts.OK, facts.None},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, answers(row.answer))}), Options{})
+			m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, answers(row.answer))}),
+				Options{})
 			o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, row.c))
-			if text(o) != row.want || o.Facts.Status != row.status || o.Facts.SideEffect != row.effect || o.IsError != (row.status != facts.OK) {
+			if text(o) != row.want || o.Facts.Status != row.status || o.Facts.SideEffect != row.effect ||
+				o.IsError != (row.status != facts.OK) {
 				t.Errorf("got %q %s %s", text(o), o.Facts.Status, o.Facts.SideEffect)
 			}
-			if o.Facts.Usage.WallMS <= 0 || o.Facts.Limits.WallMS != 50000 || o.Facts.Sandbox.Driver != "fake" || o.Trust != call.Untrusted {
+			if o.Facts.Usage.WallMS <= 0 || o.Facts.Limits.WallMS != 50000 || o.Facts.Sandbox.Driver != "fake" ||
+				o.Trust != call.Untrusted {
 				t.Errorf("facts: %+v trust %s", o.Facts, o.Trust)
 			}
 		})
@@ -278,10 +312,14 @@ func TestExecuteJudgesTheAnswer(t *testing.T) {
 
 func TestExecuteKeepsBlocksAndStructure(t *testing.T) {
 	image := `{"type":"image","data":"aGk=","mimeType":"image/png","annotations":{"priority":1}}`
-	m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(r request, _ io.Writer) string {
-		return `{"content":[` + image + `],"structuredContent":{"n":9007199254740993,"args":` + string(r.Params.Arguments) + `}}`
-	})}), Options{})
-	o := execute(t, context.Background(), m, decision(t, "s.echo", `{"a": 9007199254740993, "b":"\u00e9"}`, contract.Contract{Mode: contract.Read, Trust: "partial"}))
+	m := manager(t,
+		launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(r request, _ io.Writer) string {
+			return `{"content":[` + image + `],"structuredContent":{"n":9007199254740993,"args":` +
+				string(r.Params.Arguments) + `}}`
+		})}), Options{})
+	o := execute(t, context.Background(), m,
+		decision(t, "s.echo", `{"a": 9007199254740993, "b":"\u00e9"}`,
+			contract.Contract{Mode: contract.Read, Trust: "partial"}))
 	if len(o.Content) != 1 || string(o.Content[0].Raw.Raw()) != image || o.Trust != call.Partial {
 		t.Errorf("content: %+v", o)
 	}
@@ -291,7 +329,9 @@ func TestExecuteKeepsBlocksAndStructure(t *testing.T) {
 }
 
 func TestExecuteRefuses(t *testing.T) {
-	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(`[{"name":"echo","inputSchema":{}},{"name":"e\nvil","inputSchema":{}},{"name":"two","inputSchema":{}},{"name":"two","inputSchema":{"a":1}}]`, answers(fine))})
+	f := launchers(map[string]func(*bufio.Scanner,
+		io.Writer){"s": legacy(`[{"name":"echo","inputSchema":{}},{"name":"e\nvil","inputSchema":{}},{"name":"two",`+
+		`"inputSchema":{}},{"name":"two","inputSchema":{"a":1}}]`, answers(fine))})
 	m := manager(t, f, Options{})
 	tools, err := m.Tools(context.Background(), "s")
 	if err != nil || len(tools) != 1 {
@@ -344,11 +384,23 @@ func TestDeath(t *testing.T) {
 		effect facts.SideEffect
 		want   string
 	}{
-		{"a write is not repeated, whatever the contract says", contract.Contract{Mode: contract.Write, Retry: contract.Retry{Max: 3, On: []string{"unavailable"}}}, 1, facts.Failed, facts.Unknown, "whether it took effect is not known"},
-		{"a read is not repeated without a contract's word", contract.Contract{Mode: contract.Read}, 1, facts.Failed, facts.None, "nothing was changed"},
-		{"a read is not repeated after another failure than named", contract.Contract{Mode: contract.Read, Retry: contract.Retry{Max: 3, On: []string{"timeout"}}}, 1, facts.Failed, facts.None, "nothing was changed"},
-		{"a read is repeated as often as the contract says", contract.Contract{Mode: contract.Read, Retry: contract.Retry{Max: 1}}, 2, facts.Failed, facts.None, "nothing was changed"},
-		{"a read that succeeds the third time", contract.Contract{Mode: contract.Read, Retry: contract.Retry{Max: 2}}, 3, facts.OK, facts.None, "fine"},
+		{
+			"a write is not repeated, whatever the contract says",
+			contract.Contract{Mode: contract.Write, Retry: contract.Retry{Max: 3, On: []string{"unavailable"}}}, 1, facts.Failed,
+			facts.Unknown, "whether it took effect is not known",
+		},
+		{"a read is not repeated without a contract's word", contract.Contract{Mode: contract.Read}, 1, facts.Failed,
+			facts.None, "nothing was changed"},
+		{"a read is not repeated after another failure than named",
+			contract.Contract{Mode: contract.Read, Retry: contract.Retry{Max: 3, On: []string{"timeout"}}}, 1, facts.Failed,
+			facts.None, "nothing was changed"},
+		{
+			"a read is repeated as often as the contract says",
+			contract.Contract{Mode: contract.Read, Retry: contract.Retry{Max: 1}}, 2, facts.Failed, facts.None,
+			"nothing was changed",
+		},
+		{"a read that succeeds the third time", contract.Contract{Mode: contract.Read, Retry: contract.Retry{Max: 2}}, 3,
+			facts.OK, facts.None, "fine"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			var calls atomic.Int64
@@ -371,7 +423,8 @@ func TestDeath(t *testing.T) {
 			}})
 			m := manager(t, f, Options{})
 			o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, row.c))
-			if calls.Load() != row.calls || o.Facts.Status != row.status || o.Facts.SideEffect != row.effect || !strings.Contains(text(o), row.want) {
+			if calls.Load() != row.calls || o.Facts.Status != row.status || o.Facts.SideEffect != row.effect ||
+				!strings.Contains(text(o), row.want) {
 				t.Errorf("%d calls, %q %s %s", calls.Load(), text(o), o.Facts.Status, o.Facts.SideEffect)
 			}
 			calls.Store(5)
@@ -454,11 +507,13 @@ func TestTimeoutAndCancellation(t *testing.T) {
 	}})
 	m := manager(t, f, Options{})
 	short := contract.Contract{Mode: contract.Write, Timeout: 100 * time.Millisecond}
-	if o := execute(t, context.Background(), m, decision(t, "s.echo", `{"a":"fine"}`, contract.Contract{})); text(o) != "fine" {
+	if o := execute(t, context.Background(), m,
+		decision(t, "s.echo", `{"a":"fine"}`, contract.Contract{})); text(o) != "fine" {
 		t.Fatalf("control: %q", text(o))
 	}
 	o := late(t, m, decision(t, "s.echo", `{"a":"chatty"}`, short), &heard)
-	if o.Facts.Status != facts.Timeout || !o.Facts.TimedOut || o.Facts.Limit == nil || *o.Facts.Limit != facts.LimitWall || o.Facts.SideEffect != facts.Unknown {
+	if o.Facts.Status != facts.Timeout || !o.Facts.TimedOut || o.Facts.Limit == nil || *o.Facts.Limit != facts.LimitWall ||
+		o.Facts.SideEffect != facts.Unknown {
 		t.Errorf("timeout: %+v", o.Facts)
 	}
 	if s := <-told; !strings.Contains(s, `"requestId":`) {
@@ -483,7 +538,8 @@ func TestTimeoutAndCancellation(t *testing.T) {
 	if o = late(t, m, decision(t, "s.echo", `{"a":"silent"}`, short), &heard); o.Facts.Status != facts.Timeout {
 		t.Errorf("silent: %+v", o.Facts)
 	}
-	if o := execute(t, context.Background(), m, decision(t, "s.echo", `{"a":"fine"}`, contract.Contract{})); text(o) != "fine" || f.starts["s"].Load() != 2 {
+	if o := execute(t, context.Background(), m, decision(t, "s.echo", `{"a":"fine"}`, contract.Contract{})); text(o) !=
+		"fine" || f.starts["s"].Load() != 2 {
 		t.Errorf("after silence: %q, %d starts", text(o), f.starts["s"].Load())
 	}
 }
@@ -602,14 +658,16 @@ func TestAgreement(t *testing.T) {
 			if json.Unmarshal(in.Bytes(), &r) != nil || r.ID == nil {
 				continue
 			}
-			if r.Params.Meta["io.modelcontextprotocol/protocolVersion"] != "2026-07-28" || r.Params.Meta["io.modelcontextprotocol/clientCapabilities"] == nil {
+			if r.Params.Meta["io.modelcontextprotocol/protocolVersion"] != "2026-07-28" ||
+				r.Params.Meta["io.modelcontextprotocol/clientCapabilities"] == nil {
 				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no _meta"}}`+"\n", r.ID)
 				continue
 			}
 			result := map[string]string{
-				"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"new","version":"1"}}}`,
-				"tools/list":      `{"resultType":"complete","tools":` + echoTool + `}`,
-				"tools/call":      `{"resultType":"complete","content":[{"type":"text","text":"fine"}]}`,
+				"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},` +
+					`"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"new","version":"1"}}}`,
+				"tools/list": `{"resultType":"complete","tools":` + echoTool + `}`,
+				"tools/call": `{"resultType":"complete","content":[{"type":"text","text":"fine"}]}`,
 			}[r.Method]
 			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", r.ID, result)
 		}
@@ -667,11 +725,16 @@ func TestAgreement(t *testing.T) {
 		revision string
 		starts   int64
 		probe    time.Duration // short for the silent
-	}{"modern": {"2026-07-28", 1, 0}, "slow": {"2026-07-28", 1, time.Second}, "legacy": {"2025-11-25", 1, 0}, "silent": {"2025-11-25", 1, 2 * time.Second}, "ends": {"2025-11-25", 2, 0}, "wedged": {"2025-11-25", 2, 300 * time.Millisecond}} {
+	}{
+		"modern": {"2026-07-28", 1, 0}, "slow": {"2026-07-28", 1, time.Second}, "legacy": {"2025-11-25", 1, 0},
+		"silent": {"2025-11-25", 1, 2 * time.Second}, "ends": {"2025-11-25", 2, 0},
+		"wedged": {"2025-11-25", 2, 300 * time.Millisecond},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := manager(t, f, Options{Probe: want.probe})
-			if o := execute(t, context.Background(), m, decision(t, name+".echo", `{}`, contract.Contract{})); text(o) != "fine" {
+			if o := execute(t, context.Background(), m,
+				decision(t, name+".echo", `{}`, contract.Contract{})); text(o) != "fine" {
 				t.Errorf("%q", text(o))
 			}
 			for _, s := range m.Status() {
@@ -702,7 +765,8 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 		begun := time.Now()
 		for range 5 {
 			o := execute(t, context.Background(), m, decision(t, name+".echo", `{}`, contract.Contract{}))
-			if o.Facts.Status != facts.Failed || o.Facts.SideEffect != facts.None || !strings.Contains(text(o), "failed to start") {
+			if o.Facts.Status != facts.Failed || o.Facts.SideEffect != facts.None ||
+				!strings.Contains(text(o), "failed to start") {
 				t.Errorf("%s: %q %+v", name, text(o), o.Facts)
 			}
 		}
@@ -755,14 +819,16 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := m.Tools(context.Background(), "none"); err == nil || !strings.Contains(err.Error(), "it holds no list of tools") {
+	if _, err := m.Tools(context.Background(), "none"); err == nil ||
+		!strings.Contains(err.Error(), "it holds no list of tools") {
 		t.Errorf("none: %v", err)
 	}
 }
 
 func TestIdleServersEnd(t *testing.T) {
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, answers(fine))})
-	m := New(map[string]contract.Server{"s": {IdleTimeout: 50 * time.Millisecond}}, Options{Launcher: f, Probe: 30 * time.Second})
+	m := New(map[string]contract.Server{"s": {IdleTimeout: 50 * time.Millisecond}},
+		Options{Launcher: f, Probe: 30 * time.Second})
 	defer m.Close()
 	for want := int64(1); want <= 2; want++ {
 		if o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{})); text(o) != "fine" {
@@ -783,7 +849,8 @@ func TestIdleServersEnd(t *testing.T) {
 func TestProgress(t *testing.T) {
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(r request, out io.Writer) string {
 		b, _ := json.Marshal(r.Params.Meta["progressToken"])
-		fmt.Fprintf(out, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1,"total":4,"message":"secret"}}`+"\n", b)
+		fmt.Fprintf(out, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1,`+
+			`"total":4,"message":"secret"}}`+"\n", b)
 		return fine
 	})})
 	m := manager(t, f, Options{})
@@ -797,7 +864,9 @@ func TestProgress(t *testing.T) {
 
 // A real process of the example server, with its group and its environment. lingers is a server that ignores its
 // input. It has left an orphan process in a session of its own, and prints both pids.
-var lingers = []string{"/bin/sh", "-c", "orphan=$(setsid sleep 1000 >/dev/null 2>&1 & echo $!); echo $$ $orphan; exec sleep 1000"}
+var lingers = []string{
+	"/bin/sh", "-c", "orphan=$(setsid sleep 1000 >/dev/null 2>&1 & echo $!); echo $$ $orphan; exec sleep 1000",
+}
 
 // killedWaldo acts as a waldo that is about to be killed: it starts a server outside any sandbox, prints its pids,
 // and waits.
@@ -842,10 +911,12 @@ func TestRealProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := New(map[string]contract.Server{"helpdesk": {Command: []string{self}, Env: map[string]string{"WALDO_TEST_SERVER": "helpdesk"}, Placement: "outside"}},
+	m := New(map[string]contract.Server{"helpdesk": {Command: []string{self},
+		Env: map[string]string{"WALDO_TEST_SERVER": "helpdesk"}, Placement: "outside"}},
 		Options{Launcher: processes{t}, Log: slog.New(slog.DiscardHandler)})
 	defer m.Close()
-	o := execute(t, context.Background(), m, decision(t, "helpdesk.get_customer", `{"id":1}`, contract.Contract{Mode: contract.Read}))
+	o := execute(t, context.Background(), m,
+		decision(t, "helpdesk.get_customer", `{"id":1}`, contract.Contract{Mode: contract.Read}))
 	if o.IsError || !strings.Contains(text(o), "@customer.example") || o.Structured.IsZero() {
 		t.Errorf("%q", text(o))
 	}
@@ -859,7 +930,10 @@ func BenchmarkExecute(b *testing.B) {
 	m := New(map[string]contract.Server{"s": {}}, Options{Launcher: f})
 	defer m.Close()
 	a, _ := call.ParseArgs([]byte(`{"a":"` + strings.Repeat("x", 100) + `"}`))
-	d := policy.Decision{ID: "d_1", Effect: policy.Allow, Contract: contract.Contract{Mode: contract.Read}, Call: call.Call{Capability: "s.echo", Args: a}}
+	d := policy.Decision{
+		ID: "d_1", Effect: policy.Allow, Contract: contract.Contract{Mode: contract.Read},
+		Call: call.Call{Capability: "s.echo", Args: a},
+	}
 	b.ReportAllocs()
 	for b.Loop() {
 		g, _ := grant.Issue(d, nil, a)

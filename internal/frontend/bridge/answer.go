@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"waldo/internal/frontend/runcode"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
@@ -135,11 +136,23 @@ func (w *bridgeConn) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "tools/call takes a name and arguments")
 	}
 	if !call.Capability(p.Name).Named() {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "tools/call takes the name of a tool: 1 to 200 letters, digits, _, - and .")
+		return nil,
+			jsonrpc.Errorf(jsonrpc.CodeParams, "tools/call takes the name of a tool: 1 to 200 letters, digits, _, - and .")
 	}
 	args, err := call.ParseArgs(p.Arguments)
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "arguments must be one JSON object of at most 4 MiB")
+	}
+	if p.Name == runcode.Name {
+		members, _ := args.Value().Members()
+		of, inner, ok := runcode.Call(members)
+		if !ok {
+			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, runcode.Misuse)
+		}
+		if args, err = call.ArgsOf(inner); err != nil {
+			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, runcode.Misuse)
+		}
+		p.Name = string(of)
 	}
 	c := call.Call{
 		ID: id.New(id.Call), Capability: call.Capability(p.Name), Args: args,
@@ -218,7 +231,9 @@ func show(r call.Result) map[string]any {
 	}
 	why := reasons(r.Cause())
 	if len(content) == 0 && len(why) > 0 {
-		content = append(content, map[string]any{"type": "text", "text": string(r.Status) + ": " + why[0].Code + ": " + why[0].Text})
+		content = append(content, map[string]any{
+			"type": "text", "text": string(r.Status) + ": " + why[0].Code + ": " + why[0].Text,
+		})
 	}
 	m := map[string]any{
 		"content": content,

@@ -33,7 +33,9 @@ func (h *house) pipeline() Pipeline {
 	list := func(call.Call) []call.Tool {
 		var out []call.Tool
 		for _, n := range h.tools {
-			out = append(out, call.Tool{Capability: call.Capability(n), Server: "s", Title: "T", Description: "D", Digest: "sha256:" + n})
+			out = append(out, call.Tool{
+				Capability: call.Capability(n), Server: "s", Title: "T", Description: "D", Digest: "sha256:" + n,
+			})
 		}
 		return out
 	}
@@ -45,7 +47,9 @@ func (h *house) pipeline() Pipeline {
 			if h.do != nil {
 				return h.do(ctx, c)
 			}
-			r := call.Result{CallID: c.ID, DecisionID: "d_x", Status: facts.OK, Content: []call.Content{call.Text("done")}, Facts: facts.New()}
+			r := call.Result{
+				CallID: c.ID, DecisionID: "d_x", Status: facts.OK, Content: []call.Content{call.Text("done")}, Facts: facts.New(),
+			}
 			r.Facts.SideEffect = facts.None
 			return r, nil
 		},
@@ -64,7 +68,9 @@ func (h *house) pipeline() Pipeline {
 			h.mu.Unlock()
 			f := facts.New()
 			f.SideEffect = facts.None
-			return call.Result{CallID: c.ID, DecisionID: "d_no", Status: facts.Denied, IsError: true, Facts: f, Why: []call.Reason{why}}, nil
+			return call.Result{
+				CallID: c.ID, DecisionID: "d_no", Status: facts.Denied, IsError: true, Facts: f, Why: []call.Reason{why},
+			}, nil
 		},
 		Search: func(run call.Call, q string, n int) []call.Tool { all := list(run); return all[:min(n, len(all))] },
 		Check:  func(call.Call, call.Tool) *call.Reason { return nil },
@@ -90,7 +96,8 @@ func open(t *testing.T, h *house) *box {
 		t.Fatal(err)
 	}
 	ours, theirs := pipe(t)
-	stop := sync.OnceValue(b.Open(context.Background(), call.Call{ID: "c_run", Session: "n_s", Principal: "os:7", Depth: 3}, ours))
+	stop := sync.OnceValue(b.Open(context.Background(),
+		call.Call{ID: "c_run", Session: "n_s", Principal: "os:7", Depth: 3}, ours))
 	t.Cleanup(func() { stop(); _ = theirs.Close() })
 	return &box{t, theirs, bufio.NewReaderSize(theirs, 1<<20), stop}
 }
@@ -140,7 +147,8 @@ func (b *box) hear() map[string]any {
 func (b *box) closed() {
 	b.t.Helper()
 	_ = b.conn.SetReadDeadline(time.Now().Add(time.Minute))
-	if _, err := io.Copy(io.Discard, b.in); err != nil && !errors.Is(err, net.ErrClosed) && !strings.Contains(err.Error(), "reset") {
+	if _, err := io.Copy(io.Discard, b.in); err != nil && !errors.Is(err, net.ErrClosed) &&
+		!strings.Contains(err.Error(), "reset") {
 		b.t.Fatalf("the bridge is still open: %v", err)
 	}
 }
@@ -155,7 +163,8 @@ func code(m map[string]any) int {
 func TestNewRefusesAMissingPiece(t *testing.T) {
 	full := (&house{}).pipeline()
 	for name, drop := range map[string]func(*Pipeline){
-		"Call": func(c *Pipeline) { c.Call = nil }, "Tools": func(c *Pipeline) { c.Tools = nil }, "Find": func(c *Pipeline) { c.Find = nil },
+		"Call": func(c *Pipeline) { c.Call = nil }, "Tools": func(c *Pipeline) { c.Tools = nil },
+		"Find":   func(c *Pipeline) { c.Find = nil },
 		"Search": func(c *Pipeline) { c.Search = nil }, "Check": func(c *Pipeline) { c.Check = nil },
 	} {
 		c := full
@@ -169,16 +178,41 @@ func TestNewRefusesAMissingPiece(t *testing.T) {
 func TestACallWalksThePipeline(t *testing.T) {
 	h := &house{tools: []string{"crm.get"}}
 	b := open(t, h)
-	b.say(`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"crm__get","arguments":{"id":9007199254740993},"waldo/approval_id":"a_1"}}`)
+	b.say(`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"crm__get",` +
+		`"arguments":{"id":9007199254740993},"waldo/approval_id":"a_1"}}`)
 	m := b.hear()
 	meta := m["result"].(map[string]any)["_meta"].(map[string]any)
 	if m["id"] != "a" || meta["waldo/decision_id"] != "d_x" || meta["waldo/side_effect"] != "none" {
 		t.Errorf("%v", m)
 	}
 	c := h.call(0)
-	if c.Capability != "crm.get" || c.Channel != "bridge" || c.Parent != "c_run" || c.Depth != 4 || c.Session != "n_s" || c.Principal != "os:7" ||
-		c.ApprovalID != "a_1" || c.ToolDigest != "sha256:crm.get" || string(c.Args.Raw()) != `{"id":9007199254740993}` || c.At.IsZero() {
+	if c.Capability != "crm.get" || c.Channel != "bridge" || c.Parent != "c_run" || c.Depth != 4 || c.Session != "n_s" ||
+		c.Principal != "os:7" ||
+		c.ApprovalID != "a_1" || c.ToolDigest != "sha256:crm.get" || string(c.Args.Raw()) != `{"id":9007199254740993}` ||
+		c.At.IsZero() {
 		t.Errorf("%+v", c)
+	}
+}
+
+// TestRunCode: run_code is a call of the capability that its language names, one deeper than the run.
+func TestRunCode(t *testing.T) {
+	h := &house{tools: []string{"run_python", "run_javascript"}}
+	b := open(t, h)
+	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_code","arguments":{"code":"1",` +
+		`"language":"javascript","args":["a"]}}}`)
+	b.hear()
+	if c := h.call(0); c.Capability != "run_javascript" ||
+		string(c.Args.Value().Canonical()) != `{"args":["a"],"code":"1"}` || c.Depth != 4 || c.ToolDigest == "" {
+		t.Errorf("%+v", c)
+	}
+	for _, args := range []string{`{}`, `{"code":"1","language":"perl"}`, `{"language":"python"}`} {
+		b.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_code","arguments":` + args + `}}`)
+		if m := b.hear(); code(m) != jsonrpc.CodeParams {
+			t.Errorf("%s: %v", args, m)
+		}
+	}
+	if h.count() != 1 {
+		t.Errorf("%d calls", h.count())
 	}
 }
 
@@ -186,9 +220,11 @@ func TestACallWalksThePipeline(t *testing.T) {
 func TestIdentityCannotBeClaimed(t *testing.T) {
 	h := &house{tools: []string{"x.y"}}
 	b := open(t, h)
-	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x.y","session":"n_other","principal":"os:0","depth":0,"parent":"","channel":"cli","_meta":{"waldo/session":"n_other"}}}`)
+	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x.y","session":"n_other","principal":"os:0",` +
+		`"depth":0,"parent":"","channel":"cli","_meta":{"waldo/session":"n_other"}}}`)
 	b.hear()
-	if c := h.call(0); c.Session != "n_s" || c.Principal != "os:7" || c.Depth != 4 || c.Parent != "c_run" || c.Channel != "bridge" {
+	if c := h.call(0); c.Session != "n_s" || c.Principal != "os:7" || c.Depth != 4 || c.Parent != "c_run" ||
+		c.Channel != "bridge" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -201,7 +237,11 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}{
 		{"not JSON", `hello`, jsonrpc.CodeParse, true},
 		{"a duplicate name", `{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`, jsonrpc.CodeParse, true},
-		{"a duplicate name in the arguments", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b","arguments":{"x":1,"x":2}}}`, jsonrpc.CodeParse, true},
+		{
+			"a duplicate name in the arguments",
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b","arguments":{"x":1,"x":2}}}`,
+			jsonrpc.CodeParse, true,
+		},
 		{"a lone surrogate", `{"jsonrpc":"2.0","id":1,"method":"\ud800"}`, jsonrpc.CodeParse, true},
 		{"two values", `{"jsonrpc":"2.0","id":1,"method":"ping"} {}`, jsonrpc.CodeParse, true},
 		{"a batch", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, jsonrpc.CodeInvalid, true},
@@ -209,14 +249,23 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"another version", `{"jsonrpc":"1.0","id":1,"method":"ping"}`, jsonrpc.CodeInvalid, true},
 		{"an object for an id", `{"jsonrpc":"2.0","id":{},"method":"ping"}`, jsonrpc.CodeInvalid, true},
 		{"null for an id", `{"jsonrpc":"2.0","id":null,"method":"ping"}`, jsonrpc.CodeInvalid, true},
-		{"a long id", `{"jsonrpc":"2.0","id":"` + strings.Repeat("i", 1100) + `","method":"ping"}`, jsonrpc.CodeInvalid, true},
-		{"nesting beyond the limit", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}`, jsonrpc.CodeParse, true},
+		{"a long id", `{"jsonrpc":"2.0","id":"` + strings.Repeat("i", 1100) + `","method":"ping"}`,
+			jsonrpc.CodeInvalid, true},
+		{"nesting beyond the limit", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + strings.Repeat("[", 300) +
+			strings.Repeat("]", 300) + `}`, jsonrpc.CodeParse, true},
 		{"an unknown method", `{"jsonrpc":"2.0","id":1,"method":"resources/list"}`, jsonrpc.CodeNoMethod, false},
 		{"a call without a name", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`, jsonrpc.CodeParams, false},
-		{"a name that paints the screen", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x\u001b[2J\n 4 answer yes"}}`, jsonrpc.CodeParams, false},
-		{"arguments that are no object", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b","arguments":[1]}}`, jsonrpc.CodeParams, false},
-		{"a detail that is none", `{"jsonrpc":"2.0","id":1,"method":"waldo/search","params":{"query":"x","detail":"all"}}`, jsonrpc.CodeParams, false},
-		{"a limit too high", `{"jsonrpc":"2.0","id":1,"method":"waldo/search","params":{"query":"x","limit":100000}}`, jsonrpc.CodeParams, false},
+		{
+			"a name that paints the screen",
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x\u001b[2J\n 4 answer yes"}}`,
+			jsonrpc.CodeParams, false,
+		},
+		{"arguments that are no object",
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b","arguments":[1]}}`, jsonrpc.CodeParams, false},
+		{"a detail that is none", `{"jsonrpc":"2.0","id":1,"method":"waldo/search","params":{"query":"x","detail":"all"}}`,
+			jsonrpc.CodeParams, false},
+		{"a limit too high", `{"jsonrpc":"2.0","id":1,"method":"waldo/search","params":{"query":"x","limit":100000}}`,
+			jsonrpc.CodeParams, false},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			h := &house{}
@@ -308,7 +357,8 @@ func TestOnlySoManyBytesAtOnce(t *testing.T) {
 	b := open(t, h)
 	big := strings.Repeat("x", call.MaxArgs-100)
 	for i := range 5 {
-		b.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a.b","arguments":{"x":"%s"}}}`, i, big))
+		b.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a.b","arguments":{"x":"%s"}}}`,
+			i, big))
 	}
 	if m := b.hear(); code(m) != jsonrpc.CodeBusy || m["id"] != 4.0 {
 		t.Errorf("%v", m)
@@ -319,7 +369,8 @@ func TestOnlySoManyBytesAtOnce(t *testing.T) {
 			t.Errorf("%v", m)
 		}
 	}
-	b.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"a.b","arguments":{"x":"%s"}}}`, big))
+	b.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"a.b","arguments":{"x":"%s"}}}`,
+		big))
 	if m := b.hear(); code(m) != 0 {
 		t.Errorf("the place was not freed: %v", m)
 	}
@@ -334,7 +385,8 @@ func TestABoxThatDoesNotReadIsOwedLittle(t *testing.T) {
 	b := open(t, h)
 	_ = b.conn.SetWriteDeadline(time.Now().Add(2 * time.Second))
 	for i := range 2000 {
-		if _, err := fmt.Fprintf(b.conn, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a.b"}}`+"\n", i); err != nil {
+		if _, err := fmt.Fprintf(b.conn, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a.b"}}`+"\n",
+			i); err != nil {
 			break // the bridge stopped taking: as good
 		}
 	}
@@ -367,7 +419,10 @@ func TestErrorsSayNothingOfTheInside(t *testing.T) {
 
 func TestReasonsLeaveOutWhereTheContractStands(t *testing.T) {
 	h := &house{tools: []string{"a.b"}, do: func(context.Context, call.Call) (call.Result, error) {
-		return call.Result{Status: facts.Denied, IsError: true, Why: []call.Reason{{Code: "contract.deny", Text: "no", File: "/home/ann/waldo.yaml", Line: 4}}}, nil
+		return call.Result{
+			Status: facts.Denied, IsError: true,
+			Why: []call.Reason{{Code: "contract.deny", Text: "no", File: "/home/ann/waldo.yaml", Line: 4}},
+		}, nil
 	}}
 	b := open(t, h)
 	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b"}}`)
@@ -415,7 +470,8 @@ func TestArgumentsThatDoNotFitAreNoCall(t *testing.T) {
 	stop := br.Open(context.Background(), call.Call{}, ours)
 	b := &box{t, theirs, bufio.NewReader(theirs), stop}
 	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b"}}`)
-	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "args.schema") || !strings.Contains(text, "d_no") || h.count() != 0 {
+	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "args.schema") || !strings.Contains(text, "d_no") ||
+		h.count() != 0 {
 		t.Errorf("%s; %d calls", text, h.count())
 	}
 	if len(h.refused) != 1 || h.refused[0].Capability != "a.b" || h.refused[0].Channel != "bridge" {
@@ -479,7 +535,9 @@ func TestACallStillRunningAtTheEndIsUnknown(t *testing.T) {
 
 func TestCancellation(t *testing.T) {
 	for why, end := range map[string]func(b *box){
-		"the box says so":        func(b *box) { b.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`) },
+		"the box says so": func(b *box) {
+			b.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		},
 		"the box closes its end": func(b *box) { _ = b.conn.Close() },
 		"the box writes garbage": func(b *box) { b.say(`garbage`) },
 		"the run ends":           func(b *box) { go b.stop() },

@@ -19,12 +19,9 @@ import (
 // call answers tools/call. A malformed request is a protocol error. A call that cannot be carried out is a result
 // with isError, which a model sees and can act on (MCP 2025-11-25 server/tools).
 func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[string]any, error) {
-	if s.d.o.Lean {
-		inner, no := unwrap(m)
-		if no != nil {
-			return no, nil
-		}
-		m = inner
+	m, no := unwrap(m, s.d.o.Lean)
+	if no != nil {
+		return no, nil
 	}
 	name, ok := m.Param("name").Text()
 	if !ok || !catalog.Named(name) {
@@ -32,9 +29,13 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 	}
 	args, err := call.ReadArgs(m.Param("arguments"))
 	if err != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the arguments are not a JSON object of at most %d bytes", call.MaxArgs)
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the arguments are not a JSON object of at most %d bytes",
+			call.MaxArgs)
 	}
-	c := call.Call{ID: id.New(id.Call), Args: args, Session: s.who.Session, Principal: s.who.Principal, Channel: channel, At: s.d.o.Now()}
+	c := call.Call{
+		ID: id.New(id.Call), Args: args, Session: s.who.Session, Principal: s.who.Principal,
+		Channel: channel, At: s.d.o.Now(),
+	}
 	e, found := s.d.lists().Lookup(ctx, name)
 	if !found {
 		return s.unlisted(ctx, name, c)
@@ -96,7 +97,8 @@ func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[s
 			text := "the server of this tool is not available now, so it was not called; try again later"
 			return s.refused(ctx, c, text, call.Reason{Code: why, Text: text}), nil
 		case lockNew:
-			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q: it is new and cannot be called until the operator accepts it (%s)", name, why)
+			return nil, jsonrpc.Errorf(jsonrpc.CodeParams,
+				"unknown tool: %q: it is new and cannot be called until the operator accepts it (%s)", name, why)
 		default:
 			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q: it is kept from agents (%s)", name, why)
 		}
@@ -107,7 +109,9 @@ func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[s
 
 // Sends a tool call through the pipeline and converts the result to MCP's form. An upstream error that carries data
 // stays a JSON-RPC error.
-func (s *Session) decide(ctx context.Context, m jsonrpc.Message, c call.Call, h *host, server string) (map[string]any, error) {
+func (s *Session) decide(
+	ctx context.Context, m jsonrpc.Message, c call.Call, h *host, server string,
+) (map[string]any, error) {
 	r, err := s.relay(ctx, m, c, h)
 	if err != nil {
 		return broken(c, r), nil
@@ -153,8 +157,11 @@ func (s *Session) consent(ctx context.Context, h *host, approvalID string) bool 
 	if !ok {
 		return false
 	}
-	form, err := call.ArgsOf(map[string]any{"message": "waldo asks you to decide:\n" + text, "requestedSchema": map[string]any{"type": "object", "required": []string{"answer"},
-		"properties": map[string]any{"answer": map[string]any{"type": "string", "title": "May the agent do this?", "enum": []string{"yes", "no"}}}}})
+	form, err := call.ArgsOf(map[string]any{"message": "waldo asks you to decide:\n" + text,
+		"requestedSchema": map[string]any{"type": "object", "required": []string{"answer"},
+			"properties": map[string]any{"answer": map[string]any{
+				"type": "string", "title": "May the agent do this?", "enum": []string{"yes", "no"},
+			}}}})
 	if err != nil {
 		return false
 	}
@@ -312,7 +319,8 @@ func (s *Session) content(r call.Result, server string) []any {
 		out = append(out, text("stderr:\n"+r.Facts.Stderr))
 	}
 	if n := r.Facts.Masked; n > 0 {
-		out = append(out, text(fmt.Sprintf("waldo: values masked or given as tokens in this answer: %d. The original holds others.", n)))
+		out = append(out,
+			text(fmt.Sprintf("waldo: values masked or given as tokens in this answer: %d. The original holds others.", n)))
 	}
 	if len(out) == 0 {
 		out = append(out, text("(no output)"))
@@ -369,7 +377,8 @@ func epilogue(r call.Result) string {
 	if why := r.Ended(); len(why) > 0 {
 		say += " (" + reasons(why) + ")"
 	}
-	return fmt.Sprintf("%s after %.1f s; side effect: %s. Decision %s.", say, r.Facts.Usage.WallMS/1000, r.Facts.SideEffect, r.DecisionID)
+	return fmt.Sprintf("%s after %.1f s; side effect: %s. Decision %s.", say, r.Facts.Usage.WallMS/1000,
+		r.Facts.SideEffect, r.DecisionID)
 }
 
 func reasons(why []call.Reason) string {

@@ -39,7 +39,9 @@ func everything(modern bool) *mcp.Server {
 		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
 		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
 		CompletionHandler: func(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
-			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{r.Params.Argument.Value + "is", r.Params.Ref.Name + r.Params.Ref.URI}}}, nil
+			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{
+				r.Params.Argument.Value + "is", r.Params.Ref.Name + r.Params.Ref.URI,
+			}}}, nil
 		},
 	}
 	if !modern {
@@ -47,19 +49,24 @@ func everything(modern bool) *mcp.Server {
 	}
 	s := mcp.NewServer(&mcp.Implementation{Name: "everything", Version: "1"}, o)
 	form := func(field string) *mcp.ElicitParams {
-		return &mcp.ElicitParams{Message: "Your name, " + canary + "?", RequestedSchema: &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{field: {Type: "string"}}}}
+		return &mcp.ElicitParams{
+			Message: "Your name, " + canary + "?", RequestedSchema: &jsonschema.Schema{
+				Type: "object", Properties: map[string]*jsonschema.Schema{field: {Type: "string"}},
+			},
+		}
 	}
 	said := func(text string) *mcp.CallToolResult {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
 	}
 	tool := func(name string, ask func() (mcp.InputRequestMap, string), say func(r mcp.InputResponse) string) {
-		mcp.AddTool(s, &mcp.Tool{Name: name}, func(_ context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
-			if a, ok := r.Params.InputResponses["q"]; ok {
-				return said(say(a)), nil, nil
-			}
-			in, state := ask()
-			return &mcp.CallToolResult{InputRequests: in, RequestState: state}, nil, nil
-		})
+		mcp.AddTool(s, &mcp.Tool{Name: name},
+			func(_ context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+				if a, ok := r.Params.InputResponses["q"]; ok {
+					return said(say(a)), nil, nil
+				}
+				in, state := ask()
+				return &mcp.CallToolResult{InputRequests: in, RequestState: state}, nil, nil
+			})
 	}
 	name := func(r mcp.InputResponse) string {
 		e := r.(*mcp.ElicitResult)
@@ -68,35 +75,50 @@ func everything(modern bool) *mcp.Server {
 	tool("ask", func() (mcp.InputRequestMap, string) { return mcp.InputRequestMap{"q": form("name")}, "mine" }, name)
 	tool("phish", func() (mcp.InputRequestMap, string) { return mcp.InputRequestMap{"q": form("password")}, "" }, name)
 	tool("open", func() (mcp.InputRequestMap, string) {
-		return mcp.InputRequestMap{"q": &mcp.ElicitParams{Mode: "url", Message: "Sign in", URL: "https://example.com/in?a=1", ElicitationID: "e"}}, ""
+		return mcp.InputRequestMap{"q": &mcp.ElicitParams{
+			Mode: "url", Message: "Sign in", URL: "https://example.com/in?a=1", ElicitationID: "e",
+		}}, ""
 	}, name)
 	tool("sample", func() (mcp.InputRequestMap, string) {
-		return mcp.InputRequestMap{"q": &mcp.CreateMessageParams{MaxTokens: 10, Messages: []*mcp.SamplingMessage{{Role: "user", Content: &mcp.TextContent{Text: "Say hi"}}}}}, ""
+		return mcp.InputRequestMap{"q": &mcp.CreateMessageParams{
+			MaxTokens: 10, Messages: []*mcp.SamplingMessage{{Role: "user", Content: &mcp.TextContent{Text: "Say hi"}}},
+		}}, ""
 	}, func(r mcp.InputResponse) string { return fmt.Sprintf("%T", r) })
-	tool("roots", func() (mcp.InputRequestMap, string) { return mcp.InputRequestMap{"q": &mcp.ListRootsParams{}}, "" }, func(r mcp.InputResponse) string {
-		return r.(*mcp.ListRootsResult).Roots[0].URI
-	})
-	mcp.AddTool(s, &mcp.Tool{Name: "work"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
-		_ = r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "debug", Data: "too small"})
-		_ = r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "warning", Data: map[string]any{"said": "with " + canary}})
-		if token := r.Params.GetProgressToken(); token != nil {
-			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Total: 2})
-		}
-		time.Sleep(50 * time.Millisecond)
-		return said("worked"), nil, nil
-	})
-	mcp.AddTool(s, &mcp.Tool{Name: "touch"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
-		_ = s.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: "mem://note"})
-		s.RemovePrompts("greet")
-		s.AddPrompt(&mcp.Prompt{Name: "late"}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) { return nil, nil })
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ResourceLink{URI: "mem://note", Name: "note"}}}, nil, nil
-	})
-	s.AddPrompt(&mcp.Prompt{Name: "greet", Description: "Greets.", Arguments: []*mcp.PromptArgument{{Name: "who"}}}, func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		return &mcp.GetPromptResult{Description: "d", Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "Hello " + r.Params.Arguments["who"] + canary}},
-			{Role: "assistant", Content: &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "mem://note", Text: "n"}}}}}, nil
-	})
+	tool("roots", func() (mcp.InputRequestMap, string) { return mcp.InputRequestMap{"q": &mcp.ListRootsParams{}}, "" },
+		func(r mcp.InputResponse) string {
+			return r.(*mcp.ListRootsResult).Roots[0].URI
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "work"},
+		func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+			_ = r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "debug", Data: "too small"})
+			_ = r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "warning", Data: map[string]any{"said": "with " + canary}})
+			if token := r.Params.GetProgressToken(); token != nil {
+				_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Total: 2})
+			}
+			time.Sleep(50 * time.Millisecond)
+			return said("worked"), nil, nil
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "touch"},
+		func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+			_ = s.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: "mem://note"})
+			s.RemovePrompts("greet")
+			s.AddPrompt(&mcp.Prompt{Name: "late"},
+				func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) { return nil, nil })
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ResourceLink{URI: "mem://note", Name: "note"}}}, nil, nil
+		})
+	s.AddPrompt(&mcp.Prompt{Name: "greet", Description: "Greets.", Arguments: []*mcp.PromptArgument{{Name: "who"}}},
+		func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			return &mcp.GetPromptResult{Description: "d",
+				Messages: []*mcp.PromptMessage{{
+					Role: "user", Content: &mcp.TextContent{Text: "Hello " + r.Params.Arguments["who"] + canary},
+				},
+					{
+						Role: "assistant", Content: &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "mem://note", Text: "n"}},
+					}}}, nil
+		})
 	read := func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, MIMEType: "text/plain", Text: "of " + r.Params.URI + " " + canary}}}, nil
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, MIMEType: "text/plain",
+			Text: "of " + r.Params.URI + " " + canary}}}, nil
 	}
 	s.AddResource(&mcp.Resource{URI: "mem://note", Name: "note"}, read)
 	s.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "mem://of/{day}", Name: "of"}, read)
@@ -146,12 +168,17 @@ func (*record) Ask(context.Context, policy.Decision) (*approval.Answer, string, 
 	return nil, "", errors.New("nobody is asked here")
 }
 func (*record) Take(policy.Decision) (func(), *call.Reason) { return func() {}, nil }
+func (*record) Pace(context.Context, call.Call)             {}
+func (*record) Spend(call.Call, call.Result)                {}
+
 func (*record) Bind(ctx context.Context, _ call.Session) (context.Context, func()) {
 	return ctx, func() {}
 }
 
 // serverFor builds the whole way from a client to a server, but for the boxes and the log.
-func serverFor(t testing.TB, text string, serve launcher, change func(*mcpserver.Options)) (*mcpserver.Server, *record) {
+func serverFor(
+	t testing.TB, text string, serve launcher, change func(*mcpserver.Options),
+) (*mcpserver.Server, *record) {
 	t.Helper()
 	cfg, problems := config.Parse("waldo.yaml", []byte(text))
 	if len(problems) > 0 {
@@ -169,7 +196,8 @@ func serverFor(t testing.TB, text string, serve launcher, change func(*mcpserver
 	var cat *catalog.Catalogue
 	var d *mcpserver.Server
 	up := upstream.New(cfg.Servers, upstream.Options{Launcher: serve, Version: "1", Probe: 30 * time.Second,
-		Changed: func(s string) { cat.Invalidate(s) }, Offers: func(s string) { cat.InvalidateOffer(s) }, Updated: func(s, uri string) { d.Updated(s, uri) }})
+		Changed: func(s string) { cat.Invalidate(s) }, Offers: func(s string) { cat.InvalidateOffer(s) },
+		Updated: func(s, uri string) { d.Updated(s, uri) }})
 	t.Cleanup(func() { _ = up.Close() })
 	sources, offers, plain := map[string]catalog.Source{}, map[string]catalog.OfferSource{}, ""
 	for name, s := range cfg.Servers {
@@ -182,10 +210,15 @@ func serverFor(t testing.TB, text string, serve launcher, change func(*mcpserver
 			plain = name
 		}
 	}
-	cat = catalog.New(catalog.Options{Sources: sources, Offers: offers, Plain: plain, Visible: p.Visible, Clean: redact.Clean})
+	cat = catalog.New(catalog.Options{
+		Sources: sources, Offers: offers, Plain: plain, Visible: p.Visible, Clean: redact.Clean,
+	})
 	t.Cleanup(cat.Close)
 	rec := &record{}
-	b := &broker.Broker{Policy: p, Record: rec, Approvals: rec, Budget: rec, Redact: red, Executors: map[contract.Transport]broker.Executor{contract.MCP: up}}
+	b := &broker.Broker{
+		Policy: p, Record: rec, Approvals: rec, Budget: rec, Redact: red,
+		Executors: map[contract.Transport]broker.Executor{contract.MCP: up},
+	}
 	o := mcpserver.Options{Version: "1", Catalogue: cat, Call: b.Call, Drain: time.Second, OnSessionEnd: up.Forget,
 		ScrubNotification: func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
 			k, _ := p.Lookup(c.Capability)
@@ -199,7 +232,9 @@ func serverFor(t testing.TB, text string, serve launcher, change func(*mcpserver
 }
 
 // join connects the SDK's client to a server.
-func join(t testing.TB, d *mcpserver.Server, revision string, co *mcp.ClientOptions, roots ...string) *mcp.ClientSession {
+func join(
+	t testing.TB, d *mcpserver.Server, revision string, co *mcp.ClientOptions, roots ...string,
+) *mcp.ClientSession {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
@@ -214,7 +249,8 @@ func join(t testing.TB, d *mcpserver.Server, revision string, co *mcp.ClientOpti
 	for _, r := range roots {
 		c.AddRoots(&mcp.Root{URI: r, Name: r})
 	}
-	s, err := c.Connect(context.Background(), &mcp.IOTransport{Reader: outR, Writer: inW}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	s, err := c.Connect(context.Background(), &mcp.IOTransport{Reader: outR, Writer: inW},
+		&mcp.ClientSessionOptions{ProtocolVersion: revision})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +311,11 @@ func TestQuestionsInEveryCell(t *testing.T) {
 			CreateMessageHandler: func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
 				return &mcp.CreateMessageResult{Role: "assistant", Model: "m", Content: &mcp.TextContent{Text: "hi"}}, nil
 			},
-			Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}}, Sampling: &mcp.SamplingCapabilities{}, RootsV2: &mcp.RootCapabilities{}},
+			Capabilities: &mcp.ClientCapabilities{
+				Elicitation: &mcp.ElicitationCapabilities{
+					Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{},
+				}, Sampling: &mcp.SamplingCapabilities{}, RootsV2: &mcp.RootCapabilities{},
+			},
 		}, "file:///home/ann/repo")
 		defer s.Close()
 		ctx := context.Background()
@@ -289,10 +329,12 @@ func TestQuestionsInEveryCell(t *testing.T) {
 		if !strings.HasPrefix(message, `The server "s" asks, not waldo: Your name, `) || strings.Contains(message, canary) {
 			t.Errorf("the person saw %q", message)
 		}
-		if got := strings.Join(rec.last().Facts.Warnings, "; "); !strings.Contains(got, "the server asked the person: accept") {
+		if got := strings.Join(rec.last().Facts.Warnings, "; "); !strings.Contains(got,
+			"the server asked the person: accept") {
 			t.Errorf("on record: %s", got)
 		}
-		if got := ask("open"); !strings.HasPrefix(got, "accept") || url != "https://example.com/in?a=1" || !strings.Contains(message, "The whole address is https://example.com/in?a=1") {
+		if got := ask("open"); !strings.HasPrefix(got, "accept") || url != "https://example.com/in?a=1" ||
+			!strings.Contains(message, "The whole address is https://example.com/in?a=1") {
 			t.Errorf("an address: %s, shown %q %q", got, url, message)
 		}
 		if got := ask("sample"); !strings.HasPrefix(got, "*mcp.CreateMessage") {
@@ -328,9 +370,11 @@ func TestQuestionsAreClosedByDefault(t *testing.T) {
 			{"the operator allows another question", ", server_requests: {sampling: true}", co},
 			{"the host shows no forms", ", server_requests: {elicitation: [form]}", &mcp.ClientOptions{}},
 		} {
-			d, _ := serverFor(t, "servers: {s: {command: [x]"+row.asks+"}}\ncapabilities: {s.*: {mode: read, approval: none}}\n", serve, nil)
+			d, _ := serverFor(t, "servers: {s: {command: [x]"+row.asks+"}}\ncapabilities: {s.*: {mode: read, approval: none}}\n",
+				serve, nil)
 			s := join(t, d, revision, row.co)
-			if got := said(s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__ask"})); strings.Contains(got, "Ann") || !strings.Contains(got, "rror") || asked != 0 {
+			if got := said(s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__ask"})); strings.Contains(got,
+				"Ann") || !strings.Contains(got, "rror") || asked != 0 {
 				t.Errorf("%s: %s, asked %d times", row.why, got, asked)
 			}
 			_ = s.Close()
@@ -367,7 +411,8 @@ func TestOffersInEveryCell(t *testing.T) {
 				t.Fatalf("prompts: %+v %v", p, err)
 			}
 			g, err := s.GetPrompt(ctx, &mcp.GetPromptParams{Name: name, Arguments: map[string]string{"who": "Ann "}})
-			if err != nil || g.Messages[0].Content.(*mcp.TextContent).Text != "Hello Ann [SECRET]" || g.Messages[1].Content.(*mcp.EmbeddedResource).Resource.URI != uri+"note" {
+			if err != nil || g.Messages[0].Content.(*mcp.TextContent).Text != "Hello Ann [SECRET]" ||
+				g.Messages[1].Content.(*mcp.EmbeddedResource).Resource.URI != uri+"note" {
 				t.Errorf("prompt: %+v %v", g, err)
 			}
 			if r := rec.last(); r.DecisionID == "" || r.Status != "ok" {
@@ -383,14 +428,19 @@ func TestOffersInEveryCell(t *testing.T) {
 			}
 			for _, part := range []string{"note", "of/monday"} {
 				r, err := s.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri + part})
-				if err != nil || len(r.Contents) != 1 || r.Contents[0].URI != uri+part || r.Contents[0].Text != "of mem://"+part+" [SECRET]" {
+				if err != nil || len(r.Contents) != 1 || r.Contents[0].URI != uri+part ||
+					r.Contents[0].Text != "of mem://"+part+" [SECRET]" {
 					t.Errorf("%s: %+v %v", part, r, err)
 				}
 			}
-			if _, err := s.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri + "nothing/there"}); err == nil || !strings.Contains(strings.ToLower(err.Error()), "not found") {
+			if _, err := s.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri + "nothing/there"}); err == nil ||
+				!strings.Contains(strings.ToLower(err.Error()), "not found") {
 				t.Errorf("what is not there: %v", err)
 			}
-			c, err := s.Complete(ctx, &mcp.CompleteParams{Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: name}, Argument: mcp.CompleteParamsArgument{Name: "who", Value: "par"}})
+			c, err := s.Complete(ctx, &mcp.CompleteParams{
+				Ref:      &mcp.CompleteReference{Type: "ref/prompt", Name: name},
+				Argument: mcp.CompleteParamsArgument{Name: "who", Value: "par"},
+			})
 			if err != nil || strings.Join(c.Completion.Values, " ") != "paris greet" {
 				t.Errorf("completion: %+v %v", c, err)
 			}
@@ -417,13 +467,15 @@ capabilities:
 		if _, err := s.ReadResource(ctx, &mcp.ReadResourceParams{URI: "waldo://s/mem://note"}); err != nil {
 			t.Errorf("control: %v", err)
 		}
-		if _, err := s.ReadResource(ctx, &mcp.ReadResourceParams{URI: "waldo://s/mem://of/monday"}); err == nil || !strings.Contains(err.Error(), "rule.deny") {
+		if _, err := s.ReadResource(ctx, &mcp.ReadResourceParams{URI: "waldo://s/mem://of/monday"}); err == nil ||
+			!strings.Contains(err.Error(), "rule.deny") {
 			t.Errorf("refused by a rule: %v", err)
 		}
 		if r := rec.last(); r.Status != "denied" {
 			t.Errorf("on record: %+v", r)
 		}
-		if _, err := s.ReadResource(ctx, &mcp.ReadResourceParams{URI: "waldo://other/mem://note"}); err == nil || !strings.Contains(err.Error(), "contract.absent") {
+		if _, err := s.ReadResource(ctx, &mcp.ReadResourceParams{URI: "waldo://other/mem://note"}); err == nil ||
+			!strings.Contains(err.Error(), "contract.absent") {
 			t.Errorf("of a server that is not there: %v", err)
 		}
 	})
@@ -433,14 +485,19 @@ capabilities:
 func TestWhatServersSayInEveryCell(t *testing.T) {
 	eachCell(t, func(t *testing.T, revision string, serve launcher) {
 		d, _ := serverFor(t, open, serve, nil)
-		logs, steps, updates, prompts := make(chan string, 10), make(chan float64, 10), make(chan string, 10), make(chan struct{}, 10)
+		logs, steps, updates, prompts := make(chan string, 10), make(chan float64, 10), make(chan string, 10),
+			make(chan struct{}, 10)
 		s := join(t, d, revision, &mcp.ClientOptions{
 			LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) {
 				logs <- fmt.Sprintf("%s %s %v", r.Params.Level, r.Params.Logger, r.Params.Data)
 			},
-			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { steps <- r.Params.Progress },
-			ResourceUpdatedHandler:      func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updates <- r.Params.URI },
-			PromptListChangedHandler:    func(context.Context, *mcp.PromptListChangedRequest) { prompts <- struct{}{} },
+			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+				steps <- r.Params.Progress
+			},
+			ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
+				updates <- r.Params.URI
+			},
+			PromptListChangedHandler: func(context.Context, *mcp.PromptListChangedRequest) { prompts <- struct{}{} },
 		})
 		defer s.Close()
 		ctx := context.Background()

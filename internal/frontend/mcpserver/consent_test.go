@@ -27,7 +27,8 @@ func TestHostsAnswerForTheirPersons(t *testing.T) {
 			{"a host that declines for nobody", &mcp.ElicitResult{Action: "decline"}, false, "waiting", ""},
 			{"a person who looks away", &mcp.ElicitResult{Action: "cancel"}, false, "waiting", ""},
 			{"a host without forms", nil, false, "waiting", ""},
-			{"an operator who takes no host's word", &mcp.ElicitResult{Action: "accept", Content: map[string]any{"answer": "yes"}}, true, "waiting", ""},
+			{"an operator who takes no host's word",
+				&mcp.ElicitResult{Action: "accept", Content: map[string]any{"answer": "yes"}}, true, "waiting", ""},
 		} {
 			t.Run(revision+" "+row.why, func(t *testing.T) {
 				var shown, said string
@@ -36,10 +37,14 @@ func TestHostsAnswerForTheirPersons(t *testing.T) {
 				o.Call = func(_ context.Context, c call.Call) (call.Result, error) {
 					calls = append(calls, c)
 					f := facts.New()
-					r := call.Result{CallID: c.ID, DecisionID: "d_1", Facts: f, Status: facts.Waiting, IsError: true, ApprovalID: "a_1"}
+					r := call.Result{
+						CallID: c.ID, DecisionID: "d_1", Facts: f, Status: facts.Waiting, IsError: true, ApprovalID: "a_1",
+					}
 					switch {
 					case said == "yes" && c.ApprovalID == "a_1":
-						r = call.Result{CallID: c.ID, DecisionID: "d_2", Facts: f, Status: facts.OK, Content: []call.Content{call.Text("done")}}
+						r = call.Result{
+							CallID: c.ID, DecisionID: "d_2", Facts: f, Status: facts.OK, Content: []call.Content{call.Text("done")},
+						}
 					case said == "no":
 						r.Status, r.ApprovalID = facts.Denied, ""
 					}
@@ -66,10 +71,12 @@ func TestHostsAnswerForTheirPersons(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := say(r)
-				if row.want == "waiting" && !strings.Contains(got, "approval a_1") || row.want != "waiting" && !strings.Contains(got, row.want) || said != row.said {
+				if row.want == "waiting" && !strings.Contains(got, "approval a_1") ||
+					row.want != "waiting" && !strings.Contains(got, row.want) || said != row.said {
 					t.Errorf("said %q: %s", said, got)
 				}
-				if wants := row.result != nil && !row.closed; wants != strings.HasPrefix(shown, "waldo asks you to decide:\ndelete everything") {
+				if wants := row.result != nil &&
+					!row.closed; wants != strings.HasPrefix(shown, "waldo asks you to decide:\ndelete everything") {
 					t.Errorf("shown %q", shown)
 				}
 				if len(calls) == 2 && (calls[0].ID == calls[1].ID || calls[0].Args.Digest() != calls[1].Args.Digest()) {

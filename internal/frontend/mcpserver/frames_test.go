@@ -102,36 +102,63 @@ func TestFrames(t *testing.T) {
 	if a := k.read(); a.Error != nil {
 		t.Fatalf("tools/list: %+v", a)
 	}
-	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientCapabilities":{}}`
 	for _, row := range []struct {
 		frame string
 		code  int // 0: a result; 1: no answer
 		why   string
 	}{
 		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`, -32602, "initialize without members"},
-		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"1999-01-01","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`, 0, "an unknown revision gets the newest legacy one"},
-		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`, -32600, "a second initialize"},
+		{
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"1999-01-01","capabilities":{},` +
+				`"clientInfo":{"name":"x","version":"1"}}}`, 0, "an unknown revision gets the newest legacy one",
+		},
+		{
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},` +
+				`"clientInfo":{"name":"x","version":"1"}}}`, -32600, "a second initialize",
+		},
 		{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, 1, "a notification has no answer"},
-		{`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"s__echo","arguments":{"message":"x"}}}`, 1, "a call without an id is not carried out"},
+		{`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"s__echo","arguments":{"message":"x"}}}`, 1,
+			"a call without an id is not carried out"},
 		{`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{` + meta + `}}`, 0, "a modern question"},
 		{`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{}}`, -32601, "a modern question without its revision"},
-		{`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2027-01-01","io.modelcontextprotocol/clientCapabilities":{}}}}`, -32022, "a revision from the future"},
-		{`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`, -32602, "a modern request without capabilities"},
+		{
+			`{"jsonrpc":"2.0","id":1,"method":"tools/list",` +
+				`"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2027-01-01",` +
+				`"io.modelcontextprotocol/clientCapabilities":{}}}}`, -32022, "a revision from the future",
+		},
+		{
+			`{"jsonrpc":"2.0","id":1,"method":"tools/list",` +
+				`"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`, -32602,
+			"a modern request without capabilities",
+		},
 		{`{"jsonrpc":"2.0","id":1,"method":"ping","params":{` + meta + `}}`, -32601, "ping was removed"},
 		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{` + meta + `}}`, -32601, "and so was initialize"},
-		{`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"../../etc/passwd"}}`, -32602, "a cursor that is a path"},
-		{`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":` + `"` + strings.Repeat("x", 100_000) + `"}}`, -32602, "a giant cursor"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"../../etc/passwd"}}`, -32602,
+			"a cursor that is a path"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":` + `"` + strings.Repeat("x", 100_000) + `"}}`,
+			-32602, "a giant cursor"},
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":5}}`, -32602, "a cursor that is a number"},
-		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":[]}}`, -32602, "arguments that are a list"},
-		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":"x"}}`, -32602, "arguments that are a text"},
-		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":{"message":"` + strings.Repeat("x", 5<<20) + `"}}}`, -32602, "arguments of 5 MiB"},
-		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","name":"s__own","arguments":{"message":"x"}}}`, -32700, "a name twice"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":[]}}`, -32602,
+			"arguments that are a list"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":"x"}}`, -32602,
+			"arguments that are a text"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":{"message":"` +
+			strings.Repeat("x", 5<<20) + `"}}}`, -32602, "arguments of 5 MiB"},
+		{
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","name":"s__own",` +
+				`"arguments":{"message":"x"}}}`, -32700, "a name twice",
+		},
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{}}}`, -32602, "a call of nothing"},
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s\u0000echo"}}`, -32602, "NUL in a name"},
-		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__nothing"}}`, 0, "what no contract speaks of is denied on record"},
-		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///etc/passwd"}}`, -32601, "resources are not offered"},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__nothing"}}`, 0,
+			"what no contract speaks of is denied on record"},
+		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///etc/passwd"}}`, -32601,
+			"resources are not offered"},
 		{`{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}`, -32601, "a server does not sample"},
-		{`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{}}`, -32601, "a modern method in a legacy request"},
+		{`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{}}`, -32601,
+			"a modern method in a legacy request"},
 		{strings.Repeat("x", 17<<20), -32700, "a line of 17 MiB"},
 		{`{"jsonrpc":"2.0","id":1,"method":"ping"`, -32700, "half a frame"},
 	} {
@@ -164,7 +191,8 @@ func TestHalfAFrameAndTheEnd(t *testing.T) {
 	o := options(t, d)
 	o.Drain = 30 * time.Second
 	go func() { ended <- New(o).Serve(context.Background(), inR, &out, me) }()
-	_, _ = io.WriteString(inW, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":{"message":"x"}}}`+"\n"+`{"jsonrpc":"2.0","id":2,"method":"tools/ca`)
+	_, _ = io.WriteString(inW, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo",`+
+		`"arguments":{"message":"x"}}}`+"\n"+`{"jsonrpc":"2.0","id":2,"method":"tools/ca`)
 	_ = inW.Close()
 	select {
 	case err := <-ended:
@@ -254,7 +282,8 @@ func TestCorpus(t *testing.T) {
 				B64   string `json:"frame_b64"`
 			}
 		}
-		if json.Unmarshal(lines.Bytes(), &row) != nil || row.Class != "rpc" && row.Class != "frame-json" && row.Class != "frame-json-args" {
+		if json.Unmarshal(lines.Bytes(), &row) != nil || row.Class != "rpc" && row.Class != "frame-json" &&
+			row.Class != "frame-json-args" {
 			continue
 		}
 		frame := row.Input.Frame
@@ -310,7 +339,8 @@ func preserved(expect, frame string, calls []call.Call) string {
 		Params struct{ Arguments any }
 	}
 	var got any
-	if json.Unmarshal([]byte(frame), &sent) != nil || json.Unmarshal(calls[0].Args.Value().Raw(), &got) != nil || !reflect.DeepEqual(sent.Params.Arguments, got) {
+	if json.Unmarshal([]byte(frame), &sent) != nil || json.Unmarshal(calls[0].Args.Value().Raw(), &got) != nil ||
+		!reflect.DeepEqual(sent.Params.Arguments, got) {
 		return fmt.Sprintf("the call has %s", calls[0].Args.Value().Raw())
 	}
 	return ""
@@ -343,7 +373,8 @@ func judge(expect, frame string, answers []answer) string {
 		var m struct{ ID json.RawMessage }
 		_ = json.Unmarshal([]byte(frame), &m)
 		var x, y any
-		if len(answers) != 1 || json.Unmarshal(m.ID, &x) != nil || json.Unmarshal(answers[0].ID, &y) != nil || x != y || m.ID[0] != '"' && string(m.ID) != string(answers[0].ID) {
+		if len(answers) != 1 || json.Unmarshal(m.ID, &x) != nil || json.Unmarshal(answers[0].ID, &y) != nil || x != y ||
+			m.ID[0] != '"' && string(m.ID) != string(answers[0].ID) {
 			return fmt.Sprintf("answers %+v", answers)
 		}
 	case "ignored", "no_reply":
@@ -367,13 +398,16 @@ func FuzzDoor(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":{"message":"x"}}}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"eA"}}`))
 	f.Add([]byte("\n\n{\"jsonrpc\":\"2.0\",\"id\":1,\n"))
-	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`))
+	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen",` +
+		`"params":{"notifications":{"toolsListChanged":true},` +
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`))
 	cat := catalog.New(catalog.Options{Builtins: catalog.Builtins()})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d := newDesk(t)
 		var out bytes.Buffer
 		o := Options{Catalogue: cat, Call: d.call, Drain: 20 * time.Millisecond}
-		in := io.MultiReader(bytes.NewReader(b), strings.NewReader("\n"+`{"jsonrpc":"2.0","id":"are you there","method":"ping"}`+"\n"))
+		in := io.MultiReader(bytes.NewReader(b),
+			strings.NewReader("\n"+`{"jsonrpc":"2.0","id":"are you there","method":"ping"}`+"\n"))
 		if err := New(o).Serve(context.Background(), in, &out, me); err != nil {
 			t.Fatal(err)
 		}

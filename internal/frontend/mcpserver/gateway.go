@@ -122,7 +122,8 @@ type Link interface {
 	// Tell sends a notification. It waits while the other side does not read.
 	Tell(ctx context.Context, method string, params any) error
 	// Call asks the client, as *jsonrpc.Conn does. No modern client may be asked.
-	Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error)
+	Call(ctx context.Context, method string, params func(id int64) any,
+		progress func(done, total float64)) (strictjson.Value, error)
 }
 
 // Session is the state of one client. It is independent of the transport.
@@ -159,8 +160,11 @@ type listener struct {
 
 // Session lets a client in. The caller has made sure who it is, and closes the session.
 func (d *Server) Session(who Who, stream Link) *Session {
-	s := &Session{d: d, who: who, stream: stream, closed: make(chan struct{}),
-		shown: map[string]string{}, listening: map[*listener]struct{}{}, waiting: map[string]string{}, subs: map[string]int{}, dirty: make(chan struct{}, 1)}
+	s := &Session{
+		d: d, who: who, stream: stream, closed: make(chan struct{}), shown: map[string]string{},
+		listening: map[*listener]struct{}{}, waiting: map[string]string{}, subs: map[string]int{},
+		dirty: make(chan struct{}, 1),
+	}
 	d.mu.Lock()
 	d.sessions[s] = struct{}{}
 	d.mu.Unlock()
@@ -351,7 +355,9 @@ func (s *Session) initialize(m jsonrpc.Message) (map[string]any, error) {
 	s.revision = revision
 	offers := s.d.offers()
 	if revision == jsonrpc.Legacy && !s.d.o.Lean {
-		offers["tasks"] = map[string]any{"list": struct{}{}, "cancel": struct{}{}, "requests": map[string]any{"tools": map[string]any{"call": struct{}{}}}}
+		offers["tasks"] = map[string]any{
+			"list": struct{}{}, "cancel": struct{}{}, "requests": map[string]any{"tools": map[string]any{"call": struct{}{}}},
+		}
 	}
 	result := map[string]any{"protocolVersion": revision, "capabilities": offers, "serverInfo": s.d.self()}
 	if s.d.o.Instructions != "" {
@@ -483,7 +489,9 @@ func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map
 	l := &listener{id: m.ID, link: link, tools: yes("toolsListChanged"), prompts: prompts && yes("promptsListChanged"),
 		resources: resources && yes("resourcesListChanged"), uris: map[string]int{}}
 	agreed := map[string]any{}
-	for name, on := range map[string]bool{"toolsListChanged": l.tools, "promptsListChanged": l.prompts, "resourcesListChanged": l.resources} {
+	for name, on := range map[string]bool{
+		"toolsListChanged": l.tools, "promptsListChanged": l.prompts, "resourcesListChanged": l.resources,
+	} {
 		if on {
 			agreed[name] = true
 		}
@@ -505,7 +513,8 @@ func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map
 		agreed["taskIds"] = slices.Sorted(maps.Keys(l.tasks))
 	}
 	meta := map[string]any{jsonrpc.MetaSubscription: m.ID}
-	if err := link.Tell(ctx, "notifications/subscriptions/acknowledged", map[string]any{"notifications": agreed, "_meta": meta}); err != nil {
+	if err := link.Tell(ctx, "notifications/subscriptions/acknowledged",
+		map[string]any{"notifications": agreed, "_meta": meta}); err != nil {
 		return nil, err
 	}
 	if len(agreed) > 0 {
@@ -517,7 +526,10 @@ func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map
 		}
 		now := o.Versions()
 		s.mu.Lock()
-		l.seen = catalog.Versions{Tools: cmp.Or(s.seen.Tools, now.Tools), Prompts: cmp.Or(s.seen.Prompts, now.Prompts), Resources: cmp.Or(s.seen.Resources, now.Resources)}
+		l.seen = catalog.Versions{
+			Tools: cmp.Or(s.seen.Tools, now.Tools), Prompts: cmp.Or(s.seen.Prompts, now.Prompts),
+			Resources: cmp.Or(s.seen.Resources, now.Resources),
+		}
 		s.listening[l] = struct{}{}
 		for _, t := range l.tasks { // it may have changed since
 			l.tell(t)
@@ -583,7 +595,10 @@ func changed(seen, now catalog.Versions) (methods []string) {
 	for _, x := range []struct {
 		name      string
 		was, isIt int
-	}{{"tools", seen.Tools, now.Tools}, {"prompts", seen.Prompts, now.Prompts}, {"resources", seen.Resources, now.Resources}} {
+	}{
+		{"tools", seen.Tools, now.Tools}, {"prompts", seen.Prompts, now.Prompts},
+		{"resources", seen.Resources, now.Resources},
+	} {
 		if x.was != 0 && x.was != x.isIt {
 			methods = append(methods, "notifications/"+x.name+"/list_changed")
 		}

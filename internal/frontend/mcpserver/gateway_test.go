@@ -67,11 +67,15 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 	d.mu.Unlock()
 	f := facts.New()
 	f.Status, f.SideEffect, f.CallID, f.DecisionID = facts.OK, facts.None, c.ID, "d_1"
-	r := call.Result{CallID: c.ID, DecisionID: "d_1", Status: facts.OK, Facts: f, Content: []call.Content{call.Text("fine")}}
+	r := call.Result{
+		CallID: c.ID, DecisionID: "d_1", Status: facts.OK, Facts: f, Content: []call.Content{call.Text("fine")},
+	}
 	switch c.Capability {
 	case "s.own":
 		r.Structured = parse(d.t, `{"n":9007199254740993,"status":"ok"}`)
-		r.Content = append(r.Content, call.Content{Type: "image", Raw: parse(d.t, `{"type":"image","data":"aGk=","mimeType":"image/png"}`)})
+		r.Content = append(r.Content, call.Content{
+			Type: "image", Raw: parse(d.t, `{"type":"image","data":"aGk=","mimeType":"image/png"}`),
+		})
 	case "s.masked":
 		r.Facts.Masked = 3
 	case "s.bare":
@@ -109,19 +113,24 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 
 func tools(t testing.TB) map[string]catalog.Source {
 	var list []call.Tool
-	for _, name := range []string{"own", "wait", "slow", "broken", "timeout", "echo", "hidden", "bare", "empty", "masked"} {
+	for _, name := range []string{
+		"own", "wait", "slow", "broken", "timeout", "echo", "hidden", "bare", "empty", "masked",
+	} {
 		input := `{"type":"object"}`
 		if name == "echo" {
 			input = `{"type":"object","properties":{"message":{"type":"string"}},"required":["message"]}`
 		}
-		list = append(list, call.Tool{Capability: call.Capability("s." + name), Description: "Does " + name + ".", Input: parse(t, input),
-			Output: parse(t, `{"type":"object"}`), Annotations: parse(t, `{"readOnlyHint":true}`), Digest: strictjson.Digest([]byte(name))})
+		list = append(list, call.Tool{Capability: call.Capability("s." + name), Description: "Does " + name + ".",
+			Input:  parse(t, input),
+			Output: parse(t, `{"type":"object"}`), Annotations: parse(t, `{"readOnlyHint":true}`),
+			Digest: strictjson.Digest([]byte(name))})
 	}
 	return map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) { return list, nil }}
 }
 
 func options(t testing.TB, d *desk) Options {
-	cat := catalog.New(catalog.Options{Builtins: catalog.Builtins(), Sources: tools(t), Clean: func(s string) string { return s },
+	cat := catalog.New(catalog.Options{Builtins: catalog.Builtins(), Sources: tools(t),
+		Clean: func(s string) string { return s },
 		Visible: func(c call.Capability) bool {
 			return c != "s.hidden" && c != "s.nothing" && (strings.HasPrefix(string(c), "s.") || c == "run_python")
 		}})
@@ -177,7 +186,8 @@ func client(t testing.TB, o Options, revision string, co *mcp.ClientOptions) *mc
 func connect(t testing.TB, d *Server, revision string, co *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	in, out := serve(t, d)
-	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, co).Connect(context.Background(), &mcp.IOTransport{Reader: out, Writer: in}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, co).Connect(context.Background(),
+		&mcp.IOTransport{Reader: out, Writer: in}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,21 +232,26 @@ func TestWithTheSDKInEveryRevision(t *testing.T) {
 					t.Errorf("%s: promises what a redacted result need not keep", tool.Name)
 				}
 			}
-			if got := strings.Join(names, " "); got != "run_python s__bare s__broken s__echo s__empty s__masked s__own s__slow s__timeout s__wait search_tools" {
+			if got := strings.Join(names, " "); got != "run_code run_python s__bare s__broken s__echo s__empty s__masked "+
+				"s__own s__slow s__timeout s__wait search_tools" {
 				t.Errorf("listed %s", got)
 			}
-			r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__echo", Arguments: map[string]any{"message": "hi"}})
+			r, err := s.CallTool(context.Background(), &mcp.CallToolParams{
+				Name: "s__echo", Arguments: map[string]any{"message": "hi"},
+			})
 			if err != nil || say(r) != "fine" || r.IsError {
 				t.Fatalf("%v %+v", err, r)
 			}
 			c := d.last()
-			if c.Capability != "s.echo" || c.Channel != "mcp" || c.Session != "n_1" || c.Principal != "os:1000" || !id.Is(id.Call, c.ID) || c.Depth != 0 || c.Parent != "" {
+			if c.Capability != "s.echo" || c.Channel != "mcp" || c.Session != "n_1" || c.Principal != "os:1000" ||
+				!id.Is(id.Call, c.ID) || c.Depth != 0 || c.Parent != "" {
 				t.Errorf("the call: %+v", c)
 			}
 			if c.ToolDigest != strictjson.Digest([]byte("echo")) {
 				t.Errorf("digest of the definition: %s", c.ToolDigest)
 			}
-			if f := told(r); r.Meta["waldo/decision_id"] != "d_1" || f["decision_id"] != "d_1" || f["timed_out"] != nil || r.StructuredContent != nil {
+			if f := told(r); r.Meta["waldo/decision_id"] != "d_1" || f["decision_id"] != "d_1" || f["timed_out"] != nil ||
+				r.StructuredContent != nil {
 				t.Errorf("facts: %v %v", r.Meta, r.StructuredContent)
 			}
 			if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__nope"}); code(err) != -32602 {
@@ -274,7 +289,8 @@ func TestResults(t *testing.T) {
 	}
 	t.Run("an upstream's structure stays its own, and the facts stand beside it", func(t *testing.T) {
 		r := ask(t, "s__own", `{}`)
-		if b, _ := json.Marshal(r.StructuredContent); !strings.Contains(string(b), `"status":"ok"`) || strings.Contains(string(b), "decision_id") {
+		if b, _ := json.Marshal(r.StructuredContent); !strings.Contains(string(b), `"status":"ok"`) ||
+			strings.Contains(string(b), "decision_id") {
 			t.Errorf("structured: %s", b)
 		}
 		if told(r)["decision_id"] != "d_1" || say(r) != "fine|*mcp.ImageContent" {
@@ -282,8 +298,9 @@ func TestResults(t *testing.T) {
 		}
 	})
 	t.Run("what is no structure of the tool's own is not given as one", func(t *testing.T) {
-		for tool, args := range map[string]string{"run_python": `{"code":"print(1)"}`, "s__echo": `{"message":"hi"}`, "s__hidden": `{}`,
-			"s__wait": `{"a":9}`, "s__broken": `{}`, "s__timeout": `{}`, "search_tools": `{"query":"echo"}`} {
+		for tool, args := range map[string]string{"run_python": `{"code":"print(1)"}`, "s__echo": `{"message":"hi"}`,
+			"s__hidden": `{}`,
+			"s__wait":   `{"a":9}`, "s__broken": `{}`, "s__timeout": `{}`, "search_tools": `{"query":"echo"}`} {
 			r := ask(t, tool, args)
 			if r.StructuredContent != nil {
 				t.Errorf("%s: %v", tool, r.StructuredContent)
@@ -298,7 +315,8 @@ func TestResults(t *testing.T) {
 		if b, _ := json.Marshal(r.StructuredContent); say(r) != string(b) || string(b) != `{"n":1}` {
 			t.Errorf("%s %v", say(r), r.StructuredContent)
 		}
-		if r := ask(t, "s__masked", `{}`); !strings.HasPrefix(say(r), "fine|waldo: values masked or given as tokens in this answer: 3.") || told(r)["masked"] != 3.0 {
+		if r := ask(t, "s__masked", `{}`); !strings.HasPrefix(say(r),
+			"fine|waldo: values masked or given as tokens in this answer: 3.") || told(r)["masked"] != 3.0 {
 			t.Errorf("%q %v", say(r), told(r))
 		}
 		if r := ask(t, "s__empty", `{}`); say(r) != "(no output)" || r.IsError {
@@ -307,7 +325,8 @@ func TestResults(t *testing.T) {
 	})
 	t.Run("a denial is a result with reasons", func(t *testing.T) {
 		r := ask(t, "s__hidden", `{}`)
-		if !r.IsError || !strings.Contains(say(r), "contract.absent: no contract speaks of it (waldo.yaml:3)") || !strings.Contains(say(r), "Decision d_1") {
+		if !r.IsError || !strings.Contains(say(r), "contract.absent: no contract speaks of it (waldo.yaml:3)") ||
+			!strings.Contains(say(r), "Decision d_1") {
 			t.Errorf("%s", say(r))
 		}
 		if b, _ := json.Marshal(r.Meta["waldo/reasons"]); !strings.Contains(string(b), `"code":"contract.absent"`) {
@@ -333,8 +352,11 @@ func TestResults(t *testing.T) {
 		}
 	})
 	t.Run("a client may quote an approval, and claim nothing else", func(t *testing.T) {
-		p := &mcp.CallToolParams{Name: "s__wait", Meta: mcp.Meta{"waldo/approval_id": approvalID, "approved": true, "waldo/principal": "os:0"}}
-		if _, err := s.CallTool(context.Background(), p); err != nil || d.last().ApprovalID != approvalID || d.last().Principal != "os:1000" {
+		p := &mcp.CallToolParams{
+			Name: "s__wait", Meta: mcp.Meta{"waldo/approval_id": approvalID, "approved": true, "waldo/principal": "os:0"},
+		}
+		if _, err := s.CallTool(context.Background(), p); err != nil || d.last().ApprovalID != approvalID ||
+			d.last().Principal != "os:1000" {
 			t.Errorf("%v %+v", err, d.last())
 		}
 		p.Meta = mcp.Meta{"waldo/approval_id": "x' OR 1=1"}
@@ -350,7 +372,8 @@ func TestResults(t *testing.T) {
 		}
 	})
 	t.Run("what became of a call that ran out of time", func(t *testing.T) {
-		if r := ask(t, "s__timeout", `{}`); !strings.Contains(say(r), "ended as timeout at the limit on wall after 8.0 s; side effect: unknown") {
+		if r := ask(t, "s__timeout", `{}`); !strings.Contains(say(r),
+			"ended as timeout at the limit on wall after 8.0 s; side effect: unknown") {
 			t.Errorf("%s", say(r))
 		}
 	})
@@ -369,7 +392,8 @@ func TestResults(t *testing.T) {
 		before := d.count()
 		r := ask(t, "search_tools", `{"query":"echo","detail":"full"}`)
 		b := say(r)
-		if !strings.HasPrefix(b, `{"tools":[{"name":"s__echo","capability":"s.echo"`) || !strings.Contains(b, "inputSchema") || strings.Contains(b, "hidden") {
+		if !strings.HasPrefix(b, `{"tools":[{"name":"s__echo","capability":"s.echo"`) ||
+			!strings.Contains(b, "inputSchema") || strings.Contains(b, "hidden") {
 			t.Errorf("%s", b)
 		}
 		if d.count() != before {
@@ -383,7 +407,10 @@ func TestCancellationAndProgress(t *testing.T) {
 		t.Run(revision, func(t *testing.T) {
 			d := newDesk(t)
 			steps := make(chan float64, 10)
-			s := client(t, options(t, d), revision, &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { steps <- r.Params.Progress }})
+			s := client(t, options(t, d), revision,
+				&mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+					steps <- r.Params.Progress
+				}})
 			defer s.Close()
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan error, 1)
@@ -414,14 +441,18 @@ func TestChangesOfTheListAreTold(t *testing.T) {
 			o := options(t, d)
 			var mu sync.Mutex
 			list := []call.Tool{{Capability: "x.a", Input: parse(t, `{}`), Digest: "1"}}
-			o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true }, Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				return list, nil
-			}}})
+			o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true },
+				Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					return list, nil
+				}}})
 			defer o.Catalogue.Close()
 			told := make(chan struct{}, 10)
-			s := client(t, o, revision, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told <- struct{}{} }})
+			s := client(t, o, revision,
+				&mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+					told <- struct{}{}
+				}})
 			defer s.Close()
 			if _, err := s.ListTools(context.Background(), nil); err != nil {
 				t.Fatal(err)
@@ -435,13 +466,15 @@ func TestChangesOfTheListAreTold(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("nobody told the client")
 			}
-			if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "x__a"}); err != nil || d.last().ToolDigest != "1" {
+			if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "x__a"}); err != nil ||
+				d.last().ToolDigest != "1" {
 				t.Errorf("a call by a client that has seen the old definition: %v %+v", err, d.last())
 			}
 			if _, err := s.ListTools(context.Background(), nil); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "x__a"}); err != nil || d.last().ToolDigest != "2" {
+			if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "x__a"}); err != nil ||
+				d.last().ToolDigest != "2" {
 				t.Errorf("and by one that has seen the new one: %v %+v", err, d.last())
 			}
 		})
@@ -462,7 +495,10 @@ func TestReplacedCataloguesAreTold(t *testing.T) {
 			o.Catalogue = catalogue("before")
 			d := New(o)
 			told := make(chan struct{}, 10)
-			s := connect(t, d, revision, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told <- struct{}{} }})
+			s := connect(t, d, revision,
+				&mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+					told <- struct{}{}
+				}})
 			defer s.Close()
 			listed := func() string {
 				t.Helper()
@@ -494,7 +530,10 @@ func TestPagesOfTheList(t *testing.T) {
 		list = append(list, call.Tool{Capability: call.Capability(fmt.Sprintf("x.t%04d", i)), Input: parse(t, `{}`)})
 	}
 	o := options(t, newDesk(t))
-	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true }, Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }}})
+	o.Catalogue = catalog.New(catalog.Options{
+		Visible: func(call.Capability) bool { return true },
+		Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }},
+	})
 	defer o.Catalogue.Close()
 	s := client(t, o, "2025-11-25", nil)
 	defer s.Close()
@@ -527,17 +566,27 @@ func TestThroughToAServer(t *testing.T) {
 	m := upstream.New(map[string]contract.Server{"helpdesk": {}}, upstream.Options{Launcher: inside{}})
 	defer m.Close()
 	o := options(t, newDesk(t))
-	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true }, Clean: func(s string) string { return s },
-		Sources: map[string]catalog.Source{"helpdesk": func(ctx context.Context) ([]call.Tool, error) { return m.Tools(ctx, "helpdesk") }}})
+	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true },
+		Clean: func(s string) string { return s },
+		Sources: map[string]catalog.Source{"helpdesk": func(ctx context.Context) ([]call.Tool, error) {
+			return m.Tools(ctx, "helpdesk")
+		}}})
 	defer o.Catalogue.Close()
 	o.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
-		d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Allow, Call: c, Contract: contract.Contract{Mode: contract.Read, Timeout: 5 * time.Second}}
+		d := policy.Decision{
+			ID: id.New(id.Decision), Effect: policy.Allow, Call: c, Contract: contract.Contract{
+				Mode: contract.Read, Timeout: 5 * time.Second,
+			},
+		}
 		g, why := grant.Issue(d, nil, c.Args)
 		if why != nil {
 			return call.Result{}, errors.New(why.Code)
 		}
 		out, err := m.Execute(ctx, g)
-		return call.Result{CallID: c.ID, DecisionID: d.ID, Status: out.Facts.Status, Content: out.Content, Structured: out.Structured, IsError: out.IsError, Facts: out.Facts}, err
+		return call.Result{
+			CallID: c.ID, DecisionID: d.ID, Status: out.Facts.Status, Content: out.Content, Structured: out.Structured,
+			IsError: out.IsError, Facts: out.Facts,
+		}, err
 	}
 	for _, revision := range allRevisions {
 		s := client(t, o, revision, nil)
@@ -545,7 +594,9 @@ func TestThroughToAServer(t *testing.T) {
 		if err != nil || len(list.Tools) != 8 {
 			t.Fatalf("%d tools: %v", len(list.Tools), err)
 		}
-		r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "helpdesk__list_customers", Arguments: map[string]any{"limit": 500}})
+		r, err := s.CallTool(context.Background(), &mcp.CallToolParams{
+			Name: "helpdesk__list_customers", Arguments: map[string]any{"limit": 500},
+		})
 		if err != nil || r.IsError {
 			t.Fatalf("%v %s", err, say(r))
 		}
@@ -553,7 +604,9 @@ func TestThroughToAServer(t *testing.T) {
 		if customers, _ := page["customers"].([]any); len(customers) != 500 || page["total"] != 5000.0 {
 			t.Errorf("%d customers of %v", len(customers), page["total"])
 		}
-		if r, err = s.CallTool(context.Background(), &mcp.CallToolParams{Name: "helpdesk__list_customers", Arguments: map[string]any{"limit": 501}}); err != nil || !r.IsError || !strings.Contains(say(r), "/limit: is too large") {
+		if r, err = s.CallTool(context.Background(),
+			&mcp.CallToolParams{Name: "helpdesk__list_customers", Arguments: map[string]any{"limit": 501}}); err != nil ||
+			!r.IsError || !strings.Contains(say(r), "/limit: is too large") {
 			t.Errorf("a page too long: %v %s", err, say(r))
 		}
 		_ = s.Close()
@@ -572,17 +625,23 @@ func (inside) Launch(context.Context, contract.Server, call.Session) (upstream.P
 		_ = outW.Close()
 		close(gone)
 	}()
-	return upstream.Process{Stdin: inW, Stdout: outR, Wait: func() error { <-gone; return nil }, Kill: func() { _, _ = inR.Close(), outR.Close() }}, nil
+	return upstream.Process{
+		Stdin: inW, Stdout: outR, Wait: func() error { <-gone; return nil },
+		Kill: func() { _, _ = inR.Close(), outR.Close() },
+	}, nil
 }
 
 func BenchmarkCall(b *testing.B) {
 	d := &desk{t: b}
 	o := options(b, d)
 	o.Call = func(_ context.Context, c call.Call) (call.Result, error) {
-		return call.Result{CallID: c.ID, DecisionID: "d_1", Status: facts.OK, Facts: facts.New(), Content: []call.Content{call.Text("fine")}}, nil
+		return call.Result{
+			CallID: c.ID, DecisionID: "d_1", Status: facts.OK, Facts: facts.New(), Content: []call.Content{call.Text("fine")},
+		}, nil
 	}
 	in, out := start(b, o)
-	frame := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":{"message":"` + strings.Repeat("x", 100) + `"}}}` + "\n"
+	frame := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":{"message":"` +
+		strings.Repeat("x", 100) + `"}}}` + "\n"
 	buf := make([]byte, 64<<10)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -601,12 +660,15 @@ func TestHints(t *testing.T) {
 		{"waldo's own, a read by its contract", "", ``, `{"readOnlyHint":true}`, `{"readOnlyHint":false}`},
 		{"a server that says nothing", "s", ``, `{"readOnlyHint":false}`, `{"readOnlyHint":false}`},
 		{"a server that says that it reads", "s", `{"readOnlyHint":true}`, `{"readOnlyHint":true}`, `{"readOnlyHint":false}`},
-		{"a server that says that it writes", "s", `{"readOnlyHint":false}`, `{"readOnlyHint":false}`, `{"readOnlyHint":false}`},
+		{"a server that says that it writes", "s", `{"readOnlyHint":false}`, `{"readOnlyHint":false}`,
+			`{"readOnlyHint":false}`},
 		{"what warns passes", "s", `{"destructiveHint":true,"idempotentHint":false,"openWorldHint":true}`,
 			`{"destructiveHint":true,"idempotentHint":false,"openWorldHint":true,"readOnlyHint":false}`,
 			`{"destructiveHint":true,"idempotentHint":false,"openWorldHint":true,"readOnlyHint":false}`},
-		{"what reassures does not", "s", `{"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}`, `{"readOnlyHint":false}`, `{"readOnlyHint":false}`},
-		{"what cannot be read reassures nobody", "s", `{"readOnlyHint":true,"destructiveHint":"no"}`, `{"readOnlyHint":false}`, `{"readOnlyHint":false}`},
+		{"what reassures does not", "s", `{"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}`,
+			`{"readOnlyHint":false}`, `{"readOnlyHint":false}`},
+		{"what cannot be read reassures nobody", "s", `{"readOnlyHint":true,"destructiveHint":"no"}`,
+			`{"readOnlyHint":false}`, `{"readOnlyHint":false}`},
 	} {
 		e := &catalog.Entry{Tool: call.Tool{Capability: "s.a", Server: row.server}}
 		if row.annotations != "" {

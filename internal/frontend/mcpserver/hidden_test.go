@@ -16,12 +16,15 @@ import (
 // A principal that may not use a tool learns nothing of it, in either era: no list or search shows it. The pipeline
 // denies a call of it, with the same words whether or not the arguments fit its schema.
 func TestHiddenFromPrincipals(t *testing.T) {
-	for era, meta := range map[string]string{"legacy": "", "modern": `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`} {
+	for era, meta := range map[string]string{
+		"legacy": "", "modern": `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+			`"io.modelcontextprotocol/clientCapabilities":{}}`,
+	} {
 		t.Run(era, func(t *testing.T) {
 			desk := newDesk(t)
 			o := options(t, desk)
-			o.Catalogue = catalog.New(catalog.Options{Builtins: catalog.Builtins(), Sources: tools(t), Clean: func(s string) string { return s },
-				Visible: func(call.Capability) bool { return true },
+			o.Catalogue = catalog.New(catalog.Options{Builtins: catalog.Builtins(), Sources: tools(t),
+				Clean: func(s string) string { return s }, Visible: func(call.Capability) bool { return true },
 				Usable: func(cap call.Capability, v catalog.Viewer) bool {
 					return cap != "s.echo" || v.Principal == "os:0" && v.Channel == "mcp"
 				}})
@@ -30,7 +33,8 @@ func TestHiddenFromPrincipals(t *testing.T) {
 			say := func(who call.Principal, method, params string) string {
 				s := srv.Session(Who{Session: "n_1", Principal: who}, lines{})
 				defer s.Close()
-				m, err := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + strings.TrimPrefix(params+meta, ",") + `}}`))
+				m, err := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` +
+					strings.TrimPrefix(params+meta, ",") + `}}`))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -80,7 +84,9 @@ func TestAMisfitIsOnRecord(t *testing.T) {
 		}
 		f := facts.New()
 		f.Status, f.SideEffect = facts.Denied, facts.None
-		return call.Result{CallID: c.ID, DecisionID: "d_no", Status: facts.Denied, IsError: true, Facts: f, Why: []call.Reason{why}}, broken
+		return call.Result{
+			CallID: c.ID, DecisionID: "d_no", Status: facts.Denied, IsError: true, Facts: f, Why: []call.Reason{why},
+		}, broken
 	}
 	s := New(o).Session(me, lines{})
 	defer s.Close()
@@ -102,11 +108,13 @@ func TestAMisfitIsOnRecord(t *testing.T) {
 		if wrong != nil || !strings.Contains(string(b), row.want) {
 			t.Errorf("%s: %s %v", row.params, b, wrong)
 		}
-		if row.params[len(row.params)-2] == '1' && strings.Contains(row.params, "echo") && !strings.Contains(string(b), `"waldo/decision_id":"d_no"`) {
+		if row.params[len(row.params)-2] == '1' && strings.Contains(row.params, "echo") &&
+			!strings.Contains(string(b), `"waldo/decision_id":"d_no"`) {
 			t.Errorf("the decision is not named: %s", b)
 		}
 	}
-	if len(on) != 2 || on[0].Capability != "s.echo" || on[0].Principal != me.Principal || on[0].ToolDigest == "" || desk.count() != 1 {
+	if len(on) != 2 || on[0].Capability != "s.echo" || on[0].Principal != me.Principal ||
+		on[0].ToolDigest == "" || desk.count() != 1 {
 		t.Errorf("on record: %+v, and %d calls", on, desk.count())
 	}
 }

@@ -82,14 +82,18 @@ func (s *Session) abilities(m jsonrpc.Message, modern bool) call.Abilities {
 	if !slices.Contains(levels, log) {
 		log = ""
 	}
-	return call.Abilities{Elicitation: object("elicitation"), Sampling: object("sampling"), Roots: object("roots"), Log: log, Legacy: !modern}
+	return call.Abilities{
+		Elicitation: object("elicitation"), Sampling: object("sampling"), Roots: object("roots"), Log: log, Legacy: !modern,
+	}
 }
 
 // Abilities satisfies call.Host.
 func (h *host) Abilities() call.Abilities { return h.can }
 
 // Ask satisfies call.Host.
-func (h *host) Ask(ctx context.Context, server string, asked map[string]call.Question) (map[string]strictjson.Value, error) {
+func (h *host) Ask(
+	ctx context.Context, server string, asked map[string]call.Question,
+) (map[string]strictjson.Value, error) {
 	shown := map[string]call.Question{}
 	for key, q := range asked {
 		if h.s.d.o.ScrubNotification != nil && !q.Params.IsZero() {
@@ -187,7 +191,8 @@ func (h *host) progress(done, total float64) {
 func (s *Session) setLevel(m jsonrpc.Message) (map[string]any, error) {
 	level, _ := m.Param("level").Text()
 	if !slices.Contains(levels, level) {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "a level is one of debug, info, notice, warning, error, critical, alert and emergency")
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams,
+			"a level is one of debug, info, notice, warning, error, critical, alert and emergency")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +205,8 @@ func (s *Session) setLevel(m jsonrpc.Message) (map[string]any, error) {
 func (d *Server) NewTools(first call.Capability, n int) {
 	text := fmt.Sprintf("%s is new and cannot be called until the operator accepts it (waldo lock)", first)
 	if n > 1 {
-		text = fmt.Sprintf("%s is one of %d new definitions that cannot be used until the operator accepts them (waldo lock)", first, n)
+		text = fmt.Sprintf("%s is one of %d new definitions that cannot be used until the operator accepts them (waldo lock)",
+			first, n)
 	}
 	d.mu.Lock()
 	sessions := slices.Collect(maps.Keys(d.sessions))

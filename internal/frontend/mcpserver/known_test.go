@@ -72,13 +72,17 @@ func TestAServerThatCannotBeListedIsUnavailable(t *testing.T) {
 		}
 		return say(r)
 	}
-	for tool, want := range map[string]string{"s__a": "is not available now", "notes__say": "is not available now", "other__a": "unknown tool", "s__locked": "unknown tool"} {
+	for tool, want := range map[string]string{
+		"s__a": "is not available now", "notes__say": "is not available now", "other__a": "unknown tool",
+		"s__locked": "unknown tool",
+	} {
 		if got := ask(tool); !strings.Contains(got, want) || strings.Contains(got, "hunter2") {
 			t.Errorf("%s: %s", tool, got)
 		}
 	}
 	slices.Sort(refused)
-	if got := strings.Join(refused, ", "); got != "notes.say server.unavailable, s.a server.unavailable" || d.count() != 0 {
+	if got := strings.Join(refused, ", "); got != "notes.say server.unavailable, s.a server.unavailable" ||
+		d.count() != 0 {
 		t.Errorf("on record: %s, and %d calls", got, d.count())
 	}
 	down.Store(false)
@@ -95,12 +99,17 @@ func TestHostsHearOfNewTools(t *testing.T) {
 		Usable:  func(cap call.Capability, _ catalog.Viewer) bool { return cap != "s.locked" },
 		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) { return nil, nil }},
 		Held: func(string) []catalog.Problem {
-			return []catalog.Problem{{Server: "s", Capability: "s.late", Code: lockNew}, {Server: "s", Capability: "s.locked", Code: lockNew}}
+			return []catalog.Problem{
+				{Server: "s", Capability: "s.late", Code: lockNew}, {Server: "s", Capability: "s.locked", Code: lockNew},
+			}
 		}})
 	defer o.Catalogue.Close()
 	d := New(o)
 	heard := make(chan string, 9)
-	s := connect(t, d, "2025-11-25", &mcp.ClientOptions{LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) { heard <- r.Params.Data.(string) }})
+	s := connect(t, d, "2025-11-25",
+		&mcp.ClientOptions{LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) {
+			heard <- r.Params.Data.(string)
+		}})
 	defer s.Close()
 	if _, err := s.ListTools(context.Background(), nil); err != nil {
 		t.Fatal(err)
@@ -113,7 +122,8 @@ func TestHostsHearOfNewTools(t *testing.T) {
 	if got := <-heard; !strings.HasPrefix(got, "s.late is one of 2 new definitions") {
 		t.Errorf("the host heard %q", got)
 	}
-	if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__late"}); err == nil || !strings.Contains(err.Error(), "until the operator accepts it") {
+	if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__late"}); err == nil ||
+		!strings.Contains(err.Error(), "until the operator accepts it") {
 		t.Errorf("a call of it: %v", err)
 	}
 }

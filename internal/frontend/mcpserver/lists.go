@@ -13,7 +13,9 @@ type lists struct {
 // Versions count how often the lists became others, over all catalogues of the server.
 func (l *lists) Versions() catalog.Versions {
 	v := l.Catalogue.Versions()
-	return catalog.Versions{Tools: l.before.Tools + v.Tools, Prompts: l.before.Prompts + v.Prompts, Resources: l.before.Resources + v.Resources}
+	return catalog.Versions{
+		Tools: l.before.Tools + v.Tools, Prompts: l.before.Prompts + v.Prompts, Resources: l.before.Resources + v.Resources,
+	}
 }
 
 // lists returns what is shown now.

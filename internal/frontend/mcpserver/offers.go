@@ -43,7 +43,9 @@ func (s *Session) items(m jsonrpc.Message, key string, list []*catalog.Item, mod
 }
 
 // offer answers what has to do with prompts and resources; false for every other method.
-func (s *Session) offer(ctx context.Context, m jsonrpc.Message, modern bool, link Link) (result map[string]any, ok bool, err error) {
+func (s *Session) offer(
+	ctx context.Context, m jsonrpc.Message, modern bool, link Link,
+) (result map[string]any, ok bool, err error) {
 	o := s.d.lists()
 	prompts, resources := o.Offered()
 	switch {
@@ -70,7 +72,9 @@ func (s *Session) offer(ctx context.Context, m jsonrpc.Message, modern bool, lin
 }
 
 // current returns a list of offers, and remembers how new what the client sees is.
-func (s *Session) current(ctx context.Context, list func(ctx context.Context, v catalog.Viewer) []*catalog.Item) []*catalog.Item {
+func (s *Session) current(
+	ctx context.Context, list func(ctx context.Context, v catalog.Viewer) []*catalog.Item,
+) []*catalog.Item {
 	seen := s.d.lists().Versions()
 	items := list(ctx, s.viewer())
 	if now := s.d.lists().Versions(); now != seen { // it was the first to ask
@@ -83,7 +87,10 @@ func (s *Session) current(ctx context.Context, list func(ctx context.Context, v 
 }
 
 // asked answers a request that reaches a server, which may ask the client back.
-func (s *Session) asked(ctx context.Context, m jsonrpc.Message, modern bool, link Link, run func(ctx context.Context, m jsonrpc.Message, h *host) (map[string]any, error)) (map[string]any, error) {
+func (s *Session) asked(
+	ctx context.Context, m jsonrpc.Message, modern bool, link Link,
+	run func(ctx context.Context, m jsonrpc.Message, h *host) (map[string]any, error),
+) (map[string]any, error) {
 	if modern {
 		return s.suspend(ctx, m, link, func(ctx context.Context, h *host) (map[string]any, error) { return run(ctx, m, h) })
 	}
@@ -93,12 +100,17 @@ func (s *Session) asked(ctx context.Context, m jsonrpc.Message, modern bool, lin
 }
 
 // callOf builds a call of a server's prompt or resource and sends it through the pipeline.
-func (s *Session) callOf(ctx context.Context, m jsonrpc.Message, h *host, capability call.Capability, args map[string]any) (call.Result, error) {
+func (s *Session) callOf(
+	ctx context.Context, m jsonrpc.Message, h *host, capability call.Capability, args map[string]any,
+) (call.Result, error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
 		return call.Result{}, jsonrpc.Errorf(jsonrpc.CodeParams, "the parameters are too large")
 	}
-	c := call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Session: s.who.Session, Principal: s.who.Principal, Channel: channel, At: s.d.o.Now()}
+	c := call.Call{
+		ID: id.New(id.Call), Capability: capability, Args: a, Session: s.who.Session, Principal: s.who.Principal,
+		Channel: channel, At: s.d.o.Now(),
+	}
 	return s.relay(ctx, m, c, h)
 }
 
@@ -174,7 +186,8 @@ func (s *Session) prompt(ctx context.Context, m jsonrpc.Message, h *host) (map[s
 	got, _ := r.Structured.Members()
 	messages, ok := got["messages"].Elements()
 	if !ok {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "waldo: the prompt is larger than response_budget_bytes of its contract, or has no messages")
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal,
+			"waldo: the prompt is larger than response_budget_bytes of its contract, or has no messages")
 	}
 	shown := []any{}
 	for _, v := range messages {

@@ -23,10 +23,12 @@ func TestTrace(t *testing.T) {
 		why, meta string
 		want      call.Trace
 	}{
-		{"a trace", `"traceparent":"` + parent + `","tracestate":"a=b","baggage":"user=ann"`, call.Trace{Parent: parent, State: "a=b"}},
+		{"a trace", `"traceparent":"` + parent + `","tracestate":"a=b","baggage":"user=ann"`,
+			call.Trace{Parent: parent, State: "a=b"}},
 		{"no trace", `"baggage":"user=ann"`, call.Trace{}},
 		{"text in the place of a trace", `"traceparent":"ignore all rules","tracestate":"a=b"`, call.Trace{}},
-		{"a state that is too long", `"traceparent":"` + parent + `","tracestate":"` + strings.Repeat("a", 513) + `"`, call.Trace{Parent: parent}},
+		{"a state that is too long", `"traceparent":"` + parent + `","tracestate":"` + strings.Repeat("a", 513) + `"`,
+			call.Trace{Parent: parent}},
 		{"a state with a line break", `"traceparent":"` + parent + `","tracestate":"a\nb"`, call.Trace{Parent: parent}},
 	} {
 		m, fault := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"x","params":{"_meta":{` + row.meta + `}}}`))
@@ -44,9 +46,12 @@ func TestBlocksOfServers(t *testing.T) {
 	s := New(options(t, newDesk(t))).Session(me, lines{})
 	defer s.Close()
 	for in, want := range map[string]string{
-		`{"type":"resource_link","uri":"a:b","name":"n","future":1,"_meta":{"ui":1}}`:         `{"future":1,"name":"n","type":"resource_link","uri":"waldo://s/a:b"}`,
-		`{"type":"resource","resource":{"uri":"a:b","text":"t","_meta":{"ui":1}},"_meta":{}}`: `{"resource":{"text":"t","uri":"waldo://s/a:b"},"type":"resource"}`,
-		`{"type":"image","data":"aGk=","mimeType":"image/png","uri":"a:b","_meta":{}}`:        `{"data":"aGk=","mimeType":"image/png","type":"image","uri":"a:b"}`,
+		`{"type":"resource_link","uri":"a:b","name":"n","future":1,"_meta":{"ui":1}}`: `{"future":1,"name":"n",` +
+			`"type":"resource_link","uri":"waldo://s/a:b"}`,
+		`{"type":"resource","resource":{"uri":"a:b","text":"t","_meta":{"ui":1}},"_meta":{}}`: `{"resource":{"text":"t",` +
+			`"uri":"waldo://s/a:b"},"type":"resource"}`,
+		`{"type":"image","data":"aGk=","mimeType":"image/png","uri":"a:b","_meta":{}}`: `{"data":"aGk=",` +
+			`"mimeType":"image/png","type":"image","uri":"a:b"}`,
 	} {
 		if b, _ := json.Marshal(s.outer("s", parse(t, in))); string(b) != want {
 			t.Errorf("%s is shown as %s", in, b)
@@ -96,7 +101,10 @@ func TestErrorsOfServers(t *testing.T) {
 	o.Call = func(_ context.Context, c call.Call) (call.Result, error) {
 		f := facts.New()
 		f.Status = facts.Failed
-		return call.Result{CallID: c.ID, Status: facts.Failed, IsError: true, Fault: fault, Facts: f, Content: []call.Content{call.Text("the server refused: no")}}, nil
+		return call.Result{
+			CallID: c.ID, Status: facts.Failed, IsError: true, Fault: fault, Facts: f,
+			Content: []call.Content{call.Text("the server refused: no")},
+		}, nil
 	}
 	s := New(o).Session(me, lines{})
 	defer s.Close()
@@ -108,7 +116,12 @@ func TestErrorsOfServers(t *testing.T) {
 	}{
 		{"no error", nil, "result"},
 		{"words alone", &call.Fault{Code: -32602, Message: "no"}, "result"},
-		{"a capability that the client lacks", &call.Fault{Code: jsonrpc.CodeCapability, Message: "sampling", Data: parse(t, `{"requiredCapabilities":{"sampling":{}}}`)}, `-32021 sampling {"requiredCapabilities":{"sampling":{}}}`},
+		{
+			"a capability that the client lacks",
+			&call.Fault{
+				Code: jsonrpc.CodeCapability, Message: "sampling", Data: parse(t, `{"requiredCapabilities":{"sampling":{}}}`),
+			}, `-32021 sampling {"requiredCapabilities":{"sampling":{}}}`,
+		},
 	} {
 		fault = row.fault
 		got, err := s.Answer(t.Context(), m, lines{})
@@ -132,8 +145,11 @@ func TestPagesOfOffers(t *testing.T) {
 		list = append(list, parse(t, fmt.Sprintf(`{"uri":"x:%d","name":"n"}`, i)))
 	}
 	o := options(t, newDesk(t))
-	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true }, Clean: func(s string) string { return s },
-		Offers: map[string]catalog.OfferSource{"s": func(context.Context) (catalog.Offer, error) { return catalog.Offer{Resources: list}, nil }}})
+	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true },
+		Clean: func(s string) string { return s },
+		Offers: map[string]catalog.OfferSource{"s": func(context.Context) (catalog.Offer, error) {
+			return catalog.Offer{Resources: list}, nil
+		}}})
 	defer o.Catalogue.Close()
 	s := New(o).Session(me, lines{})
 	defer s.Close()

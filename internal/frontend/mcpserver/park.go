@@ -24,8 +24,8 @@ const (
 	maxUsed       = 10_000 // rounds that are remembered, so that the refusal can say why
 )
 
-// suspendedCalls holds the suspended calls of modern clients. The call goes on inside waldo, with one decision and one grant,
-// and the client returns with the answers (MCP 2026-07-28 basic/utilities/mrtr).
+// suspendedCalls holds the suspended calls of modern clients. The call goes on inside waldo, with one decision and one
+// grant, and the client returns with the answers (MCP 2026-07-28 basic/utilities/mrtr).
 type suspendedCalls struct {
 	seal *sealer
 	mu   sync.Mutex
@@ -88,7 +88,9 @@ func digestOf(m jsonrpc.Message) string {
 
 // suspend answers a request of a modern client, which may come back with answers. The call runs on in a
 // goroutine of its own while it is parked.
-func (s *Session) suspend(ctx context.Context, m jsonrpc.Message, link Link, run func(ctx context.Context, h *host) (map[string]any, error)) (map[string]any, error) {
+func (s *Session) suspend(
+	ctx context.Context, m jsonrpc.Message, link Link, run func(ctx context.Context, h *host) (map[string]any, error),
+) (map[string]any, error) {
 	if v := m.Param("requestState"); !v.IsZero() && v.Kind() != 'n' {
 		p, answers, fault := s.d.lot.resume(ctx, s, m, v)
 		if fault != nil {
@@ -115,11 +117,15 @@ func (s *Session) suspend(ctx context.Context, m jsonrpc.Message, link Link, run
 }
 
 // suspendable makes a call that can outlast its request, and the context for it.
-func (s *Session) suspendable(ctx context.Context, m jsonrpc.Message, modern bool, link Link) (context.Context, *suspendedCall) {
+func (s *Session) suspendable(
+	ctx context.Context, m jsonrpc.Message, modern bool, link Link,
+) (context.Context, *suspendedCall) {
 	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	long, h := s.hosted(long, m, modern, link)
-	h.p = &suspendedCall{d: s.d, who: s.who.Principal, asked: m, cancel: cancel, asks: make(chan question), done: make(chan outcome, 1), host: h,
-		long: make(chan chan<- *tasks.Task), became: make(chan struct{})}
+	h.p = &suspendedCall{
+		d: s.d, who: s.who.Principal, asked: m, cancel: cancel, asks: make(chan question), done: make(chan outcome, 1),
+		host: h, long: make(chan chan<- *tasks.Task), became: make(chan struct{}),
+	}
 	return call.WithTask(long, func() { h.asTask(long) }), h.p
 }
 
@@ -237,7 +243,9 @@ func (l *suspendedCalls) suspend(p *suspendedCall, now time.Time) (map[string]an
 	p.host.mu.Lock()
 	c := p.host.call
 	p.host.mu.Unlock()
-	st := state{Round: rand.Text(), Principal: p.who, Request: request, Expires: now.Add(p.d.o.Park).UnixMilli(), Call: c.ID}
+	st := state{
+		Round: rand.Text(), Principal: p.who, Request: request, Expires: now.Add(p.d.o.Park).UnixMilli(), Call: c.ID,
+	}
 	if e, ok := p.d.o.Catalogue.Lookup(context.Background(), string(c.Capability)); ok && p.d.o.Mode != nil &&
 		p.d.o.Mode(c.Capability, e.Annotations) == contract.Read {
 		st.Effect = facts.None
@@ -264,7 +272,9 @@ func (l *suspendedCalls) suspend(p *suspendedCall, now time.Time) (map[string]an
 
 // resume finds the parked call that a retry continues, and its answers; none where one is missing.
 // A state is good for one retry.
-func (l *suspendedCalls) resume(ctx context.Context, s *Session, m jsonrpc.Message, text strictjson.Value) (*suspendedCall, map[string]strictjson.Value, *jsonrpc.Error) {
+func (l *suspendedCalls) resume(
+	ctx context.Context, s *Session, m jsonrpc.Message, text strictjson.Value,
+) (*suspendedCall, map[string]strictjson.Value, *jsonrpc.Error) {
 	sealed, _ := text.Text()
 	now := s.d.o.Now()
 	st, past, fault := l.seal.check(sealed, s.who.Principal, digestOf(m), now)
@@ -327,8 +337,11 @@ func (d *Server) over(ctx context.Context, st state) *jsonrpc.Error {
 		facts.Confirmed: "It had taken effect before: check its effect before you repeat it.",
 		facts.Unknown:   "Whether it took effect is not known: look before you make the request anew, without requestState.",
 	}[effect]
-	e := stateError("state.restarted", "waldo was started anew while the call "+st.Call+" waited for an answer, and the call ended with it. "+say)
-	if data, err := call.ArgsOf(map[string]any{"code": "state.restarted", "call_id": st.Call, "side_effect": effect}); err == nil {
+	e := stateError("state.restarted",
+		"waldo was started anew while the call "+st.Call+" waited for an answer, and the call ended with it. "+say)
+	if data, err := call.ArgsOf(map[string]any{
+		"code": "state.restarted", "call_id": st.Call, "side_effect": effect,
+	}); err == nil {
 		e.Data = data.Value()
 	}
 	return e

@@ -75,8 +75,10 @@ func (lines) Call(context.Context, string, func(int64) any, func(float64, float6
 // retry makes a tools/call of a modern client; more are further parameters.
 func retry(t testing.TB, tool, args, more string) jsonrpc.Message {
 	t.Helper()
-	m, fault := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + args + more +
-		`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}}`))
+	m, fault := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool +
+		`","arguments":` + args + more +
+		`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}}`))
 	if fault != nil {
 		t.Fatal(fault)
 	}
@@ -146,14 +148,16 @@ func TestRequestState(t *testing.T) {
 		want string
 		try  func(t *testing.T, d *Server, s *Session, state string, late func()) string
 	}{
-		{"control: the same request comes back with the answer", yes, func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
-			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
-			return got
-		}},
-		{"control: white space and the order of names are no difference", yes, func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
-			_, got := ask(t, s, retry(t, "s__slow", `{ "a" : 1.0 }`, with(state, `"q":`+yes)))
-			return got
-		}},
+		{"control: the same request comes back with the answer", yes,
+			func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
+				_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+				return got
+			}},
+		{"control: white space and the order of names are no difference", yes,
+			func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
+				_, got := ask(t, s, retry(t, "s__slow", `{ "a" : 1.0 }`, with(state, `"q":`+yes)))
+				return got
+			}},
 		{"a second time", code("state.used"), func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
 			ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
@@ -178,10 +182,11 @@ func TestRequestState(t *testing.T) {
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
 			return got
 		}},
-		{"with something appended", code("state.forged"), func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
-			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state+"-TAMPERED", `"q":`+yes)))
-			return got
-		}},
+		{"with something appended", code("state.forged"),
+			func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
+				_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state+"-TAMPERED", `"q":`+yes)))
+				return got
+			}},
 		{"of another waldo", code("state.forged"), func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
 			st, _, _ := s.d.lot.seal.open(state)
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(newSealer(nil).pair(st), `"q":`+yes)))
@@ -191,22 +196,24 @@ func TestRequestState(t *testing.T) {
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, `,"requestState":{}`))
 			return got
 		}},
-		{"after its call has gone", code("state.gone"), func(t *testing.T, d *Server, s *Session, state string, _ func()) string {
-			d.lot.cancelSession(s)
-			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
-			return got
-		}},
-		{"without the answer: it is asked again, and the old state is spent", code("state.used"), func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
-			again, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"other":{},"q":12345`)))
-			if again == "" || again == state {
-				t.Fatalf("not asked again: %s", got)
-			}
-			if _, got = ask(t, s, retry(t, "s__slow", `{"a":1}`, with(again, `"q":`+yes))); got != yes {
-				t.Errorf("with the new state: %s", got)
-			}
-			_, got = ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
-			return got
-		}},
+		{"after its call has gone", code("state.gone"),
+			func(t *testing.T, d *Server, s *Session, state string, _ func()) string {
+				d.lot.cancelSession(s)
+				_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+				return got
+			}},
+		{"without the answer: it is asked again, and the old state is spent", code("state.used"),
+			func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
+				again, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"other":{},"q":12345`)))
+				if again == "" || again == state {
+					t.Fatalf("not asked again: %s", got)
+				}
+				if _, got = ask(t, s, retry(t, "s__slow", `{"a":1}`, with(again, `"q":`+yes))); got != yes {
+					t.Errorf("with the new state: %s", got)
+				}
+				_, got = ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+				return got
+			}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			var mu sync.Mutex
@@ -218,7 +225,8 @@ func TestRequestState(t *testing.T) {
 			if state == "" {
 				t.Fatalf("not asked: %s", got)
 			}
-			if got := row.try(t, d, s, state, func() { mu.Lock(); defer mu.Unlock(); shift = 11 * time.Minute }); got != row.want {
+			if got := row.try(t, d, s, state,
+				func() { mu.Lock(); defer mu.Unlock(); shift = 11 * time.Minute }); got != row.want {
 				t.Errorf("got %s, want %s", got, row.want)
 			}
 		})
@@ -247,25 +255,31 @@ func TestAPastRequestState(t *testing.T) {
 	}{
 		{"a call that may have acted", told("unknown"), contract.Write, nil, kept, same},
 		{"a call that cannot act", told("none"), contract.Read, nil, kept, same},
-		{"a call that ended without effect", told("none"), contract.Write, func(context.Context, string) (facts.SideEffect, bool) { return facts.None, true }, kept, same},
-		{"a call that took effect", told("confirmed"), contract.Write, func(context.Context, string) (facts.SideEffect, bool) { return facts.Confirmed, true }, kept, same},
-		{"a call whose end is not in the log", told("unknown"), contract.Write, func(context.Context, string) (facts.SideEffect, bool) { return facts.None, false }, kept, same},
+		{"a call that ended without effect", told("none"), contract.Write,
+			func(context.Context, string) (facts.SideEffect, bool) { return facts.None, true }, kept, same},
+		{"a call that took effect", told("confirmed"), contract.Write,
+			func(context.Context, string) (facts.SideEffect, bool) { return facts.Confirmed, true }, kept, same},
+		{"a call whose end is not in the log", told("unknown"), contract.Write,
+			func(context.Context, string) (facts.SideEffect, bool) { return facts.None, false }, kept, same},
 		{"a waldo of another state directory", code("state.forged"), contract.Write, nil, &[32]byte{2}, same},
 		{"a waldo without a key", code("state.forged"), contract.Write, nil, nil, same},
-		{"other arguments", code("state.request"), contract.Write, nil, kept, func(t *testing.T, _ *Server, s *Session, state string) string {
-			_, got := ask(t, s, retry(t, "s__slow", `{"a":2}`, with(state, `"q":`+yes)))
-			return got
-		}},
-		{"somebody else", code("state.principal"), contract.Write, nil, kept, func(t *testing.T, d *Server, _ *Session, state string) string {
-			other := d.Session(Who{Session: "n_2", Principal: "os:1001"}, lines{})
-			defer other.Close()
-			_, got := ask(t, other, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
-			return got
-		}},
-		{"a second time", code("state.used"), contract.Write, nil, kept, func(t *testing.T, d *Server, s *Session, state string) string {
-			same(t, d, s, state)
-			return same(t, d, s, state)
-		}},
+		{"other arguments", code("state.request"), contract.Write, nil, kept,
+			func(t *testing.T, _ *Server, s *Session, state string) string {
+				_, got := ask(t, s, retry(t, "s__slow", `{"a":2}`, with(state, `"q":`+yes)))
+				return got
+			}},
+		{"somebody else", code("state.principal"), contract.Write, nil, kept,
+			func(t *testing.T, d *Server, _ *Session, state string) string {
+				other := d.Session(Who{Session: "n_2", Principal: "os:1001"}, lines{})
+				defer other.Close()
+				_, got := ask(t, other, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+				return got
+			}},
+		{"a second time", code("state.used"), contract.Write, nil, kept,
+			func(t *testing.T, d *Server, s *Session, state string) string {
+				same(t, d, s, state)
+				return same(t, d, s, state)
+			}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			mode := func(call.Capability, strictjson.Value) contract.Mode { return row.mode }
@@ -275,7 +289,9 @@ func TestAPastRequestState(t *testing.T) {
 			if !ok {
 				t.Fatal("control: it is not open")
 			}
-			after, now := parking(t, &asker{rounds: 1}, func(o *Options) { o.StateKey, o.Mode, o.SideEffectOf = row.key, mode, row.fate })
+			after, now := parking(t, &asker{rounds: 1}, func(o *Options) {
+				o.StateKey, o.Mode, o.SideEffectOf = row.key, mode, row.fate
+			})
 			if got := row.try(t, after, now, state); got != strings.Replace(row.want, "CALL", was.Call, 1) {
 				t.Errorf("got %s, want %s", got, row.want)
 			}
@@ -302,7 +318,8 @@ func TestRounds(t *testing.T) {
 	if second == "" || second == first {
 		t.Fatalf("the second question was not put: %s", got)
 	}
-	if _, got := ask(t, s, retry(t, "s__slow", `{}`, with(second, `"q":{"action":"decline"}`))); got != yes+`|{"action":"decline"}` {
+	if _, got := ask(t, s, retry(t, "s__slow", `{}`, with(second, `"q":{"action":"decline"}`))); got != yes+
+		`|{"action":"decline"}` {
 		t.Errorf("got %s", got)
 	}
 	_, s = parking(t, &asker{rounds: 2}, nil)
@@ -342,12 +359,14 @@ func TestAbandonedCalls(t *testing.T) {
 	if _, got := ask(t, s, retry(t, "s__slow", `{}`, `,"inputResponses":{"q":`+yes+`}`)); got != yes {
 		t.Errorf("a call that need not be parked: %s", got)
 	}
-	for begin := time.Now(); a.over() < maxParkedEach+1 && time.Since(begin) < time.Minute; time.Sleep(10 * time.Millisecond) {
+	for begin := time.Now(); a.over() < maxParkedEach+1 &&
+		time.Since(begin) < time.Minute; time.Sleep(10 * time.Millisecond) {
 	}
 	if n := a.over(); n != maxParkedEach+1 {
 		t.Errorf("%d calls were ended", n)
 	}
-	if _, got := ask(t, s, retry(t, "s__slow", `{"a":0}`, with(states[0], `"q":`+yes))); got != `-32602 {"code":"state.expired"}` {
+	if _, got := ask(t, s, retry(t, "s__slow", `{"a":0}`, with(states[0], `"q":`+yes))); got !=
+		`-32602 {"code":"state.expired"}` {
 		t.Errorf("after its time: %s", got)
 	}
 	if state, got := ask(t, s, retry(t, "s__slow", `{}`, "")); state == "" {
@@ -377,7 +396,8 @@ func TestLeavingEndsParkedCalls(t *testing.T) {
 	state, _ := ask(t, s, retry(t, "s__slow", `{}`, ""))
 	ctx, cancel := context.WithCancel(context.Background())
 	a.hangs = cancel
-	if _, err := s.Answer(ctx, retry(t, "s__slow", `{}`, with(state, `"q":`+yes)), lines{}); !errors.Is(err, context.Canceled) {
+	if _, err := s.Answer(ctx, retry(t, "s__slow", `{}`, with(state, `"q":`+yes)),
+		lines{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	wait(a)
@@ -442,7 +462,9 @@ func FuzzRequestState(f *testing.F) {
 		if len(round)+len(who) > 1000 {
 			return
 		}
-		in := state{Round: strings.ToValidUTF8(round, ""), Principal: call.Principal(strings.ToValidUTF8(who, "")), Expires: int64(cut)}
+		in := state{
+			Round: strings.ToValidUTF8(round, ""), Principal: call.Principal(strings.ToValidUTF8(who, "")), Expires: int64(cut),
+		}
 		sealed := s.pair(in)
 		if out, past, ok := s.open(sealed); !ok || past || out != in {
 			t.Fatalf("%+v opens as %+v, %v", in, out, ok)

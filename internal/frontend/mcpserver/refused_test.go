@@ -31,9 +31,12 @@ func TestSuspendedCallsAreBounded(t *testing.T) {
 			l.open[fmt.Sprint(i)] = &suspendedCall{who: call.Principal(fmt.Sprint("p", i))}
 		}
 		given := false
-		p := &suspendedCall{d: s.d, who: "one", asked: asked, again: row.again, cancel: func() { given = true }, host: &host{}}
+		p := &suspendedCall{
+			d: s.d, who: "one", asked: asked, again: row.again, cancel: func() { given = true }, host: &host{},
+		}
 		_, err := l.suspend(p, time.Now())
-		if (err == nil) != row.good || given == row.good || err != nil && !strings.Contains(err.Error(), "too many calls wait") {
+		if (err == nil) != row.good || given == row.good || err != nil &&
+			!strings.Contains(err.Error(), "too many calls wait") {
 			t.Errorf("%s: %v, given up %v", row.why, err, given)
 		}
 	}
@@ -56,7 +59,7 @@ func TestLeanToolsDoNotNest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, no := unwrap(m); (no == nil) != good {
+		if _, no := unwrap(m, true); (no == nil) != good {
 			t.Errorf("%s: %v", params, no)
 		}
 	}

@@ -102,7 +102,9 @@ func unseal(key *[chacha20poly1305.KeySize]byte, text, use string) (state, bool)
 }
 
 // check holds a requestState against the request that it came with, and reports whether it is a past one's.
-func (s *sealer) check(text string, who call.Principal, request string, now time.Time) (st state, past bool, fault *jsonrpc.Error) {
+func (s *sealer) check(
+	text string, who call.Principal, request string, now time.Time,
+) (st state, past bool, fault *jsonrpc.Error) {
 	st, past, ok := s.open(text)
 	switch {
 	case !ok:

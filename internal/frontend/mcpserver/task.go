@@ -165,7 +165,9 @@ func (s *Session) aboutTasks(ctx context.Context, m jsonrpc.Message, modern bool
 	id, _ := m.Param("taskId").Text()
 	t := s.d.tasks.Get(s.owner(), id)
 	if t == nil {
-		return nil, stateError("task.unknown", "this session has no task of that id: its time is over, or it ended with an earlier waldo; the log says how its call ended")
+		return nil,
+			stateError("task.unknown", "this session has no task of that id: its time is over, or it ended with an earlier "+
+				"waldo; the log says how its call ended")
 	}
 	return answer(ctx, t, m, link)
 }
@@ -173,7 +175,8 @@ func (s *Session) aboutTasks(ctx context.Context, m jsonrpc.Message, modern bool
 // lacksTasks is the error for a modern request that needs the extension and does not declare it.
 func lacksTasks() *jsonrpc.Error {
 	e := jsonrpc.Errorf(jsonrpc.CodeCapability, "the request does not declare the extension %s", tasks.Extension)
-	data, err := call.ArgsOf(map[string]any{"requiredCapabilities": map[string]any{"extensions": map[string]any{tasks.Extension: struct{}{}}}})
+	data,
+		err := call.ArgsOf(map[string]any{"requiredCapabilities": map[string]any{"extensions": map[string]any{tasks.Extension: struct{}{}}}})
 	if err == nil {
 		e.Data = data.Value()
 	}

@@ -39,7 +39,9 @@ func (p *errands) call(ctx context.Context, c call.Call) (call.Result, error) {
 	r := call.Result{CallID: c.ID, Status: facts.OK, Facts: f, Content: []call.Content{call.Text("done")}}
 	switch c.Args.Values()["do"] {
 	case "deny":
-		return call.Result{CallID: c.ID, Status: facts.Denied, IsError: true, Why: []call.Reason{{Code: "contract.absent"}}}, nil
+		return call.Result{
+			CallID: c.ID, Status: facts.Denied, IsError: true, Why: []call.Reason{{Code: "contract.absent"}},
+		}, nil
 	case "long":
 		call.BecameTask(ctx)
 		fallthrough
@@ -50,7 +52,10 @@ func (p *errands) call(ctx context.Context, c call.Call) (call.Result, error) {
 			p.mu.Lock()
 			p.ended++
 			p.mu.Unlock()
-			return call.Result{CallID: c.ID, Status: facts.Cancelled, IsError: true, Content: []call.Content{call.Text("whether it took effect is not known")}}, nil
+			return call.Result{
+				CallID: c.ID, Status: facts.Cancelled, IsError: true,
+				Content: []call.Content{call.Text("whether it took effect is not known")},
+			}, nil
 		}
 	case "ask":
 		v, _ := strictjson.Parse([]byte(`{"message":"name?"}`))
@@ -113,7 +118,9 @@ func (l *person) Tell(_ context.Context, method string, params any) error {
 	return nil
 }
 
-func (l *person) Call(_ context.Context, method string, params func(int64) any, _ func(float64, float64)) (strictjson.Value, error) {
+func (l *person) Call(
+	_ context.Context, method string, params func(int64) any, _ func(float64, float64),
+) (strictjson.Value, error) {
 	l.Notify(method, params(1))
 	return strictjson.Parse([]byte(yes))
 }
@@ -124,7 +131,8 @@ func (l *person) heard() string {
 	return strings.Join(l.told, "\n")
 }
 
-const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":%s}`
+const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+	`"io.modelcontextprotocol/clientCapabilities":%s}`
 
 // withTasks are the capabilities of a modern client that takes tasks and questions.
 const withTasks = `{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}`
@@ -161,7 +169,8 @@ func legacySession(t testing.TB, d *Server, who Who, link Link) *Session {
 	t.Helper()
 	s := d.Session(who, link)
 	t.Cleanup(s.Close)
-	got, fault := request(t, s, link, "initialize", `"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"c","version":"1"}`, "")
+	got, fault := request(t, s, link, "initialize",
+		`"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"c","version":"1"}`, "")
 	if fault != nil || got["capabilities"].(map[string]any)["tasks"] == nil {
 		t.Fatalf("%v %v", got, fault)
 	}
@@ -183,7 +192,8 @@ func serverOf(t testing.TB, p *errands, change func(*Options)) *Server {
 // made makes a legacy task, and returns its id.
 func made(t testing.TB, s *Session, do string) string {
 	t.Helper()
-	got, fault := request(t, s, lines{}, "tools/call", `"name":"s__slow","arguments":{"do":"`+do+`"},"task":{"ttl":60000}`, "")
+	got, fault := request(t, s, lines{}, "tools/call",
+		`"name":"s__slow","arguments":{"do":"`+do+`"},"task":{"ttl":60000}`, "")
 	if fault != nil {
 		t.Fatal(fault)
 	}
@@ -226,7 +236,8 @@ func TestATaskOfALegacyHost(t *testing.T) {
 	for range 2 {
 		got, fault := request(t, s, l, "tasks/result", `"taskId":"`+id+`"`, "")
 		b, _ := json.Marshal(got)
-		if fault != nil || !strings.Contains(string(b), `"text":"done"`) || !strings.Contains(string(b), `"io.modelcontextprotocol/related-task":{"taskId":"`+id+`"}`) {
+		if fault != nil || !strings.Contains(string(b), `"text":"done"`) ||
+			!strings.Contains(string(b), `"io.modelcontextprotocol/related-task":{"taskId":"`+id+`"}`) {
 			t.Errorf("%s %v", b, fault)
 		}
 	}
@@ -238,10 +249,12 @@ func TestATaskOfALegacyHost(t *testing.T) {
 	if all, _ := list["tasks"].([]any); len(all) != 1 || all[0].(map[string]any)["taskId"] != id {
 		t.Errorf("%v", list)
 	}
-	if h := l.heard(); !strings.Contains(h, `notifications/tasks/status {`) || !strings.Contains(h, `"status":"completed"`) {
+	if h := l.heard(); !strings.Contains(h, `notifications/tasks/status {`) ||
+		!strings.Contains(h, `"status":"completed"`) {
 		t.Errorf("told %s", h)
 	}
-	if _, fault := request(t, s, l, "tools/call", `"name":"search_tools","arguments":{"query":"x"},"task":{}`, ""); fault == nil || fault.Code != jsonrpc.CodeNoMethod {
+	if _, fault := request(t, s, l, "tools/call", `"name":"search_tools","arguments":{"query":"x"},"task":{}`,
+		""); fault == nil || fault.Code != jsonrpc.CodeNoMethod {
 		t.Errorf("search_tools as a task: %v", fault)
 	}
 }
@@ -253,7 +266,8 @@ func TestATaskOfADeniedCall(t *testing.T) {
 	id := made(t, s, "deny")
 	v := until(t, s, id, "", "failed")
 	got, fault := request(t, s, lines{}, "tasks/result", `"taskId":"`+id+`"`, "")
-	if fault != nil || got["isError"] != true || !strings.Contains(fmt.Sprint(v["statusMessage"]), "denied. contract.absent") {
+	if fault != nil || got["isError"] != true ||
+		!strings.Contains(fmt.Sprint(v["statusMessage"]), "denied. contract.absent") {
 		t.Errorf("%v %v %v", got, fault, v)
 	}
 	if n, _ := p.count(); n != 1 {
@@ -271,14 +285,16 @@ func TestAnothersTask(t *testing.T) {
 	same := legacySession(t, d, me, lines{}) // another session of the same principal
 	for who, o := range map[string]*Session{"another principal": stranger, "another session": same} {
 		for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel"} {
-			if _, fault := request(t, o, lines{}, method, `"taskId":"`+id+`"`, ""); fault == nil || string(fault.Data.Raw()) != `{"code":"task.unknown"}` {
+			if _, fault := request(t, o, lines{}, method, `"taskId":"`+id+`"`, ""); fault == nil ||
+				string(fault.Data.Raw()) != `{"code":"task.unknown"}` {
 				t.Errorf("%s: %s: %v", who, method, fault)
 			}
 		}
 		if list, _ := request(t, o, lines{}, "tasks/list", "", ""); len(list["tasks"].([]any)) != 0 {
 			t.Errorf("%s lists %v", who, list)
 		}
-		if _, fault := request(t, o, lines{}, "tasks/update", `"taskId":"`+id+`","inputResponses":{}`, withTasks); fault == nil || fault.Code != jsonrpc.CodeParams {
+		if _, fault := request(t, o, lines{}, "tasks/update", `"taskId":"`+id+`","inputResponses":{}`,
+			withTasks); fault == nil || fault.Code != jsonrpc.CodeParams {
 			t.Errorf("%s: update: %v", who, fault)
 		}
 	}
@@ -304,7 +320,8 @@ func TestCancelledTasks(t *testing.T) {
 	if b, _ := json.Marshal(got); fault != nil || !strings.Contains(string(b), "whether it took effect is not known") {
 		t.Errorf("%s %v", b, fault)
 	}
-	if _, fault = request(t, s, lines{}, "tasks/cancel", `"taskId":"`+id+`"`, ""); fault == nil || string(fault.Data.Raw()) != `{"code":"task.ended"}` {
+	if _, fault = request(t, s, lines{}, "tasks/cancel", `"taskId":"`+id+`"`, ""); fault == nil ||
+		string(fault.Data.Raw()) != `{"code":"task.ended"}` {
 		t.Errorf("twice: %v", fault)
 	}
 	if _, ended := p.count(); ended != 1 {
@@ -332,7 +349,8 @@ func TestFloodsOfTasks(t *testing.T) {
 	if n, _ := p.count(); n > 2 {
 		t.Errorf("%d calls", n)
 	}
-	if got, fault := request(t, s, lines{}, "tools/call", `"name":"s__slow","arguments":{}`, ""); fault != nil || got["content"] == nil {
+	if got, fault := request(t, s, lines{}, "tools/call", `"name":"s__slow","arguments":{}`, ""); fault != nil ||
+		got["content"] == nil {
 		t.Errorf("without a task: %v %v", got, fault)
 	}
 }
@@ -347,7 +365,8 @@ func TestQuestionsOfALegacyTask(t *testing.T) {
 	if b, _ := json.Marshal(got); fault != nil || !strings.Contains(string(b), `Ann`) {
 		t.Errorf("%s %v", b, fault)
 	}
-	if h := l.heard(); !strings.Contains(h, `elicitation/create {"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"`+id+`"}},"message":"name?"}`) {
+	if h := l.heard(); !strings.Contains(h,
+		`elicitation/create {"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"`+id+`"}},"message":"name?"}`) {
 		t.Errorf("asked %s", h)
 	}
 }
@@ -395,13 +414,15 @@ func TestATaskOfAModernHost(t *testing.T) {
 	s := d.Session(me, lines{})
 	defer s.Close()
 	params := func(do string) string { return `"name":"s__slow","arguments":{"do":"` + do + `"},"task":{"ttl":1}` }
-	if got, fault := request(t, s, lines{}, "tools/call", params("now"), withTasks); fault != nil || got["resultType"] != "complete" {
+	if got, fault := request(t, s, lines{}, "tools/call", params("now"), withTasks); fault != nil ||
+		got["resultType"] != "complete" {
 		t.Errorf("at once: %v %v", got, fault)
 	}
 	var ids []string
 	for _, do := range []string{"wait", "long"} {
 		got, fault := request(t, s, lines{}, "tools/call", params(do), withTasks)
-		if fault != nil || got["resultType"] != "task" || got["status"] != "working" || got["ttlMs"] != 3600_000.0 || got["task"] != nil {
+		if fault != nil || got["resultType"] != "task" || got["status"] != "working" || got["ttlMs"] != 3600_000.0 ||
+			got["task"] != nil {
 			t.Fatalf("%s: %v %v", do, got, fault)
 		}
 		ids = append(ids, got["taskId"].(string))
@@ -409,7 +430,8 @@ func TestATaskOfAModernHost(t *testing.T) {
 	close(p.let)
 	for _, id := range ids {
 		got := until(t, s, id, withTasks, "completed")
-		if b, _ := json.Marshal(got["result"]); !strings.Contains(string(b), `"text":"done"`) || strings.Contains(string(b), "related-task") || got["resultType"] != "complete" {
+		if b, _ := json.Marshal(got["result"]); !strings.Contains(string(b), `"text":"done"`) ||
+			strings.Contains(string(b), "related-task") || got["resultType"] != "complete" {
 			t.Errorf("%s", b)
 		}
 		if _, fault := request(t, s, lines{}, "tasks/cancel", `"taskId":"`+id+`"`, withTasks); fault != nil {
@@ -421,12 +443,14 @@ func TestATaskOfAModernHost(t *testing.T) {
 	}
 	for _, method := range []string{"tasks/get", "tasks/update", "tasks/cancel"} {
 		_, fault := request(t, s, lines{}, method, `"taskId":"`+ids[0]+`"`, `{}`)
-		if fault == nil || fault.Code != jsonrpc.CodeCapability || string(fault.Data.Raw()) != `{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}` {
+		if fault == nil || fault.Code != jsonrpc.CodeCapability ||
+			string(fault.Data.Raw()) != `{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}` {
 			t.Errorf("%s undeclared: %v", method, fault)
 		}
 	}
 	for _, method := range []string{"tasks/result", "tasks/list"} {
-		if _, fault := request(t, s, lines{}, method, `"taskId":"`+ids[0]+`"`, withTasks); fault == nil || fault.Code != jsonrpc.CodeNoMethod {
+		if _, fault := request(t, s, lines{}, method, `"taskId":"`+ids[0]+`"`, withTasks); fault == nil ||
+			fault.Code != jsonrpc.CodeNoMethod {
 			t.Errorf("%s: %v", method, fault)
 		}
 	}
@@ -439,7 +463,8 @@ func TestNoTaskUndeclared(t *testing.T) {
 	defer s.Close()
 	time.AfterFunc(100*time.Millisecond, func() { close(p.let) })
 	for _, caps := range []string{`{}`, `{"elicitation":{}}`} {
-		if got, fault := request(t, s, lines{}, "tools/call", `"name":"s__slow","arguments":{"do":"long"}`, caps); fault != nil || got["resultType"] != "complete" {
+		if got, fault := request(t, s, lines{}, "tools/call", `"name":"s__slow","arguments":{"do":"long"}`,
+			caps); fault != nil || got["resultType"] != "complete" {
 			t.Errorf("%s: %v %v", caps, got, fault)
 		}
 	}
@@ -465,10 +490,12 @@ func TestQuestionsOfAModernTask(t *testing.T) {
 		t.Fatalf("%v %v", got, fault)
 	}
 	v := until(t, s, id, withTasks, "input_required")
-	if b, _ := json.Marshal(v["inputRequests"]); string(b) != `{"q1":{"method":"elicitation/create","params":{"message":"name?"}}}` {
+	if b, _ := json.Marshal(v["inputRequests"]); string(b) != `{"q1":{"method":"elicitation/create",`+
+		`"params":{"message":"name?"}}}` {
 		t.Errorf("%s", b)
 	}
-	if ack, fault := request(t, s, lines{}, "tasks/update", `"taskId":"`+id+`","inputResponses":{"q1":`+yes+`}`, withTasks); fault != nil || ack["resultType"] != "complete" || ack["taskId"] != nil {
+	if ack, fault := request(t, s, lines{}, "tasks/update", `"taskId":"`+id+`","inputResponses":{"q1":`+yes+`}`,
+		withTasks); fault != nil || ack["resultType"] != "complete" || ack["taskId"] != nil {
 		t.Errorf("%v %v", ack, fault)
 	}
 	v = until(t, s, id, withTasks, "completed")
@@ -486,11 +513,13 @@ func TestTaskNotifications(t *testing.T) {
 	got, _ := request(t, s, lines{}, "tools/call", `"name":"s__slow","arguments":{"do":"long"}`, withTasks)
 	id, _ := got["taskId"].(string)
 	listen := `"notifications":{"taskIds":["` + id + `"]}`
-	if _, fault := request(t, s, l, "subscriptions/listen", listen, `{}`); fault == nil || fault.Code != jsonrpc.CodeCapability {
+	if _, fault := request(t, s, l, "subscriptions/listen", listen, `{}`); fault == nil ||
+		fault.Code != jsonrpc.CodeCapability {
 		t.Errorf("undeclared: %v", fault)
 	}
 	foreign := &person{}
-	if _, fault := request(t, other, foreign, "subscriptions/listen", listen, withTasks); fault != nil || strings.Contains(foreign.heard(), id) {
+	if _, fault := request(t, other, foreign, "subscriptions/listen", listen, withTasks); fault != nil ||
+		strings.Contains(foreign.heard(), id) {
 		t.Errorf("another's: %v %s", fault, foreign.heard())
 	}
 	done := make(chan struct{})
@@ -503,12 +532,14 @@ func TestTaskNotifications(t *testing.T) {
 	}
 	close(p.let)
 	until(t, s, id, withTasks, "completed")
-	for end := time.Now().Add(time.Minute); !strings.Contains(l.heard(), `"status":"completed"`) && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); !strings.Contains(l.heard(), `"status":"completed"`) &&
+		time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	s.Close()
 	<-done
-	if h := l.heard(); !strings.Contains(h, `"taskIds":["`+id+`"]`) || !strings.Contains(h, "notifications/tasks {") || !strings.Contains(h, `"text":"done"`) {
+	if h := l.heard(); !strings.Contains(h, `"taskIds":["`+id+`"]`) || !strings.Contains(h, "notifications/tasks {") ||
+		!strings.Contains(h, `"text":"done"`) {
 		t.Errorf("%s", h)
 	}
 }

@@ -36,7 +36,8 @@ type bar struct {
 func (b *bar) Write(p []byte) (int, error) {
 	b.done += int64(len(p))
 	if b.shown == nil && time.Since(b.began) > progressAfter {
-		b.shown = progressbar.NewOptions64(b.bytes, progressbar.OptionSetWriter(b.w), progressbar.OptionSetDescription(b.what),
+		b.shown = progressbar.NewOptions64(b.bytes, progressbar.OptionSetWriter(b.w),
+			progressbar.OptionSetDescription(b.what),
 			progressbar.OptionShowBytes(true), progressbar.OptionSetWidth(24), progressbar.OptionThrottle(100*time.Millisecond),
 			progressbar.OptionClearOnFinish(), progressbar.OptionEnableColorCodes(false))
 	}
@@ -89,8 +90,10 @@ func ProgressOf(w io.Writer, what string, all int) *Tasks {
 			case <-tick.C:
 			}
 			if shown == nil {
-				shown = progressbar.NewOptions(t.all, progressbar.OptionSetWriter(t.w), progressbar.OptionSetWidth(24), progressbar.OptionShowCount(),
-					progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish(), progressbar.OptionEnableColorCodes(false))
+				shown = progressbar.NewOptions(t.all, progressbar.OptionSetWriter(t.w), progressbar.OptionSetWidth(24),
+					progressbar.OptionShowCount(),
+					progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish(),
+					progressbar.OptionEnableColorCodes(false))
 				tick.Reset(progressAfter / 5)
 			}
 			t.draw(shown)

@@ -49,7 +49,8 @@ func TestReadPassword(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		start := time.Now()
 		_, err := ReadPassword(ctx, program, func() { end(person, cancel) })
-		if took := time.Since(start); !errors.Is(err, ErrInterrupted) || took > 200*time.Millisecond || !terminaltest.Echoes(t, program) {
+		if took := time.Since(start); !errors.Is(err, ErrInterrupted) || took > 200*time.Millisecond ||
+			!terminaltest.Echoes(t, program) {
 			t.Errorf("%s: %v after %v, echo after it %v", why, err, took, terminaltest.Echoes(t, program))
 		}
 		cancel()

@@ -307,6 +307,15 @@ type Result struct {
 	ApprovalID string // set while the call waits for a human
 }
 
+// Size returns how many bytes of content the result holds.
+func (r Result) Size() int64 {
+	n := len(r.Structured.Raw()) + len(r.Facts.Stderr)
+	for _, c := range r.Content {
+		n += len(c.Text) + len(c.Raw.Raw())
+	}
+	return int64(n)
+}
+
 // Tool is the definition of a capability as an agent may see it.
 type Tool struct {
 	Capability  Capability

@@ -14,7 +14,8 @@ func TestCallOfATool(t *testing.T) {
 	}
 	c := Call{Capability: "S__drop"}
 	c.Of(Tool{Capability: "s.drop", Digest: "sha256:1", Annotations: v})
-	if c.Capability != "s.drop" || c.ToolDigest != "sha256:1" || string(c.Annotations.Raw()) != `{"destructiveHint":true}` {
+	if c.Capability != "s.drop" || c.ToolDigest != "sha256:1" ||
+		string(c.Annotations.Raw()) != `{"destructiveHint":true}` {
 		t.Errorf("%+v", c)
 	}
 }

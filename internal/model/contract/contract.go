@@ -92,6 +92,7 @@ type Approval struct {
 	When      When
 	Condition *Condition // with If
 	By        string     // a role; empty: any approver
+	Need      int        // how many different approvers must say yes; 0 and 1: one
 	At        Position
 }
 
@@ -176,6 +177,7 @@ type Config struct {
 	Approval    Approvals
 	Gateway     Gateway
 	Sandboxes   Sandboxes
+	Sessions    Sessions
 	Log         Log
 	Warnings    []Problem
 }
@@ -185,6 +187,15 @@ type Sandboxes struct {
 	MemoryPercent int           // of this machine's memory, for the sum of their limits
 	PerPrincipal  int           // runs
 	Wait          time.Duration // for room
+}
+
+// Sessions are the budgets of each session. Zero fields: the defaults.
+type Sessions struct {
+	Calls          int // over its whole life
+	CallsPerSecond int // that its programs begin
+	Depth          int // runs inside runs
+	DataMB         int // of arguments and results, in MiB
+	RunSeconds     int // that the agent's own calls take together
 }
 
 // Log is the retention of audit records. The zero value keeps all.

@@ -13,7 +13,10 @@ type Gateway struct {
 }
 
 // GatewayLimits bound the clients; 0 means waldo's own bound. All but those of tasks are of clients over HTTP.
-type GatewayLimits struct{ Connections, Strangers, Sessions, SessionsEach, CallsEach, Tasks, TasksEach, TaskSeconds int }
+type GatewayLimits struct {
+	Connections, Strangers, Sessions, SessionsEach, CallsEach, Tasks,
+	TasksEach, TaskSeconds int
+}
 
 // Issuer is who signs the tokens that let people in (OAuth 2.1).
 type Issuer struct {

@@ -39,7 +39,8 @@ func (n Network) Reaches() bool { return len(n.Allow) > 0 || n.Internal || len(n
 // an address that is not plain https.
 func RegistryLine(s string) string {
 	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "https" || u.User != nil || u.Opaque != "" || strings.ContainsAny(s, "?#% ") || strings.HasPrefix(u.Host, "*") {
+	if err != nil || u.Scheme != "https" || u.User != nil || u.Opaque != "" || strings.ContainsAny(s, "?#% ") ||
+		strings.HasPrefix(u.Host, "*") {
 		return ""
 	}
 	line := u.Host + path.Join("/", u.Path, "*")
@@ -60,7 +61,8 @@ func HostLine(s string) (hostrule.Line, bool) {
 	if !asks {
 		rest = s
 	}
-	return l, err == nil && HostName(l.Host.String()) && strings.HasPrefix(rest, l.Host.String()) && l.Port != 53 && l.Port != 3128
+	return l, err == nil && HostName(l.Host.String()) && strings.HasPrefix(rest, l.Host.String()) &&
+		l.Port != 53 && l.Port != 3128
 }
 
 // HostName reports whether s is a host in lower case, perhaps with "*." before it, and no address.

@@ -75,8 +75,8 @@ type OAuth struct {
 	Issuer   string     // the only issuer that is taken; empty: the one that the server names first
 }
 
-// Limits bound the sandbox of a server or of one run. A zero field takes waldo's default. Servers have neither OutputKB nor
-// CPU.
+// Limits bound the sandbox of a server or of one run. A zero field takes waldo's default. Servers have neither OutputKB
+// nor CPU.
 type Limits struct {
 	MemoryMB, Pids, Files, DiskMB, OutputKB int
 	CPU                                     time.Duration // of the whole process tree

@@ -23,7 +23,7 @@ func Lines(s string) Text {
 	return Text(strings.ReplaceAll(escape(strings.TrimRight(s, "\n"), "\n\t", ""), "\n", "\n  | "))
 }
 
-// Wrote quotes the end of what a program wrote: on the same line, or each line on its own for Lines.
+// Wrote quotes the end of a program's output: one line in quotes, several as lines for Lines.
 func Wrote(text string) string {
 	if !strings.Contains(text, "\n") {
 		return "; it wrote " + Quote(text)
@@ -146,7 +146,9 @@ var blank = &unicode.RangeTable{
 
 // rightToLeft are the blocks whose letters turn the direction of a line (UAX #9, classes R and AL).
 var rightToLeft = &unicode.RangeTable{
-	R16: []unicode.Range16{{Lo: 0x0590, Hi: 0x08ff, Stride: 1}, {Lo: 0xfb1d, Hi: 0xfdff, Stride: 1}, {Lo: 0xfe70, Hi: 0xfeff, Stride: 1}},
+	R16: []unicode.Range16{
+		{Lo: 0x0590, Hi: 0x08ff, Stride: 1}, {Lo: 0xfb1d, Hi: 0xfdff, Stride: 1}, {Lo: 0xfe70, Hi: 0xfeff, Stride: 1},
+	},
 	R32: []unicode.Range32{{Lo: 0x10800, Hi: 0x10fff, Stride: 1}, {Lo: 0x1e800, Hi: 0x1efff, Stride: 1}},
 }
 

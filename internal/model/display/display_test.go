@@ -18,7 +18,8 @@ const hostile = "a\x1b[2J\r\n\tb\x07\u009b31m\u202etxt\u200b\ufeff\xff\u05d0\u03
 // misread returns the first character of s that a terminal or an eye could misread.
 func misread(s, keep string) (rune, bool) {
 	for _, r := range s {
-		if !strings.ContainsRune(keep, r) && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar) {
+		if !strings.ContainsRune(keep, r) &&
+			(unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar) {
 			return r, true
 		}
 	}
@@ -39,7 +40,8 @@ func TestEscape(t *testing.T) {
 		{"two accents, no third", string(display.Line("e\u0301\u0301\u0301")), "e\u0301\u0301" + `\u{301}`},
 		{"lines", string(display.Lines("a\nwaldo: b\n")), "a\n  | waldo: b"},
 		{"a quotation", display.Quote("a\"b\\\n"), `"a\"b\\\n"`},
-		{"an argument of any type", string(display.Sprintf("%s %v %-4s| %q %d", errors.New("\x1b"), []string{"\n"}, "\r", "\x1b", 7)),
+		{"an argument of any type",
+			string(display.Sprintf("%s %v %-4s| %q %d", errors.New("\x1b"), []string{"\n"}, "\r", "\x1b", 7)),
 			`\u{1b} [\n] \u{d}   | "\x1b" 7`},
 		{"waldo's own words", string(display.Sprintf("%s %s", display.Text("\x1b[0m"), "\x1b")), "\x1b[0m " + `\u{1b}`},
 		{"texts joined", string(display.Join([]display.Text{"\x1b", "b"}, ", ")), "\x1b, b"},
@@ -95,7 +97,9 @@ func FuzzEscape(f *testing.F) {
 	f.Add(hostile)
 	f.Add("é\"\\")
 	f.Fuzz(func(t *testing.T, s string) {
-		for name, shown := range map[string]string{"Line": string(display.Line(s)), "Quote": display.Quote(s), "Sprintf": string(display.Sprintf("%s", s))} {
+		for name, shown := range map[string]string{
+			"Line": string(display.Line(s)), "Quote": display.Quote(s), "Sprintf": string(display.Sprintf("%s", s)),
+		} {
 			if r, bad := misread(shown, ""); bad {
 				t.Errorf("%s of %q shows %U", name, s, r)
 			}

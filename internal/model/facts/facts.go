@@ -196,7 +196,9 @@ type Denial struct {
 // New returns facts with every list present and empty, so that JSON shows [] and never null.
 func New() Facts {
 	return Facts{
-		Network:  Network{Policy: "denied", AllowedHosts: []string{}, Contacted: []string{}, Denied: []string{}, Attempts: []Attempt{}},
+		Network: Network{
+			Policy: "denied", AllowedHosts: []string{}, Contacted: []string{}, Denied: []string{}, Attempts: []Attempt{},
+		},
 		Files:    Files{Read: []string{}, Written: []string{}, Artifacts: []string{}},
 		Denials:  []Denial{},
 		Seen:     []string{},

@@ -31,7 +31,9 @@ type Brief Facts
 
 // AppendJSON appends the members that are not zero.
 func (f Brief) AppendJSON(b []byte) []byte {
-	f.Warnings = slices.DeleteFunc(slices.Clone(f.Warnings), func(s string) bool { return strings.HasSuffix(s, SeeDoctor) })
+	f.Warnings = slices.DeleteFunc(slices.Clone(f.Warnings), func(s string) bool {
+		return strings.HasSuffix(s, SeeDoctor)
+	})
 	w := writer{b: append(b, '{'), brief: true}
 	w.members(Facts(f))
 	w.text("stdout", f.Stdout)

@@ -27,14 +27,16 @@ func Parse(line string) (Line, error) {
 	if methods, after, ok := strings.Cut(line, " "); ok {
 		for m := range strings.SplitSeq(methods, ",") {
 			if m == "" || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
-				return Line{}, fmt.Errorf("egress rule %q: %q is not a method; write it as in GET,HEAD api.example.com/v1/*", line, m)
+				return Line{},
+					fmt.Errorf("egress rule %q: %q is not a method; write it as in GET,HEAD api.example.com/v1/*", line, m)
 			}
 			l.Methods = append(l.Methods, m)
 		}
 		rest = after
 	}
 	if scheme, after, url := strings.Cut(rest, "://"); url {
-		return Line{}, fmt.Errorf("egress rule %q: leave %s:// out; a rule begins with its host, as in %s", line, scheme, strings.TrimRight(after, "/"))
+		return Line{}, fmt.Errorf("egress rule %q: leave %s:// out; a rule begins with its host, as in %s", line, scheme,
+			strings.TrimRight(after, "/"))
 	}
 	if _, err := netip.ParsePrefix(rest); err != nil {
 		if i := strings.IndexByte(rest, '/'); i >= 0 {
@@ -43,7 +45,8 @@ func Parse(line string) (Line, error) {
 			}
 			l.Path, rest = rest[i:], rest[:i]
 		}
-		if i := strings.LastIndexByte(rest, ':'); i >= 0 && (strings.Count(rest, ":") == 1 || strings.HasPrefix(rest, "[") && rest[i-1] == ']') {
+		if i := strings.LastIndexByte(rest, ':'); i >= 0 &&
+			(strings.Count(rest, ":") == 1 || strings.HasPrefix(rest, "[") && rest[i-1] == ']') {
 			n, err := strconv.ParseUint(rest[i+1:], 10, 16)
 			if err != nil || n == 0 || rest[i+1:] != strconv.FormatUint(n, 10) {
 				return Line{}, fmt.Errorf("egress rule %q: %q is not a port", line, rest[i+1:])
@@ -58,7 +61,9 @@ func Parse(line string) (Line, error) {
 
 // BadPath says why a path cannot stand in a rule; "" where it can.
 func BadPath(p string) string {
-	if !strings.HasPrefix(p, "/") || p != path.Clean(p) && p != path.Clean(p)+"/" || strings.ContainsFunc(p, func(c rune) bool { return c <= ' ' || c == 0x7f || strings.ContainsRune("?#%\\;", c) }) || strings.Contains(strings.TrimSuffix(p, "*"), "*") {
+	if !strings.HasPrefix(p, "/") || p != path.Clean(p) && p != path.Clean(p)+"/" ||
+		strings.ContainsFunc(p, func(c rune) bool { return c <= ' ' || c == 0x7f || strings.ContainsRune("?#%\\;", c) }) ||
+		strings.Contains(strings.TrimSuffix(p, "*"), "*") {
 		return "write the path plainly, as in /v1/* with a * at its end alone"
 	}
 	return ""
@@ -100,7 +105,8 @@ func ParsePattern(s string) (Pattern, error) {
 		return Pattern{}, fmt.Errorf("egress pattern %q: %s; write a name such as api.example.com or *.example.com", s, why)
 	}
 	if !strings.Contains(name, ".") {
-		return Pattern{}, fmt.Errorf("egress pattern %q: too wide or not a full name; name the registrable domain, as in *.example.com", s)
+		return Pattern{},
+			fmt.Errorf("egress pattern %q: too wide or not a full name; name the registrable domain, as in *.example.com", s)
 	}
 	return Pattern{Name: name, Below: below}, nil
 }

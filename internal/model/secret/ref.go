@@ -18,7 +18,8 @@ type Place struct {
 }
 
 // Forms says what a Ref may look like, for errors.
-const Forms = "env:VARIABLE, file:/PATH, dotenv:/PATH#VARIABLE, age:/PATH, age:/PATH#VARIABLE, keyring:SERVICE/ACCOUNT, vault:PATH#FIELD or store:NAME"
+const Forms = "env:VARIABLE, file:/PATH, dotenv:/PATH#VARIABLE, age:/PATH, age:/PATH#VARIABLE, " +
+	"keyring:SERVICE/ACCOUNT, vault:PATH#FIELD or store:NAME"
 
 // Place takes a Ref apart. It is false for one that is only a name and for one that is malformed:
 // paths of files are absolute and clean, names hold letters, digits and few signs, nothing is

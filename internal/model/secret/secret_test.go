@@ -48,10 +48,14 @@ func holders(t *testing.T) map[string]any {
 		t.Fatalf("control: %v", err)
 	}
 	return map[string]any{
-		"the value": v, "a pointer to it": &v, "a struct": inside{v, &v, map[string]secret.Value{"k": v}, []secret.Value{v}, v},
+		"the value": v, "a pointer to it": &v, "a struct": inside{
+			v, &v, map[string]secret.Value{"k": v}, []secret.Value{v}, v,
+		},
 		"a pointer to a struct": &inside{V: v, i: &v}, "a map": map[string]any{"k": v}, "a slice": []any{v, &v},
-		"redact.Registry": known, "source.Keeper": keeper, "source.Sources": keeper.Sources, "source.Vault": keeper.Sources.Vault,
-		"safe.Safe": secretstore.Open(t.TempDir()), "a channel": make(chan secret.Value), "a function": func() secret.Value { return v },
+		"redact.Registry": known, "source.Keeper": keeper, "source.Sources": keeper.Sources,
+		"source.Vault": keeper.Sources.Vault,
+		"safe.Safe":    secretstore.Open(t.TempDir()), "a channel": make(chan secret.Value),
+		"a function": func() secret.Value { return v },
 	}
 }
 
@@ -62,14 +66,19 @@ func TestPrintedValue(t *testing.T) {
 		t.Helper()
 		ways[how] = true
 		decimal := strings.Trim(fmt.Sprint([]byte(canary)), "[]")
-		for _, form := range []string{canary, fmt.Sprintf("%x", canary), fmt.Sprintf("% x", canary), fmt.Sprintf("%X", canary), decimal} {
+		for _, form := range []string{
+			canary, fmt.Sprintf("%x", canary), fmt.Sprintf("% x", canary), fmt.Sprintf("%X", canary), decimal,
+		} {
 			if strings.Contains(out, form) {
 				t.Errorf("%s of %s shows the secret: %s", how, of, out)
 			}
 		}
 	}
 	for name, thing := range holders(t) {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%#q", "%x", "%X", "%d", "%T", "%p", "%10.3s", "%-40v", "% x", "%#x", "%t", "%U", "%e", "%c", "%o", "%b", "%w"} {
+		for _, verb := range []string{
+			"%v", "%+v", "%#v", "%s", "%q", "%#q", "%x", "%X", "%d", "%T", "%p", "%10.3s", "%-40v", "% x", "%#x", "%t", "%U",
+			"%e", "%c", "%o", "%b", "%w",
+		} {
 			check(verb, name, fmt.Sprintf(verb, thing))
 		}
 		encode(thing, func(how, out string) { check(how, name, out) })

@@ -14,19 +14,23 @@ import (
 func TestAddresses(t *testing.T) {
 	own := map[string][]netip.Prefix{
 		"npm.example.com": {netip.MustParsePrefix("203.0.113.0/24")},
-		"wide.example.com": {netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("127.0.0.0/16"), netip.MustParsePrefix("100.100.0.0/16"),
-			netip.MustParsePrefix("198.18.0.0/16"), netip.MustParsePrefix("0.0.0.0/16"), netip.MustParsePrefix("fd00:ec2::/48"), netip.MustParsePrefix("::/48")},
-		"exact.example.com": {netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("169.254.169.254/32"), netip.MustParsePrefix("0.0.0.0/32"), netip.MustParsePrefix("198.18.0.1/32")},
+		"wide.example.com": {netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("127.0.0.0/16"),
+			netip.MustParsePrefix("100.100.0.0/16"),
+			netip.MustParsePrefix("198.18.0.0/16"), netip.MustParsePrefix("0.0.0.0/16"), netip.MustParsePrefix("fd00:ec2::/48"),
+			netip.MustParsePrefix("::/48")},
+		"exact.example.com": {netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("169.254.169.254/32"),
+			netip.MustParsePrefix("0.0.0.0/32"), netip.MustParsePrefix("198.18.0.1/32")},
 	}
 	rule, err := ParseRules([]string{"npm.example.com", "wide.example.com", "exact.example.com", "other.example.com"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	dial := func(addresses map[string][]netip.Prefix, host string, at ...string) (dialled, code string) {
-		d := &Dialer{Policy: &Policy{Rules: rule, Addresses: addresses}, Resolver: fixed{host: at}, Connect: func(_ context.Context, to netip.AddrPort) (net.Conn, error) {
-			dialled = to.Addr().String()
-			return nil, io.EOF
-		}}
+		d := &Dialer{Policy: &Policy{Rules: rule, Addresses: addresses}, Resolver: fixed{host: at},
+			Connect: func(_ context.Context, to netip.AddrPort) (net.Conn, error) {
+				dialled = to.Addr().String()
+				return nil, io.EOF
+			}}
 		_, err := d.Dial(t.Context(), host, 443)
 		var why *Refusal
 		if errors.As(err, &why) {

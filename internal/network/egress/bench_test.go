@@ -117,7 +117,8 @@ func benchDial(b *testing.B, to string, port uint16, through bool) func() net.Co
 	}
 	if through {
 		far := to
-		d := &Dialer{Policy: &Policy{Rules: []Rule{rule}, Limits: Limits{PerMin: 1 << 30, Bytes: 1 << 60}}, Resolver: outsideNames,
+		d := &Dialer{Policy: &Policy{Rules: []Rule{rule}, Limits: Limits{PerMin: 1 << 30, Bytes: 1 << 60}},
+			Resolver: outsideNames,
 			Connect: func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, "tcp", far)
 			}}

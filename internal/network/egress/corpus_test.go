@@ -113,7 +113,8 @@ func (a *answers) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, 
 				seq = [][]string{{"127.0.0.1"}}
 			}
 			_ = to
-			return (&answers{names: map[string][][]string{name: seq}, asked: map[string]int{}}).LookupNetIP(context.Background(), "", name)
+			return (&answers{names: map[string][][]string{name: seq}, asked: map[string]int{}}).LookupNetIP(context.Background(),
+				"", name)
 		}
 		s = strings.TrimPrefix(strings.TrimPrefix(s, "AAAA:"), "A:")
 		addr, err := netip.ParseAddr(s)
@@ -128,8 +129,10 @@ func (a *answers) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, 
 // door is a rig with the names and hops of a row.
 func door(t testing.TB, r *row) *rig {
 	dns := &answers{names: map[string][][]string{
-		"api.example.com": {{"93.184.215.14"}}, "files.example.org": {{"93.184.215.20"}}, "a.trusted.example": {{"93.184.215.30"}},
-		"a.b.trusted.example": {{"93.184.215.31"}}, "deep.er.trusted.example": {{"93.184.215.32"}}, "localhost": {{"127.0.0.1", "::1"}},
+		"api.example.com": {{"93.184.215.14"}}, "files.example.org": {{"93.184.215.20"}},
+		"a.trusted.example":   {{"93.184.215.30"}},
+		"a.b.trusted.example": {{"93.184.215.31"}}, "deep.er.trusted.example": {{"93.184.215.32"}},
+		"localhost":    {{"127.0.0.1", "::1"}},
 		"evil.example": {{"93.184.215.66"}},
 	}, asked: map[string]int{}}
 	for k, v := range r.Input.DNS {
@@ -164,7 +167,11 @@ func door(t testing.TB, r *row) *rig {
 // browse has Go's own client ask through the proxy, and follow where the answers lead.
 func browse(t testing.TB, g *rig, rawURL string) error {
 	proxy := &url.URL{Scheme: "http", Host: g.proxy}
-	c := &http.Client{Timeout: time.Minute, Transport: &http.Transport{Proxy: http.ProxyURL(proxy), DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: g.roots}}}
+	c := &http.Client{
+		Timeout: time.Minute, Transport: &http.Transport{
+			Proxy: http.ProxyURL(proxy), DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: g.roots},
+		},
+	}
 	resp, err := c.Get(rawURL)
 	if err != nil {
 		return err
@@ -256,7 +263,8 @@ func TestCorpusFetch(t *testing.T) {
 				t.Errorf("%s %q: %v %q, went to %v", r.ID, r.Input.URL, err, codes, went)
 			}
 		case "deny":
-			if len(hosts) > len(r.Input.Hops) || r.Input.Rebind == "" && len(went) > 0 || r.Input.Rebind != "" && (err == nil || !slices.Contains(codes, "egress.address")) {
+			if len(hosts) > len(r.Input.Hops) || r.Input.Rebind == "" && len(went) > 0 ||
+				r.Input.Rebind != "" && (err == nil || !slices.Contains(codes, "egress.address")) {
 				t.Errorf("%s %q: %v %q, went to %v", r.ID, r.Input.URL, err, codes, went)
 			}
 		case "deny_or_same_host", "allow_or_deny_consistent":
@@ -283,7 +291,8 @@ func TestCorpusFetch(t *testing.T) {
 			t.Errorf("%s: nobody judges %q", r.ID, r.Expect)
 		}
 	}
-	t.Logf("%d rows are judged at the proxy; of these Go's client itself leads %d redirects nowhere else", judged, byClient)
+	t.Logf("%d rows are judged at the proxy; of these Go's client itself leads %d redirects nowhere else",
+		judged, byClient)
 	for why, n := range left {
 		t.Logf("%d rows are not judged: %s", n, why)
 	}

@@ -294,16 +294,17 @@ func (f *failing) Read(b []byte) (int, error) {
 // errPlaceholder ends what a box sends with a placeholder where the secret does not belong.
 var errPlaceholder = refuse("secret.placeholder", "a placeholder of a secret was sent where the secret does not belong")
 
-// watched reads a sandbox's bytes until a placeholder is in them.
+// watched reads a sandbox's bytes until a placeholder is in them, and nothing after one.
 type watched struct {
 	io.ReadCloser
-	m    *marks
-	tail []byte // the last bytes before: a placeholder may be cut
+	m     *marks
+	tail  []byte // the last bytes before: a placeholder may be cut
+	ended bool
 }
 
 func (w *watched) Read(b []byte) (int, error) {
 	n, err := w.ReadCloser.Read(b)
-	if w.keep(b[:n]) {
+	if w.ended = w.ended || w.keep(b[:n]); w.ended {
 		return 0, errPlaceholder
 	}
 	return n, err

@@ -68,11 +68,13 @@ func TestDatabase(t *testing.T) {
 		code           string // of the last attempt
 		heard          string // by the server, in all
 	}{
-		{"control", right, "reader", "shop", "select 1", Limits{}, "", "user reader, password " + hidden + ", query select 1"},
+		{"control", right, "reader", "shop", "select 1", Limits{}, "",
+			"user reader, password " + hidden + ", query select 1"},
 		{"another user", right, "postgres", "shop", "select 1", Limits{}, "egress.postgres.user", ""},
 		{"another database", right, "reader", "postgres", "select 1", Limits{}, "egress.postgres.database", ""},
 		{"another server", wrong, "reader", "shop", "select 1", Limits{}, "egress.postgres.server", ""},
-		{"the placeholder in a query", right, "reader", "shop", "select 'PLACEHOLDER'", Limits{}, "egress.secret.placeholder", "user reader, password " + hidden},
+		{"the placeholder in a query", right, "reader", "shop", "select 'PLACEHOLDER'", Limits{}, "egress.secret.placeholder",
+			"user reader, password " + hidden},
 		{"more than its rate", right, "reader", "shop", "select 1", Limits{PerSec: 1}, "egress.limit.requests", ""},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -82,9 +84,10 @@ func TestDatabase(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := Credential{Name: "db", Placeholder: NewPlaceholder(), Host: "db.example.com", Port: 5432, As: Postgres, Field: "reader", Database: "shop",
-				Value: func() (secret.Value, error) { return secret.NewValue(hidden), nil }}
-			d := &Dialer{Policy: &Policy{Rules: rules, Limits: row.limits}, Resolver: fixed{"db.example.com": {"93.184.215.40"}}, Roots: roots,
+			c := Credential{Name: "db", Placeholder: NewPlaceholder(), Host: "db.example.com", Port: 5432, As: Postgres,
+				Field: "reader", Database: "shop", Value: func() (secret.Value, error) { return secret.NewValue(hidden), nil }}
+			d := &Dialer{Policy: &Policy{Rules: rules, Limits: row.limits}, Resolver: fixed{"db.example.com": {"93.184.215.40"}},
+				Roots: roots,
 				Connect: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 					c, err := new(net.Dialer).DialContext(ctx, "tcp", at)
 					return at443{c, to}, err
@@ -98,7 +101,8 @@ func TestDatabase(t *testing.T) {
 			if row.limits.PerSec > 0 {
 				_ = g.pace.request() // the one of this second
 			}
-			err = client(g.direct(t, "db.example.com", 5432), row.user, row.database, strings.ReplaceAll(row.query, "PLACEHOLDER", c.Placeholder))
+			err = client(g.direct(t, "db.example.com", 5432), row.user, row.database,
+				strings.ReplaceAll(row.query, "PLACEHOLDER", c.Placeholder))
 			if (err == nil) != (row.code == "") {
 				t.Errorf("the client: %v", err)
 			}
@@ -122,7 +126,9 @@ func TestDatabase(t *testing.T) {
 // client asks one query, without a password, and waits for the end of the answer.
 func client(c net.Conn, user, database, query string) error {
 	f := pgproto3.NewFrontend(c, c)
-	f.Send(&pgproto3.StartupMessage{ProtocolVersion: pgproto3.ProtocolVersion30, Parameters: map[string]string{"user": user, "database": database}})
+	f.Send(&pgproto3.StartupMessage{
+		ProtocolVersion: pgproto3.ProtocolVersion30, Parameters: map[string]string{"user": user, "database": database},
+	})
 	if err := f.Flush(); err != nil {
 		return err
 	}

@@ -14,7 +14,10 @@ import (
 // FuzzParseURL: an accepted URL holds a plain name or an address, Go reads the same host and port, and parsing the
 // output again changes nothing.
 func FuzzParseURL(f *testing.F) {
-	for _, s := range []string{"http://api.example.com/", "https://a.b:8443/x?y#z", "http://[::1]:80/", "http://1.2.3.4", "http://a\\@b/", "http://ａ.com/", "http://0x7f.1/", "HTTP://A.B./"} {
+	for _, s := range []string{
+		"http://api.example.com/", "https://a.b:8443/x?y#z", "http://[::1]:80/", "http://1.2.3.4", "http://a\\@b/",
+		"http://ａ.com/", "http://0x7f.1/", "HTTP://A.B./",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -85,7 +88,9 @@ func FuzzAnswer(f *testing.F) {
 	for _, n := range []string{"api.example.com.", "evil.example."} {
 		b := dnsmessage.NewBuilder(nil, dnsmessage.Header{ID: 7, RecursionDesired: true})
 		_ = b.StartQuestions()
-		_ = b.Question(dnsmessage.Question{Name: dnsmessage.MustNewName(n), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET})
+		_ = b.Question(dnsmessage.Question{
+			Name: dnsmessage.MustNewName(n), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET,
+		})
 		m, _ := b.Finish()
 		f.Add(m)
 	}

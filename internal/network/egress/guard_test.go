@@ -26,10 +26,11 @@ func TestGuards(t *testing.T) {
 			t.Errorf("%q is taken", s)
 		}
 	}
-	d := &Dialer{Policy: &Policy{}, Resolver: outsideNames, Connect: func(context.Context, netip.AddrPort) (net.Conn, error) {
-		t.Error("a host that no rule names was dialled")
-		return nil, io.EOF
-	}}
+	d := &Dialer{Policy: &Policy{}, Resolver: outsideNames,
+		Connect: func(context.Context, netip.AddrPort) (net.Conn, error) {
+			t.Error("a host that no rule names was dialled")
+			return nil, io.EOF
+		}}
 	var why *Refusal
 	if _, err := d.Dial(t.Context(), "evil.example", 443); !errors.As(err, &why) || why.Code != "egress.host" {
 		t.Errorf("the zero policy: %v", err)
@@ -66,9 +67,12 @@ func TestWebGuards(t *testing.T) {
 		line, _ := bufio.NewReader(c).ReadString('\n')
 		return line
 	}
-	for body, want := range map[string]string{"": "200", "Content-Length: 5\r\n": "403", "Transfer-Encoding: chunked\r\n": "403"} {
+	for body, want := range map[string]string{
+		"": "200", "Content-Length: 5\r\n": "403", "Transfer-Encoding: chunked\r\n": "403",
+	} {
 		g := newRig(t, Limits{}, "api.example.com")
-		if got := say(g, "CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n"+body+"\r\n"); !strings.Contains(got, want) {
+		if got := say(g, "CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n"+body+
+			"\r\n"); !strings.Contains(got, want) {
 			t.Errorf("CONNECT with %q: %q", body, got)
 		}
 		if want == "403" && !slices.Equal(g.codes(), []string{"egress.proxy"}) {
@@ -86,16 +90,19 @@ func TestWebGuards(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: "+r.Header.Get("Upgrade")+"\r\nConnection: Upgrade\r\n\r\n")
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: "+r.Header.Get("Upgrade")+
+				"\r\nConnection: Upgrade\r\n\r\n")
 			_ = c.Close()
 		}
-		if got := say(g, "GET http://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\nConnection: Upgrade\r\nUpgrade: "+up+"\r\n\r\n"); !strings.Contains(got, want) {
+		if got := say(g, "GET http://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\nConnection: Upgrade\r\nUpgrade: "+
+			up+"\r\n\r\n"); !strings.Contains(got, want) {
 			t.Errorf("Upgrade: %s: %q", up, got)
 		}
 	}
 	to := Target{Scheme: "http", Host: "api.example.com", Port: 80}
 	for _, row := range []struct{ method, uri, code string }{
-		{"GET", "/x", ""}, {"OPTIONS", "*", ""}, {"CONNECT", "/x", "egress.http"}, {"GET", "x", "egress.http"}, {"GET", "ftp://api.example.com/", "egress.http"},
+		{"GET", "/x", ""}, {"OPTIONS", "*", ""}, {"CONNECT", "/x", "egress.http"}, {"GET", "x", "egress.http"},
+		{"GET", "ftp://api.example.com/", "egress.http"},
 		{"GET", "http://api.example.com/x", ""}, {"GET", "http://evil.example/", "egress.http.host"},
 	} {
 		_, why := originTarget(&http.Request{Method: row.method, Host: "api.example.com", RequestURI: row.uri}, to)
@@ -114,8 +121,11 @@ func TestWebGuards(t *testing.T) {
 
 // TestPlainPath: there is one reading of a path, or none.
 func TestPlainPath(t *testing.T) {
-	for target, want := range map[string]string{"/a/b": "/a/b", "/a/": "/a/", "/a%20b?x=/../": "/a b", "/%C3%BC": "/ü",
-		"/a/../b": "", "/./a": "", "/a//b": "", "/a/..": "", "/%2e%2e/b": "", "/a%2fb": "", "/a%5Cb": "", `/a\b`: "", "/a%00": "", "/a%0a": "", "/%2561": "", "/%61": "", "/a;b": "", "/a%3Bb": "", "/%": "", "/%zz": "", "/%ff": "", "a": ""} {
+	for target, want := range map[string]string{
+		"/a/b": "/a/b", "/a/": "/a/", "/a%20b?x=/../": "/a b", "/%C3%BC": "/ü", "/a/../b": "", "/./a": "", "/a//b": "",
+		"/a/..": "", "/%2e%2e/b": "", "/a%2fb": "", "/a%5Cb": "", `/a\b`: "", "/a%00": "", "/a%0a": "", "/%2561": "",
+		"/%61": "", "/a;b": "", "/a%3Bb": "", "/%": "", "/%zz": "", "/%ff": "", "a": "",
+	} {
 		got, ok := plainPath(target)
 		if target == "a" {
 			ok = ok && got[0] == '/'
@@ -149,7 +159,11 @@ func TestPace(t *testing.T) {
 	if !strings.HasPrefix(got[0]+got[1], "hello") || !strings.Contains(got[2], "egress.limit.requests") {
 		t.Errorf("%q", got)
 	}
-	l := answering(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)); _, _ = c.Write(make([]byte, 150_000)); _ = c.Close() })
+	l := answering(t, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
+		_, _ = c.Write(make([]byte, 150_000))
+		_ = c.Close()
+	})
 	for rate, slow := range map[int64]bool{0: false, 100_000: true} { // of 150,000 bytes 100,000 are there at once
 		g := newRig(t, Limits{BytesPerSec: rate}, "raw.example.org:5000")
 		g.raw = l

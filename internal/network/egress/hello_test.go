@@ -56,17 +56,25 @@ func TestHelloIsReadOneWay(t *testing.T) {
 		good bool
 	}{
 		{"control", record(recordHandshake, 3, message), true},
-		{"control: in two records", slices.Concat(record(recordHandshake, 3, message[:9]), record(recordHandshake, 3, message[9:])), true},
+		{
+			"control: in two records", slices.Concat(record(recordHandshake, 3, message[:9]),
+				record(recordHandshake, 3, message[9:])), true,
+		},
 		{"another version", record(recordHandshake, 2, message), false},
 		{"another record", record(23, 3, message), false},
 		{"another message", record(recordHandshake, 3, append([]byte{2}, message[1:]...)), false},
 		{"an empty record first", append(record(recordHandshake, 3, nil), record(recordHandshake, 3, message)...), false},
-		{"a record that is too long", record(recordHandshake, 3, slices.Concat(message, make([]byte, 1<<14+1-len(message)))), false},
-		{"control: the longest record", record(recordHandshake, 3, slices.Concat(message, make([]byte, 1<<14-len(message)))), true},
+		{
+			"a record that is too long", record(recordHandshake, 3, slices.Concat(message, make([]byte, 1<<14+1-len(message)))),
+			false,
+		},
+		{"control: the longest record",
+			record(recordHandshake, 3, slices.Concat(message, make([]byte, 1<<14-len(message)))), true},
 		{"a message that is too long", record(recordHandshake, 3, large[:100]), false},
 	} {
 		got, more, why := serverName(row.b)
-		if (why == nil && got == host && !more) != row.good || why != nil && why.Code != "egress.tls" || why == nil && !row.good {
+		if (why == nil && got == host && !more) != row.good || why != nil && why.Code != "egress.tls" ||
+			why == nil && !row.good {
 			t.Errorf("%s: %q %v %v", row.why, got, more, why)
 		}
 	}

@@ -27,8 +27,10 @@ import (
 func (g *rig) client(t testing.TB, h2 bool) *http.Client {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(g.Trust())
-	return &http.Client{Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: h2, DisableCompression: true, DisableKeepAlives: true,
+	return &http.Client{Timeout: time.Minute,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: h2,
+			DisableCompression: true, DisableKeepAlives: true,
 			DialContext: func(_ context.Context, _, addr string) (net.Conn, error) {
 				host, port, why := ParseAuthority(addr)
 				if why != nil {
@@ -51,7 +53,10 @@ func (g *rig) ask(t testing.TB, h2 bool, method, url string, header http.Header,
 	if h := r.Header.Get("Host"); h != "" {
 		r.Host = h
 	}
-	trace := &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { g.early = append(g.early, fmt.Sprint(h)); return nil }}
+	trace := &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+		g.early = append(g.early, fmt.Sprint(h))
+		return nil
+	}}
 	resp, err := g.client(t, h2).Do(r.WithContext(httptrace.WithClientTrace(t.Context(), trace)))
 	if err != nil {
 		return nil, err.Error()
@@ -74,8 +79,10 @@ func TestInside(t *testing.T) {
 		{"what is allowed", "GET", "https://api.example.com/v1/x?a=b%2Fc", nil, "hello from api.example.com"},
 		{"with an escape that is needed", "GET", "https://api.example.com/v1/a%20b", nil, "hello from api.example.com"},
 		{"another method", "DELETE", "https://api.example.com/v1/x", nil, "egress.request"},
-		{"another method in a header", "POST", "https://api.example.com/v1/x", http.Header{"X-Http-Method-Override": {"DELETE"}}, "egress.request"},
-		{"another path in a header", "GET", "https://api.example.com/v1/x", http.Header{"X-Original-Url": {"/v2"}}, "egress.request"},
+		{"another method in a header", "POST", "https://api.example.com/v1/x",
+			http.Header{"X-Http-Method-Override": {"DELETE"}}, "egress.request"},
+		{"another path in a header", "GET", "https://api.example.com/v1/x", http.Header{"X-Original-Url": {"/v2"}},
+			"egress.request"},
 		{"another path", "GET", "https://api.example.com/v2/x", nil, "egress.request"},
 		{"dot segments", "GET", "https://api.example.com/v1/../v2", nil, "egress.request"},
 		{"dot segments, escaped", "GET", "https://api.example.com/v1/%2e%2e/v2", nil, "egress.request"},
@@ -86,7 +93,8 @@ func TestInside(t *testing.T) {
 		{"an empty segment", "GET", "https://api.example.com/v1//x", nil, "egress.request"},
 		{"a letter, escaped", "GET", "https://api.example.com/%761/x", nil, "egress.request"},
 		{"NUL", "GET", "https://api.example.com/v1/%00", nil, "egress.request"},
-		{"another host on the connection", "GET", "https://api.example.com/v1/x", http.Header{"Host": {"evil.example"}}, "egress.http.host"},
+		{"another host on the connection", "GET", "https://api.example.com/v1/x", http.Header{"Host": {"evil.example"}},
+			"egress.http.host"},
 	} {
 		for _, h2 := range []bool{false, true} {
 			g := newRig(t, Limits{}, "GET,POST api.example.com/v1/*")
@@ -101,7 +109,8 @@ func TestInside(t *testing.T) {
 		t.Errorf("HTTP/2 is not spoken to the box: %q", got)
 	}
 	// A host that nothing must look into keeps its TLS: the box's authority is not in it.
-	if _, got := g.ask(t, false, "GET", "https://a.trusted.example/", nil, ""); !strings.Contains(got, "unknown authority") {
+	if _, got := g.ask(t, false, "GET", "https://a.trusted.example/", nil, ""); !strings.Contains(got,
+		"unknown authority") {
 		t.Errorf("a host that is carried as it is: %q", got)
 	}
 	c := tls.Client(g.direct(t, "a.trusted.example", 443), &tls.Config{ServerName: "a.trusted.example", RootCAs: g.roots})
@@ -127,7 +136,8 @@ func TestInsideCertificate(t *testing.T) {
 const hidden = "s3cr3t/with+odd=letters"
 
 func brokered(as AuthScheme, field string) Credential {
-	return Credential{Name: "token", Placeholder: NewPlaceholder(), Host: "api.example.com", Port: 443, Methods: []string{"GET", "POST"}, Paths: []string{"/repos/*"},
+	return Credential{Name: "token", Placeholder: NewPlaceholder(), Host: "api.example.com", Port: 443,
+		Methods: []string{"GET", "POST"}, Paths: []string{"/repos/*"},
 		As: as, Field: field, Region: "us-east-1", Service: "execute-api",
 		Value: func() (secret.Value, error) { return secret.NewValue(hidden), nil },
 		KeyID: func() (secret.Value, error) { return secret.NewValue("AKIDEXAMPLE"), nil }}
@@ -138,7 +148,8 @@ func spellings(s string) []string {
 }
 
 func credentialRig(t testing.TB, c Credential) *rig {
-	return newRigWith(t, Limits{}, Options{Credentials: []Credential{c}, Forms: spellings}, "api.example.com", "a.trusted.example", "raw.example.org:5000", "*.evil.example")
+	return newRigWith(t, Limits{}, Options{Credentials: []Credential{c}, Forms: spellings}, "api.example.com",
+		"a.trusted.example", "raw.example.org:5000", "*.evil.example")
 }
 
 // TestCredential: the secret is added in its place, and the client's own value is removed.
@@ -156,7 +167,10 @@ func TestCredential(t *testing.T) {
 	} {
 		c := brokered(row.as, row.field)
 		g := credentialRig(t, c)
-		for _, sent := range []http.Header{nil, {"Authorization": {"Bearer " + c.Placeholder, "Bearer other"}, "X-Api-Key": {c.Placeholder}, "X_api_key": {c.Placeholder}}} {
+		for _, sent := range []http.Header{
+			nil, {"Authorization": {"Bearer " + c.Placeholder, "Bearer other"}, "X-Api-Key": {c.Placeholder},
+				"X_api_key": {c.Placeholder}},
+		} {
 			if row.as != Header && sent != nil {
 				sent = http.Header{"Authorization": sent["Authorization"]}
 			}
@@ -169,7 +183,8 @@ func TestCredential(t *testing.T) {
 				continue
 			}
 			head, line := g.heads[len(g.heads)-1], g.urls[len(g.urls)-1]
-			if row.as == Query && line != "POST /repos/x?a=b&key="+url.QueryEscape(hidden) || row.as != Query && line != "POST /repos/x?a=b" {
+			if row.as == Query && line != "POST /repos/x?a=b&key="+url.QueryEscape(hidden) ||
+				row.as != Query && line != "POST /repos/x?a=b" {
 				t.Errorf("%d: %q", row.as, line)
 			}
 			if row.name != "" && (len(head[row.name]) != 1 || !strings.HasPrefix(head[row.name][0], row.want)) {
@@ -192,16 +207,21 @@ func TestPlaceholder(t *testing.T) {
 		header           http.Header
 		body             string
 	}{
-		{"another path of the host", "GET", "https://api.example.com/user", http.Header{"Authorization": {"Bearer " + p}}, ""},
+		{"another path of the host", "GET", "https://api.example.com/user",
+			http.Header{"Authorization": {"Bearer " + p}}, ""},
 		{"another method", "DELETE", "https://api.example.com/repos/x", http.Header{"Authorization": {"Bearer " + p}}, ""},
-		{"a path that climbs out", "GET", "https://api.example.com/repos/../user", http.Header{"Authorization": {"Bearer " + p}}, ""},
+		{"a path that climbs out", "GET", "https://api.example.com/repos/../user",
+			http.Header{"Authorization": {"Bearer " + p}}, ""},
 		{"another header", "GET", "https://api.example.com/repos/x", http.Header{"X-Other": {p}}, ""},
 		{"the query", "GET", "https://api.example.com/repos/x?q=" + p, nil, ""},
 		{"the path, escaped", "GET", "https://api.example.com/repos/%77" + p[1:], nil, ""},
 		{"the body", "POST", "https://api.example.com/repos/x", nil, strings.Repeat("x", 100_000) + p},
-		{"the body in base64", "POST", "https://api.example.com/repos/x", nil, base64.StdEncoding.EncodeToString([]byte("user:" + p + "!"))},
-		{"plain HTTP to the host", "GET", "http://api.example.com/repos/x", http.Header{"Authorization": {"Bearer " + p}}, ""},
-		{"plain HTTP to another host", "GET", "http://a.trusted.example/repos/x", http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+p))}}, ""},
+		{"the body in base64", "POST", "https://api.example.com/repos/x", nil,
+			base64.StdEncoding.EncodeToString([]byte("user:" + p + "!"))},
+		{"plain HTTP to the host", "GET", "http://api.example.com/repos/x",
+			http.Header{"Authorization": {"Bearer " + p}}, ""},
+		{"plain HTTP to another host", "GET", "http://a.trusted.example/repos/x",
+			http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+p))}}, ""},
 		{"the body of plain HTTP", "POST", "http://a.trusted.example/", nil, p},
 	} {
 		g := credentialRig(t, c)
@@ -243,12 +263,14 @@ func TestPlaceholder(t *testing.T) {
 		if _, ok := g.names.address("x.evil.example"); !ok {
 			t.Fatal("control: no address for an allowed name")
 		}
-		if want, codes := way(g), g.codes(); len(codes) != 1 || codes[0] != want || g.told()[0].Host != "(placeholder).evil.example" || len(g.went) > 0 {
+		if want, codes := way(g), g.codes(); len(codes) != 1 || codes[0] != want ||
+			g.told()[0].Host != "(placeholder).evil.example" || len(g.went) > 0 {
 			t.Errorf("the name of a host: %+v", g.told())
 		}
 	}
 	g := credentialRig(t, c) // the control: a request without it
-	if _, got := g.ask(t, false, "GET", "https://api.example.com/user", http.Header{"Authorization": {"Bearer mine"}}, ""); !strings.HasPrefix(got, "hello") || len(g.heads[0]["Authorization"]) > 0 {
+	if _, got := g.ask(t, false, "GET", "https://api.example.com/user", http.Header{"Authorization": {"Bearer mine"}},
+		""); !strings.HasPrefix(got, "hello") || len(g.heads[0]["Authorization"]) > 0 {
 		t.Errorf("%q, with %q", got, g.heads)
 	}
 }
@@ -275,7 +297,9 @@ func TestPlaceholderRaw(t *testing.T) {
 		first, then string
 		wait        time.Duration
 		leaks       bool
-	}{{"PING ", "nothing", 0, false}, {"PING " + c.Placeholder, "", 0, true}, {"PING ", c.Placeholder, 20 * time.Millisecond, true}, {"PING " + c.Placeholder[:9], c.Placeholder[9:], 2 * listening, true},
+	}{{"PING ", "nothing", 0, false}, {"PING " + c.Placeholder, "", 0, true},
+		{"PING ", c.Placeholder, 20 * time.Millisecond, true},
+		{"PING " + c.Placeholder[:9], c.Placeholder[9:], 2 * listening, true},
 		{"", c.Placeholder, 2 * listening, true}} {
 		g := credentialRig(t, c)
 		g.raw = l.Addr().String()
@@ -297,6 +321,39 @@ func TestPlaceholderRaw(t *testing.T) {
 	}
 }
 
+// TestPlaceholderEnds: after a placeholder nothing more is read, even by a reader that asks again.
+func TestPlaceholderEnds(t *testing.T) {
+	c := brokered(Bearer, "")
+	long := strings.Repeat("-", 200) // what the scan remembers holds no placeholder after it
+	for _, row := range []struct{ second, want string }{{"nothing", "first,nothing" + long + "last"}, {c.Placeholder, "first,"}} {
+		pieces := []string{"first,", row.second, long, "last"}
+		w := &watched{ReadCloser: io.NopCloser(readFunc(func(b []byte) (int, error) {
+			if len(pieces) == 0 {
+				return 0, io.EOF
+			}
+			n := copy(b, pieces[0])
+			pieces = pieces[1:]
+			return n, nil
+		})), m: newMarks([]Credential{c})}
+		got := ""
+		for range 5 {
+			b := make([]byte, 4096)
+			n, _ := w.Read(b)
+			got += string(b[:n])
+		}
+		if got != row.want {
+			t.Errorf("%q was read, wanted %q", got, row.want)
+		}
+		if _, err := w.Read(make([]byte, 1)); row.second != "nothing" && !errors.Is(err, errPlaceholder) {
+			t.Errorf("at last: %v", err)
+		}
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+
 // TestEcho: a host that echoes the secret does not disclose it to the sandbox.
 func TestEcho(t *testing.T) {
 	for _, row := range []struct {
@@ -317,7 +374,8 @@ func TestEcho(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 		}, "<" + strings.Repeat("*", len(hidden)) + ">"},
-		{"the begin of it alone", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, hidden[:7]) }, hidden[:7]},
+		{"the begin of it alone", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, hidden[:7]) },
+			hidden[:7]},
 		{"a header", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Echo", hidden)
 			w.Header().Set(url.QueryEscape("X-"+"s3cr3t"), "1")
@@ -341,12 +399,14 @@ func TestEcho(t *testing.T) {
 		for _, h2 := range []bool{false, true} {
 			g := credentialRig(t, brokered(Bearer, ""))
 			g.answer = row.answer
-			resp, got := g.ask(t, h2, "GET", "https://api.example.com/repos/x", http.Header{"Range": {"bytes=0-3"}, "Accept-Encoding": {"gzip"}}, "")
+			resp, got := g.ask(t, h2, "GET", "https://api.example.com/repos/x",
+				http.Header{"Range": {"bytes=0-3"}, "Accept-Encoding": {"gzip"}}, "")
 			if !strings.Contains(got, row.want) || resp == nil {
 				t.Errorf("%s: %q", row.why, got)
 				continue
 			}
-			if all := fmt.Sprint(resp.Header, resp.Trailer, got, g.early); strings.Contains(all, hidden) || row.why == "a header" && resp.Header.Get("X-Echo") != strings.Repeat("*", len(hidden)) {
+			if all := fmt.Sprint(resp.Header, resp.Trailer, got, g.early); strings.Contains(all, hidden) ||
+				row.why == "a header" && resp.Header.Get("X-Echo") != strings.Repeat("*", len(hidden)) {
 				t.Errorf("%s: the box has %s", row.why, all)
 			}
 			if h := g.heads[0]; h.Get("Range") != "" || h.Get("Accept-Encoding") != "identity" || h.Get("Authorization") == "" {
@@ -365,14 +425,17 @@ func TestSocketInside(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Ext: "+r.Header.Get("Sec-Websocket-Extensions")+"\r\n\r\n")
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Ext: "+
+			r.Header.Get("Sec-Websocket-Extensions")+"\r\n\r\n")
 		line, _ := b.ReadString('\n')
 		_, _ = io.WriteString(c, "echo "+line+r.Header.Get("Authorization")+"\n")
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(g.Trust())
 	c := tls.Client(g.direct(t, "api.example.com", 443), &tls.Config{ServerName: "api.example.com", RootCAs: pool})
-	_, _ = io.WriteString(c, "GET /repos/ws HTTP/1.1\r\nHost: api.example.com\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Extensions: permessage-deflate\r\nSec-WebSocket-Key: eHh4\r\nSec-WebSocket-Version: 13\r\n\r\n")
+	_, _ = io.WriteString(c, "GET /repos/ws HTTP/1.1\r\nHost: api.example.com\r\nUpgrade: websocket\r\n"+
+		"Connection: Upgrade\r\nSec-WebSocket-Extensions: permessage-deflate\r\nSec-WebSocket-Key: eHh4\r\n"+
+		"Sec-WebSocket-Version: 13\r\n\r\n")
 	b := bufio.NewReader(c)
 	resp, err := http.ReadResponse(b, nil)
 	if err != nil || resp.StatusCode != 101 || resp.Header.Get("X-Ext") != "" {
@@ -401,9 +464,13 @@ func TestSource(t *testing.T) {
 			t.Errorf("%q: %q %q", want, h, got)
 		}
 	}
-	for bad, code := range map[string]string{"": "missing", "first-9fQ2vXz7Lw3KpT\r\nlines": "missing", "first-9fQ2vXz7Lw3KpT\x01": "missing", "Summer2024!": "weak"} {
+	for bad, code := range map[string]string{
+		"": "missing", "first-9fQ2vXz7Lw3KpT\r\nlines": "missing", "first-9fQ2vXz7Lw3KpT\x01": "missing",
+		"Summer2024!": "weak",
+	} {
 		now = bad
-		if _, got := g.ask(t, false, "GET", "https://api.example.com/repos/x", nil, ""); !strings.Contains(got, "egress.secret."+code) || len(g.heads) != 2 {
+		if _, got := g.ask(t, false, "GET", "https://api.example.com/repos/x", nil, ""); !strings.Contains(got,
+			"egress.secret."+code) || len(g.heads) != 2 {
 			t.Errorf("%q: %q", bad, got)
 		}
 	}
@@ -413,14 +480,16 @@ func TestSource(t *testing.T) {
 func TestSignedBody(t *testing.T) {
 	for _, row := range []struct{ said, body, want string }{
 		{"", "a=b", "hello"}, {"UNSIGNED-PAYLOAD", "a=b", "hello"}, {strings.Repeat("0", 64), "a=b", "hello"},
-		{"STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "3;chunk-signature=0\r\na=b\r\n", "egress.secret.signature"}, {"some", "a=b", "egress.secret.signature"},
+		{"STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "3;chunk-signature=0\r\na=b\r\n", "egress.secret.signature"},
+		{"some", "a=b", "egress.secret.signature"},
 	} {
 		g := credentialRig(t, brokered(SigV4, ""))
 		h := http.Header{}
 		if row.said != "" {
 			h.Set("X-Amz-Content-Sha256", row.said)
 		}
-		if _, got := g.ask(t, false, "POST", "https://api.example.com/repos/x", h, row.body); !strings.Contains(got, row.want) {
+		if _, got := g.ask(t, false, "POST", "https://api.example.com/repos/x", h,
+			row.body); !strings.Contains(got, row.want) {
 			t.Errorf("%q: %q", row.said, got)
 		}
 	}
@@ -463,7 +532,8 @@ func policyOf(t testing.TB, lines ...string) *Policy {
 
 // TestElsewhere asks another host that is looked into for the same path: it gets no secret.
 func TestElsewhere(t *testing.T) {
-	g := newRigWith(t, Limits{}, Options{Credentials: []Credential{brokered(Bearer, "")}, Forms: spellings}, "api.example.com", "GET a.trusted.example")
+	g := newRigWith(t, Limits{}, Options{Credentials: []Credential{brokered(Bearer, "")}, Forms: spellings},
+		"api.example.com", "GET a.trusted.example")
 	for host, want := range map[string]string{"api.example.com": "Bearer " + hidden, "a.trusted.example": ""} {
 		_, got := g.ask(t, false, "GET", "https://"+host+"/repos/x", nil, "")
 		if h := g.heads[len(g.heads)-1].Get("Authorization"); h != want || !strings.HasPrefix(got, "hello from "+host) {

@@ -23,14 +23,20 @@ func TestKept(t *testing.T) {
 		kept   bool
 	}{
 		{"a file of a package", file, nil, nil, true},
-		{"headers of a box change nothing", file, http.Header{"Range": {"bytes=0-1"}, "X-Forwarded-Host": {"evil.example"}, "Accept-Encoding": {"gzip"}}, nil, true},
+		{"headers of a box change nothing", file,
+			http.Header{"Range": {"bytes=0-1"}, "X-Forwarded-Host": {"evil.example"}, "Accept-Encoding": {"gzip"}}, nil, true},
 		{"an index", "https://api.example.com/npm/a", nil, nil, false},
 		{"a query", file + "?a=b", nil, nil, false},
 		{"with a password", file, http.Header{"Authorization": {"Bearer mine"}}, nil, false},
 		{"with a cookie", file, http.Header{"Cookie": {"a=b"}}, nil, false},
-		{"for one alone", file, nil, func(w http.ResponseWriter) { w.Header().Set("Cache-Control", "max-age=1, Private") }, false},
+		{
+			"for one alone", file, nil, func(w http.ResponseWriter) {
+				w.Header().Set("Cache-Control", "max-age=1, Private")
+			}, false,
+		},
 		{"for nobody to keep", file, nil, func(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }, false},
-		{"with a cookie in the answer", file, nil, func(w http.ResponseWriter) { w.Header().Set("Set-Cookie", "a=b") }, false},
+		{"with a cookie in the answer", file, nil,
+			func(w http.ResponseWriter) { w.Header().Set("Set-Cookie", "a=b") }, false},
 		{"packed", file, nil, func(w http.ResponseWriter) { w.Header().Set("Content-Encoding", "br") }, false},
 		{"not found", file, nil, func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, false},
 	} {
@@ -60,10 +66,13 @@ func TestKept(t *testing.T) {
 		}
 		f := facts.New()
 		second.Report(&f)
-		if row.kept && (len(f.Network.Packages) != 1 || f.Network.Packages[0] != facts.Package{Manager: "npm", Name: "a", Version: "1.0.0", Kept: true}) {
+		if row.kept && (len(f.Network.Packages) != 1 || f.Network.Packages[0] != facts.Package{
+			Manager: "npm", Name: "a", Version: "1.0.0", Kept: true,
+		}) {
 			t.Errorf("%s: told %+v", row.why, f.Network.Packages)
 		}
-		if third, got := box(packages.Pins{"b": {"1.0.0"}}, nil); len(third.hosts) > 0 || !strings.Contains(got, "egress.packages.pin") {
+		if third, got := box(packages.Pins{"b": {"1.0.0"}}, nil); len(third.hosts) > 0 ||
+			!strings.Contains(got, "egress.packages.pin") {
 			t.Errorf("%s: past the pins: %q", row.why, got)
 		}
 	}
@@ -82,7 +91,9 @@ func TestASecretsFileIsNotKept(t *testing.T) {
 			c.Paths = []string{"/npm/*"}
 			o.Credentials = []Credential{c}
 		}
-		url := map[bool]string{false: "https://api.example.com/npm/a/-/a-1.0.0.tgz", true: "https://api.example.com/npm/b/-/b-1.0.0.tgz"}[secret]
+		url := map[bool]string{
+			false: "https://api.example.com/npm/a/-/a-1.0.0.tgz", true: "https://api.example.com/npm/b/-/b-1.0.0.tgz",
+		}[secret]
 		for range 2 {
 			g := newRigWith(t, Limits{}, o, "GET,HEAD api.example.com:443/npm/*")
 			g.policy.Rules[0].Registry = &packages.Source{Manager: packages.NPM, Base: "/npm/"}

@@ -58,7 +58,8 @@ func TestNoOracle(t *testing.T) {
 						first = got
 					}
 					if got != first {
-						t.Fatalf("%s, h2 %v: after %q the letter %q shows:\n%s\ninstead of\n%s", kind, h2, hidden[:known], letter, got, first)
+						t.Fatalf("%s, h2 %v: after %q the letter %q shows:\n%s\ninstead of\n%s", kind, h2,
+							hidden[:known], letter, got, first)
 					}
 				}
 			}

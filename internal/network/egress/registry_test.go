@@ -15,7 +15,9 @@ func TestRegistry(t *testing.T) {
 	open := &Policy{Rules: append([]Rule(nil), rules...)}
 	open.Rules[2].Registry = &packages.Source{Manager: packages.NPM, Base: "/team/"}
 	pinned := &Policy{Rules: append([]Rule(nil), rules...)}
-	pinned.Rules[2].Registry = &packages.Source{Manager: packages.NPM, Base: "/team/", Pins: packages.Pins{"a": {"1.0.0"}, "@s/a": {"1.0.0"}}}
+	pinned.Rules[2].Registry = &packages.Source{
+		Manager: packages.NPM, Base: "/team/", Pins: packages.Pins{"a": {"1.0.0"}, "@s/a": {"1.0.0"}},
+	}
 	plain := &Policy{Rules: rules} // the control: no registry
 	for _, row := range []struct {
 		why, method, url            string
@@ -26,7 +28,8 @@ func TestRegistry(t *testing.T) {
 		{"the index of a name with a scope", "GET", "https://npm.example.com/team/@s%2fa", "", "", ""},
 		{"of a scope that is not pinned", "GET", "https://npm.example.com/team/@x%2fa", "", "", "egress.packages.pin"},
 		{"a way up after a scope", "GET", "https://npm.example.com/team/@s%2f..", "", "egress.request", "egress.request"},
-		{"two slashes that are hidden", "GET", "https://npm.example.com/team/@s%2fa%2fb", "", "egress.request", "egress.request"},
+		{"two slashes that are hidden", "GET", "https://npm.example.com/team/@s%2fa%2fb", "",
+			"egress.request", "egress.request"},
 		{"another path of the host", "GET", "https://npm.example.com/other", "", "egress.request", "egress.request"},
 		{"another method", "PUT", "https://npm.example.com/team/a", "", "egress.request", "egress.request"},
 		{"without TLS", "GET", "http://npm.example.com/team/a/-/a-1.0.1.tgz", "", "egress.port", "egress.port"},

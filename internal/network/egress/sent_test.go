@@ -19,8 +19,11 @@ import (
 )
 
 // sentPieces are seeds for the targets of FuzzSent: forms that parsers read in two ways.
-var sentPieces = []string{"/v1/x#/../../admin", "http://api.example.com/v1/x#/../../admin?all=1", "/v1/%2e%2e/admin", "/v1/..\\admin", "/v1/x?#", "/v1/a|b^`{}\"<>",
-	"/v1/é%c3%a9", "/v1//x", "//v1/x", "/v1/x?", "/v1/x??a=b&&c", "/health", "*", "http://api.example.com", "http://api.example.com?x=/v1/", "/v1/%zz", "/v1/;a", "/v1/@:&=+[]~"}
+var sentPieces = []string{
+	"/v1/x#/../../admin", "http://api.example.com/v1/x#/../../admin?all=1", "/v1/%2e%2e/admin", "/v1/..\\admin", "/v1/x?#",
+	"/v1/a|b^`{}\"<>", "/v1/é%c3%a9", "/v1//x", "//v1/x", "/v1/x?", "/v1/x??a=b&&c", "/health", "*",
+	"http://api.example.com", "http://api.example.com?x=/v1/", "/v1/%zz", "/v1/;a", "/v1/@:&=+[]~",
+}
 
 // FuzzSent states that the checked request is sent byte for byte: a request is parsed as egress parses it, checked,
 // and written.
@@ -31,7 +34,8 @@ func FuzzSent(f *testing.F) {
 	p := policyOf(f, "GET api.example.com/v1/*", "GET api.example.com/health", "files.example.org")
 	f.Fuzz(func(t *testing.T, target string) {
 		for _, host := range []string{"api.example.com", "files.example.org"} {
-			r, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + target + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n")))
+			r, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + target + " HTTP/1.1\r\nHost: " +
+				host + "\r\n\r\n")))
 			if err != nil {
 				return
 			}
@@ -137,9 +141,12 @@ func TestOverrides(t *testing.T) {
 			}
 		}
 	}
-	for query, code := range map[string]string{"method=PUT": "", "_method=PUT": "egress.request", "a=b&%5fMethod=PUT": "egress.request"} {
+	for query, code := range map[string]string{
+		"method=PUT": "", "_method=PUT": "egress.request", "a=b&%5fMethod=PUT": "egress.request",
+	} {
 		g := newRig(t, Limits{}, "GET api.example.com/v1/*")
-		if _ = g.say(t, "GET http://api.example.com/v1/x?"+query+" HTTP/1.1\r\nHost: api.example.com\r\n\r\n"); !slices.Equal(g.codes(), []string{code}) {
+		if _ = g.say(t, "GET http://api.example.com/v1/x?"+query+
+			" HTTP/1.1\r\nHost: api.example.com\r\n\r\n"); !slices.Equal(g.codes(), []string{code}) {
 			t.Errorf("%q: %q", query, g.codes())
 		}
 	}
@@ -148,7 +155,10 @@ func TestOverrides(t *testing.T) {
 // TestAnonymous: at the host of a secret, at every port that waldo reads, nothing but the secret says who asks.
 // At another host what a program says stays.
 func TestAnonymous(t *testing.T) {
-	mine := http.Header{"Cookie": {"a=mine"}, "Private-Token": {"mine"}, "private_token": {"mine"}, "X.Api.Key": {"mine"}, "X-Api-Key": {"mine"}, "X-Other": {"stays"}}
+	mine := http.Header{
+		"Cookie": {"a=mine"}, "Private-Token": {"mine"}, "private_token": {"mine"}, "X.Api.Key": {"mine"},
+		"X-Api-Key": {"mine"}, "X-Other": {"stays"},
+	}
 	const query = "?a=b&access_token=mine&%61pi_key=mine&c=d"
 	for _, row := range []struct{ url, want, authorization string }{
 		{"https://api.example.com/repos/x", "POST /repos/x?a=b&c=d", "Bearer " + hidden},
@@ -160,12 +170,14 @@ func TestAnonymous(t *testing.T) {
 		head := mine.Clone()
 		head.Set("Authorization", "Bearer mine")
 		_, got := g.ask(t, false, "POST", row.url+query, head, "")
-		if !strings.HasPrefix(got, "hello") || len(g.urls) != 1 || g.urls[0] != row.want || g.heads[0].Get("Authorization") != row.authorization {
+		if !strings.HasPrefix(got, "hello") || len(g.urls) != 1 || g.urls[0] != row.want ||
+			g.heads[0].Get("Authorization") != row.authorization {
 			t.Errorf("%s: %q, asked %q as %q", row.url, got, g.urls, g.heads[0].Get("Authorization"))
 			continue
 		}
 		all := fmt.Sprint(g.heads[0])
-		if kept := strings.Count(all, "mine"); kept > 0 != (row.authorization == "Bearer mine") || kept > 0 && kept != 6 || !strings.Contains(all, "stays") {
+		if kept := strings.Count(all, "mine"); kept > 0 != (row.authorization == "Bearer mine") || kept > 0 && kept != 6 ||
+			!strings.Contains(all, "stays") {
 			t.Errorf("%s: the host got %s", row.url, all)
 		}
 	}
@@ -173,9 +185,13 @@ func TestAnonymous(t *testing.T) {
 
 // TestTLSPorts: at a port that is for TLS nothing goes out in the clear.
 func TestTLSPorts(t *testing.T) {
-	for target, code := range map[string]string{"http://api.example.com/": "", "http://api.example.com:443/": "egress.tls", "http://api.example.com:8443/": "egress.tls"} {
+	for target, code := range map[string]string{
+		"http://api.example.com/": "", "http://api.example.com:443/": "egress.tls",
+		"http://api.example.com:8443/": "egress.tls",
+	} {
 		g := newRig(t, Limits{}, "api.example.com", "api.example.com:8443")
-		if _ = g.say(t, "GET "+target+" HTTP/1.1\r\nHost: api.example.com\r\n\r\n"); !slices.Equal(g.codes(), []string{code}) || (len(g.went) > 0) != (code == "") {
+		if _ = g.say(t, "GET "+target+" HTTP/1.1\r\nHost: api.example.com\r\n\r\n"); !slices.Equal(g.codes(),
+			[]string{code}) || (len(g.went) > 0) != (code == "") {
 			t.Errorf("%s: %q, went to %v", target, g.codes(), g.went)
 		}
 	}
@@ -248,10 +264,11 @@ func TestFlying(t *testing.T) {
 	g.answer = func(http.ResponseWriter, *http.Request) { <-more }
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(g.Trust())
-	c := &http.Client{Timeout: time.Minute, Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: pool},
-		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			return g.direct(t, "api.example.com", 443), nil
-		}}}
+	c := &http.Client{Timeout: time.Minute,
+		Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: pool},
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return g.direct(t, "api.example.com", 443), nil
+			}}}
 	got := make(chan int, 3)
 	for range 3 {
 		go func() {
@@ -281,7 +298,8 @@ func TestNamedAddress(t *testing.T) {
 	if why := p.Address("other.example.com", 5432, netip.MustParseAddr("127.0.0.1")); why != nil {
 		t.Errorf("control: %v", why)
 	}
-	if why := p.Address("other.example.com", 80, netip.MustParseAddr("127.0.0.1")); why == nil || why.Code != "egress.address" {
+	if why := p.Address("other.example.com", 80, netip.MustParseAddr("127.0.0.1")); why == nil ||
+		why.Code != "egress.address" {
 		t.Errorf("another port: %v", why)
 	}
 }

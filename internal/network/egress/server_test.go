@@ -61,8 +61,9 @@ func (f fixed) LookupNetIP(_ context.Context, _, host string) (out []netip.Addr,
 	return out, err
 }
 
-var outsideNames = fixed{"api.example.com": {"93.184.215.14"}, "files.example.org": {"93.184.215.20"}, "a.trusted.example": {"93.184.215.30"},
-	"evil.example": {"93.184.215.66"}, "raw.example.org": {"93.184.215.31"}, "inside.example.com": {"10.0.0.5"}}
+var outsideNames = fixed{"api.example.com": {"93.184.215.14"}, "files.example.org": {"93.184.215.20"},
+	"a.trusted.example": {"93.184.215.30"},
+	"evil.example":      {"93.184.215.66"}, "raw.example.org": {"93.184.215.31"}, "inside.example.com": {"10.0.0.5"}}
 
 // certificate returns one for names, and a pool that trusts it.
 func certificate(t testing.TB, names ...string) (tls.Certificate, *x509.CertPool) {
@@ -70,7 +71,10 @@ func certificate(t testing.TB, names ...string) (tls.Certificate, *x509.CertPool
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: names, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: names, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +102,8 @@ func newRigWith(t testing.TB, limits Limits, o Options, lines ...string) *rig {
 	g := &rig{}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.mu.Lock()
-		g.hosts, g.urls, g.heads = append(g.hosts, r.Host), append(g.urls, r.Method+" "+r.RequestURI), append(g.heads, r.Header.Clone())
+		g.hosts, g.urls, g.heads = append(g.hosts, r.Host), append(g.urls, r.Method+" "+r.RequestURI),
+			append(g.heads, r.Header.Clone())
 		answer := g.answer
 		g.mu.Unlock()
 		if answer != nil {
@@ -268,7 +273,8 @@ func TestCorpusProxy(t *testing.T) {
 				t.Errorf("%s: %q, %d connections", r.ID, answer, went)
 			}
 		case "second_denied":
-			if bytes.Count(answer, []byte("HTTP/1.1 200")) != 1 || !bytes.Contains(answer, []byte("egress.host")) || hosts != "api.example.com" {
+			if bytes.Count(answer, []byte("HTTP/1.1 200")) != 1 || !bytes.Contains(answer, []byte("egress.host")) ||
+				hosts != "api.example.com" {
 				t.Errorf("%s: %q, hosts %q", r.ID, answer, hosts)
 			}
 		}
@@ -366,15 +372,24 @@ func TestWeb(t *testing.T) {
 		why, rule, request, want string
 	}{
 		{"the host that the connection is for", "api.example.com", "GET / HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "200"},
-		{"another host at the same address", "api.example.com", "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "egress.http.host"},
-		{"another port of the host", "api.example.com", "GET / HTTP/1.1\r\nHost: api.example.com:22\r\n\r\n", "egress.http.host"},
-		{"a whole URL for another host", "api.example.com", "GET http://evil.example/ HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "egress.http.host"},
-		{"a tunnel inside", "api.example.com", "CONNECT api.example.com:80 HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "egress.http"},
-		{"a path that is allowed", "GET api.example.com/v1/*", "GET /v1/x?a=b HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "200"},
-		{"a path that is not", "GET api.example.com/v1/*", "GET /v2/x HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "egress.request"},
-		{"a path that climbs", "GET api.example.com/v1/*", "GET /v1/../v2 HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "egress.request"},
-		{"a path that climbs in disguise", "GET api.example.com/v1/*", "GET /v1/%2e%2e/v2 HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "egress.request"},
-		{"a method that is not allowed", "GET api.example.com/v1/*", "DELETE /v1/x HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "egress.request"},
+		{"another host at the same address", "api.example.com", "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+			"egress.http.host"},
+		{"another port of the host", "api.example.com", "GET / HTTP/1.1\r\nHost: api.example.com:22\r\n\r\n",
+			"egress.http.host"},
+		{"a whole URL for another host", "api.example.com",
+			"GET http://evil.example/ HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "egress.http.host"},
+		{"a tunnel inside", "api.example.com", "CONNECT api.example.com:80 HTTP/1.1\r\nHost: api.example.com\r\n\r\n",
+			"egress.http"},
+		{"a path that is allowed", "GET api.example.com/v1/*",
+			"GET /v1/x?a=b HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "200"},
+		{"a path that is not", "GET api.example.com/v1/*", "GET /v2/x HTTP/1.1\r\nHost: api.example.com\r\n\r\n",
+			"egress.request"},
+		{"a path that climbs", "GET api.example.com/v1/*", "GET /v1/../v2 HTTP/1.1\r\nHost: api.example.com\r\n\r\n",
+			"egress.request"},
+		{"a path that climbs in disguise", "GET api.example.com/v1/*",
+			"GET /v1/%2e%2e/v2 HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "egress.request"},
+		{"a method that is not allowed", "GET api.example.com/v1/*", "DELETE /v1/x HTTP/1.1\r\nHost: api.example.com\r\n\r\n",
+			"egress.request"},
 	} {
 		g := newRig(t, Limits{}, row.rule)
 		c := g.direct(t, "api.example.com", 80)
@@ -447,7 +462,8 @@ func TestPlain(t *testing.T) {
 		for tries := 1; !row.waits && codes[len(codes)-1] == "egress.late" && tries < 5; tries++ {
 			answer, codes = talk()
 		}
-		if !strings.Contains(string(answer), row.want) || codes[len(codes)-1] != row.code || row.code != "" && strings.Contains(string(answer), "evil.example") && row.want != "403" {
+		if !strings.Contains(string(answer), row.want) || codes[len(codes)-1] != row.code ||
+			row.code != "" && strings.Contains(string(answer), "evil.example") && row.want != "403" {
 			t.Errorf("%s: %q, %q", row.why, answer, codes)
 		}
 	}
@@ -536,10 +552,11 @@ func TestLocalhost(t *testing.T) {
 		t.Fatal(err)
 	}
 	var to []string
-	d := &Dialer{Policy: &Policy{Rules: rules}, Resolver: outsideNames, Connect: func(_ context.Context, a netip.AddrPort) (net.Conn, error) {
-		to = append(to, a.String())
-		return nil, io.EOF
-	}}
+	d := &Dialer{Policy: &Policy{Rules: rules}, Resolver: outsideNames,
+		Connect: func(_ context.Context, a netip.AddrPort) (net.Conn, error) {
+			to = append(to, a.String())
+			return nil, io.EOF
+		}}
 	for _, name := range []string{"localhost", "LOCALHOST."} {
 		if _, err := d.Dial(t.Context(), name, 4873); !errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", name, err)

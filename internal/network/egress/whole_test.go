@@ -180,8 +180,8 @@ func TestEchoFolded(t *testing.T) {
 		}
 		return out
 	}, []string{plain})
-	h := http.Header{"X-" + strings.ToLower(plain): {"1"}, http.CanonicalHeaderKey("x-" + plain): {"1"}, "X-Folded": {plain[:16] + " " + plain[16:]},
-		"X-Two": {"not " + plain[:16]}}
+	h := http.Header{"X-" + strings.ToLower(plain): {"1"}, http.CanonicalHeaderKey("x-" + plain): {"1"},
+		"X-Folded": {plain[:16] + " " + plain[16:]}, "X-Two": {"not " + plain[:16]}}
 	if v.header(h); len(h) != 2 || strings.Trim(h.Get("X-Folded"), "*") != "" || h.Get("X-Two") != "not "+plain[:16] {
 		t.Errorf("the sandbox has %v", h)
 	}
@@ -226,7 +226,9 @@ func TestEchoTrailers(t *testing.T) {
 	const name = "s3cr3tWithEvenMoreLetters9x"
 	for _, h2 := range []bool{false, true} {
 		c := brokered(Bearer, "")
-		g := newRigWith(t, Limits{}, Options{Credentials: []Credential{c}, Forms: func(s string) []string { return []string{s, name} }}, "api.example.com")
+		g := newRigWith(t, Limits{}, Options{
+			Credentials: []Credential{c}, Forms: func(s string) []string { return []string{s, name} },
+		}, "api.example.com")
 		g.answer = func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Trailer", "X-Fine, X-"+name)
 			w.Header().Set("Y-"+name, "1")
@@ -250,8 +252,9 @@ func TestEchoTrailers(t *testing.T) {
 func TestLenientQueries(t *testing.T) {
 	for query, want := range map[string]string{
 		"a=b": "?a=b", "a=b;c=d": "?a=b;c=d", "a=b?": "?a=b?", "access=1&token=2": "?access=1&token=2",
-		"b=1;access_token=m": "?b=1", "b=1;access_token=m&c=2": "?b=1;c=2", "access_token[]=m": "", "access.token=m&b=1": "?b=1",
-		"Access+token=m": "", "access-token[a]=m;x": "?x", "api-key=m": "", "api_key%00x=m": "", "x-amz-signature=m&X_Amz_Credential=m": "",
+		"b=1;access_token=m": "?b=1", "b=1;access_token=m&c=2": "?b=1;c=2", "access_token[]=m": "",
+		"access.token=m&b=1": "?b=1", "Access+token=m": "", "access-token[a]=m;x": "?x", "api-key=m": "", "api_key%00x=m": "",
+		"x-amz-signature=m&X_Amz_Credential=m": "",
 	} {
 		tt := Target{Path: "/v1/x?" + query}
 		anonymous(&http.Request{}, &tt)
@@ -259,16 +262,22 @@ func TestLenientQueries(t *testing.T) {
 			t.Errorf("%q became %q", query, tt.Path)
 		}
 	}
-	for query, code := range map[string]string{"x=1;method=DELETE": "", "x=1;_method=DELETE": "egress.request", "_method[]=DELETE": "egress.request",
+	for query, code := range map[string]string{"x=1;method=DELETE": "", "x=1;_method=DELETE": "egress.request",
+		"_method[]=DELETE":  "egress.request",
 		"%20_Method=DELETE": "egress.request"} {
 		g := newRig(t, Limits{}, "GET api.example.com/v1/*")
-		if _ = g.say(t, "GET http://api.example.com/v1/x?"+query+" HTTP/1.1\r\nHost: api.example.com\r\n\r\n"); !slices.Equal(g.codes(), []string{code}) {
+		if _ = g.say(t, "GET http://api.example.com/v1/x?"+query+
+			" HTTP/1.1\r\nHost: api.example.com\r\n\r\n"); !slices.Equal(g.codes(), []string{code}) {
 			t.Errorf("%q: %q", query, g.codes())
 		}
 	}
-	for name, code := range map[string]string{"X-Other": "", "X-Http-Path-Override": "egress.request", "X-Real-Url": "egress.request", "Destination": "egress.request"} {
+	for name, code := range map[string]string{
+		"X-Other": "", "X-Http-Path-Override": "egress.request", "X-Real-Url": "egress.request",
+		"Destination": "egress.request",
+	} {
 		g := newRig(t, Limits{}, "GET api.example.com/v1/*")
-		if _ = g.say(t, "GET http://api.example.com/v1/x HTTP/1.1\r\nHost: api.example.com\r\n"+name+": /v2\r\n\r\n"); !slices.Equal(g.codes(), []string{code}) {
+		if _ = g.say(t, "GET http://api.example.com/v1/x HTTP/1.1\r\nHost: api.example.com\r\n"+name+
+			": /v2\r\n\r\n"); !slices.Equal(g.codes(), []string{code}) {
 			t.Errorf("%s: %q", name, g.codes())
 		}
 	}

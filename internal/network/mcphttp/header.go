@@ -182,5 +182,6 @@ func count(v strictjson.Value) int {
 
 // token reports whether s is a token of HTTP (RFC 9110 §5.6.2).
 func token(s string) bool {
-	return s != "" && len(s) <= 128 && strings.Trim(s, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+	return s != "" && len(s) <= 128 &&
+		strings.Trim(s, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }

@@ -73,7 +73,8 @@ func (k *kept) Read(b []byte) (int, error) {
 
 // RoundTrip satisfies http.RoundTripper.
 func (p *plain) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme != "http" || req.URL.Host != p.host || req.Body == nil || req.ContentLength <= 0 || req.ContentLength > maxPlain {
+	if req.URL.Scheme != "http" || req.URL.Host != p.host || req.Body == nil || req.ContentLength <= 0 ||
+		req.ContentLength > maxPlain {
 		return p.Transport.RoundTrip(req)
 	}
 	frame, err := written(req)
@@ -104,12 +105,16 @@ func (p *plain) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // ours are the framing headers, which only this transport writes.
-var ours = map[string]bool{"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true, "Connection": true, "Upgrade": true, "Expect": true}
+var ours = map[string]bool{
+	"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true, "Connection": true,
+	"Upgrade": true, "Expect": true,
+}
 
 // written returns the bytes of a request.
 func written(req *http.Request) ([]byte, error) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n", req.Method, req.URL.RequestURI(), req.URL.Host, req.ContentLength)
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n", req.Method, req.URL.RequestURI(),
+		req.URL.Host, req.ContentLength)
 	if err := req.Header.WriteSubset(&b, ours); err != nil { // which lets no line break into a value
 		return nil, err
 	}

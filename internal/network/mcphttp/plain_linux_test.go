@@ -105,8 +105,10 @@ func TestPlainKeepsItsConnection(t *testing.T) {
 
 // Only a server on loopback is asked without net/http.
 func TestPlainIsForLoopback(t *testing.T) {
-	for url, want := range map[string]bool{"http://127.0.0.1:1/mcp": true, "http://localhost/mcp": true, "http://[::1]:1/mcp": true,
-		"http://10.0.0.1/mcp": false, "http://mcp.example.com/mcp": false, "http://localhost.example.com/mcp": false, "https://127.0.0.1/mcp": false} {
+	for url, want := range map[string]bool{"http://127.0.0.1:1/mcp": true, "http://localhost/mcp": true,
+		"http://[::1]:1/mcp":  true,
+		"http://10.0.0.1/mcp": false, "http://mcp.example.com/mcp": false, "http://localhost.example.com/mcp": false,
+		"https://127.0.0.1/mcp": false} {
 		if _, is := transport(t, url).(*plain); is != want {
 			t.Errorf("%s: %v", url, is)
 		}
@@ -201,14 +203,17 @@ func TestPlainSpeaksOneProtocol(t *testing.T) {
 			_, _ = http.ReadRequest(in)
 			_, _ = io.WriteString(c, "HTTP/1.1 "+head+"\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 2\r\n\r\nok")
 		})
-		if _, err := ask(context.Background(), transport(t, url), url, "x"); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if _, err := ask(context.Background(), transport(t, url), url, "x"); (err == nil) != (want == "") ||
+			err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", head, err)
 		}
 	}
 }
 
 func TestPlainEndsWithItsContext(t *testing.T) {
-	for what, begin := range map[string]string{"before the head": "", "in the body": "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"} {
+	for what, begin := range map[string]string{
+		"before the head": "", "in the body": "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc",
+	} {
 		url, _ := raw(t, func(c net.Conn, in *bufio.Reader) {
 			_, _ = http.ReadRequest(in)
 			_, _ = io.WriteString(c, begin)
@@ -277,7 +282,10 @@ func TestPlainSaysOnceHowLongItIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header = http.Header{"X-Control": {"is\r\nsent"}, "Content-Length": {"0"}, "Transfer-Encoding": {"chunked"}, "Host": {"elsewhere"}, "Connection": {"X-Control"}}
+	req.Header = http.Header{
+		"X-Control": {"is\r\nsent"}, "Content-Length": {"0"}, "Transfer-Encoding": {"chunked"}, "Host": {"elsewhere"},
+		"Connection": {"X-Control"},
+	}
 	resp, err := transport(t, url).RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
@@ -294,14 +302,21 @@ func TestPlainSaysOnceHowLongItIs(t *testing.T) {
 // answer to the next request.
 func FuzzPlain(f *testing.F) {
 	for _, s := range []string{
-		fmt.Sprintf(ok, 2, "{}"), fmt.Sprintf(ok, 1, "{}"), fmt.Sprintf(ok, 3, "{}"), fmt.Sprintf(ok, 0, ""), fmt.Sprintf(ok, 2, "{}") + fmt.Sprintf(ok, 6, "forged"),
+		fmt.Sprintf(ok, 2, "{}"), fmt.Sprintf(ok, 1, "{}"), fmt.Sprintf(ok, 3, "{}"), fmt.Sprintf(ok, 0, ""),
+		fmt.Sprintf(ok, 2, "{}") + fmt.Sprintf(ok, 6, "forged"),
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\n{}\r\n0\r\nA: b\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
-		"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n{}", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-		"HTTP/1.1 101 Switching Protocols\r\n\r\n", "HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n{}", "HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n",
-		"HTTP/1.0 200 OK\r\n\r\nto the end", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nto the end", "HTTP/1.1 200\r\n A: b\r\n\r\n", "HTTP/2.0 200 OK\nA:b\n\nx", "HTTP/1.1 0x1 no\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n" +
+			"HTTP/1.1 200 OK\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x",
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+		"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n{}",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: " +
+			"2\r\n\r\n{}",
+		"HTTP/1.1 101 Switching Protocols\r\n\r\n", "HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n{}",
+		"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n",
+		"HTTP/1.0 200 OK\r\n\r\nto the end", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nto the end",
+		"HTTP/1.1 200\r\n A: b\r\n\r\n", "HTTP/2.0 200 OK\nA:b\n\nx", "HTTP/1.1 0x1 no\r\n\r\n",
 	} {
 		f.Add([]byte(s), false)
 		f.Add([]byte(s), true)
@@ -328,7 +343,9 @@ func FuzzPlain(f *testing.F) {
 
 // sent makes a request to a server that answers the first with the given bytes and every other with its content. It
 // returns the answer in a line. If the connection stays open, a second request must be answered correctly.
-func sent(ctx context.Context, with func(*url.URL, *http.Transport) http.RoundTripper, answer []byte, stays bool) (string, error) {
+func sent(
+	ctx context.Context, with func(*url.URL, *http.Transport) http.RoundTripper, answer []byte, stays bool,
+) (string, error) {
 	var first atomic.Bool
 	one, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -353,7 +370,8 @@ func sent(ctx context.Context, with func(*url.URL, *http.Transport) http.RoundTr
 		for echo(c, in, ok) {
 		}
 	}
-	t := &http.Transport{DisableCompression: true, MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: 30 * time.Second, MaxIdleConnsPerHost: 2,
+	t := &http.Transport{DisableCompression: true, MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: 30 * time.Second,
+		MaxIdleConnsPerHost: 2,
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 			if err != nil {
@@ -383,7 +401,8 @@ func sent(ctx context.Context, with func(*url.URL, *http.Transport) http.RoundTr
 		var body []byte
 		body, err = io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		said = fmt.Sprintf("%d %q %v %d %v %q %v", resp.StatusCode, resp.Status, resp.Header, resp.ContentLength, resp.TransferEncoding, body, resp.Trailer)
+		said = fmt.Sprintf("%d %q %v %d %v %q %v", resp.StatusCode, resp.Status, resp.Header, resp.ContentLength,
+			resp.TransferEncoding, body, resp.Trailer)
 	}
 	if !stays {
 		return said, err

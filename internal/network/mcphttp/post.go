@@ -33,7 +33,9 @@ func (c *Conn) post(ctx context.Context, body []byte) (*http.Response, error) {
 }
 
 // send makes a request with the headers of MCP and of the operator.
-func (c *Conn) send(ctx context.Context, method string, to *url.URL, body []byte, more http.Header) (*http.Response, error) {
+func (c *Conn) send(
+	ctx context.Context, method string, to *url.URL, body []byte, more http.Header,
+) (*http.Response, error) {
 	for try := 0; ; try++ {
 		token := ""
 		if c.o.Auth != nil {
@@ -43,7 +45,8 @@ func (c *Conn) send(ctx context.Context, method string, to *url.URL, body []byte
 			}
 		}
 		resp, err := c.once(ctx, method, to, body, more, token)
-		if err != nil || c.o.Auth == nil || resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
+		if err != nil || c.o.Auth == nil || resp.StatusCode != http.StatusUnauthorized &&
+			resp.StatusCode != http.StatusForbidden {
 			return resp, err
 		}
 		if try >= maxRefusals {
@@ -61,10 +64,13 @@ func (c *Conn) send(ctx context.Context, method string, to *url.URL, body []byte
 	}
 }
 
-func (c *Conn) once(ctx context.Context, method string, to *url.URL, body []byte, more http.Header, token string) (*http.Response, error) {
+func (c *Conn) once(
+	ctx context.Context, method string, to *url.URL, body []byte, more http.Header, token string,
+) (*http.Response, error) {
 	var written atomic.Bool
 	trace := &httptrace.ClientTrace{WroteHeaders: func() { written.Store(true) }}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, to.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, to.String(),
+		bytes.NewReader(body))
 	if err != nil {
 		return nil, unsent(err)
 	}
@@ -187,5 +193,7 @@ func (c *Conn) answer(ctx context.Context, n int64, resp *http.Response, w *json
 	case kind == "text/event-stream":
 		return c.streamed(ctx, n, resp, w)
 	}
-	return jsonrpc.Message{}, &jsonrpc.MalformedResponse{Why: fmt.Sprintf("an answer of the type %.60q: wanted application/json or text/event-stream", kind)}
+	return jsonrpc.Message{},
+		&jsonrpc.MalformedResponse{Why: fmt.Sprintf("an answer of the type %.60q: wanted application/json or "+
+			"text/event-stream", kind)}
 }

@@ -144,7 +144,9 @@ func (c *Conn) Speak(revision string) {
 
 // Call sends a request and waits for the answer, as jsonrpc.Conn.Call does. It never repeats a request that could
 // have arrived, even if the answer was lost.
-func (c *Conn) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error) {
+func (c *Conn) Call(
+	ctx context.Context, method string, params func(id int64) any, progress func(done, total float64),
+) (strictjson.Value, error) {
 	if c.ctx.Err() != nil {
 		return strictjson.Value{}, unsent(jsonrpc.ErrClosed)
 	}
@@ -193,7 +195,9 @@ func (c *Conn) legacy() bool {
 }
 
 // ask sends a request and waits for its answer, wherever that comes.
-func (c *Conn) ask(ctx context.Context, n int64, method string, body []byte, w *jsonrpc.Waiting) (jsonrpc.Message, error) {
+func (c *Conn) ask(
+	ctx context.Context, n int64, method string, body []byte, w *jsonrpc.Waiting,
+) (jsonrpc.Message, error) {
 	resp, err := c.post(ctx, body)
 	if err != nil {
 		return jsonrpc.Message{}, err
@@ -327,7 +331,8 @@ func (c *Conn) request(ctx context.Context, m jsonrpc.Message) {
 	case c.asking <- struct{}{}:
 	default:
 		cancel()
-		c.tell(jsonrpc.Answer(m.ID, nil, jsonrpc.Errorf(jsonrpc.CodeBusy, "too much is being answered already; ask again later")))
+		c.tell(jsonrpc.Answer(m.ID, nil,
+			jsonrpc.Errorf(jsonrpc.CodeBusy, "too much is being answered already; ask again later")))
 		return
 	}
 	c.mu.Lock()

@@ -94,7 +94,8 @@ func TestAnswers(t *testing.T) {
 		sent  bool   // with an error: it may have arrived
 		is    any    // an error in the chain
 	}{
-		{"control: one object", func(w http.ResponseWriter, id json.RawMessage) { reply(w, id, `{"a":1}`) }, `{"a":1}`, false, nil},
+		{"control: one object", func(w http.ResponseWriter, id json.RawMessage) { reply(w, id, `{"a":1}`) },
+			`{"a":1}`, false, nil},
 		{"control: a stream", func(w http.ResponseWriter, id json.RawMessage) {
 			stream(w)(": hello\r\n\r\nid: 1\r\ndata: {\"jsonrpc\":\"2.0\",\r\ndata: \"id\":%s,\"result\":{}}\r\n\r\n", id)
 		}, `{}`, false, nil},
@@ -103,10 +104,17 @@ func TestAnswers(t *testing.T) {
 			w.WriteHeader(400)
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"no"}}`, id)
 		}, "-32022", true, &fault},
-		{"a 400 of something else", func(w http.ResponseWriter, id json.RawMessage) { http.Error(w, "no", 400) }, "HTTP status 400", true, nil},
-		{"a 500 may have done it", func(w http.ResponseWriter, id json.RawMessage) { http.Error(w, "no", 500) }, "HTTP status 500", true, nil},
-		{"HTML", func(w http.ResponseWriter, id json.RawMessage) { fmt.Fprint(w, "<html>") }, "an answer of the type", true, nil},
-		{"an answer to another request", func(w http.ResponseWriter, id json.RawMessage) { reply(w, json.RawMessage("77"), `{}`) }, "an answer to another request", true, nil},
+		{"a 400 of something else", func(w http.ResponseWriter, id json.RawMessage) { http.Error(w, "no", 400) },
+			"HTTP status 400", true, nil},
+		{"a 500 may have done it", func(w http.ResponseWriter, id json.RawMessage) { http.Error(w, "no", 500) },
+			"HTTP status 500", true, nil},
+		{"HTML", func(w http.ResponseWriter, id json.RawMessage) { fmt.Fprint(w, "<html>") },
+			"an answer of the type", true, nil},
+		{
+			"an answer to another request", func(w http.ResponseWriter, id json.RawMessage) {
+				reply(w, json.RawMessage("77"), `{}`)
+			}, "an answer to another request", true, nil,
+		},
 		{"the id as a string", func(w http.ResponseWriter, id json.RawMessage) {
 			reply(w, json.RawMessage(`"`+string(id)+`"`), `{}`)
 		}, "an answer to another request", true, nil},
@@ -114,17 +122,20 @@ func TestAnswers(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"method":"x"}`, id)
 		}, "an answer to another request", true, nil},
-		{"a name twice", func(w http.ResponseWriter, id json.RawMessage) { reply(w, id, `{"a":1,"a":2}`) }, "cannot be read: not one strict JSON value", true, nil},
+		{"a name twice", func(w http.ResponseWriter, id json.RawMessage) { reply(w, id, `{"a":1,"a":2}`) },
+			"cannot be read: not one strict JSON value", true, nil},
 		{"too deep", func(w http.ResponseWriter, id json.RawMessage) {
 			reply(w, id, strings.Repeat("[", 300)+strings.Repeat("]", 300))
 		}, "cannot be read: not one strict JSON value", true, nil},
 		{"two answers: the first counts", func(w http.ResponseWriter, id json.RawMessage) {
 			send := stream(w)
-			send("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"n\":1}}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"n\":2}}\n\n", id, id)
+			send("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"n\":1}}\n\n"+
+				"data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"n\":2}}\n\n", id, id)
 		}, `{"n":1}`, false, nil},
 		{"wrong ids on a stream are stepped over", func(w http.ResponseWriter, id json.RawMessage) {
 			send := stream(w)
-			send("data: {\"jsonrpc\":\"2.0\",\"id\":999,\"result\":{}}\n\ndata: nonsense\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"n\":2}}\n\n", id)
+			send("data: {\"jsonrpc\":\"2.0\",\"id\":999,\"result\":{}}\n\ndata: nonsense\n\n"+
+				"data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"n\":2}}\n\n", id)
 		}, `{"n":2}`, false, nil},
 		{"an answer on a stream that is no message", func(w http.ResponseWriter, id json.RawMessage) {
 			stream(w)("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"a\":1,\"a\":2}}\n\n", id)
@@ -137,7 +148,8 @@ func TestAnswers(t *testing.T) {
 			w.WriteHeader(400)
 			fmt.Fprint(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"no session"}}`)
 		}, "no session", true, &fault},
-		{"a result to nobody", func(w http.ResponseWriter, id json.RawMessage) { reply(w, json.RawMessage("null"), `{}`) }, "cannot be read: an id is", true, nil},
+		{"a result to nobody", func(w http.ResponseWriter, id json.RawMessage) { reply(w, json.RawMessage("null"), `{}`) },
+			"cannot be read: an id is", true, nil},
 		{"a stream that ends without an answer", func(w http.ResponseWriter, id json.RawMessage) {
 			stream(w)("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\n", id)
 		}, "broke off", true, nil},
@@ -176,7 +188,8 @@ func TestAnswers(t *testing.T) {
 				}
 				return
 			}
-			if !strings.Contains(err.Error(), row.want) || errors.Is(err, jsonrpc.ErrNotSent) == row.sent || row.is != nil && !errors.As(err, row.is) {
+			if !strings.Contains(err.Error(), row.want) || errors.Is(err, jsonrpc.ErrNotSent) == row.sent ||
+				row.is != nil && !errors.As(err, row.is) {
 				t.Errorf("got %v, wanted %s, arrived %v", err, row.want, row.sent)
 			}
 			if n := posts.Load(); n != 1 {
@@ -223,7 +236,8 @@ func TestLegacy(t *testing.T) {
 			return
 		}
 		a := read(r)
-		note("%s session=%q revision=%q method=%q", a.Method, r.Header.Get("Mcp-Session-Id"), r.Header.Get("MCP-Protocol-Version"), r.Header.Get("Mcp-Method"))
+		note("%s session=%q revision=%q method=%q", a.Method, r.Header.Get("Mcp-Session-Id"),
+			r.Header.Get("MCP-Protocol-Version"), r.Header.Get("Mcp-Method"))
 		if forgotten.Load() {
 			http.Error(w, "who?", http.StatusNotFound)
 			return
@@ -288,7 +302,10 @@ func TestLegacy(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	for i, want := range []string{`initialize session="" revision="" method=""`, `notifications/initialized session="abc" revision="2025-11-25" method=""`} {
+	for i, want := range []string{
+		`initialize session="" revision="" method=""`,
+		`notifications/initialized session="abc" revision="2025-11-25" method=""`,
+	} {
 		if log[i] != want {
 			t.Errorf("request %d: %s, wanted %s", i, log[i], want)
 		}
@@ -303,8 +320,10 @@ func TestLegacy(t *testing.T) {
 // HTTP+SSE of 2024-11-05: one stream that says where messages go, and carries every answer.
 // TestAddressesOfServers: a connection is made to an http or https address without a user alone.
 func TestAddressesOfServers(t *testing.T) {
-	for at, good := range map[string]bool{"https://a.example.com/mcp": true, "http://127.0.0.1:1/mcp": true, "https:///mcp": false, "/mcp": false,
-		"file://a.example.com/mcp": false, "https://u:p@a.example.com/mcp": false, "https://u@a.example.com/mcp": false, "%": false} {
+	for at, good := range map[string]bool{"https://a.example.com/mcp": true, "http://127.0.0.1:1/mcp": true,
+		"https:///mcp": false, "/mcp": false,
+		"file://a.example.com/mcp": false, "https://u:p@a.example.com/mcp": false, "https://u@a.example.com/mcp": false,
+		"%": false} {
 		if c, err := New(Options{URL: at}); (err == nil) != good || err == nil && c == nil {
 			t.Errorf("%s: %v", at, err)
 		}
@@ -313,8 +332,10 @@ func TestAddressesOfServers(t *testing.T) {
 
 // TestSessionIDs: a session id that could not stand in a header is none.
 func TestSessionIDs(t *testing.T) {
-	for id, good := range map[string]bool{"a": true, "!~": true, strings.Repeat("a", 4096): true, strings.Repeat("a", 4097): false,
-		"a b": false, "a\tb": false, "a\x7f": false, "\u00e9": false, "a\r\nX: y": false} {
+	for id, good := range map[string]bool{
+		"a": true, "!~": true, strings.Repeat("a", 4096): true, strings.Repeat("a", 4097): false, "a b": false, "a\tb": false,
+		"a\x7f": false, "\u00e9": false, "a\r\nX: y": false,
+	} {
 		if got := sessionID(http.Header{"Mcp-Session-Id": {id}}); (got == id) != good || !good && got != "" {
 			t.Errorf("%.20q: %.20q", id, got)
 		}
@@ -373,8 +394,9 @@ func TestOldServer(t *testing.T) {
 
 func TestModernHeaders(t *testing.T) {
 	heads := make(chan http.Header, 9)
-	tools := `{"tools":[{"name":"w\u00e9","inputSchema":{"properties":{"region":{"type":"string","x-mcp-header":"Region"},` +
-		`"deep":{"properties":{"n":{"type":"integer","x-mcp-header":"N"}}},"b":{"type":"boolean","x-mcp-header":"B"}}}}]}`
+	tools := `{"tools":[{"name":"w\u00e9","inputSchema":{"properties":{"region":{"type":"string",` +
+		`"x-mcp-header":"Region"},"deep":{"properties":{"n":{"type":"integer","x-mcp-header":"N"}}},"b":{"type":"boolean",` +
+		`"x-mcp-header":"B"}}}}]}`
 	c := connect(t, func(w http.ResponseWriter, r *http.Request) {
 		a := read(r)
 		heads <- r.Header
@@ -390,12 +412,23 @@ func TestModernHeaders(t *testing.T) {
 		params      map[string]any
 		want        map[string]string
 	}{
-		{"a list", "tools/list", nil, map[string]string{"Mcp-Method": "tools/list", "Mcp-Name": "", "Mcp-Protocol-Version": jsonrpc.Modern}},
-		{"arguments are mirrored", "tools/call", map[string]any{"name": "w\u00e9", "arguments": map[string]any{"region": " us\n", "deep": map[string]any{"n": 7}, "b": false}},
-			map[string]string{"Mcp-Name": "=?base64?d8Op?=", "Mcp-Param-Region": "=?base64?IHVzCg==?=", "Mcp-Param-N": "7", "Mcp-Param-B": "false"}},
-		{"what is absent or null is left out", "tools/call", map[string]any{"name": "w\u00e9", "arguments": map[string]any{"region": nil}},
+		{"a list", "tools/list", nil, map[string]string{
+			"Mcp-Method": "tools/list", "Mcp-Name": "", "Mcp-Protocol-Version": jsonrpc.Modern,
+		}},
+		{"arguments are mirrored", "tools/call", map[string]any{
+			"name": "w\u00e9", "arguments": map[string]any{"region": " us\n", "deep": map[string]any{"n": 7}, "b": false},
+		},
+			map[string]string{
+				"Mcp-Name": "=?base64?d8Op?=", "Mcp-Param-Region": "=?base64?IHVzCg==?=", "Mcp-Param-N": "7",
+				"Mcp-Param-B": "false",
+			}},
+		{"what is absent or null is left out", "tools/call", map[string]any{
+			"name": "w\u00e9", "arguments": map[string]any{"region": nil},
+		},
 			map[string]string{"Mcp-Param-Region": "", "Mcp-Param-N": "", "Mcp-Param-B": ""}},
-		{"a value that looks encoded is encoded", "tools/call", map[string]any{"name": "w\u00e9", "arguments": map[string]any{"region": "=?base64?x?="}},
+		{"a value that looks encoded is encoded", "tools/call", map[string]any{
+			"name": "w\u00e9", "arguments": map[string]any{"region": "=?base64?x?="},
+		},
 			map[string]string{"Mcp-Param-Region": "=?base64?PT9iYXNlNjQ/eD89?="}},
 		{"a resource", "resources/read", map[string]any{"uri": "file:///a"}, map[string]string{"Mcp-Name": "file:///a"}},
 		{"a prompt", "prompts/get", map[string]any{"name": "p"}, map[string]string{"Mcp-Name": "p", "Mcp-Session-Id": ""}},
@@ -418,8 +451,8 @@ func TestHeadersThatAreNone(t *testing.T) {
 		value string
 		ok    bool
 	}{
-		{"control", true}, {"a\tb", true}, {"\u00e9", true}, {"", true},
-		{"a\r\nX-Other: b", false}, {"a\nb", false}, {"a\rb", false}, {"a\n", false}, {"a\x00b", false}, {"a\x1b", false}, {"a\x7f", false},
+		{"control", true}, {"a\tb", true}, {"\u00e9", true}, {"", true}, {"a\r\nX-Other: b", false}, {"a\nb", false},
+		{"a\rb", false}, {"a\n", false}, {"a\x00b", false}, {"a\x1b", false}, {"a\x7f", false},
 	} {
 		for what, o := range map[string]Options{
 			"header": {Header: func() (http.Header, error) { return http.Header{"X-Key": {row.value}}, nil }},
@@ -434,7 +467,8 @@ func TestHeadersThatAreNone(t *testing.T) {
 			switch {
 			case row.ok && (err != nil || <-got != row.value):
 				t.Errorf("%s: %q is not sent as it is: %v", what, row.value, err)
-			case !row.ok && (!errors.Is(err, jsonrpc.ErrNotSent) || !strings.Contains(err.Error(), "holds a line break or another control character") || len(got) > 0):
+			case !row.ok && (!errors.Is(err, jsonrpc.ErrNotSent) ||
+				!strings.Contains(err.Error(), "holds a line break or another control character") || len(got) > 0):
 				t.Errorf("%s: %q: %v, the server has seen %d requests", what, row.value, err, len(got))
 			case !row.ok && strings.Contains(err.Error(), row.value):
 				t.Errorf("%s: the error tells the value: %v", what, err)
@@ -462,8 +496,14 @@ func TestHeaderMarks(t *testing.T) {
 		{"no text", `{"properties":{"a":{"type":"string","x-mcp-header":1}}}`, false},
 		{"a number", `{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}`, false},
 		{"an object", `{"properties":{"a":{"type":"object","x-mcp-header":"A"}}}`, false},
-		{"twice but for case", `{"properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"type":"string","x-mcp-header":"a"}}}`, false},
-		{"in the elements of a list", `{"properties":{"a":{"type":"array","items":{"type":"string","x-mcp-header":"A"}}}}`, false},
+		{
+			"twice but for case", `{"properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"type":"string",` +
+				`"x-mcp-header":"a"}}}`, false,
+		},
+		{
+			"in the elements of a list", `{"properties":{"a":{"type":"array","items":{"type":"string","x-mcp-header":"A"}}}}`,
+			false,
+		},
 		{"in a choice", `{"anyOf":[{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}]}`, false},
 		{"in a definition", `{"$defs":{"a":{"type":"string","x-mcp-header":"A"}}}`, false},
 		{"at the root", `{"x-mcp-header":"A"}`, false},
@@ -488,7 +528,9 @@ func (s static) Refused(context.Context, string, *http.Response) (again bool, e 
 
 // TestStatusesThatAskForATokenAlone: another status than 401 and 403 costs no new token.
 func TestStatusesThatAskForATokenAlone(t *testing.T) {
-	for status, want := range map[int]bool{200: false, 400: false, 404: false, 429: false, 500: false, 401: true, 403: true} {
+	for status, want := range map[int]bool{
+		200: false, 400: false, 404: false, 429: false, 500: false, 401: true, 403: true,
+	} {
 		auth := &counted{}
 		c := connect(t, func(w http.ResponseWriter, r *http.Request) {
 			if a := read(r); status == 200 {
@@ -585,16 +627,18 @@ func TestAddresses(t *testing.T) {
 			LookupNetIP(context.Context, string, string) ([]netip.Addr, error)
 		})
 	}(resolver)
-	resolver = names{"evil.example.com": {"169.254.169.254"}, "mixed.example.com": {"93.184.216.34", "127.0.0.1"}, "me.example.com": {"127.0.0.1"},
-		"crm.example.com": {"10.0.0.1"}, "crm6.example.com": {"fd00:ec2::254"}}
+	resolver = names{"evil.example.com": {"169.254.169.254"}, "mixed.example.com": {"93.184.216.34", "127.0.0.1"},
+		"me.example.com": {"127.0.0.1"}, "crm.example.com": {"10.0.0.1"}, "crm6.example.com": {"fd00:ec2::254"}}
 	for _, row := range []struct {
 		why, addr, named, want string
 	}{
 		{"control: the address in the URL", "127.0.0.1:" + port, "127.0.0.1", ""},
 		{"control: this machine by its name", "localhost:" + port, "localhost", ""},
 		{"control: another door of this machine", "127.0.0.1:" + port, "localhost", ""},
-		{"this machine, from a server elsewhere", "127.0.0.1:" + port, "mcp.example.com", "not an address that the operator has named"},
-		{"this machine by name, from a server elsewhere", "localhost:" + port, "mcp.example.com", "not an address that the operator has named"},
+		{"this machine, from a server elsewhere", "127.0.0.1:" + port, "mcp.example.com",
+			"not an address that the operator has named"},
+		{"this machine by name, from a server elsewhere", "localhost:" + port, "mcp.example.com",
+			"not an address that the operator has named"},
 		{"metadata, from a server here", "169.254.169.254:80", "127.0.0.1", "not an address that the operator has named"},
 		{"a name that stands for metadata", "evil.example.com:80", "evil.example.com", "egress.address"},
 		{"a name that stands for this machine", "me.example.com:" + port, "me.example.com", "egress.address"},
@@ -616,17 +660,22 @@ func TestAddresses(t *testing.T) {
 	inside := func(string) bool { return true }
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := dial(ctx, "crm.example.com:80", "crm.example.com", inside); err != nil && strings.Contains(err.Error(), "egress.") {
+	if _, err := dial(ctx, "crm.example.com:80", "crm.example.com", inside); err != nil &&
+		strings.Contains(err.Error(), "egress.") {
 		t.Errorf("an internal name: %v", err)
 	}
-	if _, err := dial(t.Context(), "crm6.example.com:80", "crm6.example.com", inside); err == nil || !strings.Contains(err.Error(), "egress.") {
+	if _, err := dial(t.Context(), "crm6.example.com:80", "crm6.example.com", inside); err == nil ||
+		!strings.Contains(err.Error(), "egress.") {
 		t.Errorf("metadata behind an internal name: %v", err)
 	}
 }
 
 // FuzzEvents: for any stream, an event's data holds only lines of the stream, and reading ends.
 func FuzzEvents(f *testing.F) {
-	for _, s := range []string{"data: a\n\n", "id: 1\r\nevent: x\r\ndata: a\r\ndata: b\r\n\r\n", ":c\n\n\ndata:\n\n", "retry: 99999999999\n\n", "data"} {
+	for _, s := range []string{
+		"data: a\n\n", "id: 1\r\nevent: x\r\ndata: a\r\ndata: b\r\n\r\n", ":c\n\n\ndata:\n\n",
+		"retry: 99999999999\n\n", "data",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

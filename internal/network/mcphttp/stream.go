@@ -117,7 +117,9 @@ type place struct {
 }
 
 // pump delivers what a stream holds until it ends or the answer that w waits for is there.
-func (c *Conn) pump(ctx context.Context, body io.Reader, most int64, n int64, w *jsonrpc.Waiting, at *place) (jsonrpc.Message, bool, error) {
+func (c *Conn) pump(
+	ctx context.Context, body io.Reader, most int64, n int64, w *jsonrpc.Waiting, at *place,
+) (jsonrpc.Message, bool, error) {
 	in := newEvents(body, most)
 	for {
 		ev, err := in.next()
@@ -154,7 +156,9 @@ func (c *Conn) pump(ctx context.Context, body io.Reader, most int64, n int64, w 
 
 // streamed waits for the answer to request n on a stream of its own, and takes the stream up again
 // where it broke off, if the server has said how (2025-11-25 basic/transports, resumability).
-func (c *Conn) streamed(ctx context.Context, n int64, resp *http.Response, w *jsonrpc.Waiting) (jsonrpc.Message, error) {
+func (c *Conn) streamed(
+	ctx context.Context, n int64, resp *http.Response, w *jsonrpc.Waiting,
+) (jsonrpc.Message, error) {
 	at := place{retry: firstRetry}
 	body := resp.Body
 	for try := 0; ; try++ {

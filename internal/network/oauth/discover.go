@@ -48,7 +48,9 @@ var errAbsent = errors.New("not found")
 
 // ask makes a request without a token, to hear what the server wants.
 func (c *Client) ask(ctx context.Context) (challenge, error) {
-	body := `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+	body := `{"jsonrpc":"2.0","id":1,"method":"server/discover",` +
+		`"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientCapabilities":{}}}}`
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Server, strings.NewReader(body))
 	if err != nil {
 		return challenge{}, err
@@ -105,7 +107,8 @@ func (c *Client) resource(ctx context.Context, ch challenge) (resource, error) {
 // covers reports whether a resource is the server itself or a prefix of its URL.
 func covers(r string, server *url.URL) bool {
 	u, err := url.Parse(r)
-	if err != nil || !strings.EqualFold(u.Scheme, server.Scheme) || !strings.EqualFold(u.Host, server.Host) || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+	if err != nil || !strings.EqualFold(u.Scheme, server.Scheme) || !strings.EqualFold(u.Host, server.Host) ||
+		u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 		return false
 	}
 	outer, inner := strings.TrimSuffix(path.Clean("/"+u.Path), "/"), strings.TrimSuffix(path.Clean("/"+server.Path), "/")
@@ -127,7 +130,9 @@ func (c *Client) metadata(ctx context.Context, r resource) (metadata, error) {
 		return metadata{}, fmt.Errorf("the issuer: %w", err)
 	}
 	origin, p := u.Scheme+"://"+u.Host, strings.TrimSuffix(u.Path, "/")
-	places := []string{origin + "/.well-known/oauth-authorization-server" + p, origin + "/.well-known/openid-configuration" + p}
+	places := []string{
+		origin + "/.well-known/oauth-authorization-server" + p, origin + "/.well-known/openid-configuration" + p,
+	}
 	if p != "" {
 		places = append(places, origin+p+"/.well-known/openid-configuration")
 	}
@@ -141,7 +146,9 @@ func (c *Client) metadata(ctx context.Context, r resource) (metadata, error) {
 		return m, c.check(m, issuer, r)
 	}
 	if r.old { // MCP 2025-03-26 basic/authorization, fallback
-		return metadata{Issuer: issuer, Authorize: origin + "/authorize", Token: origin + "/token", Register: origin + "/register"}, nil
+		return metadata{
+			Issuer: issuer, Authorize: origin + "/authorize", Token: origin + "/token", Register: origin + "/register",
+		}, nil
 	}
 	return metadata{}, errors.New("the issuer does not describe itself")
 }

@@ -37,8 +37,13 @@ func (c *Client) consent(ctx context.Context, m metadata, scopes []string) error
 		return err
 	}
 	verifier, state := oauth2.GenerateVerifier(), rand.Text()
-	asked := oauth2.Config{ClientID: c.kept.Client.ID, RedirectURL: redirect, Scopes: scopes, Endpoint: oauth2.Endpoint{AuthURL: plainPage(m.Authorize)}}
-	more := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("resource", c.resourceID())}
+	asked := oauth2.Config{
+		ClientID: c.kept.Client.ID, RedirectURL: redirect, Scopes: scopes,
+		Endpoint: oauth2.Endpoint{AuthURL: plainPage(m.Authorize)},
+	}
+	more := []oauth2.AuthCodeOption{
+		oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("resource", c.resourceID()),
+	}
 	if c.kept.Key != nil { // the code is bound to the key too (RFC 9449 §10)
 		more = append(more, oauth2.SetAuthURLParam("dpop_jkt", thumbprint(c.kept.Key)))
 	}
@@ -46,7 +51,9 @@ func (c *Client) consent(ctx context.Context, m metadata, scopes []string) error
 	if err != nil {
 		return err
 	}
-	return c.token(ctx, m.Token, scopes, url.Values{"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {redirect}, "code_verifier": {verifier}})
+	return c.token(ctx, m.Token, scopes, url.Values{
+		"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {redirect}, "code_verifier": {verifier},
+	})
 }
 
 // plainPage drops from the address of a page what waldo says itself. AuthCodeURL would leave both, and an issuer's own
@@ -57,8 +64,10 @@ func plainPage(address string) string {
 		return address // check has parsed it
 	}
 	q := u.Query()
-	for _, k := range []string{"response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method",
-		"resource", "dpop_jkt"} {
+	for _, k := range []string{
+		"response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method", "resource",
+		"dpop_jkt",
+	} {
 		q.Del(k)
 	}
 	u.RawQuery = q.Encode()
@@ -138,7 +147,8 @@ func (c *Client) register(ctx context.Context, m metadata, redirect string, scop
 		return fmt.Errorf("registration_endpoint: %w", err)
 	}
 	how := method(m, true)
-	ask := map[string]any{"client_name": c.Name, "redirect_uris": []string{redirect}, "grant_types": []string{"authorization_code", "refresh_token"},
+	ask := map[string]any{"client_name": c.Name, "redirect_uris": []string{redirect},
+		"grant_types":    []string{"authorization_code", "refresh_token"},
 		"response_types": []string{"code"}, "application_type": "native", "token_endpoint_auth_method": how}
 	if len(scopes) > 0 {
 		ask["scope"] = strings.Join(scopes, " ")
@@ -190,35 +200,37 @@ func (c *Client) wait(ctx context.Context, l net.Listener, m metadata, state, pa
 		err  error
 	}
 	ended := make(chan end, 1)
-	srv := &http.Server{ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 32 << 10, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		if r.Method != http.MethodGet || r.URL.Path != "/callback" || subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(state)) != 1 {
-			http.Error(w, "This is not the login that waldo waits for.", http.StatusBadRequest)
-			return
-		}
-		var e end
-		iss, has := q.Get("iss"), q.Has("iss")
-		switch {
-		case has && iss != m.Issuer || !has && m.NamesIss:
-			e.err = errors.New("the answer does not come from the issuer that was asked")
-		case q.Has("error"):
-			e.err = &Error{strings.Map(plain, q.Get("error"))}
-		case q.Get("code") == "":
-			e.err = errors.New("the page led back without a code")
-		default:
-			e.code = q.Get("code")
-		}
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		if e.err != nil {
-			fmt.Fprintln(w, "waldo has not been let in. You can close this page; the terminal says why.")
-		} else {
-			fmt.Fprintln(w, "waldo has been let in. You can close this page.")
-		}
-		select {
-		case ended <- e:
-		default: // a second answer counts for nothing
-		}
-	})}
+	srv := &http.Server{ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 32 << 10,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			q := r.URL.Query()
+			if r.Method != http.MethodGet || r.URL.Path != "/callback" ||
+				subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(state)) != 1 {
+				http.Error(w, "This is not the login that waldo waits for.", http.StatusBadRequest)
+				return
+			}
+			var e end
+			iss, has := q.Get("iss"), q.Has("iss")
+			switch {
+			case has && iss != m.Issuer || !has && m.NamesIss:
+				e.err = errors.New("the answer does not come from the issuer that was asked")
+			case q.Has("error"):
+				e.err = &Error{strings.Map(plain, q.Get("error"))}
+			case q.Get("code") == "":
+				e.err = errors.New("the page led back without a code")
+			default:
+				e.code = q.Get("code")
+			}
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			if e.err != nil {
+				fmt.Fprintln(w, "waldo has not been let in. You can close this page; the terminal says why.")
+			} else {
+				fmt.Fprintln(w, "waldo has been let in. You can close this page.")
+			}
+			select {
+			case ended <- e:
+			default: // a second answer counts for nothing
+			}
+		})}
 	defer srv.Close()
 	go func() { _ = srv.Serve(l) }()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -260,7 +272,9 @@ func (c *Client) refresh(ctx context.Context) error {
 		}
 		c.kept.Client.Secret = secret
 	}
-	err := c.token(ctx, c.kept.Token, c.kept.Asked, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {c.kept.Refresh}})
+	err := c.token(ctx, c.kept.Token, c.kept.Asked, url.Values{
+		"grant_type": {"refresh_token"}, "refresh_token": {c.kept.Refresh},
+	})
 	var refused *Error
 	if errors.As(err, &refused) {
 		c.kept.Refresh, c.kept.Access = "", ""
@@ -315,7 +329,9 @@ func (c *Client) issue(ctx context.Context, endpoint string, scopes []string, q 
 	if q.Get("grant_type") == "refresh_token" {
 		scopes = nil // those that were granted, which can be fewer than asked for (RFC 6749 §6)
 	}
-	ask := clientcredentials.Config{ClientID: who.ID, TokenURL: endpoint, Scopes: scopes, EndpointParams: q, AuthStyle: oauth2.AuthStyleInParams}
+	ask := clientcredentials.Config{
+		ClientID: who.ID, TokenURL: endpoint, Scopes: scopes, EndpointParams: q, AuthStyle: oauth2.AuthStyleInParams,
+	}
 	switch who.Method {
 	case "client_secret_basic":
 		ask.ClientSecret, ask.AuthStyle = who.Secret, oauth2.AuthStyleInHeader
@@ -329,7 +345,9 @@ func (c *Client) issue(ctx context.Context, endpoint string, scopes []string, q 
 		q.Set("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
 		q.Set("client_assertion", jwt)
 	}
-	plain := &http.Client{Transport: issuing{c}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	plain := &http.Client{
+		Transport: issuing{c}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	got, err := ask.Token(context.WithValue(ctx, oauth2.HTTPClient, plain))
 	var refused *oauth2.RetrieveError
 	switch {
@@ -344,5 +362,6 @@ func (c *Client) issue(ctx context.Context, endpoint string, scopes []string, q 
 // sendable reports whether s is a bearer token (RFC 6750 §2.1), so that it cannot break a header.
 func sendable(s string) bool {
 	body := strings.TrimRight(s, "=")
-	return body != "" && len(s) <= 16<<10 && strings.Trim(body, "-._~+/0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+	return body != "" && len(s) <= 16<<10 &&
+		strings.Trim(body, "-._~+/0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }

@@ -129,7 +129,8 @@ func (c *Client) Refused(ctx context.Context, token string, resp *http.Response)
 	switch {
 	case resp.StatusCode == http.StatusForbidden && (!ch.bearer || len(more) == len(c.kept.Asked)):
 		return false, nil
-	case resp.StatusCode == http.StatusUnauthorized && token != "" && time.Since(c.issued) < 5*time.Second && len(more) == len(c.kept.Asked):
+	case resp.StatusCode == http.StatusUnauthorized && token != "" && time.Since(c.issued) < 5*time.Second &&
+		len(more) == len(c.kept.Asked):
 		return false, nil // it refuses what was only just issued for it
 	}
 	if resp.StatusCode == http.StatusForbidden {
@@ -174,7 +175,8 @@ func (c *Client) authorize(ctx context.Context, ch challenge) error {
 	}
 	if c.kept.Issuer != m.Issuer { // nothing that another issuer gave goes to this one
 		if c.kept.Issuer != "" && c.Config.ClientID != "" && c.Config.Issuer == "" {
-			return fmt.Errorf("the server names another issuer than the client was used with: %.200q, before %.200q; write oauth: {issuer: …} if that is meant", m.Issuer, c.kept.Issuer)
+			return fmt.Errorf("the server names another issuer than the client was used with: %.200q, before %.200q; "+
+				"write oauth: {issuer: …} if that is meant", m.Issuer, c.kept.Issuer)
 		}
 		c.kept = stored{Issuer: m.Issuer, Wanted: c.kept.Wanted}
 	}
@@ -194,7 +196,8 @@ func (c *Client) authorize(ctx context.Context, ch challenge) error {
 func (c *Client) bind(m metadata, r resource) error {
 	offered := slices.Contains(m.DPoP, "ES256") && c.Config.DPoP != "never"
 	if !offered && (c.kept.Key != nil || c.Config.DPoP == "required" || r.Bound) {
-		return errors.New("the issuer does not offer DPoP with ES256, which this login needs: no token without it is requested")
+		return errors.New("the issuer does not offer DPoP with ES256, which this login needs: no token without it is " +
+			"requested")
 	}
 	if !offered || c.kept.Key != nil {
 		return nil
@@ -351,5 +354,6 @@ func params(s string) map[string]string {
 
 // scope reports whether s is one scope (RFC 6749 §3.3).
 func scope(s string) bool {
-	return s != "" && len(s) <= 256 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' })
+	return s != "" && len(s) <= 256 &&
+		!strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' })
 }

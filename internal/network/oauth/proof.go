@@ -115,7 +115,8 @@ func (c *Client) prove(req *http.Request, token string, key *jose.JSONWebKey) (*
 		if scope(fresh) { // of the same characters (RFC 9449 §8.1)
 			c.nonces.Store(origin, fresh)
 		}
-		if try > 0 || !scope(fresh) || req.Body != nil && req.GetBody == nil || resp.StatusCode != http.StatusUnauthorized || challenged(resp.Header).code != "use_dpop_nonce" {
+		if try > 0 || !scope(fresh) || req.Body != nil && req.GetBody == nil || resp.StatusCode != http.StatusUnauthorized ||
+			challenged(resp.Header).code != "use_dpop_nonce" {
 			return resp, nil
 		}
 		_ = resp.Body.Close()
@@ -158,7 +159,9 @@ func (c *Client) assertion() (string, error) {
 		return "", errors.New("the client has no key")
 	}
 	id, now := c.kept.Client.ID, time.Now()
-	return sign(map[string]any{"iss": id, "sub": id, "aud": c.kept.Issuer, "jti": rand.Text(), "iat": now.Unix(), "exp": now.Add(time.Minute).Unix()},
+	return sign(map[string]any{
+		"iss": id, "sub": id, "aud": c.kept.Issuer, "jti": rand.Text(), "iat": now.Unix(), "exp": now.Add(time.Minute).Unix(),
+	},
 		jose.SigningKey{Algorithm: jose.SignatureAlgorithm(key.Algorithm), Key: key}, "JWT", false)
 }
 
@@ -177,7 +180,9 @@ func privateKey(text string) (*jose.JSONWebKey, error) {
 	var fit []jose.SignatureAlgorithm
 	switch key := k.Key.(type) {
 	case *ecdsa.PrivateKey:
-		fit = map[elliptic.Curve][]jose.SignatureAlgorithm{elliptic.P256(): {jose.ES256}, elliptic.P384(): {jose.ES384}, elliptic.P521(): {jose.ES512}}[key.Curve]
+		fit = map[elliptic.Curve][]jose.SignatureAlgorithm{
+			elliptic.P256(): {jose.ES256}, elliptic.P384(): {jose.ES384}, elliptic.P521(): {jose.ES512},
+		}[key.Curve]
 	case ed25519.PrivateKey:
 		fit = []jose.SignatureAlgorithm{jose.EdDSA}
 	case *rsa.PrivateKey:

@@ -45,7 +45,8 @@ func TestProofVectors(t *testing.T) {
 		claims, signature          string
 	}{
 		{"POST", "https://server.example.com/token?x=y", "", "-BwC3ESc6acc2lTc", 1562262616, figure2, figure2sig},
-		{"GET", "https://resource.example.org/protectedresource#x", figureToken, "e1j3V_bKic8-LAEB", 1562262618, figure13, figure13sig},
+		{"GET", "https://resource.example.org/protectedresource#x", figureToken, "e1j3V_bKic8-LAEB", 1562262618,
+			figure13, figure13sig},
 	} {
 		u, err := url.Parse(row.address)
 		if err != nil {
@@ -61,7 +62,8 @@ func TestProofVectors(t *testing.T) {
 		if err != nil || got != p || key != figureKey {
 			t.Errorf("%s: %+v by %s: %v", row.address, got, key, err)
 		}
-		if _, _, err := opened(figureHead + "." + row.claims + "." + strings.Replace(row.signature, "g", "h", 1)); err == nil {
+		if _, _, err := opened(figureHead + "." + row.claims + "." +
+			strings.Replace(row.signature, "g", "h", 1)); err == nil {
 			t.Error("another signature is taken")
 		}
 	}
@@ -220,7 +222,8 @@ func TestBoundTokens(t *testing.T) {
 	if err := c.Login(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if b.pages[0].Get("dpop_jkt") == "" || !b.as.keys[b.pages[0].Get("dpop_jkt")] || b.clients[0]["dpop_bound_access_tokens"] != true {
+	if b.pages[0].Get("dpop_jkt") == "" || !b.as.keys[b.pages[0].Get("dpop_jkt")] ||
+		b.clients[0]["dpop_bound_access_tokens"] != true {
 		t.Errorf("the page is not for the key: %v %v", b.pages[0], b.clients[0])
 	}
 	again := b.client(store) // another process has the same key
@@ -235,7 +238,8 @@ func TestBoundTokens(t *testing.T) {
 			t.Fatalf("request %d: %d %q %v", n, status, body, b.refusals)
 		}
 	}
-	if want := []string{"use_dpop_nonce", "use_dpop_nonce", "use_dpop_nonce"}; !slices.Equal(b.refusals, want) { // two processes, the server
+	// two processes, the server
+	if want := []string{"use_dpop_nonce", "use_dpop_nonce", "use_dpop_nonce"}; !slices.Equal(b.refusals, want) {
 		t.Errorf("%v", b.refusals)
 	}
 	b.moved = "/mcp/x"
@@ -246,8 +250,10 @@ func TestBoundTokens(t *testing.T) {
 	// A proof that somebody has seen is of no use: neither again, nor elsewhere, nor with another token or method.
 	seen := b.mcp[0]
 	for why, change := range map[string]func(r *http.Request){
-		"replay": func(*http.Request) {}, "htu": func(r *http.Request) { r.URL.Path = "/mcp/x" }, "htm": func(r *http.Request) { r.Method = "PUT" },
-		"ath": func(r *http.Request) { r.Header.Set("Authorization", "DPoP other") }, "no DPoP": func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) },
+		"replay": func(*http.Request) {}, "htu": func(r *http.Request) { r.URL.Path = "/mcp/x" },
+		"htm":     func(r *http.Request) { r.Method = "PUT" },
+		"ath":     func(r *http.Request) { r.Header.Set("Authorization", "DPoP other") },
+		"no DPoP": func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) },
 	} {
 		u, _ := url.Parse(b.url + "/mcp")
 		r := &http.Request{Method: seen.Method, URL: u, Header: seen.Header.Clone()}
@@ -305,7 +311,8 @@ func TestDowngrade(t *testing.T) {
 				}
 			}
 		}, "", "Bearer"},
-		{"never, after a bound login", "never", true, func(*bound) func(string, map[string]any) { return silent }, "", "Bearer"},
+		{"never, after a bound login", "never", true, func(*bound) func(string, map[string]any) { return silent },
+			"", "Bearer"},
 		{"offered, and a bearer token given", "", false, func(b *bound) func(string, map[string]any) {
 			return func(place string, d map[string]any) {
 				if place == "issuer" {
@@ -320,8 +327,10 @@ func TestDowngrade(t *testing.T) {
 				}
 			}
 		}, "gives no bearer token", ""},
-		{"no longer offered", "", true, func(*bound) func(string, map[string]any) { return silent }, "does not offer DPoP", ""},
-		{"required and not offered", "required", false, func(*bound) func(string, map[string]any) { return silent }, "does not offer DPoP", ""},
+		{"no longer offered", "", true, func(*bound) func(string, map[string]any) { return silent },
+			"does not offer DPoP", ""},
+		{"required and not offered", "required", false, func(*bound) func(string, map[string]any) { return silent },
+			"does not offer DPoP", ""},
 		{"the server takes no other", "", false, func(*bound) func(string, map[string]any) {
 			return func(place string, d map[string]any) {
 				if place == "resource" {
@@ -408,7 +417,9 @@ func TestProofKeyStaysInTheStore(t *testing.T) {
 	if err := json.Unmarshal(store.b, &kept); err != nil || len(kept.Key.D) < 40 {
 		t.Fatalf("%s %v", store.b, err)
 	}
-	for _, part := range strings.FieldsFunc(heard.String(), func(r rune) bool { return strings.ContainsRune(". :&=\r\n", r) }) {
+	for _, part := range strings.FieldsFunc(heard.String(), func(r rune) bool {
+		return strings.ContainsRune(". :&=\r\n", r)
+	}) {
 		text, _ := base64.RawURLEncoding.DecodeString(part)
 		if strings.Contains(string(text), kept.Key.D) || strings.Contains(part, kept.Key.D) {
 			t.Errorf("sent: %s", text)
@@ -438,7 +449,9 @@ func TestAssertion(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[any]bool{}
-	for form, text := range map[string]string{"PEM": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), "JWK": string(jwk)} {
+	for form, text := range map[string]string{
+		"PEM": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), "JWK": string(jwk),
+	} {
 		i := newIssuer(t)
 		takes := []string{"private_key_jwt"}
 		i.change = func(place string, d map[string]any) {
@@ -464,8 +477,10 @@ func TestAssertion(t *testing.T) {
 			var got map[string]any
 			_ = json.Unmarshal(b, &got)
 			exp, _ := got["exp"].(float64)
-			if got["iss"] != "w" || got["sub"] != "w" || got["aud"] != i.url || seen[got["jti"]] || exp > float64(time.Now().Add(2*time.Minute).Unix()) ||
-				q.Get("client_assertion_type") != "urn:ietf:params:oauth:client-assertion-type:jwt-bearer" || q.Has("client_secret") || i.auth[0] != "" {
+			if got["iss"] != "w" || got["sub"] != "w" || got["aud"] != i.url || seen[got["jti"]] ||
+				exp > float64(time.Now().Add(2*time.Minute).Unix()) ||
+				q.Get("client_assertion_type") != "urn:ietf:params:oauth:client-assertion-type:jwt-bearer" ||
+				q.Has("client_secret") || i.auth[0] != "" {
 				t.Errorf("%s: %s %v", form, b, q)
 			}
 			if want := map[string]string{"PEM": "", "JWK": "k1"}[form]; s.Signatures[0].Header.KeyID != want {
@@ -474,12 +489,16 @@ func TestAssertion(t *testing.T) {
 			seen[got["jti"]] = true
 		}
 		takes = []string{"client_secret_basic", "none"}
-		if err := c.Login(context.Background()); err == nil || !strings.Contains(err.Error(), "does not take private_key_jwt") || len(i.asked) != 2 {
+		if err := c.Login(context.Background()); err == nil ||
+			!strings.Contains(err.Error(), "does not take private_key_jwt") || len(i.asked) != 2 {
 			t.Errorf("%s: an issuer without private_key_jwt: %v", form, err)
 		}
 	}
 	public, _ := json.Marshal(jose.JSONWebKey{Key: key.Public()})
-	for why, text := range map[string]string{"a public key": string(public), "a symmetric key": `{"kty":"oct","k":"AAAA"}`, "words": "words", "another algorithm": strings.Replace(string(jwk), "{", `{"alg":"HS256",`, 1)} {
+	for why, text := range map[string]string{
+		"a public key": string(public), "a symmetric key": `{"kty":"oct","k":"AAAA"}`, "words": "words",
+		"another algorithm": strings.Replace(string(jwk), "{", `{"alg":"HS256",`, 1),
+	} {
 		if _, err := privateKey(text); err == nil {
 			t.Errorf("%s is taken", why)
 		}
@@ -526,7 +545,8 @@ func TestTokenEndpoint(t *testing.T) {
 		{"control: JSON by another name", "text/plain", good, 200, ""},
 		{"a redirect", "text/plain", "", 307, "HTTP status 307"},
 		{"a form", "application/x-www-form-urlencoded", "access_token=t1&token_type=Bearer", 200, "not JSON"},
-		{"a name twice", "application/json", `{"access_token":"t0","access_token":"t1","token_type":"Bearer"}`, 200, "not JSON"},
+		{"a name twice", "application/json", `{"access_token":"t0","access_token":"t1","token_type":"Bearer"}`, 200,
+			"not JSON"},
 		{"more than is read", "application/json", good + strings.Repeat(" ", maxBody), 200, "more than"},
 		{"an error that is long", "application/json", `{"error":"x"}` + strings.Repeat(" ", maxBody), 400, "more than"},
 		{"an error with other characters", "application/json", `{"error":"a\u001b[2J"}`, 400, "HTTP status 400"},
@@ -543,9 +563,13 @@ func TestTokenEndpoint(t *testing.T) {
 				_, _ = io.WriteString(w, row.body)
 			}))
 			defer srv.Close()
-			c := &Client{Server: srv.URL, HTTP: http.DefaultTransport, Store: &memory{}, kept: stored{Client: client{ID: "w", Method: "none"}}}
+			c := &Client{
+				Server: srv.URL, HTTP: http.DefaultTransport, Store: &memory{},
+				kept: stored{Client: client{ID: "w", Method: "none"}},
+			}
 			err := c.token(context.Background(), srv.URL+"/token", nil, url.Values{"grant_type": {"refresh_token"}})
-			if row.want == "" && (err != nil || c.kept.Access != "t1") || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) || led {
+			if row.want == "" && (err != nil || c.kept.Access != "t1") ||
+				row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) || led {
 				t.Errorf("%v %q, led away %v", err, c.kept.Access, led)
 			}
 		})

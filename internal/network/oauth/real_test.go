@@ -89,7 +89,9 @@ func TestRealIssuer(t *testing.T) {
 	defer srv.Close()
 	srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/.well-known/") {
-			_ = json.NewEncoder(w).Encode(map[string]any{"resource": srv.URL + "/mcp", "authorization_servers": []string{place}, "scopes_supported": []string{"read"}})
+			_ = json.NewEncoder(w).Encode(map[string]any{
+				"resource": srv.URL + "/mcp", "authorization_servers": []string{place}, "scopes_supported": []string{"read"},
+			})
 			return
 		}
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "DPoP ")
@@ -107,9 +109,14 @@ func TestRealIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	machine := Config{Grant: "client_credentials", ClientID: "machine", Key: func() (string, error) { return string(text), nil }}
+	machine := Config{
+		Grant: "client_credentials", ClientID: "machine", Key: func() (string, error) { return string(text), nil },
+	}
 	client := func(store *memory, config Config) *Client {
-		return &Client{Server: srv.URL + "/mcp", HTTP: http.DefaultTransport, Store: store, Browser: consenting(t), Name: "waldo", Config: config}
+		return &Client{
+			Server: srv.URL + "/mcp", HTTP: http.DefaultTransport, Store: store, Browser: consenting(t),
+			Name: "waldo", Config: config,
+		}
 	}
 	for why, config := range map[string]Config{"a machine": machine, "a person": {Grant: "authorization_code"}} {
 		store := &memory{}
@@ -123,7 +130,8 @@ func TestRealIssuer(t *testing.T) {
 		}
 		if config.Grant == "authorization_code" {
 			c = client(store, config) // its token is over at once, and renewed with the same key
-			if token, err := c.Token(context.Background()); err != nil || token == "" || token == first || boundTo(token) != boundTo(first) {
+			if token, err := c.Token(context.Background()); err != nil || token == "" || token == first ||
+				boundTo(token) != boundTo(first) {
 				t.Errorf("%s: renewal: %q after %q: %v", why, token, first, err)
 			} else if status, _ := ask(t, c, token); status != http.StatusOK {
 				t.Errorf("%s: after renewal the server answers %d", why, status)
@@ -210,7 +218,9 @@ func consenting(t *testing.T) func(context.Context, string) error {
 		}
 		browser := &http.Client{Jar: jar, Timeout: time.Minute}
 		resp, err := browser.Get(page)
-		for _, form := range []url.Values{{"prompt": {"login"}, "login": {"ann"}, "password": {"x"}}, {"prompt": {"consent"}}} {
+		for _, form := range []url.Values{
+			{"prompt": {"login"}, "login": {"ann"}, "password": {"x"}}, {"prompt": {"consent"}},
+		} {
 			if err != nil {
 				return err
 			}

@@ -97,7 +97,8 @@ func New(r io.Reader, w io.Writer, o Options) *Conn {
 		queue = 0
 	}
 	done := make(chan struct{})
-	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, queue), more: make(chan struct{}, 1), done: done,
+	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, queue),
+		more: make(chan struct{}, 1), done: done,
 		crew: NewWorkerPool(maxSpare, done), inFlight: map[string]context.CancelFunc{}}
 }
 
@@ -208,8 +209,8 @@ func (c *Conn) put(b []byte) error {
 	return nil
 }
 
-// tryWrite writes a frame directly if the queue is empty and the write does not block. It avoids the writing goroutine. It
-// reports whether the frame was handled.
+// tryWrite writes a frame directly if the queue is empty and the write does not block. It avoids the writing goroutine.
+// It reports whether the frame was handled.
 func (c *Conn) tryWrite(b []byte) bool {
 	if c.queued.Load() > 0 || !c.writing.TryLock() {
 		return false
@@ -450,10 +451,12 @@ func (c *Conn) Notify(method string, params any) bool {
 	}
 }
 
-// Call sends a request and returns its result, an *Error, a *MalformedResponse, ErrClosed or the error of ctx. If ctx ends first,
-// Call sends a cancellation and drops a late answer. The params are made
-// from the request's id, which is also its progress token; progress may be nil and must not block.
-func (c *Conn) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error) {
+// Call sends a request and returns its result, an *Error, a *MalformedResponse, ErrClosed or the error of ctx. If ctx
+// ends first, Call sends a cancellation and drops a late answer. The params are made from the request's id, which is
+// also its progress token; progress may be nil and must not block.
+func (c *Conn) Call(
+	ctx context.Context, method string, params func(id int64) any, progress func(done, total float64),
+) (strictjson.Value, error) {
 	w := c.pending.Add(0, progress)
 	defer c.pending.Drop(w)
 	b, err := w.Frame(method, params)

@@ -2,8 +2,8 @@ package jsonrpc
 
 import "sync/atomic"
 
-// WorkerPool runs functions in goroutines that it reuses. A call needs about ten kilobytes of stack. A new goroutine grows its
-// stack in steps and copies it each time, which was a tenth of a call's cost.
+// WorkerPool runs functions in goroutines that it reuses. A call needs about ten kilobytes of stack. A new goroutine
+// grows its stack in steps and copies it each time, which was a tenth of a call's cost.
 type WorkerPool struct {
 	next  chan func()
 	over  <-chan struct{}

@@ -30,7 +30,8 @@ func TestFramesStayWholeAndInOrder(t *testing.T) {
 		for s := range senders {
 			wg.Go(func() {
 				for n := range frames {
-					params := map[string]any{"s": s, "n": n, "x": strings.Repeat("x", 37*n*s)} // some longer than the pipe takes at once
+					// some longer than the pipe takes at once
+					params := map[string]any{"s": s, "n": n, "x": strings.Repeat("x", 37*n*s)}
 					if err := c.Tell(context.Background(), "note", params); err != nil {
 						t.Error(err)
 					}

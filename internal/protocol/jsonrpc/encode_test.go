@@ -16,7 +16,8 @@ func TestEncode(t *testing.T) {
 	}
 	seven, _ := strictjson.Parse([]byte("7"))
 	for _, v := range []any{
-		nil, "", "plain", "a\"b\\c\n\u2028\x00\x7f é 😀 <&>", "bad \xff utf-8", true, false, 0, -17, int64(1) << 62, 1.5, struct{}{},
+		nil, "", "plain", "a\"b\\c\n\u2028\x00\x7f é 😀 <&>", "bad \xff utf-8", true, false, 0, -17,
+		int64(1) << 62, 1.5, struct{}{},
 		raw, strictjson.Value{}, map[string]any(nil), []any(nil), []any{}, map[string]any{},
 		map[string]any{"z": 1, "a": []any{"x", nil, map[string]any{"deep": raw}}, "ä\n": strictjson.Value{}},
 		map[string]bool{"b": true}, []string{"a", "b"}, Implementation{Name: "n", Version: "<v>"},

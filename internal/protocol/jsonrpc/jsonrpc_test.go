@@ -27,14 +27,18 @@ func TestParse(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"x"}}`, 0, "an error to a request that could not be read"},
 		{`{"jsonrpc":"2.0","error":{"code":-1,"message":"x"}}`, 0, "the same without an id"},
 		{`{"jsonrpc":"2.0","id":null,"result":{}}`, CodeInvalid, "a result to nobody"},
-		{`{"jsonrpc":"2.0","id":1,"METHOD":"tools/call","method":"ping"}`, 0, "names match exactly, so METHOD is another name"},
+		{`{"jsonrpc":"2.0","id":1,"METHOD":"tools/call","method":"ping"}`, 0,
+			"names match exactly, so METHOD is another name"},
 		{`{"jsonrpc":"2.0","id":1,"method":"ping","params":null}`, 0, "null params are no params"},
-		{`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`, CodeParse, "a name twice: two readers could read two methods"},
-		{`{"jsonrpc":"2.0","id":1,"method":"x","params":{"name":"read","name":"delete"}}`, CodeParse, "a name twice, further in"},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`, CodeParse,
+			"a name twice: two readers could read two methods"},
+		{`{"jsonrpc":"2.0","id":1,"method":"x","params":{"name":"read","name":"delete"}}`, CodeParse,
+			"a name twice, further in"},
 		{`{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":2,"method":"ping"}`, CodeParse, "two on a line"},
 		{"\ufeff" + `{"jsonrpc":"2.0","id":1,"method":"ping"}`, CodeParse, "a byte order mark"},
 		{`{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"` + "\xff" + `"}}`, CodeParse, "invalid UTF-8"},
-		{`{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}}`, CodeParse, "nested too deep"},
+		{`{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}}`,
+			CodeParse, "nested too deep"},
 		{`hello world`, CodeParse, "a log line"},
 		{`{"id":1,"method":"ping"}`, CodeInvalid, "no version"},
 		{`{"jsonrpc":2.0,"id":1,"method":"ping"}`, CodeInvalid, "the version is a string"},
@@ -101,7 +105,8 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q: %v", b, err)
 		}
 		n, fault := Parse(bytes.TrimSuffix(again, []byte("\n")))
-		if fault != nil || n.Method != m.Method || !bytes.Equal(n.ID.Raw(), m.ID.Raw()) || bytes.Count(again, []byte("\n")) != 1 {
+		if fault != nil || n.Method != m.Method || !bytes.Equal(n.ID.Raw(), m.ID.Raw()) ||
+			bytes.Count(again, []byte("\n")) != 1 {
 			t.Fatalf("%q became %q: %v", b, again, fault)
 		}
 	})
@@ -340,7 +345,8 @@ func TestAFloodWithoutReadingIsBounded(t *testing.T) {
 func itoa(i int) string { b, _ := json.Marshal(i); return string(b) }
 
 func BenchmarkParse(b *testing.B) {
-	frame := []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"helpdesk__create_ticket","arguments":{"customer_id":17,"title":"` + strings.Repeat("a", 60) + `"}}}`)
+	frame := []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"helpdesk__create_ticket",` +
+		`"arguments":{"customer_id":17,"title":"` + strings.Repeat("a", 60) + `"}}}`)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, fault := Parse(frame); fault != nil {

@@ -1,5 +1,5 @@
-// Package jsonrpc implements JSON-RPC 2.0 as MCP uses it: one message on a line, parsed strictly and once, raw JSON kept.
-// Both sides send requests. The package knows frames and ids, not the meaning of methods.
+// Package jsonrpc implements JSON-RPC 2.0 as MCP uses it: one message on a line, parsed strictly and once, raw JSON
+// kept. Both sides send requests. The package knows frames and ids, not the meaning of methods.
 package jsonrpc
 
 import (
@@ -83,9 +83,9 @@ func (m Message) Param(name string) strictjson.Value {
 const weighed = 64 << 10
 
 // Parse parses one frame. Its error is the error to answer: CodeParse for bad JSON (duplicate names, invalid UTF-8,
-// nesting deeper than strictjson.MaxDepth), CodeInvalid for JSON that is not a JSON-RPC 2.0 message. Names match exactly.
-// A batch is invalid (MCP 2025-06-18 removed it). The Message holds the id of a refused request if it was readable. An
-// error answer has no id, or null, if its sender could not read the id (JSON-RPC 2.0 §5).
+// nesting deeper than strictjson.MaxDepth), CodeInvalid for JSON that is not a JSON-RPC 2.0 message. Names match
+// exactly. A batch is invalid (MCP 2025-06-18 removed it). The Message holds the id of a refused request if it was
+// readable. An error answer has no id, or null, if its sender could not read the id (JSON-RPC 2.0 §5).
 func Parse(frame []byte) (Message, *Error) {
 	v, err := strictjson.Parse(frame)
 	if err != nil {

@@ -88,8 +88,8 @@ func (p *Pending) Answered(m Message) bool {
 	return w != nil
 }
 
-// Progress passes numbers to the waiting request whose token they carry. It drops the text of the notification, which is
-// not redacted.
+// Progress passes numbers to the waiting request whose token they carry. It drops the text of the notification, which
+// is not redacted.
 func (p *Pending) Progress(m Message) {
 	token := m.Param("progressToken")
 	if token.IsZero() {

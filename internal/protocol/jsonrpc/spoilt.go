@@ -13,8 +13,9 @@ type MalformedResponse struct{ Why string }
 // Error says what was wrong with the answer.
 func (s *MalformedResponse) Error() string { return "an answer that cannot be read: " + s.Why }
 
-// FailMalformed fails the request that a refused frame was meant to answer. It finds the request by the id, by the stream on
-// which the frame came (request of; 0: unknown), or because only one request waits. Other requests go on waiting.
+// FailMalformed fails the request that a refused frame was meant to answer. It finds the request by the id, by the
+// stream on which the frame came (request of; 0: unknown), or because only one request waits. Other requests go on
+// waiting.
 func (p *Pending) FailMalformed(frame []byte, fault *Error, of int64) {
 	id, answers := answerTo(frame)
 	p.mu.Lock()
@@ -54,8 +55,8 @@ func (p *Pending) fail(w *Waiting, why string) {
 	}
 }
 
-// isMultilineJSON reports whether a frame is one line of a message that was written over several lines. It looks for the member
-// that all messages have, because a server's log line may begin with a brace too.
+// isMultilineJSON reports whether a frame is one line of a message that was written over several lines. It looks for
+// the member that all messages have, because a server's log line may begin with a brace too.
 func isMultilineJSON(frame []byte) bool {
 	rest, is := bytes.CutPrefix(frame, []byte(`"jsonrpc"`))
 	return is && bytes.HasPrefix(bytes.TrimSpace(rest), []byte(":"))
@@ -64,7 +65,8 @@ func isMultilineJSON(frame []byte) bool {
 // answerTo reports whether a frame was meant as an answer, and to which id; "" if unknown. It accepts more than Parse,
 // because its result only fails a request.
 func answerTo(frame []byte) (id string, answers bool) {
-	d := jsontext.NewDecoder(bytes.NewReader(bytes.TrimPrefix(frame, []byte("\ufeff"))), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d := jsontext.NewDecoder(bytes.NewReader(bytes.TrimPrefix(frame, []byte("\ufeff"))),
+		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	t, err := d.ReadToken()
 	if err == nil && t.Kind() == '[' { // a batch: its first
 		t, err = d.ReadToken()

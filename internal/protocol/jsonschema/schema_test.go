@@ -40,24 +40,32 @@ func TestCheck(t *testing.T) {
 		{`{"type":"object","required":["id"]}`, `{}`, `"id" is missing`, "what is asked for is absent"},
 		{`{"properties":{"n":{"type":"integer"}}}`, `{"n":1.5}`, "/n: is number, want integer", "the place is named"},
 		{`{"properties":{"n":{"type":"integer"}}}`, `{"n":1.0}`, "", "1.0 is an integer (2020-12 core 4.2.3)"},
-		{`{"properties":{"a/b":{"type":"null"}}}`, `{"a/b":1}`, "/a~1b: is integer, want null", "a slash in a name is escaped"},
+		{`{"properties":{"a/b":{"type":"null"}}}`, `{"a/b":1}`, "/a~1b: is integer, want null",
+			"a slash in a name is escaped"},
 		{`{"additionalProperties":false,"properties":{"a":{}}}`, `{"a":1,"b":2}`, "/b: no such property", "a closed object"},
-		{`{"additionalProperties":false,"patternProperties":{"(?<=x)y":{}}}`, `{"b":2}`, "", "a pattern that RE2 cannot express may match anything"},
+		{`{"additionalProperties":false,"patternProperties":{"(?<=x)y":{}}}`, `{"b":2}`, "",
+			"a pattern that RE2 cannot express may match anything"},
 		{`{"enum":["a",1,null]}`, `null`, "", "null among the values"},
 		{`{"enum":["a",1,null]}`, `"b"`, "is not one of the allowed values", "another value"},
 		{`{"const":{"a":[1]}}`, `{"a":[1]}`, "", "deep equality"},
 		{`{"anyOf":[{"type":"string"},{"type":"integer"}]}`, `true`, "matches none of the 2 alternatives", "no alternative"},
-		{`{"oneOf":[{"type":"number"},{"type":"integer"}]}`, `1`, "matches 2 of the 2 alternatives, want exactly one", "two alternatives"},
+		{`{"oneOf":[{"type":"number"},{"type":"integer"}]}`, `1`, "matches 2 of the 2 alternatives, want exactly one",
+			"two alternatives"},
 		{`{"not":{"type":"string"}}`, `"x"`, "is what it must not be", "not"},
-		{`{"if":{"required":["a"]},"then":{"required":["b"]},"else":{"required":["c"]}}`, `{"a":1}`, `"b" is missing`, "then"},
-		{`{"if":{"required":["a"]},"then":{"required":["b"]},"else":{"required":["c"]}}`, `{"b":1}`, `"c" is missing`, "else"},
+		{`{"if":{"required":["a"]},"then":{"required":["b"]},"else":{"required":["c"]}}`, `{"a":1}`,
+			`"b" is missing`, "then"},
+		{`{"if":{"required":["a"]},"then":{"required":["b"]},"else":{"required":["c"]}}`, `{"b":1}`,
+			`"c" is missing`, "else"},
 		{`{"minLength":2}`, `"é"`, "has 1 characters, want at least 2", "characters, not bytes"},
 		{`{"multipleOf":0.1}`, `0.3`, "", "0.3 is three times 0.1, whatever binary says"},
-		{`{"uniqueItems":true}`, `[{"a":1,"b":2},{"b":2,"a":1}]`, "/1: is there twice", "the order of names is no difference"},
+		{`{"uniqueItems":true}`, `[{"a":1,"b":2},{"b":2,"a":1}]`, "/1: is there twice",
+			"the order of names is no difference"},
 		{`{"items":[{"type":"string"}],"additionalItems":false}`, `["a",1]`, "/1: not allowed here", "a tuple of draft-07"},
-		{`{"$ref":"#/$defs/a~1b%25","$defs":{"a/b%":{"type":"string"}}}`, `1`, "is integer, want string", "a pointer with escapes"},
+		{`{"$ref":"#/$defs/a~1b%25","$defs":{"a/b%":{"type":"string"}}}`, `1`, "is integer, want string",
+			"a pointer with escapes"},
 		{`{"$ref":"#X","$defs":{"x":{"$anchor":"X","type":"string"}}}`, `1`, "is integer, want string", "an anchor"},
-		{`{"properties":{"n":{"$ref":"#"}},"additionalProperties":false}`, `{"n":{"n":{"m":1}}}`, "/n/n/m: no such property", "a reference to the whole"},
+		{`{"properties":{"n":{"$ref":"#"}},"additionalProperties":false}`, `{"n":{"n":{"m":1}}}`, "/n/n/m: no such property",
+			"a reference to the whole"},
 		{`true`, `1`, "", "everything is allowed"},
 		{`false`, `1`, "not allowed here", "nothing is allowed"},
 	} {
@@ -104,7 +112,8 @@ func TestCompileRefuses(t *testing.T) {
 func TestHostileSchemasAreBounded(t *testing.T) {
 	doubling := `{"$ref":"#/$defs/d0","$defs":{`
 	for i := range 40 {
-		doubling += `"d` + itoa(i) + `":{"anyOf":[{"allOf":[{"$ref":"#/$defs/d` + itoa(i+1) + `"},false]},{"$ref":"#/$defs/d` + itoa(i+1) + `"}]},`
+		doubling += `"d` + itoa(i) + `":{"anyOf":[{"allOf":[{"$ref":"#/$defs/d` + itoa(i+1) +
+			`"},false]},{"$ref":"#/$defs/d` + itoa(i+1) + `"}]},`
 	}
 	doubling += `"d40":false}}`
 	for _, row := range []struct{ schema, value, why string }{

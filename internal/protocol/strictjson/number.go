@@ -33,8 +33,8 @@ func (v Value) Exact() bool {
 	return exact
 }
 
-// eachNumber calls f with each number of a JSON text and the text before it, and at last with the rest and no number. It
-// stops when f returns false.
+// eachNumber calls f with each number of a JSON text and the text before it, and at last with the rest and no number.
+// It stops when f returns false.
 func eachNumber(b []byte, f func(before, number []byte) bool) {
 	from := 0
 	for i := 0; i < len(b); i++ {

@@ -48,7 +48,8 @@ func TestCanonical(t *testing.T) {
 		{"names are sorted and space goes", "{ \"b\":1,\n\"a\":2 }", `{"a":2,"b":1}`},
 		{"one spelling of a string", `"\u0041\/"`, `"A/"`},
 		{"one spelling of a number", `[1.0,1e2,-0.0,0.10]`, `[1,100,0,0.1]`},
-		{"large integers keep their digits", `[12345678901234567890,12345678901234567891]`, `[12345678901234567890,12345678901234567891]`},
+		{"large integers keep their digits", `[12345678901234567890,12345678901234567891]`,
+			`[12345678901234567890,12345678901234567891]`},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			v, err := strictjson.Parse([]byte(row.in))
@@ -78,7 +79,10 @@ func sound(b []byte) bool {
 
 // FuzzParse: accepted text is valid JSON, is returned unchanged, and its canonical form is a fixed point.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{`{}`, `{"a":[1,2.5e3,"\u00e9",null]}`, `{"a":1,"a":2}`, "\"\xff\"", `12345678901234567890`, strings.Repeat("[", 201) + `"]`, `{"a":"\\\\"}]`} {
+	for _, s := range []string{
+		`{}`, `{"a":[1,2.5e3,"\u00e9",null]}`, `{"a":1,"a":2}`, "\"\xff\"", `12345678901234567890`,
+		strings.Repeat("[", 201) + `"]`, `{"a":"\\\\"}]`,
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -125,7 +129,8 @@ func TestValuesAreBounded(t *testing.T) {
 	if _, err := strictjson.Parse(list(strictjson.MaxValues)); err != nil {
 		t.Error("control:", err)
 	}
-	if _, err := strictjson.Parse(list(strictjson.MaxValues + 1)); err == nil || !strings.Contains(err.Error(), "more than 200000 values") {
+	if _, err := strictjson.Parse(list(strictjson.MaxValues + 1)); err == nil ||
+		!strings.Contains(err.Error(), "more than 200000 values") {
 		t.Errorf("one more: %v", err)
 	}
 	quoted := []byte(`["` + strings.Repeat(`,{[`, strictjson.MaxValues) + `"]`)

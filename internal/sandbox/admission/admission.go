@@ -144,8 +144,10 @@ func (g *Gate) full(principal string) *Full {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if n := g.count[principal]; principal != "" && n >= max(1, g.limits.Each) {
-		return &Full{fmt.Sprintf("%d sandboxes of this principal run already, which is the most (sandboxes.per_principal); none ended within %v", n, g.limits.Wait)}
+		return &Full{fmt.Sprintf("%d sandboxes of this principal run already, which is the most (sandboxes.per_principal); "+
+			"none ended within %v", n, g.limits.Wait)}
 	}
-	return &Full{fmt.Sprintf("%d live sandboxes may use %d MB, and all may use %d MB together (sandboxes.memory_percent); none ended within %v",
+	return &Full{fmt.Sprintf("%d live sandboxes may use %d MB, and all may use %d MB together "+
+		"(sandboxes.memory_percent); none ended within %v",
 		g.live, g.used>>20, g.limits.Memory>>20, g.limits.Wait)}
 }

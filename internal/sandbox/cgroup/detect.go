@@ -56,8 +56,8 @@ func realSystem() system {
 	}
 }
 
-// writeExisting writes in one call and never makes a file. It repeats a write that a signal interrupts: lowering a limit
-// of memory waits until the kernel has taken what is above it.
+// writeExisting writes in one call and never makes a file. It repeats a write that a signal interrupts: lowering a
+// limit of memory waits until the kernel has taken what is above it.
 func writeExisting(path, value string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -47,7 +47,8 @@ func (g *Group) Killer() *os.File {
 // End is Kill, and returns when nothing of the group runs any more. It needs version 2.
 func (g *Group) End() error {
 	err := g.Kill()
-	for end := time.Now().Add(patience); err == nil && field(read(g.unified, "cgroup.events"), "populated") != 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); err == nil &&
+		field(read(g.unified, "cgroup.events"), "populated") != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			err = fmt.Errorf("cgroup: processes do not end within %v", patience)
 		}
@@ -207,7 +208,8 @@ func (h *Host) Sweep() ([]string, error) {
 func (h *Host) others(name string) bool {
 	f := strings.Split(name, "-")
 	mine := strings.Split(h.prefix, "-")
-	return len(f) == 4 && f[0] == "waldo" && f[1] == mine[1] && len(f[2]) == len(mine[2]) && f[2] != mine[2] && validID(f[3])
+	return len(f) == 4 && f[0] == "waldo" && f[1] == mine[1] && len(f[2]) == len(mine[2]) &&
+		f[2] != mine[2] && validID(f[3])
 }
 
 // prefixOf returns the part of a group's name that names its process.

@@ -176,7 +176,8 @@ func TestVersion2Short(t *testing.T) {
 }
 
 func TestVersion1CPUMountedTwice(t *testing.T) {
-	f := newFake(t, "1 2 0:1 / @/m rw - cgroup cgroup rw,memory\n1 2 0:1 / @/c rw - cgroup cgroup rw,cpu,cpuacct\n1 2 0:1 /docker/x @/p rw - cgroup cgroup rw,pids\n",
+	f := newFake(t, "1 2 0:1 / @/m rw - cgroup cgroup rw,memory\n1 2 0:1 / @/c rw - cgroup cgroup rw,cpu,cpuacct\n"+
+		"1 2 0:1 /docker/x @/p rw - cgroup cgroup rw,pids\n",
 		"3:memory:/own\n2:cpu,cpuacct:/\n1:pids:/docker/x/y\n")
 	for _, d := range []string{"m/own", "c", "p/y"} {
 		f.file(d+"/cgroup.procs", "")
@@ -321,7 +322,8 @@ func TestFreezeTakesAll(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	if err := group("7\n", unix.O_WRONLY).Freeze(false); err == nil || !strings.Contains(err.Error(), "faster than they can be stopped") || time.Since(began) > 10*inVain {
+	if err := group("7\n", unix.O_WRONLY).Freeze(false); err == nil ||
+		!strings.Contains(err.Error(), "faster than they can be stopped") || time.Since(began) > 10*inVain {
 		t.Errorf("one process is missing: %v after %v", err, time.Since(began))
 	}
 	if read(dir, "two/cgroup.freeze") != "1" { // of the control
@@ -330,7 +332,8 @@ func TestFreezeTakesAll(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	m := parseMounts([]byte("31 23 0:28 / /sys/fs/cg\\040x rw - cgroup cgroup rw,cpu,cpuacct\nnonsense\n1 2 3 4 - cgroup2\n"))
+	m := parseMounts([]byte("31 23 0:28 / /sys/fs/cg\\040x rw - cgroup cgroup rw,cpu,cpuacct\nnonsense\n" +
+		"1 2 3 4 - cgroup2\n"))
 	if len(m) != 1 || m[0].point != "/sys/fs/cg x" || !slices.Contains(m[0].controllers, "cpuacct") {
 		t.Errorf("%+v", m)
 	}

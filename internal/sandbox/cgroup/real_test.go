@@ -158,7 +158,8 @@ func TestKillReachesWhatRanAway(t *testing.T) {
 			}
 		}
 		g := group(t, &host, Limits{Memory: 64 << 20, Pids: 50})
-		cmd := inGroup(g, `for i in 1 2 3; do setsid sh -c 'trap "" TERM INT HUP; sleep 300 & sleep 300' & done; echo up; wait`)
+		cmd := inGroup(g,
+			`for i in 1 2 3; do setsid sh -c 'trap "" TERM INT HUP; sleep 300 & sleep 300' & done; echo up; wait`)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -220,7 +221,8 @@ while True:
 	}
 	waitFor(t, cmd)
 	// A dead process leaves the list, reaped or not. A process that escaped continues to fork.
-	for end := time.Now().Add(30 * time.Second); read(g.dir(pids), "cgroup.procs") != ""; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); read(g.dir(pids), "cgroup.procs") !=
+		""; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("processes %q are left", read(g.dir(pids), "cgroup.procs"))
 		}
@@ -378,7 +380,8 @@ func TestForkedGroup(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if alone := h.has(memory) == 1 && h.has(pids) == 1 && h.has(cpu) == 1 && h.v1[cpuacc] != ""; (g.unified == "") != (alone || h.unified == "") {
+	if alone := h.has(memory) == 1 && h.has(pids) == 1 && h.has(cpu) == 1 &&
+		h.v1[cpuacc] != ""; (g.unified == "") != (alone || h.unified == "") {
 		t.Errorf("version 1 does everything: %v; the version 2 group is %q", alone, g.unified)
 	}
 	count := filepath.Join(t.TempDir(), "count")

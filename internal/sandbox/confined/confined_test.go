@@ -62,7 +62,8 @@ func TestKilled(t *testing.T) {
 func TestSignals(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
-	if text, err := exec.Command("python3", "-I", "-c", "import signal; print(signal.getsignal(1))").Output(); err != nil || string(text) != "1\n" {
+	if text, err := exec.Command("python3", "-I", "-c", "import signal; print(signal.getsignal(1))").Output(); err !=
+		nil || string(text) != "1\n" {
 		t.Fatalf("control: %q %v", text, err)
 	}
 	f, err := start(t, sandboxtest.Profile()).Run(t.Context(), python("import signal; print(signal.getsignal(1))"))
@@ -96,7 +97,8 @@ func TestHeld(t *testing.T) {
 	}
 	_ = os.Chmod(file, 0o666)
 	b := start(t, sandboxtest.Profile())
-	const head = "import os,socket,resource,signal\nfile=%FILE%\ndef no(f):\n try: f(); print('could')\n except (OSError,ValueError): print('held')\n"
+	const head = "import os,socket,resource,signal\nfile=%FILE%\ndef no(f):\n try: f(); print('could')\n" +
+		" except (OSError,ValueError): print('held')\n"
 	for _, r := range []struct{ why, code, want string }{
 		{"its own folder can be written (control)", "no(lambda: open('own','w'))", "could\n"},
 		{"a pair of connected sockets (control)", "no(lambda: socket.socketpair())", "could\n"},
@@ -188,7 +190,8 @@ func TestFilledUnseen(t *testing.T) {
 	for _, want := range []bool{false, true} {
 		r := &run{box: b, out: &stdio.Capture{}, err: &stdio.Capture{}}
 		f := r.facts(t.Context(), sandbox.Command{}, report{}, volume.Scan(b.places), time.Millisecond)
-		if got := f.Limit != nil && *f.Limit == facts.LimitDisk && f.Status == facts.Failed; got != want || !want && f.Status != facts.OK {
+		if got := f.Limit != nil && *f.Limit == facts.LimitDisk && f.Status == facts.Failed; got != want || !want &&
+			f.Status != facts.OK {
 			t.Errorf("its folders full %t: limit %v, status %s", want, f.Limit, f.Status)
 		}
 		if err := os.WriteFile(b.here("/tmp")+"/f", make([]byte, p.Limits.Disk+1), 0o600); err != nil {

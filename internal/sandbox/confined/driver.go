@@ -79,7 +79,8 @@ func (d *Driver) Start(_ context.Context, p sandbox.Profile) (sandbox.Sandbox, e
 // refuse returns an error if this driver cannot apply the profile.
 func refuse(p sandbox.Profile, abi int) error {
 	if abi < needABI {
-		return fmt.Errorf("confined: Landlock ABI %d is needed to hold signals and files, this kernel has %d: Linux 6.12 or later, with landlock among the modules of the boot option lsm=", needABI, abi)
+		return fmt.Errorf("confined: Landlock ABI %d is needed to hold signals and files, this kernel has %d: "+
+			"Linux 6.12 or later, with landlock among the modules of the boot option lsm=", needABI, abi)
 	}
 	if p.Template.Name != "host" {
 		return fmt.Errorf("confined: template %q: without a mount namespace the only root is the host's", p.Template.Name)

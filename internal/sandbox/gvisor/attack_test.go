@@ -79,7 +79,8 @@ for i in range(1000):
 	if want := []string{"192.0.2.1:80", "[2001:db8::1]:443"}; !slices.Equal(f.Network.Denied, want) {
 		t.Errorf("network denied %q", f.Network.Denied)
 	}
-	if f, err := b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"true"}}); err != nil || len(f.Denials) != 0 {
+	if f, err := b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"true"}}); err != nil ||
+		len(f.Denials) != 0 {
 		t.Errorf("the next command was refused nothing, and is told of %+v %v", f.Denials, err)
 	}
 }

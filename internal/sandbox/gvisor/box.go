@@ -159,7 +159,8 @@ func advised(text string) error {
 		return sandbox.WithHint(err, userns.Hint(unix.EACCES))
 	case strings.Contains(text, "/proc") && strings.HasSuffix(text, unix.EPERM.Error()):
 		return sandbox.WithHint(err,
-			"this container covers parts of /proc: in Docker --security-opt systempaths=unconfined, in Kubernetes procMount: Unmasked")
+			"this container covers parts of /proc: in Docker --security-opt systempaths=unconfined, in Kubernetes procMount: "+
+				"Unmasked")
 	}
 	return err
 }

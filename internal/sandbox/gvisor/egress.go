@@ -18,7 +18,8 @@ import (
 // resolv.conf, and gVisor has no means to cover it.
 func refuseHosts(p sandbox.Profile) error {
 	if len(p.Network.Ports) > 0 && p.Template.Dir != "" {
-		return errors.New("hosts and a template: gVisor's sandboxes reach hosts from the host's own root alone; isolation namespace does both")
+		return errors.New("hosts and a template: gVisor's sandboxes reach hosts from the host's own root alone; " +
+			"isolation namespace does both")
 	}
 	return p.Network.Validate()
 }

@@ -12,7 +12,8 @@ import (
 // Driver refuses: gVisor needs Linux.
 type Driver struct{}
 
-var errSystem = errors.New("gvisor: only Linux on amd64 and arm64 has what this driver needs; use the engine tier, or waldo in a Linux virtual machine")
+var errSystem = errors.New("gvisor: only Linux on amd64 and arm64 has what this driver needs; use the engine tier, " +
+	"or waldo in a Linux virtual machine")
 
 // New returns a driver that refuses.
 func New(Options) *Driver { return &Driver{} }

@@ -66,7 +66,8 @@ func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 	add("cgroup memory", true, "the memory of gVisor's guest is measured every 10 ms", nil)
 	err = nil
 	if !b.host.Memory() {
-		err = errors.New("no memory cgroup may be made by this user; a guest that takes memory very fast may pass its limit for 10 ms")
+		err = errors.New("no memory cgroup may be made by this user; a guest that takes memory very fast may pass " +
+			"its limit for 10 ms")
 	}
 	add("memory cgroup around gVisor", false, "a second bound, kept by this machine's kernel", err)
 	return r

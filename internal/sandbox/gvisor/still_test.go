@@ -29,11 +29,15 @@ func TestStill(t *testing.T) {
 		{"it is killed while another goes on", late + "kill -9 $$", 0, "SIGKILL", 0},
 		{"all output is there, of a pipe's size and more", "head -c 200000 /dev/zero | tr '\\0' x", 0, "", 200_000},
 		{"a thread ends it all",
-			"exec python3 -c 'import os, threading, time\nthreading.Thread(target=lambda: os._exit(4)).start()\ntime.sleep(60)'", 4, "", 0},
+			"exec python3 -c 'import os, threading, time\nthreading.Thread(target=lambda: os._exit(4)).start()\ntime.sleep(60)'",
+			4, "", 0},
 		{"its first thread ends, and the others go on",
-			"exec python3 -c 'import ctypes, os, threading, time\nthreading.Thread(target=lambda: (time.sleep(.3), print(\"x\", end=\"\", flush=True), os._exit(5))).start()\nctypes.CDLL(None).pthread_exit(None)'", 5, "", 1},
+			"exec python3 -c 'import ctypes, os, threading, time\nthreading.Thread(target=lambda: (time.sleep(.3), " +
+				"print(\"x\", end=\"\", flush=True), os._exit(5))).start()\nctypes.CDLL(None).pthread_exit(None)'", 5, "", 1},
 		{"whoever it would make beside itself does not end it",
-			"exec python3 -c 'import ctypes, os, time\nif ctypes.CDLL(None).syscall(56 if os.uname().machine == \"x86_64\" else 220, 0x8011, 0, 0, 0, 0) == 0: os._exit(0)\ntime.sleep(.3); print(\"x\", end=\"\", flush=True); os._exit(6)'", 6, "", 1},
+			"exec python3 -c 'import ctypes, os, time\nif ctypes.CDLL(None).syscall(56 if os.uname().machine == \"x86_64\" " +
+				"else 220, 0x8011, 0, 0, 0, 0) == 0: os._exit(0)\ntime.sleep(.3); print(\"x\", end=\"\", flush=True); os._exit(6)'",
+			6, "", 1},
 	} {
 		p := sandboxtest.Profile()
 		p.Limits.Output = 1 << 20

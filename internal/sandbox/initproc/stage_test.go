@@ -84,7 +84,8 @@ func TestLink(t *testing.T) {
 	if got := wordAt(b, base, base+88); got != dieAddr {
 		t.Errorf("fail goes to %#x", got)
 	}
-	if next, fail := wordAt(b, base, base+2*StepSize+80), wordAt(b, base, base+2*StepSize+88); next != base+4*StepSize || fail != base+3*StepSize {
+	if next, fail := wordAt(b, base, base+2*StepSize+80), wordAt(b, base, base+2*StepSize+88); next != base+4*StepSize ||
+		fail != base+3*StepSize {
 		t.Errorf("the optional step goes to %#x and %#x", next, fail)
 	}
 	err := l.Failure(Record{Kind: RecFailed, A: base, B: uint64(unix.EPERM)}, base)

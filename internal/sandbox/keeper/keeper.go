@@ -165,8 +165,8 @@ func mapIDs(st *initproc.Stage, w Want, t terms) error {
 const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 
 // list returns the keeper's program. It takes its user, leaves the host's root for an empty one with the /proc of its
-// PID namespace, which commands copy, brings up the loopback, and sends its namespaces. Then it waits, without capabilities, until no waldo holds the other end
-// of its socket.
+// PID namespace, which commands copy, brings up the loopback, and sends its namespaces. Then it waits, without
+// capabilities, until no waldo holds the other end of its socket.
 func list(w Want, t terms, mapped bool) *initproc.List {
 	l := &initproc.List{}
 	const free = initproc.CtlFD + 1
@@ -198,7 +198,8 @@ func list(w Want, t terms, mapped bool) *initproc.List {
 		"size=4k,nr_inodes=8,mode=555")
 	l.Call("enter the root", unix.SYS_CHDIR, "/tmp")
 	l.Call("mkdir proc", unix.SYS_MKDIRAT, atCWD, "proc", 0o555)
-	l.Ignore("mount /proc", unix.SYS_MOUNT, "proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "subset=pid")
+	l.Ignore("mount /proc", unix.SYS_MOUNT, "proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		"subset=pid")
 	l.Ignore("no /proc", unix.SYS_UNLINKAT, atCWD, "proc", unix.AT_REMOVEDIR) // unless it was mounted
 	l.Call("mkdir old", unix.SYS_MKDIRAT, atCWD, "old", 0o700)
 	l.Call("pivot_root", unix.SYS_PIVOT_ROOT, ".", "old")

@@ -159,16 +159,20 @@ for pid in pids:
     attempt("descriptors", lambda: os.readlink(f"/proc/{pid}/fd/1"))
     attempt("keeper", lambda: os.listdir("/proc/1/root"))
 `
-	control := "import subprocess, time\np = subprocess.Popen(['/usr/bin/python3', '-c', 'mark = \"sesame\"; import time; time.sleep(50)'])\ntime.sleep(1)\n" + look
+	control := "import subprocess, time\np = subprocess.Popen(['/usr/bin/python3', '-c', 'mark = \"sesame\"; " +
+		"import time; time.sleep(50)'])\ntime.sleep(1)\n" + look
 	if got := run(t, profile(""), control); !strings.Contains(got,
 		"environ GOT\nmemory GOT\nfiles GOT\ndescriptors GOT\n") {
 		t.Fatalf("control, of a process of its own: %q", got)
 	}
-	want := "1\nenviron PermissionError\nmemory PermissionError\nfiles PermissionError\ndescriptors PermissionError\nkeeper PermissionError\n"
+	want := "1\nenviron PermissionError\nmemory PermissionError\nfiles PermissionError\ndescriptors PermissionError\n" +
+		"keeper PermissionError\n"
 	if got := run(t, profile(dir), look); got != want {
 		t.Errorf("of another command: %q", got)
 	}
-	if got := run(t, profile(dir), "print(open('/proc/1/mountinfo').read() + open('/proc/1/cmdline').read())"); strings.Contains(got, "/usr") || strings.Contains(got, "/dev") {
+	if got := run(t, profile(dir),
+		"print(open('/proc/1/mountinfo').read() + open('/proc/1/cmdline').read())"); strings.Contains(got, "/usr") ||
+		strings.Contains(got, "/dev") {
 		t.Errorf("the first process says of the machine %q", got)
 	}
 	other := "import os; print([n for n in os.listdir('/proc') if not n.isdigit() and 'self' not in n])"
@@ -268,7 +272,8 @@ func TestLimits(t *testing.T) {
 	if err != nil || !f.OOMKilled {
 		t.Errorf("memory: %+v %v", f, err)
 	}
-	forks := "import subprocess\nn = 0\ntry:\n  while n < 20: subprocess.Popen(['/bin/sleep', '9']); n += 1\nexcept OSError: pass\nprint(n)"
+	forks := "import subprocess\nn = 0\ntry:\n  while n < 20: subprocess.Popen(['/bin/sleep', '9']); n += 1\n" +
+		"except OSError: pass\nprint(n)"
 	if got := run(t, small, forks); got != "4\n" {
 		t.Errorf("processes: %q", got)
 	}

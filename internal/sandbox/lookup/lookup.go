@@ -95,8 +95,9 @@ func refuse(question []byte) (reply []byte, name string) {
 	if err != nil {
 		return nil, ""
 	}
-	m := dnsmessage.Message{Questions: []dnsmessage.Question{q}, Header: dnsmessage.Header{ID: h.ID, Response: true, OpCode: h.OpCode,
-		RecursionDesired: h.RecursionDesired, RecursionAvailable: true, RCode: dnsmessage.RCodeServerFailure}}
+	m := dnsmessage.Message{Questions: []dnsmessage.Question{q},
+		Header: dnsmessage.Header{ID: h.ID, Response: true, OpCode: h.OpCode,
+			RecursionDesired: h.RecursionDesired, RecursionAvailable: true, RCode: dnsmessage.RCodeServerFailure}}
 	if reply, err = m.Pack(); err != nil {
 		return nil, ""
 	}

@@ -67,8 +67,12 @@ func ask(t *testing.T, c net.Conn, q []byte) (dnsmessage.Message, error) {
 // TestReport: each name is refused at once and reported once; a name that is no name ends nothing.
 func TestReport(t *testing.T) {
 	s, c := serve(t)
-	if _, err := c.Write([]byte("no question")); err != nil {
-		t.Fatal(err)
+	answer := question(t, "answer.example.org.")
+	answer[1], answer[2] = 8, answer[2]|0x80 // another id, and QR: an answer to an answer would go round for ever
+	for _, b := range [][]byte{[]byte("no question"), answer} {
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, name := range []string{"Evil.example.org.", "evil.example.org.", "a\x1b[2J.example."} {
 		m, err := ask(t, c, question(t, name))
@@ -78,7 +82,8 @@ func TestReport(t *testing.T) {
 	}
 	f := facts.New()
 	s.Report(&f)
-	if want := []string{"evil.example.org", "a\x1b[2j.example"}; !slices.Equal(f.Network.Denied, want) || len(f.Denials) != 2 ||
+	if want := []string{"evil.example.org", "a\x1b[2j.example"}; !slices.Equal(f.Network.Denied, want) ||
+		len(f.Denials) != 2 ||
 		f.Denials[0] != (facts.Denial{Kind: "network", What: "evil.example.org", Errno: "EAI_AGAIN"}) {
 		t.Errorf("%+v %+v", f.Network.Denied, f.Denials)
 	}
@@ -93,7 +98,8 @@ func TestFlood(t *testing.T) {
 	s, c := serve(t)
 	asked := 0
 	for ; asked <= maxQuestions; asked++ {
-		if _, err := ask(t, c, question(t, strings.Repeat("a", asked%200/4+1)+"."+strings.Repeat("b", asked%50+1)+".example.")); err != nil {
+		if _, err := ask(t, c,
+			question(t, strings.Repeat("a", asked%200/4+1)+"."+strings.Repeat("b", asked%50+1)+".example.")); err != nil {
 			break
 		}
 	}
@@ -115,7 +121,8 @@ func FuzzRefuse(f *testing.F) {
 			return
 		}
 		var m dnsmessage.Message
-		if err := m.Unpack(reply); err != nil || !m.Response || len(m.Answers)+len(m.Additionals) > 0 || string(reply[:2]) != string(q[:2]) {
+		if err := m.Unpack(reply); err != nil || !m.Response || len(m.Answers)+len(m.Additionals) > 0 ||
+			string(reply[:2]) != string(q[:2]) {
 			t.Errorf("%x: %+v %v", q, m, err)
 		}
 		if strings.ToValidUTF8(name, "") != name || len([]rune(name)) > 255 {

@@ -79,7 +79,8 @@ func below(mountinfo, folder string) (paths []string) {
 
 var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-const hintShow = `start waldo as the owner of the folder, who is not root (in Docker --user), or with that capability (--cap-add SYS_ADMIN), or let everybody look at the folder`
+const hintShow = `start waldo as the owner of the folder, who is not root (in Docker --user),` +
+	` or with that capability (--cap-add SYS_ADMIN), or let everybody look at the folder`
 
 // openToAll returns an error if some user cannot read a file or folder.
 func openToAll(source string) error {
@@ -94,7 +95,8 @@ func openToAll(source string) error {
 		}
 		if info.Mode()&want != want {
 			return sandbox.WithHint(&fs.PathError{Op: "show", Path: at,
-				Err: errors.New("a sandbox's user may not look at it, and root of this container has no CAP_SYS_ADMIN to show it all the same")}, hintShow)
+				Err: errors.New("a sandbox's user may not look at it, and root of this container has no CAP_SYS_ADMIN to show it " +
+					"all the same")}, hintShow)
 		}
 		if at == "/" {
 			return nil

@@ -49,8 +49,8 @@ type Driver struct {
 
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
-	d := &Driver{options: o, machine: sync.OnceValues(initproc.Machine), cgroups: sync.OnceValues(cgroups), zygotes: newZygotes(),
-		filters: map[bool]func() ([2]seccompnotify.Filters, error){}}
+	d := &Driver{options: o, machine: sync.OnceValues(initproc.Machine), cgroups: sync.OnceValues(cgroups),
+		zygotes: newZygotes(), filters: map[bool]func() ([2]seccompnotify.Filters, error){}}
 	for _, others := range []bool{false, true} {
 		d.filters[others] = sync.OnceValues(func() ([2]seccompnotify.Filters, error) { return d.compile(others) })
 	}
@@ -114,14 +114,18 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 }
 
 // start prepares a sandbox, from a zygote where one is given. It tries again without each overlay that is refused.
-func (d *Driver) start(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (b sandbox.Sandbox, err error) {
+func (d *Driver) start(
+	p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote,
+) (b sandbox.Sandbox, err error) {
 	for again := true; again; again = err != nil && d.refused.learn(err) {
 		b, err = d.startOnce(p, host, machine, from)
 	}
 	return b, err
 }
 
-func (d *Driver) startOnce(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (sandbox.Sandbox, error) {
+func (d *Driver) startOnce(
+	p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote,
+) (sandbox.Sandbox, error) {
 	b := &box{driver: d, profile: p, host: host, warnings: []string{}, forked: from != nil}
 	if p.Share != nil {
 		var err error
@@ -193,8 +197,10 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
-	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filters: filter, counted: b.host.Memory(), landlock: rules.FD >= 0,
-		mounts: mounts, links: links, firstTree: landlockFD + 1, files: len(files), refused: b.driver.refused.snapshot()}
+	s := &setup{
+		profile: b.profile, uid: b.uid, gid: b.gid, filters: filter, counted: b.host.Memory(), landlock: rules.FD >= 0,
+		mounts: mounts, links: links, firstTree: landlockFD + 1, files: len(files), refused: b.driver.refused.snapshot(),
+	}
 	if !b.host.Memory() {
 		b.warnings = append(b.warnings, facts.NoMemoryCgroup)
 	}
@@ -228,7 +234,8 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 	s.tasks = len(b.group.JoinFDs)
 	p := b.driver.plans.of(s)
 	if len(p.program) > initproc.ProgramMax {
-		return fmt.Errorf("namespace: the sandbox's program has %d bytes, and at most %d fit", len(p.program), initproc.ProgramMax)
+		return fmt.Errorf("namespace: the sandbox's program has %d bytes, and at most %d fit", len(p.program),
+			initproc.ProgramMax)
 	}
 	unsent := b.stage.SendBox(slices.Concat(files, b.shares.Late()), b.group.JoinFDs, p.program)
 	if err := b.stage.HandOver(); err != nil { // its error says more than unsent
@@ -252,7 +259,9 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 
 // begin has PID 1 of a sandbox made in a cgroup of its own, by a zygote where one is given. It reports whether it is
 // in the version 2 group from its beginning.
-func begin(machine *os.File, host *cgroup.Host, from *zygote.Zygote, uid, gid int, l cgroup.Limits) (s *initproc.Stage, g *cgroup.Group, joined bool, err error) {
+func begin(
+	machine *os.File, host *cgroup.Host, from *zygote.Zygote, uid, gid int, l cgroup.Limits,
+) (s *initproc.Stage, g *cgroup.Group, joined bool, err error) {
 	if from == nil {
 		if g, err = host.New(cgroup.NewID(), l); err == nil {
 			if host.CPUs() {

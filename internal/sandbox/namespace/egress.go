@@ -17,8 +17,8 @@ import (
 )
 
 // makeEgress appends the egress that waldo serves: a route that makes all addresses of sandbox.Outside local (AnyIP),
-// and sockets that listen there. The sockets go to waldo and are closed here, so no process in the sandbox has them. Only
-// lo exists.
+// and sockets that listen there. The sockets go to waldo and are closed here, so no process in the sandbox has them.
+// Only lo exists.
 func (s *setup) makeEgress() {
 	ports := s.profile.Network.Ports
 	if len(ports) == 0 {
@@ -34,7 +34,8 @@ func (s *setup) makeEgress() {
 	next := s.free
 	socket := func(kind int, addr [4]byte, port uint16) {
 		s.Call("a socket of the egress", unix.SYS_SOCKET, unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
-		s.Call("bind it", unix.SYS_BIND, next, sockaddr(addr, port), unix.SizeofSockaddrInet4) // fails where the route is not there
+		// fails where the route is not there
+		s.Call("bind it", unix.SYS_BIND, next, sockaddr(addr, port), unix.SizeofSockaddrInet4)
 		s.Hint("the kernel made no route of the sandbox's own, or keeps low ports from it")
 		if kind == unix.SOCK_STREAM {
 			s.Call("listen", unix.SYS_LISTEN, next, 512)

@@ -67,7 +67,8 @@ func TestWay(t *testing.T) {
 	s := &served{}
 	p := sandboxtest.Profile()
 	p.Network = sandbox.Network{Hosts: []string{"example.com"}, Ports: []uint16{4444}, Serve: s.serve}
-	want := "nameserver 198.18.0.1\nb'name?'\nreached 198.18.0.1:3128\nreached 198.19.7.7:4444\n198.18.3.4 4445 111\n93.184.215.14 4444 101\n2606:4700::1 4444 101\nbind 98"
+	want := "nameserver 198.18.0.1\nb'name?'\nreached 198.18.0.1:3128\nreached 198.19.7.7:4444\n198.18.3.4 4445 111\n" +
+		"93.184.215.14 4444 101\n2606:4700::1 4444 101\nbind 98"
 	for _, open := range []bool{true, false} {
 		if !open {
 			p.Network, want = sandbox.Network{}, "101"
@@ -121,8 +122,11 @@ func TestLookup(t *testing.T) {
 		code, out string
 		denied    []string
 	}{{lookups, "-3\n-3\n127.0.0.1\n", []string{"evil.example.org"}}, {"print(1)", "1\n", nil}} {
-		f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", c.code}, Env: []string{"PATH=/usr/bin"}})
-		if err != nil || f.Stdout != c.out || !slices.Equal(f.Network.Denied, c.denied) && len(f.Network.Denied)+len(c.denied) > 0 {
+		f, err := box.Run(t.Context(), sandbox.Command{
+			Argv: []string{"/usr/bin/python3", "-c", c.code}, Env: []string{"PATH=/usr/bin"},
+		})
+		if err != nil || f.Stdout != c.out || !slices.Equal(f.Network.Denied, c.denied) &&
+			len(f.Network.Denied)+len(c.denied) > 0 {
 			t.Errorf("%q %v %q %v", f.Stdout, f.Network.Denied, f.Stderr, err)
 		}
 		if f.Usage.WallMS > 4000 {

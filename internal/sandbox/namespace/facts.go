@@ -36,7 +36,9 @@ func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Fac
 	used := b.group.Usage()
 	f := facts.New()
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name, Warm: r.warm}
-	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
+	f.Limits = facts.Limits{
+		WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids,
+	}
 	f.Stdout, f.Stderr = r.out.Text(), r.err.Text()
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
 	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(r.cpu(e, used)), MemoryPeak: used.MemoryPeak,
@@ -100,7 +102,8 @@ func (r *run) denials(f *facts.Facts) {
 	}
 	f.Seen = []string{"network", "syscall"}
 	d, more := n.Take()
-	d = slices.DeleteFunc(d, func(one facts.Denial) bool { return r.box.outside(one.What) }) // the egress server reports these
+	// the egress server reports these
+	d = slices.DeleteFunc(d, func(one facts.Denial) bool { return r.box.outside(one.What) })
 	f.Denials = append(f.Denials, d...)
 	for _, one := range d {
 		if one.Kind == "network" {
@@ -120,7 +123,8 @@ func (r *run) limit(f *facts.Facts, e ending, used cgroup.Usage, full bool) *fac
 	switch {
 	case r.ended.Load() != nil && !e.reported:
 		return r.ended.Load()
-	case used.OOMKills > r.before.OOMKills: // also where the command itself got over it: it ran without one of its processes
+	case used.OOMKills > r.before.OOMKills:
+		// also where the command itself got over it: it ran without one of its processes
 		return new(facts.LimitMemory)
 	case e.reported && e.status.Signal() == syscall.SIGKILL && f.Usage.CPUMS >= facts.MS(r.box.profile.Limits.CPU):
 		return new(facts.LimitCPU) // RLIMIT_CPU was faster than we

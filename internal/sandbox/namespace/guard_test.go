@@ -241,7 +241,8 @@ func TestClocks(t *testing.T) {
 		tighten   func(*sandbox.Limits)
 		want      facts.Limit
 	}{
-		{"the wall clock", "import time; time.sleep(2)", func(l *sandbox.Limits) { l.Wall = 200 * time.Millisecond }, facts.LimitWall},
+		{"the wall clock", "import time; time.sleep(2)", func(l *sandbox.Limits) { l.Wall = 200 * time.Millisecond },
+			facts.LimitWall},
 		{"processor time, of which the kernel's own limit counts whole seconds",
 			"import time\nwhile time.process_time() < 1: pass",
 			func(l *sandbox.Limits) { l.CPU = 200 * time.Millisecond }, facts.LimitCPU},
@@ -266,7 +267,8 @@ func TestMounts(t *testing.T) {
 	}
 	b := start(t, sandboxtest.Profile())
 	f := run(t, b, "sh", "-c",
-		"cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats; ls -d /proc/self/mountinfo; ls /proc | grep -v '^[0-9]'")
+		"cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats; ls -d /proc/self/mountinfo; ls /proc | grep -v "+
+			"'^[0-9]'")
 	if want := "/proc/self/mountinfo\nself\nthread-self\n"; f.Stdout != want {
 		t.Errorf("got %q, want %q", f.Stdout, want)
 	}
@@ -348,7 +350,8 @@ print(libc.unshare(0), ctypes.get_errno())`
 	if f := run(t, b, "true"); len(f.Denials) != 0 {
 		t.Errorf("the next command is told of %v", f.Denials)
 	}
-	flood := "import socket\nfor i in range(300):\n  try: socket.socket().connect(('192.0.2.%d' % (i % 250), 80 + i))\n  except OSError: pass"
+	flood := "import socket\nfor i in range(300):\n  try: socket.socket().connect(('192.0.2.%d' % (i % 250), 80 + i))\n" +
+		"  except OSError: pass"
 	if f := run(t, b, "python3", "-c", flood); len(f.Denials) != 100 || len(f.Warnings) == 0 {
 		t.Errorf("%d denials, warnings %q", len(f.Denials), f.Warnings)
 	}
@@ -416,7 +419,8 @@ func TestCommandsRefused(t *testing.T) {
 	for range 40 {
 		many = append(many, long)
 	}
-	if f := run(t, b, append([]string{"true"}, many...)...); *f.ExitCode != 126 || !strings.Contains(f.Stderr, "argument list too long") {
+	if f := run(t, b, append([]string{"true"}, many...)...); *f.ExitCode != 126 ||
+		!strings.Contains(f.Stderr, "argument list too long") {
 		t.Errorf("too long a list: %v %q", *f.ExitCode, f.Stderr)
 	}
 	if _, err := b.Run(context.Background(), sandbox.Command{Argv: append(many, many...)}); err == nil {
@@ -518,7 +522,8 @@ func TestFilesAreMemory(t *testing.T) {
 	}
 	b = start(t, p)
 	if f := run(t, b, "/bin/sh", "-c",
-		fmt.Sprintf("for d in %s /dev/shm; do head -c 45000000 /dev/zero > $d/f; done; sleep 30", p.Tmpfs[0].Target)); f.Status != facts.OOM {
+		fmt.Sprintf("for d in %s /dev/shm; do head -c 45000000 /dev/zero > $d/f; done; sleep 30",
+			p.Tmpfs[0].Target)); f.Status != facts.OOM {
 		t.Errorf("90 MB in files of a box that may have 60: %s", f.Status)
 	}
 }

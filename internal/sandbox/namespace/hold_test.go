@@ -61,7 +61,10 @@ func TestAskedEnd(t *testing.T) {
 		{"the command, which was waiting", "", true, 3, false},
 		{"control: nobody listens for one that was not", "", false, 0, true},
 		{"a child of it", "if os.fork():\n  os.wait(); open('/tmp/after', 'w'); sys.exit(5)\n", true, 5, true},
-		{"a thread of it", "import threading\nt = threading.Thread(target=lambda: kill())\nt.start(); t.join(); open('/tmp/after', 'w'); os._exit(6)\n", true, 6, true},
+		{
+			"a thread of it", "import threading\nt = threading.Thread(target=lambda: kill())\nt.start(); t.join(); " +
+				"open('/tmp/after', 'w'); os._exit(6)\n", true, 6, true,
+		},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			one, err := New(Options{}).Start(context.Background(), p)
@@ -78,7 +81,8 @@ func TestAskedEnd(t *testing.T) {
 			if row.who == "" && !(b.host.Pids() && b.host.Memory() && b.host.Times()) { // no process is held here
 				row.exit, row.wrote = 0, true
 			}
-			code := fmt.Sprintf("import os, sys\ndef kill():\n  try: os.kill(os.getpid(), %d)\n  except OSError: pass\n%skill(); open('/tmp/after', 'w')", number, row.who)
+			code := fmt.Sprintf("import os, sys\ndef kill():\n  try: os.kill(os.getpid(), %d)\n  except OSError: pass\n"+
+				"%skill(); open('/tmp/after', 'w')", number, row.who)
 			f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Prestart.Argv, Env: env,
 				Stdin: io.MultiReader(strings.NewReader(p.Prestart.Prelude), strings.NewReader(code))})
 			if err != nil || f.ExitCode == nil || *f.ExitCode != row.exit {
@@ -96,13 +100,17 @@ func TestAnotherThread(t *testing.T) {
 	p := sandboxtest.Profile()
 	env := []string{"PATH=/usr/bin:/bin"}
 	p.Prestart = &sandbox.Prestart{Argv: []string{"python3", "-I", "-S", "-c",
-		"import sys, threading\ngo = threading.Event()\nold = threading.Thread(target=go.wait)\nold.start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Prelude: "head\n"}
+		"import sys, threading\ngo = threading.Event()\nold = threading.Thread(target=go.wait)\nold.start()\n" +
+			"sys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Prelude: "head\n"}
 	for _, row := range []struct {
 		why, code string
 		held      bool
 	}{
 		{"control: the same thread", "", true},
-		{"another", "import time; go.set(); old.join(); time.sleep(.05); threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n", false},
+		{
+			"another", "import time; go.set(); old.join(); time.sleep(.05); threading.Thread(target=time.sleep, args=(60,), " +
+				"daemon=True).start()\n", false,
+		},
 	} {
 		b := warmed(t, p)
 		f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Prestart.Argv, Env: env,
@@ -122,7 +130,9 @@ func TestThreadAfterTheEnd(t *testing.T) {
 	p := sandboxtest.Profile()
 	env := []string{"PATH=/usr/bin:/bin"}
 	p.Prestart = &sandbox.Prestart{Argv: []string{"python3", "-I", "-S", "-c",
-		"import sys, threading\ngo = threading.Event()\njob = None\ndef old():\n  go.wait()\n  job()\nthreading.Thread(target=old, daemon=True).start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Prelude: "head\n"}
+		"import sys, threading\ngo = threading.Event()\njob = None\ndef old():\n  go.wait()\n  job()\n" +
+			"threading.Thread(target=old, daemon=True).start()\nsys.stdin.readline()\nexec(sys.stdin.read())"},
+		Env: env, Prelude: "head\n"}
 	b := warmed(t, p)
 	const code = `
 import ctypes, os
@@ -134,7 +144,8 @@ while not os.fstat(out).st_size: pass
 ctypes.CDLL(None).syscall(%d, 7) # as os._exit, but others go on meanwhile
 `
 	c := sandbox.Command{Argv: p.Prestart.Argv, Env: env,
-		Stdin: io.MultiReader(strings.NewReader(p.Prestart.Prelude), strings.NewReader(fmt.Sprintf(code, unix.SYS_EXIT_GROUP)))}
+		Stdin: io.MultiReader(strings.NewReader(p.Prestart.Prelude),
+			strings.NewReader(fmt.Sprintf(code, unix.SYS_EXIT_GROUP)))}
 	f, err := b.Run(context.Background(), c)
 	if err != nil || f.ExitCode == nil || *f.ExitCode != 7 {
 		t.Fatalf("%v %+v", err, f)

@@ -26,8 +26,8 @@ func TestNothingLeftOfFork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Prestart = &sandbox.Prestart{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin"},
-		Prelude: head, Zygote: guest.Start{Lang: guest.Python}.Zygote()}
+	p.Prestart = &sandbox.Prestart{Argv: append([]string{"/usr/bin/python3"}, argv...),
+		Env: []string{"PATH=/usr/bin:/bin"}, Prelude: head, Zygote: guest.Start{Lang: guest.Python}.Zygote()}
 	if err := d.Ready(context.Background(), p); err != nil {
 		t.Fatal(err)
 	}

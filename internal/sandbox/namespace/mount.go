@@ -87,7 +87,8 @@ func (b *box) folder(out []shown, m sandbox.Mount, source mount.Source) ([]shown
 	errno, refused := b.driver.refused.of(source.Path)
 	switch {
 	case m.Writable && len(below) > 0:
-		return out, fmt.Errorf("mount %s: another file system is mounted in it, at %s, so it cannot be writable", m.Target, below[0])
+		return out, fmt.Errorf("mount %s: another file system is mounted in it, at %s, so it cannot be writable",
+			m.Target, below[0])
 	case m.Writable:
 		return b.hold(out, shown{lower: source.Path, target: m.Target, writable: true, seals: m.Sealed}, source)
 	case !source.Held && len(below) > 0:
@@ -99,7 +100,8 @@ func (b *box) folder(out []shown, m sandbox.Mount, source mount.Source) ([]shown
 		l := b.profile.Limits
 		b.profile.Tmpfs = append(b.profile.Tmpfs[:len(b.profile.Tmpfs):len(b.profile.Tmpfs)],
 			sandbox.Tmpfs{Target: m.Target, Bytes: l.Disk, Inodes: l.Inodes, Seed: source.Path, Sealed: true})
-		b.warnings = append(b.warnings, fmt.Sprintf("%s is a copy, without links: no overlay of %s: %v", m.Target, source.Path, errno))
+		b.warnings = append(b.warnings,
+			fmt.Sprintf("%s is a copy, without links: no overlay of %s: %v", m.Target, source.Path, errno))
 		return out, nil
 	}
 	if out, err = b.hold(out, shown{lower: source.Path, target: m.Target}, source); err != nil {
@@ -147,7 +149,8 @@ func (m shown) name() string {
 
 // asItIs is the warning about a file or folder that is shown without an overlay.
 func asItIs(target string, errno unix.Errno) string {
-	return fmt.Sprintf("%s is shown as it is, since the kernel refuses an overlay of it (%v): file locks there are seen outside, and nothing can be watched", target, errno)
+	return fmt.Sprintf("%s is shown as it is, since the kernel refuses an overlay of it (%v): file locks there are seen "+
+		"outside, and nothing can be watched", target, errno)
 }
 
 // userNamespace returns a user namespace in which owner and group are the user outside.
@@ -264,7 +267,8 @@ func (s *setup) show(made map[string]bool, m shown, fd int) {
 			s.mkdir(made, path.Dir(p.target))
 			s.write(p.target, "", unix.O_CREAT)
 		}
-		s.Call("show "+p.target, unix.SYS_OPEN_TREE, atCWD, lobby+"/"+p.name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+		s.Call("show "+p.target, unix.SYS_OPEN_TREE, atCWD, lobby+"/"+p.name,
+			unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 		s.Call("show "+p.target, unix.SYS_MOVE_MOUNT, s.free, "", atCWD, p.target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 		s.Call("close "+p.target, unix.SYS_CLOSE, s.free)
 	}

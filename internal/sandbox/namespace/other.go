@@ -18,7 +18,8 @@ type Options struct {
 // Driver refuses: this system has no namespaces.
 type Driver struct{}
 
-var errSystem = errors.New("namespace: only Linux on amd64 and arm64 has what this driver needs; use the engine tier, or waldo in a Linux virtual machine")
+var errSystem = errors.New("namespace: only Linux on amd64 and arm64 has what this driver needs; " +
+	"use the engine tier, or waldo in a Linux virtual machine")
 
 // New returns a driver that refuses.
 func New(Options) *Driver { return &Driver{} }

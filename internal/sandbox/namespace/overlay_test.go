@@ -157,7 +157,8 @@ func TestFoldersStayFresh(t *testing.T) {
 	})
 	defer replace.Stop()
 	got, _ := shell(t, b,
-		`cd /workspace/input; cat file missing 2>/dev/null; for i in $(seq 300); do grep -q new file && echo changed && break; sleep 0.1; done`)
+		`cd /workspace/input; cat file missing 2>/dev/null; for i in $(seq 300); do grep -q new file && echo changed && `+
+			`break; sleep 0.1; done`)
 	if got != "oldchanged" {
 		t.Errorf("%q", got)
 	}
@@ -190,7 +191,8 @@ func TestMountsBelow(t *testing.T) {
 	}
 	defer b.Close()
 	if got, _ := shell(t, b,
-		`cd "/workspace/input/other disk" && ls && (: >x) 2>&1 | grep -o "Read-only.*"; stat -f -c %T .`); got != "inner\noverlayfs" && got != "inner\nRead-only file system\noverlayfs" {
+		`cd "/workspace/input/other disk" && ls && (: >x) 2>&1 | grep -o "Read-only.*"; stat -f -c %T .`); got !=
+		"inner\noverlayfs" && got != "inner\nRead-only file system\noverlayfs" {
 		t.Errorf("%q", got)
 	}
 }

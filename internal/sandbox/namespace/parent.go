@@ -42,10 +42,14 @@ var zygoteBoot = sync.OnceValue(func() *initproc.List {
 	l := initproc.NewBoot()
 	l.Ignore("report that the sandbox failed", unix.SYS_WRITE, initproc.CtlFD, initproc.FailureAddr, initproc.RecordSize)
 	l.Ignore("forget the sandbox", unix.SYS_CLOSE_RANGE, initproc.CtlFD, zygoteFD-1, 0)
-	room := unix.CmsgSpace(4)                                                                                                                                                              // one descriptor, which lands at stage.CtlFD
-	head := l.Structure(initvm.Num(0), initvm.Num(0), l.Structure(l.Structure(initvm.Num(0)), initvm.Num(1)), initvm.Num(1), l.Bytes(make([]byte, room)), initvm.Num(room), initvm.Num(0)) // struct msghdr
+	// one descriptor, which lands at stage.CtlFD
+	room := unix.CmsgSpace(4)
+	// struct msghdr
+	head := l.Structure(initvm.Num(0), initvm.Num(0), l.Structure(l.Structure(initvm.Num(0)), initvm.Num(1)),
+		initvm.Num(1), l.Bytes(make([]byte, room)), initvm.Num(room), initvm.Num(0))
 	take := l.Call("take the socket of a sandbox", unix.SYS_RECVMSG, zygoteFD, head, 0)
-	l.Steps[take].Equal, l.Steps[take].Same, l.Steps[take].Next, l.Steps[take].Fail = l.Structure(initvm.Num(1)), initvm.To(take+1), initvm.At(initproc.Gone), initvm.At(initproc.Gone)
+	l.Steps[take].Equal, l.Steps[take].Same, l.Steps[take].Next, l.Steps[take].Fail = l.Structure(initvm.Num(1)),
+		initvm.To(take+1), initvm.At(initproc.Gone), initvm.At(initproc.Gone)
 	l.MakeInit(initvm.At(zygoteFail), initvm.At(zygoteNext))
 	first := len(l.Steps)
 	l.Call("keep the socket", unix.SYS_DUP3, zygote.ControlFD, zygoteFD, unix.O_CLOEXEC)
@@ -62,14 +66,18 @@ var zygoteBoot = sync.OnceValue(func() *initproc.List {
 // bootOfZygote returns the first list of the machine in a zygote.
 func bootOfZygote() initvm.Boot {
 	l := zygoteBoot()
-	return initvm.Boot{Entry: initproc.BootBase + uint64(l.Entry)*initproc.StepSize, At: initproc.BootBase, Steps: l.LinkAt(initproc.BootBase), Failed: initproc.RecFailed, Room: initproc.MemoryEnd - initproc.DataBase}
+	return initvm.Boot{
+		Entry: initproc.BootBase + uint64(l.Entry)*initproc.StepSize, At: initproc.BootBase,
+		Steps: l.LinkAt(initproc.BootBase), Failed: initproc.RecFailed, Room: initproc.MemoryEnd - initproc.DataBase,
+	}
 }
 
 // zygoteMachine returns the input of an interpreter after its head: the addresses and sizes of a machine's code and
 // data, the space for the data, then both.
 func zygoteMachine() []byte {
 	text, data := initvm.Code(), bootOfZygote().Data()
-	out := fmt.Appendf(nil, "%11d %11d %11d %11d %11d\n", initproc.CodeBase, len(text), initproc.DataBase, len(data), initproc.MemoryEnd-initproc.DataBase)
+	out := fmt.Appendf(nil, "%11d %11d %11d %11d %11d\n", initproc.CodeBase, len(text), initproc.DataBase, len(data),
+		initproc.MemoryEnd-initproc.DataBase)
 	return append(append(out, text...), data...)
 }
 
@@ -79,7 +87,9 @@ var rotation = zygote.Rotation{Most: 5000, Age: 10 * time.Minute}
 
 // zygoteEnv is the environment of a zygote; a command's comes with its sandbox. rseq is off, because PID 1 unmaps the
 // memory that the kernel would write to. Functions of libraries are resolved once, and not in each sandbox.
-var zygoteEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "GLIBC_TUNABLES=glibc.pthread.rseq=0", "LD_BIND_NOW=1"}
+var zygoteEnv = []string{
+	"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "GLIBC_TUNABLES=glibc.pthread.rseq=0", "LD_BIND_NOW=1",
+}
 
 // headOf returns the input of a forked command in place of its head: its urgency, and its environment.
 func headOf(c sandbox.Command, hurry int) string {
@@ -105,7 +115,8 @@ func newZygotes() *zygote.Pool {
 // of the host's own root, by its path, where sandboxes of one zygote can have users of their own.
 func kindOf(p sandbox.Profile) (zygote.Kind, bool) {
 	a := p.Prestart
-	if a == nil || a.Zygote == "" || os.Geteuid() == 0 && !userns.Administers() || p.Template.Dir != "" || len(a.Argv) == 0 || !strings.HasPrefix(a.Argv[0], "/") {
+	if a == nil || a.Zygote == "" || os.Geteuid() == 0 && !userns.Administers() || p.Template.Dir != "" ||
+		len(a.Argv) == 0 || !strings.HasPrefix(a.Argv[0], "/") {
 		return zygote.Kind{}, false
 	}
 	return zygote.Kind{Argv: strings.Join(a.Argv, "\x00"), Head: a.Zygote, Domain: a.Domain}, true
@@ -150,7 +161,8 @@ func (b *box) mapIDs() error {
 	proc := fmt.Sprintf("/proc/%d/", b.init.Pid)
 	uid, gid := b.profile.Template.IDs()
 	for _, f := range []struct{ name, content string }{
-		{"setgroups", "deny"}, {"uid_map", fmt.Sprintf("%d %d 1", uid, b.uid)}, {"gid_map", fmt.Sprintf("%d %d 1", gid, b.gid)},
+		{"setgroups", "deny"}, {"uid_map", fmt.Sprintf("%d %d 1", uid, b.uid)},
+		{"gid_map", fmt.Sprintf("%d %d 1", gid, b.gid)},
 	} {
 		if err := os.WriteFile(proc+f.name, []byte(f.content), 0); err != nil {
 			return fmt.Errorf("namespace: the users of a sandbox: %w", err)

@@ -39,7 +39,9 @@ func (p *plans) of(s *setup) *plan {
 		return one
 	}
 	s.build()
-	one := &plan{list: &s.List, program: s.LinkAt(initproc.ProgramBase), writable: s.writable, overlays: s.overlays, made: time.Now()}
+	one := &plan{
+		list: &s.List, program: s.LinkAt(initproc.ProgramBase), writable: s.writable, overlays: s.overlays, made: time.Now(),
+	}
 	if len(p.kept) >= plansMost || p.kept == nil {
 		p.kept = map[string]*plan{}
 	}
@@ -55,7 +57,8 @@ func (s *setup) key() string {
 		uid, gid = 0, 0
 	}
 	p := s.profile
-	key := fmt.Sprintf("%d %d %t %t %t %t %t %t %d %d %q %q %v %d %d %+q", uid, gid, s.counted, s.landlock, s.forked, s.joined, s.tree, s.mapped, s.files, s.tasks,
+	key := fmt.Sprintf("%d %d %t %t %t %t %t %t %d %d %q %q %v %d %d %+q", uid, gid, s.counted, s.landlock, s.forked,
+		s.joined, s.tree, s.mapped, s.files, s.tasks,
 		p.Template.Dir, p.Host(), p.Network.Ports, p.Limits.Disk, p.Limits.Inodes, s.links)
 	inUID, inGID := p.Template.IDs()
 	key += fmt.Sprintf(" %d %d", inUID, inGID)

@@ -66,7 +66,8 @@ var namespaces = []struct {
 	flag int
 	need bool
 }{
-	{"user", 0, true}, {"pid", unix.CLONE_NEWPID, true}, {"mount", unix.CLONE_NEWNS, true}, {"network", unix.CLONE_NEWNET, true},
+	{"user", 0, true}, {"pid", unix.CLONE_NEWPID, true}, {"mount", unix.CLONE_NEWNS, true},
+	{"network", unix.CLONE_NEWNET, true},
 	{"ipc", unix.CLONE_NEWIPC, true}, {"host name", unix.CLONE_NEWUTS, true}, {"cgroup", unix.CLONE_NEWCGROUP, false},
 }
 
@@ -97,12 +98,14 @@ func makeNamespace(machine *os.File, flag int) error {
 func landlockAbility() sandbox.Ability {
 	rules, err := landlock.Open(landlock.Rules{AnyFile: true, AnyTCP: true})
 	if err == nil && rules.FD < 0 {
-		err = errors.New("this kernel has none; Linux 6.12 and later can keep a sandbox from the abstract sockets and processes of others")
+		err = errors.New("this kernel has none; Linux 6.12 and later can keep a sandbox from the abstract sockets and " +
+			"processes of others")
 	}
 	if rules.FD >= 0 {
 		unix.Close(rules.FD)
 	}
-	a := ability("landlock", false, fmt.Sprintf("ABI %d: abstract sockets and signals stay in the sandbox", rules.ABI), err)
+	a := ability("landlock", false,
+		fmt.Sprintf("ABI %d: abstract sockets and signals stay in the sandbox", rules.ABI), err)
 	if err == nil && len(rules.Lost) > 0 {
 		a.OK, a.What = false, strings.Join(rules.Lost, "; ")
 	}
@@ -127,19 +130,27 @@ func checks(outside int) []check {
 	address = append(address, 0, 80, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0) // 192.0.2.1:80, RFC 5737
 	return []check{
 		{name: "not root", nr: unix.SYS_GETUID, want: sandbox.InsideID, need: true},
-		{name: "no new privileges", nr: unix.SYS_PRCTL, args: []any{unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0}, want: 1, need: true},
-		{name: "no capability to regain", nr: unix.SYS_PRCTL, args: []any{unix.PR_CAPBSET_READ, unix.CAP_SYS_ADMIN, 0, 0, 0}, want: 0, need: true},
+		{name: "no new privileges", nr: unix.SYS_PRCTL, args: []any{unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0},
+			want: 1, need: true},
+		{name: "no capability to regain", nr: unix.SYS_PRCTL, args: []any{unix.PR_CAPBSET_READ, unix.CAP_SYS_ADMIN, 0, 0, 0},
+			want: 0, need: true},
 		{name: "seccomp", nr: unix.SYS_UNSHARE, args: []any{0}, errno: unix.EPERM, need: true},
 		{name: "no clone3", nr: unix.SYS_CLONE3, args: []any{0, 0}, errno: unix.ENOSYS, need: true},
-		{name: "read-only root", nr: unix.SYS_OPENAT, args: []any{atCWD, "/x", unix.O_CREAT | unix.O_WRONLY, 0o600}, errno: unix.EROFS, need: true},
-		{name: "read-only /usr", nr: unix.SYS_OPENAT, args: []any{atCWD, "/usr/x", unix.O_CREAT | unix.O_WRONLY, 0o600}, errno: unix.EROFS, need: true},
-		{name: "host's files are absent", nr: unix.SYS_OPENAT, args: []any{atCWD, "/etc/shadow", unix.O_RDONLY, 0}, errno: unix.ENOENT, need: true},
+		{name: "read-only root", nr: unix.SYS_OPENAT, args: []any{atCWD, "/x", unix.O_CREAT | unix.O_WRONLY, 0o600},
+			errno: unix.EROFS, need: true},
+		{name: "read-only /usr", nr: unix.SYS_OPENAT, args: []any{atCWD, "/usr/x", unix.O_CREAT | unix.O_WRONLY, 0o600},
+			errno: unix.EROFS, need: true},
+		{name: "host's files are absent", nr: unix.SYS_OPENAT, args: []any{atCWD, "/etc/shadow", unix.O_RDONLY, 0},
+			errno: unix.ENOENT, need: true},
 		{name: "host's processes are absent", nr: unix.SYS_KILL, args: []any{outside, 0}, errno: unix.ESRCH, need: true},
 		{name: "fresh /proc", nr: unix.SYS_OPENAT, args: []any{atCWD, "/proc/self/status", unix.O_RDONLY, 0}, want: anything,
-			hint: "programs that read /proc/self will not work; run the container with systempaths=unconfined or procMount: Unmasked"},
-		{name: "bounded bytes", nr: unix.SYS_FALLOCATE, args: []any{probeFD, 0, 0, 2 * probeBytes}, errno: unix.ENOSPC, need: true},
+			hint: "programs that read /proc/self will not work; run the container with systempaths=unconfined or procMount: " +
+				"Unmasked"},
+		{name: "bounded bytes", nr: unix.SYS_FALLOCATE, args: []any{probeFD, 0, 0, 2 * probeBytes},
+			errno: unix.ENOSPC, need: true},
 		{name: "bounded inodes", nr: unix.SYS_MKDIRAT, args: []any{atCWD, "/tmp/d", 0o700}, errno: unix.ENOSPC, need: true},
-		{name: "network is unreachable", nr: unix.SYS_CONNECT, args: []any{probeFD + 1, address, 16}, errno: unix.ENETUNREACH, need: true},
+		{name: "network is unreachable", nr: unix.SYS_CONNECT, args: []any{probeFD + 1, address, 16},
+			errno: unix.ENETUNREACH, need: true},
 	}
 }
 
@@ -162,11 +173,13 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 	}
 	defer made.Close()
 	b := made.(*box)
-	out := []sandbox.Ability{ability("sandbox", true, fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(started))), nil)}
+	out := []sandbox.Ability{ability("sandbox", true,
+		fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(started))), nil)}
 	for _, w := range b.warnings {
 		why := errors.New(strings.TrimSuffix(w, facts.SeeDoctor))
 		if w == facts.NoMemoryCgroup {
-			why = errors.New("no memory cgroup for this user: the limit applies to each process, and the sum is measured every 20 ms")
+			why = errors.New("no memory cgroup for this user: the limit applies to each process, and the sum is measured " +
+				"every 20 ms")
 		}
 		out = append(out, ability("all of the sandbox", false, "", why))
 	}
@@ -204,7 +217,8 @@ func overlayAbility(b *box) sandbox.Ability {
 	}
 	a := ability("overlays", false, "sockets, pipes, locks and watches of shown folders stay in the sandbox", err)
 	if err != nil {
-		a.Hint = "/usr is shown as it is, and inotify is refused; other folders are copied. Load the module overlay, and mount nothing below /usr"
+		a.Hint = "/usr is shown as it is, and inotify is refused; other folders are copied. Load the module overlay, " +
+			"and mount nothing below /usr"
 	}
 	return a
 }

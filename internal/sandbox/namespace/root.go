@@ -29,7 +29,10 @@ const (
 
 // etc lists files that programs expect in /etc. They hold nothing of the host.
 var etc = []struct{ name, content string }{
-	{"passwd", "root:x:0:0:root:/:/usr/sbin/nologin\n" + insideUser + ":x:1000:1000::/workspace:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
+	{
+		"passwd", "root:x:0:0:root:/:/usr/sbin/nologin\n" + insideUser +
+			":x:1000:1000::/workspace:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+	},
 	{"group", "root:x:0:\n" + insideUser + ":x:1000:\nnogroup:x:65534:\n"},
 	{"hosts", "127.0.0.1 localhost\n::1 localhost\n"},
 	{"nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"},
@@ -93,10 +96,11 @@ func (s *setup) makeRoot() {
 }
 
 // noProc is the hint where /proc cannot be mounted.
-const noProc = "a container that masks parts of /proc forbids a fresh one: run it with --security-opt systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)"
+const noProc = "a container that masks parts of /proc forbids a fresh one: run it with --security-opt " +
+	"systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)"
 
-// mountProc appends the mounting of /proc, or of a copy of the keeper's where processes are shared. There other commands
-// are seen by their numbers and words; Landlock keeps what they have open and in memory.
+// mountProc appends the mounting of /proc, or of a copy of the keeper's where processes are shared. There other
+// commands are seen by their numbers and words; Landlock keeps what they have open and in memory.
 func (s *setup) mountProc() {
 	if !s.tree {
 		s.Call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "subset=pid,hidepid=invisible")
@@ -146,7 +150,8 @@ func (s *setup) template(made map[string]bool) {
 		s.mkdir(made, p)
 		s.host(source, p)
 	}
-	if cache, err := os.ReadFile(loaderCache); err == nil && len(cache) <= maxLoaderCache { // programs start without it, slower
+	// programs start without it, slower
+	if cache, err := os.ReadFile(loaderCache); err == nil && len(cache) <= maxLoaderCache {
 		s.write(loaderCache, string(cache), unix.O_CREAT)
 	}
 }

@@ -151,7 +151,8 @@ func (b *box) program(c sandbox.Command, forked bool) (*initproc.List, []byte, e
 	l := job(c, spawn.Rlimits(b.profile.Limits, b.host.Pids(), b.host.Memory()), forked)
 	program := l.LinkAt(initproc.JobBase)
 	if len(program) > initproc.JobMax {
-		return nil, nil, fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit", len(program), initproc.JobMax)
+		return nil, nil, fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit",
+			len(program), initproc.JobMax)
 	}
 	return l, program, nil
 }

@@ -201,7 +201,8 @@ func (s *setup) seccompSteps() {
 		if s.unwatched {
 			p = s.filters[0][filter]
 		}
-		return s.Call(name, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, s.Structure(initvm.Num(p.Len()), s.Bytes(bytes.Clone(p))))
+		return s.Call(name, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
+			s.Structure(initvm.Num(p.Len()), s.Bytes(bytes.Clone(p))))
 	}
 	best := set("seccomp with notice of ends", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|seccompnotify.Killable, 2)
 	second := set("seccomp with notice", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, 1)

@@ -23,5 +23,8 @@ func (b *box) Share(target, dir string) ([]string, error) {
 
 // Abilities satisfies sandbox.Box.
 func (b *box) Abilities() sandbox.Abilities {
-	return sandbox.Abilities{Bridge: b.Bridge, Share: b.Share, Pause: b.Pause, Resume: b.Resume, Spent: b.Spent, PID: func() int { return b.init.Pid }}
+	return sandbox.Abilities{
+		Bridge: b.Bridge, Share: b.Share, Pause: b.Pause, Resume: b.Resume, Spent: b.Spent,
+		PID: func() int { return b.init.Pid },
+	}
 }

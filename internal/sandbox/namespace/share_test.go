@@ -36,7 +36,8 @@ func TestShare(t *testing.T) {
 	ran := make(chan facts.Facts, 1)
 	go func() {
 		f, err := b.Run(t.Context(), sandbox.Command{Env: []string{"PATH=/usr/bin:/bin"}, Argv: []string{"/bin/sh", "-c",
-			`cd /workspace/output && cat first && echo 2 >second && ln -s /etc/passwd link && until [ -e third ]; do sleep 0.02; done; cat third; echo 4 >>third; ls -l third | cut -c1`}})
+			`cd /workspace/output && cat first && echo 2 >second && ln -s /etc/passwd link && until [ -e third ]; do sleep ` +
+				`0.02; done; cat third; echo 4 >>third; ls -l third | cut -c1`}})
 		if err != nil {
 			t.Error(err)
 		}

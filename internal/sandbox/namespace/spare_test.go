@@ -232,8 +232,8 @@ func TestForkedSpares(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Prestart = &sandbox.Prestart{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin"},
-			Prelude: head, Zygote: guest.Start{Lang: guest.Python}.Zygote(), Domain: domain}
+		p.Prestart = &sandbox.Prestart{Argv: append([]string{"/usr/bin/python3"}, argv...),
+			Env: []string{"PATH=/usr/bin:/bin"}, Prelude: head, Zygote: guest.Start{Lang: guest.Python}.Zygote(), Domain: domain}
 		return p
 	}
 	start := func(p sandbox.Profile) *box {

@@ -30,7 +30,11 @@ func TestWorse(t *testing.T) {
 // zygote.
 func TestKindOf(t *testing.T) {
 	profile := func(harm func(p *sandbox.Profile)) sandbox.Profile {
-		p := sandbox.Profile{Template: sandbox.Template{Name: "host"}, Prestart: &sandbox.Prestart{Argv: []string{"/usr/bin/python3"}, Zygote: "head", Domain: "a"}}
+		p := sandbox.Profile{
+			Template: sandbox.Template{Name: "host"}, Prestart: &sandbox.Prestart{
+				Argv: []string{"/usr/bin/python3"}, Zygote: "head", Domain: "a",
+			},
+		}
 		harm(&p)
 		return p
 	}

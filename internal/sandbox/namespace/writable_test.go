@@ -81,8 +81,10 @@ for how in (lambda: os.open("/project/new", os.O_CREAT|os.O_WRONLY, 0o4755), lam
 	}
 	sealed := run(sandbox.Mount{Source: dir, Target: "/project", Writable: true,
 		Sealed: []string{"waldo.yaml", ".git/hooks", ".git/config"}})
-	for line := range strings.SplitSeq("done: put src/a,done: put src/b,done: put .git/index,denied: put waldo.yaml,denied: put .git/config,"+
-		"denied: put .git/hooks/pre-commit,denied: mv waldo.yaml x,denied: rm -f .git/config,denied: mv .git y,denied: mv .git/hooks z,denied: rmdir .git/hooks,denied: chmod 4755 src/a,denied: chmod 2755 src/a,done: chmod 755 src/a,set-id 1,watch False flags 6", ",") {
+	for line := range strings.SplitSeq("done: put src/a,done: put src/b,done: put .git/index,denied: "+
+		"put waldo.yaml,denied: put .git/config,denied: put .git/hooks/pre-commit,denied: mv waldo.yaml x,denied: "+
+		"rm -f .git/config,denied: mv .git y,denied: mv .git/hooks z,denied: rmdir .git/hooks,denied: "+
+		"chmod 4755 src/a,denied: chmod 2755 src/a,done: chmod 755 src/a,set-id 1,watch False flags 6", ",") {
 		if !strings.Contains(sealed, line) {
 			t.Errorf("wanted %q in:\n%s", line, sealed)
 		}

@@ -249,10 +249,12 @@ if not os.fork():
 // TestOwnChance: no two sandboxes share any seed of chance. Sandboxes that are started one by one share neither
 // the seed of hashes nor the places of memory.
 func TestOwnChance(t *testing.T) {
-	const chance = "import os, random, secrets, ssl, tempfile, uuid\nprint(random.random())\nprint(random.getstate()[1][:3])\nprint(os.urandom(8))\n" +
-		"print(ssl.RAND_bytes(8))\nprint(secrets.token_hex())\nprint(uuid.uuid4())\nprint(uuid.uuid1())\nprint(tempfile.mktemp())\n" +
-		"try:\n import numpy\n print(numpy.random.rand(), numpy.random.default_rng().random())\nexcept ImportError: print(os.urandom(9))\n"
-	const places = "print(hash('a'))\nprint([l.split('-')[0] for l in open('/proc/self/maps') if 'libc' in l or 'stack' in l])"
+	const chance = "import os, random, secrets, ssl, tempfile, uuid\nprint(random.random())\n" +
+		"print(random.getstate()[1][:3])\nprint(os.urandom(8))\nprint(ssl.RAND_bytes(8))\nprint(secrets.token_hex())\n" +
+		"print(uuid.uuid4())\nprint(uuid.uuid1())\nprint(tempfile.mktemp())\ntry:\n import numpy\n" +
+		" print(numpy.random.rand(), numpy.random.default_rng().random())\nexcept ImportError: print(os.urandom(9))\n"
+	const places = "print(hash('a'))\nprint([l.split('-')[0] for l in open('/proc/self/maps') if 'libc' in l or " +
+		"'stack' in l])"
 	for _, r := range []struct {
 		why, code string
 		forked    bool
@@ -292,9 +294,11 @@ func TestAdopt(t *testing.T) {
 	p.ID, p.Tmpfs[1].Seed, p.Limits.Output = "s_own", seed, 5
 	var f facts.Facts
 	// a busy machine comes so far later
-	for p.Limits.Wall = 300 * time.Millisecond; len(f.Files.Written) == 0 && p.Limits.Wall < 10*time.Second; p.Limits.Wall *= 5 {
+	for p.Limits.Wall = 300 * time.Millisecond; len(f.Files.Written) == 0 &&
+		p.Limits.Wall < 10*time.Second; p.Limits.Wall *= 5 {
 		filled(t, d, p, 1)
-		f = run(t, d, p, "print(open('/workspace/output/given').read() + '1234', flush=True)\nopen('/workspace/output/new', 'w')\nimport time; time.sleep(60)")
+		f = run(t, d, p, "print(open('/workspace/output/given').read() + '1234', flush=True)\nopen('/workspace/output/new', "+
+			"'w')\nimport time; time.sleep(60)")
 	}
 	if f.Stdout != "seed1" || !f.Truncated.Stdout || !f.TimedOut || f.Sandbox.ID != "s_own" ||
 		!slices.Equal(f.Files.Written, []string{"/workspace/output/new"}) {

@@ -378,7 +378,6 @@ func (k *Keep[K, V]) Close() error {
 		all = append(all, one.ready...)
 		one.ready, one.want = nil, 0
 	}
-	k.kinds = nil
 	k.mu.Unlock()
 	k.stop()
 	k.makers.Wait()

@@ -278,3 +278,50 @@ func TestCloseWaits(t *testing.T) {
 		}
 	})
 }
+
+// TestClosing: a Keep that is being closed hands out nothing that it discards, and makes nothing more.
+func TestClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shop{}
+		o := s.options(2)
+		var slow atomic.Bool
+		make := o.Make
+		o.Make = func(ctx context.Context, kind string, urgent bool) (int32, error) {
+			if slow.Load() {
+				time.Sleep(time.Second)
+			}
+			return make(ctx, kind, urgent)
+		}
+		discard := o.Discard
+		o.Discard = func(v int32) error { time.Sleep(time.Second); return discard(v) }
+		k := New(o)
+		k.Want("a", 2)
+		synctest.Wait()
+		slow.Store(true)
+		if _, ok := k.Take("a"); !ok || k.Ready("a") != 1 {
+			t.Fatalf("control: %d ready after one was taken", k.Ready("a"))
+		}
+		synctest.Wait() // another is being made
+		closed := false
+		go func() { _ = k.Close(); closed = true }()
+		for _, at := range []string{"one is being made", "one is being discarded"} {
+			time.Sleep(500 * time.Millisecond)
+			synctest.Wait()
+			if closed {
+				t.Fatal("control: Close did not wait while " + at)
+			}
+			if v, ok := k.Take("a"); ok {
+				t.Errorf("%d was handed out while %s", v, at)
+			}
+			if n := k.Ready("a"); n != 0 {
+				t.Errorf("%d ready while %s", n, at)
+			}
+			time.Sleep(600 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		if made := s.made.Load(); made != 3 {
+			t.Errorf("%d made, wanted 3: none after Close began", made)
+		}
+		s.closed(t, k, 1)
+	})
+}

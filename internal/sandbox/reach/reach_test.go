@@ -83,7 +83,8 @@ func TestReach(t *testing.T) {
 	} else {
 		c.Close()
 	}
-	for end := time.Now().Add(10 * time.Second); reached.Load() == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); reached.Load() == 0 &&
+		time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	out, w := io.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -171,7 +171,9 @@ func (s *suite) alone(t *testing.T, b sandbox.Sandbox) {
 	if s.less {
 		return // /proc is closed: testNothingLeft looks from outside
 	}
-	f := run(t, b, python(`print(sorted(open("/proc/%s/comm" % p).read().strip() for p in os.listdir("/proc") if p.isdigit() and int(p) > 1))`))
+	f := run(t, b,
+		python(`print(sorted(open("/proc/%s/comm" % p).read().strip() for p in os.listdir("/proc") if p.isdigit() and `+
+			`int(p) > 1))`))
 	if !strings.HasPrefix(f.Stdout, "['python3") || strings.Contains(f.Stdout, ",") {
 		t.Errorf("left in the sandbox: %s%s", f.Stdout, f.Stderr)
 	}

@@ -30,7 +30,8 @@ func (s *suite) testLimits(t *testing.T) {
 		status    facts.Status
 		stdout    string
 	}{
-		{"wall clock", `time.sleep(60)`, func(p *sandbox.Profile) { p.Limits.Wall = 300 * time.Millisecond }, facts.LimitWall, facts.Timeout, ""},
+		{"wall clock", `time.sleep(60)`, func(p *sandbox.Profile) { p.Limits.Wall = 300 * time.Millisecond },
+			facts.LimitWall, facts.Timeout, ""},
 		{"wall clock, every signal ignored",
 			`[signal.signal(i, signal.SIG_IGN) for i in range(1, 32) if i not in (9, 19)]; time.sleep(60)`,
 			func(p *sandbox.Profile) { p.Limits.Wall = 300 * time.Millisecond }, facts.LimitWall, facts.Timeout, ""},
@@ -58,9 +59,11 @@ func (s *suite) testLimits(t *testing.T) {
 			status    facts.Status
 			stdout    string
 		}{
-			{"memory of one process", `x = b"x" * (200 << 20)`, func(p *sandbox.Profile) { p.Limits.Memory = 100 << 20 }, facts.LimitMemory, facts.OOM, ""},
+			{"memory of one process", `x = b"x" * (200 << 20)`, func(p *sandbox.Profile) { p.Limits.Memory = 100 << 20 },
+				facts.LimitMemory, facts.OOM, ""},
 			{"memory of a child, whose parent would go on",
-				"if not os.fork():\n  x = [b'x' * (1 << 20) for i in range(200)]; os._exit(0)\nos.wait(); time.sleep(10); print('went on')",
+				"if not os.fork():\n  x = [b'x' * (1 << 20) for i in range(200)]; os._exit(0)\nos.wait(); time.sleep(10); " +
+					"print('went on')",
 				func(p *sandbox.Profile) { p.Limits.Memory = 60 << 20 }, facts.LimitMemory, facts.OOM, ""},
 		}...)
 	}
@@ -71,7 +74,8 @@ func (s *suite) testLimits(t *testing.T) {
 			limit     facts.Limit
 			status    facts.Status
 			stdout    string
-		}{"processes", "n = 0\ntry:\n  while n < 500:\n    if not os.fork(): time.sleep(60)\n    n += 1\nexcept OSError as e: print(n, e.errno == errno.EAGAIN); sys.exit(1)",
+		}{"processes", "n = 0\ntry:\n  while n < 500:\n    if not os.fork(): time.sleep(60)\n    n += 1\n" +
+			"except OSError as e: print(n, e.errno == errno.EAGAIN); sys.exit(1)",
 			nil, facts.LimitPids, facts.Failed, "63 True\n"})
 	}
 	for _, r := range rows {
@@ -100,7 +104,9 @@ func (s *suite) testLimits(t *testing.T) {
 	}
 	t.Run("processes, with any counter", func(t *testing.T) {
 		b := s.start(t, Profile())
-		f := run(t, b, python("n = 0\ntry:\n  while n < 500:\n    if not os.fork(): time.sleep(60)\n    n += 1\nexcept OSError: pass\nprint(n)"))
+		f := run(t, b,
+			python("n = 0\ntry:\n  while n < 500:\n    if not os.fork(): time.sleep(60)\n    n += 1\nexcept OSError: pass\n"+
+				"print(n)"))
 		want := s.answer("processes of the sandbox alone", "63", "some")
 		if n, err := strconv.Atoi(strings.TrimSpace(f.Stdout)); want == "63" && n != 63 || err != nil || n < 1 || n > 127 {
 			t.Errorf("%s children at a limit of 64 processes: %s", f.Stdout, f.Stderr)
@@ -111,7 +117,9 @@ func (s *suite) testLimits(t *testing.T) {
 // testEnds: how a command ended, in a shell's terms, and the facts about it.
 func (s *suite) testEnds(t *testing.T) {
 	b := s.start(t, Profile())
-	run(t, b, python(`f = open(TMP+"/noloader", "w"); f.write("no interpreter"); os.fchmod(f.fileno(), 0o755); open(TMP+"/plain", "w")`))
+	run(t, b,
+		python(`f = open(TMP+"/noloader", "w"); f.write("no interpreter"); os.fchmod(f.fileno(),`+
+			` 0o755); open(TMP+"/plain", "w")`))
 	for _, r := range []struct {
 		why  string
 		argv []string
@@ -186,14 +194,11 @@ func (s *suite) testFiles(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("SECRET"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	seed := t.TempDir()
+	seed, input := t.TempDir(), t.TempDir()
 	if err := errs(os.MkdirAll(filepath.Join(seed, "sub"), 0o755),
 		os.WriteFile(filepath.Join(seed, "sub", "old"), []byte("old"), 0o600),
-		os.Symlink(secret, filepath.Join(seed, "link"))); err != nil {
-		t.Fatal(err)
-	}
-	input := t.TempDir()
-	if err := os.WriteFile(filepath.Join(input, "data"), []byte("input"), 0o600); err != nil {
+		os.Symlink(secret, filepath.Join(seed, "link")),
+		os.WriteFile(filepath.Join(input, "data"), []byte("input"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	p := Profile()
@@ -240,7 +245,8 @@ open("bottom", "w")
 		}
 	}
 	out := t.TempDir()
-	if err := errs(os.Symlink(secret, filepath.Join(out, "plain")), os.Mkdir(filepath.Join(out, "sub"), 0o755)); err != nil {
+	if err := errs(os.Symlink(secret, filepath.Join(out, "plain")),
+		os.Mkdir(filepath.Join(out, "sub"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	copied, err := b.Export("/workspace/output", out)
@@ -268,7 +274,9 @@ open("bottom", "w")
 		t.Error(err)
 	}
 	next := s.start(t, Profile())
-	if f := run(t, next, python(`print(os.listdir(OUT), os.listdir(TMP)); attempt(lambda: os.listdir("/dev/shm"))`)); f.Stdout != "[] []\n"+s.answer("contents of files", "ok []\n", "refused EACCES\n") {
+	if f := run(t, next,
+		python(`print(os.listdir(OUT), os.listdir(TMP)); attempt(lambda: os.listdir("/dev/shm"))`)); f.Stdout != "[] []\n"+
+		s.answer("contents of files", "ok []\n", "refused EACCES\n") {
 		t.Errorf("the next sandbox sees %s", f.Stdout)
 	}
 	run(t, next, python(`open(TMP+"/private", "w")`))
@@ -294,7 +302,8 @@ func (s *suite) testRemoved(t *testing.T, b sandbox.Sandbox) {
 	} {
 		f := run(t, b, python(r.code))
 		if f.Files.Removed = slices.DeleteFunc(f.Files.Removed,
-			func(n string) bool { return strings.HasPrefix(n, "/workspace/output/deep") }); !slices.Equal(f.Files.Removed, r.gone) || *f.ExitCode != 0 {
+			func(n string) bool { return strings.HasPrefix(n, "/workspace/output/deep") }); !slices.Equal(f.Files.Removed,
+			r.gone) || *f.ExitCode != 0 {
 			t.Errorf("%s: removed %q, want %q: %s", r.code, f.Files.Removed, r.gone, f.Stderr)
 		}
 	}
@@ -444,7 +453,8 @@ func (s *suite) clock(t *testing.T) {
 	defer box.Close()
 	clock := &sandbox.Clock{}
 	time.AfterFunc(1500*time.Millisecond, clock.Stop())
-	if f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sleep", "60"}, Env: env, Clock: clock}); err != nil || !f.TimedOut || f.Usage.WallMS < 2000 {
+	if f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sleep", "60"}, Env: env, Clock: clock}); err !=
+		nil || !f.TimedOut || f.Usage.WallMS < 2000 {
 		t.Errorf("after the answer: %+v %v", f, err)
 	}
 }

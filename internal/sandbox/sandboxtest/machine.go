@@ -35,8 +35,13 @@ var Machines = map[string]struct {
 			unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT, unix.SYS_SETHOSTNAME,
 			unix.SYS_SETDOMAINNAME, unix.SYS_SWAPON, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_FANOTIFY_INIT,
 			unix.SYS_LOOKUP_DCOOKIE), newUser: unix.EPERM, any: unix.EPERM, caps: true, masked: true, groups: true},
-	"unconfined":         {Why: "docker run with seccomp, apparmor and systempaths unconfined: its capabilities are left, and its cgroups", caps: true, groups: true},
-	"masked":             {Why: "a container without a filter, whose /proc has covers, so that no fresh one can be mounted", masked: true},
+	"unconfined": {
+		Why:  "docker run with seccomp, apparmor and systempaths unconfined: its capabilities are left, and its cgroups",
+		caps: true, groups: true,
+	},
+	"masked": {
+		Why: "a container without a filter, whose /proc has covers, so that no fresh one can be mounted", masked: true,
+	},
 	"no-user-namespaces": {Why: "a kernel or container that keeps user namespaces to root", newUser: unix.EPERM},
 	"none-allowed":       {Why: "user.max_user_namespaces is 0", newUser: unix.ENOSPC},
 	"ubuntu": {Why: "AppArmor's restriction: a user namespace is made, without capabilities in it",

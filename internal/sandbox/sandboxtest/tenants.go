@@ -157,7 +157,8 @@ func (s *suite) share(t *testing.T) {
 		}
 	}
 	if !said { // one processor, or a machine that others keep busy, as the tests beside this one may
-		t.Log("control: eight processes without a sandbox do not get more than one processor here, so the sandbox's share is not checked")
+		t.Log("control: eight processes without a sandbox do not get more than one processor here, so the sandbox's share " +
+			"is not checked")
 	}
 	f := run(t, s.start(t, Profile()), burn("1"))
 	if used := f.Usage.CPUMS / f.Usage.WallMS; used > 1.2 || f.Usage.CPUMS < 10 {
@@ -230,7 +231,8 @@ func (s *suite) testBombs(t *testing.T) {
 		}()
 		time.Sleep(100 * time.Millisecond)
 		began := time.Now()
-		if f := run(t, s.start(t, Profile()), sandbox.Command{Argv: []string{"sh", "-c", "echo works"}, Env: env}); f.Stdout != "works\n" {
+		if f := run(t, s.start(t, Profile()),
+			sandbox.Command{Argv: []string{"sh", "-c", "echo works"}, Env: env}); f.Stdout != "works\n" {
 			t.Errorf("%s: a sandbox beside it: %s %q %q after %s", r.why, f.Status, f.Stdout, f.Stderr, time.Since(began))
 		}
 		if f := <-ended; f.Status == facts.OK || f.Usage.WallMS > 40_000 { // ended by its limit, and not by the sandbox's end

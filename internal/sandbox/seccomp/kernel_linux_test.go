@@ -71,7 +71,8 @@ new Worker("1", {eval: true}).on("exit", () => fs.promises.readFile("/etc/passwd
 			"ok"},
 		{"bash jobs", []string{"bash", "-c", "sleep 0 & wait; [[ $(cat <(echo x)) == x ]] && echo ok"}, "ok"},
 		{"git", []string{"sh", "-c",
-			"cd $(mktemp -d) && git init -q . && echo a > a && git add a && git -c user.name=a -c user.email=a@b commit -qm a && git log --oneline | wc -l | tr -d ' '; rm -rf $PWD"}, "1"},
+			"cd $(mktemp -d) && git init -q . && echo a > a && git add a && git -c user.name=a -c user.email=a@b commit -qm a " +
+				"&& git log --oneline | wc -l | tr -d ' '; rm -rf $PWD"}, "1"},
 		{"gcc", []string{"sh", "-c",
 			"cd $(mktemp -d) && echo 'int main(){return 42;}' > a.c && gcc -o a a.c && ./a; echo $?; rm -rf $PWD"}, "42"},
 		{"curl from a file", []string{"sh", "-c", "curl -s file:///etc/passwd | head -1 | cut -d: -f1"}, "root"},

@@ -19,7 +19,8 @@ var allowed = []group{
 		chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
 		setxattr lsetxattr fsetxattr setxattrat getxattr lgetxattr fgetxattr getxattrat listxattr llistxattr flistxattr
 		listxattrat removexattr lremovexattr fremovexattr removexattrat`},
-	{"wait for things", `poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
+	{"wait for things",
+		`poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
 		eventfd eventfd2 signalfd signalfd4 timerfd_create timerfd_settime timerfd_gettime`},
 	{"own memory", `mprotect munmap mremap msync brk mlock mlock2 munlock mlockall munlockall
 		mseal pkey_mprotect pkey_alloc pkey_free membarrier map_shadow_stack`},
@@ -66,7 +67,10 @@ var refused = []group{
 	{"programs in the kernel, tracing, page faults held open", `bpf perf_event_open userfaultfd lookup_dcookie`},
 	{"keyrings are not in a namespace", `add_key request_key keyctl`},
 	{"new namespaces bring capabilities, and with them most of the kernel", `unshare setns`},
-	{"mounts", `mount umount2 pivot_root chroot move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick mount_setattr`},
+	{
+		"mounts", `mount umount2 pivot_root chroot move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick ` +
+			`mount_setattr`,
+	},
 	{"mounts of the host", `statmount listmount listns sysfs ustat`},
 	{"files by handle go past the mounts", `open_by_handle_at name_to_handle_at`},
 	{"watching whole mounts", `fanotify_init fanotify_mark`},

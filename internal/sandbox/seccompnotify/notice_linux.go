@@ -173,7 +173,8 @@ func (n *Listener) serve() {
 	for {
 		var ask notification
 		var got heard
-		if err := conn.Read(func(fd uintptr) bool { got = receive(fd, &ask); return got != nothing }); err != nil || got == over {
+		if err := conn.Read(func(fd uintptr) bool { got = receive(fd, &ask); return got != nothing }); err != nil ||
+			got == over {
 			return
 		}
 		if got == one {

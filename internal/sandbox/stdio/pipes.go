@@ -90,8 +90,9 @@ func closeEnd(fd *int) {
 	}
 }
 
-// Stream starts the copying of the command's output and input, or gives its pipes to its Direct. finish waits for the streams' ends. With still
-// set, the command is frozen and holds the streams, so finish reads only their present contents.
+// Stream starts the copying of the command's output and input, or gives its pipes to its Direct. finish waits for the
+// streams' ends. With still set, the command is frozen and holds the streams, so finish reads only their present
+// contents.
 func (w *Pipes) Stream(c sandbox.Command, out, err *Capture) (finish func(still bool)) {
 	var wg sync.WaitGroup
 	var files []*os.File

@@ -82,7 +82,8 @@ func WritePrelude(ctx context.Context, stdin *os.File, prelude string, patience 
 	if _, err := io.WriteString(stdin, prelude); err != nil {
 		return fmt.Errorf("a command started ahead: %w", err)
 	}
-	for pause := 100 * time.Microsecond; time.Now().Before(end) && ctx.Err() == nil; pause = min(2*pause, 2*time.Millisecond) {
+	for pause := 100 * time.Microsecond; time.Now().Before(end) &&
+		ctx.Err() == nil; pause = min(2*pause, 2*time.Millisecond) {
 		n, err := unread(stdin)
 		if err != nil {
 			return fmt.Errorf("a command started ahead: %w", err)

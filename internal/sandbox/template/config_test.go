@@ -13,8 +13,9 @@ import (
 // accounts are the files of an image with a user of its own.
 func accounts(name string) (string, error) {
 	text, ok := map[string]string{
-		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\napp:x:10001:10002::/app:/bin/sh\nwild:x:99999999999:1::/:/bin/sh\nshort:x\n",
-		"etc/group":  "root:x:0:\nstaff:x:50:\n",
+		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\napp:x:10001:10002::/app:/bin/sh\nwild:x:99999999999:1::/:/bin/sh\n" +
+			"short:x\n",
+		"etc/group": "root:x:0:\nstaff:x:50:\n",
 	}[name]
 	if !ok {
 		return "", fs.ErrNotExist

@@ -46,5 +46,6 @@ func stamp(at string, now time.Time) string {
 	if unix.Stat(at, &st) != nil || now.Sub(time.Unix(st.Ctim.Unix())) < settled {
 		return ""
 	}
-	return fmt.Sprintf("file:%s %d %d %d %d.%d %d.%d", at, st.Dev, st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec)
+	return fmt.Sprintf("file:%s %d %d %d %d.%d %d.%d", at, st.Dev, st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec,
+		st.Ctim.Sec, st.Ctim.Nsec)
 }

@@ -31,7 +31,9 @@ func transport() http.RoundTripper {
 func (s *Store) pull(ctx context.Context, text string, fresh bool) (Template, error) {
 	ref, err := name.ParseReference(text)
 	if err != nil {
-		return Template{}, Unfit{fmt.Errorf("template %q: it is neither host, nor a path with a slash or dot before it, nor an image: %w", text, err)}
+		return Template{},
+			Unfit{fmt.Errorf("template %q: it is neither host, nor a path with a slash or dot before it, nor an image: %w",
+				text, err)}
 	}
 	if digest := s.noted(ref.Name()); digest != "" && !fresh {
 		if t, ok := s.kept(pinned(text, digest), digest); ok {

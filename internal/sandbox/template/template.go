@@ -144,7 +144,8 @@ func (s *Store) local(ctx context.Context, name string, fresh bool) (Template, e
 // sandbox what waldo keeps.
 func (s *Store) folder(at string) (Template, error) {
 	if at == "/" {
-		return Template{}, fmt.Errorf("template /: it would show the sandbox every file of this machine; host shows /usr and little else")
+		return Template{},
+			fmt.Errorf("template /: it would show the sandbox every file of this machine; host shows /usr and little else")
 	}
 	own, err := filepath.EvalSymlinks(s.dir)
 	if err != nil {

@@ -113,7 +113,8 @@ func naive(t *testing.T, layers ...[]byte) string {
 	t.Helper()
 	outside := t.TempDir()
 	root := filepath.Join(outside, "root")
-	if err := errors.Join(os.Mkdir(root, 0o755), os.WriteFile(filepath.Join(outside, "canary"), []byte("untouched"), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(root, 0o755),
+		os.WriteFile(filepath.Join(outside, "canary"), []byte("untouched"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range layers {
@@ -161,12 +162,15 @@ func TestNoLayerReachesOutside(t *testing.T) {
 		{"a name that climbs", [][]tar.Header{{file("../canary", "hit")}}, "hit", ErrName},
 		{"a name that climbs from within", [][]tar.Header{{file("a/../../canary", "hit")}}, "untouched", ErrName},
 		{"through a link that climbs", [][]tar.Header{{link("up", ".."), file("up/canary", "hit")}}, "hit", nil},
-		{"through a link that climbs, in the next layer", [][]tar.Header{{link("up", "..")}, {file("up/canary", "hit")}}, "hit", nil},
+		{"through a link that climbs, in the next layer", [][]tar.Header{{link("up", "..")}, {file("up/canary", "hit")}},
+			"hit", nil},
 		{"over a link", [][]tar.Header{{link("x", "../canary"), file("x", "hit")}}, "hit", nil},
 		{"through a link of a link", [][]tar.Header{{link("a", ".."), link("b", "a"), file("b/canary", "hit")}}, "hit", nil},
 		{"by a hard link that climbs", [][]tar.Header{{hard("x", "../canary"), file("x", "hit")}}, "hit", ErrName},
-		{"by a hard link through a link", [][]tar.Header{{link("up", ".."), hard("x", "up/canary"), file("x", "hit")}}, "hit", fs.ErrNotExist},
-		{"by a hard link to a link", [][]tar.Header{{link("l", "../canary"), hard("x", "l"), file("x", "hit")}}, "hit", ErrName},
+		{"by a hard link through a link", [][]tar.Header{{link("up", ".."), hard("x", "up/canary"), file("x", "hit")}},
+			"hit", fs.ErrNotExist},
+		{"by a hard link to a link", [][]tar.Header{{link("l", "../canary"), hard("x", "l"), file("x", "hit")}},
+			"hit", ErrName},
 		{"a whiteout through a link", [][]tar.Header{{link("up", "..")}, {file("up/.wh.canary", "")}}, "gone", nil},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -192,7 +196,8 @@ func TestNoLayerReachesOutside(t *testing.T) {
 }
 
 func TestAbsoluteLinksStartAtTheRoot(t *testing.T) {
-	tr, outside, err := grown(t, pack(t, dir("run"), dir("var"), link("var/run", "/run")), pack(t, file("var/run/x", "inside")))
+	tr, outside, err := grown(t, pack(t, dir("run"), dir("var"), link("var/run", "/run")),
+		pack(t, file("var/run/x", "inside")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +235,8 @@ func TestWhatALayerMayHold(t *testing.T) {
 }
 
 func TestWhiteouts(t *testing.T) {
-	lower := pack(t, dir("a"), file("a/old", "1"), file("a/both", "1"), dir("b"), file("b/old", "1"), file("c", "1"), dir("d"), file("d/x", "1"))
+	lower := pack(t, dir("a"), file("a/old", "1"), file("a/both", "1"), dir("b"), file("b/old", "1"), file("c", "1"),
+		dir("d"), file("d/x", "1"))
 	for _, row := range []struct {
 		why   string
 		upper []tar.Header
@@ -238,12 +244,17 @@ func TestWhiteouts(t *testing.T) {
 	}{
 		{"one file", []tar.Header{file("a/.wh.old", "")}, "a a/both b b/old c d d/x"},
 		{"a folder", []tar.Header{file(".wh.a", "")}, "b b/old c d d/x"},
-		{"all below, but not what the layer brings", []tar.Header{file("a/new", "2"), file("a/.wh..wh..opq", "")}, "a a/new b b/old c d d/x"},
-		{"all below, before what the layer brings", []tar.Header{file("a/.wh..wh..opq", ""), file("a/new", "2")}, "a a/new b b/old c d d/x"},
-		{"a file of the same layer stays", []tar.Header{file("a/both", "2"), file("a/.wh.both", "")}, "a a/both a/old b b/old c d d/x"},
-		{"a folder that the layer makes anew", []tar.Header{dir("a"), file("a/new", "2"), file(".wh.a", "")}, "a a/new b b/old c d d/x"},
+		{"all below, but not what the layer brings", []tar.Header{file("a/new", "2"), file("a/.wh..wh..opq", "")},
+			"a a/new b b/old c d d/x"},
+		{"all below, before what the layer brings", []tar.Header{file("a/.wh..wh..opq", ""), file("a/new", "2")},
+			"a a/new b b/old c d d/x"},
+		{"a file of the same layer stays", []tar.Header{file("a/both", "2"), file("a/.wh.both", "")},
+			"a a/both a/old b b/old c d d/x"},
+		{"a folder that the layer makes anew", []tar.Header{dir("a"), file("a/new", "2"), file(".wh.a", "")},
+			"a a/new b b/old c d d/x"},
 		{"a file takes the place of a folder", []tar.Header{file("d", "2")}, "a a/both a/old b b/old c d"},
-		{"a folder takes the place of a file", []tar.Header{dir("c"), file("c/y", "2")}, "a a/both a/old b b/old c c/y d d/x"},
+		{"a folder takes the place of a file", []tar.Header{dir("c"), file("c/y", "2")},
+			"a a/both a/old b b/old c c/y d d/x"},
 		{"what is not there", []tar.Header{file(".wh.zzz", "")}, "a a/both a/old b b/old c d d/x"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -264,7 +275,8 @@ func TestWhiteouts(t *testing.T) {
 		})
 	}
 	for _, bad := range []string{".wh.", ".wh..", ".wh..."} {
-		if _, outside, err := grown(t, lower, pack(t, file("a/"+bad, ""))); !errors.Is(err, ErrName) || touched(outside) != "untouched" {
+		if _, outside, err := grown(t, lower, pack(t, file("a/"+bad, ""))); !errors.Is(err, ErrName) ||
+			touched(outside) != "untouched" {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -286,7 +298,13 @@ func TestBounds(t *testing.T) {
 		{"too many entries", many, ErrTooMuch},
 		{"as many as fit", many[:200], nil},
 		{"too deep", []tar.Header{long}, ErrName},
-		{"links that make the way long", []tar.Header{dir("d"), link("d/a", strings.Repeat("../d/", 700)+"x"), link("d/b", strings.Repeat("../d/", 700)+"a"), link("d/c", strings.Repeat("../d/", 700)+"b"), file("d/c/x", "1")}, ErrName},
+		{
+			"links that make the way long",
+			[]tar.Header{
+				dir("d"), link("d/a", strings.Repeat("../d/", 700)+"x"), link("d/b", strings.Repeat("../d/", 700)+"a"),
+				link("d/c", strings.Repeat("../d/", 700)+"b"), file("d/c/x", "1"),
+			}, ErrName,
+		},
 		{"links in a circle", []tar.Header{link("a", "b"), link("b", "a"), file("a/x", "1")}, ErrName},
 	} {
 		if _, _, err := grown(t, pack(t, row.entries...)); !errors.Is(err, row.err) || (err == nil) != (row.err == nil) {
@@ -297,7 +315,8 @@ func TestBounds(t *testing.T) {
 
 // root is a root filesystem good enough for Find.
 func root(t testing.TB) []byte {
-	return pack(t, dir("usr"), dir("usr/bin"), file("usr/bin/true", "x"), link("bin", "usr/bin"), dir("etc"), file("etc/passwd", "root:x:0:0::/:/bin/sh\n"))
+	return pack(t, dir("usr"), dir("usr/bin"), file("usr/bin/true", "x"), link("bin", "usr/bin"), dir("etc"),
+		file("etc/passwd", "root:x:0:0::/:/bin/sh\n"))
 }
 
 func write(t *testing.T, name string, b []byte) string {
@@ -331,7 +350,8 @@ func TestFindFoldersAndArchives(t *testing.T) {
 		if row.want != "tar:" {
 			continue
 		}
-		if b, err := os.ReadFile(filepath.Join(got.Dir, "etc/passwd")); err != nil || string(b) != "root:x:0:0::/:/bin/sh\n"+user {
+		if b, err := os.ReadFile(filepath.Join(got.Dir, "etc/passwd")); err != nil ||
+			string(b) != "root:x:0:0::/:/bin/sh\n"+user {
 			t.Errorf("%s: passwd %q %v", row.why, b, err)
 		}
 		if names, _ := os.ReadDir(got.Dir); len(names) != 3 {
@@ -348,7 +368,9 @@ func TestFindFoldersAndArchives(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, want := range map[string]string{"/": "every file of this machine", s.dir: "state is below", above: "state is below"} {
+	for name, want := range map[string]string{
+		"/": "every file of this machine", s.dir: "state is below", above: "state is below",
+	} {
 		if got, err := s.Find(t.Context(), name, false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v %v", name, got, err)
 		}
@@ -366,9 +388,11 @@ func TestFindFoldersAndArchives(t *testing.T) {
 			t.Errorf("%s: %+v %v", row.why, got, err)
 		}
 	}
-	for why, b := range map[string][]byte{"no bytes": {}, "an end alone": pack(t), "its own folder alone": pack(t, dir("./")), "packed": zipped(t, pack(t)),
+	for why, b := range map[string][]byte{"no bytes": {}, "an end alone": pack(t),
+		"its own folder alone": pack(t, dir("./")), "packed": zipped(t, pack(t)),
 		"an image of nothing": saved(t, pack(t), "")} {
-		if got, err := s.Find(t.Context(), write(t, "empty.tar", b), false); !errors.Is(err, ErrEmpty) || !errors.As(err, &Unfit{}) {
+		if got, err := s.Find(t.Context(), write(t, "empty.tar", b), false); !errors.Is(err, ErrEmpty) ||
+			!errors.As(err, &Unfit{}) {
 			t.Errorf("%s: %+v %v", why, got, err)
 		}
 	}
@@ -409,18 +433,25 @@ func encode(t testing.TB, v any) []byte {
 
 // saved returns the output of docker save for an image of one layer. path, if set, names the layer falsely.
 func saved(t testing.TB, layer []byte, path string) []byte {
-	config := encode(t, map[string]any{"os": "linux", "architecture": runtime.GOARCH, "rootfs": map[string]any{"type": "layers", "diff_ids": []string{sum(layer)}}})
+	config := encode(t, map[string]any{
+		"os": "linux", "architecture": runtime.GOARCH, "rootfs": map[string]any{
+			"type": "layers", "diff_ids": []string{sum(layer)},
+		},
+	})
 	if path == "" {
 		path = "l/layer.tar"
 	}
 	manifest := encode(t, []map[string]any{{"Config": "c.json", "Layers": []string{path}}})
-	return pack(t, file("manifest.json", string(manifest)), file("c.json", string(config)), file("l/layer.tar", string(layer)))
+	return pack(t, file("manifest.json", string(manifest)), file("c.json", string(config)),
+		file("l/layer.tar", string(layer)))
 }
 
 // image1 is an image of layers, each packed with gzip.
 func image1(t testing.TB, layers ...[]byte) v1.Image {
 	t.Helper()
-	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}})
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+		OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,7 +497,8 @@ func archived(t testing.TB, img v1.Image) []byte {
 		b, _ := io.ReadAll(r)
 		add(b)
 	}
-	entries = append(entries, file("index.json", string(encode(t, map[string]any{"schemaVersion": 2, "manifests": []any{add(manifest)}}))))
+	entries = append(entries,
+		file("index.json", string(encode(t, map[string]any{"schemaVersion": 2, "manifests": []any{add(manifest)}}))))
 	return pack(t, entries...)
 }
 
@@ -593,7 +625,9 @@ func TestPullRefuses(t *testing.T) {
 
 // mutated is an image whose layer is other and whose configuration speaks of good.
 func mutated(t *testing.T, good, other []byte) v1.Image {
-	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}})
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+		OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -613,7 +647,10 @@ func TestParts(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	layer := root(t)
-	config := encode(t, v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{DiffIDs: []v1.Hash{{Algorithm: "sha256", Hex: strings.TrimPrefix(sum(layer), "sha256:")}}}})
+	config := encode(t, v1.ConfigFile{
+		OS: "linux", Architecture: runtime.GOARCH,
+		RootFS: v1.RootFS{DiffIDs: []v1.Hash{{Algorithm: "sha256", Hex: strings.TrimPrefix(sum(layer), "sha256:")}}},
+	})
 	open := func(b []byte) func() (io.ReadCloser, error) {
 		return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
 	}
@@ -631,11 +668,13 @@ func TestParts(t *testing.T) {
 		{"gzip", part{sum(zipped(t, layer)), int64(len(zipped(t, layer))), open(zipped(t, layer))}, true},
 		{"zstd", part{sum(packed), int64(len(packed)), open(packed)}, true},
 		{"another digest", part{sum(packed), int64(len(packed)), open(layer)}, false},
-		{"the same files, packed in another way than the digest says", part{sum(packed), int64(len(zipped(t, layer))), open(zipped(t, layer))}, false},
+		{"the same files, packed in another way than the digest says",
+			part{sum(packed), int64(len(zipped(t, layer))), open(zipped(t, layer))}, false},
 		{"longer than stated", part{sum(layer), int64(len(layer)) - 2, open(layer)}, false},
 	} {
 		tr, _, _ := grown(t)
-		if err := (&image{layers: []part{row.part}, config: config}).unpack(context.Background(), tr); (err == nil) != row.ok {
+		if err := (&image{layers: []part{row.part}, config: config}).unpack(context.Background(),
+			tr); (err == nil) != row.ok {
 			t.Errorf("%s: %v", row.why, err)
 		}
 	}
@@ -651,7 +690,8 @@ func TestParts(t *testing.T) {
 		row.d.Digest, _ = v1.NewHash(sum(layer))
 		m := v1.Manifest{Layers: []v1.Descriptor{row.d}}
 		m.Config.Digest, _ = v1.NewHash(sum(config))
-		_, err := readImage(encode(t, m), func(v1.Descriptor) (io.ReadCloser, error) { return open(config)() }, Bounds{Layers: 1})
+		_, err := readImage(encode(t, m), func(v1.Descriptor) (io.ReadCloser, error) { return open(config)() },
+			Bounds{Layers: 1})
 		if (err == nil) != row.ok {
 			t.Errorf("%s: %v", row.why, err)
 		}

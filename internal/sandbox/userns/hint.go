@@ -13,13 +13,21 @@ import (
 
 // Hints for the settings with which machines refuse user namespaces.
 const (
-	hintMax    = `no user namespaces are allowed here: sysctl -w user.max_user_namespaces=15000, and the same in /etc/sysctl.d`
-	hintClone  = `only root may make user namespaces here: sysctl -w kernel.unprivileged_userns_clone=1, and the same in /etc/sysctl.d`
-	hintUbuntu = `AppArmor leaves user namespaces without powers here, as Ubuntu 23.10 and later do: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for waldo with the line "userns,"`
-	hintFilter = `this container's filter of system calls refuses user namespaces: in Docker --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined, in Kubernetes seccompProfile: {type: Unconfined} and procMount: Unmasked, or hostUsers: false`
-	hintAny    = `the kernel refuses user namespaces here: look at the sysctls user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns; in Docker use --security-opt seccomp=unconfined`
-	hintUsers  = `mount /proc where there is none; root of a user namespace needs a range of 2,000 users in it (/etc/subuid, unshare --map-auto), else start waldo as an ordinary user outside`
-	hintLess   = `; or take the weaker level where that is enough: isolation confined`
+	hintMax = `no user namespaces are allowed here: sysctl -w user.max_user_namespaces=15000, and the same in ` +
+		`/etc/sysctl.d`
+	hintClone = `only root may make user namespaces here: sysctl -w kernel.unprivileged_userns_clone=1, and the same in ` +
+		`/etc/sysctl.d`
+	hintUbuntu = `AppArmor leaves user namespaces without powers here, as Ubuntu 23.10 and later do: sysctl -w ` +
+		`kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for waldo with the line "userns,"`
+	hintFilter = `this container's filter of system calls refuses user namespaces: in Docker --security-opt ` +
+		`seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined, in Kubernetes ` +
+		`seccompProfile: {type: Unconfined} and procMount: Unmasked, or hostUsers: false`
+	hintAny = `the kernel refuses user namespaces here: look at the sysctls user.max_user_namespaces,` +
+		` kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns; in Docker use --security-opt ` +
+		`seccomp=unconfined`
+	hintUsers = `mount /proc where there is none; root of a user namespace needs a range of 2,000 users in it ` +
+		`(/etc/subuid, unshare --map-auto), else start waldo as an ordinary user outside`
+	hintLess = `; or take the weaker level where that is enough: isolation confined`
 )
 
 // Hint says what to do where the kernel refused a user namespace, or something in one, with

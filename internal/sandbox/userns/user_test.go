@@ -25,7 +25,8 @@ func FuzzPick(f *testing.F) {
 		}
 		for line := range strings.Lines(idMap) {
 			var inside, outside, count int64
-			if _, err := fmt.Sscan(line, &inside, &outside, &count); err == nil && inside <= int64(id) && int64(id)-inside < count {
+			if _, err := fmt.Sscan(line, &inside, &outside, &count); err == nil && inside <= int64(id) &&
+				int64(id)-inside < count {
 				return
 			}
 		}

@@ -250,7 +250,8 @@ func TestScanIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s, f := look(odd); len(s.Unexportable) != maxUnexportable+1 || !strings.Contains(f.Warnings[maxUnexportable], "950 more") {
+	if s, f := look(odd); len(s.Unexportable) != maxUnexportable+1 ||
+		!strings.Contains(f.Warnings[maxUnexportable], "950 more") {
 		t.Errorf("odd: %d lines, %q", len(s.Unexportable), f.Warnings[len(f.Warnings)-1])
 	}
 }

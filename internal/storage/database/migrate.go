@@ -62,7 +62,8 @@ func migrate(db *sql.DB) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.Exec(`CREATE TABLE IF NOT EXISTS migrations (version BIGINT NOT NULL PRIMARY KEY, at TEXT NOT NULL)`); err != nil {
+	if _, err := tx.Exec(`CREATE TABLE IF NOT EXISTS migrations (version BIGINT NOT NULL PRIMARY KEY,` +
+		` at TEXT NOT NULL)`); err != nil {
 		return err
 	}
 	have, err := version(ctx, tx)
@@ -70,7 +71,8 @@ func migrate(db *sql.DB) error {
 		return err
 	}
 	if have > len(migrations) {
-		return fmt.Errorf("the schema has version %d and this waldo knows up to %d; use the newer waldo", have, len(migrations))
+		return fmt.Errorf("the schema has version %d and this waldo knows up to %d; use the newer waldo",
+			have, len(migrations))
 	}
 	for i := have; i < len(migrations); i++ {
 		if _, err := tx.Exec(migrations[i]); err != nil {

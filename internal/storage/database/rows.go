@@ -82,7 +82,9 @@ func (s *Store) Put(ctx context.Context, bucket, name, value string) error {
 
 // Modify changes the value of a name in a bucket in one transaction. change is given the value, and
 // whether there is one, and returns the value to be; false: none. Its error leaves all as it was.
-func (s *Store) Modify(ctx context.Context, bucket, name string, change func(old string, ok bool) (string, bool, error)) error {
+func (s *Store) Modify(
+	ctx context.Context, bucket, name string, change func(old string, ok bool) (string, bool, error),
+) error {
 	return s.Update(ctx, func(tx *sql.Tx) error {
 		var old string
 		err := tx.QueryRow(`SELECT value FROM kv WHERE bucket = $1 AND name = $2`, bucket, name).Scan(&old)

@@ -150,7 +150,10 @@ func (s *Store) openDB() error {
 	if err := checkFile(file); err != nil {
 		return err
 	}
-	q := url.Values{"_txlock": {"immediate"}, "_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}}
+	q := url.Values{
+		"_txlock": {"immediate"}, "_pragma": {"busy_timeout(10000)", "journal_mode(WAL)",
+			"synchronous(FULL)", "foreign_keys(1)"},
+	}
 	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+q.Encode())
 	if err != nil {
 		return fmt.Errorf("store: %s: %w", file, err)

@@ -35,8 +35,10 @@ func TestOpenDir(t *testing.T) {
 		{why: "a missing folder is made", make: func(*testing.T, string) {}},
 		{why: "a folder of our own opens", make: func(t *testing.T, at string) { mkdir(t, at, 0o700) }},
 		{why: "what others may read is closed to them", make: func(t *testing.T, at string) { mkdir(t, at, 0o755) }},
-		{why: "a folder that others can write is refused", make: func(t *testing.T, at string) { mkdir(t, at, 0o707) }, wrong: "others can write"},
-		{why: "a folder that the group can write is refused", make: func(t *testing.T, at string) { mkdir(t, at, 0o770) }, wrong: "others can write"},
+		{why: "a folder that others can write is refused", make: func(t *testing.T, at string) { mkdir(t, at, 0o707) },
+			wrong: "others can write"},
+		{why: "a folder that the group can write is refused", make: func(t *testing.T, at string) { mkdir(t, at, 0o770) },
+			wrong: "others can write"},
 		{why: "a link is refused even to a folder of our own", make: func(t *testing.T, at string) {
 			mkdir(t, at+"-real", 0o700)
 			if err := os.Symlink(at+"-real", at); err != nil {
@@ -83,7 +85,8 @@ func TestOpenDir(t *testing.T) {
 func TestOpenBelowAFolderThatOthersCanWrite(t *testing.T) {
 	above := filepath.Join(t.TempDir(), "shared")
 	mkdir(t, above, 0o777)
-	if _, err := Open(filepath.Join(above, "state")); err == nil || !strings.Contains(err.Error(), "above the state directory") {
+	if _, err := Open(filepath.Join(above, "state")); err == nil ||
+		!strings.Contains(err.Error(), "above the state directory") {
 		t.Fatalf("got %v", err)
 	}
 	if err := os.Chmod(above, 0o777|os.ModeSticky); err != nil {
@@ -106,7 +109,8 @@ func TestOpenBelowAFolderOfAnother(t *testing.T) {
 	if err := os.Chown(above, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(filepath.Join(above, "other")); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
+	if _, err := Open(filepath.Join(above, "other")); err == nil ||
+		!strings.Contains(err.Error(), "belongs to another user") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -141,7 +145,8 @@ func TestDatabaseThatIsALink(t *testing.T) {
 	if err := os.Symlink(filepath.Join(t.TempDir(), "elsewhere"), s.Path("waldo.db")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Put(context.Background(), "b", "k", "v"); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if err := s.Put(context.Background(), "b", "k", "v"); err == nil ||
+		!strings.Contains(err.Error(), "not a regular file") {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -174,7 +179,8 @@ func TestUpdateFailsAlone(t *testing.T) {
 	for i := range 60 {
 		wg.Go(func() {
 			err := s.Update(ctx, func(tx *sql.Tx) error {
-				if _, err := tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ('b', $1, 'v', '')`, fmt.Sprint(i)); err != nil {
+				if _, err := tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ('b', $1, 'v', '')`,
+					fmt.Sprint(i)); err != nil {
 					return err
 				}
 				switch i % 3 {
@@ -231,7 +237,8 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := open(t, dir).Put(context.Background(), "b", "k", "v"); err == nil || !strings.Contains(err.Error(), "newer waldo") {
+	if err := open(t, dir).Put(context.Background(), "b", "k", "v"); err == nil ||
+		!strings.Contains(err.Error(), "newer waldo") {
 		t.Fatalf("got %v", err)
 	}
 }

@@ -26,7 +26,8 @@ func TestBackground(t *testing.T) {
 			close(ended)
 		}
 	})()
-	if all, err := m.Commands(ctx, me, "a"); err != nil || len(all) != 1 || !all[0].Background || all[0].Call != r.call || all[0].State != running {
+	if all, err := m.Commands(ctx, me, "a"); err != nil || len(all) != 1 || !all[0].Background || all[0].Call != r.call ||
+		all[0].State != running {
 		t.Errorf("%+v %v", all, err)
 	}
 	wait := func(why string, ok func() bool) {

@@ -40,7 +40,9 @@ func room(w *workspace.Workspace, f workspace.Folder, l sandbox.Limits) (workspa
 }
 
 // Unpack unpacks a tar into a workspace. It skips links and devices and returns them as an error.
-func Unpack(ctx context.Context, w *workspace.Workspace, f workspace.Folder, name string, from io.Reader, l sandbox.Limits) error {
+func Unpack(
+	ctx context.Context, w *workspace.Workspace, f workspace.Folder, name string, from io.Reader, l sandbox.Limits,
+) error {
 	b, err := room(w, f, l)
 	if err != nil {
 		return err
@@ -54,7 +56,9 @@ func Unpack(ctx context.Context, w *workspace.Workspace, f workspace.Folder, nam
 
 // CopyIn copies a file of this machine, or a folder with the regular files in it, into a workspace.
 // An empty name is the folder itself.
-func CopyIn(ctx context.Context, w *workspace.Workspace, from string, f workspace.Folder, name string, l sandbox.Limits) error {
+func CopyIn(
+	ctx context.Context, w *workspace.Workspace, from string, f workspace.Folder, name string, l sandbox.Limits,
+) error {
 	b, err := room(w, f, l)
 	if err != nil {
 		return err
@@ -84,7 +88,9 @@ func CopyIn(ctx context.Context, w *workspace.Workspace, from string, f workspac
 	})
 }
 
-func copyFileIn(ctx context.Context, w *workspace.Workspace, from string, folder workspace.Folder, name string, b *workspace.Bounds) error {
+func copyFileIn(
+	ctx context.Context, w *workspace.Workspace, from string, folder workspace.Folder, name string, b *workspace.Bounds,
+) error {
 	f, err := os.Open(from)
 	if err != nil {
 		return err
@@ -152,7 +158,9 @@ func CopyOut(ctx context.Context, w *workspace.Workspace, f workspace.Folder, na
 	return nil
 }
 
-func copyFileOut(ctx context.Context, w *workspace.Workspace, folder workspace.Folder, f workspace.File, dir, name string) error {
+func copyFileOut(
+	ctx context.Context, w *workspace.Workspace, folder workspace.Folder, f workspace.File, dir, name string,
+) error {
 	src, err := w.Get(folder, f.Name)
 	if err != nil {
 		return err

@@ -80,7 +80,8 @@ func TestCopyOutFollowsNoLink(t *testing.T) {
 	defer done()
 	outside, to := t.TempDir(), t.TempDir()
 	canary := filepath.Join(outside, "canary")
-	if err := errors.Join(os.WriteFile(canary, []byte("untouched"), 0o600), os.Symlink(canary, filepath.Join(to, "f")), os.Symlink(outside, filepath.Join(to, "d"))); err != nil {
+	if err := errors.Join(os.WriteFile(canary, []byte("untouched"), 0o600), os.Symlink(canary, filepath.Join(to, "f")),
+		os.Symlink(outside, filepath.Join(to, "d"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := CopyOut(t.Context(), w, workspace.Output, "f", to); err != nil {

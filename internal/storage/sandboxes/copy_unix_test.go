@@ -25,7 +25,8 @@ func TestCopyOutOverAPipe(t *testing.T) {
 	defer done()
 	dir := t.TempDir()
 	file, pipe, link := filepath.Join(dir, "file"), filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
-	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o600), unix.Mkfifo(pipe, 0o600), os.Symlink(pipe, link)); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o600), unix.Mkfifo(pipe, 0o600),
+		os.Symlink(pipe, link)); err != nil {
 		t.Fatal(err)
 	}
 	if err := CopyOut(t.Context(), w, workspace.Output, "f", file); err != nil {

@@ -41,14 +41,15 @@ type Sandbox struct {
 	Isolation string         `json:"isolation"`
 	Limits    sandbox.Limits `json:"limits"`
 	CPUFixed  bool           `json:"cpu_fixed,omitempty"` // its limit of processor time holds for longer commands too
-	Ports     []string       `json:"ports,omitempty"`     // as in 3000:8080, forwarded from this machine's loopback while a command runs
-	Idle      time.Duration  `json:"idle_ns"`             // without a command, after which it is paused, and after as long again stopped
-	State     State          `json:"state"`
-	ByIdle    bool           `json:"by_idle,omitempty"` // paused because it was idle: a command wakes it
-	Created   time.Time      `json:"created"`
-	Used      time.Time      `json:"used"`
-	Runs      int            `json:"runs"` // commands begun
-	Running   int            `json:"running"`
+	// as in 3000:8080, forwarded from this machine's loopback while a command runs
+	Ports   []string      `json:"ports,omitempty"`
+	Idle    time.Duration `json:"idle_ns"` // without a command, after which it is paused, and after as long again stopped
+	State   State         `json:"state"`
+	ByIdle  bool          `json:"by_idle,omitempty"` // paused because it was idle: a command wakes it
+	Created time.Time     `json:"created"`
+	Used    time.Time     `json:"used"`
+	Runs    int           `json:"runs"` // commands begun
+	Running int           `json:"running"`
 }
 
 // MaxRuns is how many commands may run in one sandbox at a time, each with processes of its own.
@@ -80,7 +81,8 @@ func New(s *database.Store, now func() time.Time) *Manager { return &Manager{sto
 
 // validName reports whether a name can be typed in a shell and is not an id.
 func validName(s string) bool {
-	return len(s) >= 1 && len(s) <= 63 && s[0] >= 'a' && s[0] <= 'z' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-_") == "" && !strings.HasPrefix(s, "s_")
+	return len(s) >= 1 && len(s) <= 63 && s[0] >= 'a' && s[0] <= 'z' &&
+		strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-_") == "" && !strings.HasPrefix(s, "s_")
 }
 
 // key returns the database key of a sandbox. Owners hold no slash, so keys are unique.
@@ -180,7 +182,9 @@ func (m *Manager) open(s Sandbox) (*workspace.Workspace, error) {
 }
 
 // Files opens the workspace of an owner's sandbox, until the caller calls done.
-func (m *Manager) Files(ctx context.Context, owner, name string) (s Sandbox, w *workspace.Workspace, done func(), err error) {
+func (m *Manager) Files(
+	ctx context.Context, owner, name string,
+) (s Sandbox, w *workspace.Workspace, done func(), err error) {
 	if s, err = m.Get(ctx, owner, name); err != nil {
 		return s, nil, nil, err
 	}
@@ -430,7 +434,8 @@ func (m *Manager) remove(ctx context.Context, s Sandbox, force bool) error {
 func (m *Manager) destroy(s Sandbox) error {
 	for end := time.Now().Add(patience); len(m.live(s.ID)) > 0; time.Sleep(look / 4) {
 		if time.Now().After(end) {
-			return fmt.Errorf("sandbox %s: its commands do not end: %w; its files stay in workspace %s", s.Name, ErrBusy, s.Workspace)
+			return fmt.Errorf("sandbox %s: its commands do not end: %w; its files stay in workspace %s", s.Name,
+				ErrBusy, s.Workspace)
 		}
 	}
 	w, err := m.open(s)

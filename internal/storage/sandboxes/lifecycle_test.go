@@ -63,12 +63,16 @@ func again(t testing.TB, dir string) (*Manager, *clock) {
 }
 
 func limits() sandbox.Limits {
-	return sandbox.Limits{Wall: time.Second, CPU: time.Second, Memory: 1 << 20, Pids: 5, Files: 5, Disk: 4 << 20, Inodes: 100, Output: 100}
+	return sandbox.Limits{
+		Wall: time.Second, CPU: time.Second, Memory: 1 << 20, Pids: 5, Files: 5, Disk: 4 << 20, Inodes: 100, Output: 100,
+	}
 }
 
 func create(t testing.TB, m *Manager, owner, name string) Sandbox {
 	t.Helper()
-	s, err := m.Create(context.Background(), Sandbox{Owner: owner, Name: name, Template: "host", Isolation: "auto", Limits: limits(), Idle: time.Hour})
+	s, err := m.Create(context.Background(), Sandbox{
+		Owner: owner, Name: name, Template: "host", Isolation: "auto", Limits: limits(), Idle: time.Hour,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +241,8 @@ func TestAfterACrash(t *testing.T) {
 	m, _ := fresh(t)
 	s := create(t, m, me, "a")
 	dir := m.store.Path("run", s.ID)
-	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "c_x.live"), []byte(running), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o700),
+		os.WriteFile(filepath.Join(dir, "c_x.live"), []byte(running), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if s, _ := m.Get(t.Context(), me, "a"); s.Running != 0 {

@@ -74,7 +74,9 @@ func (m *Manager) Begin(ctx context.Context, owner, name, call string, backgroun
 	if err != nil {
 		return nil, err
 	}
-	r := &Run{m: m, call: call, background: background, word: running, note: Note{Started: m.now().UTC().Truncate(time.Second)}}
+	r := &Run{
+		m: m, call: call, background: background, word: running, note: Note{Started: m.now().UTC().Truncate(time.Second)},
+	}
 	if r.file, err = m.announce(s.ID, call+r.end()); err != nil {
 		return nil, err
 	}
@@ -306,7 +308,8 @@ func (r *Run) follow(box sandbox.Sandbox, was State, end func()) State {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s, err := r.m.Get(ctx, r.Sandbox.Owner, r.Sandbox.Name)
-	if _, wanted := os.Lstat(r.m.store.Path("run", r.Sandbox.ID, r.call+stop)); wanted == nil || errors.Is(err, ErrAbsent) || err == nil && s.ID != r.Sandbox.ID {
+	if _, wanted := os.Lstat(r.m.store.Path("run", r.Sandbox.ID, r.call+stop)); wanted == nil ||
+		errors.Is(err, ErrAbsent) || err == nil && s.ID != r.Sandbox.ID {
 		end()
 		return was
 	}

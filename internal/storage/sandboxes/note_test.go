@@ -37,7 +37,8 @@ func TestNote(t *testing.T) {
 		}
 		c = all[0]
 	}
-	if c.State != running || c.CPU != 7*time.Second || !c.Started.Equal(began) || !strings.HasPrefix(c.Line, "make é") || len(c.Line) > maxLine+len("…") {
+	if c.State != running || c.CPU != 7*time.Second || !c.Started.Equal(began) || !strings.HasPrefix(c.Line, "make é") ||
+		len(c.Line) > maxLine+len("…") {
 		t.Errorf("%+v", c)
 	}
 	r.say(frozen)

@@ -141,8 +141,10 @@ func (m *Manager) Snapshot(ctx context.Context, owner, name string) (Snapshot, e
 			list, p.New, p.Bytes = append(list, l), p.New+fresh, p.Bytes+l.Size
 		}
 	}
-	if now, err := m.Get(ctx, owner, name); err != nil || now.Workspace != s.Workspace || now.Runs != s.Runs || !now.Used.Equal(s.Used) {
-		return p, errors.Join(err, fmt.Errorf("sandbox %s: %w, and changed its files meanwhile; pause it first", s.Name, ErrBusy))
+	if now, err := m.Get(ctx, owner, name); err != nil || now.Workspace != s.Workspace || now.Runs != s.Runs ||
+		!now.Used.Equal(s.Used) {
+		return p,
+			errors.Join(err, fmt.Errorf("sandbox %s: %w, and changed its files meanwhile; pause it first", s.Name, ErrBusy))
 	}
 	if err := m.still(s); err != nil {
 		return p, err
@@ -174,7 +176,9 @@ func (m *Manager) still(s Sandbox) error {
 }
 
 // keep keeps one file.
-func (m *Manager) keep(ctx context.Context, w *workspace.Workspace, folder workspace.Folder, f workspace.File) (l listed, fresh int64, err error) {
+func (m *Manager) keep(
+	ctx context.Context, w *workspace.Workspace, folder workspace.Folder, f workspace.File,
+) (l listed, fresh int64, err error) {
 	l = listed{Folder: folder, Name: f.Name, Exec: f.Exec, Chunks: []string{}}
 	file, err := w.Get(folder, f.Name)
 	if err != nil {

@@ -81,7 +81,10 @@ func TestAge(t *testing.T) {
 		return func(string) (secret.Value, error) { return secret.NewValue(phrase), nil }
 	}
 	s := Sources{Files: true, Identity: at("key"), Passphrase: asks("correct horse")}
-	for _, ref := range []secret.Ref{"age:" + secret.Ref(at("one.age")), "age:" + secret.Ref(at("env.age")) + "#TOKEN", "age:" + secret.Ref(at("phrase.age"))} {
+	for _, ref := range []secret.Ref{
+		"age:" + secret.Ref(at("one.age")), "age:" + secret.Ref(at("env.age")) + "#TOKEN",
+		"age:" + secret.Ref(at("phrase.age")),
+	} {
 		if v, err := s.Resolve(ref); err != nil || v.Reveal() != canary {
 			t.Errorf("control %s: %v", ref, err)
 		}

@@ -27,7 +27,8 @@ func TestCommand(t *testing.T) {
 		argv []string
 		says string
 	}{
-		{"no shell reads the arguments", []string{"printf", "", "$(touch " + mark + ")", "; touch " + mark}, ErrEmpty.Error()},
+		{"no shell reads the arguments", []string{"printf", "", "$(touch " + mark + ")", "; touch " + mark},
+			ErrEmpty.Error()},
 		{"a program that fails", []string{"sh", "-c", "echo " + canary + " >&2; exit 3"}, "exit status 3"},
 		{"a program that is not there", []string{"no-such-program-" + canary[:4]}, "could not be started"},
 		{"a program that hangs", []string{"sleep", "60"}, "did not end within 300ms"},

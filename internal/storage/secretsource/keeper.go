@@ -47,7 +47,8 @@ func (k *Keeper) Get(name secret.Ref) (secret.Value, error) {
 	got, err := k.Sources.fetch(name, spec)
 	if err != nil {
 		if now.Before(h.last) && !gone(err) {
-			slog.Warn("a secret could not be asked for again; the one before is used", "secret", string(name), "until", h.last, "why", err)
+			slog.Warn("a secret could not be asked for again; the one before is used", "secret", string(name),
+				"until", h.last, "why", err)
 			return h.got.value, nil
 		}
 		h.got = fetched{}
@@ -68,7 +69,9 @@ func (k *Keeper) Get(name secret.Ref) (secret.Value, error) {
 
 // gone reports whether a source has answered, and has the secret no more or not as it should be.
 func gone(err error) bool {
-	for _, is := range []error{ErrMissing, ErrEmpty, ErrUnsafe, ErrBytes, ErrClosed, ErrForm, errVaultDenied, errVaultLogin} {
+	for _, is := range []error{
+		ErrMissing, ErrEmpty, ErrUnsafe, ErrBytes, ErrClosed, ErrForm, errVaultDenied, errVaultLogin,
+	} {
 		if errors.Is(err, is) {
 			return true
 		}

@@ -50,7 +50,10 @@ func TestKeeperRotates(t *testing.T) {
 
 // TestKeeperTellsBeforeItGives: Get refuses a value that redaction could not register.
 func TestKeeperTellsBeforeItGives(t *testing.T) {
-	k := &Keeper{Sources: Sources{Env: func(string) (string, bool) { return canary, true }}, Learned: func(secret.Ref, secret.Value) error { return errors.New("no") }}
+	k := &Keeper{
+		Sources: Sources{Env: func(string) (string, bool) { return canary, true }},
+		Learned: func(secret.Ref, secret.Value) error { return errors.New("no") },
+	}
 	if v, err := k.Get("env:A"); err == nil || !v.IsZero() {
 		t.Error("the value was given out")
 	}
@@ -65,7 +68,8 @@ func TestKeeperTellsBeforeItGives(t *testing.T) {
 func TestKeeperRefreshes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	asked, fails, answer := 0, error(nil), "value-0"
-	k := &Keeper{now: func() time.Time { return now }, Specs: map[secret.Ref]secret.Spec{"name": {From: "keyring:a/b", Refresh: 5 * time.Minute}},
+	k := &Keeper{now: func() time.Time { return now },
+		Specs:   map[secret.Ref]secret.Spec{"name": {From: "keyring:a/b", Refresh: 5 * time.Minute}},
 		Sources: Sources{Keyring: func(string, string) (string, error) { asked++; return answer, fails }}}
 	step := func(d time.Duration, want string, times int) {
 		t.Helper()
@@ -92,18 +96,23 @@ func TestKeeperRefreshes(t *testing.T) {
 // TestKeeperNames: a name is the configuration's, else the store's; one without a place has none.
 func TestKeeperNames(t *testing.T) {
 	k := &Keeper{Specs: map[secret.Ref]secret.Spec{"a": {From: "env:A"}, "elsewhere": {}},
-		Sources: Sources{Env: func(string) (string, bool) { return "from-env", true }, Stored: func(n string) (secret.Value, error) {
-			if n != "kept" {
-				return secret.Value{}, ErrMissing
-			}
-			return secret.NewValue("from-store"), nil
-		}}}
-	for name, want := range map[secret.Ref]string{"a": "from-env", "kept": "from-store", "store:kept": "from-store", "env:X": "from-env"} {
+		Sources: Sources{Env: func(string) (string, bool) { return "from-env", true },
+			Stored: func(n string) (secret.Value, error) {
+				if n != "kept" {
+					return secret.Value{}, ErrMissing
+				}
+				return secret.NewValue("from-store"), nil
+			}}}
+	for name, want := range map[secret.Ref]string{
+		"a": "from-env", "kept": "from-store", "store:kept": "from-store", "env:X": "from-env",
+	} {
 		if v, err := k.Get(name); err != nil || v.Reveal() != want {
 			t.Errorf("%s: %q, %v", name, v.Reveal(), err)
 		}
 	}
-	for name, want := range map[secret.Ref]error{"elsewhere": ErrMissing, "absent": ErrMissing, "": ErrForm, "vault:a/b#c": ErrClosed} {
+	for name, want := range map[secret.Ref]error{
+		"elsewhere": ErrMissing, "absent": ErrMissing, "": ErrForm, "vault:a/b#c": ErrClosed,
+	} {
 		if _, err := k.Get(name); !errors.Is(err, want) {
 			t.Errorf("%q: %v", name, err)
 		}

@@ -13,7 +13,8 @@ import (
 )
 
 // errNoKeyring says what a machine without a keyring lacks.
-var errNoKeyring = errors.New("no keyring can be reached: it wants a session bus (DBUS_SESSION_BUS_ADDRESS) and a Secret Service on it, such as gnome-keyring or KeePassXC")
+var errNoKeyring = errors.New("no keyring can be reached: it wants a session bus (DBUS_SESSION_BUS_ADDRESS) and a " +
+	"Secret Service on it, such as gnome-keyring or KeePassXC")
 
 // Keyring reads one item of the operating system's keyring: the Secret Service on Linux, where an
 // item has the attributes service and username, the keychain on macOS, the credentials on Windows.

@@ -41,8 +41,11 @@ func TestKeyring(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	c := exec.Command("dbus-run-session", "--", "sh", "-c", `printf pw | gnome-keyring-daemon --unlock --components=secrets >/dev/null 2>&1 && exec "$0" -test.run '^TestKeyring$' -test.v`, self)
-	c.Env = append(os.Environ(), "WALDO_KEYRING_INSIDE=1", "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_RUNTIME_DIR="+dir, "DBUS_SESSION_BUS_ADDRESS=")
+	c := exec.Command("dbus-run-session", "--", "sh", "-c",
+		`printf pw | gnome-keyring-daemon --unlock --components=secrets >/dev/null 2>&1 && exec "$0" -test.run `+
+			`'^TestKeyring$' -test.v`, self)
+	c.Env = append(os.Environ(), "WALDO_KEYRING_INSIDE=1", "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_RUNTIME_DIR="+dir,
+		"DBUS_SESSION_BUS_ADDRESS=")
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	if err := c.Run(); err != nil || !strings.Contains(out.String(), "--- PASS: TestKeyring") {

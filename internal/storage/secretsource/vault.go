@@ -97,7 +97,9 @@ func (v *Vault) open() error {
 	}
 	v.mounts = map[string]mount{}
 	v.client = &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: v.Roots, MinVersion: tls.VersionTLS12}, Proxy: http.ProxyFromEnvironment},
+		Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: v.Roots, MinVersion: tls.VersionTLS12}, Proxy: http.ProxyFromEnvironment,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return nil
@@ -166,7 +168,8 @@ func (v *Vault) mount(ctx context.Context, path string) (mount, error) {
 		return mount{}, err
 	}
 	m := mount{answer.Data.Path, answer.Data.Options.Version}
-	if !strings.HasSuffix(m.path, "/") || !strings.HasPrefix(path+"/", m.path) || answer.Data.Type != "kv" && answer.Data.Type != "generic" {
+	if !strings.HasSuffix(m.path, "/") || !strings.HasPrefix(path+"/", m.path) ||
+		answer.Data.Type != "kv" && answer.Data.Type != "generic" {
 		return mount{}, errors.New("no secrets engine KV is mounted there")
 	}
 	v.mounts[path] = m
@@ -229,7 +232,8 @@ func (v *Vault) ask(ctx context.Context, method, path string, body []byte, out a
 
 // send makes one request of at most 1 MiB back.
 func (v *Vault) send(ctx context.Context, method, path string, token secret.Value, body []byte, out any) error {
-	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(v.Address, "/")+"/v1/"+path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(v.Address, "/")+"/v1/"+path,
+		bytes.NewReader(body))
 	if err != nil {
 		return errVaultAddress
 	}

@@ -43,7 +43,10 @@ func (f *fakeVault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(body)
 	}
 	wrapped := func(lease int, data any) map[string]any {
-		return map[string]any{"request_id": "b0d0", "lease_id": "", "renewable": false, "lease_duration": lease, "data": data, "wrap_info": nil, "warnings": nil, "auth": nil, "mount_type": "kv"}
+		return map[string]any{
+			"request_id": "b0d0", "lease_id": "", "renewable": false, "lease_duration": lease, "data": data, "wrap_info": nil,
+			"warnings": nil, "auth": nil, "mount_type": "kv",
+		}
 	}
 	path := strings.TrimPrefix(r.URL.Path, "/v1/")
 	if path == "auth/approle/login" && r.Method == http.MethodPost {
@@ -60,7 +63,9 @@ func (f *fakeVault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		token := "hvs.login" + string(rune('0'+f.logins.Load()))
 		f.token.Store(&token)
 		out := wrapped(0, nil)
-		out["auth"] = map[string]any{"client_token": token, "accessor": "a", "policies": []string{"default"}, "lease_duration": 1200, "renewable": true}
+		out["auth"] = map[string]any{
+			"client_token": token, "accessor": "a", "policies": []string{"default"}, "lease_duration": 1200, "renewable": true,
+		}
 		say(200, out)
 		return
 	}
@@ -69,10 +74,14 @@ func (f *fakeVault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	mounted := func(path, kind, version string) map[string]any {
-		return wrapped(0, map[string]any{"path": path, "type": kind, "accessor": "kv_1", "config": map[string]any{}, "options": map[string]any{"version": version}})
+		return wrapped(0, map[string]any{
+			"path": path, "type": kind, "accessor": "kv_1", "config": map[string]any{},
+			"options": map[string]any{"version": version},
+		})
 	}
 	switch path {
-	case "sys/internal/ui/mounts/secret/app", "sys/internal/ui/mounts/secret/gone", "sys/internal/ui/mounts/secret/deleted", "sys/internal/ui/mounts/secret/away":
+	case "sys/internal/ui/mounts/secret/app", "sys/internal/ui/mounts/secret/gone",
+		"sys/internal/ui/mounts/secret/deleted", "sys/internal/ui/mounts/secret/away":
 		say(200, mounted("secret/", "kv", "2"))
 	case "sys/internal/ui/mounts/old/kv/app":
 		say(200, mounted("old/kv/", "kv", "1"))
@@ -80,15 +89,21 @@ func (f *fakeVault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		say(200, mounted("transit/", "transit", ""))
 	case "secret/data/app":
 		say(200, wrapped(0, map[string]any{"data": map[string]any{"password": *f.field.Load(), "port": 5432, "empty": ""},
-			"metadata": map[string]any{"created_time": "2026-11-01T00:00:00Z", "deletion_time": "", "destroyed": false, "version": 3}}))
+			"metadata": map[string]any{
+				"created_time": "2026-11-01T00:00:00Z", "deletion_time": "", "destroyed": false, "version": 3,
+			}}))
 	case "secret/data/deleted":
-		say(404, wrapped(0, map[string]any{"data": nil, "metadata": map[string]any{"deletion_time": "2026-11-02T00:00:00Z", "destroyed": false, "version": 1}}))
+		say(404, wrapped(0, map[string]any{
+			"data": nil, "metadata": map[string]any{"deletion_time": "2026-11-02T00:00:00Z", "destroyed": false, "version": 1},
+		}))
 	case "secret/data/away":
 		http.Redirect(w, r, f.away.URL, http.StatusTemporaryRedirect)
 	case "old/kv/app":
 		say(200, wrapped(60, map[string]any{"password": *f.field.Load(), "ttl": "60s"}))
 	case "sys/internal/ui/mounts/closed/app":
-		say(403, map[string]any{"errors": []string{"preflight capability check returned 403, please ensure client's policies grant access to path \"closed/app/\""}})
+		say(403,
+			map[string]any{"errors": []string{"preflight capability check returned 403, please ensure client's policies grant " +
+				"access to path \"closed/app/\""}})
 	default:
 		say(404, map[string]any{"errors": []string{}})
 	}
@@ -122,10 +137,14 @@ func TestVault(t *testing.T) {
 		{"an empty field", "vault:secret/app#empty", s.Vault, ErrEmpty},
 		{"a number is no secret", "vault:secret/app#port", s.Vault, errVaultText},
 		{"not allowed", "vault:closed/app#password", s.Vault, errVaultDenied},
-		{"a token that is not known", "vault:secret/app#password", &Vault{Address: f.URL, Token: value("hvs." + canary)}, errVaultDenied},
-		{"a wrong secret id", "vault:secret/app#password", &Vault{Address: f.URL, RoleID: "role", SecretID: value(canary)}, errVaultLogin},
-		{"the token would travel in the clear", "vault:secret/app#password", &Vault{Address: "http://vault.example.com:8200", Token: value(canary)}, errVaultAddress},
-		{"a password in the address", "vault:secret/app#password", &Vault{Address: "https://u:" + canary + "@127.0.0.1", Token: value("x")}, errVaultAddress},
+		{"a token that is not known", "vault:secret/app#password", &Vault{Address: f.URL, Token: value("hvs." + canary)},
+			errVaultDenied},
+		{"a wrong secret id", "vault:secret/app#password", &Vault{Address: f.URL, RoleID: "role", SecretID: value(canary)},
+			errVaultLogin},
+		{"the token would travel in the clear", "vault:secret/app#password",
+			&Vault{Address: "http://vault.example.com:8200", Token: value(canary)}, errVaultAddress},
+		{"a password in the address", "vault:secret/app#password",
+			&Vault{Address: "https://u:" + canary + "@127.0.0.1", Token: value("x")}, errVaultAddress},
 		{"Vault is not set up", "vault:secret/app#password", nil, ErrClosed},
 	}
 	for _, r := range rows {
@@ -139,7 +158,9 @@ func TestVault(t *testing.T) {
 			}
 		})
 	}
-	for why, ref := range map[string]secret.Ref{"another secrets engine": "vault:transit/keys#a", "a redirect": "vault:secret/away#a"} {
+	for why, ref := range map[string]secret.Ref{
+		"another secrets engine": "vault:transit/keys#a", "a redirect": "vault:secret/away#a",
+	} {
 		if _, err := s.Resolve(ref); err == nil || errors.Is(err, ErrMissing) {
 			t.Errorf("%s: %v", why, err)
 		}
@@ -153,7 +174,11 @@ func TestVault(t *testing.T) {
 func TestVaultAppRole(t *testing.T) {
 	f := newVault(t)
 	var learned []string
-	s := Sources{Vault: &Vault{Address: f.URL, RoleID: "role", SecretID: value("sid"), Learned: func(_ secret.Ref, v secret.Value) { learned = append(learned, v.Reveal()) }}}
+	s := Sources{Vault: &Vault{
+		Address: f.URL, RoleID: "role", SecretID: value("sid"), Learned: func(_ secret.Ref, v secret.Value) {
+			learned = append(learned, v.Reveal())
+		},
+	}}
 	for range 3 {
 		if v, err := s.Resolve("vault:secret/app#password"); err != nil || v.Reveal() != canary {
 			t.Fatal(err)

@@ -34,7 +34,9 @@ func TestSafe(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := Open(dir) // as the next process does
-	for name, want := range map[string]string{"github": "replaced", "db.password": canary + "db.password", "key": canary + "key"} {
+	for name, want := range map[string]string{
+		"github": "replaced", "db.password": canary + "db.password", "key": canary + "key",
+	} {
 		if v, err := again.Get(name); err != nil || v.Reveal() != want {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -75,7 +77,9 @@ func TestSafe(t *testing.T) {
 func TestSafeRefuses(t *testing.T) {
 	dir := t.TempDir()
 	s := Open(dir)
-	for name, v := range map[string]string{"../x": "v", "": "v", "9x": "v", "empty": "", "nul": "a\x00b", "long": strings.Repeat("x", 32<<10+1)} {
+	for name, v := range map[string]string{
+		"../x": "v", "": "v", "9x": "v", "empty": "", "nul": "a\x00b", "long": strings.Repeat("x", 32<<10+1),
+	} {
 		if s.Set(name, secret.NewValue(v)) == nil {
 			t.Errorf("%q was kept", name)
 		}

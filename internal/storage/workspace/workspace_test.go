@@ -38,7 +38,9 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%s: %v %v", f, st, err)
 		}
 	}
-	for _, ident := range []string{"", "..", "w_", "../w_aaaaaaaaaaaaaaaaaaaaaaaaaa", "n_aaaaaaaaaaaaaaaaaaaaaaaaaa", "w_aaaaaaaaaaaaaaaaaaaaaaaaa/"} {
+	for _, ident := range []string{
+		"", "..", "w_", "../w_aaaaaaaaaaaaaaaaaaaaaaaaaa", "n_aaaaaaaaaaaaaaaaaaaaaaaaaa", "w_aaaaaaaaaaaaaaaaaaaaaaaaa/",
+	} {
 		if _, err := Open(t.TempDir(), ident); err == nil {
 			t.Errorf("%q was taken for a workspace id", ident)
 		}
@@ -121,7 +123,9 @@ func TestNothingIsWrittenOrReadThroughALink(t *testing.T) {
 		if below := !strings.Contains(name, "/"); below != (werr == nil) {
 			t.Errorf("%s: %v", name, werr) // a link is replaced by a file; a folder that is a link is not entered
 		}
-		for _, at := range []string{filepath.Join(filepath.Dir(canary), "new"), filepath.Join(w.dir, "new"), filepath.Join(w.dir, "canary")} {
+		for _, at := range []string{
+			filepath.Join(filepath.Dir(canary), "new"), filepath.Join(w.dir, "new"), filepath.Join(w.dir, "canary"),
+		} {
 			if _, err := os.Lstat(at); err == nil {
 				t.Errorf("%s: %s was made", name, at)
 			}
@@ -152,7 +156,8 @@ func TestWholeOrNothing(t *testing.T) {
 		{"a new file", "a/b", strings.NewReader("12345"), "12345", nil},
 		{"another in its place", "a/b", strings.NewReader("678"), "678", nil},
 		{"longer than its limit", "a/b", strings.NewReader("123456"), "678", ErrTooMuch},
-		{"its source fails", "a/b", io.MultiReader(strings.NewReader("12"), iotest.ErrReader(os.ErrDeadlineExceeded)), "678", os.ErrDeadlineExceeded},
+		{"its source fails", "a/b", io.MultiReader(strings.NewReader("12"), iotest.ErrReader(os.ErrDeadlineExceeded)), "678",
+			os.ErrDeadlineExceeded},
 		{"in the place of a folder that holds something", "a", strings.NewReader("1"), "678", syscall.ENOTEMPTY},
 	} {
 		if err := w.Put(Output, row.name, row.from, 5); !errors.Is(err, row.err) {
@@ -234,11 +239,16 @@ func (e entry) bytes() []byte {
 func makeTar(entries []entry) []byte {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	types := map[string]byte{"file": tar.TypeReg, "dir": tar.TypeDir, "symlink": tar.TypeSymlink, "hardlink": tar.TypeLink, "fifo": tar.TypeFifo, "char": tar.TypeChar, "block": tar.TypeBlock}
+	types := map[string]byte{
+		"file": tar.TypeReg, "dir": tar.TypeDir, "symlink": tar.TypeSymlink, "hardlink": tar.TypeLink, "fifo": tar.TypeFifo,
+		"char": tar.TypeChar, "block": tar.TypeBlock,
+	}
 	for _, e := range entries {
 		for _, n := range e.names() {
 			b := e.bytes()
-			h := &tar.Header{Name: n, Typeflag: types[e.Type], Linkname: e.Link, Mode: e.mode(0o644), PAXRecords: map[string]string{}}
+			h := &tar.Header{
+				Name: n, Typeflag: types[e.Type], Linkname: e.Link, Mode: e.mode(0o644), PAXRecords: map[string]string{},
+			}
 			for k, v := range e.Pax {
 				if strings.Contains(k, ".") {
 					h.PAXRecords[k] = v
@@ -259,7 +269,10 @@ func makeTar(entries []entry) []byte {
 func makeZip(entries []entry) []byte {
 	var buf bytes.Buffer
 	w := zip.NewWriter(&buf)
-	modes := map[string]fs.FileMode{"dir": fs.ModeDir, "symlink": fs.ModeSymlink, "fifo": fs.ModeNamedPipe, "char": fs.ModeDevice | fs.ModeCharDevice, "block": fs.ModeDevice, "hardlink": fs.ModeSymlink}
+	modes := map[string]fs.FileMode{
+		"dir": fs.ModeDir, "symlink": fs.ModeSymlink, "fifo": fs.ModeNamedPipe, "char": fs.ModeDevice | fs.ModeCharDevice,
+		"block": fs.ModeDevice, "hardlink": fs.ModeSymlink,
+	}
 	for _, e := range entries {
 		for _, n := range e.names() {
 			h := &zip.FileHeader{Name: n, Method: zip.Deflate}
@@ -324,14 +337,20 @@ type row struct {
 var own = []row{
 	{ID: "own/climb", Name: "climbs", Input: input(entry{Name: "../moo", Type: "file", Content: "x"})},
 	{ID: "own/absolute", Name: "absolute", Input: input(entry{Name: "/tmp/waldo-moo", Type: "file", Content: "x"})},
-	{ID: "own/link-dir", Name: "through a link it brought", Input: input(entry{Name: "l", Type: "symlink", Link: ".."}, entry{Name: "l/moo", Type: "file", Content: "x"})},
-	{ID: "own/link-file", Name: "over a link it brought", Input: input(entry{Name: "l", Type: "symlink", Link: "../moo"}, entry{Name: "l", Type: "file", Content: "x"})},
-	{ID: "own/hard", Name: "a hard link", Input: input(entry{Name: "l", Type: "hardlink", Link: "/etc/passwd"}, entry{Name: "l", Type: "file", Content: "x"})},
+	{ID: "own/link-dir", Name: "through a link it brought",
+		Input: input(entry{Name: "l", Type: "symlink", Link: ".."}, entry{Name: "l/moo", Type: "file", Content: "x"})},
+	{ID: "own/link-file", Name: "over a link it brought",
+		Input: input(entry{Name: "l", Type: "symlink", Link: "../moo"}, entry{Name: "l", Type: "file", Content: "x"})},
+	{ID: "own/hard", Name: "a hard link",
+		Input: input(entry{Name: "l", Type: "hardlink", Link: "/etc/passwd"}, entry{Name: "l", Type: "file", Content: "x"})},
 	{ID: "own/device", Name: "a device", Input: input(entry{Name: "d", Type: "char"}, entry{Name: "f", Type: "fifo"})},
 	{ID: "own/setuid", Name: "set-id bits", Input: input(entry{Name: "s", Type: "file", Content: "x", Mode: "06755"})},
-	{ID: "own/bomb", Name: "a bomb of bytes", Expect: "bounded", Input: input(entry{Name: "b", Type: "file", Size: 16 << 20})},
-	{ID: "own/many", Name: "a bomb of entries", Expect: "bounded", Input: input(entry{Name: "f%d", Type: "file", Content: "x", Repeat: 500})},
-	{ID: "own/dirs", Name: "a bomb of folders", Expect: "bounded", Input: input(entry{Name: "d%d", Type: "dir", Repeat: 500})},
+	{ID: "own/bomb", Name: "a bomb of bytes", Expect: "bounded",
+		Input: input(entry{Name: "b", Type: "file", Size: 16 << 20})},
+	{ID: "own/many", Name: "a bomb of entries", Expect: "bounded",
+		Input: input(entry{Name: "f%d", Type: "file", Content: "x", Repeat: 500})},
+	{ID: "own/dirs", Name: "a bomb of folders", Expect: "bounded",
+		Input: input(entry{Name: "d%d", Type: "dir", Repeat: 500})},
 }
 
 func input(e ...entry) (in struct {
@@ -398,7 +417,10 @@ func judge(t testing.TB, w *Workspace, what string) {
 }
 
 func TestArchivesThatAreFineComeOut(t *testing.T) {
-	entries := []entry{{Name: "./", Type: "dir"}, {Name: "a/", Type: "dir"}, {Name: "./a/b.txt", Type: "file", Content: "hello"}, {Name: "c.txt", Type: "file", Content: "x"}, {Name: "link", Type: "symlink", Link: "c.txt"}}
+	entries := []entry{
+		{Name: "./", Type: "dir"}, {Name: "a/", Type: "dir"}, {Name: "./a/b.txt", Type: "file", Content: "hello"},
+		{Name: "c.txt", Type: "file", Content: "x"}, {Name: "link", Type: "symlink", Link: "c.txt"},
+	}
 	for format, made := range map[string][]byte{"tar": makeTar(entries), "zip": makeZip(entries)} {
 		w := fresh(t)
 		u, err := extract(w, format, made, "in", bounds)
@@ -413,7 +435,10 @@ func TestArchivesThatAreFineComeOut(t *testing.T) {
 			t.Errorf("%s: %q", format, b)
 		}
 		_ = f.Close()
-		for why, empty := range map[string][]byte{"an archive of nothing": map[string][]byte{"tar": makeTar(nil), "zip": makeZip(nil)}[format], "no bytes": {}, "no archive": []byte(strings.Repeat("no archive ", 100))} {
+		for why, empty := range map[string][]byte{
+			"an archive of nothing": map[string][]byte{"tar": makeTar(nil), "zip": makeZip(nil)}[format], "no bytes": {},
+			"no archive": []byte(strings.Repeat("no archive ", 100)),
+		} {
 			if _, err := extract(w, format, empty, "in", bounds); !errors.Is(err, ErrArchive) {
 				t.Errorf("%s as %s: %v", why, format, err)
 			}
@@ -515,13 +540,17 @@ func TestGetOpensWhatItLookedAt(t *testing.T) {
 
 // TestApart: nothing that comes into Files takes the name of another folder, as the code finds them.
 func TestApart(t *testing.T) {
-	for name, ok := range map[string]bool{"a": true, "outputs/a": true, "a/output/b": true, "output": false, "output/a": false, "./input/a": false, "a/../tmp/b": false} {
+	for name, ok := range map[string]bool{
+		"a": true, "outputs/a": true, "a/output/b": true, "output": false, "output/a": false, "./input/a": false,
+		"a/../tmp/b": false,
+	} {
 		w := fresh(t)
 		err := w.Put(Files, name, strings.NewReader("x"), 1)
 		if ok != (err == nil) || !ok && !errors.Is(err, ErrApart) {
 			t.Errorf("%s: %v", name, err)
 		}
-		_, err = w.ExtractTar(Files, "", bytes.NewReader(makeTar([]entry{{Name: name, Content: "x"}})), Bounds{Bytes: 1 << 20, Entries: 100})
+		_, err = w.ExtractTar(Files, "", bytes.NewReader(makeTar([]entry{{Name: name, Content: "x"}})),
+			Bounds{Bytes: 1 << 20, Entries: 100})
 		if ok != (err == nil) || !ok && !errors.Is(err, ErrApart) {
 			t.Errorf("%s in an archive: %v", name, err)
 		}

@@ -16,7 +16,10 @@ func TestTailShowsItsLastBytes(t *testing.T) {
 	for _, row := range []struct {
 		bytes, start int
 		cut          bool
-	}{{10, 10 - shown, false}, {shown + 100, 100, false}, {maxTail, maxTail - shown, false}, {maxTail + 1, maxTail - shown, true}} {
+	}{
+		{10, 10 - shown, false}, {shown + 100, 100, false}, {maxTail, maxTail - shown, false},
+		{maxTail + 1, maxTail - shown, true},
+	} {
 		tail := &Tail{}
 		for _, c := range strings.Repeat("a", row.bytes) {
 			_, _ = tail.Write([]byte(string(c)))

@@ -70,7 +70,8 @@ func isMedia(kind string, b strictjson.Value) bool {
 // Opens reports whether a person may be sent to an address: https, or http on this machine.
 func Opens(address string) bool {
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.User != nil || strings.ContainsFunc(address, func(c rune) bool { return c <= ' ' || c > '~' }) {
+	if err != nil || u.Host == "" || u.User != nil ||
+		strings.ContainsFunc(address, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return false
 	}
 	ip := net.ParseIP(u.Hostname())

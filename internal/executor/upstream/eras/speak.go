@@ -20,7 +20,8 @@ func Newer(err error) error {
 		return err
 	}
 	known := Offered(err)
-	if fault.Code == jsonrpc.CodeMismatch || fault.Code == jsonrpc.CodeCapability || len(known) > 0 && !slices.ContainsFunc(known, IsLegacy) {
+	if fault.Code == jsonrpc.CodeMismatch || fault.Code == jsonrpc.CodeCapability ||
+		len(known) > 0 && !slices.ContainsFunc(known, IsLegacy) {
 		return errors.Join(ErrNewer, err)
 	}
 	return err

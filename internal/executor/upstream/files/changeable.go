@@ -49,8 +49,11 @@ func (m Machine) Outside(cfg *contract.Config) (faults []Fault) {
 		for _, word := range words {
 			for _, piece := range pieces(word) {
 				if file, w := m.changed(at, piece); w != "" {
-					faults = append(faults, Fault{At: at, Refused: true, Text: fmt.Sprintf("%s runs outside of any sandbox, and names %s, which a server can change (%s is writable)", what, file, w),
-						Hint: "move it to a folder that no server can write"})
+					faults = append(faults,
+						Fault{At: at, Refused: true,
+							Text: fmt.Sprintf("%s runs outside of any sandbox, and names %s, which a server can change (%s is writable)",
+								what, file, w),
+							Hint: "move it to a folder that no server can write"})
 					return
 				}
 			}
@@ -67,7 +70,8 @@ func (m Machine) Outside(cfg *contract.Config) (faults []Fault) {
 	taken := func(what string, at contract.Position, name string) {
 		if from, err := at.Beside(name); name != "" && err == nil {
 			if w := m.below(from); w != "" {
-				faults = append(faults, Fault{At: at, Refused: true, Text: fmt.Sprintf("%s is %s, in whose place a server can put another (%s is writable)", what, from, w),
+				faults = append(faults, Fault{At: at, Refused: true,
+					Text: fmt.Sprintf("%s is %s, in whose place a server can put another (%s is writable)", what, from, w),
 					Hint: "move it to a folder that no server can write"})
 			}
 		}
@@ -82,7 +86,8 @@ func (m Machine) Outside(cfg *contract.Config) (faults []Fault) {
 		}
 	}
 	for _, s := range cfg.Secrets {
-		if kind, name, ok := strings.Cut(string(s.Spec.From), ":"); ok && slices.Contains([]string{"file", "dotenv", "age"}, kind) {
+		if kind, name, ok := strings.Cut(string(s.Spec.From), ":"); ok &&
+			slices.Contains([]string{"file", "dotenv", "age"}, kind) {
 			name, _, _ = strings.Cut(name, "#")
 			taken("the source of secret "+s.Name, s.At, name)
 		}

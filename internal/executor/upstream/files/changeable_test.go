@@ -27,15 +27,21 @@ func TestChangeable(t *testing.T) {
 		}
 	}
 	outside := filepath.Join(top, "run.sh")
-	if err := errors.Join(os.WriteFile(outside, nil, 0o755), os.Symlink(dir+"/in", top+"/link"), os.Symlink(outside, dir+"/out")); err != nil {
+	if err := errors.Join(os.WriteFile(outside, nil, 0o755), os.Symlink(dir+"/in", top+"/link"),
+		os.Symlink(outside, dir+"/out")); err != nil {
 		t.Fatal(err)
 	}
 	at := contract.Position{File: filepath.Join(dir, "waldo.yaml")}
-	writer := contract.Server{Name: "w", At: at, Command: []string{"/bin/true"}, Mounts: []contract.Mount{{Target: "/project", From: ".", Writable: true, At: at}}}
+	writer := contract.Server{
+		Name: "w", At: at, Command: []string{"/bin/true"},
+		Mounts: []contract.Mount{{Target: "/project", From: ".", Writable: true, At: at}},
+	}
 	config := func(change func(c *contract.Config), writable bool) *contract.Config {
 		w := writer
 		w.Mounts = []contract.Mount{{Target: "/project", From: ".", Writable: writable, At: at}}
-		c := &contract.Config{File: at.File, Servers: map[string]contract.Server{"w": w}, Secrets: map[string]contract.Secret{}}
+		c := &contract.Config{
+			File: at.File, Servers: map[string]contract.Server{"w": w}, Secrets: map[string]contract.Secret{},
+		}
 		change(c)
 		return c
 	}

@@ -20,7 +20,9 @@ var fetchers = map[string][]string{
 }
 
 // wrappers are programs that start the program in their arguments.
-var wrappers = []string{"sh", "bash", "dash", "ash", "zsh", "env", "nice", "timeout", "corepack", "stdbuf", "nohup", "xargs", "setsid", "exec"}
+var wrappers = []string{
+	"sh", "bash", "dash", "ash", "zsh", "env", "nice", "timeout", "corepack", "stdbuf", "nohup", "xargs", "setsid", "exec",
+}
 
 // Fetcher returns the program in a command that fetches its code at each start, or "". behind reports that another
 // program of the command starts it.
@@ -67,5 +69,6 @@ func Fetcher(command []string) (program string, behind bool) {
 // fetching reports whether a program fetches what it runs, with these words after it.
 func fetching(program string, rest []string) bool {
 	verbs, known := fetchers[program]
-	return known && (verbs == nil || slices.ContainsFunc(rest, func(w string) bool { return slices.Contains(verbs, strings.Trim(w, `"'`)) }))
+	return known && (verbs == nil ||
+		slices.ContainsFunc(rest, func(w string) bool { return slices.Contains(verbs, strings.Trim(w, `"'`)) }))
 }

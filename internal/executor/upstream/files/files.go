@@ -115,7 +115,10 @@ func (m Machine) mounts(s contract.Server) (shown []Mount, faults []Fault) {
 			from, err = filepath.EvalSymlinks(from)
 		}
 		if err != nil {
-			faults = append(faults, Fault{At: x.At, Text: fmt.Sprintf("mounts: %s: %v", x.Target, err), Hint: "name a file or folder that exists", Missing: true})
+			faults = append(faults, Fault{
+				At: x.At, Text: fmt.Sprintf("mounts: %s: %v", x.Target, err), Hint: "name a file or folder that exists",
+				Missing: true,
+			})
 			continue
 		}
 		why := m.refuse(from)
@@ -193,7 +196,8 @@ func (m Machine) file(s contract.Server, word string, shown []Mount) (source, at
 		return "", "", nil // the word is not a file: the interpreter interprets it
 	}
 	if err != nil {
-		_, _, f := fail(fmt.Sprintf("name a file that exists, or show its folder: mounts: {%s: FOLDER}", filepath.Dir(path)), "%s does not exist", path)
+		_, _, f := fail(fmt.Sprintf("name a file that exists, or show its folder: mounts: {%s: FOLDER}", filepath.Dir(path)),
+			"%s does not exist", path)
 		f.Missing = true
 		return "", "", f
 	}
@@ -222,7 +226,8 @@ func (m Machine) arguments(s contract.Server, args []string, shown []Mount) (fau
 		if err != nil || slices.ContainsFunc(shown, func(x Mount) bool { return contract.Within(at, x.Target) }) {
 			continue
 		}
-		f := Fault{At: s.CommandAt, Text: fmt.Sprintf("the argument %s names a file of this machine that its sandbox does not have", a),
+		f := Fault{At: s.CommandAt,
+			Text: fmt.Sprintf("the argument %s names a file of this machine that its sandbox does not have", a),
 			Hint: fmt.Sprintf("to show it, write mounts: {%s: %s}", at, at)}
 		if why := m.refuse(real); why != "" {
 			f.Hint = "it cannot be shown, since it " + why
@@ -255,7 +260,9 @@ func (m Machine) Programs(s contract.Server) (paths []string) {
 
 // inSandbox reports whether a path belongs to the files of every sandbox.
 func inSandbox(at string) bool {
-	return slices.ContainsFunc([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/dev", "/proc", "/workspace", "/opt/server"},
+	return slices.ContainsFunc([]string{
+		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/dev", "/proc", "/workspace", "/opt/server",
+	},
 		func(own string) bool { return contract.Within(at, own) }) || at == "/tmp"
 }
 
@@ -281,9 +288,11 @@ var tooMuch = []struct {
 }
 
 // code are folders below a home's dot-folders that hold programs and no credentials.
-var code = []string{".local/bin", ".local/lib", ".local/share/uv/tools", ".local/share/uv/python", ".local/share/pipx/venvs", ".local/pipx/venvs",
-	".nvm/versions", ".volta/tools", ".pyenv/versions", ".rbenv/versions", ".asdf/installs", ".local/share/mise/installs", ".bun/install/global", ".bun/bin",
-	".cargo/bin", ".npm-global", ".deno/bin"}
+var code = []string{
+	".local/bin", ".local/lib", ".local/share/uv/tools", ".local/share/uv/python", ".local/share/pipx/venvs",
+	".local/pipx/venvs", ".nvm/versions", ".volta/tools", ".pyenv/versions", ".rbenv/versions", ".asdf/installs",
+	".local/share/mise/installs", ".bun/install/global", ".bun/bin", ".cargo/bin", ".npm-global", ".deno/bin",
+}
 
 var userHome = regexp.MustCompile(`^/home/[^/]+`)
 
@@ -316,12 +325,15 @@ func (m Machine) refuse(at string) string {
 	return ""
 }
 
-var interpreter = regexp.MustCompile(`^(?:(python|pypy)[0-9.]*|(node|nodejs)|(deno|bun)|(ruby|perl|php|lua)[0-9.]*|(sh|bash|dash|ash|zsh|ksh)|(java))$`)
+var interpreter = regexp.MustCompile(`^(?:(python|pypy)[0-9.]*|(node|nodejs)|(deno|bun)|(ruby|perl|php|lua)[0-9.]*` +
+	`|(sh|bash|dash|ash|zsh|ksh)|(java))$`)
 
 // valued are options of interpreters whose value is the next word, and ending those after which no script comes.
 var (
-	valued = []string{"-X", "-W", "-r", "--require", "--import", "--loader", "--experimental-loader", "-C", "--conditions", "--env-file", "-I", "-cp", "-classpath",
-		"--class-path", "-o", "-O", "--config", "--preload"}
+	valued = []string{
+		"-X", "-W", "-r", "--require", "--import", "--loader", "--experimental-loader", "-C", "--conditions", "--env-file",
+		"-I", "-cp", "-classpath", "--class-path", "-o", "-O", "--config", "--preload",
+	}
 	ending = []string{"-c", "-m", "-e", "-p", "--eval", "--print", "-s"}
 )
 

@@ -32,7 +32,8 @@ func place(t *testing.T, names ...string) string {
 
 func server(t *testing.T, dir, lines string) contract.Server {
 	t.Helper()
-	cfg, problems := config.Parse(filepath.Join(dir, "waldo.yaml"), []byte("servers:\n  s: {"+strings.ReplaceAll(lines, "DIR", dir)+"}\n"))
+	cfg, problems := config.Parse(filepath.Join(dir, "waldo.yaml"),
+		[]byte("servers:\n  s: {"+strings.ReplaceAll(lines, "DIR", dir)+"}\n"))
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -47,8 +48,10 @@ func TestShown(t *testing.T) {
 		{"command: [python3, DIR/srv/server.py]", "python3 DIR/srv/server.py", "DIR/srv/server.py", ""},
 		{"command: [python3, ./srv/server.py, --x]", "python3 DIR/srv/server.py --x", "DIR/srv/server.py", ""},
 		{"command: [python3, srv/server.py]", "python3 DIR/srv/server.py", "DIR/srv/server.py", ""},
-		{"command: [python3.12, -u, -X, dev, ./srv/server.py]", "python3.12 -u -X dev DIR/srv/server.py", "DIR/srv/server.py", ""},
-		{"command: [node, --require, x, DIR/node_modules/x/index.js]", "node --require x DIR/node_modules/x/index.js", "DIR/node_modules/x/index.js", ""},
+		{"command: [python3.12, -u, -X, dev, ./srv/server.py]", "python3.12 -u -X dev DIR/srv/server.py",
+			"DIR/srv/server.py", ""},
+		{"command: [node, --require, x, DIR/node_modules/x/index.js]", "node --require x DIR/node_modules/x/index.js",
+			"DIR/node_modules/x/index.js", ""},
 		{"command: [./prog, ./data/a]", "DIR/prog ./data/a", "DIR/prog", ""},
 		{"command: [python3, -m, server]", "python3 -m server", "", ""},
 		{"command: [helper, /usr/share]", "helper /usr/share", "", ""},
@@ -58,7 +61,8 @@ func TestShown(t *testing.T) {
 		{"command: [/srv/server.py], mounts: {/srv: ./srv}", "/srv/server.py", "DIR/srv>/srv", ""},
 		{"command: [helper, DIR/data]", "helper DIR/data", "", "write mounts: {DIR/data: DIR/data}"},
 		{"command: [helper, --root=DIR/data]", "helper --root=DIR/data", "", "write mounts: {DIR/data: DIR/data}"},
-		{"command: [python3, DIR/srv/server.py, DIR/srv/lib.py]", "python3 DIR/srv/server.py DIR/srv/lib.py", "DIR/srv/server.py", "DIR/srv/lib.py names a file"},
+		{"command: [python3, DIR/srv/server.py, DIR/srv/lib.py]", "python3 DIR/srv/server.py DIR/srv/lib.py",
+			"DIR/srv/server.py", "DIR/srv/lib.py names a file"},
 		{"command: [helper, DIR/home]", "helper DIR/home", "", "it cannot be shown, since it holds a whole home folder"},
 		{"command: [python3, DIR/home/.ssh/id]", "python3 DIR/home/.ssh/id", "", "begins with a dot"},
 		{"command: [python3, DIR/srv]", "python3 DIR/srv", "", "is not a file: show a folder by mounts"},
@@ -82,7 +86,8 @@ func TestShown(t *testing.T) {
 		for _, f := range faults {
 			said += f.Error()
 		}
-		if fault := strings.ReplaceAll(row.fault, "DIR", dir); (said == "") != (fault == "") || !strings.Contains(said, fault) {
+		if fault := strings.ReplaceAll(row.fault, "DIR", dir); (said == "") != (fault == "") ||
+			!strings.Contains(said, fault) {
 			t.Errorf("%s: %q, want %q", row.lines, said, fault)
 		}
 	}
@@ -90,7 +95,8 @@ func TestShown(t *testing.T) {
 
 // Sensitive files of this machine are never mounted, under any name; their neighbours are.
 func TestTooMuch(t *testing.T) {
-	dir := place(t, "home/project/a", "home/.ssh/id", "home/.nvm/versions/node", "home/.nvm/alias", "state/waldo.db", "beside/a", "holder/home/a")
+	dir := place(t, "home/project/a", "home/.ssh/id", "home/.nvm/versions/node", "home/.nvm/alias", "state/waldo.db",
+		"beside/a", "holder/home/a")
 	for link, to := range map[string]string{"root": "/", "keys": "home/.ssh", "proc": "/proc/self"} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
@@ -101,10 +107,12 @@ func TestTooMuch(t *testing.T) {
 		from string
 		ok   bool
 	}{
-		{"home/project", true}, {"beside", true}, {"home/.nvm/versions", true}, {"home/project/a", true},
-		{"/", false}, {"home", false}, {"holder", false}, {".", false}, {"home/.ssh", false}, {"home/.ssh/id", false}, {"home/.nvm/alias", false}, {"state", false}, {"state/waldo.db", false},
-		{"/proc", false}, {"/proc/self", false}, {"/run", false}, {"/var/run", false}, {"/etc", false}, {"/etc/passwd", false}, {"/sys", false}, {"/dev", false}, {"/home", false},
-		{"/tmp", false}, {"/var", false}, {"root", false}, {"keys", false}, {"proc", false}, {"home/project/..", false},
+		{"home/project", true}, {"beside", true}, {"home/.nvm/versions", true}, {"home/project/a", true}, {"/", false},
+		{"home", false}, {"holder", false}, {".", false}, {"home/.ssh", false}, {"home/.ssh/id", false},
+		{"home/.nvm/alias", false}, {"state", false}, {"state/waldo.db", false}, {"/proc", false}, {"/proc/self", false},
+		{"/run", false}, {"/var/run", false}, {"/etc", false}, {"/etc/passwd", false}, {"/sys", false}, {"/dev", false},
+		{"/home", false}, {"/tmp", false}, {"/var", false}, {"root", false}, {"keys", false}, {"proc", false},
+		{"home/project/..", false},
 	} {
 		for _, key := range []string{"input", "/shown"} {
 			if _, err := os.Stat(row.from); filepath.IsAbs(row.from) && err != nil {
@@ -128,7 +136,8 @@ func TestOutside(t *testing.T) {
 		{"command: [./none], placement: outside", "DIR/none", "no such program"},
 	} {
 		argv, shown, faults := Machine{}.Shown(server(t, dir, row[0]), false)
-		if strings.Join(argv, " ") != strings.ReplaceAll(row[1], "DIR", dir) || len(shown) > 0 || (len(faults) > 0) != (row[2] != "") {
+		if strings.Join(argv, " ") != strings.ReplaceAll(row[1], "DIR", dir) || len(shown) > 0 ||
+			(len(faults) > 0) != (row[2] != "") {
 			t.Errorf("%s: %q %v %v", row[0], argv, shown, faults)
 		}
 	}
@@ -143,7 +152,8 @@ func TestPrograms(t *testing.T) {
 		{"command: [python3, /workspace/input/server.py], mounts: {input: ./srv}", "DIR/srv/server.py"},
 		{"command: [python3, -m, server]", ""},
 	} {
-		if got := strings.Join(Machine{}.Programs(server(t, dir, row[0])), " "); got != strings.ReplaceAll(row[1], "DIR", dir) {
+		if got := strings.Join(Machine{}.Programs(server(t, dir, row[0])), " "); got != strings.ReplaceAll(row[1],
+			"DIR", dir) {
 			t.Errorf("%s: %q", row[0], got)
 		}
 	}
@@ -152,14 +162,18 @@ func TestPrograms(t *testing.T) {
 // A program that fetches what it runs is found where it is the program, however it is started.
 func TestFetcher(t *testing.T) {
 	for _, row := range [][2]string{
-		{"npx -y server", "npx"}, {"bunx server", "bunx"}, {"uv --quiet run server.py", "uv"}, {"pnpm dlx server", "pnpm"}, {"deno run npm:server", "deno"},
-		{"deno run -A jsr:@a/b", "deno"}, {"deno https://example.com/a.ts", "deno"}, {"bun x server", "bun"},
-		{"node /usr/bin/npx server", "npx behind"}, {"node /usr/lib/node_modules/npm/bin/npx-cli.js server", "npx behind"}, {"node --no-warnings /usr/bin/npm exec server", "npm behind"},
-		{"python3 -m pipx run server", "pipx behind"}, {"python3.12 -I -m uv tool run server", "uv behind"}, {"python3 -m uv run x.py", "uv behind"},
-		{"corepack pnpx server", "pnpx behind"}, {"corepack pnpm dlx server", "pnpm behind"}, {"sh -c 'cd /tmp && npx -y server'", "npx behind"}, {"env A=1 uvx server", "uvx behind"},
+		{"npx -y server", "npx"}, {"bunx server", "bunx"}, {"uv --quiet run server.py", "uv"}, {"pnpm dlx server", "pnpm"},
+		{"deno run npm:server", "deno"}, {"deno run -A jsr:@a/b", "deno"}, {"deno https://example.com/a.ts", "deno"},
+		{"bun x server", "bun"}, {"node /usr/bin/npx server", "npx behind"},
+		{"node /usr/lib/node_modules/npm/bin/npx-cli.js server", "npx behind"},
+		{"node --no-warnings /usr/bin/npm exec server", "npm behind"}, {"python3 -m pipx run server", "pipx behind"},
+		{"python3.12 -I -m uv tool run server", "uv behind"}, {"python3 -m uv run x.py", "uv behind"},
+		{"corepack pnpx server", "pnpx behind"}, {"corepack pnpm dlx server", "pnpm behind"},
+		{"sh -c 'cd /tmp && npx -y server'", "npx behind"}, {"env A=1 uvx server", "uvx behind"},
 		{"env node /usr/bin/npx server", "npx behind"}, {"timeout 5 python3 -m pipx run x", "pipx behind"},
-		{"my-server --runner npx", ""}, {"python3 server.py npx", ""}, {"python3 -m server uvx", ""}, {"node index.js pnpm dlx", ""}, {"deno run server.ts npm:x", ""}, {"uv pip list", ""},
-		{"python3 -c uvx", ""}, {"node", ""}, {"", ""},
+		{"my-server --runner npx", ""}, {"python3 server.py npx", ""}, {"python3 -m server uvx", ""},
+		{"node index.js pnpm dlx", ""}, {"deno run server.ts npm:x", ""}, {"uv pip list", ""}, {"python3 -c uvx", ""},
+		{"node", ""}, {"", ""},
 	} {
 		program, behind := Fetcher(strings.Fields(row[0]))
 		if behind {

@@ -15,7 +15,10 @@ import (
 
 // runs are the names in a project, at any depth, that make programs of this machine run something. Anything that a
 // server writes there would run outside of its sandbox. They are read-only if they exist.
-var runs = []string{".git", ".mcp.json", ".claude", ".codex", ".cursor", ".gemini", ".vscode", ".zed", ".idea", ".envrc", ".husky", "waldo.yaml", "waldo.lock"}
+var runs = []string{
+	".git", ".mcp.json", ".claude", ".codex", ".cursor", ".gemini", ".vscode", ".zed", ".idea", ".envrc", ".husky",
+	"waldo.yaml", "waldo.lock",
+}
 
 // gitRuns are those of a repository that a server may write.
 var gitRuns = []string{".git/hooks", ".git/config", ".git/modules"}
@@ -29,7 +32,9 @@ const (
 // writable makes a mount writable. It returns what speaks against that.
 func writable(m *Mount, s contract.Server, x contract.Mount) *Fault {
 	fail := func(hint, format string, a ...any) *Fault {
-		return &Fault{At: x.At, Refused: true, Text: fmt.Sprintf("mounts: %s: ", x.Target) + fmt.Sprintf(format, a...), Hint: hint}
+		return &Fault{
+			At: x.At, Refused: true, Text: fmt.Sprintf("mounts: %s: ", x.Target) + fmt.Sprintf(format, a...), Hint: hint,
+		}
 	}
 	if info, err := os.Stat(m.Source); err != nil || !info.IsDir() {
 		return fail("name a folder", "%s is not a folder, so it cannot be writable", m.Source)
@@ -41,7 +46,8 @@ func writable(m *Mount, s contract.Server, x contract.Mount) *Fault {
 		case dir == m.Source:
 			names = []string{filepath.Base(own)}
 		case contract.Within(dir, m.Source):
-			return fail("name a folder that does not hold it, or its own folder", "%s is below it: the server could exchange the folder of its own contract", own)
+			return fail("name a folder that does not hold it, or its own folder",
+				"%s is below it: the server could exchange the folder of its own contract", own)
 		}
 	}
 	m.Writable = true
@@ -55,7 +61,8 @@ func writable(m *Mount, s contract.Server, x contract.Mount) *Fault {
 	case err != nil:
 		return fail("name a folder with fewer files", "%v", err)
 	case door != "":
-		return fail("remove it, or show a folder without it", "%s connects with programs of this machine", filepath.Join(m.Source, door))
+		return fail("remove it, or show a folder without it", "%s connects with programs of this machine",
+			filepath.Join(m.Source, door))
 	}
 	for _, name := range found {
 		if path.Base(name) == ".git" && x.Git {
@@ -75,7 +82,8 @@ func writable(m *Mount, s contract.Server, x contract.Mount) *Fault {
 		}
 	}
 	if len(m.Sealed) > maxSealed {
-		return fail("name a folder of one project", "it holds %d repositories and settings of programs; at most %d can be kept read-only", len(m.Sealed), maxSealed)
+		return fail("name a folder of one project",
+			"it holds %d repositories and settings of programs; at most %d can be kept read-only", len(m.Sealed), maxSealed)
 	}
 	return nil
 }

@@ -38,7 +38,8 @@ func project(t *testing.T, from string) (dir string, s contract.Server) {
 func TestWritable(t *testing.T) {
 	_, s := project(t, ".")
 	shown, faults := Machine{}.mounts(s)
-	if len(faults) != 0 || len(shown) != 1 || !shown[0].Writable || !slices.Equal(shown[0].Sealed, []string{"waldo.yaml", ".git"}) {
+	if len(faults) != 0 || len(shown) != 1 || !shown[0].Writable ||
+		!slices.Equal(shown[0].Sealed, []string{"waldo.yaml", ".git"}) {
 		t.Fatalf("control: %+v %v", shown, faults)
 	}
 	for _, row := range []struct {
@@ -58,7 +59,9 @@ func TestWritable(t *testing.T) {
 			defer unix.Close(fd)
 			return unix.Bind(fd, &unix.SockaddrUnix{Name: dir + "/work/src/s"})
 		}},
-		{"a pipe in it", ".", "connects with programs", func(dir string) error { return unix.Mkfifo(dir+"/work/src/p", 0o600) }},
+		{"a pipe in it", ".", "connects with programs", func(dir string) error {
+			return unix.Mkfifo(dir+"/work/src/p", 0o600)
+		}},
 	} {
 		dir, s := project(t, row.from)
 		if row.change != nil {
@@ -96,7 +99,8 @@ func TestLedger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.WriteFile(old, []byte("2"), 0o644), os.Chtimes(old, st.ModTime(), st.ModTime()), os.Mkdir(dir+"/sub", 0o755),
+	if err := errors.Join(os.WriteFile(old, []byte("2"), 0o644), os.Chtimes(old, st.ModTime(), st.ModTime()),
+		os.Mkdir(dir+"/sub", 0o755),
 		os.WriteFile(dir+"/sub/new", nil, 0o644), os.Symlink("/etc", dir+"/link")); err != nil {
 		t.Fatal(err)
 	}

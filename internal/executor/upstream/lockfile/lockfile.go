@@ -150,10 +150,15 @@ func (l *Lock) Compare(server string, now Locked) []Change {
 	}
 	var out []Change
 	if was.Command != now.Command {
-		out = append(out, Change{Server: server, Code: "lock.server", Text: "its entry in the configuration changed since it was locked"})
+		out = append(out, Change{
+			Server: server, Code: "lock.server", Text: "its entry in the configuration changed since it was locked",
+		})
 	}
 	if was.Name != now.Name {
-		out = append(out, Change{Server: server, Code: "lock.server", Text: fmt.Sprintf("it calls itself %.80q; waldo.lock has %.80q", now.Name, was.Name)})
+		out = append(out, Change{
+			Server: server, Code: "lock.server",
+			Text: fmt.Sprintf("it calls itself %.80q; waldo.lock has %.80q", now.Name, was.Name),
+		})
 	}
 	for _, c := range compare(Tools, Pins{was.Tools, was.Definitions}, Pins{now.Tools, now.Definitions}) {
 		c.Server = server
@@ -187,7 +192,9 @@ func compare(kind string, was, now Pins) (out []Change) {
 	}
 	for name := range was.Digests {
 		if _, still := now.Digests[name]; !still {
-			out = append(out, Change{Tool: name, Code: "lock.gone", Text: "this " + kind + " is in waldo.lock, and the server has it no longer"})
+			out = append(out, Change{
+				Tool: name, Code: "lock.gone", Text: "this " + kind + " is in waldo.lock, and the server has it no longer",
+			})
 		}
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Tool < out[j].Tool })
@@ -212,7 +219,10 @@ func (l *Lock) Accept(server string, now Locked) { l.Servers[server] = now }
 // Command returns the digest of how a server is started: the command, the folder, and the names of its environment
 // and secrets.
 func Command(s contract.Server) string {
-	how := map[string]any{"command": s.Command, "url": s.URL, "placement": s.Placement, "env": s.Env, "secrets": s.Secrets, "input": s.Input, "network": s.Network}
+	how := map[string]any{
+		"command": s.Command, "url": s.URL, "placement": s.Placement, "env": s.Env, "secrets": s.Secrets, "input": s.Input,
+		"network": s.Network,
+	}
 	if s.URL != "" {
 		how["auth"] = s.Auth // by the names of its secrets
 	}

@@ -66,7 +66,10 @@ func keep(path string, argv []string) int {
 	err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	var p *os.Process
 	if err == nil {
-		p, err = os.StartProcess(path, argv, &os.ProcAttr{Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}})
+		p, err = os.StartProcess(path, argv, &os.ProcAttr{
+			Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+			Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+		})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "waldo:", err)
@@ -111,7 +114,8 @@ func alone() bool {
 			continue
 		}
 		stat, _ := os.ReadFile("/proc/" + e.Name() + "/stat") // pid (name) state parent …
-		if f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]); len(f) > 1 && string(f[1]) == strconv.Itoa(os.Getpid()) {
+		if f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]); len(f) > 1 &&
+			string(f[1]) == strconv.Itoa(os.Getpid()) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 	}

@@ -28,31 +28,80 @@ var signs = []struct {
 	re  *regexp.Regexp
 	why string
 }{
-	{sign(`\b(ignore|disregard|forget|override)\b.{0,30}\b(previous|prior|above|earlier|all|other|system|safety|any)\b.{0,20}\b(instruction|rule|prompt|guideline|polic|tool|warning|message)`), "tells the model to ignore what it was told"},
-	{sign(`<\s*/?\s*(important|system|instructions?|secret|hidden|assistant|admin)\s*>`), "marks itself as an instruction"},
+	{
+		sign(`\b(ignore|disregard|forget|override)\b.{0,30}\b(previous|prior|above|earlier|all|other|system|safety` +
+			`|any)\b.{0,20}\b(instruction|rule|prompt|guideline|polic|tool|warning|message)`),
+		"tells the model to ignore what it was told",
+	},
+	{sign(`<\s*/?\s*(important|system|instructions?|secret|hidden|assistant|admin)\s*>`),
+		"marks itself as an instruction"},
 	{sign(`(^|\n|["'\[(])\s*\[?(system|assistant|developer|admin)\]?\s*(:|>)`), "speaks as the system or the assistant"},
 	{sign(`<!--|\[//\]:`), "hides a comment"},
 	{sign(`<\|[a-z_]+\|>|\[/?INST\]|<</?SYS>>`), "holds the marks of a model's own format"},
-	{sign(`\b(note|message|instructions?|reminder|attention) (for|to) (the )?(ai|llm|assistant|model|agent|claude|gpt|copilot)s?\b`), "addresses the model"},
-	{sign(`\b(disable|turn off|switch off|stop|delete|clear)\b.{0,20}\b(audit|logging|audit log|monitoring|history of)\b`), "wants the record gone"},
-	{sign(`\b(when|whenever|if) (any|another|every|an)\s?(other)? tools? (is|are|was) (called|used|invoked)`), "interferes with other tools"},
-	{sign(`\b(when|whenever|if|once|after) \S+ (is|was|gets) (called|used|invoked|run)\b.{0,30}\b(set|add|put|append|include|change|replace|copy|bcc|cc|attach|insert)\b`), "interferes with other tools"},
-	{sign(`\b(do not|don't|never|without)\b.{0,20}\b(tell|mention|inform|notify|show|reveal|telling|mentioning|informing|notifying|asking|ask)\b.{0,30}\b(user|human|person|anyone|them|operator)`), "wants the user not to know"},
-	{sign(`\b(secretly|covertly|surreptitiously|behind the scenes|(continue|proceed|go on|act) (silently|quietly))\b`), "wants to act unseen"},
-	{sign(`\b(user|human|operator|admin)\b.{0,25}\b(has |have )?(already )?(approved|consented|agreed|authori[sz]ed|confirmed|allowed|permitted)`), "claims an approval"},
-	{sign(`\b(no|skip|bypass|without|disable)\b.{0,20}\b(approval|confirmation|permission|safety check|guardrail)`), "wants no approval"},
-	{sign(`\b(before|after|prior to|whenever|every time|always|first)\b.{0,40}\b(call|us|invok|answer|respond|reply)\w*\b.{0,60}\b(read|send|call|run|execute|fetch|upload|post|forward|include|append|pass|invoke)\b`), "asks for another action beside the call"},
-	{sign(`\b(you must|you should always|you are required|it is mandatory|must always|must first)\b.{0,60}\b(read|send|call|run|execute|upload|forward|include|append|pass|invoke|use|copy)`), "gives the model an order"},
-	{sign(`(~|/home/\w+|/root|\$home)/\.(ssh|aws|config|cursor|claude|kube|gnupg|netrc|npmrc)|\bid_rsa\b|\.env\b.{0,20}\b(content|file|value)|/etc/(passwd|shadow)`), "names files that hold credentials"},
-	{sign(`\b(master password|api key|credentials?|private key|access token|secrets?|conversation|chat history|system prompt)\b.{0,50}\b(to|in|as|into|from)\b.{0,40}\b(parameter|argument|field|http|url|server|header|note|user|this tool|email)`), "asks for secrets or the conversation"},
-	{sign(`\b(ask|prompt)\b.{0,15}\b(the )?(user|human)\b.{0,25}\b(password|credential|secret|token|api key|pin\b|card)`), "asks the user for secrets"},
-	{sign(`\b(send|upload|post|exfiltrate|forward|transmit|leak|copy|email|bcc)\b.{0,60}\b(workspace|all files|contents?|conversation|history|credentials?|secrets?|environment|messages?|data)\b.{0,60}(https?://|@|\bto\b.{0,20}\b(server|url|address|endpoint|attacker|evil))`), "sends data elsewhere"},
-	{sign(`\bupload the workspace\b|\bwhole workspace\b|\bentire (workspace|conversation|repository|file system)\b`), "wants everything"},
+	{
+		sign(`\b(note|message|instructions?|reminder|attention) (for|to) (the )?(ai|llm|assistant|model|agent|claude|gpt` +
+			`|copilot)s?\b`), "addresses the model",
+	},
+	{sign(`\b(disable|turn off|switch off|stop|delete|clear)\b.{0,20}\b(audit|logging|audit log|monitoring|history of)\b`),
+		"wants the record gone"},
+	{sign(`\b(when|whenever|if) (any|another|every|an)\s?(other)? tools? (is|are|was) (called|used|invoked)`),
+		"interferes with other tools"},
+	{
+		sign(`\b(when|whenever|if|once|after) \S+ (is|was|gets) (called|used|invoked|run)\b.{0,30}\b(set|add|put|append` +
+			`|include|change|replace|copy|bcc|cc|attach|insert)\b`), "interferes with other tools",
+	},
+	{
+		sign(`\b(do not|don't|never|without)\b.{0,20}\b(tell|mention|inform|notify|show|reveal|telling|mentioning|informing` +
+			`|notifying|asking|ask)\b.{0,30}\b(user|human|person|anyone|them|operator)`), "wants the user not to know",
+	},
+	{sign(`\b(secretly|covertly|surreptitiously|behind the scenes|(continue|proceed|go on|act) (silently|quietly))\b`),
+		"wants to act unseen"},
+	{
+		sign(`\b(user|human|operator|admin)\b.{0,25}\b(has |have )?(already )?(approved|consented|agreed|authori[sz]ed` +
+			`|confirmed|allowed|permitted)`), "claims an approval",
+	},
+	{sign(`\b(no|skip|bypass|without|disable)\b.{0,20}\b(approval|confirmation|permission|safety check|guardrail)`),
+		"wants no approval"},
+	{
+		sign(`\b(before|after|prior to|whenever|every time|always|first)\b.{0,40}\b(call|us|invok|answer|respond` +
+			`|reply)\w*\b.{0,60}\b(read|send|call|run|execute|fetch|upload|post|forward|include|append|pass|invoke)\b`),
+		"asks for another action beside the call",
+	},
+	{
+		sign(`\b(you must|you should always|you are required|it is mandatory|must always|must first)\b.{0,60}\b(read|send` +
+			`|call|run|execute|upload|forward|include|append|pass|invoke|use|copy)`), "gives the model an order",
+	},
+	{
+		sign(`(~|/home/\w+|/root|\$home)/\.(ssh|aws|config|cursor|claude|kube|gnupg|netrc|npmrc)|\bid_rsa\b` +
+			`|\.env\b.{0,20}\b(content|file|value)|/etc/(passwd|shadow)`), "names files that hold credentials",
+	},
+	{
+		sign(`\b(master password|api key|credentials?|private key|access token|secrets?|conversation|chat history` +
+			`|system prompt)\b.{0,50}\b(to|in|as|into|from)\b.{0,40}\b(parameter|argument|field|http|url|server|header|note` +
+			`|user|this tool|email)`), "asks for secrets or the conversation",
+	},
+	{sign(`\b(ask|prompt)\b.{0,15}\b(the )?(user|human)\b.{0,25}\b(password|credential|secret|token|api key|pin\b|card)`),
+		"asks the user for secrets"},
+	{
+		sign(`\b(send|upload|post|exfiltrate|forward|transmit|leak|copy|email|bcc)\b.{0,60}\b(workspace|all files|contents?` +
+			`|conversation|history|credentials?|secrets?|environment|messages?|data)\b.{0,60}(https?://|@` +
+			`|\bto\b.{0,20}\b(server|url|address|endpoint|attacker|evil))`), "sends data elsewhere",
+	},
+	{sign(`\bupload the workspace\b|\bwhole workspace\b|\bentire (workspace|conversation|repository|file system)\b`),
+		"wants everything"},
 	{sign(`!\[[^\]]*\]\(https?://|\]\(\s*(javascript|data):`), "holds a link that sends data when it is shown"},
-	{sign(`\b(if|when)\b the (user|human) (says?|asks?|tells?|wants)\b.{0,25}\b(stop|cancel|no\b|refuse|quit)`), "tells the model not to obey"},
-	{sign(`\b(instead of|rather than|replaces|supersedes|prefer(red)? over|do not use)\b.{0,30}\b(the )?(other|built-?in|official|any other|send_|read_|write_)\w*.{0,10}\b(tools?|servers?|function)`), "speaks against other tools"},
-	{sign(`\b(curl|wget|nc|bash -c|sh -c|powershell|eval)\b.{0,40}(https?://|\||/dev/tcp|base64)`), "holds a command that fetches or runs something"},
-	{sign(`\b(jailbreak|developer mode|DAN mode|act as (an? )?(unrestricted|admin|root)|new instructions?|system override|end of (tool )?description)\b`), "uses words of prompt injection"},
+	{sign(`\b(if|when)\b the (user|human) (says?|asks?|tells?|wants)\b.{0,25}\b(stop|cancel|no\b|refuse|quit)`),
+		"tells the model not to obey"},
+	{
+		sign(`\b(instead of|rather than|replaces|supersedes|prefer(red)? over|do not use)\b.{0,30}\b(the )?(other|built-?in` +
+			`|official|any other|send_|read_|write_)\w*.{0,10}\b(tools?|servers?|function)`), "speaks against other tools",
+	},
+	{sign(`\b(curl|wget|nc|bash -c|sh -c|powershell|eval)\b.{0,40}(https?://|\||/dev/tcp|base64)`),
+		"holds a command that fetches or runs something"},
+	{
+		sign(`\b(jailbreak|developer mode|DAN mode|act as (an? )?(unrestricted|admin|root)|new instructions?` +
+			`|system override|end of (tool )?description)\b`), "uses words of prompt injection",
+	},
 }
 
 func sign(s string) *regexp.Regexp { return regexp.MustCompile(`(?is)` + s) }

@@ -45,16 +45,17 @@ func follow(t *testing.T, states ...string) (result string, heard []string, err 
 		}
 		return value(t, `{`+s+`,"pollIntervalMs":1}`), nil
 	}
-	v, err := Follow(ctx, ask, value(t, `{"resultType":"task","taskId":"t","status":"working","pollIntervalMs":1}`), func(wanted map[string]strictjson.Value) (map[string]strictjson.Value, error) {
-		out := map[string]strictjson.Value{}
-		for key, q := range wanted {
-			if m, _ := q.Member("method").Text(); m == "refuse" {
-				return nil, errors.New("no")
+	v, err := Follow(ctx, ask, value(t, `{"resultType":"task","taskId":"t","status":"working","pollIntervalMs":1}`),
+		func(wanted map[string]strictjson.Value) (map[string]strictjson.Value, error) {
+			out := map[string]strictjson.Value{}
+			for key, q := range wanted {
+				if m, _ := q.Member("method").Text(); m == "refuse" {
+					return nil, errors.New("no")
+				}
+				out[key] = value(t, `{"action":"accept"}`)
 			}
-			out[key] = value(t, `{"action":"accept"}`)
-		}
-		return out, nil
-	})
+			return out, nil
+		})
 	return string(v.Raw()), heard, err
 }
 
@@ -87,9 +88,12 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	asks := `"status":"input_required","inputRequests":{"a":{"method":"x"}}`
-	_, heard, err := follow(t, asks, asks, `"status":"input_required","inputRequests":{"a":{"method":"x"},"b":{"method":"x"}}`, `"status":"completed","result":{}`)
+	_, heard, err := follow(t, asks, asks,
+		`"status":"input_required","inputRequests":{"a":{"method":"x"},"b":{"method":"x"}}`,
+		`"status":"completed","result":{}`)
 	all := strings.Join(heard, "\n")
-	if err != nil || strings.Count(all, "tasks/update") != 2 || !strings.Contains(all, `{"inputResponses":{"b":{"action":"accept"}},"taskId":"t"}`) {
+	if err != nil || strings.Count(all, "tasks/update") != 2 ||
+		!strings.Contains(all, `{"inputResponses":{"b":{"action":"accept"}},"taskId":"t"}`) {
 		t.Errorf("%v %s", err, all)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"waldo/internal/frontend/runcode"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/jsonschema"
@@ -105,7 +106,9 @@ type Versions struct{ Tools, Prompts, Resources int }
 
 // New makes a catalogue. No source is asked before somebody wants to know.
 func New(o Options) *Catalogue {
-	for d, otherwise := range map[*time.Duration]time.Duration{&o.Load: time.Minute, &o.Wait: 10 * time.Second, &o.Retry: 15 * time.Second} {
+	for d, otherwise := range map[*time.Duration]time.Duration{
+		&o.Load: time.Minute, &o.Wait: 10 * time.Second, &o.Retry: 15 * time.Second,
+	} {
 		if *d == 0 {
 			*d = otherwise
 		}
@@ -284,7 +287,9 @@ func (c *Catalogue) rebuild(n int64) (tell []func()) {
 		return nil
 	}
 	c.built = c.asked.Load()
-	b := builder{o: &c.o, byWire: map[string][]*made{}, was: c.made, now: cache{}, kept: map[string][]Problem{}, epoch: c.now()}
+	b := builder{
+		o: &c.o, byWire: map[string][]*made{}, was: c.made, now: cache{}, kept: map[string][]Problem{}, epoch: c.now(),
+	}
 	b.add(SearchTool(), "")
 	for _, t := range c.o.Builtins {
 		b.add(t, "")
@@ -373,7 +378,9 @@ type builder struct {
 }
 
 func (b *builder) problem(t call.Tool, code, format string, a ...any) {
-	b.problems = append(b.problems, Problem{Server: t.Server, Capability: t.Capability, Code: code, Text: fmt.Sprintf(format, a...)})
+	b.problems = append(b.problems, Problem{
+		Server: t.Server, Capability: t.Capability, Code: code, Text: fmt.Sprintf(format, a...),
+	})
 }
 
 // take takes a tool from a server, under each name that contracts have for it.
@@ -427,7 +434,9 @@ func (b *builder) add(t call.Tool, server string) {
 		b.problem(t, "tool.own", "the name is that of a tool of waldo's own")
 		return
 	}
-	if !b.visible(t.Capability) && (server != "" || t.Capability != SearchTools) {
+	own := t.Capability == SearchTools || t.Capability == runcode.Name &&
+		slices.ContainsFunc(runcode.Capabilities(), b.visible)
+	if !b.visible(t.Capability) && (server != "" || !own) {
 		return // hidden: no contract line speaks of it
 	}
 	e := b.make(t)

@@ -31,7 +31,10 @@ func parse(t testing.TB, s string) strictjson.Value {
 }
 
 func tool(t testing.TB, name, description, input string) call.Tool {
-	return call.Tool{Capability: call.Capability(name), Description: description, Input: parse(t, input), Digest: strictjson.Digest([]byte(name + description + input))}
+	return call.Tool{
+		Capability: call.Capability(name), Description: description, Input: parse(t, input),
+		Digest: strictjson.Digest([]byte(name + description + input)),
+	}
 }
 
 func fixed(tools ...call.Tool) Source {
@@ -54,13 +57,21 @@ func TestNames(t *testing.T) {
 		tools map[string][]string // by server
 		want  string
 	}{
-		{"the server's name stands before the tool's", map[string][]string{"mail": {"mail.send"}, "evil": {"evil.send"}}, "evil__send mail__send search_tools"},
-		{"a tool named as one of waldo's own is another tool", map[string][]string{"evil": {"evil.run_python", "evil.search_tools"}}, "evil__run_python evil__search_tools search_tools"},
+		{"the server's name stands before the tool's", map[string][]string{"mail": {"mail.send"}, "evil": {"evil.send"}},
+			"evil__send mail__send search_tools"},
+		{
+			"a tool named as one of waldo's own is another tool",
+			map[string][]string{"evil": {"evil.run_python", "evil.search_tools"}},
+			"evil__run_python evil__search_tools search_tools",
+		},
 		{"a tool cannot pass for another server's", map[string][]string{"evil": {"mail.send", "run_python"}}, "search_tools"},
-		{"names that are the same on the wire are told apart, both of them", map[string][]string{"a": {"a.b.c", "a.b__c"}}, "a__b__c_2ca89a48 a__b__c_b39c1d6a search_tools"},
-		{"a server cannot take over a wire name", map[string][]string{"a": {"a.b__c"}, "a__b": {"a__b.c"}}, "a__b__c_0bdc8ba4 a__b__c_2ca89a48 search_tools"},
+		{"names that are the same on the wire are told apart, both of them", map[string][]string{"a": {"a.b.c", "a.b__c"}},
+			"a__b__c_2ca89a48 a__b__c_b39c1d6a search_tools"},
+		{"a server cannot take over a wire name", map[string][]string{"a": {"a.b__c"}, "a__b": {"a__b.c"}},
+			"a__b__c_0bdc8ba4 a__b__c_2ca89a48 search_tools"},
 		{"the same tool twice counts once", map[string][]string{"a": {"a.x", "a.x"}}, "a__x_67b0b1f5 search_tools"},
-		{"a long name ends in its digest", map[string][]string{"a": {"a." + long}}, "a__" + long[:52] + "_f5a2e2c0 search_tools"},
+		{"a long name ends in its digest", map[string][]string{"a": {"a." + long}},
+			"a__" + long[:52] + "_f5a2e2c0 search_tools"},
 		{"a line break is no part of a name", map[string][]string{"a": {"a.send\nx"}}, "search_tools"},
 		{"an escape code is no part of a name", map[string][]string{"a": {"a.\x1b[2Jx"}}, "search_tools"},
 		{"NUL is no part of a name", map[string][]string{"a": {"a.\x00"}}, "search_tools"},
@@ -98,17 +109,19 @@ func TestNames(t *testing.T) {
 // A server's tool never gets one of waldo's own names, even if a contract gives it that name.
 func TestOwnNames(t *testing.T) {
 	for _, name := range []call.Capability{"run_python", "search_tools", "exec", "run_code", "echo"} {
-		c := New(Options{Builtins: Builtins(), Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tool(t, "s.echo", "theirs", `{"type":"object"}`))},
-			Names: func(string, string) []call.Capability { return []call.Capability{name} }})
+		c := New(Options{Builtins: Builtins(), Visible: all, Clean: plain,
+			Sources: map[string]Source{"s": fixed(tool(t, "s.echo", "theirs", `{"type":"object"}`))},
+			Names:   func(string, string) []call.Capability { return []call.Capability{name} }})
 		defer c.Close()
 		list, p := c.List(t.Context(), Viewer{}), c.Problems()
 		if name == "echo" { // control
-			if len(list) != 7 || len(p) != 0 {
+			if len(list) != 8 || len(p) != 0 {
 				t.Errorf("%s: %s %v", name, names(list), p)
 			}
 			continue
 		}
-		if names(list) != "read_output run_javascript run_python run_shell run_typescript search_tools" || len(p) != 1 || p[0].Code != "tool.own" {
+		if names(list) != "read_output run_code run_javascript run_python run_shell run_typescript search_tools" ||
+			len(p) != 1 || p[0].Code != "tool.own" {
 			t.Errorf("%s: %s %v", name, names(list), p)
 		}
 		if e, ok := c.Lookup(t.Context(), string(name)); ok && e.Description == "theirs" {
@@ -131,8 +144,13 @@ func masked(s string) string {
 // Adding a tool changes the wire name of no other, unless both would have had the same one.
 func TestNamesAreStable(t *testing.T) {
 	o := `{"type":"object"}`
-	before := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"m": fixed(tool(t, "m.send", "", o), tool(t, "m.x.y", "", o))}})
-	after := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"m": fixed(tool(t, "m.x__y", "", o), tool(t, "m.send", "", o), tool(t, "m.x.y", "", o))}})
+	before := New(Options{
+		Visible: all, Clean: plain, Sources: map[string]Source{"m": fixed(tool(t, "m.send", "", o), tool(t, "m.x.y", "", o))},
+	})
+	after := New(Options{
+		Visible: all, Clean: plain,
+		Sources: map[string]Source{"m": fixed(tool(t, "m.x__y", "", o), tool(t, "m.send", "", o), tool(t, "m.x.y", "", o))},
+	})
 	defer before.Close()
 	defer after.Close()
 	a, _ := before.Lookup(context.Background(), "m.send")
@@ -149,7 +167,10 @@ func TestNamesAreStable(t *testing.T) {
 
 func TestHiddenWithoutAContract(t *testing.T) {
 	o := `{"type":"object"}`
-	options := Options{Builtins: Builtins(), Clean: plain, Sources: map[string]Source{"a": fixed(tool(t, "a.x", "", o), tool(t, "a.y", "", o))}}
+	options := Options{
+		Builtins: Builtins(), Clean: plain,
+		Sources: map[string]Source{"a": fixed(tool(t, "a.x", "", o), tool(t, "a.y", "", o))},
+	}
 	c := New(options)
 	defer c.Close()
 	if got := names(c.List(context.Background(), Viewer{})); got != "search_tools" {
@@ -158,27 +179,29 @@ func TestHiddenWithoutAContract(t *testing.T) {
 	options.Visible = func(c call.Capability) bool { return c == "a.x" || c == "run_shell" }
 	c = New(options)
 	defer c.Close()
-	if got := names(c.List(context.Background(), Viewer{})); got != "a__x run_shell search_tools" {
+	if got := names(c.List(context.Background(), Viewer{})); got != "a__x run_code run_shell search_tools" {
 		t.Errorf("with two contracts: %s", got)
 	}
 	if _, ok := c.Lookup(context.Background(), "a__y"); ok {
 		t.Error("a hidden tool is found by name")
 	}
-	if got := names(c.Search(context.Background(), Viewer{}, "y python", 0)); got != "" {
+	if got := names(c.Search(context.Background(), Viewer{}, "y typescript", 0)); got != "" {
 		t.Errorf("a hidden tool is found by search: %s", got)
 	}
 }
 
 func TestSchemasAreMadeSafeToShow(t *testing.T) {
 	mark := func(s string) string { return "<" + s + ">" }
-	input := `{"$comment":"secret","properties":{"description":{"type":"string","description":"d","x-mcp-header":"H","enum":["e"]},"n":{"const":18446744073709551615,"title":"t"}}}`
+	input := `{"$comment":"secret","properties":{"description":{"type":"string","description":"d","x-mcp-header":"H",` +
+		`"enum":["e"]},"n":{"const":18446744073709551615,"title":"t"}}}`
 	c := New(Options{Visible: all, Clean: mark, Sources: map[string]Source{"a": fixed(tool(t, "a.x", "D", input))}})
 	defer c.Close()
 	e, ok := c.Lookup(context.Background(), "a.x")
 	if !ok {
 		t.Fatal(c.Problems())
 	}
-	want := `{"properties":{"description":{"description":"<d>","enum":["e"],"type":"string"},"n":{"const":18446744073709551615,"title":"<t>"}},"type":"object"}`
+	want := `{"properties":{"description":{"description":"<d>","enum":["e"],"type":"string"},` +
+		`"n":{"const":18446744073709551615,"title":"<t>"}},"type":"object"}`
 	if string(e.Input.Raw()) != want || e.Description != "<D>" {
 		t.Errorf("shown: %s %s", e.Input.Raw(), e.Description)
 	}
@@ -198,7 +221,10 @@ func TestBadSchemasKeepATool(t *testing.T) {
 		{`{"$ref":"http://169.254.169.254/"}`, "leaves the schema", "a reference that leaves the schema"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"a": fixed(tool(t, "a.bad", "", row.input), tool(t, "a.good", "", `{}`))}})
+			c := New(Options{
+				Visible: all, Clean: plain,
+				Sources: map[string]Source{"a": fixed(tool(t, "a.bad", "", row.input), tool(t, "a.good", "", `{}`))},
+			})
 			defer c.Close()
 			if got := names(c.List(context.Background(), Viewer{})); got != "a__good search_tools" {
 				t.Errorf("listed: %s", got)
@@ -245,7 +271,8 @@ func TestSlowAndFailingSources(t *testing.T) {
 	if asked.Load() != 1 {
 		t.Errorf("a failing source was asked %d times", asked.Load())
 	}
-	if p := c.Problems(); len(p) != 2 || p[0].Server != "bad" || p[0].Code != "server.unavailable" || p[1].Server != "slow" || p[1].Code != "server.slow" {
+	if p := c.Problems(); len(p) != 2 || p[0].Server != "bad" || p[0].Code != "server.unavailable" ||
+		p[1].Server != "slow" || p[1].Code != "server.slow" {
 		t.Errorf("problems: %v", p)
 	}
 	before, version := changed.Load(), c.Versions().Tools
@@ -253,7 +280,8 @@ func TestSlowAndFailingSources(t *testing.T) {
 	for end := time.Now().Add(time.Minute); changed.Load() == before && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if got := names(c.List(context.Background(), Viewer{})); got != "good__x search_tools slow__x" || c.Versions().Tools == version {
+	if got := names(c.List(context.Background(), Viewer{})); got != "good__x search_tools slow__x" ||
+		c.Versions().Tools == version {
 		t.Errorf("later: %s", got)
 	}
 }
@@ -261,10 +289,11 @@ func TestSlowAndFailingSources(t *testing.T) {
 // A server that says "list changed" ten thousand times is listed about once a second.
 func TestAFloodOfChangesIsBounded(t *testing.T) {
 	var asked atomic.Int64
-	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"a": func(context.Context) ([]call.Tool, error) {
-		n := asked.Add(1)
-		return []call.Tool{tool(t, "a.x", fmt.Sprint(n), `{}`)}, nil
-	}}})
+	c := New(Options{Visible: all, Clean: plain,
+		Sources: map[string]Source{"a": func(context.Context) ([]call.Tool, error) {
+			n := asked.Add(1)
+			return []call.Tool{tool(t, "a.x", fmt.Sprint(n), `{}`)}, nil
+		}}})
 	defer c.Close()
 	c.Invalidate("a")
 	if asked.Load() != 0 {
@@ -320,12 +349,15 @@ func TestCheckArguments(t *testing.T) {
 func TestSearch(t *testing.T) {
 	o := `{"type":"object"}`
 	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{
-		"github": fixed(tool(t, "github.create_issue", "Open a new issue in a repository", o), tool(t, "github.listIssues", "List the issues of a repository", o), tool(t, "github.merge", "Merge a pull request", `{"type":"object","properties":{"commitTitle":{}}}`)),
-		"slack":  fixed(tool(t, "slack.send_message", "Send a message to a channel", o)),
+		"github": fixed(tool(t, "github.create_issue", "Open a new issue in a repository", o),
+			tool(t, "github.listIssues", "List the issues of a repository", o),
+			tool(t, "github.merge", "Merge a pull request", `{"type":"object","properties":{"commitTitle":{}}}`)),
+		"slack": fixed(tool(t, "slack.send_message", "Send a message to a channel", o)),
 	}})
 	defer c.Close()
 	for _, row := range []struct{ query, want, why string }{
-		{"github create issue", "github__create_issue github__listIssues github__merge", "the tool that has all the words comes first"},
+		{"github create issue", "github__create_issue github__listIssues github__merge",
+			"the tool that has all the words comes first"},
 		{"send messages", "slack__send_message", "a plural is its singular"},
 		{"list issue", "github__listIssues github__create_issue", "a capital begins a word"},
 		{"commit", "github__merge", "names of parameters count"},
@@ -355,7 +387,8 @@ func TestSearch(t *testing.T) {
 		"":    `{"name":"slack__send_message","capability":"slack.send_message"}`,
 		Name:  `{"name":"slack__send_message","capability":"slack.send_message"}`,
 		Basic: `{"name":"slack__send_message","capability":"slack.send_message","description":"Send a message to a channel"}`,
-		Full:  `{"name":"slack__send_message","capability":"slack.send_message","description":"Send a message to a channel","inputSchema":{"type":"object"}}`,
+		Full: `{"name":"slack__send_message","capability":"slack.send_message","description":"Send a message to a ` +
+			`channel","inputSchema":{"type":"object"}}`,
 	} {
 		if b, err := json.Marshal(e.Tell(detail)); err != nil || string(b) != want {
 			t.Errorf("%q: %s %v", detail, b, err)
@@ -453,11 +486,13 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, one, two string) {
 		v := parse(t, `{}`)
 		c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(
-			call.Tool{Capability: call.Capability("s." + one), Input: v}, call.Tool{Capability: call.Capability("s." + two), Input: v})}})
+			call.Tool{Capability: call.Capability("s." + one), Input: v},
+			call.Tool{Capability: call.Capability("s." + two), Input: v})}})
 		defer c.Close()
 		seen := map[string]bool{}
 		for _, e := range c.List(context.Background(), Viewer{}) {
-			if seen[e.Wire] || len(e.Wire) > maxWire || strings.Trim(e.Wire, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
+			if seen[e.Wire] || len(e.Wire) > maxWire ||
+				strings.Trim(e.Wire, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
 				t.Errorf("%q and %q gave %q", one, two, e.Wire)
 			}
 			seen[e.Wire] = true
@@ -466,11 +501,14 @@ func FuzzNames(f *testing.F) {
 }
 
 func BenchmarkSearch10000(b *testing.B) {
-	words := strings.Fields("create list delete update issue ticket message channel user file folder branch commit merge query table row column customer order invoice payment account calendar event note page comment label search export import")
+	words := strings.Fields("create list delete update issue ticket message channel user file folder branch " +
+		"commit merge query table row column customer order invoice payment account calendar event note page comment label " +
+		"search export import")
 	var tools []call.Tool
 	for i := range 10_000 {
 		w := func(n int) string { return words[(i*7+n*13+i/31)%len(words)] }
-		tools = append(tools, tool(b, fmt.Sprintf("s.%s_%s_%d", w(1), w(2), i), fmt.Sprintf("%s the %s of a %s with the %s", w(1), w(2), w(3), w(4)), `{"properties":{"`+w(5)+`":{},"id":{}}}`))
+		tools = append(tools, tool(b, fmt.Sprintf("s.%s_%s_%d", w(1), w(2), i),
+			fmt.Sprintf("%s the %s of a %s with the %s", w(1), w(2), w(3), w(4)), `{"properties":{"`+w(5)+`":{},"id":{}}}`))
 	}
 	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tools...)}})
 	defer c.Close()
@@ -498,7 +536,9 @@ func TestOtherNames(t *testing.T) {
 		Visible: func(cap call.Capability) bool { return cap != "s.b" },
 		Usable:  func(cap call.Capability, v Viewer) bool { return v.Principal == "os:0" },
 		Names: func(server, tool string) []call.Capability {
-			if names, ok := map[string][]call.Capability{"a": {"s.a", "notes.say"}, "b": {"s.b", "o.b"}, "c": {}, "d": {"s.d", "notes.d"}}[tool]; ok {
+			if names, ok := map[string][]call.Capability{
+				"a": {"s.a", "notes.say"}, "b": {"s.b", "o.b"}, "c": {}, "d": {"s.d", "notes.d"},
+			}[tool]; ok {
 				return names
 			}
 			return []call.Capability{call.Capability(server + "." + tool)}
@@ -506,13 +546,17 @@ func TestOtherNames(t *testing.T) {
 		Of: func(cap call.Capability) string {
 			return map[call.Capability]string{"notes.say": "s", "o.b": "s", "o.x": "nobody"}[cap]
 		},
-		Sources: map[string]Source{"s": fixed(tool(t, "s.a", "", object), tool(t, "s.b", "", object), tool(t, "s.c", "", object)), "o": fixed()},
+		Sources: map[string]Source{
+			"s": fixed(tool(t, "s.a", "", object), tool(t, "s.b", "", object), tool(t, "s.c", "", object)), "o": fixed(),
+		},
 		Held: func(server string) []Problem {
 			if server != "s" {
 				return nil
 			}
-			return []Problem{{Server: "s", Capability: "s.d", Code: "lock.changed"}, {Server: "s", Capability: "s.b", Code: "lock.new"},
-				{Server: "s", Capability: "s.prompts/get", Item: "greet", Code: "lock.new"}, {Server: "s", Capability: "s.no name", Code: "tool.name"}}
+			return []Problem{{Server: "s", Capability: "s.d", Code: "lock.changed"},
+				{Server: "s", Capability: "s.b", Code: "lock.new"},
+				{Server: "s", Capability: "s.prompts/get", Item: "greet", Code: "lock.new"},
+				{Server: "s", Capability: "s.no name", Code: "tool.name"}}
 		},
 		Missing: func(first Problem, n int) { told = append(told, fmt.Sprint(first.Code, n)) },
 	})
@@ -533,10 +577,12 @@ func TestOtherNames(t *testing.T) {
 	for _, p := range c.Problems() {
 		got += fmt.Sprintf("%s%s %s;", p.Capability, p.Item, p.Code)
 	}
-	if want := "s.d lock.changed;notes.d lock.changed;o.b lock.new;s.prompts/getgreet lock.new;s.no name tool.name;"; got != want {
+	if want := "s.d lock.changed;notes.d lock.changed;o.b lock.new;s.prompts/getgreet lock.new;s.no name " +
+		"tool.name;"; got != want {
 		t.Errorf("left out are %s", got)
 	}
-	if a, b := c.Why(Viewer{Principal: "os:0"}, "notes.d"), c.Why(Viewer{Principal: "os:1"}, "notes.d"); a != "lock.changed" || b != "" {
+	if a, b := c.Why(Viewer{Principal: "os:0"}, "notes.d"),
+		c.Why(Viewer{Principal: "os:1"}, "notes.d"); a != "lock.changed" || b != "" {
 		t.Errorf("it is told %q, and who may not use it %q", a, b)
 	}
 	c.Rebuild()

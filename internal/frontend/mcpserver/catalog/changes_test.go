@@ -22,9 +22,11 @@ func many(t testing.TB, servers, tools int) map[string]Source {
 	for i := range servers {
 		var list []call.Tool
 		for k := range tools {
-			list = append(list, tool(t, fmt.Sprintf("s%d.create_row_%d", i, k), "Creates a row in a table and returns its id. "+strings.Repeat("The table must be there. ", 8),
-				`{"type":"object","properties":{"table":{"type":"string","description":"The name of the table."},"values":{"type":"array","items":`+
-					`{"type":"object","properties":{"column":{"type":"string"},"value":{"anyOf":[{"type":"string"},{"type":"number"}]}},"required":["column"]}}},"required":["table"]}`))
+			list = append(list, tool(t, fmt.Sprintf("s%d.create_row_%d", i, k),
+				"Creates a row in a table and returns its id. "+strings.Repeat("The table must be there. ", 8),
+				`{"type":"object","properties":{"table":{"type":"string","description":"The name of the table."},`+
+					`"values":{"type":"array","items":{"type":"object","properties":{"column":{"type":"string"},`+
+					`"value":{"anyOf":[{"type":"string"},{"type":"number"}]}},"required":["column"]}}},"required":["table"]}`))
 		}
 		wait, ready := before, make(chan struct{})
 		out[fmt.Sprintf("s%d", i)] = func(ctx context.Context) ([]call.Tool, error) {
@@ -94,7 +96,10 @@ func TestOnlyAListThatDiffersIsTold(t *testing.T) {
 			made.Add(1)
 			return []call.Capability{call.Capability(server + "." + tool)}
 		},
-		Sources: map[string]Source{"s": func(context.Context) ([]call.Tool, error) { asked.Add(1); return *list.Load(), nil }}})
+		Sources: map[string]Source{"s": func(context.Context) ([]call.Tool, error) {
+			asked.Add(1)
+			return *list.Load(), nil
+		}}})
 	defer c.Close()
 	c.Watch(func() { told.Add(1) })
 	c.List(context.Background(), Viewer{})
@@ -119,15 +124,18 @@ func TestOnlyAListThatDiffersIsTold(t *testing.T) {
 	}
 	held.Store(&[]Problem{{Server: "s", Capability: "s.new", Code: "lock.new"}})
 	if lists, hosts := again(); lists == 0 || hosts != 0 || len(c.Problems()) != 1 {
-		t.Errorf("a tool in quarantine: the list was made %d times and told %d times, problems %v", lists, hosts, c.Problems())
+		t.Errorf("a tool in quarantine: the list was made %d times and told %d times, problems %v", lists,
+			hosts, c.Problems())
 	}
 }
 
 // Tools that were accepted are listed before their server has answered; its own list takes their place.
 func TestAcceptedToolsAreListedAtOnce(t *testing.T) {
 	ready := make(chan error)
-	kept := map[string][]call.Tool{"s": {tool(t, "s.a", "", `{}`), tool(t, "s.gone", "", `{}`), tool(t, "other.b", "", `{}`)}}
-	c := New(Options{Visible: all, Clean: plain, Retry: time.Nanosecond, Kept: func(server string) []call.Tool { return kept[server] },
+	kept := map[string][]call.Tool{"s": {tool(t, "s.a", "", `{}`), tool(t, "s.gone", "", `{}`),
+		tool(t, "other.b", "", `{}`)}}
+	c := New(Options{Visible: all, Clean: plain, Retry: time.Nanosecond,
+		Kept: func(server string) []call.Tool { return kept[server] },
 		Sources: map[string]Source{"s": func(ctx context.Context) ([]call.Tool, error) {
 			if err := <-ready; err != nil {
 				return nil, err
@@ -136,7 +144,8 @@ func TestAcceptedToolsAreListedAtOnce(t *testing.T) {
 		}}})
 	defer c.Close()
 	begun := time.Now()
-	if got := names(c.List(context.Background(), Viewer{})); got != "s__a s__gone search_tools" || time.Since(begun) > 5*time.Second {
+	if got := names(c.List(context.Background(), Viewer{})); got != "s__a s__gone search_tools" ||
+		time.Since(begun) > 5*time.Second {
 		t.Errorf("at once: %s after %s", got, time.Since(begun))
 	}
 	ready <- errors.New("it does not start")

@@ -38,7 +38,8 @@ func (b *builder) within(server string, tools []call.Tool) []call.Tool {
 	}
 	for _, t := range tools {
 		t.Server = server
-		b.problem(t, "tool.size", "%s definitions of tools take about %d MiB of memory: at most %d are taken", of, weight>>20, most>>20)
+		b.problem(t, "tool.size", "%s definitions of tools take about %d MiB of memory: at most %d are taken", of,
+			weight>>20, most>>20)
 	}
 	return nil
 }
@@ -99,7 +100,8 @@ func (m *made) named(wire string) *Entry {
 func sameTool(a, b call.Tool) bool {
 	same := func(x, y strictjson.Value) bool { return bytes.Equal(x.Raw(), y.Raw()) }
 	return a.Capability == b.Capability && a.Server == b.Server && a.Digest == b.Digest && a.Title == b.Title &&
-		a.Description == b.Description && same(a.Input, b.Input) && same(a.Output, b.Output) && same(a.Annotations, b.Annotations)
+		a.Description == b.Description && same(a.Input, b.Input) && same(a.Output, b.Output) &&
+		same(a.Annotations, b.Annotations)
 }
 
 func sameTools(a, b []call.Tool) bool { return slices.EqualFunc(a, b, sameTool) }
@@ -180,7 +182,9 @@ func decodeNumbers(v strictjson.Value, out any) error {
 }
 
 // named are the keywords whose members are names of properties, not keywords.
-var named = map[string]bool{"properties": true, "patternProperties": true, "$defs": true, "definitions": true, "dependentSchemas": true}
+var named = map[string]bool{
+	"properties": true, "patternProperties": true, "$defs": true, "definitions": true, "dependentSchemas": true,
+}
 
 // walk cleans a schema, or, inside names, a map of schemas.
 func (b *builder) walk(x any, names bool) any {

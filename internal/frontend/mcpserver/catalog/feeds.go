@@ -32,7 +32,8 @@ type sourceLoader[T any] struct {
 	loading chan struct{} // closed when the load under way is over; nil when idle
 }
 
-func newSourceLoaders[T any, F ~func(ctx context.Context) (T, error)](ctx context.Context, o Options, code string, lists map[string]F,
+func newSourceLoaders[T any, F ~func(ctx context.Context) (T, error)](ctx context.Context, o Options,
+	code string, lists map[string]F,
 	same func(a, b T) bool, after func(server string, same bool)) *sourceLoaders[T] {
 	fs := &sourceLoaders[T]{o: o, code: code, ctx: ctx, by: map[string]*sourceLoader[T]{}, same: same, after: after}
 	for server, list := range lists {

@@ -137,7 +137,8 @@ func (b *builder) items(server, kind, key string, list []strictjson.Value) []*It
 		name, _ := m[key].Text()
 		why := ""
 		switch {
-		case name == "" || len(name) > maxName || b.o.Clean == nil || b.o.Clean(name) != name || strings.ContainsAny(name, "\n\r\t"):
+		case name == "" || len(name) > maxName || b.o.Clean == nil || b.o.Clean(name) != name ||
+			strings.ContainsAny(name, "\n\r\t"):
 			why = "the " + key + " cannot be shown"
 		case key != "name" && !isURI(name):
 			why = "the " + key + " is not a URI"
@@ -145,7 +146,9 @@ func (b *builder) items(server, kind, key string, list []strictjson.Value) []*It
 			why = "the " + key + " is there twice"
 		}
 		if why != "" {
-			b.problems = append(b.problems, Problem{Server: server, Capability: capability, Item: cmp.Or(name, "(no name)"), Code: kind + ".name", Text: why})
+			b.problems = append(b.problems, Problem{
+				Server: server, Capability: capability, Item: cmp.Or(name, "(no name)"), Code: kind + ".name", Text: why,
+			})
 			continue
 		}
 		seen[name] = true

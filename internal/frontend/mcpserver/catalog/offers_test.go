@@ -32,17 +32,21 @@ func TestOffersOfServersAreKeptApart(t *testing.T) {
 	mark := func(s string) string { return strings.ReplaceAll(s, "\u202e", "") }
 	offers := map[string]OfferSource{
 		"a": offer(t, `{"name":"greet"},{"name":"_x"},{"name":"greet"},{"name":"e\u202ev"},{"name":""},{}`,
-			`{"uri":"file:///x","name":"X"},{"uri":"no uri"},{"uri":"waldo://b/file:///x"},{"uri":"a b:c"}`, `{"uriTemplate":"file:///{path}"}`),
+			`{"uri":"file:///x","name":"X"},{"uri":"no uri"},{"uri":"waldo://b/file:///x"},{"uri":"a b:c"}`,
+			`{"uriTemplate":"file:///{path}"}`),
 		"a_": offer(t, `{"name":"x"}`, ``, ``),
-		"b": offer(t, `{"name":"greet","description":"say\u202e it","_meta":{"ui":1},"icons":[{"src":"http://x"}],"future":{"n":12345678901234567890}}`,
+		"b": offer(t, `{"name":"greet","description":"say\u202e it","_meta":{"ui":1},"icons":[{"src":"http://x"}],`+
+			`"future":{"n":12345678901234567890}}`,
 			`{"uri":"file:///x","name":"X"}`, ``),
 	}
 	for _, row := range []struct {
 		why, plain                    string
 		prompts, resources, templates string
 	}{
-		{"the server's name stands before all", "", "a___x_#1 a___x_#2 a__greet b__greet", "waldo://a/file:///x waldo://a/waldo://b/file:///x waldo://b/file:///x", "waldo://a/file:///{path}"},
-		{"one server's own names stand as they are, but for those that look like waldo's", "a", "_x a___x b__greet greet", "file:///x waldo://a/waldo://b/file:///x waldo://b/file:///x", "file:///{path}"},
+		{"the server's name stands before all", "", "a___x_#1 a___x_#2 a__greet b__greet",
+			"waldo://a/file:///x waldo://a/waldo://b/file:///x waldo://b/file:///x", "waldo://a/file:///{path}"},
+		{"one server's own names stand as they are, but for those that look like waldo's", "a", "_x a___x b__greet greet",
+			"file:///x waldo://a/waldo://b/file:///x waldo://b/file:///x", "file:///{path}"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			c := New(Options{Offers: offers, Visible: all, Clean: mark, Plain: row.plain})
@@ -52,7 +56,8 @@ func TestOffersOfServersAreKeptApart(t *testing.T) {
 			for i, n := range []string{"a._x", "a_.x"} {
 				prompts = strings.ReplaceAll(prompts, shorten("a___x", call.Capability(n)), "a___x_#"+string(rune('2'-i)))
 			}
-			if prompts != row.prompts || wires(c.Resources(ctx, Viewer{})) != row.resources || wires(c.Templates(ctx, Viewer{})) != row.templates {
+			if prompts != row.prompts || wires(c.Resources(ctx, Viewer{})) != row.resources ||
+				wires(c.Templates(ctx, Viewer{})) != row.templates {
 				t.Errorf("got\n%s\n%s\n%s", prompts, wires(c.Resources(ctx, Viewer{})), wires(c.Templates(ctx, Viewer{})))
 			}
 			var problems []string
@@ -60,7 +65,8 @@ func TestOffersOfServersAreKeptApart(t *testing.T) {
 				problems = append(problems, fmt.Sprintf("%s %+q %s", p.Capability, p.Item, p.Code))
 			}
 			if got := strings.Join(problems, "\n"); got != strings.Join([]string{
-				`a.prompts/get "greet" prompt.name`, `a.prompts/get "e\u202ev" prompt.name`, `a.prompts/get "(no name)" prompt.name`, `a.prompts/get "(no name)" prompt.name`,
+				`a.prompts/get "greet" prompt.name`, `a.prompts/get "e\u202ev" prompt.name`,
+				`a.prompts/get "(no name)" prompt.name`, `a.prompts/get "(no name)" prompt.name`,
 				`a.resources/read "no uri" resource.name`, `a.resources/read "a b:c" resource.name`}, "\n") {
 				t.Errorf("problems:\n%s", got)
 			}
@@ -73,7 +79,8 @@ func TestOffersOfServersAreKeptApart(t *testing.T) {
 			if !ok || i.Server != "b" || i.Name != "greet" {
 				t.Fatalf("b__greet: %+v", i)
 			}
-			if b, _ := json.Marshal(i.Show()); string(b) != `{"description":"say it","future":{"n":12345678901234567890},"name":"b__greet"}` {
+			if b, _ := json.Marshal(i.Show()); string(b) != `{"description":"say it","future":{"n":12345678901234567890},`+
+				`"name":"b__greet"}` {
 				t.Errorf("shown as %s", b)
 			}
 		})
@@ -82,10 +89,13 @@ func TestOffersOfServersAreKeptApart(t *testing.T) {
 
 func TestOffersAreHiddenWithoutAContract(t *testing.T) {
 	offers := map[string]OfferSource{"a": offer(t, `{"name":"p"}`, `{"uri":"x:y"}`, `{"uriTemplate":"x:{y}"}`)}
-	for allowed, want := range map[string]string{"a.prompts/get": "a__p||", "a.resources/read": "|waldo://a/x:y|waldo://a/x:{y}", "a.tool": "||"} {
+	for allowed, want := range map[string]string{
+		"a.prompts/get": "a__p||", "a.resources/read": "|waldo://a/x:y|waldo://a/x:{y}", "a.tool": "||",
+	} {
 		c := New(Options{Offers: offers, Visible: func(c call.Capability) bool { return string(c) == allowed }, Clean: plain})
 		ctx := context.Background()
-		if got := wires(c.Prompts(ctx, Viewer{})) + "|" + wires(c.Resources(ctx, Viewer{})) + "|" + wires(c.Templates(ctx, Viewer{})); got != want {
+		if got := wires(c.Prompts(ctx, Viewer{})) + "|" + wires(c.Resources(ctx, Viewer{})) + "|" +
+			wires(c.Templates(ctx, Viewer{})); got != want {
 			t.Errorf("with %s: %s", allowed, got)
 		}
 		c.Close()
@@ -96,15 +106,19 @@ func TestOffersAreHiddenWithoutAContract(t *testing.T) {
 func TestPlainNames(t *testing.T) {
 	o := `{"type":"object"}`
 	c := New(Options{Builtins: Builtins(), Visible: all, Clean: plain, Plain: "a", Sources: map[string]Source{
-		"a": fixed(tool(t, "a.read", "", o), tool(t, "a.b__send", "", o), tool(t, "a.run_shell", "", o), tool(t, "a.search_tools", "", o), tool(t, "a.call_tool", "", o)),
+		"a": fixed(tool(t, "a.read", "", o), tool(t, "a.b__send", "", o), tool(t, "a.run_shell", "", o),
+			tool(t, "a.search_tools", "", o), tool(t, "a.call_tool", "", o)),
 		"b": fixed(tool(t, "b.send", "", o)),
 	}})
 	defer c.Close()
-	want := "a__b__send a__call_tool a__run_shell a__search_tools b__send read read_output run_javascript run_python run_shell run_typescript search_tools"
+	want := "a__b__send a__call_tool a__run_shell a__search_tools b__send read read_output run_code run_javascript " +
+		"run_python run_shell run_typescript search_tools"
 	if got := names(c.List(context.Background(), Viewer{})); got != want {
 		t.Errorf("got %s", got)
 	}
-	for name, capability := range map[string]call.Capability{"read": "a.read", "run_shell": "run_shell", "b__send": "b.send"} {
+	for name, capability := range map[string]call.Capability{
+		"read": "a.read", "run_shell": "run_shell", "b__send": "b.send",
+	} {
 		if e, ok := c.Lookup(context.Background(), name); !ok || e.Capability != capability {
 			t.Errorf("%s: %v", name, e)
 		}
@@ -135,8 +149,11 @@ func TestOffersThatAreMissing(t *testing.T) {
 	no := errors.New("no")
 	bad := func(context.Context) (Offer, error) { return Offer{}, no }
 	never := func(ctx context.Context) (Offer, error) { <-ctx.Done(); return Offer{}, ctx.Err() }
-	c := New(Options{Visible: all, Clean: plain, Wait: 50 * time.Millisecond, Offers: map[string]OfferSource{"down": bad, "half": bad, "slow": never},
-		Sources: map[string]Source{"down": func(context.Context) ([]call.Tool, error) { return nil, no }, "half": fixed(), "slow": fixed()}})
+	c := New(Options{Visible: all, Clean: plain, Wait: 50 * time.Millisecond,
+		Offers: map[string]OfferSource{"down": bad, "half": bad, "slow": never},
+		Sources: map[string]Source{
+			"down": func(context.Context) ([]call.Tool, error) { return nil, no }, "half": fixed(), "slow": fixed(),
+		}})
 	defer c.Close()
 	c.List(t.Context(), Viewer{})
 	c.Prompts(t.Context(), Viewer{})
@@ -152,11 +169,18 @@ func TestOffersThatAreMissing(t *testing.T) {
 // Hidden text is removed from a prompt, a resource and a template, at any depth.
 func TestOffersAreCleaned(t *testing.T) {
 	clean := strings.NewReplacer("\u202e", "", "\u200b", "", "\U000e0041", "", "\x1b[2J", "").Replace
-	evil := `"name":"p","uri":"x:y","uriTemplate":"x:{y}","description":"say\u202e it\u200b","title":"\u001b[2Jt","arguments":[{"name":"a","description":"\udb40\udc41b"}]`
-	for name, want := range map[string]func(string) string{"control": func(s string) string { return s }, "cleaned": clean} {
-		c := New(Options{Visible: all, Clean: want, Offers: map[string]OfferSource{"s": offer(t, "{"+evil+"}", "{"+evil+"}", "{"+evil+"}")}})
+	evil := `"name":"p","uri":"x:y","uriTemplate":"x:{y}","description":"say\u202e it\u200b","title":"\u001b[2Jt",` +
+		`"arguments":[{"name":"a","description":"\udb40\udc41b"}]`
+	for name, want := range map[string]func(string) string{
+		"control": func(s string) string { return s }, "cleaned": clean,
+	} {
+		c := New(Options{
+			Visible: all, Clean: want, Offers: map[string]OfferSource{"s": offer(t, "{"+evil+"}", "{"+evil+"}", "{"+evil+"}")},
+		})
 		defer c.Close()
-		for _, list := range [][]*Item{c.Prompts(t.Context(), Viewer{}), c.Resources(t.Context(), Viewer{}), c.Templates(t.Context(), Viewer{})} {
+		for _, list := range [][]*Item{
+			c.Prompts(t.Context(), Viewer{}), c.Resources(t.Context(), Viewer{}), c.Templates(t.Context(), Viewer{}),
+		} {
 			b, err := json.Marshal(list[0].Show())
 			if err != nil || len(list) != 1 {
 				t.Fatal(list, err)

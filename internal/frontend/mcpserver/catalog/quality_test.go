@@ -75,7 +75,8 @@ func queries(t testing.TB) (out []query) {
 type score struct{ one, five, ten, mrr, n float64 }
 
 func (s score) String() string {
-	return fmt.Sprintf("recall@1 %.2f, @5 %.2f, @10 %.2f, MRR %.3f of %.0f queries", s.one/s.n, s.five/s.n, s.ten/s.n, s.mrr/s.n, s.n)
+	return fmt.Sprintf("recall@1 %.2f, @5 %.2f, @10 %.2f, MRR %.3f of %.0f queries", s.one/s.n, s.five/s.n,
+		s.ten/s.n, s.mrr/s.n, s.n)
 }
 
 // tokens is how many tokens a search answer has, roughly: JSON schemas have 3.6 bytes a token (o200k_base) and more.
@@ -93,7 +94,8 @@ func tokens(t testing.TB, c *Catalogue, q query, d Detail, limit int) int {
 
 // rank returns the place of the first tool that answers a query, from 1; 0 if the first ten hold no such tool.
 func rank(c *Catalogue, q query) int {
-	return 1 + slices.IndexFunc(c.Search(context.Background(), Viewer{}, q.text, 10), func(e *Entry) bool { return slices.Contains(q.answers, string(e.Capability)) })
+	return 1 + slices.IndexFunc(c.Search(context.Background(), Viewer{}, q.text, 10),
+		func(e *Entry) bool { return slices.Contains(q.answers, string(e.Capability)) })
 }
 
 // An agent finds the tool that it asks for: 100 queries over real definitions, of which the second half was written
@@ -137,7 +139,10 @@ func TestSearchFindsRealTools(t *testing.T) {
 			t.Logf("%2d %q: %s", at, q.text, names(c.Search(context.Background(), Viewer{}, q.text, 4)))
 		}
 	}
-	both := score{half[0].one + half[1].one, half[0].five + half[1].five, half[0].ten + half[1].ten, half[0].mrr + half[1].mrr, half[0].n + half[1].n}
+	both := score{
+		half[0].one + half[1].one, half[0].five + half[1].five, half[0].ten + half[1].ten, half[0].mrr + half[1].mrr,
+		half[0].n + half[1].n,
+	}
 	t.Logf("tuned on: %s", half[0])
 	t.Logf("held out: %s", half[1])
 	t.Logf("all: %s", both)

@@ -134,7 +134,9 @@ func weighed(list []posting, weight float32) []posting {
 
 // joined merges the postings of a word and of its synonyms, which must be at least as frequent as the word. Only the
 // largest weight in a document counts; most is zero before and after.
-func joined(most []float32, word string, others []string, own map[string][]posting, idf map[string]float32) (out []posting) {
+func joined(
+	most []float32, word string, others []string, own map[string][]posting, idf map[string]float32,
+) (out []posting) {
 	add := func(list []posting, weight float32) {
 		for _, p := range list {
 			if most[p.doc] == 0 {

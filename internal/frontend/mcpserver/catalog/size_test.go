@@ -53,7 +53,8 @@ func TestLargeDefinitions(t *testing.T) {
 	if shown["a"] != 0 || shown["b"] != 2 || len(problems) != fits+1 {
 		t.Fatalf("one server: %v %v", shown, problems)
 	}
-	if p := problems[0]; p.Server != "a" || p.Code != "tool.size" || p.Text != "the server's definitions of tools take about 16 MiB of memory: at most 16 are taken" {
+	if p := problems[0]; p.Server != "a" || p.Code != "tool.size" ||
+		p.Text != "the server's definitions of tools take about 16 MiB of memory: at most 16 are taken" {
 		t.Errorf("%+v", p)
 	}
 	each := map[string]int{}
@@ -62,10 +63,13 @@ func TestLargeDefinitions(t *testing.T) {
 	}
 	room := maxAll / (fits * one)
 	shown, problems = list(each)
-	if len(shown) != room+1 || shown["s0"] != fits || shown[fmt.Sprintf("s%d", room)] != 0 || len(problems) != (6-room)*fits { // and waldo's own
+	// and waldo's own
+	if len(shown) != room+1 || shown["s0"] != fits || shown[fmt.Sprintf("s%d", room)] != 0 ||
+		len(problems) != (6-room)*fits {
 		t.Fatalf("all servers: %v, %d problems", shown, len(problems))
 	}
-	if p := problems[0]; p.Code != "tool.size" || !strings.HasPrefix(p.Text, "with this server's, all servers' definitions of tools take about ") {
+	if p := problems[0]; p.Code != "tool.size" ||
+		!strings.HasPrefix(p.Text, "with this server's, all servers' definitions of tools take about ") {
 		t.Errorf("%+v", p)
 	}
 }

@@ -2,9 +2,11 @@ package catalog
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
+	"waldo/internal/frontend/runcode"
 	"waldo/internal/model/call"
 )
 
@@ -54,7 +56,8 @@ func (c *Catalogue) sight(v Viewer) *viewCache {
 func (s *viewCache) narrow(usable func(cap call.Capability) bool) {
 	all := s.entries
 	for i, e := range all {
-		if e.Server == "" && e.Capability == SearchTools || usable(e.Capability) {
+		if e.Server == "" && e.Capability == SearchTools || usable(e.Capability) ||
+			e.Server == "" && e.Capability == runcode.Name && slices.ContainsFunc(runcode.Capabilities(), usable) {
 			if s.hidden != nil {
 				s.entries = append(s.entries, e)
 			}

@@ -15,8 +15,9 @@ func TestViews(t *testing.T) {
 	offers := offer(t, `{"name":"p"}`, `{"uri":"x:y"}`, `{"uriTemplate":"x:{y}"}`)
 	locked := map[call.Capability]bool{"a.drop": true, "b.prompts/get": true, "b.resources/read": true, SearchTools: true}
 	c := New(Options{Visible: all, Clean: plain,
-		Sources: map[string]Source{"a": fixed(tool(t, "a.drop", "drops a table", object), tool(t, "a.show", "shows a table", object))},
-		Offers:  map[string]OfferSource{"a": offers, "b": offers},
+		Sources: map[string]Source{"a": fixed(tool(t, "a.drop", "drops a table", object),
+			tool(t, "a.show", "shows a table", object))},
+		Offers: map[string]OfferSource{"a": offers, "b": offers},
 		Usable: func(cap call.Capability, v Viewer) bool {
 			return v.Principal == "os:0" || v.Channel == "cli" || !locked[cap]
 		},
@@ -27,9 +28,15 @@ func TestViews(t *testing.T) {
 		v    Viewer
 		want string
 	}{
-		{Viewer{"os:0", "mcp"}, "a__drop a__show search_tools|a__drop a__show|a__p b__p|waldo://a/x:y waldo://b/x:y|waldo://a/x:{y} waldo://b/x:{y}|true"},
+		{
+			Viewer{"os:0", "mcp"}, "a__drop a__show search_tools|a__drop a__show|a__p b__p|waldo://a/x:y " +
+				"waldo://b/x:y|waldo://a/x:{y} waldo://b/x:{y}|true",
+		},
 		{Viewer{"os:1", "mcp"}, "a__show search_tools|a__show|a__p|waldo://a/x:y|waldo://a/x:{y}|false"},
-		{Viewer{"os:1", "cli"}, "a__drop a__show search_tools|a__drop a__show|a__p b__p|waldo://a/x:y waldo://b/x:y|waldo://a/x:{y} waldo://b/x:{y}|true"},
+		{
+			Viewer{"os:1", "cli"}, "a__drop a__show search_tools|a__drop a__show|a__p b__p|waldo://a/x:y " +
+				"waldo://b/x:y|waldo://a/x:{y} waldo://b/x:{y}|true",
+		},
 	} {
 		e, ok := c.Lookup(ctx, "a__drop")
 		if !ok {

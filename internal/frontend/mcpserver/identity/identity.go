@@ -61,7 +61,9 @@ func (o *Options) local(r *http.Request) (call.Principal, *web.Refusal) {
 		return "", &web.Refusal{Status: http.StatusForbidden, Why: "who is at the other end cannot be told: " + err.Error()}
 	}
 	if uid != o.UID {
-		return "", &web.Refusal{Status: http.StatusForbidden, Why: "another user of this machine is not let in without a token"}
+		return "", &web.Refusal{
+			Status: http.StatusForbidden, Why: "another user of this machine is not let in without a token",
+		}
 	}
 	return call.Principal(fmt.Sprintf("os:%d", uid)), nil
 }

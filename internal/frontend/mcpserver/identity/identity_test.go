@@ -45,7 +45,9 @@ func TestTokens(t *testing.T) {
 		t.Fatalf("%d letters, %s", len(token), hash)
 	}
 	long := strings.Repeat("x", maxToken)
-	o := &Options{Tokens: map[string]string{"ci": hash, "ops": Hash("x"), "long": Hash(long), "longer": Hash(long + "x"), "empty": Hash("")}}
+	o := &Options{Tokens: map[string]string{
+		"ci": hash, "ops": Hash("x"), "long": Hash(long), "longer": Hash(long + "x"), "empty": Hash(""),
+	}}
 	for _, row := range []struct {
 		why, header string
 		who         call.Principal
@@ -67,7 +69,8 @@ func TestTokens(t *testing.T) {
 		{"a token of an issuer, without one", "Bearer " + newIssuer(t).token(t, nil), "", 401},
 	} {
 		who, refusal := o.Identify(request(t, row.header))
-		if who != row.who || (refusal == nil) != (row.status == 0) || refusal != nil && (refusal.Status != row.status || !strings.HasPrefix(refusal.Challenge, "Bearer")) {
+		if who != row.who || (refusal == nil) != (row.status == 0) ||
+			refusal != nil && (refusal.Status != row.status || !strings.HasPrefix(refusal.Challenge, "Bearer")) {
 			t.Errorf("%s: %q %+v", row.why, who, refusal)
 		}
 		if refusal != nil && strings.Contains(refusal.Challenge, "error=") != (row.header != "") { // RFC 6750 §3.1
@@ -124,7 +127,10 @@ func (s *issuer) turn(t *testing.T, id string) {
 
 func (s *issuer) token(t *testing.T, change func(c map[string]any)) string {
 	t.Helper()
-	c := map[string]any{"iss": s.URL, "sub": "alice", "aud": []string{"https://waldo.example.com/mcp"}, "exp": time.Now().Add(time.Hour).Unix(), "scope": "mcp openid"}
+	c := map[string]any{
+		"iss": s.URL, "sub": "alice", "aud": []string{"https://waldo.example.com/mcp"},
+		"exp": time.Now().Add(time.Hour).Unix(), "scope": "mcp openid",
+	}
 	if change != nil {
 		change(c)
 	}
@@ -145,12 +151,17 @@ func sign(t *testing.T, k jose.SigningKey, c map[string]any) string {
 }
 
 func (s *issuer) options() *Options {
-	return &Options{URL: "https://waldo.example.com/mcp", OIDC: &OIDC{Issuer: s.URL, Audience: "https://waldo.example.com/mcp", Scopes: []string{"mcp"}}}
+	return &Options{
+		URL: "https://waldo.example.com/mcp", OIDC: &OIDC{
+			Issuer: s.URL, Audience: "https://waldo.example.com/mcp", Scopes: []string{"mcp"},
+		},
+	}
 }
 
 func TestOIDC(t *testing.T) {
 	s := newIssuer(t)
-	s.extra = `,{"kty":"unheard-of","kid":"x"},{"kty":"oct","kid":"secret","k":"AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow"}`
+	s.extra = `,{"kty":"unheard-of","kid":"x"},{"kty":"oct","kid":"secret",` +
+		`"k":"AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow"}`
 	o := s.options()
 	good := s.token(t, nil)
 	set := func(name string, v any) func(map[string]any) { return func(c map[string]any) { c[name] = v } }
@@ -169,7 +180,8 @@ func TestOIDC(t *testing.T) {
 		{"no token", "", 401, `resource_metadata="https://waldo.example.com/.well-known/oauth-protected-resource/mcp"`},
 		{"another issuer's word", s.token(t, set("iss", "https://evil.example.com")), 401, "invalid_token"},
 		{"an issuer that begins as ours", s.token(t, set("iss", s.URL+"/")), 401, "invalid_token"},
-		{"another's key under our name", stranger.token(t, func(c map[string]any) { c["iss"] = s.URL }), 401, "invalid_token"},
+		{"another's key under our name", stranger.token(t, func(c map[string]any) { c["iss"] = s.URL }),
+			401, "invalid_token"},
 		{"a token for somebody else", s.token(t, set("aud", "https://other.example.com")), 401, "invalid_token"},
 		{"a token for nobody", s.token(t, set("aud", nil)), 401, "invalid_token"},
 		{"old", s.token(t, set("exp", time.Now().Add(-2*time.Minute).Unix())), 401, "invalid_token"},
@@ -182,8 +194,15 @@ func TestOIDC(t *testing.T) {
 		{"without the scope", s.token(t, set("scope", "openid")), 403, `error="insufficient_scope"`},
 		{"a scope that begins as ours", s.token(t, set("scope", "mcp:other")), 403, `scope="mcp"`},
 		{"not signed", none(t, parts[1]), 401, "invalid_token"},
-		{"the signature of another", parts[0] + "." + strings.Split(s.token(t, set("sub", "mallory")), ".")[1] + "." + parts[2], 401, "invalid_token"},
-		{"the public key as a secret", sign(t, jose.SigningKey{Algorithm: jose.HS256, Key: public}, map[string]any{"iss": s.URL, "sub": "a", "aud": "https://waldo.example.com/mcp", "exp": time.Now().Add(time.Hour).Unix(), "scope": "mcp"}), 401, "invalid_token"},
+		{"the signature of another", parts[0] + "." + strings.Split(s.token(t, set("sub", "mallory")), ".")[1] + "." +
+			parts[2], 401, "invalid_token"},
+		{
+			"the public key as a secret", sign(t, jose.SigningKey{Algorithm: jose.HS256, Key: public},
+				map[string]any{
+					"iss": s.URL, "sub": "a", "aud": "https://waldo.example.com/mcp", "exp": time.Now().Add(time.Hour).Unix(),
+					"scope": "mcp",
+				}), 401, "invalid_token",
+		},
 		{"no token at all", "a.b.c", 401, "invalid_token"},
 	} {
 		header := ""
@@ -267,11 +286,15 @@ func TestMetadata(t *testing.T) {
 		Servers  []string `json:"authorization_servers"`
 		Scopes   []string `json:"scopes_supported"`
 	}
-	if json.Unmarshal(w.Body.Bytes(), &about) != nil || about.Resource != "https://waldo.example.com/mcp" || len(about.Servers) != 1 || len(about.Scopes) != 1 {
+	if json.Unmarshal(w.Body.Bytes(), &about) != nil || about.Resource != "https://waldo.example.com/mcp" ||
+		len(about.Servers) != 1 || len(about.Scopes) != 1 {
 		t.Errorf("%s", w.Body)
 	}
-	for at, want := range map[string]bool{"https://a.example.com": true, "http://127.0.0.1:1": true, "http://localhost:1": true, "http://[::1]:1": true,
-		"http://a.example.com": false, "http://127.0.0.1.evil.example.com": false, "https://u:p@a.example.com": false, "file:///etc/passwd": false, "https://": false, "https://a.example.com/#x": false} {
+	for at, want := range map[string]bool{
+		"https://a.example.com": true, "http://127.0.0.1:1": true, "http://localhost:1": true, "http://[::1]:1": true,
+		"http://a.example.com": false, "http://127.0.0.1.evil.example.com": false, "https://u:p@a.example.com": false,
+		"file:///etc/passwd": false, "https://": false, "https://a.example.com/#x": false,
+	} {
 		if got := Secure(at) == nil; got != want {
 			t.Errorf("%s: %v", at, got)
 		}
@@ -316,7 +339,10 @@ func TestKeysNameTheirAlgorithm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims := map[string]any{"iss": s.URL, "sub": "alice", "aud": "https://waldo.example.com/mcp", "exp": time.Now().Add(time.Hour).Unix(), "scope": "mcp"}
+	claims := map[string]any{
+		"iss": s.URL, "sub": "alice", "aud": "https://waldo.example.com/mcp", "exp": time.Now().Add(time.Hour).Unix(),
+		"scope": "mcp",
+	}
 	token := sign(t, jose.SigningKey{Algorithm: jose.PS256, Key: jose.JSONWebKey{Key: key, KeyID: "r"}}, claims)
 	for algorithm, good := range map[string]bool{"": true, "PS256": true, "RS256": false} {
 		b, err := json.Marshal(jose.JSONWebKey{Key: key.Public(), KeyID: "r", Use: "sig", Algorithm: algorithm})
@@ -392,7 +418,8 @@ func listen(t *testing.T, o *Options, network, address string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := web.New(web.Options{Server: mcpserver.New(mcpserver.Options{}), Hosts: []string{"127.0.0.1", "::1"}, Identify: o.Identify, Peer: Peer,
+	s := web.New(web.Options{Server: mcpserver.New(mcpserver.Options{}), Hosts: []string{"127.0.0.1", "::1"},
+		Identify: o.Identify, Peer: Peer,
 		Open: func(p call.Principal) (call.Session, error) { return "", fmt.Errorf("let in %s", p) }})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -401,7 +428,8 @@ func listen(t *testing.T, o *Options, network, address string) string {
 	return l.Addr().String()
 }
 
-const hello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+const hello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
+	`"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
 // Without a token, only the local user that waldo runs as is accepted.
 func TestPeer(t *testing.T) {
@@ -421,7 +449,8 @@ func TestPeer(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(hello), hello)
+			fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"+
+				"Connection: close\r\n\r\n%s", len(hello), hello)
 			b, err := io.ReadAll(c)
 			if err != nil {
 				t.Fatal(err)

@@ -44,7 +44,9 @@ const (
 
 // algorithms are those that a token may be signed with: with a public key, and none that is broken.
 // The key that is used decides with the token's own word for it, never that word alone.
-var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
+var algorithms = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+}
 
 var (
 	errToken = errors.New("the token is not valid here")
@@ -240,7 +242,9 @@ func (o *Options) Beside() map[string]http.Handler {
 	if o.OIDC == nil {
 		return nil
 	}
-	about := map[string]any{"resource": o.URL, "authorization_servers": []string{o.OIDC.Issuer}, "bearer_methods_supported": []string{"header"}}
+	about := map[string]any{
+		"resource": o.URL, "authorization_servers": []string{o.OIDC.Issuer}, "bearer_methods_supported": []string{"header"},
+	}
 	if len(o.OIDC.Scopes) > 0 {
 		about["scopes_supported"] = o.OIDC.Scopes
 	}

@@ -61,7 +61,8 @@ func owner(table, from, to string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if unmapped, err := os.ReadFile("/proc/sys/kernel/overflowuid"); err == nil && strings.TrimSpace(string(unmapped)) == cells[7] {
+		if unmapped, err := os.ReadFile("/proc/sys/kernel/overflowuid"); err == nil &&
+			strings.TrimSpace(string(unmapped)) == cells[7] {
 			return 0, errors.New("its user is not known in this namespace")
 		}
 		return uid, nil

@@ -9,5 +9,6 @@ import (
 
 // Peer cannot be told on this system.
 func Peer(net.Conn) (int, error) {
-	return 0, errors.New("this system does not tell who is at the other end of a connection: give out a token (waldo token)")
+	return 0,
+		errors.New("this system does not tell who is at the other end of a connection: give out a token (waldo token)")
 }

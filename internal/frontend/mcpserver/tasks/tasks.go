@@ -45,7 +45,8 @@ const pollEvery = time.Second
 
 // Reasons for refusing a task. The client sees them.
 var (
-	ErrEach  = errors.New("this principal has too many tasks (gateway.limits.tasks_each): fetch their results, or cancel some")
+	ErrEach = errors.New("this principal has too many tasks (gateway.limits.tasks_each): fetch their results, " +
+		"or cancel some")
 	ErrAll   = errors.New("too many tasks are open (gateway.limits.tasks); ask again later")
 	ErrBytes = errors.New("the tasks of this principal hold too many bytes: fetch their results, or cancel some")
 )
@@ -107,8 +108,11 @@ func (s *Store) Create(o Owner, wanted time.Duration, size int64, legacy bool, c
 	}
 	now := time.Now()
 	s.made++
-	t := &Task{ID: "t_" + rand.Text(), Legacy: legacy, store: s, owner: o, number: s.made, life: life, created: now, updated: now, status: Working, size: size,
-		questions: map[string]*pending{}, over: make(chan struct{}), wake: make(chan struct{}), cancel: cancel}
+	t := &Task{
+		ID: "t_" + rand.Text(), Legacy: legacy, store: s, owner: o, number: s.made, life: life, created: now, updated: now,
+		status: Working, size: size, questions: map[string]*pending{}, over: make(chan struct{}), wake: make(chan struct{}),
+		cancel: cancel,
+	}
 	s.tasks[t.ID] = t
 	s.count(t, 1, size)
 	t.expire = time.AfterFunc(life, func() { s.remove(t) })
@@ -481,7 +485,9 @@ func (t *Task) refuse(q *pending, err error) {
 // Deliver puts the questions of a task to a legacy client by ask, one after the other, until the call has ended. An
 // error of ask that is a *call.Fault is the client's answer; after any other Deliver returns it, and the question
 // remains.
-func (t *Task) Deliver(ctx context.Context, ask func(ctx context.Context, q call.Question) (strictjson.Value, error)) error {
+func (t *Task) Deliver(
+	ctx context.Context, ask func(ctx context.Context, q call.Question) (strictjson.Value, error),
+) error {
 	for {
 		t.store.mu.Lock()
 		var q *pending
@@ -511,7 +517,9 @@ func (t *Task) Deliver(ctx context.Context, ask func(ctx context.Context, q call
 	}
 }
 
-func (t *Task) deliver(ctx context.Context, q *pending, ask func(ctx context.Context, q call.Question) (strictjson.Value, error)) error {
+func (t *Task) deliver(
+	ctx context.Context, q *pending, ask func(ctx context.Context, q call.Question) (strictjson.Value, error),
+) error {
 	short, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { // the question can be settled elsewhere

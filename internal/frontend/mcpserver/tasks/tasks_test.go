@@ -23,7 +23,9 @@ func value(t testing.TB, s string) strictjson.Value {
 }
 
 func result(text string) map[string]any {
-	return map[string]any{"content": []any{map[string]any{"type": "text", "text": text}}, "_meta": map[string]any{"waldo/call_id": "c_1"}}
+	return map[string]any{
+		"content": []any{map[string]any{"type": "text", "text": text}}, "_meta": map[string]any{"waldo/call_id": "c_1"},
+	}
 }
 
 var ann, bob = Owner{"os:1", "first"}, Owner{"os:2", "second"}
@@ -102,7 +104,8 @@ func TestALargeResult(t *testing.T) {
 	task.Finish(result(strings.Repeat("x", 5000)), nil)
 	r, _, _ := task.End()
 	b, _ := json.Marshal(r)
-	if !strings.Contains(string(b), "exceeds what the tasks of this principal can hold") || !strings.Contains(string(b), `"waldo/call_id":"c_1"`) || len(b) > 1000 {
+	if !strings.Contains(string(b), "exceeds what the tasks of this principal can hold") ||
+		!strings.Contains(string(b), `"waldo/call_id":"c_1"`) || len(b) > 1000 {
 		t.Errorf("%s", b)
 	}
 	if r["isError"] != true {
@@ -112,7 +115,10 @@ func TestALargeResult(t *testing.T) {
 
 // A client cannot extend the life of a task beyond the limit, and a task ends its call at the end of its life.
 func TestTheLifeOfATask(t *testing.T) {
-	for ttl, want := range map[string]int64{`{}`: 3600_000, `{"ttl":null}`: 3600_000, `{"ttl":60000}`: 60_000, `{"ttl":1e300}`: 3600_000, `{"ttl":0}`: 10_000, `{"ttl":99999999999999}`: 3600_000} {
+	for ttl, want := range map[string]int64{
+		`{}`: 3600_000, `{"ttl":null}`: 3600_000, `{"ttl":60000}`: 60_000, `{"ttl":1e300}`: 3600_000, `{"ttl":0}`: 10_000,
+		`{"ttl":99999999999999}`: 3600_000,
+	} {
 		wanted, ok := Wanted(value(t, ttl))
 		s := New(Limits{}, nil)
 		task, err := s.Create(ann, wanted, 0, true, func() {})
@@ -229,7 +235,10 @@ func TestDeliver(t *testing.T) {
 		task.Finish(nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the end"))
 	}()
 	lost := errors.New("lost")
-	if err := task.Deliver(context.Background(), func(context.Context, call.Question) (strictjson.Value, error) { return strictjson.Value{}, lost }); !errors.Is(err, lost) {
+	if err := task.Deliver(context.Background(),
+		func(context.Context, call.Question) (strictjson.Value, error) {
+			return strictjson.Value{}, lost
+		}); !errors.Is(err, lost) {
 		t.Errorf("%v", err)
 	}
 	err := task.Deliver(context.Background(), func(_ context.Context, q call.Question) (strictjson.Value, error) {

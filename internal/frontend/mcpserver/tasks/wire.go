@@ -78,7 +78,9 @@ func (t *Task) modern() map[string]any {
 
 func (t *Task) common() map[string]any {
 	stamp := func(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z") }
-	v := map[string]any{"taskId": t.ID, "status": t.status, "createdAt": stamp(t.created), "lastUpdatedAt": stamp(t.updated)}
+	v := map[string]any{
+		"taskId": t.ID, "status": t.status, "createdAt": stamp(t.created), "lastUpdatedAt": stamp(t.updated),
+	}
 	if t.message != "" {
 		v["statusMessage"] = t.message
 	}
@@ -113,8 +115,8 @@ func sizeOf(result map[string]any) int64 {
 
 // tooLarge stands for a result that is not stored. It retains the facts of the call.
 func tooLarge(result map[string]any, size int64) map[string]any {
-	text := fmt.Sprintf("waldo: the call ended, but its result of %d bytes exceeds what the tasks of this principal can hold, so it is lost. "+
-		"The facts in _meta say whether it took effect.", size)
+	text := fmt.Sprintf("waldo: the call ended, but its result of %d bytes exceeds what the tasks of this principal can "+
+		"hold, so it is lost. The facts in _meta say whether it took effect.", size)
 	out := map[string]any{"content": []any{map[string]any{"type": "text", "text": text}}, "isError": true}
 	if meta := result["_meta"]; meta != nil {
 		out["_meta"] = meta

@@ -10,10 +10,13 @@ import (
 
 // For any headers and body, an accepted modern request has headers that match its body.
 func FuzzAgree(f *testing.F) {
-	f.Add("2026-07-28", "tools/call", "s__echo", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo",`+metaText+`}}`)
-	f.Add("2026-07-28", "resources/read", "=?base64?ZmlsZTovLy9h?=", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///a",`+metaText+`}}`)
+	f.Add("2026-07-28", "tools/call", "s__echo",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo",`+metaText+`}}`)
+	f.Add("2026-07-28", "resources/read", "=?base64?ZmlsZTovLy9h?=",
+		`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///a",`+metaText+`}}`)
 	f.Add("2025-11-25", "", "", `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
-	f.Add("v999", "x", "=?base64??=", `{"jsonrpc":"2.0","id":"x","method":"x","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"v999"}}}`)
+	f.Add("v999", "x", "=?base64??=",
+		`{"jsonrpc":"2.0","id":"x","method":"x","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"v999"}}}`)
 	f.Fuzz(func(t *testing.T, version, method, name, body string) {
 		m, fault := jsonrpc.Parse([]byte(body))
 		if fault != nil {

@@ -23,7 +23,9 @@ const (
 )
 
 // once are the headers that two readers could take differently if they stood twice.
-var once = []string{"Authorization", "Content-Type", "Origin", headerVersion, headerSession, headerMethod, headerName, headerLast}
+var once = []string{
+	"Authorization", "Content-Type", "Origin", headerVersion, headerSession, headerMethod, headerName, headerLast,
+}
 
 // duplicate returns the name of a header that must be single and is repeated, or "".
 func duplicate(h http.Header) string {

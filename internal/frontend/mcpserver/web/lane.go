@@ -79,7 +79,9 @@ func (l *responseQueue) send(ctx context.Context, b []byte) error {
 var errNoAsk = errors.New("a client of this revision takes no requests")
 
 // Call satisfies gateway.Link. The answer comes in a POST of its own.
-func (l *responseQueue) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error) {
+func (l *responseQueue) Call(
+	ctx context.Context, method string, params func(id int64) any, progress func(done, total float64),
+) (strictjson.Value, error) {
 	if l.asks == nil {
 		return strictjson.Value{}, errors.Join(jsonrpc.ErrNotSent, errNoAsk)
 	}
@@ -95,7 +97,9 @@ type serverRequests struct {
 // maxAsks is how many requests may wait for one client.
 const maxAsks = 64
 
-func (a *serverRequests) call(ctx context.Context, l *responseQueue, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error) {
+func (a *serverRequests) call(
+	ctx context.Context, l *responseQueue, method string, params func(id int64) any, progress func(done, total float64),
+) (strictjson.Value, error) {
 	w := a.Add(maxAsks, progress)
 	if w == nil {
 		return strictjson.Value{}, errors.Join(jsonrpc.ErrNotSent, errors.New("the client has too many requests to answer"))

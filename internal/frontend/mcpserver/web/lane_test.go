@@ -27,7 +27,8 @@ func TestTooManyQuestions(t *testing.T) {
 		synctest.Wait()
 		late, stop := context.WithTimeout(ctx, 1)
 		defer stop()
-		if _, err := l.Call(late, "roots/list", nil, nil); err == nil || !strings.Contains(err.Error(), "too many requests to answer") {
+		if _, err := l.Call(late, "roots/list", nil, nil); err == nil ||
+			!strings.Contains(err.Error(), "too many requests to answer") {
 			t.Errorf("one more: %v", err)
 		}
 		cancel()

@@ -40,7 +40,8 @@ func read(c net.Conn) *http.Response {
 const (
 	healthz  = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	withBody = "POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
-	stranger = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer nobody\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+	stranger = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer nobody\r\n" +
+		"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
 )
 
 // Unauthenticated connections never shut out an authenticated one, for any input they send.
@@ -131,7 +132,10 @@ func TestConnections(t *testing.T) {
 
 // The count of connections comes back to nothing, also where one changes its principal.
 func TestConnectionsAreCounted(t *testing.T) {
-	o := &conns{limits: Limits{Conns: 8, Strangers: 8}, strangers: map[*conn]bool{}, from: map[string]int{}, each: map[call.Principal]int{}}
+	o := &conns{
+		limits: Limits{Conns: 8, Strangers: 8}, strangers: map[*conn]bool{}, from: map[string]int{},
+		each: map[call.Principal]int{},
+	}
 	var all []*conn
 	for i := range 6 {
 		end, _ := net.Pipe()
@@ -167,7 +171,10 @@ func TestConnectionsAreCounted(t *testing.T) {
 
 // One address of another machine has a quarter of the strangers.
 func TestStrangersOfOneAddress(t *testing.T) {
-	o := &conns{limits: Limits{Conns: 8, Strangers: 8}, strangers: map[*conn]bool{}, from: map[string]int{}, each: map[call.Principal]int{}}
+	o := &conns{
+		limits: Limits{Conns: 8, Strangers: 8}, strangers: map[*conn]bool{}, from: map[string]int{},
+		each: map[call.Principal]int{},
+	}
 	dial := func(from string) *conn {
 		end, _ := net.Pipe()
 		return o.take(addressed{end, from})
@@ -199,7 +206,8 @@ func TestSessionsInUse(t *testing.T) {
 		t.Errorf("a third of one principal: %d %s", status, body)
 	}
 	h.legacy("Authorization", "Bearer two")
-	if status, _, body := h.ask(hello, "Authorization", "Bearer two"); status != 503 || !strings.Contains(body, "gateway.limits.sessions)") {
+	if status, _, body := h.ask(hello, "Authorization", "Bearer two"); status != 503 ||
+		!strings.Contains(body, "gateway.limits.sessions)") {
 		t.Errorf("one too many of all: %d %s", status, body)
 	}
 	for _, id := range []string{one, two} {
@@ -220,13 +228,15 @@ func TestCallsOfOnePrincipal(t *testing.T) {
 	ended := make(chan int, 2)
 	for _, id := range []string{one, two} {
 		go func() {
-			status, _, _ := h.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__slow"}}`, "Mcp-Session-Id", id)
+			status, _, _ := h.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__slow"}}`,
+				"Mcp-Session-Id", id)
 			ended <- status
 		}()
 	}
 	<-h.desk.begun
 	<-h.desk.begun
-	if status, _, body := h.ask(echo, "Mcp-Session-Id", two); status != 503 || code(body) != -32000 || !strings.Contains(body, "gateway.limits.calls_each") {
+	if status, _, body := h.ask(echo, "Mcp-Session-Id", two); status != 503 || code(body) != -32000 ||
+		!strings.Contains(body, "gateway.limits.calls_each") {
 		t.Errorf("a third: %d %s", status, body)
 	}
 	if status, _, _ := h.ask(echo, "Mcp-Session-Id", h.legacyOf("two"), "Authorization", "Bearer two"); status != 200 {

@@ -20,7 +20,8 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 		return
 	}
 	if !takes(r.Header, "application/json", "text/event-stream") {
-		http.Error(w, "an answer is application/json or text/event-stream: say in Accept that you take both", http.StatusNotAcceptable)
+		http.Error(w, "an answer is application/json or text/event-stream: say in Accept that you take both",
+			http.StatusNotAcceptable)
 		return
 	}
 	size, ok := s.hold(who, r.ContentLength)
@@ -73,8 +74,8 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 	}
 }
 
-// hold reserves memory for a message of size bytes, -1 if unknown, and returns the reserved amount. One message is always
-// accepted. A principal has half of the memory at most, so that it cannot take the room of the others.
+// hold reserves memory for a message of size bytes, -1 if unknown, and returns the reserved amount. One message is
+// always accepted. A principal has half of the memory at most, so that it cannot take the room of the others.
 func (s *Server) hold(who call.Principal, size int64) (int64, bool) {
 	if size < 0 || size > s.o.Limits.Body {
 		size = s.o.Limits.Body
@@ -98,7 +99,8 @@ func (s *Server) beyond(who call.Principal, size int64) bool {
 func (s *Server) holdMore(who call.Principal, more int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held > s.o.Limits.Body && s.held+more > s.o.Limits.Held || s.heldBy[who] > s.o.Limits.Body && s.beyond(who, more) {
+	if s.held > s.o.Limits.Body && s.held+more > s.o.Limits.Held ||
+		s.heldBy[who] > s.o.Limits.Body && s.beyond(who, more) {
 		return false
 	}
 	s.held += more
@@ -150,7 +152,8 @@ func (s *Server) admit(r *http.Request, m jsonrpc.Message, who call.Principal, m
 	case m.Method == "initialize" && m.IsRequest():
 		n, err = s.open(who, true)
 	default:
-		return nil, http.StatusBadRequest, headerSession + " is missing: open a session with initialize, or send requests of revision " + jsonrpc.Modern
+		return nil, http.StatusBadRequest,
+			headerSession + " is missing: open a session with initialize, or send requests of revision " + jsonrpc.Modern
 	}
 	return s.opened(n, err)
 }
@@ -208,7 +211,8 @@ type made struct {
 func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m jsonrpc.Message) {
 	if !s.begun(n.who) {
 		s.answer(w, http.StatusServiceUnavailable, jsonrpc.Answer(m.ID, nil, jsonrpc.Errorf(jsonrpc.CodeBusy,
-			"%d requests are being answered for this principal already (gateway.limits.calls_each); ask again later", s.o.Limits.Calls)))
+			"%d requests are being answered for this principal already (gateway.limits.calls_each); ask again later",
+			s.o.Limits.Calls)))
 		return
 	}
 	ctx, end, fault := n.admit(r.Context(), m, s.o.Limits.InFlight)
@@ -272,7 +276,10 @@ func (s *Server) make(ctx context.Context, n *session, m jsonrpc.Message, l *res
 	defer func() {
 		if p := recover(); p != nil {
 			s.o.Log.Error("a request failed in waldo itself", "method", m.Method, "panic", p, "stack", string(debug.Stack()))
-			a = made{jsonrpc.Answer(m.ID, nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "the request failed")), http.StatusInternalServerError}
+			a = made{
+				jsonrpc.Answer(m.ID, nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "the request failed")),
+				http.StatusInternalServerError,
+			}
 		}
 	}()
 	result, err := n.gateway.Answer(ctx, m, l)

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// replayBuffer stores the recent events of one legacy session's streams, so that a client that lost a connection can resume
-// (MCP 2025-11-25 basic/transports, Last-Event-ID). It holds at most Limits.Replay bytes, and all trails together at
-// most Limits.ReplayAll. The oldest events go first; events older than Limits.Resume are swept.
+// replayBuffer stores the recent events of one legacy session's streams, so that a client that lost a connection can
+// resume (MCP 2025-11-25 basic/transports, Last-Event-ID). It holds at most Limits.Replay bytes, and all trails
+// together at most Limits.ReplayAll. The oldest events go first; events older than Limits.Resume are swept.
 type replayBuffer struct {
 	name string // of this session's events alone: no id of another session's is one of them
 	most int64
@@ -46,7 +46,10 @@ type stream struct {
 }
 
 func (s *Server) trail() *replayBuffer {
-	return &replayBuffer{name: rand.Text()[:10], most: s.o.Limits.Replay, all: &s.replay, cap: s.o.Limits.ReplayAll, tracks: map[int]*stream{0: newStream(0)}, next: 1}
+	return &replayBuffer{
+		name: rand.Text()[:10], most: s.o.Limits.Replay, all: &s.replay, cap: s.o.Limits.ReplayAll,
+		tracks: map[int]*stream{0: newStream(0)}, next: 1,
+	}
 }
 
 func newStream(number int) *stream { return &stream{number: number, more: make(chan struct{})} }

@@ -73,7 +73,8 @@ func (s *sse) all() (out []string) {
 	}
 }
 
-const chatty = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"s__chatty","arguments":{},"_meta":{"progressToken":"p"}}}`
+const chatty = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"s__chatty","arguments":{},` +
+	`"_meta":{"progressToken":"p"}}}`
 
 // A client that lost its connection within an answer gets the rest of it, each message once, in order. It gets only
 // its own session's events, also after the call has ended.
@@ -102,13 +103,15 @@ func TestALostAnswerIsResumed(t *testing.T) {
 		{"a number written otherwise", mine, "one", strings.Replace(first, "-1-", "-01-", 1), 400},
 		{"no id at all", mine, "one", "x", 400},
 	} {
-		if got := h.stream("GET", "", "Mcp-Session-Id", row.session, "Authorization", "Bearer "+row.token, "Last-Event-ID", row.last); got.status != row.status {
+		if got := h.stream("GET", "", "Mcp-Session-Id", row.session, "Authorization", "Bearer "+row.token, "Last-Event-ID",
+			row.last); got.status != row.status {
 			t.Errorf("%s: status %d", row.why, got.status)
 		}
 	}
 	for range 2 { // while it is made, and when it is done
 		got := h.stream("GET", "", "Mcp-Session-Id", mine, "Last-Event-ID", first).all()
-		if len(got) != 3 || !strings.Contains(got[0], `"progress":2`) || !strings.Contains(got[1], `"progress":3`) || !strings.Contains(got[2], `"id":7,`) {
+		if len(got) != 3 || !strings.Contains(got[0], `"progress":2`) || !strings.Contains(got[1], `"progress":3`) ||
+			!strings.Contains(got[2], `"id":7,`) {
 			t.Fatalf("resumed: %q", got)
 		}
 	}
@@ -126,14 +129,16 @@ func TestASilentCallHasAnEventIDSoon(t *testing.T) {
 	h := open(t, Limits{})
 	id := h.legacy()
 	begin := time.Now()
-	s := h.stream("POST", `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"s__slow","arguments":{}}}`, "Mcp-Session-Id", id)
+	s := h.stream("POST", `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"s__slow","arguments":{}}}`,
+		"Mcp-Session-Id", id)
 	place, data := s.next()
 	if took := time.Since(begin); place == "" || data != "" || took > 10*time.Second {
 		t.Fatalf("the first event is %q %q after %s", place, data, took)
 	}
 	s.cut()
 	close(h.desk.release)
-	if got := h.stream("GET", "", "Mcp-Session-Id", id, "Last-Event-ID", place).all(); len(got) != 1 || !strings.Contains(got[0], `"id":9,`) {
+	if got := h.stream("GET", "", "Mcp-Session-Id", id, "Last-Event-ID", place).all(); len(got) != 1 ||
+		!strings.Contains(got[0], `"id":9,`) {
 		t.Errorf("resumed: %q", got)
 	}
 	if n := h.desk.count(); n != 1 {
@@ -145,7 +150,8 @@ func TestASilentCallHasAnEventIDSoon(t *testing.T) {
 func TestALostStreamIsResumed(t *testing.T) {
 	h := open(t, Limits{})
 	id := h.legacy()
-	if _, _, list := h.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, "Mcp-Session-Id", id); !strings.Contains(list, "s__echo") {
+	if _, _, list := h.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, "Mcp-Session-Id",
+		id); !strings.Contains(list, "s__echo") {
 		t.Fatal(list)
 	}
 	s := h.stream("GET", "", "Mcp-Session-Id", id)
@@ -198,7 +204,8 @@ func TestTrailsAreBounded(t *testing.T) {
 		one.add(k, make([]byte, 100))
 		one.end(k, make([]byte, 100), nil)
 		two.add(two.tracks[0], nil)
-		if one.bytes > 10_000 || two.bytes > 10_000 || s.replay.Load() > 15_000 || one.bytes+two.bytes+three.bytes != s.replay.Load() {
+		if one.bytes > 10_000 || two.bytes > 10_000 || s.replay.Load() > 15_000 ||
+			one.bytes+two.bytes+three.bytes != s.replay.Load() {
 			t.Fatalf("%d and %d bytes, %d in all", one.bytes, two.bytes, s.replay.Load())
 		}
 		if len(one.tracks) > 100 {

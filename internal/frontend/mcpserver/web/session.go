@@ -35,8 +35,10 @@ type session struct {
 
 // Reasons for refusing a session. The client sees them.
 var (
-	errFull = errors.New("too many sessions are open (gateway.limits.sessions), and each was used within the last minute: close some (DELETE), or try again later")
-	errEach = errors.New("this principal has too many sessions open (gateway.limits.sessions_each), and each was used within the last minute: close some (DELETE), or try again later")
+	errFull = errors.New("too many sessions are open (gateway.limits.sessions), and each was used within the last " +
+		"minute: close some (DELETE), or try again later")
+	errEach = errors.New("this principal has too many sessions open (gateway.limits.sessions_each), and each was used " +
+		"within the last minute: close some (DELETE), or try again later")
 )
 
 // open makes a session for a principal. The id of a legacy one cannot be guessed.
@@ -96,7 +98,8 @@ func (s *Server) room(who call.Principal, legacy bool) error {
 	var since time.Time
 	for _, n := range s.sessions {
 		used, idle := n.idle()
-		if idle && (of == "" || n.who == of) && time.Since(used) >= s.o.Limits.Spare && (oldest == nil || used.Before(since)) {
+		if idle && (of == "" || n.who == of) && time.Since(used) >= s.o.Limits.Spare &&
+			(oldest == nil || used.Before(since)) {
 			oldest, since = n, used
 		}
 	}
@@ -222,7 +225,8 @@ func (n *session) admit(ctx context.Context, m jsonrpc.Message, most int) (conte
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.id != "" && n.answers >= most {
-		return nil, nil, jsonrpc.Errorf(jsonrpc.CodeBusy, "too much is being answered already in this session; ask again later")
+		return nil, nil,
+			jsonrpc.Errorf(jsonrpc.CodeBusy, "too much is being answered already in this session; ask again later")
 	}
 	if n.inFlight[key] != nil {
 		return nil, nil, jsonrpc.Errorf(jsonrpc.CodeInvalid, "the id belongs to a request that is not answered yet")

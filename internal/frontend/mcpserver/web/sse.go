@@ -33,7 +33,10 @@ func (s *Server) sse(w http.ResponseWriter, r *http.Request, who call.Principal)
 		n.done()
 		s.forget(n)
 	}()
-	p := &sseWriter{w: w, c: http.NewResponseController(w), tick: time.NewTimer(s.o.Limits.KeepAlive), every: s.o.Limits.KeepAlive, write: s.o.Limits.Write}
+	p := &sseWriter{
+		w: w, c: http.NewResponseController(w), tick: time.NewTimer(s.o.Limits.KeepAlive), every: s.o.Limits.KeepAlive,
+		write: s.o.Limits.Write,
+	}
 	defer p.stop()
 	p.put([]byte("event: endpoint\ndata: /mcp?" + querySession + "=" + n.id + "\n\n"))
 	for !p.broken {
@@ -53,7 +56,8 @@ func (s *Server) sse(w http.ResponseWriter, r *http.Request, who call.Principal)
 // posted takes a request of a client of HTTP+SSE, whose answer comes on the stream.
 func (s *Server) posted(w http.ResponseWriter, r *http.Request, n *session, m jsonrpc.Message) {
 	if !s.begun(n.who) {
-		refuse(w, http.StatusServiceUnavailable, "too many requests are being answered for this principal already (gateway.limits.calls_each); ask again later")
+		refuse(w, http.StatusServiceUnavailable,
+			"too many requests are being answered for this principal already (gateway.limits.calls_each); ask again later")
 		return
 	}
 	ctx, end, fault := n.admit(r.Context(), m, s.o.Limits.InFlight)

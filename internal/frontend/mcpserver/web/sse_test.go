@@ -24,10 +24,13 @@ func TestClientsOfHTTPAndSSE(t *testing.T) {
 	h := open(t, Limits{})
 	steps := make(chan float64, 10)
 	c := mcp.NewClient(&mcp.Implementation{Name: "old", Version: "1"}, &mcp.ClientOptions{
-		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { steps <- r.Params.Progress }})
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+			steps <- r.Params.Progress
+		}})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	s, err := c.Connect(ctx, &mcp.SSEClientTransport{Endpoint: h.url, HTTPClient: &http.Client{Transport: bearer{"one"}}}, &mcp.ClientSessionOptions{ProtocolVersion: "2024-11-05"})
+	s, err := c.Connect(ctx, &mcp.SSEClientTransport{Endpoint: h.url, HTTPClient: &http.Client{Transport: bearer{"one"}}},
+		&mcp.ClientSessionOptions{ProtocolVersion: "2024-11-05"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// sseWriter writes a stream of server-sent events and opens it before the first event. Each event of a legacy session has
-// an id and enters the replay buffer.
+// sseWriter writes a stream of server-sent events and opens it before the first event. Each event of a legacy session
+// has an id and enters the replay buffer.
 type sseWriter struct {
 	w      http.ResponseWriter
 	c      *http.ResponseController
@@ -34,8 +34,8 @@ func (s *Server) pen(w http.ResponseWriter, r *http.Request, n *session) *sseWri
 	if prime {
 		first = min(first, s.o.Limits.Prime)
 	}
-	return &sseWriter{w: w, c: http.NewResponseController(w), tick: time.NewTimer(first), every: s.o.Limits.KeepAlive, write: s.o.Limits.Write,
-		trail: n.trail, prime: prime}
+	return &sseWriter{w: w, c: http.NewResponseController(w), tick: time.NewTimer(first), every: s.o.Limits.KeepAlive,
+		write: s.o.Limits.Write, trail: n.trail, prime: prime}
 }
 
 func (p *sseWriter) stop() {
@@ -67,7 +67,8 @@ func (p *sseWriter) last(frame []byte, request strictjson.Value) {
 // standIn answers in the place of an answer that is too long to be kept.
 func standIn(request strictjson.Value) []byte {
 	return jsonrpc.Answer(request, nil, jsonrpc.Errorf(jsonrpc.CodeInternal,
-		"the connection was lost and the answer is too long to be kept; the call itself was carried out to its end, and waldo log says what it did"))
+		"the connection was lost and the answer is too long to be kept; the call itself was carried out to its end, "+
+			"and waldo log says what it did"))
 }
 
 func (p *sseWriter) frame(id string, frame []byte) {
@@ -164,7 +165,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, n *session) {
 	if last := r.Header.Get(headerLast); last == "" {
 		p.track, at = n.trail.own()
 	} else if p.track, at = n.trail.find(last); p.track == nil {
-		http.Error(w, "no event of this session has that id, or the event has expired and cannot be resumed", http.StatusBadRequest)
+		http.Error(w, "no event of this session has that id, or the event has expired and cannot be resumed",
+			http.StatusBadRequest)
 		return
 	} else {
 		p.prime = false // it knows where it is

@@ -73,25 +73,35 @@ type Limits struct {
 
 // DefaultLimits are for one machine.
 func DefaultLimits() Limits {
-	return Limits{Body: 4 << 20, Held: 64 << 20, Headers: 32 << 10, Conns: 4096, Strangers: 256, Sessions: 4000, Each: 1000,
-		Calls: 1000, InFlight: 64, Spare: time.Minute, Stranger: 5 * time.Second, Idle: time.Hour,
-		Read: 10 * time.Second, Write: 30 * time.Second, KeepAlive: 15 * time.Second, Prime: time.Second, Drain: 10 * time.Second,
-		Replay: 1 << 20, ReplayAll: 32 << 20, Resume: 5 * time.Minute}
+	return Limits{
+		Body: 4 << 20, Held: 64 << 20, Headers: 32 << 10, Conns: 4096, Strangers: 256, Sessions: 4000, Each: 1000,
+		Calls: 1000, InFlight: 64, Spare: time.Minute, Stranger: 5 * time.Second, Idle: time.Hour, Read: 10 * time.Second,
+		Write: 30 * time.Second, KeepAlive: 15 * time.Second, Prime: time.Second, Drain: 10 * time.Second, Replay: 1 << 20,
+		ReplayAll: 32 << 20, Resume: 5 * time.Minute,
+	}
 }
 
 func (l *Limits) fill() {
 	d := DefaultLimits()
-	for at, otherwise := range map[*int64]int64{&l.Body: d.Body, &l.Held: d.Held, &l.Replay: d.Replay, &l.ReplayAll: d.ReplayAll} {
+	for at, otherwise := range map[*int64]int64{
+		&l.Body: d.Body, &l.Held: d.Held, &l.Replay: d.Replay, &l.ReplayAll: d.ReplayAll,
+	} {
 		if *at == 0 {
 			*at = otherwise
 		}
 	}
-	for at, otherwise := range map[*int]int{&l.Headers: d.Headers, &l.Conns: d.Conns, &l.Strangers: d.Strangers, &l.Calls: d.Calls, &l.Sessions: d.Sessions, &l.Each: d.Each, &l.InFlight: d.InFlight} {
+	for at, otherwise := range map[*int]int{
+		&l.Headers: d.Headers, &l.Conns: d.Conns, &l.Strangers: d.Strangers, &l.Calls: d.Calls, &l.Sessions: d.Sessions,
+		&l.Each: d.Each, &l.InFlight: d.InFlight,
+	} {
 		if *at == 0 {
 			*at = otherwise
 		}
 	}
-	for at, otherwise := range map[*time.Duration]time.Duration{&l.Spare: d.Spare, &l.Stranger: d.Stranger, &l.Idle: d.Idle, &l.Read: d.Read, &l.Write: d.Write, &l.KeepAlive: d.KeepAlive, &l.Prime: d.Prime, &l.Drain: d.Drain, &l.Resume: d.Resume} {
+	for at, otherwise := range map[*time.Duration]time.Duration{
+		&l.Spare: d.Spare, &l.Stranger: d.Stranger, &l.Idle: d.Idle, &l.Read: d.Read, &l.Write: d.Write,
+		&l.KeepAlive: d.KeepAlive, &l.Prime: d.Prime, &l.Drain: d.Drain, &l.Resume: d.Resume,
+	} {
 		if *at == 0 {
 			*at = otherwise
 		}
@@ -132,7 +142,10 @@ func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{o: o, closing: make(chan struct{}), sessions: map[string]*session{}, modern: map[call.Principal]*session{}, heldBy: map[call.Principal]int64{}, calls: map[call.Principal]int{}}
+	s := &Server{
+		o: o, closing: make(chan struct{}), sessions: map[string]*session{}, modern: map[call.Principal]*session{},
+		heldBy: map[call.Principal]int64{}, calls: map[call.Principal]int{},
+	}
 	s.conns = &conns{limits: o.Limits, strangers: map[*conn]bool{}, from: map[string]int{}, each: map[call.Principal]int{}}
 	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.life, s.end = context.WithCancel(context.Background())
@@ -382,9 +395,11 @@ func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := r.Header.Get(headerSession)
-	if r.Method != http.MethodGet && r.Method != http.MethodDelete || id == "" || r.Header.Get(headerVersion) >= jsonrpc.Modern {
+	if r.Method != http.MethodGet && r.Method != http.MethodDelete || id == "" ||
+		r.Header.Get(headerVersion) >= jsonrpc.Modern {
 		w.Header().Set("Allow", http.MethodPost)
-		http.Error(w, "send messages by POST; GET and DELETE are for the sessions of legacy clients", http.StatusMethodNotAllowed)
+		http.Error(w, "send messages by POST; GET and DELETE are for the sessions of legacy clients",
+			http.StatusMethodNotAllowed)
 		return
 	}
 	n := s.find(id, who)

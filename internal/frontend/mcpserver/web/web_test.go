@@ -48,7 +48,9 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 	d.mu.Lock()
 	d.calls = append(d.calls, c)
 	d.mu.Unlock()
-	r := call.Result{CallID: c.ID, DecisionID: "d_1", Status: facts.OK, Facts: facts.New(), Content: []call.Content{call.Text("fine")}}
+	r := call.Result{
+		CallID: c.ID, DecisionID: "d_1", Status: facts.OK, Facts: facts.New(), Content: []call.Content{call.Text("fine")},
+	}
 	switch c.Capability {
 	case "s.mistake":
 		panic("a mistake")
@@ -101,20 +103,31 @@ func tokens(r *http.Request) (call.Principal, *Refusal) {
 
 func open(t testing.TB, l Limits) *house {
 	t.Helper()
-	h := &house{t: t, desk: &desk{release: make(chan struct{}), ended: make(chan error, 10), begun: make(chan struct{}, 100)}}
+	h := &house{
+		t: t, desk: &desk{release: make(chan struct{}), ended: make(chan error, 10), begun: make(chan struct{}, 100)},
+	}
 	for _, name := range []string{"echo", "slow", "chatty", "mistake"} {
 		in, err := strictjson.Parse([]byte(`{"type":"object"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.list = append(h.list, call.Tool{Capability: call.Capability("s." + name), Description: "Does " + name + ".", Input: in, Digest: strictjson.Digest([]byte(name))})
+		h.list = append(h.list, call.Tool{
+			Capability: call.Capability("s." + name), Description: "Does " + name + ".", Input: in,
+			Digest: strictjson.Digest([]byte(name)),
+		})
 	}
-	h.cat = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true }, Clean: func(s string) string { return s },
+	h.cat = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true },
+		Clean: func(s string) string { return s },
 		Usable: func(cap call.Capability, v catalog.Viewer) bool {
 			return cap != "s.mistake" || v.Principal != "token:two"
 		},
-		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) { h.mu.Lock(); defer h.mu.Unlock(); return h.list, nil }}})
-	o := Options{Server: mcpserver.New(mcpserver.Options{Version: "1", Catalogue: h.cat, Call: h.desk.call}), Identify: tokens, Limits: l,
+		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.list, nil
+		}}})
+	o := Options{Server: mcpserver.New(mcpserver.Options{Version: "1", Catalogue: h.cat, Call: h.desk.call}),
+		Identify: tokens, Limits: l,
 		Open:  func(p call.Principal) (call.Session, error) { return call.Session("n_" + p), nil },
 		Hosts: []string{"localhost", "127.0.0.1", "::1"}, Origins: []string{"https://console.example.com"}}
 	h.web = New(o)
@@ -143,7 +156,8 @@ func open(t testing.TB, l Limits) *house {
 	return h
 }
 
-const metaText = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+const metaText = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+	`"io.modelcontextprotocol/clientCapabilities":{}}`
 
 // patient waits longer than anything here takes.
 var patient = http.Client{Timeout: 2 * time.Minute}
@@ -193,7 +207,8 @@ func (h *house) modern(method, params string, headers ...string) (int, http.Head
 	return h.ask(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{%s%s}}`, method, params, metaText), all...)
 }
 
-const hello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+const hello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
+	`"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
 // legacy opens a legacy session and returns its id.
 func (h *house) legacy(headers ...string) string {
@@ -203,7 +218,8 @@ func (h *house) legacy(headers ...string) string {
 	if status != 200 || len(id) < 20 {
 		h.t.Fatalf("initialize: %d %s", status, body)
 	}
-	if status, _, body := h.ask(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, append(headers, "Mcp-Session-Id", id)...); status != 202 || body != "" {
+	if status, _, body := h.ask(`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		append(headers, "Mcp-Session-Id", id)...); status != 202 || body != "" {
 		h.t.Fatalf("initialized: %d %s", status, body)
 	}
 	return id
@@ -227,9 +243,12 @@ func TestWithTheSDK(t *testing.T) {
 			steps := make(chan float64, 10)
 			told := make(chan struct{}, 10)
 			c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
-				ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { steps <- r.Params.Progress },
-				ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { told <- struct{}{} }})
-			s, err := c.Connect(context.Background(), &mcp.StreamableClientTransport{Endpoint: h.url}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+				ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+					steps <- r.Params.Progress
+				},
+				ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told <- struct{}{} }})
+			s, err := c.Connect(context.Background(), &mcp.StreamableClientTransport{Endpoint: h.url},
+				&mcp.ClientSessionOptions{ProtocolVersion: revision})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -248,7 +267,8 @@ func TestWithTheSDK(t *testing.T) {
 			if got := h.desk.last(); got.Principal != "token:one" || got.Session != "n_token:one" || got.Channel != "mcp" {
 				t.Errorf("the call: %+v", got)
 			}
-			if _, err = s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__chatty", Meta: mcp.Meta{"progressToken": "x"}}); err != nil {
+			if _, err = s.CallTool(context.Background(),
+				&mcp.CallToolParams{Name: "s__chatty", Meta: mcp.Meta{"progressToken": "x"}}); err != nil {
 				t.Fatal(err)
 			}
 			for want := range 3 {
@@ -306,7 +326,8 @@ func TestHeadersAndBody(t *testing.T) {
 		{"bad base64", `"name":"s__echo"`, []string{"Mcp-Name", "=?base64?c19fZWNobw?="}, 400, -32020},
 		{"no name", `"name":"s__echo"`, nil, 400, -32020},
 		{"two names", `"name":"s__echo"`, []string{"Mcp-Name", "s__echo", "Mcp-Name", "s__slow"}, 400, 1},
-		{"a parameter that no tool asks for", `"name":"s__echo"`, append([]string{"Mcp-Param-Tenant", "a"}, name...), 400, -32020},
+		{"a parameter that no tool asks for", `"name":"s__echo"`, append([]string{"Mcp-Param-Tenant", "a"}, name...),
+			400, -32020},
 		{"two methods", `"name":"s__echo"`, append([]string{"Mcp-Method", "tools/list"}, name...), 400, 1},
 		{"two revisions", `"name":"s__echo"`, append([]string{"Mcp-Protocol-Version", "2025-11-25"}, name...), 400, 1},
 	} {
@@ -330,14 +351,22 @@ func TestHeadersAndBody(t *testing.T) {
 		{"another method", list, []string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call"}, 400, -32020},
 		{"no method", list, []string{"MCP-Protocol-Version", "2026-07-28"}, 400, -32020},
 		{"no revision in the headers", list, []string{"Mcp-Method", "tools/list"}, 400, -32020},
-		{"a legacy revision in the headers", list, []string{"MCP-Protocol-Version", "2025-11-25", "Mcp-Method", "tools/list"}, 400, -32020},
-		{"no revision in the body", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, []string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/list"}, 400, -32602},
-		{"no capabilities", strings.Replace(list, `,"io.modelcontextprotocol/clientCapabilities":{}`, "", 1), []string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/list"}, 400, -32602},
-		{"a revision from the future", strings.Replace(list, "2026-07-28", "2027-01-01", 1), []string{"MCP-Protocol-Version", "2027-01-01", "Mcp-Method", "tools/list"}, 400, -32022},
-		{"a legacy revision that there never was", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, []string{"MCP-Protocol-Version", "1999-01-01"}, 400, -32600},
-		{"an answer from a modern client", `{"jsonrpc":"2.0","id":1,"result":{}}`, []string{"MCP-Protocol-Version", "2026-07-28"}, 400, -32600},
-		{"a method of the legacy era", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{` + metaText + `}}`, []string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "ping"}, 404, -32601},
-		{"initialize in the modern era", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{` + metaText + `}}`, []string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "initialize"}, 404, -32601},
+		{"a legacy revision in the headers", list, []string{"MCP-Protocol-Version", "2025-11-25", "Mcp-Method", "tools/list"},
+			400, -32020},
+		{"no revision in the body", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
+			[]string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/list"}, 400, -32602},
+		{"no capabilities", strings.Replace(list, `,"io.modelcontextprotocol/clientCapabilities":{}`, "", 1),
+			[]string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/list"}, 400, -32602},
+		{"a revision from the future", strings.Replace(list, "2026-07-28", "2027-01-01", 1),
+			[]string{"MCP-Protocol-Version", "2027-01-01", "Mcp-Method", "tools/list"}, 400, -32022},
+		{"a legacy revision that there never was", `{"jsonrpc":"2.0","id":1,"method":"ping"}`,
+			[]string{"MCP-Protocol-Version", "1999-01-01"}, 400, -32600},
+		{"an answer from a modern client", `{"jsonrpc":"2.0","id":1,"result":{}}`,
+			[]string{"MCP-Protocol-Version", "2026-07-28"}, 400, -32600},
+		{"a method of the legacy era", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{` + metaText + `}}`,
+			[]string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "ping"}, 404, -32601},
+		{"initialize in the modern era", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{` + metaText + `}}`,
+			[]string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "initialize"}, 404, -32601},
 		{"two readings", `{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}`, nil, 400, -32700},
 		{"a batch", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, nil, 400, -32600},
 		{"a legacy request without a session", echo, nil, 400, 1},
@@ -355,7 +384,8 @@ func TestHeadersAndBody(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	close(h.desk.release)
-	if status, _, body := h.modern("tools/call", `"name":"s__slow"`, "Mcp-Name", "s__slow"); status != 200 || !strings.Contains(body, "fine") {
+	if status, _, body := h.modern("tools/call", `"name":"s__slow"`, "Mcp-Name", "s__slow"); status != 200 ||
+		!strings.Contains(body, "fine") {
 		t.Errorf("after all of these: %d %s", status, body)
 	}
 }
@@ -373,7 +403,8 @@ func TestStrangers(t *testing.T) {
 		{"a page of our own", []string{"Origin", "http://" + h.addr}, 200},
 		{"rebinding", []string{"Host", "evil.example.com"}, 403},
 		{"rebinding with our port", []string{"Host", "evil.example.com" + h.addr[strings.LastIndex(h.addr, ":"):]}, 403},
-		{"rebinding, and a page of the same name", []string{"Host", "evil.example.com", "Origin", "http://evil.example.com"}, 403},
+		{"rebinding, and a page of the same name",
+			[]string{"Host", "evil.example.com", "Origin", "http://evil.example.com"}, 403},
 		{"a name that begins as ours", []string{"Host", "localhost.evil.example.com"}, 403},
 		{"another site's page", []string{"Origin", "https://evil.example.com"}, 403},
 		{"a page in a frame without an origin", []string{"Origin", "null"}, 403},
@@ -507,7 +538,8 @@ func TestLimits(t *testing.T) {
 		var wait sync.WaitGroup
 		for i := range 2 {
 			wait.Go(func() {
-				h.ask(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"s__slow"}}`, i), "Mcp-Session-Id", id)
+				h.ask(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"s__slow"}}`, i),
+					"Mcp-Session-Id", id)
 			})
 		}
 		<-h.desk.begun
@@ -536,7 +568,8 @@ func TestHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", who)
+		fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
+			"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", who)
 		h.waitHeld(held)
 	}
 	begin("one", 1000)
@@ -548,7 +581,8 @@ func TestHeld(t *testing.T) {
 		{"beyond the share of its principal", "one", long, 503},
 		{"control: of another principal", "two", long, 200},
 	} {
-		if status, header, _ := h.ask(row.body, "Authorization", "Bearer "+row.who); status != row.want || status == 503 && header.Get("Retry-After") == "" {
+		if status, header, _ := h.ask(row.body, "Authorization", "Bearer "+row.who); status != row.want || status == 503 &&
+			header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d, want %d", row.why, status, row.want)
 		}
 	}
@@ -577,11 +611,15 @@ func TestHeldMore(t *testing.T) {
 		{"beyond the share of its principal", 1200, 1200, 51, false},
 		{"up to the share", 1200, 1200, 50, true},
 	} {
-		s := &Server{o: Options{Limits: Limits{Body: 1000, Held: 2500}}, held: row.held, heldBy: map[call.Principal]int64{"one": row.mine}}
+		s := &Server{
+			o: Options{Limits: Limits{Body: 1000, Held: 2500}}, held: row.held,
+			heldBy: map[call.Principal]int64{"one": row.mine},
+		}
 		if got := s.holdMore("one", row.more); got != row.want {
 			t.Errorf("%s: %v", row.why, got)
 		}
-		if grown := s.held - row.held; grown != map[bool]int64{true: row.more}[row.want] || s.heldBy["one"]-row.mine != grown {
+		if grown := s.held - row.held; grown != map[bool]int64{true: row.more}[row.want] ||
+			s.heldBy["one"]-row.mine != grown {
 			t.Errorf("%s: %d more are reserved", row.why, grown)
 		}
 	}
@@ -609,11 +647,14 @@ func TestHeldOfUnknownSize(t *testing.T) {
 	h := open(t, Limits{Body: 100_000, Held: 150_000})
 	id := h.legacy()
 	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__slow"}}`
-	r, err := http.NewRequest("POST", "http://"+h.addr+"/mcp", io.MultiReader(strings.NewReader(body))) // no Content-Length
+	// no Content-Length
+	r, err := http.NewRequest("POST", "http://"+h.addr+"/mcp", io.MultiReader(strings.NewReader(body)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Session-Id": {id}}
+	r.Header = http.Header{
+		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Session-Id": {id},
+	}
 	done := make(chan error, 1)
 	go func() {
 		res, err := http.DefaultClient.Do(r)
@@ -641,7 +682,8 @@ func TestIDTwice(t *testing.T) {
 	answered := make(chan int, 1)
 	go func() { status, _, _ := h.ask(slow, "Mcp-Session-Id", id); answered <- status }()
 	<-h.desk.begun
-	if status, _, body := h.ask(strings.Replace(echo, `"id":7`, `"id":1.0`, 1), "Mcp-Session-Id", id); status != 400 || code(body) != -32600 {
+	if status, _, body := h.ask(strings.Replace(echo, `"id":7`, `"id":1.0`, 1), "Mcp-Session-Id", id); status != 400 ||
+		code(body) != -32600 {
 		t.Errorf("%d %s", status, body)
 	}
 	close(h.desk.release)
@@ -659,7 +701,8 @@ func TestPipelined(t *testing.T) {
 	}
 	defer c.Close()
 	for range 2 {
-		fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(hello), hello)
+		fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "+
+			"%d\r\n\r\n%s", len(hello), hello)
 	}
 	r := bufio.NewReader(c)
 	ids := map[string]bool{}
@@ -711,7 +754,8 @@ func TestGone(t *testing.T) {
 		t.Error("legacy: the call was ended")
 	case <-time.After(300 * time.Millisecond):
 	}
-	if status, _, _ := h.ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`, "Mcp-Session-Id", id); status != 202 {
+	if status, _, _ := h.ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`,
+		"Mcp-Session-Id", id); status != 202 {
 		t.Errorf("cancelled: %d", status)
 	}
 	select {
@@ -730,7 +774,8 @@ func TestKeepAlive(t *testing.T) {
 		close(h.desk.release)
 	}()
 	_, header, body := h.modern("tools/call", `"name":"s__slow"`, "Mcp-Name", "s__slow")
-	if header.Get("Content-Type") != "text/event-stream" || strings.Count(body, ":\n\n") < 2 || !strings.Contains(body, "event: message\ndata: {") || !strings.Contains(body, "fine") {
+	if header.Get("Content-Type") != "text/event-stream" || strings.Count(body, ":\n\n") < 2 ||
+		!strings.Contains(body, "event: message\ndata: {") || !strings.Contains(body, "fine") {
 		t.Errorf("%v %s", header, body)
 	}
 }
@@ -758,7 +803,8 @@ func TestDrain(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { h.stop(); close(ended) }()
 	status := 0
-	for end := time.Now().Add(10 * time.Second); status != 503 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); status != 503 &&
+		time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		status, _, _ = h.ask(echo, "Mcp-Session-Id", id)
 	}
 	if status != 503 {
@@ -781,7 +827,9 @@ func TestDrain(t *testing.T) {
 // A page of an origin that was named may read the answers, and no other.
 func TestPages(t *testing.T) {
 	h := open(t, Limits{})
-	for origin, want := range map[string]string{"https://console.example.com": "https://console.example.com", "http://" + h.addr: "", "": ""} {
+	for origin, want := range map[string]string{
+		"https://console.example.com": "https://console.example.com", "http://" + h.addr: "", "": "",
+	} {
 		headers := []string{}
 		if origin != "" {
 			headers = []string{"Origin", origin}
@@ -791,11 +839,13 @@ func TestPages(t *testing.T) {
 			t.Errorf("%q: %d %q", origin, status, got)
 		}
 	}
-	status, header, _ := h.ask("", "method", "OPTIONS", "Origin", "https://console.example.com", "Access-Control-Request-Method", "POST", "Authorization", "Bearer nobody")
+	status, header, _ := h.ask("", "method", "OPTIONS", "Origin", "https://console.example.com",
+		"Access-Control-Request-Method", "POST", "Authorization", "Bearer nobody")
 	if status != 204 || !strings.Contains(header.Get("Access-Control-Allow-Headers"), "Authorization") {
 		t.Errorf("the question before: %d %v", status, header)
 	}
-	if status, header, _ := h.ask("", "method", "OPTIONS", "Origin", "https://evil.example.com", "Access-Control-Request-Method", "POST"); status != 403 || header.Get("Access-Control-Allow-Origin") != "" {
+	if status, header, _ := h.ask("", "method", "OPTIONS", "Origin", "https://evil.example.com",
+		"Access-Control-Request-Method", "POST"); status != 403 || header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("another page's: %d %v", status, header)
 	}
 }
@@ -820,7 +870,9 @@ func TestHealth(t *testing.T) {
 	if res, err := patient.Do(r); err != nil || res.StatusCode != 200 {
 		t.Errorf("by number: %v %v", res, err)
 	}
-	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/": 404, "/mcp/": 404, "/../etc/passwd": 404} {
+	for path, want := range map[string]int{
+		"/healthz": 200, "/readyz": 200, "/": 404, "/mcp/": 404, "/../etc/passwd": 404,
+	} {
 		res, err := http.Get("http://" + h.addr + path)
 		if err != nil {
 			t.Fatal(err)
@@ -858,7 +910,8 @@ func TestListsArePerPrincipal(t *testing.T) {
 	for _, token := range []string{"one", "two", "one"} {
 		who := []string{"Authorization", "Bearer " + token}
 		_, _, modern := h.modern("tools/list", "", who...)
-		_, _, legacy := h.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, append(who, "Mcp-Session-Id", h.legacy(who...))...)
+		_, _, legacy := h.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
+			append(who, "Mcp-Session-Id", h.legacy(who...))...)
 		for era, got := range map[string]string{"modern": modern, "legacy": legacy} {
 			if !strings.Contains(got, "s__echo") || strings.Contains(got, "s__mistake") != (token == "one") {
 				t.Errorf("%s, token %s: %s", era, token, got)

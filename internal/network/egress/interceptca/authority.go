@@ -55,7 +55,9 @@ func New(domains []string) (*CA, error) {
 	c.IsCA, c.BasicConstraintsValid, c.MaxPathLenZero = true, true, true
 	c.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
 	c.PermittedDNSDomains, c.PermittedDNSDomainsCritical = domains, true
-	c.ExcludedIPRanges = []*net.IPNet{{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}, {IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}}
+	c.ExcludedIPRanges = []*net.IPNet{
+		{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}, {IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)},
+	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
 		return nil, err

@@ -84,7 +84,8 @@ func (p Pins) npm(b []byte) error {
 }
 
 // requirement is NAME[EXTRA]==VERSION, perhaps with a marker after it.
-var requirement = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)[ \t]*(?:\[[A-Za-z0-9._, -]*\])?[ \t]*==[ \t]*([A-Za-z0-9.!+_]+)[ \t]*(?:;.*)?$`)
+var requirement = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)[ \t]*(?:\[[A-Za-z0-9._, -]*\])?[ \t]*==[ ` +
+	`\t]*([A-Za-z0-9.!+_]+)[ \t]*(?:;.*)?$`)
 
 func (p Pins) requirements(b []byte) error {
 	b = bytes.ReplaceAll(bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n")), []byte("\\\n"), []byte(" "))

@@ -102,7 +102,8 @@ func pythonFile(file string) (name, ver string) {
 
 // pythonName is a name as PEP 503 compares it.
 func pythonName(s string) string {
-	return strings.ToLower(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '-' || r == '_' || r == '.' }), "-"))
+	return strings.ToLower(strings.Join(strings.FieldsFunc(s,
+		func(r rune) bool { return r == '-' || r == '_' || r == '.' }), "-"))
 }
 
 // pythonVersion is a version as it is compared: 1.0 is 1.0.0 (PEP 440). Rarer spellings of one

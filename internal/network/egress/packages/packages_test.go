@@ -88,14 +88,27 @@ func TestReadLock(t *testing.T) {
 		text string
 		want string // a pin, or with ! a part of the error
 	}{
-		{"a package", NPM, `{"lockfileVersion":3,"packages":{"":{"name":"me"},"node_modules/a":{"version":"1.0.0"}}}`, "a 1.0.0"},
-		{"one below another", NPM, `{"lockfileVersion":2,"packages":{"node_modules/a/node_modules/@s/b":{"version":"2.0.0-x"}}}`, "@s/b 2.0.0-x"},
-		{"an alias", NPM, `{"lockfileVersion":3,"packages":{"node_modules/a":{"name":"real","version":"1.0.0"}}}`, "real 1.0.0"},
+		{
+			"a package", NPM, `{"lockfileVersion":3,"packages":{"":{"name":"me"},"node_modules/a":{"version":"1.0.0"}}}`,
+			"a 1.0.0",
+		},
+		{
+			"one below another", NPM,
+			`{"lockfileVersion":2,"packages":{"node_modules/a/node_modules/@s/b":{"version":"2.0.0-x"}}}`, "@s/b 2.0.0-x",
+		},
+		{"an alias", NPM, `{"lockfileVersion":3,"packages":{"node_modules/a":{"name":"real","version":"1.0.0"}}}`,
+			"real 1.0.0"},
 		{"the oldest form", NPM, `{"lockfileVersion":1,"dependencies":{}}`, "!lockfileVersion"},
-		{"a name twice", NPM, `{"lockfileVersion":3,"packages":{"node_modules/a":{"version":"1.0.0"},"node_modules/a":{"version":"6.6.6"}}}`, "!duplicate"},
+		{
+			"a name twice", NPM, `{"lockfileVersion":3,"packages":{"node_modules/a":{"version":"1.0.0"},` +
+				`"node_modules/a":{"version":"6.6.6"}}}`, "!duplicate",
+		},
 		{"no version", NPM, `{"lockfileVersion":3,"packages":{"node_modules/a":{}}}`, "!names no package"},
 		{"no JSON", NPM, `a==1`, "!package-lock.json"},
-		{"a requirement", PyPI, "# why\nFoo_Bar[x]==1.0 ; python_version > '3' \\\n  --hash=sha256:aa \\\n  --hash=sha256:bb\n", "foo-bar 1"},
+		{
+			"a requirement", PyPI, "# why\nFoo_Bar[x]==1.0 ; python_version > '3' \\\n  --hash=sha256:aa \\\n  " +
+				"--hash=sha256:bb\n", "foo-bar 1",
+		},
 		{"a range", PyPI, "foo>=1.0\n", "!=="},
 		{"a wildcard", PyPI, "foo==1.*\n", "!=="},
 		{"two", PyPI, "foo==1.0,==2.0\n", "!=="},
@@ -125,7 +138,9 @@ func TestReadLock(t *testing.T) {
 		line string
 		n    int
 		good bool
-	}{{"a==1.%d\n", 1000, true}, {"a==1.%d\n", 1001, false}, {"a%d==1\n", maxPins, true}, {"a%d==1\n", maxPins + 1, false}} {
+	}{
+		{"a==1.%d\n", 1000, true}, {"a==1.%d\n", 1001, false}, {"a%d==1\n", maxPins, true}, {"a%d==1\n", maxPins + 1, false},
+	} {
 		var b bytes.Buffer
 		for i := range row.n {
 			fmt.Fprintf(&b, row.line, i+1)
@@ -172,7 +187,8 @@ func FuzzFile(f *testing.F) {
 			if s.Refuses(path, "") != "" {
 				continue
 			}
-			if !strings.HasPrefix(path, s.Base) || file && !slices.Contains(s.Pins[p.Name], p.Version) || !file && s.Pins[s.index(path)] == nil {
+			if !strings.HasPrefix(path, s.Base) || file && !slices.Contains(s.Pins[p.Name], p.Version) ||
+				!file && s.Pins[s.index(path)] == nil {
 				t.Errorf("%s %q passes as %+v", s.Manager, path, p)
 			}
 		}

@@ -192,7 +192,9 @@ func (b *Broker) judge(msg []byte) (map[string]string, *Refusal) {
 		return nil, &Refusal{"user", fmt.Sprintf("the contract lets this sandbox in as %q, not as %.40q", b.User, user)}
 	}
 	if database != b.Database {
-		return nil, &Refusal{"database", fmt.Sprintf("the contract lets this sandbox into the database %q, not into %.40q", b.Database, database)}
+		return nil, &Refusal{
+			"database", fmt.Sprintf("the contract lets this sandbox into the database %q, not into %.40q", b.Database, database),
+		}
 	}
 	if _, asked := m.Parameters["replication"]; asked {
 		return nil, &Refusal{"replication", "a sandbox may not replicate the database"}
@@ -216,7 +218,8 @@ func (b *Broker) enter(ctx context.Context, ask map[string]string) (*pgconn.Hija
 		return nil, err
 	}
 	// Parsed from nothing of the machine's: everything that matters is set below.
-	c, err := pgconn.ParseConfig("host=server port=5432 user=none password=none dbname=none sslmode=disable servicefile='' passfile=''")
+	c, err := pgconn.ParseConfig("host=server port=5432 user=none password=none dbname=none sslmode=disable " +
+		"servicefile='' passfile=''")
 	if err != nil {
 		return nil, err
 	}

@@ -30,21 +30,25 @@ func brokered(r *real) *Broker {
 
 func TestARealClientWorksWithoutThePassword(t *testing.T) {
 	r := database(t)
-	if out, err := psql(r.port, "app", "shop", placeholder, "select 6*7"); err == nil || !strings.Contains(out, "password authentication failed") {
+	if out, err := psql(r.port, "app", "shop", placeholder, "select 6*7"); err == nil ||
+		!strings.Contains(out, "password authentication failed") {
 		t.Fatalf("control: the placeholder opened the database itself: %s", out)
 	}
 	if out, err := psql(r.port, "app", "shop", "the-real-password", "select 6*7"); err != nil || out != "42" {
 		t.Fatalf("control: the password: %s", out)
 	}
 	for why, make := range map[string]func(*Broker){
-		"TLS to the server, none in the box":  func(b *Broker) {},
-		"TLS on both sides":                   func(b *Broker) { b.Box = &tls.Config{Certificates: []tls.Certificate{r.cert}} },
+		"TLS to the server, none in the box": func(b *Broker) {},
+		"TLS on both sides": func(b *Broker) {
+			b.Box = &tls.Config{Certificates: []tls.Certificate{r.cert}}
+		},
 		"no TLS: the password is only proved": func(b *Broker) { b.TLS = nil },
 	} {
 		b := brokered(r)
 		make(b)
 		d := serve(t, b)
-		query := "select current_user || ' ' || current_database() || ' ' || (select ssl from pg_stat_ssl where pid = pg_backend_pid())::text"
+		query := "select current_user || ' ' || current_database() || ' ' || (select ssl from pg_stat_ssl where pid = " +
+			"pg_backend_pid())::text"
 		out, err := psql(d.port, "app", "shop", placeholder, query)
 		if want := "app shop " + map[bool]string{true: "true", false: "false"}[b.TLS != nil]; err != nil || out != want {
 			t.Errorf("%s: %q %v, want %q; %s", why, out, err, want, d.said())
@@ -61,7 +65,8 @@ func TestARealClientWorksWithoutThePassword(t *testing.T) {
 func TestMuchIsCarried(t *testing.T) {
 	r := database(t)
 	d := serve(t, brokered(r))
-	query := "select string_agg(x::text, ','), length('" + strings.Repeat("y", 1<<16) + "') from generate_series(1, 200000) x"
+	query := "select string_agg(x::text, ','), length('" + strings.Repeat("y", 1<<16) +
+		"') from generate_series(1, 200000) x"
 	want, err := psql(r.port, "app", "shop", "the-real-password", query)
 	if err != nil || len(want) < 1<<20 {
 		t.Fatalf("control: %v, %d bytes", err, len(want))
@@ -69,7 +74,8 @@ func TestMuchIsCarried(t *testing.T) {
 	if out, err := psql(d.port, "app", "shop", placeholder, query); err != nil || out != want {
 		t.Errorf("%v, %d bytes, want %d", err, len(out), len(want))
 	}
-	if out, err := psql(d.port, "app", "shop", placeholder, "show application_name", "application_name=till"); err != nil || out != "till" {
+	if out, err := psql(d.port, "app", "shop", placeholder, "show application_name",
+		"application_name=till"); err != nil || out != "till" {
 		t.Errorf("a setting of the client: %s", out)
 	}
 }
@@ -122,7 +128,8 @@ func TestNoReadablePasswordWithoutTLS(t *testing.T) {
 		b = brokered(r)
 		b.User, b.TLS = role, nil
 		d = serve(t, b)
-		if out, err := psql(d.port, role, "shop", placeholder, "select 1"); err == nil || !strings.Contains(d.said(), "require_auth") {
+		if out, err := psql(d.port, role, "shop", placeholder, "select 1"); err == nil ||
+			!strings.Contains(d.said(), "require_auth") {
 			t.Errorf("%s without TLS: %s; %s", role, out, d.said())
 		}
 	}
@@ -143,7 +150,8 @@ func TestAPasswordMayChange(t *testing.T) {
 		t.Errorf("the next session: %s", out)
 	}
 	b.Password = func() (secret.Value, error) { return secret.Value{}, errors.New("no such secret") }
-	if _, err := psql(d.port, "app", "shop", placeholder, "select 1"); err == nil || !strings.Contains(d.said(), "no such secret") {
+	if _, err := psql(d.port, "app", "shop", placeholder, "select 1"); err == nil ||
+		!strings.Contains(d.said(), "no such secret") {
 		t.Errorf("no password at all: %v", d.said())
 	}
 }

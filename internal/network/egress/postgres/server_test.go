@@ -89,7 +89,8 @@ func boot() (*real, error) {
 	}
 	run := func(stdin, name string, args ...string) error {
 		c := exec.Command(filepath.Join(bin, name), args...)
-		c.SysProcAttr, c.Stdin, c.Dir, c.Env = owner, strings.NewReader(stdin), dir, []string{"LC_ALL=C", "PATH=/usr/bin:/bin"}
+		c.SysProcAttr, c.Stdin, c.Dir, c.Env = owner, strings.NewReader(stdin), dir,
+			[]string{"LC_ALL=C", "PATH=/usr/bin:/bin"}
 		if out, err := c.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", name, err, out)
 		}
@@ -105,8 +106,11 @@ func boot() (*real, error) {
 	}
 	r.port = l.Addr().(*net.TCPAddr).Port
 	l.Close()
-	conf := fmt.Sprintf("port=%d\nlisten_addresses='127.0.0.1'\nunix_socket_directories='%s'\nfsync=off\nssl=on\nmax_connections=30\nshared_buffers=16MB\n", r.port, dir)
-	for name, text := range map[string]string{"postgresql.auto.conf": conf, "pg_hba.conf": hba, "server.crt": certificate, "server.key": key} {
+	conf := fmt.Sprintf("port=%d\nlisten_addresses='127.0.0.1'\nunix_socket_directories='%s'\nfsync=off\nssl=on\n"+
+		"max_connections=30\nshared_buffers=16MB\n", r.port, dir)
+	for name, text := range map[string]string{
+		"postgresql.auto.conf": conf, "pg_hba.conf": hba, "server.crt": certificate, "server.key": key,
+	} {
 		if err := write(filepath.Join(data, name), text); err != nil {
 			return nil, err
 		}
@@ -152,9 +156,12 @@ func (r *real) certify() (certificate, key string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "db.example"}, DNSNames: []string{"db.example"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "db.example"}, DNSNames: []string{"db.example"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
 	if err != nil {
 		return "", "", err
@@ -170,7 +177,8 @@ func (r *real) certify() (certificate, key string, err error) {
 	r.roots = x509.NewCertPool()
 	r.roots.AddCert(c)
 	r.cert = tls.Certificate{Certificate: [][]byte{der}, PrivateKey: k}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: b})), nil
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: b})), nil
 }
 
 func (r *real) dial(ctx context.Context) (net.Conn, error) {
@@ -236,7 +244,8 @@ func (d *desk) carry(b *Broker, conn net.Conn) {
 
 // psql runs a query as a program in a box would, with the password that stands in its environment.
 func psql(port int, user, database, password, query string, more ...string) (string, error) {
-	settings := fmt.Sprintf("host=127.0.0.1 port=%d user=%s dbname=%s connect_timeout=10 %s", port, user, database, strings.Join(more, " "))
+	settings := fmt.Sprintf("host=127.0.0.1 port=%d user=%s dbname=%s connect_timeout=10 %s", port, user, database,
+		strings.Join(more, " "))
 	c := exec.Command("psql", settings, "-X", "-A", "-t", "-c", query)
 	c.Env = []string{"PGPASSWORD=" + password, "HOME=/nonexistent", "PATH=/usr/bin:/bin", "LC_ALL=C"}
 	out, err := c.CombinedOutput()

@@ -28,7 +28,9 @@ func welcome(box *pgproto3.Backend, version uint32, msg []byte, out *pgconn.Hija
 	}
 	if version != pgproto3.ProtocolVersion30 || len(unknown) > 0 {
 		slices.Sort(unknown)
-		box.Send(&pgproto3.NegotiateProtocolVersion{NewestMinorProtocol: pgproto3.ProtocolVersion30, UnrecognizedOptions: unknown})
+		box.Send(&pgproto3.NegotiateProtocolVersion{
+			NewestMinorProtocol: pgproto3.ProtocolVersion30, UnrecognizedOptions: unknown,
+		})
 	}
 	box.Send(&pgproto3.AuthenticationOk{})
 	for k, v := range out.ParameterStatuses {
@@ -41,7 +43,9 @@ func welcome(box *pgproto3.Backend, version uint32, msg []byte, out *pgconn.Hija
 
 // tell sends a client the reason for a refused login.
 func tell(box *pgproto3.Backend, code string, r *Refusal) error {
-	box.Send(&pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: code, Message: "waldo: " + r.Text})
+	box.Send(&pgproto3.ErrorResponse{
+		Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: code, Message: "waldo: " + r.Text,
+	})
 	return box.Flush()
 }
 

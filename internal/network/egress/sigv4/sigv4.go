@@ -41,7 +41,9 @@ func Sign(r *http.Request, hash string, k Key, now time.Time) {
 		r.Header.Set("X-Amz-Content-Sha256", hash)
 	}
 	headers, names := canonicalHeaders(r)
-	request := strings.Join([]string{r.Method, canonicalPath(r.URL, k.Service), canonicalQuery(r.URL.RawQuery), headers, names, hash}, "\n")
+	request := strings.Join([]string{
+		r.Method, canonicalPath(r.URL, k.Service), canonicalQuery(r.URL.RawQuery), headers, names, hash,
+	}, "\n")
 	scope := strings.Join([]string{stamp[:8], k.Region, k.Service, "aws4_request"}, "/")
 	sum := sha256.Sum256([]byte(request))
 	text := strings.Join([]string{"AWS4-HMAC-SHA256", stamp, scope, hex.EncodeToString(sum[:])}, "\n")
@@ -49,7 +51,8 @@ func Sign(r *http.Request, hash string, k Key, now time.Time) {
 	for _, part := range strings.Split(scope, "/") {
 		key = mac(key, part)
 	}
-	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+k.ID+"/"+scope+", SignedHeaders="+names+", Signature="+hex.EncodeToString(mac(key, text)))
+	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+k.ID+"/"+scope+", SignedHeaders="+names+", Signature="+
+		hex.EncodeToString(mac(key, text)))
 }
 
 func mac(key []byte, text string) []byte {

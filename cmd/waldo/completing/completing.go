@@ -1,4 +1,5 @@
-package main
+// Package completing offers the possible values of flags and arguments to the shell's completion.
+package completing
 
 import (
 	"context"
@@ -12,57 +13,75 @@ import (
 	"waldo/cmd/waldo/records"
 	"waldo/internal/app"
 	"waldo/internal/app/secrets"
+	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
+	"waldo/internal/storage/database"
 	"waldo/internal/storage/sandboxes"
 )
 
-// completer lists the possible values of a word on the command line. A source that fails offers no values.
-type completer func(ctx context.Context, g *global) []string
-
-func words(all ...string) completer {
-	return func(context.Context, *global) []string { return all }
+// Waldo holds the sources of the values. Each function honours the flags that were given so far.
+type Waldo struct {
+	State      func() (string, error)
+	Store      func() (string, *database.Store, error)
+	Config     func() (string, *contract.Config, error)
+	Everywhere func() (string, *contract.Config, error) // the same without --environment, which may be what is typed
+	Desk       func() (*approval.Service, func() error, error)
+	Principals func(ctx context.Context, s *database.Store) []string
 }
 
-// completions gives every command below root the values of its flags and of its first arguments.
-func completions(root *cobra.Command, g *global) {
+// completer lists the possible values of a word on the command line. A source that fails offers no values.
+type completer func(ctx context.Context) []string
+
+func words(all ...string) completer {
+	return func(context.Context) []string { return all }
+}
+
+// Give gives every command below root the values of its flags and of its first arguments.
+func (w Waldo) Give(root *cobra.Command) {
 	flags := map[string]completer{
-		"lang": words("python", "javascript", "typescript", "shell"), "isolation": words("auto", "gvisor", "namespace", "confined"),
-		"detail": words("name", "basic", "full"), "format": words("jsonl", "csv"), "effect": words("allow", "ask", "deny"),
-		"key": words("file", "keyring"), "color": words("auto", "always", "never"), "template": templateNames, "secret": secretNames,
-		"accept": serverNames, "show": serverNames, "approval": approvalIDs, "capability": capabilities, "environment": environments, "as": approvers, "revoke": approvers, "role": roles, "only": serverNames,
-		"from": snapshotIDs, "rm": snapshotIDs, "call": callIDs,
+		"lang":      words("python", "javascript", "typescript", "shell"),
+		"isolation": words("auto", "gvisor", "namespace", "confined"), "detail": words("name", "basic", "full"),
+		"format": words("jsonl", "csv"), "effect": words("allow", "ask", "deny"), "key": words("file", "keyring"),
+		"color": words("auto", "always", "never"), "template": w.templateNames, "secret": w.secretNames, "accept": w.Servers,
+		"show": w.Servers, "approval": w.approvalIDs, "capability": w.capabilities, "environment": w.environments,
+		"as": w.approvers, "revoke": w.approvers, "role": w.roles, "only": w.Servers, "from": w.snapshotIDs,
+		"rm": w.snapshotIDs, "call": w.callIDs,
 	}
 	args := map[string]completer{
-		"approve": approvalIDs, "approvals": approvalIDs, "deny": approvalIDs, "login": serverNames, "call": capabilities, "explain": both(capabilities, callIDs),
-		"log show": callIDs, "stop": stoppable,
-		"secret rm": secretNames, "secret set": secretNames, "template rm": templateNames,
-		"sandbox exec": sandboxNames, "sandbox port": sandboxNames, "lock": serverNames, "sandbox ps": sandboxNames, "sandbox logs": sandboxNames, "sandbox kill": sandboxNames, "sandbox pause": sandboxNames,
-		"sandbox resume": sandboxNames, "sandbox snapshot": sandboxNames, "sandbox restore": sandboxNames, "sandbox reset": sandboxNames, "sandbox rm": sandboxNames,
+		"approve": w.approvalIDs, "approvals": w.approvalIDs, "deny": w.approvalIDs, "login": w.Servers,
+		"call": w.capabilities, "explain": both(w.capabilities, w.callIDs), "log show": w.callIDs, "stop": w.stoppable,
+		"secret rm": w.secretNames, "secret set": w.secretNames, "template rm": w.templateNames,
+		"sandbox exec": w.sandboxNames, "sandbox port": w.sandboxNames, "lock": w.Servers, "sandbox ps": w.sandboxNames,
+		"sandbox logs": w.sandboxNames, "sandbox kill": w.sandboxNames, "sandbox pause": w.sandboxNames,
+		"sandbox resume": w.sandboxNames, "sandbox snapshot": w.sandboxNames, "sandbox restore": w.sandboxNames,
+		"sandbox reset": w.sandboxNames, "sandbox rm": w.sandboxNames,
 	}
-	second := map[string]func(ctx context.Context, g *global, first string) []string{
-		"sandbox restore": snapshotsOf, "sandbox kill": commandsOf, "sandbox logs": commandsOf,
+	second := map[string]func(ctx context.Context, first string) []string{
+		"sandbox restore": w.snapshotsOf, "sandbox kill": w.commandsOf, "sandbox logs": w.commandsOf,
 	}
 	var each func(c *cobra.Command, path string)
 	each = func(c *cobra.Command, path string) {
 		if values := args[path]; values != nil && c.ValidArgsFunction == nil {
 			c.ValidArgsFunction = func(c *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 				if more := second[path]; more != nil && len(given) == 1 {
-					return more(c.Context(), g, given[0]), cobra.ShellCompDirectiveNoFileComp
+					return more(c.Context(), given[0]), cobra.ShellCompDirectiveNoFileComp
 				}
 				if len(given) > 0 {
 					return nil, cobra.ShellCompDirectiveDefault
 				}
-				return values(c.Context(), g), cobra.ShellCompDirectiveNoFileComp
+				return values(c.Context()), cobra.ShellCompDirectiveNoFileComp
 			}
 		}
 		for name, values := range flags {
 			if f := c.LocalFlags().Lookup(name); f != nil && f.Value.Type() != "bool" {
-				_ = c.RegisterFlagCompletionFunc(name, func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-					return values(c.Context(), g), cobra.ShellCompDirectiveNoFileComp
-				}) // an error: the command has its own
+				_ = c.RegisterFlagCompletionFunc(name,
+					func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+						return values(c.Context()), cobra.ShellCompDirectiveNoFileComp
+					}) // an error: the command has its own
 			}
 		}
 		for _, sub := range c.Commands() {
@@ -78,25 +97,25 @@ func completions(root *cobra.Command, g *global) {
 
 // both offers the values of two sources.
 func both(a, b completer) completer {
-	return func(ctx context.Context, g *global) []string { return append(a(ctx, g), b(ctx, g)...) }
+	return func(ctx context.Context) []string { return append(a(ctx), b(ctx)...) }
 }
 
 // stoppable are the principals that waldo knows.
-func stoppable(ctx context.Context, g *global) []string {
-	_, s, err := openStore(g)
+func (w Waldo) stoppable(ctx context.Context) []string {
+	_, s, err := w.Store()
 	if err != nil {
 		return nil
 	}
 	defer s.Close()
-	return principals(ctx, g, s)
+	return w.Principals(ctx, s)
 }
 
 // maxCallIDs is the number of recent calls that a completion offers.
 const maxCallIDs = 30
 
 // callIDs are the ids of the last decided calls.
-func callIDs(ctx context.Context, g *global) (out []string) {
-	state, err := openState(g)
+func (w Waldo) callIDs(ctx context.Context) (out []string) {
+	state, err := w.State()
 	if err != nil {
 		return nil
 	}
@@ -112,10 +131,10 @@ func callIDs(ctx context.Context, g *global) (out []string) {
 	return out
 }
 
-func snapshotIDs(ctx context.Context, g *global) []string { return snapshotsOf(ctx, g, "") }
+func (w Waldo) snapshotIDs(ctx context.Context) []string { return w.snapshotsOf(ctx, "") }
 
-func snapshotsOf(ctx context.Context, g *global, _ string) (out []string) {
-	_, s, err := openStore(g)
+func (w Waldo) snapshotsOf(ctx context.Context, _ string) (out []string) {
+	_, s, err := w.Store()
 	if err != nil {
 		return nil
 	}
@@ -128,8 +147,8 @@ func snapshotsOf(ctx context.Context, g *global, _ string) (out []string) {
 }
 
 // commandsOf are the ids of the commands that run in a sandbox.
-func commandsOf(ctx context.Context, g *global, name string) (out []string) {
-	_, s, err := openStore(g)
+func (w Waldo) commandsOf(ctx context.Context, name string) (out []string) {
+	_, s, err := w.Store()
 	if err != nil {
 		return nil
 	}
@@ -142,8 +161,8 @@ func commandsOf(ctx context.Context, g *global, name string) (out []string) {
 }
 
 // environments are the names that the configuration knows.
-func environments(_ context.Context, g *global) (out []string) {
-	_, cfg, err := configured(&global{config: g.config, trusted: g.trusted, state: g.state}) // without what is being typed
+func (w Waldo) environments(_ context.Context) (out []string) {
+	_, cfg, err := w.Everywhere()
 	if err != nil {
 		return nil
 	}
@@ -158,8 +177,8 @@ func environments(_ context.Context, g *global) (out []string) {
 	return slices.DeleteFunc(slices.Compact(out), func(name string) bool { return name == "" })
 }
 
-func approvers(ctx context.Context, g *global) (out []string) {
-	k, done, err := desk(g)
+func (w Waldo) approvers(ctx context.Context) (out []string) {
+	k, done, err := w.Desk()
 	if err != nil {
 		return nil
 	}
@@ -172,16 +191,16 @@ func approvers(ctx context.Context, g *global) (out []string) {
 }
 
 // roles are the roles that the configuration names.
-func roles(_ context.Context, g *global) []string {
-	_, cfg, err := configured(g)
+func (w Waldo) roles(_ context.Context) []string {
+	_, cfg, err := w.Config()
 	if err != nil {
 		return nil
 	}
 	return slices.Sorted(maps.Keys(cfg.Approval.Roles))
 }
 
-func approvalIDs(ctx context.Context, g *global) (out []string) {
-	k, done, err := desk(g)
+func (w Waldo) approvalIDs(ctx context.Context) (out []string) {
+	k, done, err := w.Desk()
 	if err != nil {
 		return nil
 	}
@@ -193,8 +212,8 @@ func approvalIDs(ctx context.Context, g *global) (out []string) {
 	return out
 }
 
-func sandboxNames(ctx context.Context, g *global) (out []string) {
-	_, s, err := openStore(g)
+func (w Waldo) sandboxNames(ctx context.Context) (out []string) {
+	_, s, err := w.Store()
 	if err != nil {
 		return nil
 	}
@@ -206,16 +225,17 @@ func sandboxNames(ctx context.Context, g *global) (out []string) {
 	return out
 }
 
-func serverNames(_ context.Context, g *global) []string {
-	_, cfg, err := configured(g)
+// Servers are the names of the servers that the configuration has.
+func (w Waldo) Servers(_ context.Context) []string {
+	_, cfg, err := w.Config()
 	if err != nil {
 		return nil
 	}
 	return slices.Sorted(maps.Keys(cfg.Servers))
 }
 
-func secretNames(_ context.Context, g *global) (out []string) {
-	state, cfg, err := configured(g)
+func (w Waldo) secretNames(_ context.Context) (out []string) {
+	state, cfg, err := w.Config()
 	if err == nil {
 		out = slices.Collect(maps.Keys(secrets.Named(state, cfg)))
 	}
@@ -223,8 +243,8 @@ func secretNames(_ context.Context, g *global) (out []string) {
 	return out
 }
 
-func templateNames(_ context.Context, g *global) (out []string) {
-	state, err := openState(g)
+func (w Waldo) templateNames(_ context.Context) (out []string) {
+	state, err := w.State()
 	if err != nil {
 		return nil
 	}
@@ -241,8 +261,8 @@ func templateNames(_ context.Context, g *global) (out []string) {
 
 // capabilities are the names that the configuration's contracts give, without their patterns: no server is started
 // for a completion.
-func capabilities(_ context.Context, g *global) (out []string) {
-	_, cfg, err := configured(g)
+func (w Waldo) capabilities(_ context.Context) (out []string) {
+	_, cfg, err := w.Config()
 	if err != nil {
 		return nil
 	}

@@ -1,0 +1,89 @@
+// Package passkeytest is a software authenticator and browser for tests: it makes the messages that a page gets from
+// navigator.credentials.
+package passkeytest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+)
+
+// Authenticator holds one ES256 credential. The zero fields of a new one are those of an honest browser and user.
+type Authenticator struct {
+	Origin      string // of the page
+	RPID        string
+	ID          []byte
+	Unverified  bool // the user was not verified
+	Absent      bool // the user was not present
+	CrossOrigin bool // another site framed the page
+	key         *ecdsa.PrivateKey
+}
+
+// New returns an authenticator with a new credential.
+func New(origin, rpid string) *Authenticator {
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	id := make([]byte, 16)
+	_, _ = rand.Read(id)
+	return &Authenticator{Origin: origin, RPID: rpid, ID: id, key: k}
+}
+
+func enc(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+func (a *Authenticator) clientData(kind, challenge string) []byte {
+	b, _ := json.Marshal(map[string]any{"type": kind, "challenge": challenge, "origin": a.Origin, "crossOrigin": a.CrossOrigin})
+	return b
+}
+
+func (a *Authenticator) data(flags byte) []byte {
+	h := sha256.Sum256([]byte(a.RPID))
+	if !a.Absent {
+		flags |= 1
+	}
+	if !a.Unverified {
+		flags |= 4
+	}
+	return binary.BigEndian.AppendUint32(append(h[:], flags), 0)
+}
+
+// Create answers navigator.credentials.create for a challenge in base64url.
+func (a *Authenticator) Create(challenge string) []byte {
+	x, y := make([]byte, 32), make([]byte, 32)
+	a.key.X.FillBytes(x)
+	a.key.Y.FillBytes(y)
+	cose := append([]byte{0xa5, 0x01, 0x02, 0x03, 0x26, 0x20, 0x01, 0x21, 0x58, 0x20}, x...)
+	cose = append(append(cose, 0x22, 0x58, 0x20), y...)
+	d := append(a.data(0x40), make([]byte, 16)...)
+	d = append(binary.BigEndian.AppendUint16(d, uint16(len(a.ID))), a.ID...)
+	d = append(d, cose...)
+	object := append([]byte("\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x59"), byte(len(d)>>8), byte(len(d)))
+	object = append(object, d...)
+	b, _ := json.Marshal(map[string]any{"id": enc(a.ID), "rawId": enc(a.ID), "type": "public-key", "clientExtensionResults": map[string]any{},
+		"response": map[string]any{"clientDataJSON": enc(a.clientData("webauthn.create", challenge)), "attestationObject": enc(object)}})
+	return b
+}
+
+// Get answers navigator.credentials.get for a challenge in base64url.
+func (a *Authenticator) Get(challenge string) []byte {
+	client, data := a.clientData("webauthn.get", challenge), a.data(0)
+	h := sha256.Sum256(client)
+	digest := sha256.Sum256(append(append([]byte{}, data...), h[:]...))
+	sig, err := ecdsa.SignASN1(rand.Reader, a.key, digest[:])
+	if err != nil {
+		panic(err)
+	}
+	return a.assertion(client, data, sig)
+}
+
+func (a *Authenticator) assertion(client, data, sig []byte) []byte {
+	b, _ := json.Marshal(map[string]any{"id": enc(a.ID), "rawId": enc(a.ID), "type": "public-key", "clientExtensionResults": map[string]any{},
+		"authenticatorAttachment": "platform", "response": map[string]any{"clientDataJSON": enc(client), "authenticatorData": enc(data),
+			"signature": enc(sig), "userHandle": nil}})
+	return b
+}

@@ -44,6 +44,7 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errw)
+	manual.Completion(root)
 	err := root.ExecuteContext(ctx)
 	if e := exitcode.Of(err); e != nil && e.Code == exitcode.Usage {
 		g.json = g.json || exitcode.AsksJSON(args) // an earlier mistake can hide the flag
@@ -98,12 +99,8 @@ func newRoot(g *global) *cobra.Command {
 		}
 		return c.Help()
 	}
-	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		wrapArgs(c)
-		if c.Name() == "completion" {
-			c.Args, c.RunE = cobra.ArbitraryArgs, manual.NoShell
-		}
 	}
 	return root
 }

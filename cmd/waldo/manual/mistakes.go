@@ -124,8 +124,18 @@ func Unknown(c *cobra.Command, word string) error {
 	return fault.Usage(hint, "unknown command %q", word)
 }
 
-// NoShell is waldo completion without the name of a shell that it knows.
-func NoShell(_ *cobra.Command, args []string) error {
+// Completion adds cobra's command of that name, which writes to the output that root has now. It refuses an unknown
+// shell.
+func Completion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args, c.RunE = cobra.ArbitraryArgs, noShell
+		}
+	}
+}
+
+func noShell(_ *cobra.Command, args []string) error {
 	const shells = "bash, zsh, fish or powershell; as in: source <(waldo completion bash)"
 	if len(args) == 0 {
 		return fault.Usage(shells, "missing the name of a shell")

@@ -611,13 +611,17 @@ func (h *App) find(_ call.Call, name string) (call.Tool, bool) {
 }
 
 func (h *App) search(run call.Call, words string, most int) []call.Tool {
-	return plain(h.Catalogue.Search(context.Background(), viewOf(run), words, most))
+	found := plain(h.Catalogue.Search(context.Background(), viewOf(run), words, most+1))
+	return found[:min(most, len(found))]
 }
 
+// plain returns the tools that code can call: search_tools is a function there.
 func plain(entries []*catalog.Entry) []call.Tool {
-	tools := make([]call.Tool, len(entries))
-	for i, e := range entries {
-		tools[i] = e.Tool
+	tools := make([]call.Tool, 0, len(entries))
+	for _, e := range entries {
+		if e.Capability != catalog.SearchTools {
+			tools = append(tools, e.Tool)
+		}
 	}
 	return tools
 }

@@ -2,6 +2,7 @@
 package sandboxflags
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"slices"
@@ -61,7 +62,7 @@ func (b *Flags) Add(c *cobra.Command) {
 		"`HOST` that may be reached, as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*; "+
 			"with a configuration: only what its contract allows too")
 	f.StringVar(&b.servers, "servers-dir", "",
-		"not supported by this build: code finds the tools of configured servers without it")
+		"the `DIR` that waldo gen wrote; it must exist: code imports servers.NAME.TOOL without it, and calls go to the configured servers")
 	f.StringArrayVar(&b.Env, "env", nil, "`K=V` in the sandbox's environment; nothing else is inherited")
 	f.StringSliceVar(&b.Secrets, "secret", nil,
 		"expose secret `NAME` as an environment variable ([VARIABLE=]NAME); must be allowed by the contract")
@@ -139,9 +140,10 @@ func (b *Flags) Refused() error {
 		return exitcode.Mistake("one of "+strings.Join(isolations[:5], ", "), "unknown isolation level %q", b.Isolation)
 	case len(b.Env) > 0 && slices.ContainsFunc(b.Env, func(kv string) bool { return strings.HasPrefix(kv, "=") }):
 		return exitcode.Mistake("write it as K=V", "--env: a variable needs a name")
-	case b.servers != "":
-		return exitcode.Mistake("tools of configured servers are there as servers.NAME.TOOL without it",
-			"--servers-dir is not supported by this build")
+	}
+	if st, err := os.Stat(cmp.Or(b.servers, ".")); err != nil || !st.IsDir() {
+		return exitcode.Mistake("leave it out: the tools of configured servers are there as servers.NAME.TOOL",
+			"--servers-dir %s is not a folder", b.servers)
 	}
 	if rules, err := egress.ParseRules(b.Hosts); err != nil {
 		return exitcode.Mistake("name a host, as in --allow-host api.example.com", "--allow-host: %v", err)

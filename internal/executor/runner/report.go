@@ -51,6 +51,9 @@ func Report(f facts.Facts) string {
 	display.Fprintf(&b, "CPU time used: %s / %s\n", seconds(f.Usage.CPUMS), seconds(float64(f.Limits.CPUMS)))
 	display.Fprintf(&b, "Wall time: %s / %s\n", seconds(f.Usage.WallMS), seconds(float64(f.Limits.WallMS)))
 	display.Fprintf(&b, "Memory peak: %s / %s\n", megabytes(f.Usage.MemoryPeak), megabytes(f.Limits.MemoryBytes))
+	if f.Limits.Output > 0 {
+		cut = " / " + kilobytes(f.Limits.Output) + cut
+	}
 	display.Fprintf(&b, "Output: %s%s\n", kilobytes(f.Usage.OutputBytes), cut)
 	display.Fprintf(&b, "Status: %s\n", status(f))
 	if l := denied(f); len(l) > 0 {
@@ -136,7 +139,7 @@ func few(l []string) string {
 
 func seconds(ms float64) string {
 	d := time.Duration(ms * float64(time.Millisecond)).Round(10 * time.Millisecond)
-	return fmt.Sprintf("%gs", d.Seconds())
+	return strconv.FormatFloat(float64(d/(10*time.Millisecond))/100, 'f', -1, 64) + "s"
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%dMB", (n+1<<19)>>20) }

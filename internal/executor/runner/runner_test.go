@@ -515,10 +515,10 @@ func TestReport(t *testing.T) {
 	f := facts.New()
 	f.Status, f.ExitCode = facts.Failed, &code
 	f.Usage = facts.Usage{CPUMS: 20, WallMS: 41, MemoryPeak: 14 << 20, OutputBytes: 5}
-	f.Limits = facts.Limits{CPUMS: 10_000, WallMS: 30_000, MemoryBytes: 512 << 20}
+	f.Limits = facts.Limits{CPUMS: 10_000, WallMS: 30_000, MemoryBytes: 512 << 20, Output: 200 << 10}
 	f.Truncated.Stderr = true
 	f.SideEffect = facts.None
-	want := "CPU time used: 0.02s / 10s\nWall time: 0.04s / 30s\nMemory peak: 14MB / 512MB\nOutput: 1KB (cut)\n" +
+	want := "CPU time used: 0.02s / 10s\nWall time: 0.04s / 30s\nMemory peak: 14MB / 512MB\nOutput: 1KB / 200KB (cut)\n" +
 		"Status: Exit status 1, side effect: none.\nWarnings: None\n"
 	if got := Report(f); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
@@ -665,6 +665,15 @@ func TestAdmission(t *testing.T) {
 		refused := out.Refused != nil && out.Refused.Code == "sandbox.busy"
 		if (err != nil) != (r.fails != nil) || refused != (r.against != nil) || d.started != r.started || left != r.started {
 			t.Errorf("%v: started %d, left %d: %+v %v", r.against, d.started, left, out.Refused, err)
+		}
+	}
+}
+
+// TestSeconds: a time has at most two digits behind the point.
+func TestSeconds(t *testing.T) {
+	for ms, want := range map[float64]string{0: "0s", 41.2: "0.04s", 1360: "1.36s", 30_000: "30s", 12_690: "12.69s", 100: "0.1s"} {
+		if got := seconds(ms); got != want {
+			t.Errorf("%v ms: %s, want %s", ms, got, want)
 		}
 	}
 }

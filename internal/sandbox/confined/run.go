@@ -235,7 +235,7 @@ func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before v
 	f := facts.New()
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: "confined", Template: b.profile.Template.Name}
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory,
-		Pids: l.Pids}
+		Pids: l.Pids, Output: l.Output}
 	f.Stdout, f.Stderr = r.out.Text(), r.err.Text()
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
 	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(max(rep.CPU, r.peak.CPU)),

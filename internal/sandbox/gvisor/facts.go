@@ -27,7 +27,7 @@ func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.
 	b, l := r.box, r.box.profile.Limits
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name, Warm: r.warm}
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory,
-		Pids: l.Pids}
+		Pids: l.Pids, Output: l.Output}
 	f.Warnings = slices.Clone(b.warnings)
 	f.Stdout, f.Stderr = r.out.Text(), r.err.Text()
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}

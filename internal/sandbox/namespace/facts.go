@@ -38,6 +38,7 @@ func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Fac
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name, Warm: r.warm}
 	f.Limits = facts.Limits{
 		WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids,
+		Output: l.Output,
 	}
 	f.Stdout, f.Stderr = r.out.Text(), r.err.Text()
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}

@@ -81,7 +81,11 @@ func newLock(g *global) *cobra.Command {
 				if len(accept) > 0 {
 					n = len(accept)
 				}
-				if n == 1 {
+				switch n {
+				case 0:
+					display.Fprintf(c.ErrOrStderr(), "no servers are configured\n")
+					return nil
+				case 1:
 					verb = "matches"
 				}
 				display.Fprintf(c.OutOrStdout(), "%s %s waldo.lock\n", display.Count(n, "server"), verb)

@@ -187,12 +187,17 @@ func tellRun(c *cobra.Command, g *global, b *sandboxflags.Flags, r call.Result) 
 		display.Fprintf(w, "\n%s%s", display.Text(runner.Report(r.Facts)), display.Text(artifacts(r.Facts)))
 		display.Fprintf(w, "Decision: %s\n", r.DecisionID)
 	} else {
-		warnings := r.Facts.Warnings
-		if r.Status == facts.Denied { // the line of the denial says it
+		warnings := ofTheCall(r.Facts.Warnings)
+		if r.Status == facts.Denied { // the line of the denial gives the cause
 			_, warnings = once(r)
 		}
 		for _, warning := range warnings {
 			display.Fprintf(c.ErrOrStderr(), "waldo: %s\n", warning)
+		}
+		if r.Status != facts.OK { // a program seldom says that it was waldo that refused
+			for _, line := range runner.Refused(r.Facts) {
+				display.Fprintf(c.ErrOrStderr(), "waldo: %s\n", display.Text(line))
+			}
 		}
 		if r.Facts.Truncated.Stdout || r.Facts.Truncated.Stderr {
 			display.Fprintf(c.ErrOrStderr(), "waldo: the output was cut after %d KB\nhint: --output-kb\n", b.Output)

@@ -185,8 +185,9 @@ var capability = &mapping[contract.Contract]{
 var (
 	modes         = strictyaml.OneOf("read", "write", "high_risk")
 	fileWords     = strictyaml.OneOf("workspace_only", "none")
-	approvalWords = strictyaml.OneOf("none", "always", "manager_for_high_priority")
-	noneWord      = strictyaml.OneOf("none")
+	approvalWords = strictyaml.OneOf("none", "always", "manager_for_high_priority").
+			Or(`{when: "args.amount > 100.0"}`)
+	noneWord = strictyaml.OneOf("none")
 )
 
 func isNone(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Value == "none" }

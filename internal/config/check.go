@@ -223,6 +223,15 @@ func (p *parser) warnEnvironments() {
 		}
 	}
 	names := slices.Sorted(maps.Keys(times))
+	if times[p.selected] == 2 { // known by the selection alone
+		others := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == p.selected })
+		hint := strictyaml.Meant(p.selected, others)
+		if hint == "" {
+			hint = "name it in environments: of a contract, or select another"
+		}
+		p.Warn(contract.Position{File: p.File, Line: 1, Column: 1}, "environment.selected", hint,
+			"nothing in this file names the selected environment %s", p.selected)
+	}
 	for _, c := range p.cfg.Contracts {
 		for _, name := range c.Environments {
 			if times[name] > 1 {

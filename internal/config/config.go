@@ -106,7 +106,7 @@ func (p *parser) environment(selected string) {
 			"the selected environment cannot be "+contract.Cut(selected, 40))
 		return
 	}
-	p.cfg.Environment, p.known = selected, append(p.known, selected)
+	p.cfg.Environment, p.selected, p.known = selected, selected, append(p.known, selected)
 }
 
 type parser struct {
@@ -115,6 +115,8 @@ type parser struct {
 	user   string            // who wants the secrets that are read
 	keepAt contract.Position // of log.keep
 	known  []string          // environments that are selected, or that environment: names
+	// the environment that the operator selects in place of the file's; empty: none
+	selected string
 }
 
 // builtIns returns the contracts of waldo's own capabilities: high risk, in a namespace sandbox, without approval,

@@ -42,6 +42,7 @@ var traffic = &mapping[contract.Traffic]{
 
 // reachable holds the hosts of a sandbox: a word, or a mapping.
 func reachable[T any](words strictyaml.Vocabulary, at func(*T) *contract.Network) value[T] {
+	words = words.Or("{allow: [HOST]}")
 	one := custom(wordShape(words),
 		func(p *parser, f field, to *T) { at(to).Internal = p.Word(f, words) == "internal_only" }, nil)
 	return either(isMapping, nested(network, at), one, func(from *T) any {

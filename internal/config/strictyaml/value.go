@@ -34,16 +34,35 @@ func (r *Reader) Text(f Field) string {
 }
 
 // Vocabulary is the words that a key allows, and those that this build knows and does not enforce.
-type Vocabulary struct{ Now, Later []string }
+type Vocabulary struct {
+	Now, Later []string
+	other      string // the form besides words that the key has; empty: none
+}
 
 // OneOf is a vocabulary of words that are all enforced.
 func OneOf(words ...string) Vocabulary { return Vocabulary{Now: words} }
 
 // NotYet adds words that this build knows and does not enforce.
-func (v Vocabulary) NotYet(words ...string) Vocabulary { return Vocabulary{v.Now, words} }
+func (v Vocabulary) NotYet(words ...string) Vocabulary { return Vocabulary{v.Now, words, v.other} }
+
+// Or names, for hints, the form besides words that the key has.
+func (v Vocabulary) Or(form string) Vocabulary { return Vocabulary{v.Now, v.Later, form} }
+
+// choice lists what the key can be.
+func (v Vocabulary) choice() string {
+	all := "one of " + strings.Join(v.Now, ", ")
+	if v.other != "" {
+		all += ", or " + v.other
+	}
+	return all
+}
 
 // Word reads one of the words, and refuses those for a later build.
 func (r *Reader) Word(f Field, v Vocabulary) string {
+	if f.Val.Kind == yaml.ScalarNode && f.Val.Tag != "!!str" { // in quotes it would be no word either
+		r.Fail(f.Val, "value.type", v.choice(), "%q cannot be %s", f.Name, contract.Cut(f.Val.Value, 40))
+		return ""
+	}
 	s := r.Text(f)
 	if s == "" {
 		return ""
@@ -55,7 +74,7 @@ func (r *Reader) Word(f Field, v Vocabulary) string {
 	if !slices.Contains(v.Now, s) {
 		hint := Meant(s, v.Now)
 		if hint == "" {
-			hint = "one of " + strings.Join(v.Now, ", ")
+			hint = v.choice()
 		}
 		r.Fail(f.Val, "value.unknown", hint, "%q cannot be %q", f.Name, contract.Cut(s, 40))
 		return ""

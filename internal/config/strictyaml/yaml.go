@@ -120,6 +120,9 @@ func (r *Reader) syntax(err error) {
 	if strings.Contains(text, "found character that cannot start any token") || strings.Contains(text, "tab") {
 		hint = "indent with spaces, not tabs"
 	}
+	if strings.Contains(text, "did not find expected ',' or '") {
+		hint = "at this line or below it a { or [ is not closed, or a comma is missing"
+	}
 	r.Fail(n, "yaml.syntax", hint, "%s", text)
 }
 

@@ -56,11 +56,8 @@ func Report(f facts.Facts) string {
 	}
 	display.Fprintf(&b, "Output: %s%s\n", kilobytes(f.Usage.OutputBytes), cut)
 	display.Fprintf(&b, "Status: %s\n", status(f))
-	if l := denied(f); len(l) > 0 {
-		display.Fprintf(&b, "Denied: %s\n", few(l))
-	}
-	if l := unreached(f); len(l) > 0 {
-		display.Fprintf(&b, "Not reached: %s\n", few(l))
+	for _, line := range Refused(f) {
+		b.WriteString(line + "\n")
 	}
 	warnings := "None"
 	own := slices.DeleteFunc(slices.Clone(f.Warnings), func(w string) bool {
@@ -71,6 +68,17 @@ func Report(f facts.Facts) string {
 	}
 	display.Fprintf(&b, "Warnings: %s\n", warnings)
 	return b.String()
+}
+
+// Refused returns the lines of a report about what the run tried in vain, escaped for a terminal.
+func Refused(f facts.Facts) (lines []string) {
+	if l := denied(f); len(l) > 0 {
+		lines = append(lines, string(display.Sprintf("Denied: %s", few(l))))
+	}
+	if l := unreached(f); len(l) > 0 {
+		lines = append(lines, string(display.Sprintf("Not reached: %s", few(l))))
+	}
+	return lines
 }
 
 func status(f facts.Facts) string {
@@ -84,10 +92,13 @@ func status(f facts.Facts) string {
 // denied lists what the run tried and was denied: hosts first, each with the number of attempts where that is
 // known, then other actions.
 func denied(f facts.Facts) (out []string) {
-	times := map[string]int{}
+	times, address := map[string]int{}, map[string]string{}
 	for _, a := range f.Network.Attempts {
 		if !a.Allowed {
 			times[place(a)] += a.Times
+		}
+		if a.Why == "egress.address" { // its name is allowed: only the reason says what to do
+			address[place(a)] = ", " + a.Why
 		}
 	}
 	add := func(s string) {
@@ -97,7 +108,9 @@ func denied(f facts.Facts) (out []string) {
 	}
 	for _, host := range f.Network.Denied {
 		if n := times[host]; n > 1 {
-			add(fmt.Sprintf("%s (%d attempts)", facts.Name(host), n))
+			add(fmt.Sprintf("%s (%d attempts%s)", facts.Name(host), n, address[host]))
+		} else if why := address[host]; why != "" {
+			add(facts.Name(host) + " (egress.address)")
 		} else {
 			add(facts.Name(host))
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	stdnet "net"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -222,20 +223,30 @@ func (p *Packages) runJob(ctx context.Context, s contract.Server, j pkginstall.J
 	}
 	tried := p.Egress.Reached(s.Name, profile.ID, net)
 	if err != nil {
-		err = refusedOf(err, tried)
+		err = refusedOf(ctx, err, tried)
 	}
 	return errors.Join(err, sb.Close(), net.End())
 }
 
+// addressOf returns the address that the name has here, for a hint.
+func addressOf(ctx context.Context, host string) string {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if found, err := stdnet.DefaultResolver.LookupHost(ctx, host); err == nil && len(found) > 0 {
+		return found[0]
+	}
+	return "10.0.0.7"
+}
+
 // refusedOf adds to a program's error which egress rule refused its request.
-func refusedOf(err error, tried []facts.Attempt) error {
+func refusedOf(ctx context.Context, err error, tried []facts.Attempt) error {
 	for _, a := range tried {
 		switch at := fmt.Sprintf("%s:%d", a.Host, a.Port); {
 		case a.Why == "":
 		case a.Why == "egress.address":
 			return fmt.Errorf("%w\n%s: %w: its name stands for an address that is not public, or not among its addresses (%s); "+
-				"where it is a registry of yours, say where it stands in waldo.yaml: addresses: {%s: [10.0.0.7]}", err, at,
-				pkginstall.ErrUnreached, a.Why, a.Host)
+				"if it is a registry that you trust at this address, write in waldo.yaml: addresses: {%s: [%s]}", err, at,
+				pkginstall.ErrUnreached, a.Why, a.Host, addressOf(ctx, a.Host))
 		case a.Allowed:
 			return fmt.Errorf("%w\n%s: %w (%s)", err, at, pkginstall.ErrUnreached, a.Why)
 		default:

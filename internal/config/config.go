@@ -106,7 +106,8 @@ func (p *parser) environment(selected string) {
 			"the selected environment cannot be "+contract.Cut(selected, 40))
 		return
 	}
-	p.cfg.Environment, p.selected, p.known = selected, selected, append(p.known, selected)
+	p.selected = selected
+	p.cfg.Environment, p.known = selected, append(p.known, selected)
 }
 
 type parser struct {

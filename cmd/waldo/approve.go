@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/enrolling"
 	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/core/approval"
 	"waldo/internal/frontend/terminal"
@@ -88,18 +89,20 @@ func tellApprovals(w io.Writer, open []approval.Question) {
 func newApprove(g *global) *cobra.Command {
 	var as, enroll, revoke string
 	var roles []string
-	var list bool
+	var list, withPasskey bool
 	c := &cobra.Command{
-		Use: "approve ID | --enroll NAME", Short: "Answer a question with yes, or enrol an approver",
+		Use: "approve ID | --enroll NAME | --enrol NAME", Short: "Answer a question with yes, or enrol an approver",
 		Long: "Answers with an approver's key, which is sealed with a passphrase. Being the same user as the agent proves\n" +
 			"nothing: the agent does not hold the passphrase. The first approver is enrolled at a terminal; every later one\n" +
 			"needs the first one's passphrase as well.",
-		Example: "  waldo approve --enroll alice --role manager\n  waldo approve a_… --as alice",
+		Example: "  waldo approve --enroll alice --role manager\n  waldo approve --enrol bob --role manager\n  waldo approve a_… --as alice",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case list && len(args) == 0 && enroll == "" && revoke == "":
-				return listApprovers(c, g)
+				return passkeys(c, g).List(c)
+			case withPasskey && enroll == "" && revoke == "" && !list:
+				return passkeys(c, g).Enrol(c, strings.Join(args, ""), roles)
 			case enroll != "" && len(args) == 0:
 				return enrol(c, g, enroll, roles)
 			case revoke != "" && len(args) == 0:
@@ -112,6 +115,7 @@ func newApprove(g *global) *cobra.Command {
 	}
 	c.Flags().StringVar(&as, "as", "", "`NAME` of the approver (default: the only one enrolled)")
 	c.Flags().StringVar(&enroll, "enroll", "", "make a key for a new approver `NAME`")
+	c.Flags().BoolVar(&withPasskey, "enrol", false, "enrol a passkey for a new approver NAME: prints a secret for the console's page /enrol")
 	c.Flags().StringVar(&revoke, "revoke", "", "end the right of `NAME` to answer")
 	c.Flags().BoolVar(&list, "list", false, "print who can answer, with the fingerprint of each key")
 	c.Flags().StringSliceVar(&roles, "role", nil, "`ROLE` of the new approver, as contracts name it")
@@ -289,31 +293,14 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 	return nil
 }
 
-// listApprovers prints who can answer, the first approver first.
-func listApprovers(c *cobra.Command, g *global) error {
-	k, done, err := desk(g)
-	if err != nil {
-		return err
-	}
-	defer done()
-	all, err := k.Approvers(c.Context())
-	if err != nil {
-		return refusedAnswer(err)
-	}
-	if g.json {
-		return terminal.JSON(c.OutOrStdout(), all)
-	}
-	for _, a := range all {
-		roles := approval.Escape(strings.Join(a.Roles, ", "))
-		if len(a.Roles) == 0 {
-			roles = "none"
-		}
-		display.Fprintf(c.OutOrStdout(), "%s  key %s  roles %s  enrolled by %s at %s\n", a.Name, a.Fingerprint(), roles, a.By, a.At)
-	}
-	if len(all) == 0 {
-		display.Fprintf(c.ErrOrStderr(), "no approver is enrolled\nhint: at a terminal: waldo approve --enroll NAME\n")
-	}
-	return nil
+// passkeys are the commands that need an approver's passkey, or list them.
+func passkeys(c *cobra.Command, g *global) enrolling.Waldo {
+	return enrolling.Waldo{JSON: g.json, Refused: refusedAnswer,
+		Look: func() (*approval.Service, func() error, error) { return desk(g) },
+		Desk: func() (*approval.Service, func() error, error) { return onRecord(c.Context(), g) },
+		Signer: func(k *approval.Service, name string) (approval.Signer, error) {
+			return signer(c.Context(), c, k, name)
+		}}
 }
 
 func revokeApprover(c *cobra.Command, g *global, name string) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/cmd/waldo/agenthost"
+	"waldo/cmd/waldo/consoling"
 	"waldo/cmd/waldo/exitcode"
 	"waldo/cmd/waldo/generating"
 	"waldo/internal/app"
@@ -16,6 +17,7 @@ import (
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/sandbox"
+	"waldo/internal/storage/database"
 )
 
 // commands lists every command of waldo.
@@ -24,7 +26,7 @@ func commands(g *global) []*cobra.Command {
 	return []*cobra.Command{
 		newDemo(g), newServe(g), newToken(g), newRun(g), newExec(g), newCall(g), newTools(g), newExplain(g), newCheck(g), newInit(g), newTrust(g), newLock(g), newGen(g),
 		newApprovals(g), newApprove(g), newDeny(g), newLog(g), newSandbox(g), newTemplate(g), newLogin(g), newSecret(g), newDoctor(g), newVersion(g), newHelpdesk(),
-		agenthost.NewImport(hosts), agenthost.NewInstall(hosts), newDu(g), newPrune(g), newReload(g), newStop(g), newMan(),
+		agenthost.NewImport(hosts), agenthost.NewInstall(hosts), newDu(g), newPrune(g), newReload(g), newStop(g), newMan(), newConsole(g),
 	}
 }
 
@@ -113,4 +115,9 @@ func newGen(g *global) *cobra.Command {
 		Open: func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) },
 		JSON: &g.json, Servers: completes(g).Servers,
 	})
+}
+
+func newConsole(g *global) *cobra.Command {
+	return consoling.New(consoling.Waldo{JSON: &g.json, Store: func() (string, *database.Store, error) { return openStore(g) },
+		Open: func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) }})
 }

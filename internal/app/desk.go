@@ -66,3 +66,11 @@ func TooLate(
 	return k.TakeBack(ctx, q, approval.Answer{ApprovalID: q.ID, DecisionID: q.DecisionID, ArgsDigest: q.ArgsDigest,
 		Capability: q.Capability, Refusal: code, By: Principal(), Reason: said + ", too late: " + why, At: time.Now()})
 }
+
+// takingBack returns the approval service of this application, which also records a yes that is taken back.
+func (h *App) takingBack() *approval.Service {
+	h.Approvals.TakeBack = func(ctx context.Context, _ approval.Question, a approval.Answer) error {
+		return (&audit.Recorder{Log: h.log}).TakenBack(ctx, a)
+	}
+	return h.Approvals
+}

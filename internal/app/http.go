@@ -72,10 +72,12 @@ func (h *App) listenHTTP(ctx context.Context, listen string, o mcpserver.Options
 	o.OnSessionEnd = g.Leave
 	srv := mcpserver.New(o)
 	h.lives.server.Store(srv)
+	seen, done := h.Console()
+	defer done()
 	s := web.New(web.Options{
 		Server: srv, Open: g.Enter, Over: g.Over,
 		Identify: func(r *http.Request) (call.Principal, *web.Refusal) { return h.lives.inForce().Logins().Identify(r) },
-		Hosts:    hostsOf(h.Config.Gateway), Origins: h.Config.Gateway.Origins, Beside: h.Logins().Beside(),
+		Hosts:    hostsOf(h.Config.Gateway), Origins: h.Config.Gateway.Origins, Beside: h.Logins().Beside(), Rest: seen.Serve,
 		Limits: doorLimits(h.Config.Gateway.Limits, openFiles()), Peer: identity.Peer, Log: o.Log,
 		Ready: func() error { _, _, err := h.Store.Get(ctx, "ready", ""); return err },
 	})

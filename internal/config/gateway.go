@@ -31,6 +31,8 @@ var gateway = &mapping[contract.Gateway]{
 			"the user that waldo runs as, on this machine", "Who may connect over HTTP.", "internal/frontend/mcpserver"},
 		{"limits", nested(gatewayLimits, func(g *contract.Gateway) *contract.GatewayLimits { return &g.Limits }),
 			"as below", "Limits of clients.", "internal/frontend/mcpserver"},
+		{"console", nested(consoleRoles, func(g *contract.Gateway) *contract.ConsoleRoles { return &g.Console }),
+			"none", "The principals that can use the console's API, by role.", "internal/frontend/console"},
 	},
 	check: func(p *parser, _ field, o *contract.Gateway, at map[string]field) {
 		host, _, _ := net.SplitHostPort(o.Listen)
@@ -75,6 +77,20 @@ var issuer = &mapping[contract.Issuer]{
 		if o.Issuer == "" && isMapping(f.Val) {
 			p.Fail(f.Key, "key.missing", "as in issuer: https://login.example.com", "oidc wants an issuer")
 		}
+	},
+}
+
+var consoleRoles = &mapping[contract.ConsoleRoles]{
+	name:    "gateway.console",
+	doc:     "[console.md](../console.md) describes the console and its API.",
+	example: "gateway:\n  console: {viewer: [\"token:dashboard\"], operator: [\"token:ops\"]}\n",
+	keys: []key[contract.ConsoleRoles]{
+		{"viewer", texts(func(r *contract.ConsoleRoles) *[]string { return &r.Viewer }),
+			"none", "Principals that can look, as in token:dashboard.", "internal/frontend/console"},
+		{"approver", texts(func(r *contract.ConsoleRoles) *[]string { return &r.Approver }),
+			"none", "Principals that can also hand in answers, each signed with a passkey.", "internal/frontend/console"},
+		{"operator", texts(func(r *contract.ConsoleRoles) *[]string { return &r.Operator }),
+			"none", "Principals that can also stop agents and pause sandboxes.", "internal/frontend/console"},
 	},
 }
 

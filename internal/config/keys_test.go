@@ -42,6 +42,7 @@ var inPlace = map[string]string{
 	"gateway":           "gateway: {%}",
 	"gateway.auth":      "gateway: {auth: {%}}",
 	"gateway.limits":    "gateway: {limits: {%}}",
+	"gateway.console":   "gateway: {console: {%}}",
 	"gateway.auth.oidc": "gateway: {auth: {oidc: {%}}}",
 	"store":             "store: {%}",
 	"log":               "log: {%}",

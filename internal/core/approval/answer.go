@@ -233,7 +233,7 @@ type Draft struct {
 	said  signedAnswer
 }
 
-// Message is what the approver signs. It binds the verdict to all that the question holds: the decision, the
+// Message returns the bytes to sign. It binds the verdict to all that the question holds: the decision, the
 // arguments, the contract, the expiry and every line shown.
 func (d Draft) Message() []byte { return d.said.message() }
 

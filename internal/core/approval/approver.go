@@ -165,7 +165,7 @@ func (k *Service) NewApprover(name string, roles []string, key, by string) (Appr
 	return Approver{Name: name, Key: key, Roles: append([]string{}, roles...), By: by, At: database.Stamp(k.now())}, nil
 }
 
-// Message is what the first approver signs to enrol this one.
+// Message returns the bytes that the first approver signs to enrol this one.
 func (a Approver) Message() []byte { return append([]byte(forApprover), canonical(a)...) }
 
 // EnrollSigned enrols an approver with the first approver's signature over its Message. Only the first approver can

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -392,6 +394,75 @@ func (k *Service) Pending(ctx context.Context) ([]Question, error) {
 		return nil
 	})
 	return out, err
+}
+
+// PendingPage returns the questions after a cursor that wait for an answer, oldest first, at most so many, and the
+// cursor of the next page; empty: there is none.
+func (k *Service) PendingPage(ctx context.Context, cursor string, limit int) (out []Question, next string, err error) {
+	place, err := base64.RawURLEncoding.DecodeString(cursor)
+	created, after, ok := strings.Cut(string(place), " ")
+	if err != nil || (cursor != "" && !ok) {
+		return nil, "", refused("cursor", "the cursor is not one of this list")
+	}
+	err = k.Store.View(ctx, func(tx *sql.Tx) error {
+		for len(out) <= limit {
+			rows, err := tx.Query(`SELECT id, created FROM approvals WHERE state = 'pending' AND expires > $1 AND (created > $2 OR (created = $2 AND id > $3))
+				ORDER BY created, id LIMIT $4`, database.Stamp(k.now()), created, after, limit+1)
+			if err != nil {
+				return err
+			}
+			var ids []string
+			for rows.Next() {
+				if err := rows.Scan(&after, &created); err != nil {
+					return errors.Join(err, rows.Close())
+				}
+				ids = append(ids, after)
+			}
+			if err := rows.Close(); err != nil {
+				return err
+			}
+			for _, one := range ids {
+				r, err := load(tx, one)
+				if err != nil && !errors.Is(err, sql.ErrNoRows) { // no row of waldo's has such an id
+					return err
+				}
+				if err == nil && r.state == Pending && !k.gone(r.q) {
+					out = append(out, r.q)
+				}
+			}
+			if len(ids) <= limit {
+				return nil
+			}
+		}
+		return nil
+	})
+	if len(out) > limit {
+		out = out[:limit]
+		last := out[limit-1]
+		next = base64.RawURLEncoding.EncodeToString([]byte(database.Stamp(last.Created) + " " + last.ID))
+	}
+	return out, next, err
+}
+
+// CountPending counts the questions that wait for an answer, also those whose asker has ended.
+func (k *Service) CountPending(ctx context.Context) (n int, err error) {
+	err = k.Store.View(ctx, func(tx *sql.Tx) error {
+		return tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND expires > $1`, database.Stamp(k.now())).Scan(&n)
+	})
+	return n, err
+}
+
+// Mark returns a text that changes with each question and answer.
+func (k *Service) Mark(ctx context.Context) (mark string, err error) {
+	err = k.Store.View(ctx, func(tx *sql.Tx) error {
+		var all, open, written int
+		var last string
+		err := tx.QueryRow(`SELECT COUNT(*), COUNT(CASE WHEN state = 'pending' AND expires > $1 THEN 1 END), COALESCE(SUM(LENGTH(answer)), 0), COALESCE(MAX(created), '')
+			FROM approvals`, database.Stamp(k.now())).Scan(&all, &open, &written, &last)
+		mark = fmt.Sprint(all, open, written, last)
+		return err
+	})
+	return mark, err
 }
 
 // Sweep removes questions that expired before a time, with their arguments. The log retains them with their answers.

@@ -10,7 +10,11 @@ type Gateway struct {
 	Tokens  map[string]string // name to the hash of a token
 	OIDC    *Issuer
 	Limits  GatewayLimits
+	Console ConsoleRoles
 }
+
+// ConsoleRoles are the principals whose tokens the console's API takes, by role. A principal in none has no access.
+type ConsoleRoles struct{ Viewer, Approver, Operator []string }
 
 // GatewayLimits bound the clients; 0 means waldo's own bound. All but those of tasks are of clients over HTTP.
 type GatewayLimits struct {

@@ -204,3 +204,12 @@ func detail(err error) string {
 	}
 	return err.Error()
 }
+
+// ID64 returns the credential's id in base64url, as browsers write it.
+func (c Credential) ID64() string { return base64.RawURLEncoding.EncodeToString(c.ID) }
+
+// Signed reports whether a signature in base64, as an answer in the log has it, is a passkey's assertion.
+func Signed(signature string) bool {
+	b, err := base64.StdEncoding.DecodeString(signature)
+	return err == nil && bytes.HasPrefix(b, []byte(`{"id":"`))
+}

@@ -30,11 +30,13 @@ type Options struct {
 	Hosts []string // names that the Host header may carry, without a port
 	// besides those of the hosts themselves: "https://console.example.com"
 	Origins []string
-	Beside  map[string]http.Handler               // other paths; only Host and Origin are checked for them
-	Peer    func(c net.Conn) (uid int, err error) // nil: cannot be told
-	Ready   func() error                          // nil: always ready
-	Log     *slog.Logger                          // nil: nothing is logged
-	Limits  Limits
+	Beside  map[string]http.Handler // other paths; only Host and Origin are checked for them
+	// Rest answers every other path: the console. It calls known once the request has shown who it is from.
+	Rest   func(w http.ResponseWriter, r *http.Request, known func(call.Principal))
+	Peer   func(c net.Conn) (uid int, err error) // nil: cannot be told
+	Ready  func() error                          // nil: always ready
+	Log    *slog.Logger                          // nil: nothing is logged
+	Limits Limits
 }
 
 // Refusal is the answer to an unauthenticated request.
@@ -273,12 +275,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch beside := s.o.Beside[r.URL.Path]; {
+	case beside == nil && r.URL.Path != "/mcp" && s.o.Rest != nil:
+		s.o.Rest(w, r, func(who call.Principal) { known(w, r, who) })
 	case r.URL.Path == "/mcp":
 		s.mcp(w, r)
 	case beside != nil:
 		beside.ServeHTTP(w, r)
 	default:
 		http.Error(w, "there is nothing here: the gateway is at /mcp. "+noSSE, http.StatusNotFound)
+	}
+}
+
+// known lets the connection of a request stay open: its principal has shown who it is.
+func known(w http.ResponseWriter, r *http.Request, who call.Principal) {
+	if c := connOf(r); c != nil && c.know(who) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		w.Header().Del("Connection")
 	}
 }
 

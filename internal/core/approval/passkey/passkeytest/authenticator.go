@@ -87,3 +87,9 @@ func (a *Authenticator) assertion(client, data, sig []byte) []byte {
 			"signature": enc(sig), "userHandle": nil}})
 	return b
 }
+
+// Sign returns an assertion over a message, as waldo stores it.
+func (a *Authenticator) Sign(message []byte) []byte {
+	d := sha256.Sum256(message)
+	return a.Get(enc(d[:]))
+}

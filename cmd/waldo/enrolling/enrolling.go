@@ -1,0 +1,157 @@
+// Package enrolling lists who can answer questions, and enrols passkeys.
+package enrolling
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"waldo/cmd/waldo/exitcode"
+	"waldo/internal/app/operator"
+	"waldo/internal/core/approval"
+	"waldo/internal/core/approval/passkey"
+	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/display"
+)
+
+// Waldo holds the parts of waldo that the commands need.
+type Waldo struct {
+	Look    func() (k *approval.Service, done func() error, err error)
+	Desk    func() (k *approval.Service, done func() error, err error) // on record
+	Signer  func(k *approval.Service, name string) (approval.Signer, error)
+	Refused func(error) error
+	JSON    bool
+}
+
+// List prints who can answer, the first approver first.
+func (w Waldo) List(c *cobra.Command) error {
+	k, done, err := w.Look()
+	if err != nil {
+		return err
+	}
+	defer done()
+	all, err := k.Approvers(c.Context())
+	if err != nil {
+		return w.Refused(err)
+	}
+	if w.JSON {
+		return terminal.JSON(c.OutOrStdout(), all)
+	}
+	for _, a := range all {
+		roles, kind := approval.Escape(strings.Join(a.Roles, ", ")), ""
+		if len(a.Roles) == 0 {
+			roles = "none"
+		}
+		if p, err := passkey.Parse(a.Key); err == nil {
+			kind = "  passkey at " + p.Origin
+		}
+		display.Fprintf(c.OutOrStdout(), "%s  key %s  roles %s  enrolled by %s at %s%s\n", a.Name, a.Fingerprint(), roles, a.By, a.At, kind)
+	}
+	if len(all) == 0 {
+		display.Fprintf(c.ErrOrStderr(), "no approver is enrolled\nhint: at a terminal: waldo approve --enroll NAME\n")
+	}
+	return nil
+}
+
+// Enrol enrols a passkey: it prints a secret on the terminal, waits for the browser that has it, and asks the person
+// at the terminal about the key that came back.
+func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
+	in, isFile := c.InOrStdin().(*os.File)
+	out, isOut := c.ErrOrStderr().(*os.File)
+	if !isFile || !isOut || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
+		return exitcode.Mistake("run this yourself, in a terminal", "the secret of an enrolment is printed on a terminal alone, and this is none")
+	}
+	k, done, err := w.Desk()
+	if err != nil {
+		return err
+	}
+	defer done()
+	all, err := k.Approvers(c.Context())
+	if err != nil {
+		return w.Refused(err)
+	}
+	if slices.ContainsFunc(all, func(a approval.Approver) bool { return a.Name == name }) {
+		return exitcode.Mistake("choose another NAME; waldo approve --list prints who can answer", "%s is enrolled already", name)
+	}
+	by, root := name, approval.Signer(nil)
+	if len(all) > 0 {
+		by = all[0].By
+		if i := slices.IndexFunc(all, func(a approval.Approver) bool { return a.Name == by }); i >= 0 && passkey.Is(all[i].Key) {
+			return exitcode.Mistake("a first approver that enrols others has a passphrase: waldo approve --enroll NAME, in a new state directory",
+				"the first approver, %s, has a passkey, which cannot sign the enrolment of others", by)
+		}
+		if root, err = w.Signer(k, by); err != nil {
+			return err
+		}
+	}
+	if _, err := k.NewApprover(name, roles, "", by); err != nil {
+		return exitcode.Mistake("as in waldo approve --enrol alice", "%v", err)
+	}
+	invite := operator.Invite{Name: name, Roles: append([]string{}, roles...), By: by}
+	secret, err := operator.NewInvite(c.Context(), k.Store, invite)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = operator.ForgetInvite(context.WithoutCancel(c.Context()), k.Store, secret) }()
+	display.Fprintf(out, "Open the page /enrol of the console (waldo console, or waldo serve --listen) by the name localhost,\n"+
+		"and type this secret there within %v. It is shown this once:\n\n  %s\n\nwaiting for the browser … (Ctrl-C ends)\n", operator.InviteLife, secret)
+	wait, cancel := context.WithTimeout(c.Context(), operator.InviteLife)
+	defer cancel()
+	a, assertion, err := operator.Enrolled(wait, k.Store, secret, invite)
+	if wait.Err() != nil && c.Context().Err() == nil {
+		return &exitcode.Exit{Code: exitcode.Waiting, Text: "no browser came with the secret in time; nothing was changed"}
+	}
+	if err != nil {
+		return &exitcode.Exit{Code: exitcode.Denied, Err: err}
+	}
+	key, err := passkey.Parse(a.Key)
+	if err != nil {
+		return err
+	}
+	display.Fprintf(out, "\nA passkey came from the browser:\n  approver  %s\n  page      %s\n  key       %s\nThe browser shows the same key. ", a.Name, key.Origin, a.Fingerprint())
+	if yes, err := ask(c.Context(), in, out); err != nil || !yes {
+		return &exitcode.Exit{Code: exitcode.Waiting, Text: "not enrolled; nothing was changed", Err: err}
+	}
+	if root != nil {
+		if assertion, err = root.Sign(a.Message()); err != nil {
+			return err
+		}
+	}
+	if err := k.EnrollSigned(c.Context(), a, assertion); err != nil {
+		return w.Refused(err)
+	}
+	display.Fprintf(c.OutOrStdout(), "enrolled %s, passkey %s\n", a.Name, a.Fingerprint())
+	if root == nil {
+		display.Fprintf(out, "This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
+			"  approval: {root: \"%s\"}\nWhere approval: is there already, write root: below it. Then: waldo trust\n"+
+			"note: a passkey cannot sign the enrolment of others, nor waldo prune. Who needs these enrols a passphrase first: waldo approve --enroll\n", a.Fingerprint())
+	}
+	return nil
+}
+
+// ask reads one line: the whole word yes or no.
+func ask(ctx context.Context, in, out *os.File) (bool, error) {
+	for range 3 {
+		display.Fprintf(out, "Enrol it? (yes/no) ")
+		var word string
+		read := make(chan error, 1)
+		go func() {
+			_, err := fmt.Fscanln(in, &word)
+			read <- err
+		}()
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-read:
+		}
+		if yes, ok := approval.Verdict(word); ok {
+			return yes, nil
+		}
+	}
+	return false, nil
+}

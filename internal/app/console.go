@@ -1,0 +1,91 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+
+	"waldo/internal/app/operator"
+	"waldo/internal/core/audit"
+	"waldo/internal/core/policy"
+	"waldo/internal/executor/upstream/lockfile"
+	"waldo/internal/frontend/console"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+)
+
+// DefaultConsole is the default address of waldo console.
+const DefaultConsole = "127.0.0.1:7677"
+
+// Console returns the web console over the state directory. done ends it.
+func (h *App) Console() (s *console.Server, done func() error) {
+	o := operator.New(operator.Options{
+		Store: h.Store, Log: h.log, Approvals: h.takingBack(), Owner: Owner(), Root: os.Getenv(RootVariable),
+		Config: func() *contract.Config { return h.lives.inForce().Config },
+		Policy: func() *policy.Policy { return h.lives.inForce().Policy },
+		Tools: func(server string) int {
+			now := h.lives.inForce()
+			lock := now.relocked.Load()
+			if lock == nil {
+				lock = now.Lock
+			}
+			return len(lock.Servers[server].Tools)
+		},
+		Pins:    func(ctx context.Context) ([]console.Pin, error) { return h.lives.inForce().pinsWaiting(ctx) },
+		Forget:  func(ctx context.Context, name string) error { return ForgetCLI(ctx, h.Store, name) },
+		Anchors: func(ctx context.Context) ([]audit.Anchor, error) { return audit.Anchors(ctx, LogOptions(h.Store)) },
+	})
+	s = console.New(console.Options{Backend: o, Hosts: hostsOf(h.Config.Gateway), Origins: publicOrigin(h.Config.Gateway), Version: h.set.Version, Identify: h.consoleRole})
+	return s, o.Close
+}
+
+// publicOrigin is the origin of the console as browsers beyond this machine know it.
+func publicOrigin(g contract.Gateway) []string {
+	u, err := url.Parse(g.URL)
+	if err != nil || u.Host == "" {
+		return nil
+	}
+	return []string{u.Scheme + "://" + u.Host}
+}
+
+// consoleRole returns the principal and the role of a bearer token. Being this machine's user is no
+// token: a page or a program of the agent has that too.
+func (h *App) consoleRole(r *http.Request) (call.Principal, console.Role) {
+	now := h.lives.inForce()
+	if g := now.Config.Gateway; len(g.Tokens) == 0 && g.OIDC == nil {
+		return "", console.RoleNone
+	}
+	who, refusal := now.Logins().Identify(r)
+	if refusal != nil || who == "" {
+		return "", console.RoleNone
+	}
+	roles := now.Config.Gateway.Console
+	switch {
+	case slices.Contains(roles.Operator, string(who)):
+		return who, console.RoleOperator
+	case slices.Contains(roles.Approver, string(who)):
+		return who, console.RoleApprover
+	case slices.Contains(roles.Viewer, string(who)):
+		return who, console.RoleViewer
+	}
+	return who, console.RoleNone
+}
+
+// pinsWaiting looks at every server for definitions that wait to be accepted.
+func (h *App) pinsWaiting(ctx context.Context) ([]console.Pin, error) {
+	all, err := h.CompareLock(ctx, nil, func(string) func() { return func() {} })
+	out := []console.Pin{}
+	for _, one := range all {
+		for _, c := range one.Changes {
+			out = append(out, pin(c))
+		}
+	}
+	return out, err
+}
+
+func pin(c lockfile.Change) console.Pin {
+	return console.Pin{Server: c.Server, Code: c.Code, Text: string(display.Line(c.String()))}
+}

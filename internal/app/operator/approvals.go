@@ -1,0 +1,185 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"waldo/internal/core/approval"
+	"waldo/internal/core/approval/passkey"
+	"waldo/internal/frontend/console"
+)
+
+// Approvals satisfies console.Backend: the questions that wait, oldest first.
+func (p *Operator) Approvals(ctx context.Context, page console.Page) (console.List[console.Approval], error) {
+	out := console.List[console.Approval]{Items: []console.Approval{}}
+	open, next, err := p.o.Approvals.PendingPage(ctx, page.Cursor, page.Limit)
+	if err != nil {
+		return out, problem(err)
+	}
+	for _, q := range open {
+		a := shown(q, approval.Pending)
+		a.Fields = a.Fields[:min(len(a.Fields), 20)]
+		if q.Need > 1 {
+			if a.Given, err = p.given(ctx, q); err != nil {
+				return out, problem(err)
+			}
+		}
+		out.Items = append(out.Items, a)
+	}
+	out.Next, out.Total = next, len(out.Items)
+	if next != "" || page.Cursor != "" {
+		out.Total, err = p.o.Approvals.CountPending(ctx)
+	}
+	return out, err
+}
+
+func (p *Operator) given(ctx context.Context, q approval.Question) ([]string, error) {
+	names, err := p.o.Approvals.Given(ctx, q.ID)
+	return append([]string{}, names...), err
+}
+
+// Approval satisfies console.Backend.
+func (p *Operator) Approval(ctx context.Context, id string) (console.Approval, error) {
+	q, state, err := p.o.Approvals.Question(ctx, id)
+	if err != nil {
+		return console.Approval{}, problem(err)
+	}
+	a := shown(q, state)
+	if a.Given, err = p.given(ctx, q); err != nil {
+		return a, problem(err)
+	}
+	before, err := p.o.Approvals.LastApproved(ctx, q)
+	if err != nil {
+		return a, problem(err)
+	}
+	if before != nil {
+		a.Compared = &console.Compared{ID: before.ID, At: before.At, By: before.By}
+		a.Fields = compare(q, *before, a.Fields)
+	}
+	return a, nil
+}
+
+// shown returns a question as pages and clients get it.
+func shown(q approval.Question, state approval.State) console.Approval {
+	a := console.Approval{
+		ID: q.ID, State: string(state), Capability: string(q.Capability), Principal: string(q.Principal), Session: string(q.Session), Channel: q.Channel,
+		Mode: q.Mode, Danger: q.Danger, Role: q.Role, Need: max(q.Need, 1), Given: []string{}, Reasons: q.Reasons, Notes: q.Notes, ArgsDigest: q.ArgsDigest,
+		ArgsBytes: len(q.Args), Digest: q.Digest(), Contract: q.Contract, Policy: q.Policy, Decision: q.DecisionID, Created: q.Created, Expires: q.Expires,
+	}
+	if state == approval.Void { // nothing of a row that was changed from outside is shown as waldo's words
+		return console.Approval{ID: q.ID, State: string(state), Given: []string{}}
+	}
+	for _, f := range q.Fields() {
+		a.Fields = append(a.Fields, console.Field{Path: f.Path, Value: f.Value, Note: f.Note})
+	}
+	return a
+}
+
+// compare marks what differs from the last approved call, and adds what it had besides.
+func compare(q approval.Question, before approval.Before, fields []console.Field) []console.Field {
+	old := map[string]string{}
+	was := q
+	was.Args = before.Args
+	var order []string
+	for _, f := range was.Fields() {
+		old[f.Path] = f.Value
+		order = append(order, f.Path)
+	}
+	for i, f := range fields {
+		value, had := old[f.Path]
+		delete(old, f.Path)
+		switch {
+		case !had:
+			fields[i].Changed = console.Added
+		case value != f.Value:
+			fields[i].Changed, fields[i].Before = console.Differs, value
+		}
+	}
+	for _, path := range order {
+		if value, gone := old[path]; gone {
+			fields = append(fields, console.Field{Path: path, Value: value, Changed: console.Removed})
+		}
+	}
+	return fields
+}
+
+// requestOptions are PublicKeyCredentialRequestOptions (WebAuthn), with binary members in base64url.
+func requestOptions(message []byte, c passkey.Credential) (json.RawMessage, error) {
+	rp, err := passkey.RelyingParty(c.Origin)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(map[string]any{
+		"challenge": passkey.Challenge(message), "rpId": rp, "userVerification": "required", "timeout": draftLife.Milliseconds(),
+		"allowCredentials": []map[string]any{{"type": "public-key", "id": c.ID64()}},
+	})
+}
+
+// Draft satisfies console.Backend.
+func (p *Operator) Draft(ctx context.Context, who console.Who, id string, a console.Answering) (console.Ceremony, error) {
+	q, _, err := p.o.Approvals.Question(ctx, id)
+	if err != nil {
+		return console.Ceremony{}, problem(err)
+	}
+	if q.Digest() != a.Digest || a.Digest == "" {
+		return console.Ceremony{}, console.Problemf(http.StatusConflict, "approval.changed", "approval %s is not the question that was shown; load it again", id)
+	}
+	all, err := p.o.Approvals.Approvers(ctx)
+	if err != nil {
+		return console.Ceremony{}, problem(err)
+	}
+	i := slices.IndexFunc(all, func(x approval.Approver) bool { return x.Name == a.As })
+	if i < 0 {
+		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.not_enrolled", "%s is not enrolled", approval.Escape(a.As))
+	}
+	key, err := passkey.Parse(all[i].Key)
+	if err != nil {
+		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.no_passkey", "%s answers at a terminal, with a passphrase: waldo approve %s", a.As, q.ID)
+	}
+	if key.Origin != who.Origin {
+		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.origin", "the passkey of %s was enrolled at %s, and this page is at %s", a.As, key.Origin, who.Origin)
+	}
+	d, err := p.o.Approvals.Draft(ctx, a.As, q, a.Yes, a.Reason)
+	if err != nil {
+		return console.Ceremony{}, problem(err)
+	}
+	options, err := requestOptions(d.Message(), key)
+	if err != nil {
+		return console.Ceremony{}, err
+	}
+	kind := "deny"
+	if a.Yes {
+		kind = "approve"
+	}
+	return console.Ceremony{Draft: p.drafts.keep(draft{kind: kind, session: who.Session, origin: who.Origin, target: id, answer: d}), Name: a.As, Options: options}, nil
+}
+
+// Settle satisfies console.Backend.
+func (p *Operator) Settle(ctx context.Context, who console.Who, id, verdict, name string, assertion json.RawMessage) error {
+	d, err := p.drafts.take(name, verdict, who, id)
+	if err != nil {
+		return err
+	}
+	small, err := passkey.Compact(bytes.Clone(assertion))
+	if err != nil {
+		return console.Problemf(http.StatusBadRequest, "assertion", "%v", err)
+	}
+	return problem(p.o.Approvals.Settle(ctx, d.answer, small))
+}
+
+// Approvers satisfies console.Backend.
+func (p *Operator) Approvers(ctx context.Context) (console.List[console.Approver], error) {
+	out := console.List[console.Approver]{Items: []console.Approver{}}
+	all, err := p.o.Approvals.Approvers(ctx)
+	for _, a := range all {
+		one := console.Approver{Name: a.Name, Fingerprint: a.Fingerprint(), Roles: a.Roles, Root: a.By == a.Name, Passkey: passkey.Is(a.Key)}
+		if c, err := passkey.Parse(a.Key); err == nil {
+			one.Origin = c.Origin
+		}
+		out.Items = append(out.Items, one)
+	}
+	return out, problem(err)
+}

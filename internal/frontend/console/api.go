@@ -1,0 +1,345 @@
+package console
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// routes are all paths. A test holds those under /api/v1 against openapi.json.
+func (s *Server) routes() []route {
+	get, post := http.MethodGet, http.MethodPost
+	return append([]route{
+		{get, "/api/v1/openapi.json", RoleNone, true, s.openAPI},
+		{get, "/api/v1/me", RoleViewer, false, s.apiMe},
+		{get, "/api/v1/approvals", RoleViewer, false, s.apiApprovals},
+		{get, "/api/v1/approvals/{id}", RoleViewer, false, s.apiApproval},
+		{post, "/api/v1/approvals/{id}/draft", RoleApprover, false, s.apiDraft},
+		{post, "/api/v1/approvals/{id}/approve", RoleApprover, false, s.apiSettle("approve")},
+		{post, "/api/v1/approvals/{id}/deny", RoleApprover, false, s.apiSettle("deny")},
+		{get, "/api/v1/approvers", RoleViewer, false, s.apiApprovers},
+		{post, "/api/v1/enrolment", RoleNone, true, s.apiInvited},
+		{post, "/api/v1/enrolment/{draft}/register", RoleNone, true, s.apiRegister},
+		{post, "/api/v1/enrolment/{draft}/finish", RoleNone, true, s.apiEnrol},
+		{get, "/api/v1/calls", RoleViewer, false, s.apiCalls},
+		{get, "/api/v1/calls/{id}", RoleViewer, false, s.apiCall},
+		{get, "/api/v1/agents", RoleViewer, false, s.apiAgents},
+		{post, "/api/v1/agents/{name}/stop", RoleOperator, false, s.apiStop(false)},
+		{post, "/api/v1/agents/{name}/release", RoleOperator, false, s.apiStop(true)},
+		{get, "/api/v1/sandboxes", RoleViewer, false, s.apiSandboxes},
+		{post, "/api/v1/sandboxes/{name}/pause", RoleOperator, false, s.apiSandbox("pause")},
+		{post, "/api/v1/sandboxes/{name}/resume", RoleOperator, false, s.apiSandbox("resume")},
+		{post, "/api/v1/sandboxes/{name}/stop", RoleOperator, false, s.apiSandbox("stop")},
+		{get, "/api/v1/upstreams", RoleViewer, false, s.apiUpstreams},
+		{get, "/api/v1/contracts", RoleViewer, false, s.apiContracts},
+		{post, "/api/v1/contracts/dry-run", RoleViewer, false, s.apiDryRun},
+		{get, "/api/v1/pins", RoleViewer, false, s.apiPins},
+		{get, "/api/v1/audit", RoleViewer, false, s.apiRecords},
+		{post, "/api/v1/audit/verify", RoleViewer, false, s.apiVerify},
+		{get, "/api/v1/usage", RoleViewer, false, s.apiUsage},
+		{get, "/api/v1/events", RoleViewer, false, s.apiEvents},
+	}, s.pageRoutes()...)
+}
+
+// Limits on lists.
+const (
+	defaultLimit = 50
+	maxLimit     = 500
+)
+
+// fail sends an error: a page to a browser that asks for one, else application/problem+json.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var p *Problem
+	if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
+		p = Problemf(http.StatusRequestEntityTooLarge, "too_long", "the request has more than %d bytes", tooLong.Limit)
+	} else if !errors.As(err, &p) {
+		p = Problemf(http.StatusInternalServerError, "internal", "waldo could not do this: %v", err)
+	}
+	shown := *p
+	shown.Title, shown.Type = http.StatusText(p.Status), "about:blank"
+	if p.Status == http.StatusUnauthorized && strings.HasPrefix(r.URL.Path, "/api/") {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	if !strings.HasPrefix(r.URL.Path, "/api/") && strings.Contains(r.Header.Get("Accept"), "text/html") {
+		s.failPage(w, r, &shown)
+		return
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(shown.Status)
+	_ = json.NewEncoder(w).Encode(shown)
+}
+
+func reply(q *request, v any, err error) error {
+	if err != nil {
+		return err
+	}
+	q.w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(q.w).Encode(v)
+}
+
+// read decodes a request's JSON body. Unknown members are refused.
+func read(q *request, into any) error {
+	if kind, _, _ := strings.Cut(q.Header.Get("Content-Type"), ";"); kind != "application/json" {
+		return Problemf(http.StatusUnsupportedMediaType, "media_type", "send application/json")
+	}
+	d := json.NewDecoder(q.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
+			return err
+		}
+		return Problemf(http.StatusBadRequest, "body", "the body cannot be read: %v", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return Problemf(http.StatusBadRequest, "body", "the body holds more than one value")
+	}
+	return nil
+}
+
+// page reads limit and cursor.
+func (q *request) page() (Page, error) {
+	p := Page{Limit: defaultLimit, Cursor: q.URL.Query().Get("cursor")}
+	if text := q.URL.Query().Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > maxLimit {
+			return p, Problemf(http.StatusBadRequest, "limit", "limit is a number from 1 to %d", maxLimit)
+		}
+		p.Limit = n
+	}
+	return p, nil
+}
+
+// act records an action before it is done, and how it ended.
+func (s *Server) act(q *request, action, target string, do func() error) error {
+	if err := s.o.Backend.Audit(q.Context(), q.who, Event{Action: action, Target: target, Result: "begun"}); err != nil {
+		return err
+	}
+	err := do()
+	e := Event{Action: action, Target: target, Result: "done"}
+	if err != nil {
+		e.Result, e.Why = "refused", err.Error()
+	}
+	return errors.Join(err, s.o.Backend.Audit(q.Context(), q.who, e))
+}
+
+func (s *Server) openAPI(q *request) error {
+	b, err := files.ReadFile("openapi.json")
+	if err != nil {
+		return err
+	}
+	q.w.Header().Set("Content-Type", "application/json")
+	_, err = q.w.Write(b)
+	return err
+}
+
+func (s *Server) apiMe(q *request) error {
+	return reply(q, map[string]any{"principal": q.who.Principal, "role": q.who.Role.String(), "csrf": q.csrf, "version": s.o.Version}, nil)
+}
+
+func (s *Server) apiApprovals(q *request) error {
+	p, err := q.page()
+	if err != nil {
+		return err
+	}
+	l, err := s.o.Backend.Approvals(q.Context(), p)
+	return reply(q, l, err)
+}
+
+func (s *Server) apiApproval(q *request) error {
+	a, err := s.o.Backend.Approval(q.Context(), q.PathValue("id"))
+	return reply(q, a, err)
+}
+
+func (s *Server) apiDraft(q *request) error {
+	var in struct {
+		Answering
+		Verdict string `json:"verdict"`
+	}
+	if err := read(q, &in); err != nil {
+		return err
+	}
+	switch in.Verdict {
+	case "approve":
+		in.Yes = true
+	case "deny":
+	default:
+		return Problemf(http.StatusBadRequest, "verdict", "verdict is approve or deny")
+	}
+	c, err := s.o.Backend.Draft(q.Context(), q.who, q.PathValue("id"), in.Answering)
+	return reply(q, c, err)
+}
+
+// signed is a drafted answer with its signature.
+type signed struct {
+	Draft     string          `json:"draft"`
+	Assertion json.RawMessage `json:"assertion"`
+}
+
+func (s *Server) apiSettle(action string) func(*request) error {
+	return func(q *request) error {
+		var in signed
+		if err := read(q, &in); err != nil {
+			return err
+		}
+		id := q.PathValue("id")
+		err := s.act(q, action, id, func() error {
+			return s.o.Backend.Settle(q.Context(), q.who, id, action, in.Draft, in.Assertion)
+		})
+		if err != nil {
+			return err
+		}
+		a, err := s.o.Backend.Approval(q.Context(), id)
+		return reply(q, a, err)
+	}
+}
+
+func (s *Server) apiApprovers(q *request) error {
+	l, err := s.o.Backend.Approvers(q.Context())
+	return reply(q, l, err)
+}
+
+func (s *Server) apiInvited(q *request) error {
+	if s.crowded() {
+		return Problemf(http.StatusTooManyRequests, "too_many", "too many secrets were wrong; try again in a minute")
+	}
+	var in struct {
+		Secret string `json:"secret"`
+	}
+	if err := read(q, &in); err != nil {
+		return err
+	}
+	c, err := s.o.Backend.Invited(q.Context(), q.who, in.Secret)
+	if err != nil {
+		s.failedLogin()
+		return errors.Join(err, s.o.Backend.Audit(q.Context(), q.who, Event{Action: "enrol", Result: "refused", Why: err.Error()}))
+	}
+	return reply(q, c, nil)
+}
+
+func (s *Server) apiRegister(q *request) error {
+	var in struct {
+		Credential json.RawMessage `json:"credential"`
+	}
+	if err := read(q, &in); err != nil {
+		return err
+	}
+	c, err := s.o.Backend.Register(q.Context(), q.who, q.PathValue("draft"), in.Credential)
+	return reply(q, c, err)
+}
+
+func (s *Server) apiEnrol(q *request) error {
+	var in struct {
+		Assertion json.RawMessage `json:"assertion"`
+	}
+	if err := read(q, &in); err != nil {
+		return err
+	}
+	err := s.act(q, "enrol", "", func() error { return s.o.Backend.Enrol(q.Context(), q.who, q.PathValue("draft"), in.Assertion) })
+	return reply(q, map[string]string{"state": "waiting for the terminal"}, err)
+}
+
+// filter reads the fields of a filter from the query.
+func filter(v url.Values, at map[string]*string) {
+	for name, to := range at {
+		*to = v.Get(name)
+	}
+}
+
+func (s *Server) apiCalls(q *request) error {
+	p, err := q.page()
+	if err != nil {
+		return err
+	}
+	l, err := s.o.Backend.Calls(q.Context(), callFilter(q.URL.Query()), p)
+	return reply(q, l, err)
+}
+
+func callFilter(v url.Values) (f CallFilter) {
+	filter(v, map[string]*string{"capability": &f.Capability, "principal": &f.Principal, "effect": &f.Effect, "status": &f.Status, "session": &f.Session})
+	return f
+}
+
+func (s *Server) apiCall(q *request) error {
+	c, err := s.o.Backend.Call(q.Context(), q.PathValue("id"))
+	return reply(q, c, err)
+}
+
+func (s *Server) apiAgents(q *request) error {
+	l, err := s.o.Backend.Agents(q.Context())
+	return reply(q, l, err)
+}
+
+func (s *Server) apiStop(release bool) func(*request) error {
+	action := map[bool]string{false: "stop", true: "release"}[release]
+	return func(q *request) error {
+		name := q.PathValue("name")
+		err := s.act(q, action, name, func() error { return s.o.Backend.Stop(q.Context(), q.who, name, release) })
+		return reply(q, map[string]string{"name": name, "state": action}, err)
+	}
+}
+
+func (s *Server) apiSandboxes(q *request) error {
+	l, err := s.o.Backend.Sandboxes(q.Context())
+	return reply(q, l, err)
+}
+
+func (s *Server) apiSandbox(act string) func(*request) error {
+	return func(q *request) error {
+		name := q.PathValue("name")
+		err := s.act(q, "sandbox."+act, name, func() error { return s.o.Backend.SandboxAct(q.Context(), q.who, name, act) })
+		return reply(q, map[string]string{"name": name, "act": act}, err)
+	}
+}
+
+func (s *Server) apiUpstreams(q *request) error {
+	l, err := s.o.Backend.Upstreams(q.Context())
+	return reply(q, l, err)
+}
+
+func (s *Server) apiContracts(q *request) error {
+	l, err := s.o.Backend.Contracts(q.Context())
+	return reply(q, l, err)
+}
+
+func (s *Server) apiDryRun(q *request) error {
+	var in DryRun
+	if err := read(q, &in); err != nil {
+		return err
+	}
+	d, err := s.o.Backend.DryRun(q.Context(), q.who, in)
+	return reply(q, d, err)
+}
+
+func (s *Server) apiPins(q *request) error {
+	l, err := s.o.Backend.Pins(q.Context())
+	return reply(q, l, err)
+}
+
+func (s *Server) apiRecords(q *request) error {
+	p, err := q.page()
+	if err != nil {
+		return err
+	}
+	var f RecordFilter
+	filter(q.URL.Query(), map[string]*string{"kind": &f.Kind, "text": &f.Text, "id": &f.ID})
+	l, err := s.o.Backend.Records(q.Context(), f, p)
+	return reply(q, l, err)
+}
+
+func (s *Server) apiVerify(q *request) error {
+	var report json.RawMessage
+	err := s.act(q, "audit.verify", "", func() (err error) {
+		report, err = s.o.Backend.Verify(q.Context())
+		return err
+	})
+	return reply(q, report, err)
+}
+
+func (s *Server) apiUsage(q *request) error {
+	l, err := s.o.Backend.Usage(q.Context())
+	return reply(q, l, err)
+}

@@ -1,0 +1,223 @@
+package console
+
+import (
+	"context"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+	"time"
+
+	"waldo/internal/model/call"
+)
+
+// Limits on logins.
+const (
+	sessionLife = 12 * time.Hour
+	sessionIdle = 2 * time.Hour
+	maxSessions = 200
+	maxFailed   = 20 // failed logins in a minute; more are refused unseen
+)
+
+// session is one login, in memory: it ends with the process.
+type session struct {
+	id, csrf    string
+	who         Who
+	begun, used time.Time
+}
+
+// cookieName is the name of the session's cookie. The prefix makes browsers refuse it from another host or path, and
+// from a page of plain HTTP other than localhost.
+const cookieName = "__Host-waldo"
+
+// login begins a session and sets its cookie.
+func (s *Server) login(w http.ResponseWriter, who Who) *session {
+	now := s.o.Now()
+	n := &session{id: secret(), csrf: secret(), who: who, begun: now, used: now}
+	n.who.Session = n.id
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, old := range s.sessions {
+		if s.over(old) {
+			delete(s.sessions, id)
+		}
+	}
+	if len(s.sessions) >= maxSessions {
+		oldest := n
+		for _, old := range s.sessions {
+			if old.used.Before(oldest.used) {
+				oldest = old
+			}
+		}
+		delete(s.sessions, oldest.id)
+	}
+	s.sessions[n.id] = n
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: n.id, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	return n
+}
+
+func (s *Server) over(n *session) bool {
+	now := s.o.Now()
+	return now.Sub(n.begun) > sessionLife || now.Sub(n.used) > sessionIdle
+}
+
+// logout ends a session.
+func (s *Server) logout(w http.ResponseWriter, n *session) {
+	s.mu.Lock()
+	delete(s.sessions, n.id)
+	s.mu.Unlock()
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: -1})
+}
+
+// session returns the login of a request's cookie; nil: none.
+func (s *Server) session(r *http.Request) *session {
+	c, err := r.Cookie(cookieName)
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.sessions[c.Value]
+	if n == nil || s.over(n) {
+		return nil
+	}
+	n.used = s.o.Now()
+	return n
+}
+
+// crowded reports whether too many logins failed in the last minute.
+func (s *Server) crowded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, recent := s.o.Now(), s.failed[:0]
+	for _, at := range s.failed {
+		if now.Sub(at) < time.Minute {
+			recent = append(recent, at)
+		}
+	}
+	s.failed = recent
+	return len(recent) >= maxFailed
+}
+
+func (s *Server) failedLogin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = append(s.failed, s.o.Now())
+}
+
+// request is one request of a known login.
+type request struct {
+	*http.Request
+	w    http.ResponseWriter
+	who  Who
+	csrf string // of a cookie's session; empty with a token
+	n    *session
+}
+
+// route is one path of the console or of the API.
+type route struct {
+	Method, Path string
+	Role         Role
+	Open         bool // needs no login
+	Handle       func(*request) error
+}
+
+// guard lets a request in where its login has the role. A request that changes something must come from a page of
+// the console itself, with the token of its session.
+func (s *Server) guard(rt route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := &request{Request: r, w: w, who: Who{Origin: s.origin(r)}}
+		if p := s.admit(rt, q); p != nil {
+			s.fail(w, r, p)
+			return
+		}
+		if known := knownOf(r.Context()); known != nil && q.who.Role > RoleNone {
+			known(q.who.Principal)
+		}
+		if err := rt.Handle(q); err != nil {
+			s.fail(w, r, err)
+		}
+	})
+}
+
+// admit checks who asks, and whether it may.
+func (s *Server) admit(rt route, q *request) *Problem {
+	changes := rt.Method != http.MethodGet
+	if changes && !s.sameOrigin(q) {
+		return Problemf(http.StatusForbidden, "cross_site", "the request comes from another site's page")
+	}
+	bearer := q.Header.Get("Authorization")
+	switch {
+	case rt.Open:
+		q.n = s.session(q.Request)
+		if q.n != nil {
+			q.who, q.csrf = s.as(q), q.n.csrf
+		}
+		return nil
+	case bearer != "":
+		if s.o.Identify == nil || !strings.HasPrefix(q.URL.Path, "/api/") {
+			return Problemf(http.StatusUnauthorized, "token", "no token is taken here")
+		}
+		q.who.Principal, q.who.Role = s.o.Identify(q.Request)
+		q.who.Session = "token " + string(q.who.Principal)
+		if q.who.Principal == "" {
+			return Problemf(http.StatusUnauthorized, "token", "the token is not known")
+		}
+	default:
+		if q.n = s.session(q.Request); q.n == nil {
+			return Problemf(http.StatusUnauthorized, "login", "log in with a link from: waldo console --link")
+		}
+		q.who, q.csrf = s.as(q), q.n.csrf
+		if changes && subtle.ConstantTimeCompare([]byte(s.token(q)), []byte(q.csrf)) != 1 {
+			return Problemf(http.StatusForbidden, "csrf", "the request lacks the token of its session; load the page again")
+		}
+	}
+	if q.who.Role < max(rt.Role, RoleViewer) {
+		return Problemf(http.StatusForbidden, "role", "this needs the role %s, and the login has %s", rt.Role, q.who.Role)
+	}
+	return nil
+}
+
+// as returns who the session is, with the origin that this request's browser sees.
+func (s *Server) as(q *request) Who {
+	who := q.n.who
+	who.Origin = s.origin(q.Request)
+	return who
+}
+
+// token returns the CSRF token that a request bears: a header of a script, a field of a form.
+func (s *Server) token(q *request) string {
+	if t := q.Header.Get("X-CSRF-Token"); t != "" {
+		return t
+	}
+	if strings.HasPrefix(q.Header.Get("Content-Type"), "application/x-www-form-urlencoded") {
+		return q.PostFormValue("csrf")
+	}
+	return ""
+}
+
+// sameOrigin reports whether a request that changes something comes from the console's own page, or from no page.
+func (s *Server) sameOrigin(q *request) bool {
+	if site := q.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return false
+	}
+	for _, origin := range q.Header.Values("Origin") {
+		if origin != s.origin(q.Request) {
+			return false
+		}
+	}
+	return true
+}
+
+type knownKey struct{}
+
+func withKnown(ctx context.Context, known func(call.Principal)) context.Context {
+	if known == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, knownKey{}, known)
+}
+
+func knownOf(ctx context.Context) func(call.Principal) {
+	known, _ := ctx.Value(knownKey{}).(func(call.Principal))
+	return known
+}

@@ -1,0 +1,57 @@
+package console
+
+import (
+	"net/http"
+
+	"waldo/internal/model/call"
+)
+
+// pageLogin asks for the token of a one-time link. The token is behind # in the link, so no GET spends it: a preview
+// of the link does not log in.
+func (s *Server) pageLogin(q *request) error {
+	if q.n != nil {
+		return redirect(q, "/approvals")
+	}
+	return s.show(q, http.StatusOK, "login", "Log in", "")
+}
+
+func (s *Server) postLogin(q *request) error {
+	if s.crowded() {
+		return Problemf(http.StatusTooManyRequests, "too_many", "too many logins failed; try again in a minute")
+	}
+	if err := q.ParseForm(); err != nil {
+		return Problemf(http.StatusBadRequest, "body", "the form cannot be read")
+	}
+	role, err := s.o.Backend.UseLink(q.Context(), q.PostForm.Get("token"))
+	if err == nil && role == RoleNone {
+		err = Problemf(http.StatusForbidden, "link", "the link gives no role")
+	}
+	who := Who{Principal: call.Principal("link"), Role: role, Origin: q.who.Origin}
+	e := Event{Action: "login", Target: role.String(), Result: "done"}
+	if err != nil {
+		s.failedLogin()
+		e.Result, e.Why = "refused", err.Error()
+	}
+	if aerr := s.o.Backend.Audit(q.Context(), who, e); aerr != nil {
+		return aerr
+	}
+	if err != nil {
+		return s.show(q, http.StatusForbidden, "login", "Log in", "The link was used before, or its time is over. Get a new one at a terminal: waldo console --link")
+	}
+	s.login(q.w, who)
+	return redirect(q, "/approvals")
+}
+
+func (s *Server) postLogout(q *request) error {
+	return s.act(q, "logout", "", func() error {
+		if q.n != nil {
+			s.logout(q.w, q.n)
+		}
+		return redirect(q, "/login")
+	})
+}
+
+// pageEnrol leads through the enrolment of a passkey. The secret from the terminal lets a person in, not a login.
+func (s *Server) pageEnrol(q *request) error {
+	return s.show(q, http.StatusOK, "enrol", "Enrol a passkey", nil)
+}

@@ -1,0 +1,135 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"waldo/internal/model/display"
+)
+
+// pageRoutes are the pages. A new page adds its route here, its handler in page_NAME.go and templates/NAME.html.
+func (s *Server) pageRoutes() []route {
+	get, post := http.MethodGet, http.MethodPost
+	return []route{
+		{get, "/{$}", RoleViewer, false, func(q *request) error { return redirect(q, "/approvals") }},
+		{get, "/login", RoleNone, true, s.pageLogin},
+		{post, "/login", RoleNone, true, s.postLogin},
+		{post, "/logout", RoleViewer, false, s.postLogout},
+		{get, "/enrol", RoleNone, true, s.pageEnrol},
+		{get, "/approvals", RoleViewer, false, s.pageApprovals},
+		{get, "/approvals/{id}", RoleViewer, false, s.pageApproval},
+		{get, "/calls", RoleViewer, false, s.pageCalls},
+		{get, "/calls/{id}", RoleViewer, false, s.pageCall},
+	}
+}
+
+// nav are the links at the top of each page.
+var nav = []struct{ Path, Name string }{{"/approvals", "Approvals"}, {"/calls", "Calls"}}
+
+// pages are the parsed templates, by name.
+type pages struct{ by map[string]*template.Template }
+
+// parsePages parses each template with layout.html around it. The templates are part of the program, so an error is a
+// mistake in it.
+func parsePages() *pages {
+	p := &pages{by: map[string]*template.Template{}}
+	names, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		panic(err)
+	}
+	base := template.New("").Funcs(template.FuncMap{"ago": ago, "line": line, "pretty": pretty, "clock": clock})
+	layout := template.Must(base.ParseFS(files, "templates/layout.html"))
+	for _, name := range names {
+		if page := strings.TrimSuffix(path.Base(name), ".html"); page != "layout" {
+			p.by[page] = template.Must(template.Must(layout.Clone()).ParseFS(files, name))
+		}
+	}
+	return p
+}
+
+// view is the data of layout.html; Data is the page's own.
+type view struct {
+	Title, Path, CSRF, Version string
+	Who                        Who
+	Nav                        any
+	Data                       any
+}
+
+// show draws a page.
+func (s *Server) show(q *request, status int, page, title string, data any) error {
+	var b bytes.Buffer
+	v := view{Title: title, Path: q.URL.Path, CSRF: q.csrf, Version: s.o.Version, Who: q.who, Nav: nav, Data: data}
+	if err := s.pages.by[page].ExecuteTemplate(&b, "layout.html", v); err != nil {
+		return err
+	}
+	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	q.w.WriteHeader(status)
+	_, _ = b.WriteTo(q.w)
+	return nil
+}
+
+// failPage draws an error. A page that needs a login leads to it.
+func (s *Server) failPage(w http.ResponseWriter, r *http.Request, p *Problem) {
+	if p.Status == http.StatusUnauthorized {
+		http.Redirect(w, r, "/login", http.StatusSeeOther)
+		return
+	}
+	q := &request{Request: r, w: w}
+	if n := s.session(r); n != nil {
+		q.n, q.csrf, q.who = n, n.csrf, n.who
+	}
+	if err := s.show(q, p.Status, "error", p.Title, p); err != nil {
+		http.Error(w, p.Detail, p.Status)
+	}
+}
+
+func redirect(q *request, to string) error {
+	http.Redirect(q.w, q.Request, to, http.StatusSeeOther)
+	return nil
+}
+
+// line makes a text from outside safe to show: controls, invisible characters and changes of direction are spelled out.
+func line(s any) string { return string(display.Line(fmt.Sprint(s))) }
+
+// pretty indents JSON for a page, each line made safe.
+func pretty(b json.RawMessage) string {
+	var out bytes.Buffer
+	if len(b) == 0 || json.Indent(&out, b, "", "  ") != nil {
+		return ""
+	}
+	lines := strings.Split(out.String(), "\n")
+	for i, l := range lines {
+		lines[i] = string(display.Line(l))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// ago says how far a time is away.
+func ago(t time.Time) string {
+	d := time.Since(t).Round(time.Second)
+	if d < 0 {
+		return "in " + short(-d)
+	}
+	return short(d) + " ago"
+}
+
+func short(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}

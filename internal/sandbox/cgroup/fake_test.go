@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -261,6 +263,8 @@ func TestSweepTakesOnlyTheDead(t *testing.T) {
 		{"of somebody else", "docker-abc", false},
 		{"of somebody with half our name", strings.TrimSuffix(dead, "-") + "0-s_a", false},
 		{"with an id we do not make", dead + "S.a", false},
+		{"of somebody with our first word alone", "waldo", false},
+		{"of somebody with another first word", "other" + strings.TrimPrefix(dead, "waldo") + "s_a", false},
 	}
 	for _, r := range rows {
 		if err := os.Mkdir(filepath.Join(h.unified, r.name), 0o755); err != nil {
@@ -281,6 +285,48 @@ func TestSweepTakesOnlyTheDead(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(h.unified, r.name)); (err != nil) != r.gone {
 			t.Errorf("%s: gone %v, want %v", r.why, err != nil, r.gone)
 		}
+	}
+}
+
+// TestEndOne: a process that is on the list of a group is ended. This process is not, nor one that has left the list
+// meanwhile: its number may be a stranger's by then.
+func TestEndOne(t *testing.T) {
+	dir := t.TempDir()
+	for _, row := range []struct {
+		list func(pid string) string
+		gone bool
+	}{{func(string) string { return "1\n" }, false}, {func(pid string) string { return "1\n" + pid + "\n" }, true}} {
+		c := exec.Command("sleep", "600")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		pid := strconv.Itoa(c.Process.Pid)
+		self := strconv.Itoa(os.Getpid())
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(self+"\n"+row.list(pid)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- c.Wait() }()
+		for _, one := range []string{pid, self, "0", "-1", "x"} {
+			endOne(dir, one)
+		}
+		wait := 200 * time.Millisecond
+		if row.gone {
+			wait = time.Minute
+		}
+		select {
+		case <-ended:
+			if !row.gone {
+				t.Error("a process that is not on the list was ended")
+			}
+			continue
+		case <-time.After(wait):
+			if row.gone {
+				t.Error("a process of the list was not ended")
+			}
+		}
+		_ = c.Process.Kill()
+		<-ended
 	}
 }
 

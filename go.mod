@@ -78,6 +78,8 @@ require (
 	gotest.tools/v3 v3.5.2 // indirect
 	github.com/dlclark/regexp2/v2 v2.5.1 // indirect
 	github.com/tiktoken-go/tokenizer v0.10.0
+	github.com/evanw/esbuild v0.28.2
+	github.com/tetratelabs/wazero v1.12.0
 )
 
 require (

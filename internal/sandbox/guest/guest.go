@@ -169,3 +169,7 @@ func identifiers(names []string) []string {
 	}
 	return out
 }
+
+// JavaScriptRuntime is the library of a script as source text: a function of Node's require. The level engine gives it
+// a require of its own.
+func JavaScriptRuntime() string { return nodeRuntime }

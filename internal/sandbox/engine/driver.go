@@ -1,0 +1,248 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"waldo/internal/model/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/engine/program"
+	"waldo/internal/sandbox/engine/quickjs"
+)
+
+// Options are what a driver is made with.
+type Options struct {
+	State  string           // the state directory: compiled code goes to engine/ in it
+	Within []sandbox.Driver // for the process, the stricter first; the last resort is an ordinary process
+}
+
+// Driver makes sandboxes with QuickJS.
+type Driver struct {
+	options Options
+	choose  sync.Mutex
+	chosen  bool
+	within  sandbox.Driver // nil: none works here
+	why     []string       // the ones that do not, and why
+	compile sync.Mutex
+	cache   string
+}
+
+// New returns a driver.
+func New(o Options) *Driver { return &Driver{options: o} }
+
+// Name returns "engine".
+func (d *Driver) Name() string { return "engine" }
+
+// overhead is what the process needs beside its program's memory: waldo's own code, compiled QuickJS, and the copies
+// that pass through it. In bytes.
+const overhead = 160 << 20
+
+// What the process needs to run at all, however little its program can use of it.
+const (
+	needPids  = 64
+	needFiles = 64
+)
+
+// refuse returns an error for a profile that this driver cannot hold to.
+func refuse(p sandbox.Profile) error {
+	err := errors.Join(p.Validate(), sandbox.NoHosts(p.Network), sandbox.NoShare(p), sandbox.NoWritable(p))
+	if p.Template.Dir != "" {
+		err = errors.Join(err, fmt.Errorf("template %s: a program of this level sees no root filesystem; isolation namespace has templates", p.Template.Name))
+	}
+	for _, m := range p.Mounts {
+		if m.Target != "/workspace/input" {
+			err = errors.Join(err, fmt.Errorf("mount %s: a program of this level sees /workspace alone", m.Target))
+		}
+	}
+	if p.Limits.Memory > 0 && p.Limits.Memory < quickjs.MinMemory {
+		err = errors.Join(err, fmt.Errorf("%d bytes of memory: a program of this level needs %d", p.Limits.Memory, quickjs.MinMemory))
+	}
+	if err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	return nil
+}
+
+// Start prepares a sandbox.
+func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
+	if err := refuse(p); err != nil {
+		return nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("engine: waldo's own program: %w", err)
+	}
+	cache, err := d.compiled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	within := d.inner(ctx)
+	if within == nil {
+		return newPlain(p, exe, cache, d.why)
+	}
+	inner, argv, err := innerProfile(p, exe, cache)
+	if err != nil {
+		return nil, err
+	}
+	own, err := within.Start(ctx, inner)
+	if err != nil {
+		return nil, fmt.Errorf("engine: the sandbox of its process: %w", err)
+	}
+	return &box{Sandbox: own, profile: p, argv: argv}, nil
+}
+
+// innerProfile returns the profile of the process's sandbox, and its command.
+func innerProfile(p sandbox.Profile, exe, cache string) (sandbox.Profile, []string, error) {
+	argv, err := command(exe, program.Options{Memory: p.Limits.Memory, Disk: p.Limits.Disk, Workspace: "/workspace", Cache: cache})
+	if err != nil {
+		return p, nil, err
+	}
+	p.Mounts = slices.Clone(p.Mounts)
+	for _, at := range []string{exe, cache} {
+		if !strings.HasPrefix(at, "/usr/") { // the template shows that
+			p.Mounts = append(p.Mounts, sandbox.Mount{Source: at, Target: at})
+		}
+	}
+	p.Limits.Memory += overhead
+	p.Limits.Pids, p.Limits.Files = max(p.Limits.Pids, needPids), max(p.Limits.Files, needFiles)
+	if p.Prestart != nil {
+		ahead := *p.Prestart
+		ahead.Argv, ahead.Env = argv, environment
+		p.Prestart = &ahead
+	}
+	return p, argv, nil
+}
+
+// environment is that of the process; a program's own comes with its job.
+var environment = []string{"GOTRACEBACK=none"}
+
+func command(exe string, o program.Options) ([]string, error) {
+	text, err := json.Marshal(o)
+	return []string{exe, Argv[0], string(text)}, err
+}
+
+// compiled returns the folder with compiled code. It compiles on the first call, if no waldo has done so before.
+func (d *Driver) compiled(ctx context.Context) (string, error) {
+	d.compile.Lock()
+	defer d.compile.Unlock()
+	if d.cache != "" {
+		return d.cache, nil
+	}
+	dir, err := filepath.Abs(filepath.Join(d.options.State, "engine", quickjs.Digest[:16]))
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return "", fmt.Errorf("engine: the folder of compiled code: %w", err)
+	}
+	e, err := quickjs.New(ctx, quickjs.MinMemory, dir)
+	if err != nil {
+		return "", fmt.Errorf("engine: %w", err)
+	}
+	d.cache = dir
+	return dir, e.Close(ctx)
+}
+
+// inner returns the driver for the process: the first that starts a sandbox here; nil: none does.
+func (d *Driver) inner(ctx context.Context) sandbox.Driver {
+	d.choose.Lock()
+	defer d.choose.Unlock()
+	if d.chosen {
+		return d.within
+	}
+	d.why = nil
+	for _, w := range d.options.Within {
+		own, err := w.Start(ctx, trial())
+		if ctx.Err() != nil {
+			return nil // the next call looks again; this one fails anyway
+		}
+		if err == nil {
+			d.within, d.chosen = w, true
+			_ = own.Close()
+			return w
+		}
+		d.why = append(d.why, fmt.Sprintf("%s: %v", w.Name(), err))
+	}
+	d.chosen = true
+	return nil
+}
+
+// box is a sandbox whose process is in one of another driver.
+type box struct {
+	sandbox.Sandbox
+	profile sandbox.Profile
+	argv    []string
+}
+
+// ErrProgram is returned for a command that is no program of this level.
+var ErrProgram = errors.New("engine: sandboxes of this level run JavaScript and TypeScript, and no commands")
+
+// Run runs one program.
+func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
+	if !slices.Equal(c.Argv, Argv) {
+		return facts.Facts{}, ErrProgram
+	}
+	c.Argv, c.Env, c.Dir = b.argv, environment, ""
+	f, err := b.Sandbox.Run(ctx, c)
+	judge(&f, b.profile)
+	return f, err
+}
+
+// Adopt gives a sandbox to one job.
+func (b *box) Adopt(p sandbox.Profile) error {
+	w, ok := b.Sandbox.(sandbox.Warmer)
+	if !ok || refuse(p) != nil {
+		return errors.New("engine: this sandbox is for one job")
+	}
+	inner, _, err := innerProfile(p, b.argv[0], cacheOf(b.argv))
+	if err != nil {
+		return err
+	}
+	if err := w.Adopt(inner); err != nil {
+		return err
+	}
+	b.profile = p
+	return nil
+}
+
+// Warm starts the process ahead of its job.
+func (b *box) Warm(ctx context.Context) error {
+	if w, ok := b.Sandbox.(sandbox.Warmer); ok {
+		return w.Warm(ctx)
+	}
+	return errors.New("engine: the sandbox of the process cannot be made ahead")
+}
+
+func cacheOf(argv []string) string {
+	var o program.Options
+	_ = json.Unmarshal([]byte(argv[2]), &o)
+	return o.Cache
+}
+
+// judge makes the facts of a process those of its program. A program cannot choose the statuses that it reads.
+func judge(f *facts.Facts, p sandbox.Profile) {
+	f.Sandbox.Driver, f.Sandbox.ID, f.Limits.MemoryBytes, f.Limits.Pids = "engine", p.ID, p.Limits.Memory, p.Limits.Pids
+	if f.ExitCode == nil || f.Limit != nil {
+		return
+	}
+	switch *f.ExitCode {
+	case program.ExitMemory:
+		f.Status, f.Limit, f.OOMKilled = facts.OOM, new(facts.LimitMemory), true
+	case program.ExitCPU:
+		f.Status, f.Limit, f.TimedOut = facts.Timeout, new(facts.LimitCPU), true
+	case program.ExitSuspended:
+		f.Status = facts.Waiting
+	case program.ExitBroken:
+		f.Warnings = append(f.Warnings, "the interpreter itself failed, and not the program")
+	default:
+		return
+	}
+	f.ExitCode = nil
+}

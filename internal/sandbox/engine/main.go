@@ -1,0 +1,25 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"waldo/internal/sandbox/engine/program"
+)
+
+// Argv is the command that the driver runs. It runs no other.
+var Argv = []string{"waldo-engine"}
+
+// Main is for the start of main: where waldo was started by this package, it does not return.
+func Main() {
+	if len(os.Args) != 3 || os.Args[1] != Argv[0] {
+		return
+	}
+	var o program.Options
+	if err := json.Unmarshal([]byte(os.Args[2]), &o); err != nil {
+		fmt.Fprintln(os.Stderr, "waldo: this command is a part of waldo's own")
+		os.Exit(program.ExitBroken)
+	}
+	os.Exit(program.Main(o, os.Stdin, os.Stdout, os.Stderr))
+}

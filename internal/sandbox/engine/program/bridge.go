@@ -1,0 +1,100 @@
+package program
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+)
+
+// frame is one line from waldo.
+type frame []byte
+
+// maxFrame bounds a line, in bytes, as waldo's end does.
+const maxFrame = 16 << 20
+
+// bridge is the program's end of the connection to waldo. A nil bridge is that of a program without tools.
+type bridge struct {
+	out     *os.File
+	in      chan frame
+	sent    int             // requests of the program that were sent and are not answered
+	waiting map[string]bool // the ids of those that wait for a human
+}
+
+// openBridge opens the bridge of a process; nil: it has none.
+func openBridge(o Options) *bridge {
+	handle := o.Bridge
+	if handle == 0 && o.Life == 0 {
+		handle = 3
+	}
+	if handle == 0 {
+		return nil
+	}
+	f := os.NewFile(handle, "bridge")
+	if f == nil {
+		return nil
+	}
+	if o.Bridge == 0 {
+		if st, err := f.Stat(); err != nil || st.Mode()&os.ModeSocket == 0 {
+			return nil
+		}
+	}
+	b := &bridge{out: f, in: make(chan frame, 64), waiting: map[string]bool{}}
+	go func() {
+		defer close(b.in)
+		lines := bufio.NewScanner(f)
+		lines.Buffer(make([]byte, 64<<10), maxFrame)
+		for lines.Scan() {
+			b.in <- append(frame(nil), lines.Bytes()...)
+		}
+	}()
+	return b
+}
+
+func (b *bridge) frames() <-chan frame {
+	if b == nil {
+		return nil
+	}
+	return b.in
+}
+
+// send sends a frame of the program's. A closed bridge is seen by the reader.
+func (b *bridge) send(text []byte) {
+	if b == nil {
+		return
+	}
+	b.sent++
+	_, _ = b.out.Write(text)
+}
+
+// message is what the process itself reads of a frame.
+type message struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		ID json.RawMessage `json:"id"`
+	} `json:"params"`
+	Error json.RawMessage `json:"error"`
+}
+
+// note counts a frame, and reports whether it is for the process and not for the program.
+func (b *bridge) note(f frame) (own bool) {
+	var m message
+	if json.Unmarshal(f, &m) != nil {
+		return false
+	}
+	switch {
+	case m.Method == "waldo/waiting":
+		b.waiting[string(m.Params.ID)] = true
+		return true
+	case m.Method != "":
+		return true
+	}
+	b.sent--
+	delete(b.waiting, string(m.ID))
+	return false
+}
+
+// idle reports whether every request of the program waits for a human.
+func (b *bridge) idle() bool {
+	return b != nil && len(b.waiting) > 0 && len(b.waiting) == b.sent && len(b.in) == 0
+}

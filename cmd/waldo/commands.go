@@ -15,6 +15,7 @@ import (
 	"waldo/internal/app"
 	"waldo/internal/demo/helpdesk"
 	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/sandbox"
 	"waldo/internal/storage/database"
@@ -50,13 +51,13 @@ func newDoctor(g *global) *cobra.Command {
 			var reports []sandbox.Report
 			ok := false
 			all := app.Drivers(state, downloads)
-			for _, name := range []string{"gvisor", "namespace", "confined"} { // the stronger first
+			for _, name := range []string{"gvisor", "namespace", "confined", "engine"} { // the stronger first
 				r := all[name].Probe(c.Context())
 				if err := c.Context().Err(); err != nil {
 					return err
 				}
 				reports = append(reports, r)
-				ok = ok || r.OK
+				ok = ok || r.OK && (name != "engine" || contract.UsualIsolation == name) // one language is no level for the rest
 			}
 			if g.json {
 				if err := terminal.JSON(c.OutOrStdout(), reports); err != nil {

@@ -18,10 +18,12 @@ import (
 	"waldo/internal/executor/upstream/outside"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/sandbox/confined"
+	"waldo/internal/sandbox/engine"
 )
 
 func main() {
 	confined.Main()
+	engine.Main()
 	outside.Main()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

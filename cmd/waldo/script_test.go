@@ -14,11 +14,13 @@ import (
 
 	"waldo/internal/executor/upstream/outside"
 	"waldo/internal/sandbox/confined"
+	"waldo/internal/sandbox/engine"
 	"waldo/internal/sandbox/sandboxtest"
 )
 
 func TestMain(m *testing.M) {
 	confined.Main()
+	engine.Main()
 	outside.Main()
 	testscript.Main(m, map[string]func(){
 		// approve and deny answer the question whose id is in the file id.

@@ -56,6 +56,7 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/admission"
 	"waldo/internal/sandbox/confined"
+	"waldo/internal/sandbox/engine"
 	"waldo/internal/sandbox/gvisor"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
@@ -133,6 +134,9 @@ func Drivers(state string, progress func(what string, bytes int64) io.WriteClose
 		"gvisor":    gvisor.New(gvisor.Options{State: state, MilliCPU: 1000, Progress: progress}),
 		"namespace": namespace.New(namespace.Options{MilliCPU: 1000}),
 		"confined":  confined.New(confined.Options{MilliCPU: 1000}),
+		"engine": engine.New(engine.Options{State: state, Within: []sandbox.Driver{
+			namespace.New(namespace.Options{MilliCPU: 1000}), confined.New(confined.Options{MilliCPU: 1000}),
+		}}),
 	}
 }
 
@@ -142,6 +146,9 @@ const spareSandboxes = 2
 // strongSandboxes limits the prewarmed gVisor sandboxes: each runs a kernel of its own.
 const strongSandboxes = 2
 
+// enginePrograms limits the prewarmed processes of the level engine.
+const enginePrograms = 4
+
 // keepWarm wraps the drivers in pools of prewarmed sandboxes. A pool starts a kind of sandbox ahead after its first
 // use. The pools close last, since sandboxes end in them.
 func (h *App) keepWarm(most int) {
@@ -149,7 +156,7 @@ func (h *App) keepWarm(most int) {
 		return
 	}
 	h.Drivers["namespace"] = namespace.New(namespace.Options{MilliCPU: 1000, Spares: spareSandboxes})
-	for level, n := range map[string]int{"namespace": most, "gvisor": min(most, strongSandboxes)} {
+	for level, n := range map[string]int{"namespace": most, "gvisor": min(most, strongSandboxes), "engine": min(most, enginePrograms)} {
 		p := pool.New(h.Drivers[level], pool.Options{Most: n, Failed: func(err error) { slog.Warn("warm sandboxes", "level", level, "why", err) }})
 		h.Drivers[level] = p
 		h.closers = append(h.closers, p.Close)
@@ -367,7 +374,7 @@ func (h *App) openExecutors(s Options) error {
 		most.Wall, most.CPU = MostLimits.Wall, MostLimits.CPU // the contract's timeout bounds these
 	}
 	h.Runner = &runner.Runner{
-		Drivers: h.Drivers, Warm: s.Warm > 0, Auto: "namespace", Default: DefaultLimits, Most: most, Sessions: s.Sessions,
+		Drivers: h.Drivers, Warm: s.Warm > 0, Auto: contract.UsualIsolation, Default: DefaultLimits, Most: most, Sessions: s.Sessions,
 		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.Workspace) },
 	}
 	h.Runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.Config.Servers)), func(s contract.Server) bool { return s.Placement == launch.InWorkspace })

@@ -65,7 +65,7 @@ var capability = &mapping[contract.Contract]{
 			"by mode: read 1, write 2, high_risk 3", "The danger level, 1 to 3, never below what the mode implies.",
 			"internal/core/policy"},
 		{"isolation",
-			shown(or("auto", word(strictyaml.OneOf("auto", "namespace", "gvisor", "confined").NotYet("engine", "pod", "microvm"),
+			shown(or("auto", word(strictyaml.OneOf("auto", "namespace", "gvisor", "confined", "engine").NotYet("pod", "microvm"),
 				func(c *contract.Contract) *string { return &c.Isolation })),
 				func(c *contract.Contract) any {
 					if c.Isolation == isolationFor(c.Mode) {
@@ -73,7 +73,7 @@ var capability = &mapping[contract.Contract]{
 					}
 					return c.Isolation
 				}),
-			"auto: namespace for read and write, gvisor for high_risk", "How strong a sandbox a sandboxed_exec gets.",
+			"auto: namespace for read and write (engine outside Linux), gvisor for high_risk", "How strong a sandbox a sandboxed_exec gets.",
 			"internal/core/policy"},
 		{"server", label(func(c *contract.Contract) *string { return &c.Server }),
 			"the first part of the name, where a server has it", "The upstream it belongs to.", "internal/core/policy"},

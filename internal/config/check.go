@@ -165,7 +165,7 @@ func isolationFor(m contract.Mode) string {
 	if m == contract.HighRisk {
 		return "gvisor"
 	}
-	return "namespace"
+	return contract.UsualIsolation
 }
 
 func (p *parser) warnUnbound(c *contract.Contract) {

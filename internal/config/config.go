@@ -132,7 +132,7 @@ func builtIns() []contract.Contract {
 		}
 		out = append(out, contract.Contract{
 			Pattern: name, At: contract.Position{File: "built-in"}, BuiltIn: true,
-			Transport: contract.SandboxedExec, Mode: mode, Danger: danger, Isolation: "namespace",
+			Transport: contract.SandboxedExec, Mode: mode, Danger: danger, Isolation: contract.UsualIsolation,
 			Filesystem: contract.WorkspaceOnly,
 			Timeout:    30 * time.Second, ResponseBudget: 64 << 10,
 			Approval: contract.Approval{When: contract.Never, At: contract.Position{File: "built-in"}},

@@ -142,7 +142,7 @@ func TestParseRefuses(t *testing.T) {
 		{"once per session is no approval of ours", entryWith("approval: once_per_session"), "value.unknown", 5, 15},
 		{"approval that says nothing", entryWith("approval: {}"), "value.empty", 5, 15},
 		{"a transport for later", "capabilities:\n  a: {transport: a2a}\n", "key.not_enforced", 2, 18},
-		{"an isolation for later", box("isolation: engine"), "key.not_enforced", 5, 16},
+		{"an isolation for later", box("isolation: pod"), "key.not_enforced", 5, 16},
 		{"a port that is none", box("network: {allow: ['api.example.com:65536']}"), "value.host", 5, 23},
 		{"the port of waldo's own names", box("network: {allow: ['api.example.com:53']}"), "value.host", 5, 23},
 		{"a path that climbs", box("network: {allow: ['api.example.com/v1/../x']}"), "value.host", 5, 23},

@@ -44,8 +44,9 @@ func words(all ...string) completer {
 func (w Waldo) Give(root *cobra.Command) {
 	flags := map[string]completer{
 		"lang":      words("python", "javascript", "typescript", "shell"),
-		"isolation": words("auto", "gvisor", "namespace", "confined"), "detail": words("name", "basic", "full"),
-		"format": words("jsonl", "csv"), "effect": words("allow", "ask", "deny"), "key": words("file", "keyring"),
+		"isolation": words("auto", "gvisor", "namespace", "confined", "engine"),
+		"detail":    words("name", "basic", "full"),
+		"format":    words("jsonl", "csv"), "effect": words("allow", "ask", "deny"), "key": words("file", "keyring"),
 		"color": words("auto", "always", "never"), "template": w.templateNames, "secret": w.secretNames, "accept": w.Servers,
 		"show": w.Servers, "approval": w.approvalIDs, "capability": w.capabilities, "environment": w.environments,
 		"as": w.approvers, "revoke": w.approvers, "role": w.roles, "only": w.Servers, "from": w.snapshotIDs,

@@ -48,7 +48,8 @@ func (b *Flags) Add(c *cobra.Command) {
 	f := c.Flags()
 	b.flags = f
 	f.StringVar(&b.Isolation, "isolation", "auto",
-		"isolation `LEVEL`: auto, gvisor, namespace or confined; one that this machine cannot give is denied (waldo doctor)")
+		"isolation `LEVEL`: auto, gvisor, namespace, confined or engine (JavaScript and TypeScript alone); "+
+			"one that this machine cannot give is denied (waldo doctor)")
 	f.Float64Var(&b.cpu, "cpu-seconds", 10, "CPU `SECONDS` of the whole process tree")
 	f.Int64Var(&b.memory, "memory-mb", 512, "memory of the whole tree in `MB`")
 	f.Int64Var(&b.pids, "pids", 64, "`N` processes and threads at a time")

@@ -24,7 +24,7 @@ func (r *Runner) Expect(d policy.Decision, n int) (err error) {
 	if why != nil || !ok || d.Effect == policy.Deny || len(d.Contract.Secrets) > 0 { // secrets are for those that run
 		return nil
 	}
-	j, why := r.job(d, Options{})
+	j, why := r.jobFor(d, Options{}, driver)
 	if why != nil {
 		return nil
 	}

@@ -80,18 +80,28 @@ func (r *Runner) job(d policy.Decision, o Options) (job, *call.Reason) {
 	return j, why
 }
 
-// script makes a job of {code, args, files}.
-func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *call.Reason) {
-	var a struct {
-		Code  *string           `json:"code"`
-		Args  []string          `json:"args"`
-		Files map[string]upload `json:"files"`
-	}
+// scriptCall are the arguments of a call that runs a script.
+type scriptCall struct {
+	Code  *string           `json:"code"`
+	Args  []string          `json:"args"`
+	Files map[string]upload `json:"files"`
+}
+
+func scriptArgs(d policy.Decision) (a scriptCall, why *call.Reason) {
 	if decode(d.Call.Args, &a) != nil || a.Code == nil {
-		return job{}, &call.Reason{
+		return a, &call.Reason{
 			Code: "args.invalid", Text: string(d.Call.Capability) +
 				" takes code (text), args (a list of texts) and files (by name, texts or {base64: …})",
 		}
+	}
+	return a, nil
+}
+
+// script makes a job of {code, args, files}.
+func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *call.Reason) {
+	a, why := scriptArgs(d)
+	if why != nil {
+		return job{}, why
 	}
 	exe, why := o.interpreter(lang)
 	if why != nil {

@@ -146,10 +146,10 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 	if why != nil {
 		return refuse(d, *why), nil
 	}
-	if name != "" {
+	if name != "" && driver.Name() != engineLevel {
 		return r.cell(ctx, d, o, driver, name)
 	}
-	j, why := r.job(d, o)
+	j, why := r.jobFor(d, o, driver)
 	if why != nil {
 		return refuse(d, *why), nil
 	}
@@ -464,7 +464,7 @@ func connect(box sandbox.Sandbox) (net.Conn, *os.File, error) {
 		return pair()
 	}
 	defer func() { _ = ours.Close() }()
-	conn, err := net.FileConn(ours)
+	conn, err := connOf(ours)
 	return conn, nil, err
 }
 
@@ -475,7 +475,7 @@ func pair() (net.Conn, *os.File, error) {
 		return nil, nil, err
 	}
 	defer func() { _ = ours.Close() }()
-	conn, err := net.FileConn(ours)
+	conn, err := connOf(ours)
 	if err != nil {
 		return nil, nil, errors.Join(err, theirs.Close())
 	}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"net"
 	"os"
 	"syscall"
 )
@@ -18,3 +19,6 @@ func socketpair() (ours, theirs *os.File, err error) {
 	}
 	return os.NewFile(uintptr(fds[0]), "bridge"), os.NewFile(uintptr(fds[1]), "bridge in the sandbox"), nil
 }
+
+// connOf makes a connection of waldo's end. The caller closes the file.
+func connOf(f *os.File) (net.Conn, error) { return net.FileConn(f) }

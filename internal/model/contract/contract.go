@@ -131,7 +131,7 @@ type Contract struct {
 	Transport      Transport // empty: told by the capability's name (Resolve)
 	Mode           Mode
 	Danger         int    // 1, 2 or 3; never below what the mode implies
-	Isolation      string // the level to use, never "auto": namespace or gvisor
+	Isolation      string // the level to use, never "auto"
 	Server         string // upstream it belongs to
 	Tool           string // the upstream's own name for it; empty: the capability's last part
 	Network        Network

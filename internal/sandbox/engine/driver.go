@@ -20,6 +20,7 @@ import (
 // Options are what a driver is made with.
 type Options struct {
 	State  string           // the state directory: compiled code goes to engine/ in it
+	Exe    string           // waldo's own program; empty: the one that runs
 	Within []sandbox.Driver // for the process, the stricter first; the last resort is an ordinary process
 }
 
@@ -75,9 +76,12 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 	if err := refuse(p); err != nil {
 		return nil, err
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("engine: waldo's own program: %w", err)
+	exe := d.options.Exe
+	if exe == "" {
+		var err error
+		if exe, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("engine: waldo's own program: %w", err)
+		}
 	}
 	cache, err := d.compiled(ctx)
 	if err != nil {
@@ -95,12 +99,16 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 	if err != nil {
 		return nil, fmt.Errorf("engine: the sandbox of its process: %w", err)
 	}
-	return &box{Sandbox: own, profile: p, argv: argv}, nil
+	b := &box{Sandbox: own, profile: p, argv: argv}
+	if w, ok := own.(sandbox.Warmer); ok {
+		return &warmBox{b, w}, nil
+	}
+	return b, nil
 }
 
 // innerProfile returns the profile of the process's sandbox, and its command.
 func innerProfile(p sandbox.Profile, exe, cache string) (sandbox.Profile, []string, error) {
-	argv, err := command(exe, program.Options{Memory: p.Limits.Memory, Disk: p.Limits.Disk, Workspace: "/workspace", Cache: cache})
+	argv, err := command(exe, "/workspace", program.Options{Memory: p.Limits.Memory, Disk: p.Limits.Disk, Cache: cache})
 	if err != nil {
 		return p, nil, err
 	}
@@ -123,9 +131,10 @@ func innerProfile(p sandbox.Profile, exe, cache string) (sandbox.Profile, []stri
 // environment is that of the process; a program's own comes with its job.
 var environment = []string{"GOTRACEBACK=none"}
 
-func command(exe string, o program.Options) ([]string, error) {
+// command is the process's command. Its workspace is an argument of its own, which the driver confined translates.
+func command(exe, workspace string, o program.Options) ([]string, error) {
 	text, err := json.Marshal(o)
-	return []string{exe, Argv[0], string(text)}, err
+	return []string{exe, Argv[0], string(text), workspace}, err
 }
 
 // compiled returns the folder with compiled code. It compiles on the first call, if no waldo has done so before.
@@ -195,17 +204,22 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	return f, err
 }
 
+// warmBox is a box whose process can be started ahead of its job.
+type warmBox struct {
+	*box
+	inner sandbox.Warmer
+}
+
 // Adopt gives a sandbox to one job.
-func (b *box) Adopt(p sandbox.Profile) error {
-	w, ok := b.Sandbox.(sandbox.Warmer)
-	if !ok || refuse(p) != nil {
-		return errors.New("engine: this sandbox is for one job")
+func (b *warmBox) Adopt(p sandbox.Profile) error {
+	if err := refuse(p); err != nil {
+		return err
 	}
 	inner, _, err := innerProfile(p, b.argv[0], cacheOf(b.argv))
 	if err != nil {
 		return err
 	}
-	if err := w.Adopt(inner); err != nil {
+	if err := b.inner.Adopt(inner); err != nil {
 		return err
 	}
 	b.profile = p
@@ -213,12 +227,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 }
 
 // Warm starts the process ahead of its job.
-func (b *box) Warm(ctx context.Context) error {
-	if w, ok := b.Sandbox.(sandbox.Warmer); ok {
-		return w.Warm(ctx)
-	}
-	return errors.New("engine: the sandbox of the process cannot be made ahead")
-}
+func (b *warmBox) Warm(ctx context.Context) error { return b.inner.Warm(ctx) }
 
 func cacheOf(argv []string) string {
 	var o program.Options

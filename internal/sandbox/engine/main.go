@@ -13,7 +13,7 @@ var Argv = []string{"waldo-engine"}
 
 // Main is for the start of main: where waldo was started by this package, it does not return.
 func Main() {
-	if len(os.Args) != 3 || os.Args[1] != Argv[0] {
+	if len(os.Args) != 4 || os.Args[1] != Argv[0] {
 		return
 	}
 	var o program.Options
@@ -21,5 +21,6 @@ func Main() {
 		fmt.Fprintln(os.Stderr, "waldo: this command is a part of waldo's own")
 		os.Exit(program.ExitBroken)
 	}
+	o.Workspace = os.Args[3]
 	os.Exit(program.Main(o, os.Stdin, os.Stdout, os.Stderr))
 }

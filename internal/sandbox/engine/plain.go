@@ -67,7 +67,7 @@ func (b *plain) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error)
 	}
 	began := time.Now()
 	l := b.profile.Limits
-	o := program.Options{Memory: l.Memory, Disk: l.Disk, CPU: l.CPU, Workspace: b.dir, Cache: b.cache}
+	o := program.Options{Memory: l.Memory, Disk: l.Disk, CPU: l.CPU, Cache: b.cache}
 	out := &capture{limit: l.Output, to: c.Stdout, pass: c.Pass, cut: c.Cut}
 	errs := &capture{limit: l.Output, to: c.Stderr, pass: c.Pass, cut: c.Cut}
 	process, cleanup, err := b.command(c, &o)
@@ -131,7 +131,7 @@ func (b *plain) command(c sandbox.Command, o *program.Options) (*exec.Cmd, func(
 	if len(handles) > 1 {
 		o.Bridge = handles[1]
 	}
-	if process.Args, err = command(b.exe, *o); err != nil {
+	if process.Args, err = command(b.exe, b.dir, *o); err != nil {
 		cleanup()
 		return nil, nil, err
 	}

@@ -125,7 +125,7 @@ func (s Script) Job() (*strings.Reader, error) {
 	if s.Name == "" {
 		s.Name = names[s.Lang]
 	}
-	words := append([]string{s.Name, strings.Join(identifiers(s.Servers), ",")}, s.Args...)
+	words := append([]string{s.Name, strings.Join(Identifiers(s.Servers), ",")}, s.Args...)
 	for _, w := range words {
 		if strings.ContainsRune(w, 0) || !utf8.ValidString(w) {
 			return nil, fmt.Errorf("the argument %q holds a NUL or is not UTF-8", w)
@@ -154,8 +154,8 @@ func (s Script) Command() (argv []string, head io.Reader, err error) {
 	return argv, Stdin(first, job, nil), nil
 }
 
-// identifiers keeps the names that can be globals: letters, digits and _, with - and . spelled _.
-func identifiers(names []string) []string {
+// Identifiers keeps the names that can be globals: letters, digits and _, with - and . spelled _.
+func Identifiers(names []string) []string {
 	var out []string
 	for _, n := range names {
 		n = strings.NewReplacer("-", "_", ".", "_").Replace(n)

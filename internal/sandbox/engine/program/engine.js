@@ -285,7 +285,7 @@
   builtin.timers = { setTimeout: (f, ms, ...a) => timer(f, ms, a) };
 
   define(globalThis, {
-    console, process, TextEncoder, TextDecoder, Buffer,
+    console, process, TextEncoder, TextDecoder,
     setTimeout: (f, ms, ...a) => timer(f, ms, a), setInterval: (f, ms, ...a) => timer(f, ms, a, true), setImmediate: (f, ...a) => timer(f, 0, a),
     clearTimeout: clear, clearInterval: clear, clearImmediate: clear,
     structuredClone: (v) => (v === undefined ? undefined : JSON.parse(JSON.stringify(v))),
@@ -302,8 +302,7 @@
     return dice.pop();
   };
 
-  waldo = waldoRuntime(require);
-  delete globalThis.Buffer;
+  waldo = waldoRuntime(Buffer)(require);
   Object.assign(globalThis, waldo.globals);
   Object.defineProperty(globalThis, Symbol.for('waldo.modules'), { value: (n) => (n === 'waldo' ? waldo.module : builtin[n]) });
 

@@ -23,7 +23,8 @@ import (
 var engineRuntime string
 
 // runtime is evaluated in every machine: engine.js, with waldo.js as its argument.
-var runtime = "(" + strings.TrimSpace(engineRuntime) + ")(" + strings.TrimSpace(guest.JavaScriptRuntime()) + ")"
+var runtime = "(" + strings.TrimSpace(engineRuntime) + ")(function (Buffer) { const runtime =\n" +
+	strings.TrimSpace(guest.JavaScriptRuntime()) + ";\nreturn runtime; })"
 
 // Exit statuses that a program cannot choose: the driver reads them as the end for a limit.
 const (
@@ -38,7 +39,7 @@ type Options struct {
 	Memory    int64         `json:"memory"` // bytes of a program's memory
 	CPU       time.Duration `json:"cpu"`    // processor time of the process after its job came; 0: others bound it
 	Disk      int64         `json:"disk"`   // bytes that a program may write to files
-	Workspace string        `json:"workspace"`
+	Workspace string        `json:"-"`      // the folder that holds input, output and tmp
 	Cache     string        `json:"cache"`  // a folder with compiled code; empty: none
 	Bridge    uintptr       `json:"bridge"` // the handle of the bridge; 0: descriptor 3, if it is a socket and Life is 0
 	Life      uintptr       `json:"life"`   // the handle of a pipe that ends with waldo; 0: something else ends the process
@@ -78,6 +79,9 @@ func (p *program) run() (int, error) {
 		return 0, errors.New("this command is a part of waldo's own")
 	}
 	engine, err := quickjs.New(context.Background(), p.Memory, p.Cache)
+	if err != nil && p.Cache != "" { // it cannot be read here, as in a sandbox of another user: that takes a second more
+		engine, err = quickjs.New(context.Background(), p.Memory, "")
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// module is quickjs.wasm of the npm package quickjs-wasi 3.6.2: QuickJS-NG 0.16 and a thin layer of C. LICENSE.quickjs
-// and LICENSE.quickjs-wasi say under which terms. `scripts/quickjs` fetches it again and compares the digest.
+// module is quickjs.wasm of the npm package quickjs-wasi 3.6.2, 637 KB: QuickJS-NG and a thin layer of C. Both are under
+// the MIT licence (LICENSE.quickjs, LICENSE.quickjs-wasi). scripts/quickjs.sh fetches it, by its digest.
 //
 //go:embed quickjs.wasm
 var module []byte

@@ -14,17 +14,13 @@ import (
 
 	"waldo/cmd/waldo/exitcode"
 	"waldo/cmd/waldo/manual"
+	"waldo/internal/app"
 	"waldo/internal/core/redact"
-	"waldo/internal/executor/upstream/outside"
 	"waldo/internal/frontend/terminal"
-	"waldo/internal/sandbox/confined"
-	"waldo/internal/sandbox/engine"
 )
 
 func main() {
-	confined.Main()
-	engine.Main()
-	outside.Main()
+	app.Child()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -55,11 +55,6 @@ import (
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/admission"
-	"waldo/internal/sandbox/confined"
-	"waldo/internal/sandbox/engine"
-	"waldo/internal/sandbox/gvisor"
-	"waldo/internal/sandbox/namespace"
-	"waldo/internal/sandbox/pool"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/presence"
 	"waldo/internal/storage/secretsource"
@@ -125,42 +120,6 @@ type Options struct {
 	Relocks   bool             // the command can pin again if waldo.lock is missing
 	Reloads   <-chan os.Signal // requests a reload; nil: no signal
 	after     *App             // shares its store, log, sessions, approvals and pools; nil: none
-}
-
-// Drivers returns a driver for each isolation level, by the name that contracts use. progress shows the unpacking of
-// gVisor; nil: nowhere.
-func Drivers(state string, progress func(what string, bytes int64) io.WriteCloser) map[string]sandbox.Driver {
-	return map[string]sandbox.Driver{
-		"gvisor":    gvisor.New(gvisor.Options{State: state, MilliCPU: 1000, Progress: progress}),
-		"namespace": namespace.New(namespace.Options{MilliCPU: 1000}),
-		"confined":  confined.New(confined.Options{MilliCPU: 1000}),
-		"engine": engine.New(engine.Options{State: state, Within: []sandbox.Driver{
-			namespace.New(namespace.Options{MilliCPU: 1000}), confined.New(confined.Options{MilliCPU: 1000}),
-		}}),
-	}
-}
-
-// spareSandboxes is the number of namespace sets that a long-running waldo creates ahead.
-const spareSandboxes = 2
-
-// strongSandboxes limits the prewarmed gVisor sandboxes: each runs a kernel of its own.
-const strongSandboxes = 2
-
-// enginePrograms limits the prewarmed processes of the level engine.
-const enginePrograms = 4
-
-// keepWarm wraps the drivers in pools of prewarmed sandboxes. A pool starts a kind of sandbox ahead after its first
-// use. The pools close last, since sandboxes end in them.
-func (h *App) keepWarm(most int) {
-	if most <= 0 {
-		return
-	}
-	h.Drivers["namespace"] = namespace.New(namespace.Options{MilliCPU: 1000, Spares: spareSandboxes})
-	for level, n := range map[string]int{"namespace": most, "gvisor": min(most, strongSandboxes), "engine": min(most, enginePrograms)} {
-		p := pool.New(h.Drivers[level], pool.Options{Most: n, Failed: func(err error) { slog.Warn("warm sandboxes", "level", level, "why", err) }})
-		h.Drivers[level] = p
-		h.closers = append(h.closers, p.Close)
-	}
 }
 
 // DefaultLimits apply to a run that requests no limits.

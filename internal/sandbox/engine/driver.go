@@ -41,11 +41,11 @@ func New(o Options) *Driver { return &Driver{options: o} }
 // Name returns "engine".
 func (d *Driver) Name() string { return "engine" }
 
-// overhead is what the process needs beside its program's memory: waldo's own code, compiled QuickJS, and the copies
-// that pass through it. In bytes.
+// overhead is the memory of the process beside that of its program, in bytes: waldo's own code, compiled QuickJS, and
+// copies of texts on their way.
 const overhead = 160 << 20
 
-// What the process needs to run at all, however little its program can use of it.
+// Limits of the process itself. Its program uses neither processes nor descriptors.
 const (
 	needPids  = 64
 	needFiles = 64

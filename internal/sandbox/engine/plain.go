@@ -258,7 +258,7 @@ func (c *capture) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// text is what was kept, without the beginning of a secret at its end.
+// text returns the stored bytes, without the beginning of a secret at the end.
 func (c *capture) text() string {
 	kept := c.kept
 	if c.cut != nil && c.total > c.limit {

@@ -66,7 +66,7 @@ func (b *bridge) send(text []byte) {
 	_, _ = b.out.Write(text)
 }
 
-// message is what the process itself reads of a frame.
+// message holds the members of a frame that concern the process itself.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`

@@ -16,7 +16,7 @@ import (
 // The folders of the workspace, as the program names them. Nothing else of this machine has a name for it.
 var folders = []string{"input", "output", "tmp"}
 
-// Bounds on what a program asks of its files.
+// Bounds on one request about files.
 const (
 	maxFile = 64 << 20 // bytes of one file that is read at once
 	maxList = 10_000   // names of one folder

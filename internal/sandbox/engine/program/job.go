@@ -18,13 +18,13 @@ import (
 	"waldo/internal/sandbox/guest"
 )
 
-// Prelude is what the standard input begins with. The process reads its last byte when it is ready for a job.
+// Prelude is the beginning of the standard input. The process reads its last byte when it is ready for a job.
 const Prelude = "waldo-engine\n\n"
 
 // maxImage bounds a suspended program on its way in, in bytes.
 const maxImage = 64 << 20
 
-// Job is what follows the prelude: a script, or a program that goes on.
+// Job follows the prelude: a script, or a program that goes on.
 type Job struct {
 	Lang    guest.Lang        `json:"lang"`
 	Name    string            `json:"name"`

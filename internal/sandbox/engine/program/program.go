@@ -305,7 +305,7 @@ func ownStatus(code int) int {
 	return code
 }
 
-// state is what the runtime says of the program between two turns.
+// state describes the program between two turns.
 type state struct {
 	over bool
 	due  time.Duration // until the next timer; negative: there is none
@@ -359,7 +359,7 @@ func (p *program) loop() (int, error) {
 	}
 }
 
-// next waits for what comes first and takes the turn that it means.
+// next waits for a frame or a timer and takes the turn for it.
 func (p *program) next(s state) error {
 	var due <-chan time.Time
 	if s.due >= 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// The functions of this file are called by the module. Hostile code that has corrupted the machine's memory calls them
-// with any numbers: every address and length is checked against the memory, and nothing is kept of it.
+// The module calls the functions of this file. Hostile code that has corrupted the machine's memory calls them with any
+// numbers, so they check every address and length against the memory and store none.
 
 type machineKey struct{}
 

@@ -42,7 +42,7 @@ var (
 	ErrBroken      = errors.New("the interpreter failed")
 )
 
-// Thrown is an exception that the code did not catch. What it threw chose the texts.
+// Thrown is an exception that the code did not catch. The code chose its texts.
 type Thrown struct{ Name, Text, Stack string }
 
 func (t *Thrown) Error() string {
@@ -56,7 +56,7 @@ func (t *Thrown) Error() string {
 // of an ArrayBuffer. It is a view of the Machine's memory, valid until the function returns.
 type Arg []byte
 
-// Value is what a host function returns: nil (undefined), Text or Bytes.
+// Value is a result of a host function: nil (undefined), Text or Bytes.
 type Value interface{ value() }
 
 // Text and Bytes are values of a host function.
@@ -68,7 +68,7 @@ type (
 func (Text) value()  {}
 func (Bytes) value() {}
 
-// Host is what a Machine's code can call. Each function is bounded in what it does: the code calls it with anything.
+// Host has the functions that a Machine's code can call. Each is bounded, since the code calls it with anything.
 type Host struct {
 	// Call answers host.call(name, …) of the code.
 	Call func(name string, args []Arg) Value
@@ -183,7 +183,7 @@ func (e *Engine) Start(h Host) (*Machine, error) {
 
 // limit sets what the interpreter holds its code to.
 func (m *Machine) limit() error {
-	// A page is left for what the interpreter needs to say that there is no more.
+	// The interpreter needs a page to report that memory is full.
 	all := uint64(m.pages)*page - page
 	for _, c := range []struct {
 		name string
@@ -259,7 +259,7 @@ func (m *Machine) call(name string, args ...uint64) (uint64, error) {
 	return out[0], nil
 }
 
-// fail breaks the machine, for what hostile code has made of its memory.
+// fail breaks the machine: hostile code can have corrupted its memory.
 func (m *Machine) fail(why string) error {
 	if m.broken == nil {
 		m.broken = fmt.Errorf("%w: %s", ErrBroken, why)

@@ -13,11 +13,16 @@ packages=$(apt-get install --simulate --no-install-recommends chromium-headless-
 (cd "$to/debs" && apt-get download -qq -o APT::Sandbox::User=root $packages)
 for deb in "$to"/debs/*.deb; do dpkg-deb -x "$deb" "$to"; done
 rm -rf "$to/debs"
+cat >"$to/fonts.conf" <<'END'
+<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig><dir prefix="relative">usr/share/fonts</dir><cachedir prefix="xdg">fontconfig</cachedir></fontconfig>
+END
 cat >"$to/chrome" <<'END'
 #!/bin/sh
 # Starts the unpacked Chromium, wherever its folder is.
 here=$(dirname "$0")
-export LD_LIBRARY_PATH=$here/usr/lib/$(uname -m)-linux-gnu:$here/lib/$(uname -m)-linux-gnu:$here/usr/lib/$(uname -m)-linux-gnu/pulseaudio FONTCONFIG_SYSROOT=$here
+export LD_LIBRARY_PATH=$here/usr/lib/$(uname -m)-linux-gnu:$here/lib/$(uname -m)-linux-gnu:$here/usr/lib/$(uname -m)-linux-gnu/pulseaudio FONTCONFIG_FILE=$here/fonts.conf
 exec "$here/usr/lib/chromium/chromium-headless-shell" "$@"
 END
 chmod +x "$to/chrome"

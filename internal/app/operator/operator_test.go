@@ -65,7 +65,7 @@ func open(t *testing.T) *desk {
 		Anchors: func(ctx context.Context) ([]audit.Anchor, error) {
 			return audit.Anchors(ctx, audit.Options{Heads: d.store})
 		}})
-	d.web = console.New(console.Options{Backend: d.op, Hosts: []string{"localhost"}})
+	d.web = console.New(console.Options{Backend: d.op, Hosts: []string{"localhost", "127.0.0.1"}})
 	t.Cleanup(func() {
 		_ = d.op.Close()
 		_ = d.log.Close()

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/frontend/terminal/terminaltest"
+	"waldo/internal/sandbox/cgroup"
 )
 
 // interruptRow is a command that takes long.
@@ -88,7 +89,7 @@ func interrupts(dir, registry string) []interruptRow {
 }
 
 // TestInterrupted: Ctrl-C at a terminal ends every long command within 0.2 s at any moment, restores the terminal, and
-// leaves no process, temporary file or half-made folder.
+// leaves no process, control group, mount, temporary file or half-made folder.
 func TestInterrupted(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
@@ -189,10 +190,17 @@ func interruptOnce(t *testing.T, row interruptRow, at time.Duration, home string
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	prefix, err := cgroup.PrefixOf(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if time.Sleep(max(at, 0)); at < 0 {
 		terminaltest.Until(t, "it does not begin", seen, func() bool { return seen.Has(row.ready) })
 		time.Sleep(50 * time.Millisecond)
 		_, _ = person.WriteString(row.typed)
+		if row.name == "exec" && os.Geteuid() == 0 && len(groupsOf(prefix)) == 0 {
+			t.Error("control: root's command has no group of the kernel's while it runs")
+		}
 	}
 	start := time.Now()
 	_, _ = person.WriteString("\x03")
@@ -220,6 +228,9 @@ func interruptOnce(t *testing.T, row interruptRow, at time.Duration, home string
 		if out, err := waldo(row.sweep).CombinedOutput(); err != nil {
 			t.Errorf("%q: %v %s", row.sweep, err, out)
 		}
+	}
+	if left := slices.Concat(groupsOf(prefix), mountsBelow(t, state, tmp)); len(left) > 0 {
+		t.Errorf("at %v: groups or mounts are left: %q", at, left)
 	}
 	if left := halfMade(t, state, tmp); len(left) > 0 {
 		t.Errorf("at %v: left behind: %q", at, left)
@@ -273,4 +284,30 @@ func halfMade(t *testing.T, state, tmp string) (left []string) {
 		})
 	}
 	return left
+}
+
+// groupsOf are the control groups whose names begin so, in any hierarchy and at any depth.
+func groupsOf(prefix string) (found []string) {
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), prefix) {
+			found = append(found, name)
+		}
+		return nil // a group can go meanwhile
+	})
+	return found
+}
+
+// mountsBelow are the mounts in sight of this process that are below some folders or come from one.
+func mountsBelow(t *testing.T, folders ...string) (found []string) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if slices.ContainsFunc(folders, func(dir string) bool { return strings.Contains(line, dir) }) {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return found
 }

@@ -265,6 +265,20 @@ func ownNaming(proc string) (n naming, err error) {
 	return n, nil
 }
 
+// PrefixOf returns the beginning of the names of the groups that a running process makes, as seen from this pid
+// namespace.
+func PrefixOf(pid int) (string, error) {
+	n, err := ownNaming("/proc")
+	if err != nil {
+		return "", err
+	}
+	start, err := startTime("/proc", strconv.Itoa(pid))
+	if err != nil {
+		return "", fmt.Errorf("cgroup: %w", err)
+	}
+	return n.prefix(strconv.Itoa(pid), start), nil
+}
+
 // ownPrefix is the prefix of this process.
 func (n naming) ownPrefix(proc string) (string, error) {
 	pid := strconv.Itoa(os.Getpid())

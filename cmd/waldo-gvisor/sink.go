@@ -140,6 +140,9 @@ func sinkSettings(pids int64) ([]byte, error) {
 	points := []map[string]string{{"name": "sentry/clone"}, {"name": "sentry/task_exit"},
 		{"name": fmt.Sprintf("syscall/sysno/%d/enter", unix.SYS_EXIT_GROUP)},
 		{"name": fmt.Sprintf("syscall/sysno/%d/enter", unix.SYS_KILL)}}
+	for _, sysno := range []uintptr{unix.SYS_SENDMSG, unix.SYS_SENDMMSG} { // table has sendto
+		points = append(points, map[string]string{"name": fmt.Sprintf("syscall/sysno/%d/exit", sysno)})
+	}
 	for sysno := range table {
 		points = append(points, map[string]string{"name": fmt.Sprintf("syscall/sysno/%d/exit", sysno)})
 	}
@@ -242,6 +245,11 @@ func (s *sink) RawSyscall(ctx context.Context, _ seccheck.FieldSet, info *pb.Sys
 		return nil
 	}
 	if info.Exit.Errorno == 0 {
+		if t := kernel.TaskFromContext(ctx); t != nil && sends[uintptr(info.Sysno)] {
+			if name := asked(t, info); name != "" {
+				s.note(job.Denial{Kind: network, What: name, Errno: "EAI_AGAIN"})
+			}
+		}
 		return nil
 	}
 	c, ok := table[uintptr(info.Sysno)]

@@ -27,8 +27,8 @@ const (
 	sizeIovec   = 16
 )
 
-// asked returns the name that a successful send asks the name server for; empty: it is no question. Nobody answers
-// it, so the name is a denial. The guest's memory is read after the call, as in describe.
+// asked returns the name in a DNS question that was sent to the name server; empty: the message is another. The
+// question gets no answer, so the name is a denial. The guest's memory is read after the call, as in describe.
 func asked(t *kernel.Task, info *pb.Syscall) string {
 	to, size, at, n := info.Arg5, info.Arg6, info.Arg2, info.Arg3
 	if info.Sysno != unix.SYS_SENDTO {

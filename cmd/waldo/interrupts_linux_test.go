@@ -267,7 +267,7 @@ func processesBelow(t *testing.T) (out []int) {
 	return out
 }
 
-// halfMade lists temporary files, and what is half-made below the state directory.
+// halfMade lists temporary files, and half-made ones below the state directory.
 func halfMade(t *testing.T, state, tmp string) (left []string) {
 	t.Helper()
 	for _, root := range []string{state, tmp} {

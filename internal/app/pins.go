@@ -35,7 +35,7 @@ type looked struct {
 }
 
 // CompareLock compares every server with waldo.lock and accepts the named ones. An unreachable server keeps its pins
-// and is reported as a change. It calls begin for each server, and what that returned at its end.
+// and is reported as a change. It calls begin for each server, and the returned function at its end.
 func (h *App) CompareLock(
 	ctx context.Context, accept []string, begin func(name string) (end func()),
 ) ([]*looked, error) {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzQuestion: what the guest sent is read without a fault, and a name has no capitals and a bounded size.
+// FuzzQuestion: no message causes a fault, and a name has no capitals and a bounded size.
 func FuzzQuestion(f *testing.F) {
 	f.Add([]byte("\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04Evil\x07example\x03ORG\x00\x00\x01\x00\x01"))
 	f.Add([]byte("\x00\x01\x81\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04evil\x00\x00\x01\x00\x01"))

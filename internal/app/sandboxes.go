@@ -71,14 +71,15 @@ func AboutTemplate(err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &fault.Error{Err: err, Tip: "host, a folder or archive by ./path or /path, or an image such as python:3.12-slim"}
+	e := &fault.Error{Err: err, Tip: "host, a folder or archive by ./path or /path, the NAME of waldo template build, " +
+		"or an image such as python:3.12-slim"}
 	e.Usage = errors.As(err, &template.Unfit{})
 	return e
 }
 
 // Root converts a template for the sandbox profile.
 func Root(t template.Template) sandbox.Template {
-	return sandbox.Template{Name: t.Name, Dir: t.Dir, UID: t.Config.UID, GID: t.Config.GID}
+	return sandbox.Template{Name: t.Name, Dir: t.Dir, Packages: t.Packages, UID: t.Config.UID, GID: t.Config.GID}
 }
 
 // Pinned resolves a template to its name and digest, so that later commands use the same one.

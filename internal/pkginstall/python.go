@@ -205,23 +205,11 @@ func (i *Installer) fetchWheels(ctx context.Context, p *Pin) (dir string, err er
 	if err != nil {
 		return "", err
 	}
-	var lines strings.Builder
-	for _, file := range slices.Sorted(maps.Keys(l.Wheels)) {
-		m := wheelName.FindStringSubmatch(file)
-		fmt.Fprintf(&lines, "%s==%s --hash=%s\n", m[1], m[2], l.Wheels[file])
-	}
-	out, err := i.pip(ctx, []byte(lines.String()), "--require-hashes", "--requirement="+Place+"/"+pinned)
+	out, err := i.download(ctx, l)
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(out)
-	got, err := digests(out)
-	if err != nil {
-		return "", err
-	}
-	if !maps.Equal(got, l.Wheels) {
-		return "", fmt.Errorf("%w: the index gave other wheels", ErrPin)
-	}
 	seed, dir, err := i.begin(nil)
 	if err != nil {
 		return "", err
@@ -232,6 +220,27 @@ func (i *Installer) fetchWheels(ctx context.Context, p *Pin) (dir string, err er
 		}
 	}()
 	return dir, unpackAll(out, slices.Sorted(maps.Keys(l.Wheels)), dir)
+}
+
+// download fetches exactly the wheels of a lock into a new folder.
+func (i *Installer) download(ctx context.Context, l wheels) (string, error) {
+	var lines strings.Builder
+	for _, file := range slices.Sorted(maps.Keys(l.Wheels)) {
+		m := wheelName.FindStringSubmatch(file)
+		fmt.Fprintf(&lines, "%s==%s --hash=%s\n", m[1], m[2], l.Wheels[file])
+	}
+	out, err := i.pip(ctx, []byte(lines.String()), "--require-hashes", "--requirement="+Place+"/"+pinned)
+	if err != nil {
+		return "", err
+	}
+	got, err := digests(out)
+	if err == nil && !maps.Equal(got, l.Wheels) {
+		err = fmt.Errorf("%w: the index gave other wheels", ErrPin)
+	}
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(out))
+	}
+	return out, nil
 }
 
 // pinned is the file of a job with the requirements of a lock.

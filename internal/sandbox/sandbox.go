@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -80,10 +81,19 @@ type Prestart struct {
 // Template is the root filesystem that a sandbox starts from, always read-only.
 type Template struct {
 	Name string // "host": the machine's own /usr and little else
-	Dir  string // another root, as a folder of this machine; empty with "host"
+	Dir  string // another root, as a folder of this machine; empty: the machine's own /usr
+	// Packages is a folder of this machine whose folders python and node_modules are shown at PythonAt and NodeAt,
+	// beside the machine's own /usr; empty: none is.
+	Packages string
 	// The user and group of commands, as the sandbox sees them; zero: InsideID. No command is root in a sandbox.
 	UID, GID int
 }
+
+// PythonAt and NodeAt are the folders of a template's packages in a sandbox.
+const (
+	PythonAt = "/opt/waldo/python"
+	NodeAt   = "/node_modules"
+)
 
 // InsideID is the user and group that commands have in a sandbox whose template names none.
 const InsideID = 1000
@@ -106,6 +116,22 @@ type Mount struct {
 	// Writable shows the folder itself, and writes to it persist. Their size is not limited.
 	Writable bool
 	Sealed   []string // of a writable folder: paths below it that are read-only; none goes through a link
+	// Template says that the folder is part of the template: it never changes, and is the same for every job of it.
+	Template bool
+}
+
+// Folders returns the mounts of the template's packages.
+func (t Template) Folders() (all []Mount) {
+	if t.Packages == "" {
+		return nil
+	}
+	for _, f := range []struct{ name, at string }{{"python", PythonAt}, {"node_modules", NodeAt}} {
+		source := filepath.Join(t.Packages, f.name)
+		if st, err := os.Stat(source); err == nil && st.IsDir() {
+			all = append(all, Mount{Source: source, Target: f.at, Template: true})
+		}
+	}
+	return all
 }
 
 // Tmpfs is a volume of bounded size inside the sandbox.

@@ -160,12 +160,14 @@ func NoTTY(c Command) error {
 	return nil
 }
 
-// Validate returns an error if no sandbox can start from the template: only "host" has no folder.
+// Validate returns an error if no sandbox can start from the template: only "host" has neither a root nor packages.
 func (t Template) Validate() error {
 	switch {
 	case t.Name == "":
 		return fmt.Errorf("the profile names no template")
-	case (t.Name == "host") != (t.Dir == ""):
+	case t.Packages != "" && (t.Name == "host" || t.Dir != ""):
+		return fmt.Errorf("template %q: packages belong to a built template, which has no root of its own", t.Name)
+	case (t.Name == "host") != (t.Dir == "" && t.Packages == ""):
 		return fmt.Errorf("template %q in %q: \"host\" has no folder, and every other has one", t.Name, t.Dir)
 	case t.Dir != "" && (!filepath.IsAbs(t.Dir) || filepath.Clean(t.Dir) != t.Dir || t.Dir == "/"):
 		return fmt.Errorf("template folder %q: want an absolute path in its shortest form, and not /", t.Dir)

@@ -267,7 +267,7 @@ func (j job) ahead(o Options, whose call.Principal) *sandbox.Prestart {
 func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) sandbox.Profile {
 	l := r.limits(d, o)
 	p := sandbox.Profile{
-		ID: id.New(id.Sandbox), Template: o.template(), Limits: l,
+		ID: id.New(id.Sandbox), Template: o.template(), Limits: l, Mounts: o.template().Folders(),
 	}
 	if o.Whole {
 		t := sandbox.Tmpfs{Target: whole, Bytes: l.Disk, Inodes: l.Inodes, Export: true, Except: apart}

@@ -50,6 +50,13 @@ func (p *Packages) python(ctx context.Context, version string) (pkginstall.Pytho
 			fmt.Errorf("%s has no pip, which fetches the package (into a sandbox, not into this Python): install it (Debian: "+
 				"apt install python3-pip; otherwise %s -m ensurepip)", exe, exe)
 	}
+	is.Exe = exe
+	return p.pythonOf(is)
+}
+
+// pythonOf returns an interpreter that has pip, and the index of its packages.
+func (p *Packages) pythonOf(is interpreter) (pkginstall.Python, error) {
+	exe := is.Exe
 	py := pkginstall.Python{Exe: exe, Prefix: filepath.Clean(is.Prefix), Version: is.Version, Index: pythonIndex()}
 	if py.Index == "" {
 		py.Index = is.Index

@@ -32,7 +32,13 @@ var pythonBoot string
 var pythonZygote string
 
 //go:embed python/waldo.py
-var pythonRuntime string
+var pythonLibrary string
+
+//go:embed python/show.py
+var pythonShow string
+
+// pythonRuntime is the library of a script.
+var pythonRuntime = pythonLibrary + "\n\n" + pythonShow
 
 //go:embed javascript/boot.js
 var nodeBoot string

@@ -12,7 +12,9 @@ var pythonSession string
 
 // SessionCommand returns the arguments of a Python that stays and runs cells, without the
 // interpreter itself.
-func SessionCommand() []string { return []string{"-I", "-S", "-c", pythonSession} }
+func SessionCommand() []string {
+	return []string{"-I", "-S", "-c", "import os\n" + pythonShow + pythonSession}
+}
 
 // Cell returns what such a Python reads to run code; most is how many bytes of each stream it may
 // send back. It refuses code of more than MaxScript bytes.

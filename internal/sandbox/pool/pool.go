@@ -52,10 +52,11 @@ func New(d sandbox.Driver, o Options) *Driver {
 	return p
 }
 
-// pooled reports whether sandboxes of the profile can be prepared in advance: a mount or a network belongs to
-// one job only.
+// pooled reports whether sandboxes of the profile can be prepared in advance: a mount that is no part of the template,
+// or a network, belongs to one job only.
 func pooled(p sandbox.Profile) bool {
-	return len(p.Mounts) == 0 && reflect.ValueOf(p.Network).IsZero() && p.Share == nil
+	return !slices.ContainsFunc(p.Mounts, func(m sandbox.Mount) bool { return !m.Template }) &&
+		reflect.ValueOf(p.Network).IsZero() && p.Share == nil
 }
 
 // general returns the profile without what Adopt brings.

@@ -328,3 +328,17 @@ func TestHidesNoAbility(t *testing.T) {
 		}
 	}
 }
+
+// TestPooled: sandboxes with the packages of a template are prepared ahead, those with a folder of one job are not.
+func TestPooled(t *testing.T) {
+	own := sandbox.Mount{Source: "/a", Target: "/b"}
+	packages := sandbox.Mount{Source: "/a", Target: sandbox.PythonAt, Template: true}
+	for _, row := range []struct {
+		mounts []sandbox.Mount
+		want   bool
+	}{{nil, true}, {[]sandbox.Mount{packages}, true}, {[]sandbox.Mount{own}, false}, {[]sandbox.Mount{packages, own}, false}} {
+		if got := pooled(sandbox.Profile{Mounts: row.mounts}); got != row.want {
+			t.Errorf("%+v: %t", row.mounts, got)
+		}
+	}
+}

@@ -42,6 +42,9 @@ type Template struct {
 	Skipped int       `json:"skipped,omitempty"` // devices, pipes and the like, which are left out
 	At      time.Time `json:"at,omitzero"`       // when it was unpacked
 	Config  Config    `json:"config,omitzero"`   // the image's configuration for its commands
+	// Packages is the folder of a built template, which sandboxes see beside this machine's /usr; empty: it is a root.
+	Packages string `json:"-"`
+	Built    *Built `json:"built,omitempty"`
 }
 
 // Host is the root that is always there: the machine's own /usr and little else.
@@ -96,13 +99,16 @@ func Open(dir string, b Bounds) (*Store, error) {
 var archiveName = regexp.MustCompile(`(?i)^[^/:@]+\.(tar|tgz|tar\.(gz|xz|zst|bz2)|oci)$`)
 
 // Find returns the template that a person named: host, a folder or archive by a path that begins
-// with / or ., or an image reference such as python:3.12-slim. A tag that was pulled before stays
-// what it was until fresh asks the registry again.
+// with / or ., the name of a built template, or an image reference such as python:3.12-slim. A tag that was pulled
+// before stays what it was until fresh asks the registry again.
 func (s *Store) Find(ctx context.Context, name string, fresh bool) (Template, error) {
 	if name == "host" || name == "" {
 		return Host(), nil
 	}
 	if !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, ".") {
+		if t, ok, err := s.builtNamed(name); ok {
+			return t, err
+		}
 		if info, err := os.Lstat(name); err == nil && !info.IsDir() || archiveName.MatchString(name) {
 			return Template{}, Unfit{fmt.Errorf("template %s: write ./%s for a file of this folder; this is the name of an image", name, name)}
 		}
@@ -186,8 +192,18 @@ func (s *Store) kept(name, digest string) (Template, bool) {
 	if json.Unmarshal(b, &t) != nil || t.Digest != digest {
 		return Template{}, false
 	}
-	t.Name, t.Dir = name, filepath.Join(s.place(digest), "root")
+	t.Name = name
+	t.locate(filepath.Join(s.place(digest), "root"))
 	return t, true
+}
+
+// locate sets where the files of a stored template are.
+func (t *Template) locate(root string) {
+	if t.Built != nil {
+		t.Packages = root
+		return
+	}
+	t.Dir = root
 }
 
 // Reopen returns a template that was found before, by its digest or its folder. A template that was removed
@@ -221,7 +237,7 @@ func (s *Store) List() ([]Template, error) {
 		}
 		var t Template
 		if json.Unmarshal(b, &t) == nil && t.Digest == digest {
-			t.Dir = filepath.Join(s.place(digest), "root")
+			t.locate(filepath.Join(s.place(digest), "root"))
 			out = append(out, t)
 		}
 	}
@@ -229,12 +245,18 @@ func (s *Store) List() ([]Template, error) {
 	return out, nil
 }
 
-// Remove deletes the template of a digest, or of a name with its digest as List gives it. One that is
-// not there is an Unfit.
+// Remove deletes the template of a digest, of a name with its digest as List gives it, or the built one of a name. One
+// that is not there is an Unfit.
 func (s *Store) Remove(name string) error {
 	digest := name[strings.LastIndex(name, "@")+1:]
+	if CheckName(name) == nil {
+		if digest = s.noted(builtRef(name)); digest == "" {
+			return Unfit{fmt.Errorf("template %s: none was built under that name", name)}
+		}
+		defer func() { _ = os.Remove(s.refFile(builtRef(name))) }()
+	}
 	if !isDigest(digest) {
-		return Unfit{fmt.Errorf("template %q: want sha256: and 64 hexadecimal digits", name)}
+		return Unfit{fmt.Errorf("template %q: want sha256: and 64 hexadecimal digits, or the name of a built one", name)}
 	}
 	gone := filepath.Join(s.dir, half+"gone-"+strings.TrimPrefix(digest, "sha256:"))
 	switch err := os.Rename(s.place(digest), gone); {

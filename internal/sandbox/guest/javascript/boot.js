@@ -80,7 +80,11 @@
       if (specifier.startsWith('.') || specifier.startsWith('/')) {
         specifier = pathToFileURL(path.resolve(path.dirname(at), specifier)).href;
       } else if (!isBuiltin(specifier)) {
-        specifier = pathToFileURL(local.resolve(specifier)).href;
+        try {
+          specifier = pathToFileURL(local.resolve(specifier)).href;
+        } catch (error) {
+          if (error.code !== 'ERR_PACKAGE_PATH_NOT_EXPORTED') throw error; // a package for import alone
+        }
       }
       return import(specifier);
     }

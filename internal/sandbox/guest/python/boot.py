@@ -27,6 +27,32 @@ def _site():
     sys.path.append("/workspace/input")
     import builtins
     builtins.exit = builtins.quit = sys.exit
+    sys.meta_path.insert(0, _Plots)
+
+
+_PACKAGES = "/opt/waldo/python"
+
+
+def _packages():
+    # Puts the packages of a built template before the machine's own. Only a job's sandbox has them: an interpreter
+    # that was started ahead has not.
+    if _PACKAGES in sys.path or not os.path.isdir(_PACKAGES):
+        return
+    at = next((i for i, p in enumerate(sys.path) if p.endswith(("/dist-packages", "/site-packages"))), len(sys.path))
+    sys.path.insert(at, _PACKAGES)
+    if any(name.endswith(".pth") for name in os.listdir(_PACKAGES)):
+        import site
+        site.addsitedir(_PACKAGES)
+
+
+class _Plots:
+    """Has the library prepare matplotlib as it is imported: see show.py."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "matplotlib":
+            sys.meta_path.remove(_Plots)
+            _load(_source)._prepare_plots()
 
 
 def _clean(shown, file):
@@ -100,7 +126,7 @@ def _idle(runtime):
     gc.freeze()
 
 
-_runtime = None
+_runtime = _source = None
 
 
 def _load(source):
@@ -112,12 +138,25 @@ def _load(source):
     return _runtime
 
 
-_NAMES = ("waldo", "mcp_codegen", "servers", "search_tools", "workspace", "logger", "scrub", "run_async")
+_NAMES = ("waldo", "mcp_codegen", "servers", "search_tools", "workspace", "logger", "scrub", "run_async", "show(")
+
+
+def _tabular(source, file):
+    # The script as a tree whose last expression, if it has one, becomes the value of __last__.
+    import ast
+    tree = ast.parse(source, file)
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        last = tree.body[-1]
+        name = ast.copy_location(ast.Name("__last__", ast.Store()), last)
+        tree.body[-1] = ast.copy_location(ast.Assign([name], last.value), last)
+    return tree
 
 
 def _run(file, source, runtime, servers, space):
+    global _source
+    _source, tables = runtime, "pandas" in source or "polars" in source
     # 0x2000 is ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, 0x80 inspect.CO_COROUTINE: neither module is cheap.
-    body = compile(source, file, "exec", flags=0x2000, dont_inherit=True)
+    body = compile(_tabular(source, file) if tables else source, file, "exec", flags=0x2000, dont_inherit=True)
     if any(name in source for name in _NAMES) or any(name in source for name in servers):
         _load(runtime)._install(space, servers)
     try:
@@ -125,6 +164,10 @@ def _run(file, source, runtime, servers, space):
             _load(runtime)._drive(eval(body, space))
         else:
             exec(body, space)
+        if tables and "__last__" in space:  # as a notebook shows the value of its last line
+            last = space.pop("__last__")
+            if _load(runtime)._is_table(last):
+                print(_runtime._table(last))
     finally:
         if _runtime is not None:
             _runtime._finish()
@@ -154,6 +197,7 @@ def _main():
 
 def _job(words, script, runtime):
     # Runs the script and ends the process with its status.
+    _packages()
     file, servers, *args = words.decode().split("\0")
     sys.argv = [file] + args
     main = sys.modules["__main__"] = type(sys)("__main__")

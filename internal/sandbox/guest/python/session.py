@@ -20,6 +20,9 @@ def _take(fd, n):
 
 def _site():
     # Adds the machine's packages to sys.path, without the start-up code that site would run for them.
+    if os.path.isdir("/opt/waldo/python"):  # of a built template
+        import site
+        site.addsitedir("/opt/waldo/python")
     here = "python%d.%d" % sys.version_info[:2]
     for base in ("/usr/local/lib/" + here, "/usr/local/lib/python3", "/usr/lib/" + here, "/usr/lib/python3"):
         for leaf in ("/dist-packages", "/site-packages"):
@@ -44,6 +47,8 @@ _loop = None
 def _block(value):
     # Returns the blocks that display a value: a picture, a table, or else its repr.
     import base64
+    if _is_table(value):
+        return {"type": "text", "text": _table(value)}
     for name in ("_repr_png_", "_repr_html_"):
         show = getattr(type(value), name, None)
         data = show(value) if callable(show) else None
@@ -54,18 +59,23 @@ def _block(value):
     print(repr(value))
 
 
+_shown = []  # blocks of the figures that the cell has shown
+
+
+def _picture(figure):
+    import base64, io
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png")
+    if picture.tell() <= _MOST and len(_shown) < 8:
+        _shown.append({"type": "image", "mimeType": "image/png", "data": base64.b64encode(picture.getvalue()).decode()})
+
+
 def _figures():
     plot = sys.modules.get("matplotlib.pyplot")
-    if plot is None:
-        return []
-    import base64, io
-    blocks = []
-    for number in plot.get_fignums()[:8]:
-        picture = io.BytesIO()
-        plot.figure(number).savefig(picture, format="png")
-        if picture.tell() <= _MOST:
-            blocks.append({"type": "image", "mimeType": "image/png", "data": base64.b64encode(picture.getvalue()).decode()})
-    plot.close("all")
+    if plot is not None:
+        plot.show()  # what is open
+    blocks = _shown[:]
+    _shown.clear()
     return blocks
 
 
@@ -105,9 +115,11 @@ def _cell(source, name, space):
 def _main():
     import json
     _site()
+    _prepare_plots(_picture)
     ask, answer = os.dup(0), os.dup(1)
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     main = sys.modules["__main__"] = type(sys)("__main__")
+    main.show = show
     cell = 0
     while True:
         length, most = (int(n) for n in _take(ask, 24).split())

@@ -669,7 +669,8 @@ def _install(space, names):
         if not hasattr(builtins, name):
             space[name] = Server(name)
     me = sys.modules["waldo"]
-    for name in ("servers", "search_tools", "workspace", "logger", "scrub", "run_async", "ToolError", "Denied", "Waiting"):
+    for name in ("servers", "search_tools", "workspace", "logger", "scrub", "run_async", "show", "ToolError", "Denied",
+                 "Waiting"):
         space[name] = getattr(me, name)
     module = type(sys)
     for path in ("mcp_codegen", "mcp_codegen.runner", "mcp_codegen.runner.privacy"):

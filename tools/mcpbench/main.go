@@ -4,6 +4,7 @@
 //
 //	mcpbench [-n CALLS] [-only ROW] [-update FILE] WALDO-PROGRAM
 //	mcpbench -peers [-folder FOLDER] [-n CALLS] [-update FILE] WALDO-PROGRAM
+//	mcpbench -peers -before WALDO-PROGRAM [-only TEXT] [-n CALLS] WALDO-PROGRAM
 //	mcpbench -soak TIME WALDO-PROGRAM
 //
 // With -peers, client and server are the official SDK's, and other gateways stand beside waldo: those that FOLDER,
@@ -215,6 +216,7 @@ func main() {
 	only := flag.String("only", "",
 		"measure one row alone, as in stdio-1, stdio-32, HTTP-1 or HTTP-32: to look at it with a profiler")
 	beside := flag.Bool("peers", false, "measure the official SDK's client and server, directly and through gateways")
+	before := flag.String("before", "", "with -peers: another build of waldo, measured in turns with the first; no other program is")
 	folder := flag.String("folder", "", "with -peers: where npm has installed mcp-proxy and supergateway")
 	length := flag.Duration("soak", 0,
 		"drive waldo for this long with servers that crash, hang, flood and change at random")
@@ -229,6 +231,8 @@ func main() {
 	var err error
 	if *length > 0 {
 		err = soak(flag.Arg(0), *length, os.Stdout)
+	} else if *beside && *before != "" {
+		err = builds(*before, flag.Arg(0), *only, *n, out)
 	} else if *beside {
 		fmt.Fprintln(out, "| gateway | sessions | revision | p50 | times direct | p99 | CPU a call | calls/s | memory |")
 		fmt.Fprintln(out, "|---|--:|---|--:|--:|--:|--:|--:|--:|")
@@ -240,7 +244,7 @@ func main() {
 	} else {
 		err = bench(flag.Arg(0), *n, *only, out)
 	}
-	if err == nil && *file != "" && *only == "" {
+	if err == nil && *file != "" && *only == "" && *before == "" {
 		mark := "gateway"
 		if *beside {
 			mark = "peers"

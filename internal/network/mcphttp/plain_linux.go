@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,7 +32,11 @@ type plain struct {
 	mu    sync.Mutex
 	idle  []*kept     // connections, the last used at the end
 	sweep *time.Timer // closes idle connections; nil if not set
+	due   time.Time   // of sweep
 }
+
+// unended is how long a server may take to end a stream after its answer; then the connection is closed.
+const unended = time.Second
 
 // maxPlain is how long a body may be: a server may answer a longer one before it has read all of it.
 const maxPlain = 64 << 10
@@ -54,12 +59,24 @@ type kept struct {
 	in   *bufio.Reader
 	left int64 // bytes that may still be read of a head; below 0: it is read, and bounds are its reader's
 	used time.Time
+	body io.Reader // of the answer before, whose end was not read; nil: it was
+	now  bool      // Read waits for nothing
 }
 
-var errHead = errors.New("an answer with a header of more bytes than are read")
+var (
+	errHead   = errors.New("an answer with a header of more bytes than are read")
+	errNotNow = errors.New("nothing has arrived")
+)
 
 // Read satisfies io.Reader.
 func (k *kept) Read(b []byte) (int, error) {
+	if k.now {
+		n, err := receive(k.Conn, b, 0)
+		if err == nil && n == 0 {
+			err = io.EOF
+		}
+		return n, err
+	}
 	if k.left < 0 {
 		return k.Conn.Read(b)
 	}
@@ -157,59 +174,70 @@ func (p *plain) exchange(k *kept, req *http.Request, frame []byte) (resp *http.R
 		}
 	}
 	k.left = -1
-	body := &answered{ReadCloser: resp.Body, end: func(whole bool) {
-		if stop() && whole && !resp.Close && k.in.Buffered() == 0 {
-			p.keep(k)
-		} else {
+	rest := resp.Body
+	body := &answered{ReadCloser: rest, end: func(how ending) {
+		again := stop() && !resp.Close
+		switch {
+		case again && how == readWhole && k.in.Buffered() == 0:
+			p.keep(k, nil)
+		case again && how == leftEarly && resp.ContentLength < 0:
+			p.keep(k, rest)
+		default:
 			_ = k.Close()
 		}
 		<-p.places
 	}}
 	if resp.ContentLength == 0 {
-		body.over(true)
+		body.over(readWhole)
 	}
 	resp.Body = body
 	return resp, true, nil
 }
 
-// answered is the body of an answer, whose connection is used again once it was read to its end.
+// ending is what became of a body.
+type ending int
+
+const (
+	brokenOff ending = iota // closed before its end
+	leftEarly               // its reader has all that it wants, and the server is about to end it
+	readWhole               // read to its end
+)
+
+// answered is the body of an answer, whose connection is used again once the body has ended.
 type answered struct {
 	io.ReadCloser
-	end  func(whole bool)
+	end  func(how ending)
 	once sync.Once
 }
 
-func (a *answered) over(whole bool) { a.once.Do(func() { a.end(whole) }) }
+func (a *answered) over(how ending) { a.once.Do(func() { a.end(how) }) }
 
 // Read satisfies io.Reader.
 func (a *answered) Read(b []byte) (int, error) {
 	n, err := a.ReadCloser.Read(b)
-	if err != nil {
-		a.over(err == io.EOF)
+	if err == io.EOF {
+		a.over(readWhole)
+	} else if err != nil {
+		a.over(brokenOff)
 	}
 	return n, err
 }
 
 // Close satisfies io.Closer. It may be called while somebody reads.
 func (a *answered) Close() error {
-	a.over(false)
+	a.over(brokenOff)
 	return nil
 }
+
+// Leave ends the reading of a stream that the server ends now. Servers send the end of a stream a moment after the
+// answer: nobody waits for it here, and the next request looks whether it has come.
+func (a *answered) Leave() { a.over(leftEarly) }
 
 // conn returns a connection, and whether it was used before: one that the server has closed meanwhile
 // may take a request's bytes and lose them, but where it takes none another may be tried.
 func (p *plain) conn(ctx context.Context) (*kept, bool, error) {
-	for {
-		p.mu.Lock()
-		last := len(p.idle) - 1
-		if last < 0 {
-			p.mu.Unlock()
-			break
-		}
-		k := p.idle[last]
-		p.idle = p.idle[:last]
-		p.mu.Unlock()
-		if time.Since(k.used) < p.IdleConnTimeout && silent(k.Conn) {
+	for k := p.take(); k != nil; k = p.take() {
+		if time.Since(k.used) < p.IdleConnTimeout && (k.body == nil || k.ended()) && silent(k.Conn) {
 			return k, true, nil
 		}
 		_ = k.Close()
@@ -223,49 +251,99 @@ func (p *plain) conn(ctx context.Context) (*kept, bool, error) {
 	return k, false, nil
 }
 
+// take takes the last used connection that is not in the middle of an answer.
+func (p *plain) take() *kept {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := len(p.idle) - 1; i >= 0; i-- {
+		if k := p.idle[i]; k.body == nil || k.in.Buffered() > 0 || !silent(k.Conn) {
+			p.idle = slices.Delete(p.idle, i, i+1)
+			return k
+		}
+	}
+	return nil
+}
+
+// ended reports whether the answer before has ended, and nothing came after it.
+func (k *kept) ended() bool {
+	k.now = true
+	n, err := k.body.Read(make([]byte, 1))
+	k.now, k.body = false, nil
+	return n == 0 && err == io.EOF && k.in.Buffered() == 0
+}
+
 // silent reports whether a connection that waits is still open and holds nothing unasked.
-func silent(c net.Conn) (ok bool) {
+func silent(c net.Conn) bool {
+	_, err := receive(c, make([]byte, 1), unix.MSG_PEEK)
+	return err == errNotNow
+}
+
+// receive reads what has arrived, without waiting: errNotNow where nothing has.
+func receive(c net.Conn, b []byte, flags int) (n int, err error) {
 	s, is := c.(syscall.Conn)
 	if !is {
-		return false
+		return 0, errors.ErrUnsupported
 	}
 	raw, err := s.SyscallConn()
 	if err != nil {
-		return false
+		return 0, err
 	}
-	var b [1]byte
-	_ = raw.Control(func(fd uintptr) {
-		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		ok = err == unix.EAGAIN
-	})
-	return ok
+	fault := raw.Control(func(fd uintptr) { n, _, err = unix.Recvfrom(int(fd), b, flags|unix.MSG_DONTWAIT) })
+	switch {
+	case fault != nil:
+		return 0, fault
+	case err == unix.EAGAIN:
+		return 0, errNotNow
+	}
+	return max(n, 0), err
 }
 
-// keep takes a connection back.
-func (p *plain) keep(k *kept) {
+// keep takes a connection back, and with it the rest of an answer.
+func (p *plain) keep(k *kept, rest io.Reader) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.idle) >= p.MaxIdleConnsPerHost {
 		_ = k.Close()
 		return
 	}
-	k.used = time.Now()
+	k.used, k.body = time.Now(), rest
 	p.idle = append(p.idle, k)
-	if p.sweep == nil {
-		p.sweep = time.AfterFunc(p.IdleConnTimeout, p.clean)
-	}
+	p.plan()
 }
 
-// clean closes connections that were idle for IdleConnTimeout.
+// plan sets the time at which idle connections are looked at. The lock is held.
+func (p *plain) plan() {
+	due := p.idle[0].used.Add(p.IdleConnTimeout)
+	for _, k := range p.idle {
+		if soon := k.used.Add(unended); k.body != nil && soon.Before(due) {
+			due = soon
+		}
+	}
+	switch {
+	case p.sweep == nil:
+		p.sweep = time.AfterFunc(time.Until(due), p.clean)
+	case due.Before(p.due):
+		p.sweep.Reset(time.Until(due))
+	default:
+		return
+	}
+	p.due = due
+}
+
+// clean closes connections that were idle for IdleConnTimeout, and those whose answer does not end.
 func (p *plain) clean() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweep = nil
-	for len(p.idle) > 0 && time.Since(p.idle[0].used) >= p.IdleConnTimeout {
-		_ = p.idle[0].Close()
-		p.idle = p.idle[1:]
-	}
+	p.idle = slices.DeleteFunc(p.idle, func(k *kept) bool {
+		idle := time.Since(k.used)
+		over := idle >= p.IdleConnTimeout || k.body != nil && idle >= unended && !k.ended()
+		if over {
+			_ = k.Close()
+		}
+		return over
+	})
 	if len(p.idle) > 0 {
-		p.sweep = time.AfterFunc(p.IdleConnTimeout, p.clean)
+		p.plan()
 	}
 }

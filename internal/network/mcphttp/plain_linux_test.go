@@ -298,6 +298,92 @@ func TestPlainSaysOnceHowLongItIs(t *testing.T) {
 	}
 }
 
+// leave posts a word and leaves the answer after its first bytes, as the reader of a stream does.
+func leave(t *testing.T, rt http.RoundTripper, url, word string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(word))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, len(word))
+	if _, err := io.ReadFull(resp.Body, b); err != nil || string(b) != word {
+		t.Fatalf("%q %v", b, err)
+	}
+	resp.Body.(leaver).Leave()
+	_ = resp.Body.Close()
+}
+
+// A stream that is left at its answer gives its connection to the next request once it has ended, and only then.
+func TestPlainLeavesAStream(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n"
+	for rest, want := range map[string]int32{
+		"0\r\n\r\n":               1,
+		"0\r\nTrailer: x\r\n\r\n": 1,
+		"4\r\nmore\r\n":           4, // it goes on
+		"4\r\nmore\r\n0\r\n\r\n":  4, // it went on
+		"0\r\n\r\n" + ok[:20]:     4, // more than an answer
+		"x\r\n\r\n":               4,
+		"0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong": 4,
+		"": 4, // its end does not come in time
+	} {
+		heard := make(chan bool, 1)
+		url, conns := raw(t, func(c net.Conn, in *bufio.Reader) {
+			for echo(c, in, head) {
+				_, _ = io.WriteString(c, rest)
+				heard <- true
+			}
+		})
+		rt := transport(t, url)
+		for n := range 4 {
+			leave(t, rt, url, fmt.Sprint("word ", n))
+			<-heard
+		}
+		if conns.Load() != want {
+			t.Errorf("%q: %d connections, wanted %d", rest, conns.Load(), want)
+		}
+	}
+	// one that ends later is used by a later request
+	first, ends, ended := atomic.Bool{}, make(chan bool), make(chan bool)
+	url, conns := raw(t, func(c net.Conn, in *bufio.Reader) {
+		for echo(c, in, head) {
+			if first.CompareAndSwap(false, true) {
+				<-ends
+				_, _ = io.WriteString(c, "0\r\n\r\n")
+				ended <- true
+			}
+		}
+	})
+	rt := transport(t, url)
+	leave(t, rt, url, "one")
+	leave(t, rt, url, "two")
+	ends <- true
+	<-ended
+	leave(t, rt, url, "three")
+	if conns.Load() != 2 {
+		t.Errorf("%d connections, wanted 2", conns.Load())
+	}
+}
+
+// A stream that does not end after its answer is closed.
+func TestPlainClosesAStreamThatDoesNotEnd(t *testing.T) {
+	closed := make(chan bool, 1)
+	url, _ := raw(t, func(c net.Conn, in *bufio.Reader) {
+		echo(c, in, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n")
+		_, _ = in.ReadByte()
+		closed <- true
+	})
+	leave(t, transport(t, url), url, "word")
+	select {
+	case <-closed:
+	case <-time.After(20 * time.Second): // well before IdleConnTimeout
+		t.Error("it is still open")
+	}
+}
+
 // FuzzPlain states: any bytes of a server are read as net/http reads them or refused, and none are taken for the
 // answer to the next request.
 func FuzzPlain(f *testing.F) {

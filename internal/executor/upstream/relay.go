@@ -389,7 +389,7 @@ func (ses *session) notified(m jsonrpc.Message) {
 			return
 		}
 		r.host.Log(s.cfg.Name, level, m.Params)
-	case s.told != nil && s.cfg.URL != "" && strings.HasSuffix(m.Method, "/list_changed"): // its first session gets it
+	case s.cfg.URL != "" && s.told != nil && strings.HasSuffix(m.Method, "/list_changed"): // its first session gets it
 	case m.Method == "notifications/tools/list_changed":
 		s.changed.Ask(time.Now())
 	case m.Method == "notifications/prompts/list_changed" || m.Method == "notifications/resources/list_changed":

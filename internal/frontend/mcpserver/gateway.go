@@ -203,6 +203,8 @@ func (s *Session) viewer() catalog.Viewer {
 
 // Serve answers one agent over lines until in ends or ctx is done.
 func (d *Server) Serve(ctx context.Context, in io.Reader, out io.Writer, who Who) error {
+	in, release := jsonrpc.Polled(in)
+	defer release()
 	var s *Session
 	var conn *jsonrpc.Conn
 	conn = jsonrpc.New(in, out, jsonrpc.Options{
@@ -243,9 +245,14 @@ func (s *Session) Answer(ctx context.Context, m jsonrpc.Message, link Link) (any
 		return nil, fault
 	}
 	result, err := s.dispatch(ctx, m, modern, link)
-	if err != nil || !modern {
+	if err != nil || !modern || result == nil { // nil: it was answered early
 		return result, err
 	}
+	return s.d.complete(result), nil
+}
+
+// complete adds what every result of the modern kind has.
+func (d *Server) complete(result map[string]any) map[string]any {
 	if result["resultType"] == nil {
 		result["resultType"] = "complete"
 	}
@@ -254,8 +261,8 @@ func (s *Session) Answer(ctx context.Context, m jsonrpc.Message, link Link) (any
 		meta = map[string]any{}
 		result["_meta"] = meta
 	}
-	meta[jsonrpc.MetaServer] = s.d.self()
-	return result, nil
+	meta[jsonrpc.MetaServer] = d.self()
+	return result
 }
 
 func (s *Session) dispatch(ctx context.Context, m jsonrpc.Message, modern bool, link Link) (map[string]any, error) {

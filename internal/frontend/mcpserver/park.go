@@ -53,6 +53,9 @@ type suspendedCall struct {
 	pending question // while it is parked
 	again   int      // how often it was put
 	expire  *time.Timer
+
+	mu    sync.Mutex
+	early func(result any, err error) // answers the request in whose goroutine the call runs; nil: it has its answer
 }
 
 // question is one question for the client that a worker waits for.
@@ -86,8 +89,9 @@ func digestOf(m jsonrpc.Message) string {
 	return v.Digest()
 }
 
-// suspend answers a request of a modern client, which may come back with answers. The call runs on in a
-// goroutine of its own while it is parked.
+// suspend answers a request of a modern client, which may come back with answers. The call runs in the goroutine of
+// the request, and runs on there while it is parked. A front end that waits for that goroutine (no jsonrpc.Early)
+// asks nothing of its client.
 func (s *Session) suspend(
 	ctx context.Context, m jsonrpc.Message, link Link, run func(ctx context.Context, h *host) (map[string]any, error),
 ) (map[string]any, error) {
@@ -106,14 +110,14 @@ func (s *Session) suspend(
 	}
 	long, p := s.suspendable(ctx, m, true, link)
 	p.maybe = m.Method == "tools/call" && extended(m)
-	if can := p.host.can; !p.maybe && can.Elicitation.IsZero() && can.Sampling.IsZero() && can.Roots.IsZero() {
+	early, can := jsonrpc.Early(ctx), p.host.can
+	if early == nil || !p.maybe && can.Elicitation.IsZero() && can.Sampling.IsZero() && can.Roots.IsZero() {
 		p.cancel() // the client that could answer is gone
 		ctx, h := s.hosted(ctx, m, true, link)
 		h.p = &suspendedCall{d: s.d, asks: make(chan question)}
 		return run(ctx, h)
 	}
-	p.run(long, run)
-	return p.wait(ctx)
+	return p.here(ctx, long, early, run)
 }
 
 // suspendable makes a call that can outlast its request, and the context for it.
@@ -133,19 +137,91 @@ func (s *Session) suspendable(
 func (p *suspendedCall) run(ctx context.Context, run func(ctx context.Context, h *host) (map[string]any, error)) {
 	go func() {
 		defer p.cancel()
-		o := outcome{err: jsonrpc.Errorf(jsonrpc.CodeInternal, "the request failed")}
-		defer func() {
-			if v := recover(); v != nil { // it ends this request, not waldo
-				p.d.o.Log.Error("a request panicked", "method", p.asked.Method, "panic", v)
-			}
-			p.done <- o
-		}()
-		result, err := run(ctx, p.host)
-		o = outcome{result, err}
+		p.done <- p.carryOut(ctx, run)
 	}()
 }
 
-// wait waits for the end of the call, or for a question, which is the answer to this request. A call that takes long
+// carryOut runs the call to its end. A panic ends this request, not waldo.
+func (p *suspendedCall) carryOut(ctx context.Context, run func(ctx context.Context, h *host) (map[string]any, error)) (o outcome) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.d.o.Log.Error("a request panicked", "method", p.asked.Method, "panic", v)
+			o = outcome{err: jsonrpc.Errorf(jsonrpc.CodeInternal, "the request failed")}
+		}
+	}()
+	result, err := run(ctx, p.host)
+	return outcome{result, err}
+}
+
+// here carries out the call in the goroutine of its request: another goroutine would have to be woken, and would have
+// to wake this one. If the call has to wait for the client or becomes a task, early answers the request, and the call
+// goes on.
+func (p *suspendedCall) here(
+	ctx, long context.Context, early func(any, error), run func(ctx context.Context, h *host) (map[string]any, error),
+) (map[string]any, error) {
+	defer p.cancel()
+	p.early = early
+	defer context.AfterFunc(ctx, func() { // the client has cancelled, or is gone
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.early != nil {
+			p.cancel()
+		}
+	})()
+	if p.maybe {
+		late := time.AfterFunc(p.d.o.TaskAfter, func() { p.asTask() })
+		defer late.Stop()
+	}
+	o := p.carryOut(long, run)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.early == nil {
+		p.done <- o // has room for the one outcome
+		return nil, nil
+	}
+	p.early = nil
+	p.host.end()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return o.result, o.err
+}
+
+// leave answers the request in whose goroutine the call runs with what f returns; f can decline. It reports whether
+// the request had no answer before.
+func (p *suspendedCall) leave(f func() (result map[string]any, err error, ok bool)) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.early == nil {
+		return false
+	}
+	if result, err, ok := f(); ok {
+		p.host.end()
+		early := p.early
+		p.early = nil
+		if err != nil {
+			early(nil, err)
+		} else {
+			early(p.d.complete(result), nil)
+		}
+	}
+	return true
+}
+
+// asTask makes a task of the call whose request has no answer yet, unless that is beyond the limits: then the client
+// waits. It reports whether the request had no answer before.
+func (p *suspendedCall) asTask() (t *tasks.Task, mine bool) {
+	mine = p.leave(func() (map[string]any, error, bool) {
+		var err error
+		if t, err = p.host.s.task(p, 0); err != nil {
+			return nil, nil, false
+		}
+		return t.Created(), nil, true
+	})
+	return t, mine
+}
+
+// wait answers a request that came back to the call: with the end of the call, or with a question. A call that takes long
 // becomes a task, if the client takes one.
 func (p *suspendedCall) wait(ctx context.Context) (map[string]any, error) {
 	defer p.host.end()
@@ -192,12 +268,19 @@ func (p *suspendedCall) ask(ctx context.Context, asked map[string]call.Question)
 		return answers, nil
 	}
 	q := question{asked, make(chan map[string]strictjson.Value, 1)}
-	select {
-	case p.asks <- q:
-	case <-p.became:
-		return p.host.put(ctx, asked)
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	first := p.leave(func() (map[string]any, error, bool) {
+		p.pending, p.again = q, 0
+		result, err := p.d.lot.suspend(p, p.d.o.Now())
+		return result, err, true
+	})
+	if !first {
+		select {
+		case p.asks <- q:
+		case <-p.became:
+			return p.host.put(ctx, asked)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	select {
 	case answers := <-q.answer:

@@ -85,12 +85,33 @@ func retry(t testing.TB, tool, args, more string) jsonrpc.Message {
 	return m
 }
 
+// answerOf answers a request as the front ends do: at the end of the work on it, or early.
+func answerOf(ctx context.Context, s *Session, m jsonrpc.Message, link Link) (any, error) {
+	type end struct {
+		result any
+		err    error
+	}
+	ends := make(chan end, 2)
+	go func() {
+		early := false
+		result, err := s.Answer(jsonrpc.WithEarly(ctx, func(result any, err error) {
+			early = true
+			ends <- end{result, err}
+		}), m, link)
+		if !early {
+			ends <- end{result, err}
+		}
+	}()
+	e := <-ends
+	return e.result, e.err
+}
+
 // ask makes a call and returns its requestState, or the other result.
 func ask(t testing.TB, s *Session, m jsonrpc.Message) (state, other string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	got, err := s.Answer(ctx, m, lines{})
+	got, err := answerOf(ctx, s, m, lines{})
 	var fault *jsonrpc.Error
 	if errors.As(err, &fault) {
 		return "", fmt.Sprintf("%d %s", fault.Code, fault.Data.Raw())
@@ -493,4 +514,41 @@ func FuzzRequestState(f *testing.F) {
 			t.Fatalf("%q opens with other keys as %+v", text, out)
 		}
 	})
+}
+
+// A front end that waits for the end of the work asks nothing of its client; with the control, it is asked.
+func TestNoEarlyAnswer(t *testing.T) {
+	a := &asker{rounds: 1}
+	_, s := parking(t, a, nil)
+	if state, other := ask(t, s, retry(t, "s__slow", `{}`, "")); state == "" {
+		t.Fatalf("control: %s", other)
+	}
+	got, err := s.Answer(t.Context(), retry(t, "s__slow", `{}`, ""), lines{})
+	if b, _ := json.Marshal(got); err != nil || !strings.Contains(string(b), `"isError":true`) {
+		t.Errorf("%s %v", b, err)
+	}
+}
+
+// A call ends when its client cancels it, before it was parked too.
+func TestACancelledCallEnds(t *testing.T) {
+	begun, ended := make(chan bool, 1), make(chan bool, 1)
+	_, s := parking(t, &asker{}, func(o *Options) {
+		o.Call = func(ctx context.Context, _ call.Call) (call.Result, error) {
+			begun <- true
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Second):
+			}
+			ended <- ctx.Err() != nil
+			return call.Result{}, ctx.Err()
+		}
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { <-begun; cancel() }()
+	if _, err := answerOf(ctx, s, retry(t, "s__slow", `{}`, ""), lines{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if !<-ended {
+		t.Error("it went on")
+	}
 }

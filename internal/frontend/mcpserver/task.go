@@ -101,6 +101,9 @@ func (h *host) asTask(ctx context.Context) *tasks.Task {
 	if t != nil || !h.p.maybe {
 		return t
 	}
+	if t, mine := h.p.asTask(); mine {
+		return t
+	}
 	answered := make(chan *tasks.Task, 1)
 	select {
 	case h.p.long <- answered:

@@ -149,7 +149,7 @@ func request(t testing.TB, s *Session, link Link, method, params, caps string) (
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	got, err := s.Answer(ctx, m, link)
+	got, err := answerOf(ctx, s, m, link)
 	if errors.As(err, &fault) {
 		return nil, fault
 	}

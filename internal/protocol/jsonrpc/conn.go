@@ -340,18 +340,29 @@ func (c *Conn) request(ctx context.Context, m Message) bool {
 
 // answer computes the answer and sends it, unless the request was cancelled meanwhile.
 func (c *Conn) answer(ctx context.Context, cancel context.CancelFunc, key string, m Message) {
-	defer c.working.Done()
 	defer cancel()
+	var early atomic.Bool
+	var result any
+	var err error = Errorf(CodeNoMethod, "no such method")
+	if c.o.Request != nil {
+		result, err = c.o.Request(WithEarly(ctx, func(result any, err error) {
+			early.Store(true)
+			c.answered(ctx, key, m, result, err)
+		}), m)
+	}
+	if !early.Load() {
+		c.answered(ctx, key, m, result, err)
+	}
+}
+
+// answered sends an answer.
+func (c *Conn) answered(ctx context.Context, key string, m Message, result any, err error) {
+	defer c.working.Done()
 	defer func() { // after the send, so that unread answers do not pile up
 		c.mu.Lock()
 		c.held, c.bytes = c.held-1, c.bytes-m.Weight
 		c.mu.Unlock()
 	}()
-	var result any
-	var err error = Errorf(CodeNoMethod, "no such method")
-	if c.o.Request != nil {
-		result, err = c.o.Request(ctx, m)
-	}
 	c.mu.Lock()
 	delete(c.inFlight, key) // the id is free again as soon as the other side can see the answer
 	c.mu.Unlock()

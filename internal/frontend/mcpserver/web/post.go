@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"waldo/internal/model/call"
@@ -231,12 +232,21 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m j
 	l := newResponseQueue(n.asks)
 	ready := make(chan made, 1)
 	s.work.Add(1)
-	s.crew.Go(func() {
-		a := s.make(ctx, n, m, l)
+	answered := func(a made) {
 		end() // the id is free again as soon as the client can see the answer
 		s.over(n.who)
 		ready <- a
 		s.work.Add(-1)
+	}
+	s.crew.Go(func() {
+		var early atomic.Bool
+		a := s.make(jsonrpc.WithEarly(ctx, func(result any, err error) {
+			early.Store(true)
+			answered(n.made(m, result, err))
+		}), n, m, l)
+		if !early.Load() {
+			answered(a)
+		}
 	})
 	p := s.pen(w, r, n)
 	defer p.stop()
@@ -283,6 +293,11 @@ func (s *Server) make(ctx context.Context, n *session, m jsonrpc.Message, l *res
 		}
 	}()
 	result, err := n.gateway.Answer(ctx, m, l)
+	return n.made(m, result, err)
+}
+
+// made is the answer with a result or an error.
+func (n *session) made(m jsonrpc.Message, result any, err error) made {
 	if err == nil {
 		return made{jsonrpc.Answer(m.ID, result, nil), http.StatusOK}
 	}

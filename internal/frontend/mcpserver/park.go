@@ -142,7 +142,9 @@ func (p *suspendedCall) run(ctx context.Context, run func(ctx context.Context, h
 }
 
 // carryOut runs the call to its end. A panic ends this request, not waldo.
-func (p *suspendedCall) carryOut(ctx context.Context, run func(ctx context.Context, h *host) (map[string]any, error)) (o outcome) {
+func (p *suspendedCall) carryOut(
+	ctx context.Context, run func(ctx context.Context, h *host) (map[string]any, error),
+) (o outcome) {
 	defer func() {
 		if v := recover(); v != nil {
 			p.d.o.Log.Error("a request panicked", "method", p.asked.Method, "panic", v)
@@ -187,8 +189,8 @@ func (p *suspendedCall) here(
 	return o.result, o.err
 }
 
-// leave answers the request in whose goroutine the call runs with what f returns; f can decline. It reports whether
-// the request had no answer before.
+// leave answers the request in whose goroutine the call runs with the result of f, which can decline. It reports
+// whether the request had no answer before.
 func (p *suspendedCall) leave(f func() (result map[string]any, err error, ok bool)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

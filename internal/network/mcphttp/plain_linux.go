@@ -194,7 +194,7 @@ func (p *plain) exchange(k *kept, req *http.Request, frame []byte) (resp *http.R
 	return resp, true, nil
 }
 
-// ending is what became of a body.
+// ending says how the reading of a body ended.
 type ending int
 
 const (
@@ -230,7 +230,7 @@ func (a *answered) Close() error {
 }
 
 // Leave ends the reading of a stream that the server ends now. Servers send the end of a stream a moment after the
-// answer: nobody waits for it here, and the next request looks whether it has come.
+// answer: it is not waited for here, and the next request looks whether it has come.
 func (a *answered) Leave() { a.over(leftEarly) }
 
 // conn returns a connection, and whether it was used before: one that the server has closed meanwhile
@@ -311,7 +311,7 @@ func (p *plain) keep(k *kept, rest io.Reader) {
 	p.plan()
 }
 
-// plan sets the time at which idle connections are looked at. The lock is held.
+// plan sets the time of the next look at idle connections. The caller holds the lock.
 func (p *plain) plan() {
 	due := p.idle[0].used.Add(p.IdleConnTimeout)
 	for _, k := range p.idle {

@@ -5,7 +5,7 @@ import "context"
 type earlyKey struct{}
 
 // WithEarly returns a context for the work on a request that answer can answer before the work ends. The work calls
-// answer at most once, and not after it has returned; what it returns then is dropped.
+// answer at most once, and not after it has returned. Its result is dropped then.
 func WithEarly(ctx context.Context, answer func(result any, err error)) context.Context {
 	return context.WithValue(ctx, earlyKey{}, answer)
 }

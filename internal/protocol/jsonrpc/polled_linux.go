@@ -30,7 +30,7 @@ func Polled(in io.Reader) (io.Reader, func()) {
 			return
 		}
 		switch st.Mode & unix.S_IFMT {
-		case unix.S_IFIFO: // opened anew, so that whoever shares the old description is not changed with it
+		case unix.S_IFIFO: // opened anew: other processes that share the old description keep it as it is
 			again, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 			if err == nil {
 				f := os.NewFile(uintptr(again), "input")

@@ -51,7 +51,7 @@ func TestPolled(t *testing.T) {
 		if !ok || f == in {
 			t.Fatalf("sockets %v: it is not polled", sockets)
 		}
-		if err := f.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil { // what is not polled has none
+		if err := f.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil { // only a polled file has one
 			t.Fatalf("sockets %v: %v", sockets, err)
 		}
 		b := make([]byte, 8)

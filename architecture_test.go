@@ -54,7 +54,7 @@ var narrower = map[string]map[string][]string{
 	"network":  {"model": {"model/facts", "model/secret", "model/hostrule"}},
 	"storage":  {"model": {"model/facts", "model/secret", "model/id"}},
 	"model":    {"protocol": {"protocol/strictjson"}},
-	"core":     {"storage": {"storage/database"}},
+	"core":     {"storage": {"storage/database", "storage/safefile"}},
 }
 
 // exceptions are single imports that the layers do not allow, and the reason for each.

@@ -259,7 +259,7 @@ func micros(sorted []time.Duration, q float64) float64 {
 	return float64(sorted[int(q*float64(len(sorted)-1))].Nanoseconds()) / 1000
 }
 
-// tree is the processor time and memory of a process, of what it started and of what that has started.
+// tree is the processor time and memory of a process and of its descendants.
 func tree(root int) (cpu time.Duration, rss int64) {
 	if root == 0 {
 		return 0, 0

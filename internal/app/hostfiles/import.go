@@ -17,13 +17,13 @@ import (
 	"waldo/internal/app/configfile"
 	"waldo/internal/app/fault"
 	"waldo/internal/app/secrets"
-	"waldo/internal/app/trust"
 	"waldo/internal/config"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 	"waldo/internal/pkginstall"
+	"waldo/internal/storage/safefile"
 )
 
 // Import is one run of waldo import, and its result in JSON.
@@ -432,7 +432,7 @@ func keepCopy(state string, f *agenthosts.File) (string, error) {
 		return "", err
 	}
 	to := filepath.Join(dir, filepath.Base(f.Path)+"."+time.Now().UTC().Format("20060102T150405.000"))
-	return to, trust.WriteAtomic(to, f.Text)
+	return to, safefile.Replace(to, f.Text, 0o600)
 }
 
 // Names lists the hosts that waldo knows.

@@ -17,6 +17,7 @@ import (
 	"waldo/internal/app/fault"
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/contract"
+	"waldo/internal/storage/safefile"
 )
 
 // Record is the stored state of one configuration.
@@ -53,7 +54,7 @@ func Write(state string, m map[string]Record) error {
 	if err != nil {
 		return err
 	}
-	return WriteAtomic(file(state), b)
+	return safefile.Replace(file(state), b, 0o600)
 }
 
 // Of returns every record, and the key of a configuration's record.
@@ -229,18 +230,4 @@ func LockFile(state string, cfg *contract.Config) string {
 		return filepath.Join(state, "waldo.lock")
 	}
 	return filepath.Join(filepath.Dir(cfg.File), "waldo.lock")
-}
-
-// WriteAtomic replaces a state file atomically.
-func WriteAtomic(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

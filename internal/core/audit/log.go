@@ -13,6 +13,7 @@ import (
 
 	"waldo/internal/model/id"
 	"waldo/internal/storage/database"
+	"waldo/internal/storage/safefile"
 )
 
 // Heads stores the head of a log, apart from the log. Implementations: *store.Store and headfile.File.
@@ -176,7 +177,7 @@ func (l *Log) openLock() error {
 	if !info.IsDir() {
 		return fmt.Errorf("audit: %s is not a folder", l.dir)
 	}
-	l.lockFile, err = os.OpenFile(filepath.Join(l.dir, "lock"), os.O_CREATE|os.O_RDWR|noFollow, 0o600)
+	l.lockFile, err = os.OpenFile(filepath.Join(l.dir, "lock"), os.O_CREATE|os.O_RDWR|safefile.NoFollow, 0o600)
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
@@ -310,7 +311,7 @@ func (l *Log) locked(fn func() ([]Record, error)) ([]Record, error) {
 	if err := lock(l.lockFile, false, l.o.LockWait); err != nil {
 		return nil, err
 	}
-	defer func() { _ = unlock(l.lockFile) }()
+	defer func() { _ = safefile.Unlock(l.lockFile) }()
 	return fn()
 }
 
@@ -325,7 +326,9 @@ func (l *Log) extend(batch []*pending) ([]Record, error) {
 	}
 	n := len(batch)
 	if l.lost > 0 || l.torn.TornBytes > 0 {
-		note, _ := json.Marshal(map[string]any{"refused": l.lost, "torn_bytes": l.torn.TornBytes, "set_aside": l.torn.SetAside})
+		note, _ := json.Marshal(map[string]any{
+			"refused": l.lost, "torn_bytes": l.torn.TornBytes, "set_aside": l.torn.SetAside,
+		})
 		batch = append([]*pending{{kind: "recovered", body: note}}, batch...)
 	}
 	recs, err := l.put(batch)
@@ -340,10 +343,13 @@ func (l *Log) extend(batch []*pending) ([]Record, error) {
 func (l *Log) put(batch []*pending) ([]Record, error) {
 	at, out, recs := l.at, l.lines[:0], make([]Record, len(batch))
 	for i, p := range batch {
-		r := Record{Seq: at.seq + 1, ID: id.New(id.Record), At: database.Stamp(l.o.Now()), Prev: at.hash, Kind: p.kind, Body: p.body}
+		r := Record{
+			Seq: at.seq + 1, ID: id.New(id.Record), At: database.Stamp(l.o.Now()), Prev: at.hash, Kind: p.kind, Body: p.body,
+		}
 		before := len(out)
 		out = r.seal(out)
-		at.seq, at.hash, at.at, at.in, at.start, at.end = r.Seq, r.Hash, r.At, at.segment, at.end, at.end+int64(len(out)-before)
+		at.seq, at.hash, at.at, at.in = r.Seq, r.Hash, r.At, at.segment
+		at.start, at.end = at.end, at.end+int64(len(out)-before)
 		recs[i] = r
 	}
 	if cap(out) <= maxLines {

@@ -18,6 +18,7 @@ import (
 
 	"waldo/internal/core/audit/headfile"
 	"waldo/internal/storage/database"
+	"waldo/internal/storage/safefile"
 )
 
 var ctx = context.Background()
@@ -335,7 +336,7 @@ func TestLockHeldElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	if ok, err := tryLock(f, false); !ok || err != nil {
+	if ok, err := safefile.TryLock(f, false); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	if _, err := l.Append(ctx, "decision", []byte(`{}`), true); !errors.Is(err, ErrLocked) {
@@ -344,7 +345,7 @@ func TestLockHeldElsewhere(t *testing.T) {
 	if _, err := Open(ctx, dir, Options{Heads: m, LockWait: 30 * time.Millisecond}); !errors.Is(err, ErrLocked) {
 		t.Fatalf("got %v", err)
 	}
-	if err := unlock(f); err != nil {
+	if err := safefile.Unlock(f); err != nil {
 		t.Fatal(err)
 	}
 	add(t, l, 1)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"waldo/internal/core/approval"
+	"waldo/internal/storage/safefile"
 )
 
 // KindPruned is the kind of the record that replaces removed records: a checkpoint of the chain.
@@ -32,7 +33,8 @@ type Pruned struct {
 }
 
 // ErrUnsigned says that a removal needs the signature of the first approver.
-var ErrUnsigned = errors.New("audit: the log names approvers, so the first one must sign the removal: run waldo prune at a terminal")
+var ErrUnsigned = errors.New("audit: the log names approvers, so the first one must sign the removal: " +
+	"run waldo prune at a terminal")
 
 // Prunable returns the oldest segments whose records were all written before a time, as the record of their removal.
 // Through is 0 if there are none. The current segment and those that the heads have not passed are excluded.
@@ -160,7 +162,9 @@ func lastRecord(ctx context.Context, dir, name string, size int64) (r Record, ok
 
 // Prune removes the segments that Prunable names, once a record of that is on disk. If the log names approvers, sign
 // adds the first one's signature; without sign it then removes nothing.
-func (l *Log) Prune(ctx context.Context, keep time.Duration, by string, sign func(*approval.Checkpoint) error) (Pruned, error) {
+func (l *Log) Prune(
+	ctx context.Context, keep time.Duration, by string, sign func(*approval.Checkpoint) error,
+) (Pruned, error) {
 	before := time.Time{} // without a retention every record stays
 	if keep > 0 {
 		before = l.o.Now().Add(-keep)
@@ -195,7 +199,7 @@ func (l *Log) Prune(ctx context.Context, keep time.Duration, by string, sign fun
 			break
 		}
 	}
-	return p, errors.Join(append(errs, syncDir(l.dir))...)
+	return p, errors.Join(append(errs, safefile.SyncDir(l.dir))...)
 }
 
 // aged reports whether the current segment is old enough that another must follow it, so that retention can remove

@@ -162,14 +162,20 @@ func Export(ctx context.Context, w io.Writer, dir, format string) (int, error) {
 		return n, err
 	case "csv":
 		c := csv.NewWriter(w)
-		err := c.Write([]string{"seq", "at", "id", "kind", "call_id", "decision_id", "approval_id", "capability", "principal", "session", "effect", "status", "hash"})
+		err := c.Write([]string{
+			"seq", "at", "id", "kind", "call_id", "decision_id", "approval_id", "capability", "principal", "session", "effect",
+			"status", "hash",
+		})
 		if err != nil {
 			return 0, err
 		}
 		err = each(ctx, dir, "", nil, func(r Record) error {
 			n++
 			d := r.named()
-			cells := []string{strconv.FormatUint(r.Seq, 10), r.At, r.ID, r.Kind, d.CallID, d.DecisionID, d.ApprovalID, d.Capability, d.Principal, d.Session, d.Effect, d.Status, r.Hash}
+			cells := []string{
+				strconv.FormatUint(r.Seq, 10), r.At, r.ID, r.Kind, d.CallID, d.DecisionID, d.ApprovalID, d.Capability, d.Principal,
+				d.Session, d.Effect, d.Status, r.Hash,
+			}
 			for i, s := range cells {
 				cells[i] = inert(string(display.Line(s)))
 			}

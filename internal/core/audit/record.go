@@ -165,7 +165,8 @@ func (r *Record) parseEnd(line, rest []byte) error {
 	if hashOf(line[:len(line)-tailLen]) != r.Hash {
 		return errHash
 	}
-	if body[0] != '{' || !jsontext.Value(body).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
+	if body[0] != '{' || !jsontext.Value(body).IsValid(jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true)) {
 		return errLayout
 	}
 	r.Body = body

@@ -92,7 +92,8 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 		DecisionID: d.ID, CallID: c.ID, Effect: d.Effect, Reasons: shortReasons(d.Reasons),
 		Capability: short(string(c.Capability)), Principal: short(string(c.Principal)), Session: short(string(c.Session)),
 		Channel: c.Channel, Parent: short(c.Parent), Depth: c.Depth, Mode: d.Mode(), Danger: d.Danger, Policy: d.Policy,
-		ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest, RunDigest: c.Run.Digest(), Quoted: short(c.ApprovalID), DryRun: d.DryRun,
+		ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest, RunDigest: c.Run.Digest(), Quoted: short(c.ApprovalID),
+		DryRun: d.DryRun,
 	}
 	if p := d.Contract; p.Pattern != "" {
 		body.Contract = &ContractRef{short(p.Pattern), p.Transport, p.At.File, p.At.Line}
@@ -156,8 +157,11 @@ func (r *Recorder) Answer(ctx context.Context, d policy.Decision, a approval.Ans
 }
 
 func answered(a approval.Answer) Answered {
-	body := Answered{DecisionID: a.DecisionID, ApprovalID: short(a.ApprovalID), Capability: short(string(a.Capability)), ArgsDigest: a.ArgsDigest,
-		Yes: a.Yes, Refusal: a.Refusal, By: short(string(a.By)), Reason: short(a.Reason), Key: a.Key, Signed: a.Signed, Signature: a.Signature, Also: a.Also}
+	body := Answered{
+		DecisionID: a.DecisionID, ApprovalID: short(a.ApprovalID), Capability: short(string(a.Capability)),
+		ArgsDigest: a.ArgsDigest, Yes: a.Yes, Refusal: a.Refusal, By: short(string(a.By)), Reason: short(a.Reason),
+		Key: a.Key, Signed: a.Signed, Signature: a.Signature, Also: a.Also,
+	}
 	if !a.At.IsZero() {
 		body.At = a.At.UTC().Format(timeLayout)
 	}
@@ -179,7 +183,8 @@ type Enrolled struct {
 
 // Approver records a change of who may answer; it is on the disk when this returns.
 func (r *Recorder) Approver(ctx context.Context, user call.Principal, e approval.Enrolment) error {
-	e.Approver, e.By, e.Failed, e.Roles = short(e.Approver), short(e.By), short(e.Failed), slices.Clone(e.Roles[:min(len(e.Roles), maxNames)])
+	e.Approver, e.By, e.Failed, e.Roles = short(e.Approver), short(e.By), short(e.Failed),
+		slices.Clone(e.Roles[:min(len(e.Roles), maxNames)])
 	for i, role := range e.Roles {
 		e.Roles[i] = short(role)
 	}
@@ -216,14 +221,16 @@ func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Resu
 		text += c.Text + string(c.Raw.Raw())
 	}
 	body := Ended{
-		DecisionID: d.ID, CallID: d.Call.ID, Capability: short(string(d.Call.Capability)), Status: res.Status, IsError: res.IsError,
-		Trust: res.Trust, Why: shortReasons(res.Why), ApprovalID: res.ApprovalID, Result: sized(text), Facts: shortFacts(res.Facts),
+		DecisionID: d.ID, CallID: d.Call.ID, Capability: short(string(d.Call.Capability)), Status: res.Status,
+		IsError: res.IsError, Trust: res.Trust, Why: shortReasons(res.Why), ApprovalID: res.ApprovalID, Result: sized(text),
+		Facts: shortFacts(res.Facts),
 	}
 	acted := res.Facts.SideEffect != facts.None && d.Mode() != contract.Read
 	b := body.append(make([]byte, 0, 2<<10))
 	if len(b) > MaxBody/3 { // the log writes é as six bytes
 		f := facts.New()
-		f.CallID, f.DecisionID, f.Status, f.ExitCode, f.Signal = res.Facts.CallID, res.Facts.DecisionID, res.Facts.Status, res.Facts.ExitCode, res.Facts.Signal
+		f.CallID, f.DecisionID, f.Status, f.ExitCode, f.Signal = res.Facts.CallID, res.Facts.DecisionID, res.Facts.Status,
+			res.Facts.ExitCode, res.Facts.Signal
 		f.Usage, f.Limits, f.Limit, f.SideEffect = res.Facts.Usage, res.Facts.Limits, res.Facts.Limit, res.Facts.SideEffect
 		body.Why, body.Facts.Facts, body.Facts.Cut = nil, f, []string{"everything but the numbers"}
 		b = body.append(b[:0])

@@ -12,6 +12,7 @@ import (
 
 	"waldo/internal/model/id"
 	"waldo/internal/storage/database"
+	"waldo/internal/storage/safefile"
 )
 
 func tampered(format string, args ...any) error {
@@ -23,7 +24,7 @@ func (l *Log) start(ctx context.Context) error {
 	if err := lock(l.lockFile, false, l.o.LockWait); err != nil {
 		return err
 	}
-	defer func() { _ = unlock(l.lockFile) }()
+	defer func() { _ = safefile.Unlock(l.lockFile) }()
 	heads, err := l.heads(ctx)
 	if err != nil {
 		return err
@@ -163,7 +164,7 @@ func (p *place) step(ln line, heads []database.Head) error {
 // setAside copies the torn end of a segment to a file beside it and cuts it off.
 func (l *Log) setAside(seg file, at place, size int64) (Recovery, error) {
 	name := fmt.Sprintf("torn-%016d-%d.bin", at.seq+1, l.o.Now().UnixMilli())
-	out, err := os.OpenFile(filepath.Join(l.dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|noFollow, 0o600)
+	out, err := os.OpenFile(filepath.Join(l.dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|safefile.NoFollow, 0o600)
 	if err != nil {
 		return Recovery{}, fmt.Errorf("audit: %w", err)
 	}
@@ -221,7 +222,7 @@ func (l *Log) create(ctx context.Context, body map[string]any) error {
 	if _, err := l.put([]*pending{{kind: "genesis", body: bounded(b)}}); err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	if err := errors.Join(l.file.Sync(), syncDir(l.dir), syncDir(filepath.Dir(l.dir))); err != nil {
+	if err := errors.Join(l.file.Sync(), safefile.SyncDir(l.dir), safefile.SyncDir(filepath.Dir(l.dir))); err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 	l.synced = l.at
@@ -314,7 +315,7 @@ func (l *Log) next() error {
 	if err != nil {
 		return err
 	}
-	if err := syncDir(l.dir); err != nil {
+	if err := safefile.SyncDir(l.dir); err != nil {
 		_ = f.Close()
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"waldo/internal/storage/safefile"
 )
 
 // file is the log's view of a segment; tests substitute failing ones.
@@ -64,7 +66,7 @@ func segments(dir string) ([]string, error) {
 }
 
 func openSegment(dir, name string, flags int) (file, error) {
-	f, err := os.OpenFile(filepath.Join(dir, name), flags|noFollow, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, name), flags|safefile.NoFollow, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +84,7 @@ func openSegment(dir, name string, flags int) (file, error) {
 // lock waits for the lock of the log for at most the given time.
 func lock(f *os.File, shared bool, wait time.Duration) error {
 	for pause, deadline := 50*time.Microsecond, time.Now().Add(wait); ; pause = min(2*pause, 20*time.Millisecond) {
-		ok, err := tryLock(f, shared)
+		ok, err := safefile.TryLock(f, shared)
 		if err != nil {
 			return fmt.Errorf("audit: lock: %w", err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"waldo/internal/core/approval"
+	"waldo/internal/storage/safefile"
 )
 
 // SetAside moves every segment of a log that Open refuses, unchanged, to a folder inside the log's. It starts a new
@@ -48,7 +49,9 @@ func SetAside(ctx context.Context, dir string, o Options, by, reason string) (fo
 		return "", fmt.Errorf("audit: %w", err)
 	}
 	report.Findings = report.Findings[:min(len(report.Findings), 20)]
-	err = l.create(ctx, map[string]any{"set_aside": map[string]any{"folder": filepath.Base(folder), "by": short(by), "reason": short(reason), "report": report, "heads": anchors},
+	err = l.create(ctx, map[string]any{"set_aside": map[string]any{
+		"folder": filepath.Base(folder), "by": short(by), "reason": short(reason), "report": report, "heads": anchors,
+	},
 		"first_approvers": firsts})
 	if l.file != nil {
 		err = errors.Join(err, l.file.Close())
@@ -102,5 +105,5 @@ func moveSegments(dir string, now time.Time) (string, error) {
 			return "", err
 		}
 	}
-	return folder, errors.Join(syncDir(folder), syncDir(dir))
+	return folder, errors.Join(safefile.SyncDir(folder), safefile.SyncDir(dir))
 }

@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/core/approval"
 	"waldo/internal/storage/database"
+	"waldo/internal/storage/safefile"
 )
 
 // Anchor is a head to check the log against, and where it is stored.
@@ -123,13 +124,13 @@ func Verify(ctx context.Context, dir string, anchors []Anchor, now time.Time, pi
 
 // extent returns the segments and their lengths between writes.
 func extent(dir string) (names []string, sizes []int64, err error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|noFollow, 0)
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|safefile.NoFollow, 0)
 	if err == nil { // without a lock, as on a copy of a log, no process writes
 		defer func() { _ = f.Close() }()
 		if err := lock(f, true, 5*time.Second); err != nil {
 			return nil, nil, err
 		}
-		defer func() { _ = unlock(f) }()
+		defer func() { _ = safefile.Unlock(f) }()
 	}
 	names, err = segments(dir)
 	if err != nil {
@@ -256,7 +257,8 @@ func (v *verifier) removal(r Record) {
 		v.before = r.Prev
 	}
 	p, ok := prunedRecord(r)
-	if ok && len(v.ledger.Firsts()) > 0 && !p.Signed() && (v.pruned == nil || p.Through > v.pruned.Through || !v.pruned.Signed()) {
+	if ok && len(v.ledger.Firsts()) > 0 && !p.Signed() &&
+		(v.pruned == nil || p.Through > v.pruned.Through || !v.pruned.Signed()) {
 		v.problem("prune.unsigned", "record %d says that records were pruned, and no first approver signed that", r.Seq)
 	}
 }
@@ -277,7 +279,8 @@ func (v *verifier) beginning() {
 		v.Pruned = gone
 		v.notice("pruned", "records up to %d were pruned at %s by %s, who keeps them for %s", gone, p.said, p.By, p.Keep)
 	}
-	if err := v.ledger.Whole(v.pins); err != nil && (len(v.ledger.Firsts()) > 0 || slices.ContainsFunc(v.pins, func(p string) bool { return p != "" })) {
+	if err := v.ledger.Whole(v.pins); err != nil &&
+		(len(v.ledger.Firsts()) > 0 || slices.ContainsFunc(v.pins, func(p string) bool { return p != "" })) {
 		v.problem("prune.unsigned", "%s", strings.TrimSuffix(err.Error(), " (prune.unsigned)"))
 	}
 }
@@ -304,7 +307,8 @@ func (v *verifier) hold(r Record) {
 			continue
 		}
 		if a.Head.Seq == r.Seq && a.Head.Hash != r.Hash {
-			v.problem("head.mismatch", "record %d is not the one that the head in %s names: the log, or that head, was replaced", r.Seq, a.Name)
+			v.problem("head.mismatch", "record %d is not the one that the head in %s names: the log, or that head, was replaced",
+				r.Seq, a.Name)
 		}
 		if a.Head.Seq+1 == r.Seq {
 			v.past[i] = v.lastAt
@@ -323,18 +327,23 @@ func (v *verifier) conclude() {
 		case a.Head == nil:
 			v.problem("head.absent", "there are records and no head in %s: the head was removed", a.Name)
 		case a.Head.Seq > v.LastSeq:
-			v.problem("head.past_end", "the log ends with record %d and the head in %s names record %d: the end was cut off", v.LastSeq, a.Name, a.Head.Seq)
+			v.problem("head.past_end", "the log ends with record %d and the head in %s names record %d: the end was cut off",
+				v.LastSeq, a.Name, a.Head.Seq)
 		case a.Head.Seq < v.LastSeq && v.lastAt.Sub(v.past[i]) > headSlack:
-			v.problem("head.old", "the head in %s is %d records behind, over %v: it was put back", a.Name, v.LastSeq-a.Head.Seq, v.lastAt.Sub(v.past[i]))
+			v.problem("head.old", "the head in %s is %d records behind, over %v: it was put back", a.Name, v.LastSeq-a.Head.Seq,
+				v.lastAt.Sub(v.past[i]))
 		case a.Head.Seq < v.LastSeq:
-			v.notice("head.behind", "the last %d records are not vouched for by the head in %s yet", v.LastSeq-a.Head.Seq, a.Name)
+			v.notice("head.behind", "the last %d records are not vouched for by the head in %s yet",
+				v.LastSeq-a.Head.Seq, a.Name)
 		}
 		if a.Head != nil {
 			anchored = a.Name
 		}
 	}
 	if v.skipped > 0 {
-		v.Findings = append(v.Findings, Finding{Code: "more", Text: fmt.Sprintf("%d more findings are not listed", v.skipped)})
+		v.Findings = append(v.Findings, Finding{
+			Code: "more", Text: fmt.Sprintf("%d more findings are not listed", v.skipped),
+		})
 	}
 	v.OK = !v.bad
 	v.Claim = claim(v.OK, anchored)
@@ -346,9 +355,12 @@ func claim(ok bool, anchored string) string {
 	case !ok:
 		return "The log is not as it was written, or was damaged by a crash; the findings say where."
 	case anchored == "":
-		return "Every record fits the one before it. No head was at hand: a cut end, or a log rewritten as a whole, would not show."
+		return "Every record fits the one before it. No head was at hand: a cut end, or a log rewritten as a whole, " +
+			"would not show."
 	}
-	return "Every record fits the one before it, and the log reaches the head in " + anchored + ". Whoever could rewrite both the log and that head would not be noticed: compare last_seq and last_hash with a copy kept elsewhere."
+	return "Every record fits the one before it, and the log reaches the head in " + anchored +
+		". Whoever could rewrite both the log and that head would not be noticed: compare last_seq and last_hash with a " +
+		"copy kept elsewhere."
 }
 
 func (v *verifier) problem(code, format string, args ...any) { v.find(true, code, format, args...) }
@@ -361,5 +373,7 @@ func (v *verifier) find(problem bool, code, format string, args ...any) {
 		v.skipped++
 		return
 	}
-	v.Findings = append(v.Findings, Finding{Problem: problem, Code: code, Segment: v.segment, Line: v.line, Seq: v.next, Text: fmt.Sprintf(format, args...)})
+	v.Findings = append(v.Findings, Finding{
+		Problem: problem, Code: code, Segment: v.segment, Line: v.line, Seq: v.next, Text: fmt.Sprintf(format, args...),
+	})
 }

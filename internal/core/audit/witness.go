@@ -157,8 +157,10 @@ func tell(l *approval.Ledger, r Record) error {
 			return fmt.Errorf("the record cannot be read: %w", err)
 		}
 		if a.Refusal == "" {
-			return l.Answered(approval.Recorded{DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: a.Yes,
-				By: a.By, Key: a.Key, Signed: a.Signed, Signature: a.Signature, Also: a.Also})
+			return l.Answered(approval.Recorded{
+				DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: a.Yes, By: a.By, Key: a.Key,
+				Signed: a.Signed, Signature: a.Signature, Also: a.Also,
+			})
 		}
 	}
 	return nil

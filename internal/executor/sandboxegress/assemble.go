@@ -16,7 +16,7 @@ import (
 	"waldo/internal/network/egress"
 	"waldo/internal/network/egress/pkgcache"
 	"waldo/internal/sandbox"
-	"waldo/internal/storage/presence"
+	"waldo/internal/storage/safefile"
 )
 
 // Assembler makes the egress of sandboxes from one configuration.
@@ -158,7 +158,7 @@ func (a *Assembler) trust(e *Egress, ours []byte) error {
 		return err
 	}
 	e.Close = func() error { return errors.Join(os.Remove(f.Name()), f.Close()) }
-	_, _ = presence.Hold(f) // until it is closed; where there are no such locks Sweep removes nothing
+	_, _ = safefile.TryLock(f, false) // until it is closed
 	_, err = f.Write(slices.Concat(authorities(), ours))
 	if err = errors.Join(err, f.Chmod(0o444)); err != nil {
 		return err
@@ -183,7 +183,7 @@ func Sweep(state string, now time.Time) error {
 		if gone != nil {
 			continue
 		}
-		if free, _ := presence.Hold(f); free {
+		if free, _ := safefile.TryLock(f, false); free {
 			err = errors.Join(err, os.Remove(name))
 		}
 		_ = f.Close() // it was only read

@@ -26,7 +26,7 @@ type Capture struct {
 	Flood  func()                                  // called once the command has written floodFactor times the limit
 
 	Kept  []byte
-	after []byte // what follows Kept, up to beyond, for Cut
+	after []byte // the bytes behind Kept, up to beyond, for Cut
 	Total int64
 }
 

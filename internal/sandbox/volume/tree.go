@@ -156,7 +156,7 @@ func (f *faults) err() error {
 	return errors.Join(f.list...)
 }
 
-// clip is a path as a line shows it. Of a long one it shows the size alone: a part could be that of a secret.
+// clip is a path as a line shows it. It shows only the size of a long one: a part could be that of a secret.
 func clip(name string) string {
 	if len(name) > 256 {
 		return fmt.Sprintf("a name of %d bytes", len(name))

@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 
 	"waldo/internal/model/id"
+	"waldo/internal/storage/safefile"
 )
 
 // Folder holds a locked file for each waldo at work, in the state directory. A question names the
-// file, so that whoever answers can tell whether the session that asked is still there.
+// file: it shows to others whether the session that asked is still there.
 const Folder = "askers"
 
 // Process is the locked file of this process.
@@ -20,8 +21,7 @@ type Process struct {
 	file *os.File
 }
 
-// New makes and locks the file. Where files cannot be locked it returns nil, and sessions are taken
-// to last.
+// New makes and locks the file. If it cannot be locked, the result is nil, and sessions count as lasting.
 func New(state string) (*Process, error) {
 	dir := filepath.Join(state, Folder)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -33,14 +33,14 @@ func New(state string) (*Process, error) {
 		return nil, err
 	}
 	a.file = f
-	if locked, err := Hold(f); !locked || err != nil {
+	if locked, err := safefile.TryLock(f, false); !locked || err != nil {
 		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	return a, nil
 }
 
 // Close ends the claim that this process is at work.
-func (a *Process) Close() error { return errors.Join(os.Remove(a.file.Name()), a.file.Close()) }
+func (a *Process) Close() error { return errors.Join(a.file.Close(), os.Remove(a.file.Name())) }
 
 // Gone reports whether the process that made the file has ended. A process that was killed leaves
 // the file, and no lock on it.
@@ -55,7 +55,7 @@ func Gone(state string) func(name string) bool {
 			return errors.Is(err, fs.ErrNotExist)
 		}
 		defer f.Close()
-		locked, err := Hold(f)
+		locked, err := safefile.TryLock(f, false)
 		if !locked || err != nil {
 			return false
 		}

@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/model/id"
 	"waldo/internal/sandbox"
+	"waldo/internal/storage/safefile"
 )
 
 // look is how often a command looks whether its sandbox was paused or removed.
@@ -121,7 +122,7 @@ func (m *Manager) announce(sandboxID, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	ok, err := lock(f)
+	ok, err := safefile.TryLock(f, false)
 	if err == nil && !ok {
 		err = fmt.Errorf("%s is locked", f.Name())
 	}
@@ -150,7 +151,7 @@ func (m *Manager) live(sandboxID string) []Command {
 		if err != nil {
 			continue
 		}
-		if ok, err := lock(f); err == nil && ok {
+		if ok, err := safefile.TryLock(f, false); err == nil && ok {
 			_ = os.Remove(n)
 		} else if b, err := os.ReadFile(n); err == nil {
 			call, background := strings.CutSuffix(filepath.Base(n), back)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"waldo/internal/model/id"
+	"waldo/internal/storage/safefile"
 )
 
 // marks is where the workspaces are noted that no sandbox names, not yet or no longer.
@@ -70,7 +71,7 @@ func (m *Manager) sweepMark(ctx context.Context, note string) error {
 		return nil // taken back meanwhile
 	}
 	defer f.Close()
-	if ok, err := lock(f); err != nil || !ok {
+	if ok, err := safefile.TryLock(f, false); err != nil || !ok {
 		return err
 	}
 	named, err := m.Workspaces(ctx) // after the mark is free, so that workspaces that sandboxes took meanwhile are in it
@@ -95,7 +96,7 @@ func (m *Manager) worked(w, own string) bool {
 			return false
 		}
 		defer f.Close()
-		ok, err := lock(f)
+		ok, err := safefile.TryLock(f, false)
 		return err != nil || !ok
 	})
 }

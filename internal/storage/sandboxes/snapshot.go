@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"waldo/internal/model/id"
+	"waldo/internal/storage/safefile"
 	"waldo/internal/storage/workspace"
 )
 
@@ -64,7 +65,7 @@ func (m *Manager) hold(alone bool) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := wait(f, alone); err != nil {
+	if err := safefile.Lock(f, !alone); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return func() { _ = f.Close() }, nil

@@ -19,6 +19,7 @@ import (
 	"filippo.io/age"
 
 	"waldo/internal/model/secret"
+	"waldo/internal/storage/safefile"
 	"waldo/internal/storage/secretsource"
 )
 
@@ -154,7 +155,7 @@ func (s *Store) Set(name string, v secret.Value) error {
 	if err != nil {
 		return err
 	}
-	return s.put(s.path(name), out.Bytes(), os.Rename)
+	return safefile.Replace(s.path(name), out.Bytes(), 0o600)
 }
 
 // Remove takes a secret away.
@@ -191,7 +192,7 @@ func (s *Store) key() (*age.X25519Identity, error) {
 	return id, nil
 }
 
-// newKey generates and stores the key. Of two at the same time, the first one wins.
+// newKey generates and stores the key. If two do so at the same time, the first one wins.
 func (s *Store) newKey() (*age.X25519Identity, error) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -207,23 +208,9 @@ func (s *Store) newKey() (*age.X25519Identity, error) {
 		}
 		text = ref
 	}
-	err = s.put(filepath.Join(s.dir, "key"), []byte(text+"\n"), os.Link)
+	err = safefile.Create(filepath.Join(s.dir, "key"), []byte(text+"\n"), 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return s.key()
 	}
 	return id, err
-}
-
-// put writes a file whole or not at all; place is os.Rename, or os.Link where nothing may be replaced.
-func (s *Store) put(path string, b []byte, place func(from, to string) error) error {
-	f, err := os.CreateTemp(s.dir, ".new-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return place(f.Name(), path)
 }

@@ -8,11 +8,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"runtime"
 	"sync"
 
 	"waldo/internal/storage/database"
+	"waldo/internal/storage/safefile"
 )
 
 // File is a head in a file, which may be on another disk or a share that only grows.
@@ -59,23 +58,5 @@ func (h *File) replace(head database.Head) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(h.Path), ".head-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), h.Path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	if runtime.GOOS == "windows" { // a folder cannot be synced there
-		return nil
-	}
-	d, err := os.Open(filepath.Dir(h.Path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return safefile.Replace(h.Path, append(b, '\n'), 0o600)
 }

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sort"
 
 	"waldo/internal/executor/upstream/diff"
 	"waldo/internal/model/contract"
 	"waldo/internal/pkginstall"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/storage/safefile"
 )
 
 // Lock is waldo.lock: the definitions that an operator has accepted of each server.
@@ -125,17 +125,7 @@ func (l *Lock) Write(file string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".waldo.lock-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(append(b, '\n'))
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+	return safefile.Replace(file, append(b, '\n'), 0o644)
 }
 
 // Compare returns the differences between a server and its accepted state: the server itself, then its tools, prompts

@@ -228,8 +228,8 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// TestAbuse: while a program does its worst, waldo serve answers other calls within 100 ms of what they take beside
-// none. No program reaches what its contracts deny.
+// TestAbuse: while a program does its worst, waldo serve answers other calls, at most 100 ms later than without it.
+// No program reaches a denied tool.
 func TestAbuse(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a minute")

@@ -26,6 +26,7 @@ import (
 	"waldo/internal/app/secrets"
 	"waldo/internal/app/trust"
 	"waldo/internal/core/approval"
+	"waldo/internal/core/approval/ceiling"
 	"waldo/internal/core/approval/notify"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/audit/headfile"
@@ -34,6 +35,7 @@ import (
 	"waldo/internal/core/redact"
 	"waldo/internal/core/session"
 	"waldo/internal/executor/admit"
+	"waldo/internal/executor/batch"
 	"waldo/internal/executor/launch"
 	"waldo/internal/executor/remote"
 	"waldo/internal/executor/runner"
@@ -75,6 +77,7 @@ type App struct {
 	secrets   *secretsource.Keeper
 	known     *redact.Registry // the secrets that were fetched
 	Approvals *approval.Service
+	ceilings  *ceiling.Desk
 	Lock      *lockfile.Lock                // as read when the application was opened
 	relocked  atomic.Pointer[lockfile.Lock] // taken since; nil: none
 	Witness   *audit.Witness                // the approvals in the log
@@ -288,7 +291,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules)}, s.Carriers...), Record: Enrolments(h.log),
 		Asker: h.askerOf, Gone: presence.Gone(h.State),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),
-		Notes: func(d policy.Decision) []string { return h.lives.inForce().Redact.Meanings(d) },
+		Notes: h.lives.notes,
 		WaitTimeout: func(channel string) time.Duration {
 			if channel == "mcp" && slices.Contains(rules().Carriers, contract.Elicitation) {
 				return s.Patience // the host is asked at once
@@ -299,6 +302,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 			return max(s.Patience, patience[channel])
 		},
 	}
+	h.ceilings = &ceiling.Desk{Next: h.Approvals}
 	o := control.Options{Store: h.Store, Log: h.log, Sessions: h.Sessions, By: string(Principal()), Reloads: s.Reloads, Ended: h.ended,
 		Relock: func(ctx context.Context, o control.Order) control.Reply { return h.lives.inForce().relock(ctx, o) }}
 	if h.asker != nil {
@@ -323,7 +327,7 @@ func (h *App) ended(n session.Info, begin func(end func())) {
 // share shares the services of another application that survive a reload.
 func (h *App) share(on *App) {
 	h.lives, h.Drivers, h.Store, h.log, h.Sessions = on.lives, on.Drivers, on.Store, on.log, on.Sessions
-	h.Witness, h.asker, h.Approvals = on.Witness, on.asker, on.Approvals
+	h.Witness, h.asker, h.Approvals, h.ceilings = on.Witness, on.asker, on.Approvals, on.ceilings
 }
 
 func (h *App) openExecutors(s Options) error {
@@ -423,8 +427,9 @@ func (h *App) openPipeline(s Options) error {
 	h.Broker = &broker.Broker{
 		Policy:    h.Policy,
 		Record:    &audit.Recorder{Log: h.log, Args: h.Redact.Args, Witness: h.Witness},
-		Approvals: h.Approvals, Budget: h.Sessions, Redact: h.Redact,
-		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.Runner, contract.MCP: h.Upstreams},
+		Approvals: h.ceilings, Budget: h.Sessions, Redact: h.Redact,
+		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.Runner, contract.MCP: h.Upstreams,
+			contract.Batch: batch.Executor{Begin: h.ceilings.Begin}},
 	}
 	bell, err := bridge.New(s.Version, bridge.Pipeline{
 		Call: h.callFromSandbox,

@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 
 	"waldo/internal/app/generation"
+	"waldo/internal/core/approval/ceiling"
+	"waldo/internal/core/policy"
 	"waldo/internal/frontend/mcpserver"
 )
 
@@ -19,6 +21,15 @@ func newLives(first *App) *lives {
 
 // inForce returns the current application, with the configuration in force.
 func (l *lives) inForce() *App { return l.Now() }
+
+// notes are waldo's own findings about a call that a human is asked about.
+func (l *lives) notes(d policy.Decision) []string {
+	notes := l.inForce().Redact.Meanings(d)
+	if n := ceiling.Note(d); n != "" {
+		notes = append(notes, n)
+	}
+	return notes
+}
 
 // change makes next the current application.
 func (l *lives) change(next *App) {

@@ -253,6 +253,9 @@ var approval = &mapping[contract.Approval]{
 			"always", "A CEL expression; a human is asked if it is true or cannot be evaluated.", "internal/core/policy"},
 		{"by", label(func(a *contract.Approval) *string { return &a.By }),
 			"any approver", "The role that may answer.", "internal/core/approval"},
+		{"ceiling", whole(1, 10_000, func(a *contract.Approval) *int { return &a.Ceiling }),
+			"none: one yes is for one call", "How many calls a program can ask a human for at once, with request_approval.",
+			"internal/core/approval/ceiling"},
 		{"need", whole(1, 10, func(a *contract.Approval) *int { return &a.Need }),
 			"1", "How many different approvers must say yes, 1 to 10.", "internal/core/approval"},
 	},
@@ -371,7 +374,7 @@ func showApproval(c *contract.Contract) any {
 	switch a := c.Approval; {
 	case a.When == contract.Never:
 		return "none"
-	case a.When == contract.Always && a.By == "":
+	case a.When == contract.Always && a.By == "" && a.Ceiling == 0:
 		return "always"
 	default:
 		return approval.normal(&a)

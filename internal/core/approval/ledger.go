@@ -39,6 +39,8 @@ type Ledger struct {
 	used    map[string]string // approval to the decision that used it first
 	back    map[string]bool   // approvals whose answer was taken back, or was no
 	wrong   map[string]error  // decision to the fault of the answer recorded for it
+	draws   map[string]draws  // approvals of several calls
+	drew    map[string]bool   // decisions that one of those covers
 	ended   map[string]string // name and root to when the right of that name was last ended
 	cut     bool              // the log does not begin with its first record
 	signer  string            // fingerprint of the first approver who signed the removal
@@ -139,12 +141,19 @@ func (l *Ledger) revoked(e Enrolment, sig []byte) error {
 // Answered takes in an answer that waldo recorded before it was used. It returns what is wrong with
 // it, as a *Refused.
 func (l *Ledger) Answered(a Recorded) error {
+	if strings.HasPrefix(a.By, drawnPrefix) {
+		bad := l.drawn(a)
+		if bad != nil {
+			l.fault(a.DecisionID, bad)
+		}
+		return bad
+	}
 	var bad error
 	if !strings.HasPrefix(a.By, "session:") { // no key signs a host's answer
 		bad = l.checkAll(a)
 	}
 	if l.used == nil {
-		l.used, l.back, l.wrong = map[string]string{}, map[string]bool{}, map[string]error{}
+		l.used, l.back = map[string]string{}, map[string]bool{}
 	}
 	switch first, used := l.used[a.ApprovalID]; {
 	case !a.Yes:
@@ -158,9 +167,16 @@ func (l *Ledger) Answered(a Recorded) error {
 		}
 	}
 	if bad != nil {
-		l.wrong[a.DecisionID] = bad
+		l.fault(a.DecisionID, bad)
 	}
 	return bad
+}
+
+func (l *Ledger) fault(decisionID string, bad error) {
+	if l.wrong == nil {
+		l.wrong = map[string]error{}
+	}
+	l.wrong[decisionID] = bad
 }
 
 // checkAll holds an answer and its further yeses against their signatures, and counts the approvers.
@@ -216,7 +232,7 @@ func (l *Ledger) Confirm(decisionID, approvalID string) error {
 	if err := l.wrong[decisionID]; err != nil {
 		return err
 	}
-	if l.used[approvalID] != decisionID {
+	if !l.drew[decisionID] && l.used[approvalID] != decisionID {
 		return refused("approval.used", "approval %s was used before, says the log", Escape(approvalID))
 	}
 	return nil

@@ -81,6 +81,9 @@ func (p *Policy) decide(c call.Call, open bool) Decision {
 	if !contract.Name(string(c.Capability)) {
 		return p.deny(c, call.Reason{Code: "capability.malformed", Text: "this is not the name of a capability"})
 	}
+	if c.Capability == contract.RequestApproval {
+		return p.batch(c, open)
+	}
 	winners := p.winners(string(c.Capability))
 	if len(winners) == 0 {
 		return p.deny(c, call.Reason{Code: "contract.absent", Text: "no contract names this capability", File: p.cfg.File})
@@ -123,6 +126,9 @@ func (p *Policy) annotated(d Decision) (_ Decision, known bool) {
 // Visible reports whether an agent can know of the capability. It needs a contract that applies in this environment,
 // and no contract in force with NAME: deny.
 func (p *Policy) Visible(name call.Capability) bool {
+	if name == contract.RequestApproval {
+		return p.ceilings()
+	}
 	c, ok := p.Lookup(name)
 	denied := func(e *entry) bool { return e.contract.Denied }
 	return ok && p.inEnvironment(c) && !slices.ContainsFunc(p.winners(string(name)), denied)

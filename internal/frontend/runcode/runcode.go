@@ -31,7 +31,7 @@ func Capabilities() []call.Capability {
 const Input = `{"type":"object","properties":{"code":{"type":"string"},` +
 	`"language":{"enum":["python","javascript","typescript","shell"]}},"required":["code"]}`
 
-// Description is what the model reads of it.
+// Description is its description for the model.
 const Description = "Run code in a sandbox; in Python await servers.NAME.TOOL(...) calls tools."
 
 // Misuse is the text about arguments that name no program.

@@ -92,6 +92,7 @@ type Approval struct {
 	When      When
 	Condition *Condition // with If
 	By        string     // a role; empty: any approver
+	Ceiling   int        // how many calls a program can ask for at once; 0: one yes is for one call
 	Need      int        // how many different approvers must say yes; 0 and 1: one
 	At        Position
 }

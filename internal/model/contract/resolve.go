@@ -13,7 +13,7 @@ var builtIns = []string{"run_python", "run_javascript", "run_typescript", "run_s
 
 // byTheGateway are the names of waldo's own tools that the gateway answers itself, some in the lean mode
 // alone. They need no contract.
-var byTheGateway = []string{"search_tools", "call_tool", "run_code"}
+var byTheGateway = []string{"search_tools", "call_tool", "run_code", RequestApproval}
 
 // BuiltIns returns the names of waldo's own capabilities.
 func BuiltIns() []string { return slices.Clone(builtIns) }

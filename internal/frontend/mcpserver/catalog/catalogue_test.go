@@ -115,12 +115,12 @@ func TestOwnNames(t *testing.T) {
 		defer c.Close()
 		list, p := c.List(t.Context(), Viewer{}), c.Problems()
 		if name == "echo" { // control
-			if len(list) != 8 || len(p) != 0 {
+			if len(list) != 9 || len(p) != 0 {
 				t.Errorf("%s: %s %v", name, names(list), p)
 			}
 			continue
 		}
-		if names(list) != "read_output run_code run_javascript run_python run_shell run_typescript search_tools" ||
+		if names(list) != "read_output request_approval run_code run_javascript run_python run_shell run_typescript search_tools" ||
 			len(p) != 1 || p[0].Code != "tool.own" {
 			t.Errorf("%s: %s %v", name, names(list), p)
 		}

@@ -219,6 +219,11 @@
     return found.tools.map((t) => new ToolRef(t));
   }
 
+  // request_approval asks a human once for up to count calls of a tool whose arguments hold these values.
+  function request_approval(capability, count, args, { minutes = 15, ...more } = {}) {
+    return tool('request_approval')({ capability: capability.toolName || capability.name || capability, count, arguments: args, minutes, ...more });
+  }
+
   // ---- files ----
 
   const workspace = {
@@ -309,8 +314,8 @@
 
   // ---- names ----
 
-  const globals = { servers, search_tools, workspace, logger, scrub, run_async, ToolError, Denied, Waiting };
-  const module = { ...globals, searchTools: search_tools, runAsync: run_async, default: globals };
+  const globals = { servers, search_tools, workspace, logger, scrub, run_async, request_approval, ToolError, Denied, Waiting };
+  const module = { ...globals, searchTools: search_tools, runAsync: run_async, requestApproval: request_approval, default: globals };
 
   // name makes the servers globals, except those that would hide an existing one.
   function name(servers) {
@@ -332,5 +337,5 @@
     return { forget, end() { delete h.writeUtf8String; } };
   }
 
-  return { rehearse, globals: { ...globals, searchTools: search_tools, runAsync: run_async }, module, name };
+  return { rehearse, globals: { ...globals, searchTools: search_tools, runAsync: run_async, requestApproval: request_approval }, module, name };
 })

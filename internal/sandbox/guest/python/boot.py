@@ -138,7 +138,8 @@ def _load(source):
     return _runtime
 
 
-_NAMES = ("waldo", "mcp_codegen", "servers", "search_tools", "workspace", "logger", "scrub", "run_async", "show(")
+_NAMES = ("waldo", "mcp_codegen", "servers", "search_tools", "workspace", "logger", "scrub", "run_async", "show(",
+          "request_approval")
 
 
 def _tabular(source, file):

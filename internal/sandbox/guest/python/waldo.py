@@ -459,6 +459,14 @@ def search_tools(query="", detail="basic", limit=20):
     return p._take()
 
 
+def request_approval(capability, count, arguments, minutes=15, reason="", **more):
+    """Asks a human once for up to count calls of a tool whose arguments hold these values."""
+    fields = {"capability": getattr(capability, "name", capability), "count": count, "arguments": arguments, "minutes": minutes}
+    if reason:
+        fields["reason"] = reason
+    return Tool("request_approval")(fields, **more)
+
+
 servers = _Servers()
 
 
@@ -670,7 +678,7 @@ def _install(space, names):
             space[name] = Server(name)
     me = sys.modules["waldo"]
     for name in ("servers", "search_tools", "workspace", "logger", "scrub", "run_async", "show", "ToolError", "Denied",
-                 "Waiting"):
+                 "Waiting", "request_approval"):
         space[name] = getattr(me, name)
     module = type(sys)
     for path in ("mcp_codegen", "mcp_codegen.runner", "mcp_codegen.runner.privacy"):

@@ -247,6 +247,22 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestOfWaldo: a sandbox's processes have nothing of waldo's environment, and are in a cgroup of their own where there
+// is one.
+func TestOfWaldo(t *testing.T) {
+	t.Setenv("WALDO_CANARY", "sesame")
+	b := start(t, driver(t))
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", b.init.Pid))
+	if own := os.Getenv("WALDO_CANARY"); err != nil || own != "sesame" || strings.Contains(string(env), own) {
+		t.Errorf("%q %v", env, err)
+	}
+	if !b.host.Pids() {
+		t.Log("no cgroup counts processes here")
+	} else if n := b.group.PidsNow(); n == 0 {
+		t.Error("no process is in the sandbox's cgroup")
+	}
+}
+
 // TestOwnMemory: memory that gVisor itself holds for its guest, for files and sockets, counts as the guest's.
 // That holds without a cgroup too.
 func TestOwnMemory(t *testing.T) {

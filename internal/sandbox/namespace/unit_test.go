@@ -3,11 +3,16 @@
 package namespace
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/mount"
+	"waldo/internal/sandbox/sandboxtest"
 )
 
 func TestWorse(t *testing.T) {
@@ -58,5 +63,63 @@ func TestKindOf(t *testing.T) {
 		if k, ok := kindOf(profile(r.harm)); ok != r.ok || k == own {
 			t.Errorf("%s: %v %+v", r.why, ok, k)
 		}
+	}
+}
+
+// TestTooMany: a profile with more mounts or writable places than the program of PID 1 holds is refused.
+func TestTooMany(t *testing.T) {
+	fit := initproc.MaxFiles/2 - mount.MaxTop/2
+	for _, row := range []struct {
+		mounts, places int
+		want           string
+	}{{fit, 0, ""}, {fit + 1, 0, "mounts; at most"}, {0, initproc.MaxPlaces - 1, ""}, {0, initproc.MaxPlaces, "writable places; at most"}} {
+		p := sandboxtest.Profile()
+		p.Mounts, p.Tmpfs = nil, nil
+		for i := range row.mounts {
+			p.Mounts = append(p.Mounts, sandbox.Mount{Source: "/srv", Target: fmt.Sprintf("/shown/%d", i)})
+		}
+		for i := range row.places {
+			p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: fmt.Sprintf("/place/%d", i), Bytes: 1, Inodes: 1})
+		}
+		err := refuse(p)
+		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%d mounts, %d places: %v", row.mounts, row.places, err)
+		}
+	}
+}
+
+// TestFolderWithMounts: a folder in which another file system is mounted is neither writable, nor shown without an
+// overlay, nor shown by a user who cannot copy that mount.
+func TestFolderWithMounts(t *testing.T) {
+	below, err := mount.Below("/dev")
+	if err != nil || len(below) == 0 {
+		t.Skipf("nothing is mounted in /dev here (%v)", err)
+	}
+	empty := t.TempDir()
+	for _, row := range []struct {
+		path             string
+		writable, refuse bool
+		want             string
+	}{
+		{empty, true, false, ""}, {empty, false, false, ""}, {empty, false, true, ""},
+		{"/dev", true, false, "so it cannot be writable"},
+		{"/dev", true, true, "so it cannot be writable"},
+		{"/dev", false, false, "another file system is mounted in it"},
+		{"/dev", false, true, "another file system is mounted in it"},
+	} {
+		b := &box{driver: &Driver{}}
+		if row.refuse {
+			b.driver.refused.all = map[string]unix.Errno{row.path: unix.EINVAL}
+		}
+		out, err := b.folder(nil, sandbox.Mount{Source: row.path, Target: "/shown", Writable: row.writable}, mount.Source{Path: row.path})
+		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%+v: %+v %v", row, out, err)
+		}
+	}
+	b := &box{driver: &Driver{}}
+	b.driver.refused.all = map[string]unix.Errno{"/dev": unix.EINVAL}
+	if out, err := b.folder(nil, sandbox.Mount{Source: "/dev", Target: "/shown"}, mount.Source{Path: "/dev", Held: true}); err == nil ||
+		!strings.Contains(err.Error(), "no overlay of /dev") {
+		t.Errorf("held, and no overlay: %+v %v", out, err)
 	}
 }

@@ -53,6 +53,9 @@ func (f *fake) Adopt(sandbox.Profile) error {
 	return nil
 }
 func (f *fake) Run(context.Context, sandbox.Command) (facts.Facts, error) {
+	if f.dead {
+		return facts.Facts{}, errors.New("dead")
+	}
 	return facts.Facts{Sandbox: facts.Sandbox{Warm: f.adopted.Load()}}, nil
 }
 func (f *fake) Close() error {
@@ -170,6 +173,7 @@ func TestWhatIsPooled(t *testing.T) {
 		{"a place that comes out", func(p *sandbox.Profile) { p.Tmpfs[0].Export = true }},
 		{"a mount, which belongs to one job",
 			func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/a", Target: "/b"}} }},
+		{"a shared sandbox, which is made for one job", func(p *sandbox.Profile) { p.Share = &sandbox.Share{Dir: "/a"} }},
 		{"hosts, which belong to one job", func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }},
 		{"no word of what will run", func(p *sandbox.Profile) { p.Prestart = nil }},
 	} {
@@ -267,6 +271,13 @@ func TestDeadBoxesAreSkipped(t *testing.T) {
 	until(t, "boxes are ready", func() bool { return d.Ready(p) == 3 })
 	if !use(t, d, p) {
 		t.Error("the one that lives was not found")
+	}
+	d, m = with(t, Options{Most: 3})
+	m.dead.Store(3)
+	d.Keep(p, 3)
+	until(t, "boxes are ready", func() bool { return d.Ready(p) == 3 })
+	if use(t, d, p) {
+		t.Error("of dead boxes alone, one was handed out")
 	}
 }
 

@@ -288,7 +288,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	}
 	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
 	h.Approvals = &approval.Service{
-		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules)}, s.Carriers...), Record: Enrolments(h.log),
+		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules), h.webhooks(rules)}, s.Carriers...), Record: Enrolments(h.log),
 		Asker: h.askerOf, Gone: presence.Gone(h.State),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),
 		Notes: h.lives.notes,

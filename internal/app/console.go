@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"waldo/internal/app/operator"
+	"waldo/internal/core/approval/webhook"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/upstream/lockfile"
@@ -15,6 +16,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
+	"waldo/internal/model/secret"
 )
 
 // DefaultConsole is the default address of waldo console.
@@ -40,6 +42,13 @@ func (h *App) Console() (s *console.Server, done func() error) {
 	})
 	s = console.New(console.Options{Backend: o, Hosts: hostsOf(h.Config.Gateway), Origins: publicOrigin(h.Config.Gateway), Version: h.set.Version, Identify: h.consoleRole})
 	return s, o.Close
+}
+
+// webhooks sends each question to the operator's chat. A link in it logs in as an approver, who then needs a passkey.
+func (h *App) webhooks(rules func() contract.Approvals) *webhook.Notifier {
+	return webhook.New(webhook.Notifier{Rules: rules,
+		Secret: func(r secret.Ref) (secret.Value, error) { return h.lives.inForce().secrets.Get(r) },
+		Link:   func(ctx context.Context) (string, error) { return operator.NewLink(ctx, h.Store, console.RoleApprover) }})
 }
 
 // publicOrigin is the origin of the console as browsers beyond this machine know it.

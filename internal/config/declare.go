@@ -141,6 +141,9 @@ func list[T, V any](m *mapping[V], what, hint string, at func(*T) *[]V) value[T]
 			}
 		},
 		show: func(from *T) any {
+			if len(*at(from)) == 0 {
+				return nil
+			}
 			var out []any
 			for i := range *at(from) {
 				out = append(out, m.normal(&(*at(from))[i]))

@@ -9,6 +9,7 @@ import (
 	"waldo/internal/config/outline"
 	"waldo/internal/config/strictyaml"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
 )
 
 // file declares the keys at the top of waldo.yaml. The normal form has them in this order.
@@ -99,10 +100,33 @@ var approvals = &mapping[contract.Approvals]{
 			}),
 			"false", "Give that command the arguments of the call and the values of their tokens, too.",
 			"internal/core/approval"},
+		{"webhooks", list(approvalWebhook, "webhooks", `as in [{url: "env:SLACK_URL", format: slack}]`,
+			func(a *contract.Approvals) *[]contract.ApprovalWebhook { return &a.Webhooks }),
+			"none", "Addresses that get a message for each new question, without the arguments.", "internal/core/approval/webhook"},
 		{"root", leaf(textShape, (*parser).fingerprint, same, func(a *contract.Approvals) *string { return &a.Root }),
 			"the first approver in the log",
 			"Fingerprint of the first approver's key, sha256: and 64 digits; no other key is taken in its place.",
 			"internal/core/approval"},
+	},
+}
+
+var approvalWebhook = &mapping[contract.ApprovalWebhook]{
+	name: "webhook", title: "a webhook",
+	example: "approval:\n  webhooks:\n    - {url: \"env:SLACK_URL\", format: slack, console: \"https://waldo.example.com\"}\n",
+	keys: []key[contract.ApprovalWebhook]{
+		{"url", ref(func(w *contract.ApprovalWebhook) *secret.Ref { return &w.URL }),
+			"", "The secret that holds the address: https, or http on this machine.", "internal/core/approval/webhook"},
+		{"format", or("json", word(strictyaml.OneOf("json", "slack", "teams", "ntfy"), func(w *contract.ApprovalWebhook) *string { return &w.Format })),
+			"", "The form of the message.", "internal/core/approval/webhook"},
+		{"key", ref(func(w *contract.ApprovalWebhook) *secret.Ref { return &w.Key }),
+			"none", "The secret whose HMAC-SHA256 signs the message, as Standard Webhooks do.", "internal/core/approval/webhook"},
+		{"console", address(func(w *contract.ApprovalWebhook) *string { return &w.Console }),
+			"none", "The address of the console; the message then bears a link that logs in once.", "internal/core/approval/webhook"},
+	},
+	check: func(p *parser, f field, w *contract.ApprovalWebhook, _ map[string]field) {
+		if w.URL == "" {
+			p.Fail(f.Val, "key.missing", `as in url: "env:SLACK_URL"`, "a webhook wants a url")
+		}
 	},
 }
 

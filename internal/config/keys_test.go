@@ -39,6 +39,7 @@ var inPlace = map[string]string{
 	"example":           "capabilities: {a: {examples: [{%}]}}",
 	"redaction":         "redaction: {%}",
 	"approvals":         "approval: {%}",
+	"webhook":           "approval: {webhooks: [{%}]}",
 	"gateway":           "gateway: {%}",
 	"gateway.auth":      "gateway: {auth: {%}}",
 	"gateway.limits":    "gateway: {limits: {%}}",

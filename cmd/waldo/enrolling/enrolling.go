@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/user"
 	"slices"
 	"strings"
 
@@ -65,6 +66,9 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	out, isOut := c.ErrOrStderr().(*os.File)
 	if !isFile || !isOut || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
 		return exitcode.Mistake("run this yourself, in a terminal", "the secret of an enrolment is printed on a terminal alone, and this is none")
+	}
+	if name == "" {
+		name = own()
 	}
 	k, done, err := w.Desk()
 	if err != nil {
@@ -132,6 +136,18 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 			"note: a passkey cannot sign the enrolment of others, nor waldo prune. Who needs these enrols a passphrase first: waldo approve --enroll\n", a.Fingerprint())
 	}
 	return nil
+}
+
+// own returns the name of this user, as far as an approver can have it.
+func own() string {
+	name := "me"
+	if u, err := user.Current(); err == nil {
+		name = strings.Trim(strings.ToLower(u.Username), "._-")
+		if i := strings.LastIndexAny(name, "\\/"); i >= 0 { // DOMAIN\user
+			name = name[i+1:]
+		}
+	}
+	return name
 }
 
 // ask reads one line: the whole word yes or no.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"waldo/internal/model/call"
+	"waldo/internal/model/id"
 )
 
 // pageLogin asks for the token of a one-time link. The token is behind # in the link, so no GET spends it: a preview
@@ -39,7 +40,11 @@ func (s *Server) postLogin(q *request) error {
 		return s.show(q, http.StatusForbidden, "login", "Log in", "The link was used before, or its time is over. Get a new one at a terminal: waldo console --link")
 	}
 	s.login(q.w, who)
-	return redirect(q, "/approvals")
+	to := "/approvals"
+	if next := q.PostForm.Get("next"); id.Is(id.Approval, next) {
+		to += "/" + next
+	}
+	return redirect(q, to)
 }
 
 func (s *Server) postLogout(q *request) error {

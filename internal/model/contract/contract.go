@@ -223,4 +223,13 @@ type Approvals struct {
 
 	Notify          []string // a command that is run for each question; empty: none
 	NotifyArguments bool     // it is given the arguments of the call
+	Webhooks        []ApprovalWebhook
+}
+
+// ApprovalWebhook is one address that hears of each question.
+type ApprovalWebhook struct {
+	URL     secret.Ref // the address, which often holds a token
+	Format  string     // json, slack, teams or ntfy
+	Key     secret.Ref // signs the message; empty: unsigned
+	Console string     // the address of the console, for a link; empty: none
 }

@@ -31,7 +31,9 @@ async function get(options) {
 function login() {
   const form = $('#login');
   if (form && location.hash.length > 1) {
-    $('#token').value = location.hash.slice(1);
+    const [token, next] = location.hash.slice(1).split('~'); // a message's link names its question, too
+    $('#token').value = token;
+    $('#next').value = next || '';
     history.replaceState(null, '', location.pathname);
     form.submit();
   }

@@ -1,0 +1,229 @@
+// Package webhook sends each approval question to the operator's chat: Slack, Teams, ntfy, or as plain JSON.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"waldo/internal/core/approval"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/secret"
+)
+
+// Notifier posts a message for each question. It satisfies approval.Notifier. The arguments of the call stay here: a
+// chat keeps what it is sent.
+type Notifier struct {
+	Rules  func() contract.Approvals
+	Secret func(secret.Ref) (secret.Value, error)
+	// Link returns the token of a one-time login; nil: messages bear no login.
+	Link  func(ctx context.Context) (string, error)
+	Now   func() time.Time // nil: time.Now
+	slots chan struct{}
+}
+
+// Limits on the messages under way, the time of one, and its tries.
+const (
+	maxSending = 8
+	sendTime   = 10 * time.Second
+	tries      = 3
+)
+
+// New returns a notifier that reads the rules at each question.
+func New(n Notifier) *Notifier {
+	n.slots = make(chan struct{}, maxSending)
+	return &n
+}
+
+// Name satisfies approval.Notifier.
+func (*Notifier) Name() string { return "webhook" }
+
+// Notify sends the question to every webhook. A failure is a message of waldo's own, without the address, which can
+// hold a secret.
+func (n *Notifier) Notify(ctx context.Context, q approval.Question) {
+	for i, w := range n.Rules().Webhooks {
+		select {
+		case n.slots <- struct{}{}:
+		default:
+			slog.Warn("an approval webhook was not sent: too many are under way", "approval", q.ID, "webhook", i+1)
+			continue
+		}
+		err := n.send(ctx, w, q)
+		<-n.slots
+		if err != nil {
+			slog.Warn("an approval webhook failed", "approval", q.ID, "webhook", i+1, "format", w.Format, "why", err)
+		}
+	}
+}
+
+func (n *Notifier) send(ctx context.Context, w contract.ApprovalWebhook, q approval.Question) error {
+	address, err := n.Secret(w.URL)
+	if err != nil {
+		return err
+	}
+	to, err := target(address.Reveal())
+	if err != nil {
+		return err
+	}
+	link := ""
+	if w.Console != "" {
+		link = strings.TrimSuffix(w.Console, "/") + "/approvals/" + q.ID
+		if n.Link != nil {
+			token, err := n.Link(ctx)
+			if err != nil {
+				return err
+			}
+			link = strings.TrimSuffix(w.Console, "/") + "/login#" + token + "~" + q.ID
+		}
+	}
+	body, kind, err := message(w.Format, q, link)
+	if err != nil {
+		return err
+	}
+	var key []byte
+	if w.Key != "" {
+		v, err := n.Secret(w.Key)
+		if err != nil {
+			return err
+		}
+		key = []byte(v.Reveal())
+	}
+	for try := 1; ; try++ {
+		again, err := n.post(ctx, to, q, body, kind, key)
+		if err == nil || !again || try == tries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Duration(try) * time.Second):
+		}
+	}
+}
+
+// target checks an address: https, or http on this machine.
+func target(address string) (*url.URL, error) {
+	u, err := url.Parse(strings.TrimSpace(address))
+	if err != nil || u.Host == "" {
+		return nil, errors.New("the address of the webhook is not a URL")
+	}
+	ip := net.ParseIP(u.Hostname())
+	local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	if u.Scheme != "https" && (u.Scheme != "http" || !local) {
+		return nil, errors.New("a webhook is sent over https, or http on this machine")
+	}
+	return u, nil
+}
+
+// client follows no redirect: the message is for one address.
+var client = &http.Client{Timeout: sendTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+// post sends a message once. again: the receiver can take it later.
+func (n *Notifier) post(ctx context.Context, to *url.URL, q approval.Question, body []byte, kind string, key []byte) (again bool, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(body))
+	if err != nil {
+		return false, errors.New("the address of the webhook is not a URL")
+	}
+	r.Header.Set("Content-Type", kind)
+	if key != nil {
+		now := time.Now()
+		if n.Now != nil {
+			now = n.Now()
+		}
+		stamp := strconv.FormatInt(now.Unix(), 10)
+		r.Header.Set("webhook-id", q.ID)
+		r.Header.Set("webhook-timestamp", stamp)
+		r.Header.Set("webhook-signature", "v1,"+Sign(key, q.ID, stamp, body))
+	}
+	a, err := client.Do(r)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err // without the address
+		}
+		return true, err
+	}
+	_ = a.Body.Close()
+	if a.StatusCode/100 != 2 {
+		return a.StatusCode/100 == 5 || a.StatusCode == http.StatusTooManyRequests, fmt.Errorf("the receiver answered %d", a.StatusCode)
+	}
+	return false, nil
+}
+
+// Sign returns the signature of Standard Webhooks: base64 of HMAC-SHA256 over id, timestamp and body.
+func Sign(key []byte, id, stamp string, body []byte) string {
+	h := hmac.New(sha256.New, key)
+	_, _ = h.Write([]byte(id + "." + stamp + "."))
+	_, _ = h.Write(body)
+	return base64.StdEncoding.EncodeToString(h.Sum(nil))
+}
+
+// message returns the body and its type in a format. Names of the agent's choosing are made safe for one line.
+func message(format string, q approval.Question, link string) (body []byte, kind string, err error) {
+	kind = "application/json"
+	what := plain(string(q.Capability))
+	head := fmt.Sprintf("waldo asks: may %s run?", what)
+	rest := fmt.Sprintf("danger %d of 3, asked by %s over %s, until %s. Answer: waldo approve %s", q.Danger, plain(string(q.Principal)), plain(q.Channel),
+		q.Expires.UTC().Format(time.RFC3339), q.ID)
+	var v any
+	switch format {
+	case "slack":
+		text := slackText(head) + "\n" + slackText(rest)
+		if link != "" {
+			text += "\n<" + link + "|open the console>"
+		}
+		v = map[string]any{"text": text}
+	case "teams":
+		card := map[string]any{"type": "AdaptiveCard", "version": "1.4", "body": []any{
+			map[string]any{"type": "TextBlock", "weight": "Bolder", "wrap": true, "text": markdown(head)},
+			map[string]any{"type": "TextBlock", "wrap": true, "text": markdown(rest)}}}
+		if link != "" {
+			card["actions"] = []any{map[string]any{"type": "Action.OpenUrl", "title": "Open the console", "url": link}}
+		}
+		v = map[string]any{"type": "message", "attachments": []any{map[string]any{"contentType": "application/vnd.microsoft.card.adaptive", "content": card}}}
+	case "ntfy":
+		text := head + "\n" + rest
+		if link != "" {
+			text += "\n" + link
+		}
+		return []byte(text), "text/plain; charset=utf-8", nil
+	case "json":
+		v = map[string]any{"type": "approval.asked", "approval_id": q.ID, "capability": q.Capability, "principal": q.Principal, "session": q.Session, "channel": q.Channel,
+			"mode": q.Mode, "danger": q.Danger, "role": q.Role, "need": max(q.Need, 1), "created": q.Created, "expires": q.Expires, "digest": q.Digest(), "link": link}
+	default:
+		return nil, "", fmt.Errorf("unknown format %q", format)
+	}
+	body, err = json.Marshal(v)
+	return body, kind, err
+}
+
+// plain makes a name safe for one line of a chat, and short.
+func plain(s string) string {
+	if len(s) > 120 {
+		s = s[:120] + "…"
+	}
+	return string(display.Line(s))
+}
+
+// slackText escapes the three characters of Slack's markup, so that no text mentions everybody or hides a link.
+func slackText(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
+}
+
+// markdown escapes the marks that Teams reads in a card.
+func markdown(s string) string {
+	return strings.NewReplacer(`\`, `\\`, "[", `\[`, "]", `\]`, "*", `\*`, "_", `\_`, "<", "&lt;", ">", "&gt;").Replace(s)
+}

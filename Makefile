@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 
 PREFIX ?= /usr/local
 
-.PHONY: build install demo test lint bench mutants probes conformance hosts machines fuzz setup clean
+.PHONY: build install demo test lint bench tokens mutants probes conformance hosts machines fuzz setup clean
 
 build: ## bin/waldo
 	@mkdir -p bin
@@ -43,6 +43,10 @@ lint: ## gofmt, vet, staticcheck, and govulncheck where its database is reachabl
 
 bench: build ## ratios against a peer or a floor, in one run
 	@scripts/bench.sh
+
+tokens: build ## tokens of ten tasks, by direct calls and by a program; writes the table in BENCHMARKS.md
+	@go run ./tools/codetokens -write BENCHMARKS.md
+	@echo "tokens: the goals of BENCHMARKS.md hold"
 
 mutants: setup ## switches each guard off in turn; the suite must notice. MUTANTS="-since REV -for 20m": what changed
 	@go run ./tools/mutants $(MUTANTS)

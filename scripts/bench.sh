@@ -57,6 +57,7 @@ python=/usr/bin/python3
 CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$work/waldo" ./cmd/waldo # as make build does
 go build -o "$work/mcpbench" ./tools/mcpbench
 fair "$work/mcpbench" -n "${CALLS:-4000}" -update BENCHMARKS.md "$work/waldo"
+go run ./tools/codetokens -waldo "$work/waldo" -write BENCHMARKS.md
 folder= # other gateways, from npm; without npm the table has waldo's rows alone
 if scripts/setup-npm.sh npm-peers; then folder=.cache/npm-peers; fi
 fair "$work/mcpbench" -peers -folder "$folder" -n "${PEER_CALLS:-2000}" -update BENCHMARKS.md "$work/waldo"

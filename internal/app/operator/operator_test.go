@@ -546,3 +546,67 @@ func TestLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestLive: a client gets each new record once, resumes after the last it saw, and hears of a question.
+func TestLive(t *testing.T) {
+	d := open(t)
+	r := &audit.Recorder{Log: d.log}
+	p := d.decide(`{"path":"/a"}`, nil)
+	write := func() {
+		if err := r.Decision(d.ctx, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		write()
+	}
+	next := func(c <-chan console.LiveEvent, kind string) console.LiveEvent {
+		t.Helper()
+		for {
+			select {
+			case e, open := <-c:
+				if !open {
+					t.Fatal("the stream ended")
+				}
+				if e.Kind == kind {
+					return e
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("no event %s", kind)
+			}
+		}
+	}
+	ctx, end := context.WithCancel(d.ctx)
+	c, reset, err := d.op.Live(ctx, 0)
+	if err != nil || reset {
+		t.Fatal(err, reset)
+	}
+	write()
+	first := next(c, audit.KindDecision)
+	end()
+	write() // while it is away
+	again, reset, err := d.op.Live(d.ctx, first.Seq)
+	if err != nil || reset {
+		t.Fatal(err, reset)
+	}
+	if e := next(again, audit.KindDecision); e.Seq != first.Seq+1 {
+		t.Errorf("resumed with %d after %d", e.Seq, first.Seq)
+	}
+	d.ask(p)
+	next(again, "approvals")
+	if _, reset, _ := d.op.Live(d.ctx, 1_000_000); !reset {
+		t.Error("a number that the log does not have is taken")
+	}
+	var l struct{ Items []console.Call }
+	b := d.login(console.RoleViewer)
+	if b.do("GET", "/api/v1/calls?limit=1", nil, &l); len(l.Items) != 1 || l.Items[0].Capability != "files.delete" {
+		t.Errorf("%+v", l)
+	}
+	var life console.CallLife
+	if status, code := b.do("GET", "/api/v1/calls/"+p.Call.ID, nil, &life); status != 200 || life.Pattern != "files.*" || len(life.Records) != 5 {
+		t.Errorf("%d %s %+v", status, code, life)
+	}
+	if status, code := b.do("GET", "/api/v1/calls/c_aaaaaaaaaaaaaaaaaaaaaaaaaa", nil, nil); status != 404 || code != "call.unknown" {
+		t.Errorf("%d %s", status, code)
+	}
+}

@@ -559,7 +559,8 @@ func (h *App) spill(n call.Session, name string, data []byte) (string, error) {
 	if err = errors.Join(err, room.Take("spill/"+name, int64(len(data)))); err != nil {
 		return "", err
 	}
-	return w.Spill(name, "txt", data)
+	at, err := w.Spill(name, "txt", data)
+	return string(workspace.Output) + "/" + at, err // as read_output takes it
 }
 
 // Check validates arguments against the schema of the tool. It returns nil if they are valid.

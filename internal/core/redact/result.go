@@ -288,5 +288,5 @@ func (b budget) spill(name string, data []byte) string {
 	if err != nil {
 		return "The rest could not be kept."
 	}
-	return "All of it is in " + Clean(path) + "."
+	return "All of it is in " + Clean(path) + ". Read it with read_output, or below /workspace in run_python."
 }

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/tabular"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/storage/workspace"
@@ -32,6 +33,7 @@ const (
 	maxPictures = 4
 	maxPicture  = 1 << 20 // bytes of one
 	maxLinks    = 20
+	maxTables   = 4
 	maxRead     = 4 << 20 // bytes of one answer
 )
 
@@ -44,7 +46,7 @@ var pictureTypes = map[string]bool{"image/png": true, "image/jpeg": true, "image
 // shown returns a run's artifacts as content: small pictures as images, other files as links that
 // resources/read and read_output resolve. names are as "output/name".
 func shown(ws *workspace.Workspace, names []string) (out []call.Content) {
-	pictures, links := 0, 0
+	pictures, links, tables := 0, 0, 0
 	for _, name := range names {
 		b, whole, err := readFile(ws, name, 0, maxPicture)
 		if err != nil {
@@ -60,8 +62,31 @@ func shown(ws *workspace.Workspace, names []string) (out []call.Content) {
 				"type": "resource_link", "uri": uriOf(name), "name": path.Base(name), "mimeType": typeOf(name, b),
 			}))
 		}
+		if tables < maxTables {
+			if text, ok := table(ws, name); ok {
+				out, tables = append(out, call.Text(text)), tables+1
+			}
+		}
 	}
 	return out
+}
+
+// table describes a file of the workspace that holds a table, and how to read it.
+func table(ws *workspace.Workspace, name string) (text string, ok bool) {
+	folder, rest, _ := strings.Cut(name, "/")
+	f, err := ws.Get(workspace.Folder(folder), rest)
+	if err != nil {
+		return "", false
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return "", false
+	}
+	if text, ok = tabular.Summary(name, f, st.Size()); ok {
+		text = fmt.Sprintf("\n%s: %s\nall of it: read_output name=%s, or /workspace/%s in run_python", name, text, name, name)
+	}
+	return text, ok
 }
 
 // uriOf is the address of a file of the workspace, "output/name".

@@ -140,11 +140,14 @@ func (m *Manager) List() []Info {
 	return all
 }
 
-// Close ends a session and forgets its tokens. It reports whether the session was open.
+// Close ends a session and wipes its vault. It reports whether the session was open.
 func (m *Manager) Close(s call.Session) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, ok := m.open[s]
+	e, ok := m.open[s]
+	if ok {
+		e.vault.Wipe()
+	}
 	delete(m.open, s)
 	return ok
 }
@@ -159,6 +162,7 @@ func (m *Manager) Sweep() []Info {
 	for s, e := range m.open {
 		if e.live == 0 && at.Sub(e.info.Used) >= m.opt.Idle {
 			closed = append(closed, e.info)
+			e.vault.Wipe()
 			delete(m.open, s)
 		}
 	}

@@ -48,6 +48,15 @@ func (v *Vault) Token(class, value string) (string, bool) {
 	return t, true
 }
 
+// Wipe forgets every value. From then on the vault gives no token and restores none, also to a call that is under way.
+func (v *Vault) Wipe() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.tokens)
+	clear(v.values)
+	v.max = 0
+}
+
 // Value returns the value of a token, and false if the vault has none.
 func (v *Vault) Value(token string) (string, bool) {
 	v.mu.Lock()

@@ -219,6 +219,9 @@ func TestConsoleAgainstAgent(t *testing.T) {
 	if said, code := waldo("log", "verify"); code != 0 {
 		t.Errorf("log verify: %d %s", code, said)
 	}
+	if said, _ := waldo("log", "-n", "0"); !strings.Contains(said, "approve "+waiting+" done by link as operator") {
+		t.Errorf("the log:\n%s", said)
+	}
 	if said, _ := waldo("log", "--json"); !strings.Contains(said, `"action":"approve"`) {
 		t.Errorf("the log lacks the action of the console")
 	}

@@ -102,6 +102,10 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 		return err
 	}
 	defer func() { _ = operator.ForgetInvite(context.WithoutCancel(c.Context()), k.Store, secret) }()
+	if root == nil {
+		display.Fprintf(out, "note: no approver is enrolled. This passkey becomes the first approver, and cannot enrol others.\n"+
+			"For several approvers, end this with Ctrl-C and begin with a passphrase: waldo approve --enroll NAME\n\n")
+	}
 	display.Fprintf(out, "Open the page /enrol of the console (waldo console, or waldo serve --listen) by the name localhost,\n"+
 		"and type this secret there within %v. It is shown this once:\n\n  %s\n\nwaiting for the browser … (Ctrl-C ends)\n", operator.InviteLife, secret)
 	wait, cancel := context.WithTimeout(c.Context(), operator.InviteLife)
@@ -132,8 +136,7 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	display.Fprintf(c.OutOrStdout(), "enrolled %s, passkey %s\n", a.Name, a.Fingerprint())
 	if root == nil {
 		display.Fprintf(out, "This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
-			"  approval: {root: \"%s\"}\nWhere approval: is there already, write root: below it. Then: waldo trust\n"+
-			"note: a passkey cannot sign the enrolment of others, nor waldo prune. Who needs these enrols a passphrase first: waldo approve --enroll\n", a.Fingerprint())
+			"  approval: {root: \"%s\"}\nWhere approval: is there already, write root: below it. Then: waldo trust\n", a.Fingerprint())
 	}
 	return nil
 }

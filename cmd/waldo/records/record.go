@@ -10,6 +10,7 @@ import (
 
 	"waldo/internal/app"
 	"waldo/internal/app/control"
+	"waldo/internal/app/operator"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
@@ -88,6 +89,8 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 		what = display.Sprintf("records up to %d, by %s, who keeps them for %s", e.Through, e.By, e.Keep)
 	case control.KindReload, control.KindStop:
 		what = ordered(p, r)
+	case operator.KindConsole:
+		what = acted(r)
 	case app.KindEgress:
 		var e app.EgressBody
 		_ = json.Unmarshal(r.Body, &e)
@@ -102,6 +105,19 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 	}
 	display.Fprintf(w, logRow, r.Seq, p.Dim(fmt.Sprintf("%-24s", terminal.Ago(w, r.At, now))), r.Kind,
 		what, p.Dim(l.CallID))
+}
+
+// acted summarises an action in the console.
+func acted(r audit.Record) display.Text {
+	var b struct {
+		Action, Target, Result, Why, Principal, Role string
+	}
+	_ = json.Unmarshal(r.Body, &b)
+	what := display.Sprintf("%s %s %s by %s as %s", b.Action, b.Target, b.Result, b.Principal, b.Role)
+	if b.Why != "" {
+		what += display.Sprintf(": %s", b.Why)
+	}
+	return what
 }
 
 // ordered summarises the record of an order.

@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,7 +49,6 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
-	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 	"waldo/internal/model/secret"
 	"waldo/internal/pkginstall"
@@ -446,9 +444,7 @@ func (h *App) openPipeline(s Options) error {
 	if err != nil {
 		return err
 	}
-	h.Runner.Doorbell = func(ctx context.Context, run call.Call, conn net.Conn) func() facts.SideEffect {
-		return bell.Open(ctx, run, conn)
-	}
+	h.Runner.Doorbell, h.Runner.Programs = bell.Open, suspendedPrograms{h}
 	h.Runner.Servers = func(run call.Call) []string {
 		return slices.DeleteFunc(slices.Sorted(maps.Keys(h.Config.Servers)), func(s string) bool { return !h.Policy.Reaches(s, run.Principal, viewOf(run).Channel) })
 	}

@@ -37,6 +37,12 @@ func OfResult(r call.Result) error {
 	case facts.Denied:
 		return &Exit{Code: deniedCode(r.Why), Text: "denied: " + Reasons(first(r.Why)), Hint: deniedHint(r)}
 	case facts.Waiting:
+		if s := r.Suspended; s != nil && len(s.Approvals) > 0 {
+			return &Exit{
+				Code: Waiting, Text: "the program waits for a human: " + strings.Join(s.Approvals, ", "),
+				Hint: "waldo approve " + s.Approvals[0] + ", then waldo call run_javascript resume=" + s.Program,
+			}
+		}
 		return &Exit{
 			Code: Waiting, Text: "waiting for a human: " + r.ApprovalID,
 			Hint: "waldo approve " + r.ApprovalID + ", then ask again",

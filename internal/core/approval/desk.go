@@ -136,6 +136,9 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 	if k.WaitTimeout != nil {
 		deadline = deadline.Add(k.WaitTimeout(d.Call.Channel))
 	}
+	if most := k.now().Add(call.SuspendPatience); call.Suspends(ctx) && deadline.After(most) {
+		deadline = most
+	}
 	r, err := k.find(ctx, d, q)
 	for err == nil {
 		a, again, serr := k.resolve(ctx, d, r)
@@ -210,7 +213,7 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 			return err
 		}
 		fresh = true
-		found, err = k.create(tx, q)
+		found, err = k.create(tx, q, call.Suspends(ctx))
 		return err
 	})
 	if err == nil && fresh {
@@ -235,7 +238,7 @@ func (k *Service) Told(most time.Duration) {
 }
 
 // create enters a new question.
-func (k *Service) create(tx *sql.Tx, q Question) (row, error) {
+func (k *Service) create(tx *sql.Tx, q Question, outlives bool) (row, error) {
 	now := k.now().Truncate(time.Millisecond)
 	var open int
 	if err := tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND session = $1 AND expires > $2`,
@@ -249,7 +252,7 @@ func (k *Service) create(tx *sql.Tx, q Question) (row, error) {
 	if timeout <= 0 {
 		timeout = DefaultTimeout
 	}
-	if k.Asker != nil {
+	if k.Asker != nil && !outlives {
 		q.Asker = k.Asker(q.Session)
 	}
 	q.ID, q.Created, q.Expires = id.New(id.Approval), now, now.Add(timeout)

@@ -31,6 +31,9 @@ func (r *Runner) jobFor(d policy.Decision, o Options, driver sandbox.Driver) (jo
 	if why != nil {
 		return job{}, why
 	}
+	if j, why, ok := r.resumed(d); ok {
+		return j, why
+	}
 	a, why := scriptArgs(d)
 	if why != nil {
 		return job{}, why

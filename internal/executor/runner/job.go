@@ -26,13 +26,16 @@ const MaxFiles = 64
 
 // job is the command of one sandbox, with its input and files.
 type job struct {
-	argv  []string
-	first string          // the start of stdin, the same for every script of the language; can be empty
-	fork  string          // the same for a zygote that sandboxes are forked from; can be empty
-	head  *strings.Reader // the next part of stdin; can be nil
-	tools bool            // the code has a runtime that uses the bridge, and the bridge is served
-	files []file
-	env   []string // K=V of the secrets that the contract reveals; prewarmed interpreters never have them
+	argv    []string
+	first   string          // the start of stdin, the same for every script of the language; can be empty
+	fork    string          // the same for a zygote that sandboxes are forked from; can be empty
+	head    *strings.Reader // the next part of stdin; can be nil
+	tools   bool            // the code has a runtime that uses the bridge, and the bridge is served
+	files   []file
+	resumes string           // the id of the suspended program that goes on; empty: a fresh one runs
+	session call.Session     // of the program that goes on
+	place   *call.Suspension // where the program is written down; nil: it is not suspended
+	env     []string         // K=V of the secrets that the contract reveals; prewarmed interpreters never have them
 }
 
 type file struct{ name, text string }
@@ -85,6 +88,8 @@ type scriptCall struct {
 	Code  *string           `json:"code"`
 	Args  []string          `json:"args"`
 	Files map[string]upload `json:"files"`
+	// Resume is the id of a suspended program, in place of code.
+	Resume string `json:"resume"`
 }
 
 func scriptArgs(d policy.Decision) (a scriptCall, why *call.Reason) {

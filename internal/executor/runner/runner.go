@@ -29,8 +29,9 @@ import (
 )
 
 // Doorbell serves, over conn, the calls that a run's code makes, as children of the run's own call. It returns at
-// once. stop ends it, closes conn, and returns the side effect of those calls.
-type Doorbell func(ctx context.Context, run call.Call, conn net.Conn) (stop func() facts.SideEffect)
+// once. stop ends it, closes conn, and returns the side effect of those calls. A program with a place can be suspended
+// in it while its calls wait for a human.
+type Doorbell func(ctx context.Context, run call.Call, conn net.Conn, place *call.Suspension) (stop func() facts.SideEffect)
 
 // Runner runs code in sandboxes. The zero Runner runs nothing: it has no driver and limits of zero.
 type Runner struct {
@@ -60,6 +61,9 @@ type Runner struct {
 	// refusal. Without patience it does not wait. The caller calls leave after the sandbox has ended. A nil Admit
 	// admits all.
 	Admit func(ctx context.Context, whose call.Principal, memory int64, patience bool) (leave func(), against *call.Reason)
+
+	// Programs stores programs that are suspended while a human is asked; nil: they wait in memory.
+	Programs Programs
 
 	// Shares reports whether others use the files of a session besides its runs, as a server in its workspace does.
 	Shares bool
@@ -153,7 +157,8 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 	if why != nil {
 		return refuse(d, *why), nil
 	}
-	return r.run(ctx, d, o, driver, j)
+	out, err := r.run(ctx, d, o, driver, j)
+	return out, errors.Join(err, r.settle(j, out))
 }
 
 // driver returns the driver of the level that the contract asks for. A level that is missing is
@@ -238,6 +243,9 @@ func (r *Runner) run(
 		r.live.Store(d.Call.ID, give)
 		defer r.live.Delete(d.Call.ID)
 	}
+	if r.Programs != nil && driver.Name() == engineLevel {
+		j.place = &call.Suspension{}
+	}
 	f, err := r.inside(ctx, d, o, box, j)
 	if own != "" {
 		f.Warnings = append(f.Warnings, own)
@@ -256,7 +264,9 @@ func (r *Runner) run(
 		f.Warnings = append(f.Warnings,
 			fmt.Sprintf("files written to /workspace/output were not kept: %d; the contract gives no workspace", n))
 	}
-	out = outcome(d, f)
+	if out, err = r.suspended(d, j, outcome(d, f)); err != nil {
+		return out, err
+	}
 	if ws != nil {
 		out.Content = append(out.Content, shown(ws, f.Files.Artifacts)...)
 	}
@@ -327,7 +337,7 @@ func (r *Runner) inside(
 		c.Bridge = theirs
 		defer func() { _ = theirs.Close() }()
 		c.Clock = &sandbox.Clock{}
-		stop = r.Doorbell(call.WithWait(ctx, c.Clock.Stop), d.Call, ours)
+		stop = r.Doorbell(call.WithWait(ctx, c.Clock.Stop), j.caller(d.Call), ours, j.place)
 	}
 	over := func() {}
 	if o.Started != nil {

@@ -50,6 +50,8 @@ func (w *bridgeConn) answer(ctx context.Context, m jsonrpc.Message) (result any,
 		return w.search(m)
 	case "tools/call":
 		return w.call(ctx, m)
+	case "waldo/suspend":
+		return w.suspend(m)
 	}
 	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "no such method here")
 }
@@ -172,10 +174,15 @@ func (w *bridgeConn) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 			return show(r), nil
 		}
 	} // an unknown name goes through as it is, so that its refusal has a record
+	over := w.begin()
+	defer over()
 	r, err := w.b.c.Call(ctx, c)
 	w.judge(r.Facts.SideEffect)
 	if err != nil {
 		return nil, broken(r.DecisionID, c.ID)
+	}
+	if r.Status == facts.Waiting && r.ApprovalID != "" && w.place != nil {
+		w.hold(ctx, m, r)
 	}
 	return show(r), nil
 }

@@ -55,10 +55,17 @@ func New(version string, c Pipeline) (*Bridge, error) {
 
 // Open serves one sandbox: run is the decided call whose code is in it. Every call over conn is made as its child,
 // for its session and principal. Open returns at once. The returned stop closes conn, cancels calls in progress and
-// returns their merged side effect: none, confirmed, or unknown if any is unknown.
-func (b *Bridge) Open(ctx context.Context, run call.Call, conn net.Conn) (stop func() facts.SideEffect) {
+// returns their merged side effect: none, confirmed, or unknown if any is unknown. A program with a place in which it
+// can be suspended is told of calls that wait for a human, and can hand itself over.
+func (b *Bridge) Open(
+	ctx context.Context, run call.Call, conn net.Conn, place *call.Suspension,
+) (stop func() facts.SideEffect) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &bridgeConn{b: b, run: run, effect: facts.None}
+	if place != nil {
+		ctx = call.WithSuspension(ctx)
+		w.place, w.held, w.stays = place, map[string]string{}, make(chan struct{})
+	}
 	w.spelled = sync.OnceValue(w.spell)
 	w.conn = jsonrpc.New(conn, conn, jsonrpc.Options{
 		Request: w.answer, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld, MaxMessages: MaxMessages,
@@ -85,8 +92,13 @@ type bridgeConn struct {
 
 	spelled func() map[string][]call.Tool // tools by how code spells their names; made once, when first asked for
 
+	place *call.Suspension // nil: the program cannot be suspended
+	stays chan struct{}    // closed once the program was not taken: waiting calls are answered then
+
 	mu     sync.Mutex
 	effect facts.SideEffect
+	active int               // calls that are under way and do not wait
+	held   map[string]string // the approvals of calls that wait, by the request's id
 }
 
 // judge adds the effect of one call: unknown outweighs confirmed, confirmed outweighs none.

@@ -97,7 +97,7 @@ func open(t *testing.T, h *house) *box {
 	}
 	ours, theirs := pipe(t)
 	stop := sync.OnceValue(b.Open(context.Background(),
-		call.Call{ID: "c_run", Session: "n_s", Principal: "os:7", Depth: 3}, ours))
+		call.Call{ID: "c_run", Session: "n_s", Principal: "os:7", Depth: 3}, ours, nil))
 	t.Cleanup(func() { stop(); _ = theirs.Close() })
 	return &box{t, theirs, bufio.NewReaderSize(theirs, 1<<20), stop}
 }
@@ -467,7 +467,7 @@ func TestArgumentsThatDoNotFitAreNoCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours, theirs := pipe(t)
-	stop := br.Open(context.Background(), call.Call{}, ours)
+	stop := br.Open(context.Background(), call.Call{}, ours, nil)
 	b := &box{t, theirs, bufio.NewReader(theirs), stop}
 	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b"}}`)
 	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "args.schema") || !strings.Contains(text, "d_no") ||

@@ -361,6 +361,9 @@ func epilogue(r call.Result) string {
 	case facts.OK:
 		return ""
 	case facts.Waiting:
+		if r.Suspended != nil {
+			return "" // the text says how it goes on
+		}
 		return fmt.Sprintf("waldo: a human has to agree first (approval %s). Nothing was done yet. "+
 			"Ask the person you work for to answer it, for example with: waldo approve %s. "+
 			"Then make the same call again with the same arguments.", r.ApprovalID, r.ApprovalID)

@@ -174,7 +174,8 @@ type Outcome struct {
 	IsError    bool             // the tool says that it failed
 	Fault      *Fault           // the server's error, where it answered with one
 	Trust      Trust
-	Refused    *Reason // why the worker did not begin; nil: it did
+	Refused    *Reason    // why the worker did not begin; nil: it did
+	Suspended  *Suspended // a program that waits for a human; nil: none
 	Facts      facts.Facts
 }
 
@@ -304,7 +305,8 @@ type Result struct {
 	Trust      Trust
 	Facts      facts.Facts
 	Why        []Reason
-	ApprovalID string // set while the call waits for a human
+	ApprovalID string     // set while the call waits for a human
+	Suspended  *Suspended // the program of this call waits for a human, and not the call itself
 }
 
 // Size returns how many bytes of content the result holds.

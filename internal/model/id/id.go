@@ -23,6 +23,7 @@ const (
 	Workspace Kind = "w_"
 	Record    Kind = "e_"
 	Snapshot  Kind = "p_"
+	Program   Kind = "g_"
 )
 
 // alphabet is that of RFC 4648 with the digits first, so that text sorts as the bits do.

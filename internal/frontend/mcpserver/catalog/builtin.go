@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"strings"
+
 	"waldo/internal/frontend/runcode"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -25,6 +27,10 @@ func Builtins() []call.Tool {
 			`"description":"Files to find in /workspace/input, by name: text, or {base64}."}` + more + `},` +
 			`"required":["code"],"additionalProperties":false}`
 	}
+	// A suspended program goes on by its id, in place of code.
+	program := strings.Replace(code("The program. Top-level await works; console.log what you want to see.",
+		`,"resume":{"type":"string","description":"In place of code: the id of a suspended program whose calls a human has `+
+			`answered. It goes on from there."}`), `"required":["code"],`, "", 1) // the runner wants one of both
 	return []call.Tool{
 		builtin(runcode.Name, "Run code", runcode.Description, runcode.Input),
 		builtin("run_python", "Run Python",
@@ -35,11 +41,11 @@ func Builtins() []call.Tool {
 					`alone, no tools; a last expression, figures and tables come back."}`)),
 		builtin("run_javascript", "Run JavaScript",
 			"Run a JavaScript program (an ES module). `servers.NAME.TOOL(...)` calls the tools of this list."+inSandbox,
-			code("The program. Top-level await works; console.log what you want to see.", "")),
+			program),
 		builtin("run_typescript", "Run TypeScript",
 			"Run a TypeScript program. Types are removed, not checked. `servers.NAME.TOOL(...)` calls the tools of this list."+
 				inSandbox,
-			code("The program. Top-level await works; console.log what you want to see.", "")),
+			program),
 		builtin("run_shell", "Run a shell command", "Run a command line with /bin/sh."+inSandbox,
 			`{"type":"object","properties":{"command":{"type":"string","description":"The command line."}},`+
 				`"required":["command"],"additionalProperties":false}`),

@@ -2,6 +2,7 @@ package program
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"os"
 )
@@ -16,8 +17,8 @@ const maxFrame = 16 << 20
 type bridge struct {
 	out     *os.File
 	in      chan frame
-	sent    int             // requests of the program that were sent and are not answered
-	waiting map[string]bool // the ids of those that wait for a human
+	open    map[string]frame  // requests of the program that are not answered, by id
+	waiting map[string]string // the approvals of those that wait for a human, by id
 }
 
 // openBridge opens the bridge of a process; nil: it has none.
@@ -38,7 +39,7 @@ func openBridge(o Options) *bridge {
 			return nil
 		}
 	}
-	b := &bridge{out: f, in: make(chan frame, 64), waiting: map[string]bool{}}
+	b := &bridge{out: f, in: make(chan frame, 64), open: map[string]frame{}, waiting: map[string]string{}}
 	go func() {
 		defer close(b.in)
 		lines := bufio.NewScanner(f)
@@ -62,7 +63,10 @@ func (b *bridge) send(text []byte) {
 	if b == nil {
 		return
 	}
-	b.sent++
+	var m message
+	if json.Unmarshal(text, &m) == nil && len(m.ID) > 0 && string(m.ID) != suspendID {
+		b.open[string(m.ID)] = bytes.Clone(text)
+	}
 	_, _ = b.out.Write(text)
 }
 
@@ -71,7 +75,8 @@ type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 	Params struct {
-		ID json.RawMessage `json:"id"`
+		ID       json.RawMessage `json:"id"`
+		Approval string          `json:"approval_id"`
 	} `json:"params"`
 	Error json.RawMessage `json:"error"`
 }
@@ -84,17 +89,17 @@ func (b *bridge) note(f frame) (own bool) {
 	}
 	switch {
 	case m.Method == "waldo/waiting":
-		b.waiting[string(m.Params.ID)] = true
+		b.waiting[string(m.Params.ID)] = m.Params.Approval
 		return true
 	case m.Method != "":
 		return true
 	}
-	b.sent--
+	delete(b.open, string(m.ID))
 	delete(b.waiting, string(m.ID))
 	return false
 }
 
 // idle reports whether every request of the program waits for a human.
 func (b *bridge) idle() bool {
-	return b != nil && len(b.waiting) > 0 && len(b.waiting) == b.sent && len(b.in) == 0
+	return b != nil && len(b.waiting) > 0 && len(b.waiting) == len(b.open) && len(b.in) == 0
 }

@@ -50,6 +50,7 @@ type program struct {
 	Options
 	machine *quickjs.Machine
 	base    quickjs.Image // of every fresh program
+	header  []byte        // of a suspended program with this base
 	job     Job
 	module  string   // the script's source, if it is a module
 	servers []string // the names of servers that are globals
@@ -60,6 +61,7 @@ type program struct {
 	exit    int  // the status that the program asked for; -1: none
 	ready   bool // the job is there: the clock and chance are real
 	memory  bool // the program ended because its memory was full
+	stays   bool // waldo was asked to suspend the program, or did not take it
 }
 
 // Main runs one program, from the prelude to its end, and returns the exit status.
@@ -103,7 +105,7 @@ func (p *program) run() (int, error) {
 	p.servers = p.job.Servers
 	p.limitCPU()
 	if p.job.Resumed {
-		if err := p.resume(engine); err != nil {
+		if err := p.resume(); err != nil {
 			return 0, err
 		}
 	} else if done, code, err := p.start(); done || err != nil {
@@ -122,7 +124,10 @@ func (p *program) begin(e *quickjs.Engine) error {
 	if err = p.machine.Load("waldo", runtime); err != nil {
 		return fmt.Errorf("the runtime: %w", err)
 	}
-	return nil
+	if p.base, err = p.machine.Image(); err == nil {
+		p.header = header(p.base)
+	}
+	return err
 }
 
 // host are the functions that a program can call.

@@ -37,30 +37,38 @@ func (m *Machine) Image() (Image, error) {
 // Restore makes a Machine that goes on from an image. The image's author chose every byte of it: such a machine can
 // fail, and reaches no more than another.
 func (e *Engine) Restore(h Host, i Image) (*Machine, error) {
-	if len(i.Memory)%page != 0 || len(i.Memory) == 0 || uint64(len(i.Memory)) > uint64(e.pages)*page {
-		return nil, fmt.Errorf("quickjs: an image of %d bytes does not fit into a memory of %d", len(i.Memory), uint64(e.pages)*page)
-	}
 	m, err := e.blank(h)
 	if err != nil {
 		return nil, err
 	}
-	if missing := len(i.Memory) - int(m.memory.Size()); missing > 0 {
-		if _, ok := m.memory.Grow(uint32(missing / page)); !ok {
-			return nil, errors.Join(errors.New("quickjs: no memory for the image"), m.Close())
-		}
-	}
-	if !m.memory.Write(0, i.Memory) {
-		return nil, errors.Join(errors.New("quickjs: the image is not as long as the memory"), m.Close())
-	}
-	m.stack.Set(uint64(i.Stack))
-	m.turn = uint64(i.Turns)
-	if _, err = m.call("qjs_set_runtime_and_context", uint64(i.Runtime), uint64(i.Context)); err == nil {
-		err = m.limit()
-	}
-	if err != nil {
+	if err := m.Become(i); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
+}
+
+// Become gives a Machine the state of an image, which is as Restore has it. The image has at least as much memory as the
+// machine. After an error the machine must not be used any more.
+func (m *Machine) Become(i Image) error {
+	size := int(m.memory.Size())
+	if len(i.Memory)%page != 0 || len(i.Memory) < size || uint64(len(i.Memory)) > uint64(m.pages)*page {
+		return fmt.Errorf("quickjs: an image of %d bytes does not fit into a memory of %d to %d", len(i.Memory), size, uint64(m.pages)*page)
+	}
+	if missing := len(i.Memory) - size; missing > 0 {
+		if _, ok := m.memory.Grow(uint32(missing / page)); !ok {
+			return errors.New("quickjs: no memory for the image")
+		}
+	}
+	if !m.memory.Write(0, i.Memory) {
+		return errors.New("quickjs: the image is not as long as the memory")
+	}
+	m.stack.Set(uint64(i.Stack))
+	m.turn = uint64(i.Turns)
+	clear(m.rejected)
+	if _, err := m.call("qjs_set_runtime_and_context", uint64(i.Runtime), uint64(i.Context)); err != nil {
+		return err
+	}
+	return m.limit()
 }
 
 // block is the unit in which images are compared, in bytes.

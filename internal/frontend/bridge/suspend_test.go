@@ -1,0 +1,109 @@
+package bridge
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
+)
+
+// suspending opens a bridge whose calls of a.ask wait for a human, and whose calls of a.slow take until the end.
+func suspending(t *testing.T, place *call.Suspension) (*box, chan bool) {
+	t.Helper()
+	slow := make(chan bool, 1)
+	h := &house{tools: []string{"a.ask", "a.slow"}}
+	c := h.pipeline()
+	c.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
+		f := facts.New()
+		f.SideEffect = facts.None
+		if c.Capability == "a.slow" {
+			slow <- true
+			<-ctx.Done()
+			return call.Result{Status: facts.Failed, Facts: f}, nil
+		}
+		if place != nil && !call.Suspends(ctx) {
+			t.Error("the question ends with this process")
+		}
+		return call.Result{Status: facts.Waiting, IsError: true, ApprovalID: fmt.Sprint("a_", c.Args.Values()["n"]), Facts: f}, nil
+	}
+	br, err := New("", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := pipe(t)
+	stop := br.Open(context.Background(), call.Call{}, ours, place)
+	t.Cleanup(func() { stop() })
+	return &box{t, theirs, bufio.NewReaderSize(theirs, 1<<20), stop}, slow
+}
+
+func ask(n string) string {
+	return `{"jsonrpc":"2.0","id":` + n + `,"method":"tools/call","params":{"name":"a.ask","arguments":{"n":"` + n + `"}}}`
+}
+
+const handOver = `{"jsonrpc":"2.0","id":"suspend","method":"waldo/suspend","params":{"image":"aW1hZ2U="}}`
+
+// TestSuspend: a program all of whose calls wait is taken, with their questions.
+func TestSuspend(t *testing.T) {
+	place := &call.Suspension{}
+	b, _ := suspending(t, place)
+	for _, n := range []string{"1", "2"} {
+		b.say(ask(n))
+		if text := fmt.Sprint(b.hear()); !strings.Contains(text, "waldo/waiting") || !strings.Contains(text, "a_"+n) {
+			t.Fatal(text)
+		}
+	}
+	b.say(handOver)
+	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "result:map[]") {
+		t.Fatal(text)
+	}
+	b.say(handOver) // once
+	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "no such method here") {
+		t.Error(text)
+	}
+	if e := b.stop(); e != facts.None || string(place.Image) != "image" || strings.Join(place.Approvals, " ") != "a_1 a_2" {
+		t.Errorf("%s %+v", e, place)
+	}
+}
+
+// TestNotSuspended: a program with a call under way, without a waiting call, or without an image is not taken, and its
+// waiting calls are answered.
+func TestNotSuspended(t *testing.T) {
+	for why, said := range map[string][]string{
+		"a call is under way": {ask("1"), `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"a.slow"}}`, handOver},
+		"no image":            {ask("1"), strings.Replace(handOver, "aW1hZ2U=", "", 1)},
+		"no base64":           {ask("1"), strings.Replace(handOver, "aW1hZ2U=", "*", 1)},
+	} {
+		place := &call.Suspension{}
+		b, slow := suspending(t, place)
+		b.say(said[0])
+		b.hear()
+		for _, line := range said[1:] {
+			b.say(line)
+			if strings.Contains(line, "a.slow") {
+				<-slow
+			}
+		}
+		text := fmt.Sprint(b.hear(), b.hear())
+		if !strings.Contains(text, "the program is not suspended") || !strings.Contains(text, "waldo/status:waiting") || place.Image != nil {
+			t.Errorf("%s: %s", why, text)
+		}
+	}
+	b, _ := suspending(t, &call.Suspension{})
+	b.say(handOver)
+	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "the program is not suspended") {
+		t.Errorf("nothing waits: %s", text)
+	}
+	b, _ = suspending(t, nil)
+	b.say(handOver)
+	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "no such method here") {
+		t.Errorf("a program of another level: %s", text)
+	}
+	b.say(ask("1")) // the call is answered at once
+	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "waldo/status:waiting") {
+		t.Errorf("a program of another level: %s", text)
+	}
+}

@@ -1,0 +1,32 @@
+package call
+
+import (
+	"context"
+	"time"
+)
+
+// Suspension is the place for a program that is written down while its calls wait for a human. One run has it.
+type Suspension struct {
+	Image     []byte   // the program; nil: it was not suspended
+	Approvals []string // the questions that its calls wait for
+}
+
+// Suspended names a program that waits for a human, and its questions.
+type Suspended struct {
+	Program   string
+	Approvals []string
+}
+
+type suspends struct{}
+
+// SuspendPatience is how long a call of a program that can be suspended waits for a human before it is.
+const SuspendPatience = 500 * time.Millisecond
+
+// WithSuspension returns a context of calls whose program is suspended while they wait.
+func WithSuspension(ctx context.Context) context.Context {
+	return context.WithValue(ctx, suspends{}, true)
+}
+
+// Suspends reports whether the program that makes a call is suspended while the call waits. Such a question outlives
+// the process that asks it.
+func Suspends(ctx context.Context) bool { return ctx.Value(suspends{}) != nil }

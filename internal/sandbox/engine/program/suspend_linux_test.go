@@ -1,0 +1,201 @@
+package program
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"waldo/internal/sandbox/engine/quickjs"
+)
+
+// waldoEnd answers the bridge of programs as waldo does.
+type waldoEnd struct {
+	*os.File
+	lines *bufio.Scanner
+}
+
+func (w *waldoEnd) next(t testing.TB) string {
+	t.Helper()
+	if !w.lines.Scan() {
+		t.Fatal("the bridge is closed")
+	}
+	return w.lines.Text()
+}
+
+func (w *waldoEnd) say(t testing.TB, s string) {
+	t.Helper()
+	if _, err := io.WriteString(w, s+"\n"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// process is a program in this process, with a bridge.
+func process(t testing.TB, out io.Writer) (*program, *quickjs.Engine, *waldoEnd) {
+	t.Helper()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := os.NewFile(uintptr(fds[0]), "waldo")
+	lines := bufio.NewScanner(end)
+	lines.Buffer(nil, maxFrame)
+	t.Cleanup(func() { _ = end.Close() })
+	p := &program{Options: Options{Memory: 64 << 20, Disk: 1 << 20, Bridge: uintptr(fds[1]), Life: 1}, out: [2]io.Writer{out, out}, exit: -1}
+	e, err := quickjs.New(context.Background(), p.Memory, cache(t))
+	if err == nil {
+		err = p.begin(e)
+	}
+	if err == nil {
+		p.files, err = openFiles(t.TempDir(), 1<<20)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.bridge = openBridge(p.Options)
+	p.ready = true
+	return p, e, &waldoEnd{end, lines}
+}
+
+// twoCalls is a program with two calls at a time.
+const twoCalls = `console.log('before'); let n = 40;
+const all = await Promise.all([servers.a.b({ x: 1 }), servers.a.b({ x: 2 })]);
+console.log('after', ++n + 1, all.map(String).join(' '));`
+
+// suspendedProgram returns a program that waits for two calls, as it is written down.
+func suspendedProgram(t testing.TB) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	p, _, w := process(t, &out)
+	p.job = Job{Name: "script.js", Args: []string{}, Servers: []string{}, Code: []byte(twoCalls)}
+	if done, code, err := p.start(); done || err != nil {
+		t.Fatal(code, err, out.String())
+	}
+	for _, id := range []string{"1", "2"} {
+		if line := w.next(t); !strings.Contains(line, `"id":`+id) {
+			t.Fatal(line)
+		}
+		p.bridge.note(frame(`{"jsonrpc":"2.0","method":"waldo/waiting","params":{"id":` + id + `,"approval_id":"a_` + id + `"}}`))
+	}
+	if !p.bridge.idle() {
+		t.Fatal("the program does not wait")
+	}
+	image, err := p.pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+// TestSuspend: a program goes on in another process, with both of its calls, each quoting its approval.
+func TestSuspend(t *testing.T) {
+	image := suspendedProgram(t)
+	if len(image) > 200_000 {
+		t.Errorf("the program has %d bytes", len(image))
+	}
+	var out bytes.Buffer
+	p, _, w := process(t, &out)
+	p.job = Job{Image: image}
+	if err := p.resume(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"1", "2"} {
+		line := w.next(t)
+		if !regexp.MustCompile(`"id":` + id + `,.*"waldo/approval_id":"a_` + id + `"`).MatchString(line) {
+			t.Errorf("%s", line)
+		}
+		w.say(t, `{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[{"type":"text","text":"r`+id+`"}],"isError":false}}`)
+	}
+	if code, err := p.loop(); code != 0 || err != nil || out.String() != "after 42 r1 r2\n" {
+		t.Errorf("%d %v %q", code, err, out.String())
+	}
+}
+
+// TestOtherProgram: an image of another runtime, or one that was changed, does not go on.
+func TestOtherProgram(t *testing.T) {
+	image := suspendedProgram(t)
+	p, _, _ := process(t, io.Discard)
+	if _, _, err := unpack(image, p.header, p.base, p.Memory); err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	other := p.base
+	other.Memory = append([]byte{1}, other.Memory[1:]...)
+	if _, _, err := unpack(image, header(other), other, p.Memory); !errors.Is(err, ErrOther) {
+		t.Errorf("another runtime: %v", err)
+	}
+	if _, _, err := unpack(image, p.header, p.base, 1<<20); err == nil {
+		t.Error("an image above the limit of memory goes on")
+	}
+	head := len(p.header)
+	for _, at := range []int{0, 20, head - 2, head + 1, head + 40, len(image) - 1} {
+		changed := bytes.Clone(image)
+		changed[at] ^= 0x40
+		if _, _, err := unpack(changed, p.header, p.base, p.Memory); err == nil && at < head {
+			t.Errorf("byte %d was changed", at)
+		}
+	}
+}
+
+// FuzzUnpack: what is said to be a suspended program is refused, or gives an image within its limit.
+func FuzzUnpack(f *testing.F) {
+	image := suspendedProgram(f)
+	p, _, _ := process(f, io.Discard)
+	head := len(p.header)
+	f.Add(image[head:])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, i, err := unpack(append(bytes.Clone(p.header), b...), p.header, p.base, 8<<20)
+		if err == nil && len(i.Memory) > 8<<20 {
+			t.Errorf("%d bytes", len(i.Memory))
+		}
+	})
+}
+
+// BenchmarkSuspend measures how long it takes to write a program down, and how many bytes it has.
+func BenchmarkSuspend(b *testing.B) {
+	var out bytes.Buffer
+	p, _, w := process(b, &out)
+	p.job = Job{Name: "script.js", Args: []string{}, Servers: []string{}, Code: []byte(twoCalls)}
+	if done, _, err := p.start(); done || err != nil {
+		b.Fatal(err)
+	}
+	_, _ = w.next(b), w.next(b)
+	size := 0
+	for b.Loop() {
+		image, err := p.pack()
+		if err != nil {
+			b.Fatal(err)
+		}
+		size = len(image)
+	}
+	b.ReportMetric(float64(size), "bytes")
+}
+
+// BenchmarkResume measures a program's way from its file to the end: both answers are there.
+func BenchmarkResume(b *testing.B) {
+	image := suspendedProgram(b)
+	for b.Loop() {
+		b.StopTimer()
+		p, e, w := process(b, io.Discard)
+		p.job = Job{Image: image}
+		for _, id := range []string{"1", "2"} {
+			w.say(b, `{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[{"type":"text","text":"r"}],"isError":false}}`)
+		}
+		b.StartTimer()
+		if err := p.resume(); err != nil {
+			b.Fatal(err)
+		}
+		if code, err := p.loop(); code != 0 || err != nil {
+			b.Fatal(code, err)
+		}
+		b.StopTimer()
+		_ = w.Close()
+		_ = e.Close(context.Background())
+		b.StartTimer()
+	}
+}

@@ -1,0 +1,189 @@
+// Package programs stores suspended programs: each is a sealed file below the state directory. A program goes on at most
+// once. It is taken before it runs, so that a waldo that is killed meanwhile leaves a program that does not run again.
+package programs
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/chacha20poly1305"
+
+	"waldo/internal/model/id"
+)
+
+// Program is a suspended program.
+type Program struct {
+	Capability string    `json:"capability"`
+	Session    string    `json:"session"`
+	Principal  string    `json:"principal"`
+	Workspace  string    `json:"workspace"`
+	Approvals  []string  `json:"approvals"`
+	At         time.Time `json:"at"`
+	Image      []byte    `json:"-"`
+}
+
+// Errors of Take.
+var (
+	ErrAbsent  = errors.New("there is no such suspended program")
+	ErrRunning = errors.New("this program went on before, and does not run twice")
+	ErrDamaged = errors.New("the file of this program was changed or is damaged")
+)
+
+// Retention is how long a suspended program is stored.
+const Retention = 30 * 24 * time.Hour
+
+// Most is how many programs are stored at a time.
+const Most = 20_000
+
+// taken ends the name of a program that goes on.
+const taken = ".taken"
+
+// Store is a folder of programs. The zero Store stores nothing.
+type Store struct{ Dir string }
+
+// key returns the key of this folder. It makes one for a new folder.
+func (s Store) key() ([]byte, error) {
+	if s.Dir == "" {
+		return nil, errors.New("programs: no folder")
+	}
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	at := filepath.Join(s.Dir, "key")
+	if b, err := os.ReadFile(at); err == nil && len(b) == chacha20poly1305.KeySize {
+		return b, nil
+	}
+	b := make([]byte, chacha20poly1305.KeySize)
+	_, _ = rand.Read(b)
+	f, err := os.CreateTemp(s.Dir, "new-")
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Link(f.Name(), at) // the first waldo wins
+	}
+	_ = os.Remove(f.Name())
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	if b, err = os.ReadFile(at); err == nil && len(b) != chacha20poly1305.KeySize {
+		err = fmt.Errorf("programs: %s is no key", at)
+	}
+	return b, err
+}
+
+// Save stores a program and returns its id.
+func (s Store) Save(p Program) (string, error) {
+	key, err := s.key()
+	if err != nil {
+		return "", err
+	}
+	if names, err := os.ReadDir(s.Dir); err != nil || len(names) > Most {
+		return "", errors.Join(err, fmt.Errorf("programs: %d are suspended, which is the most", Most))
+	}
+	aead, err := chacha20poly1305.NewX(key)
+	if err != nil {
+		return "", err
+	}
+	head, err := json.Marshal(p)
+	if err != nil {
+		return "", err
+	}
+	name := id.New(id.Program)
+	text := append(append(head, '\n'), p.Image...)
+	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(text)+aead.Overhead())
+	_, _ = rand.Read(nonce)
+	sealed := aead.Seal(nonce, nonce, text, []byte(name)) // a file under another name does not open
+	f, err := os.CreateTemp(s.Dir, "new-")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(sealed)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(s.Dir, name))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return name, err
+}
+
+// Take takes a program of a principal, so that it goes on. One call succeeds. End or Return must follow.
+func (s Store) Take(name, principal string) (Program, error) {
+	if !id.Is(id.Program, name) || s.Dir == "" {
+		return Program{}, ErrAbsent
+	}
+	p, err := s.open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(filepath.Join(s.Dir, name+taken)); err == nil {
+			return Program{}, ErrRunning
+		}
+		return Program{}, ErrAbsent
+	}
+	if err != nil {
+		return Program{}, err
+	}
+	if p.Principal != principal { // another's program is as one that is not there
+		return Program{}, ErrAbsent
+	}
+	if err := os.Rename(filepath.Join(s.Dir, name), filepath.Join(s.Dir, name+taken)); err != nil {
+		return Program{}, ErrRunning
+	}
+	return p, nil
+}
+
+func (s Store) open(name string) (Program, error) {
+	sealed, err := os.ReadFile(filepath.Join(s.Dir, name))
+	if err != nil {
+		return Program{}, err
+	}
+	key, err := s.key()
+	if err != nil {
+		return Program{}, err
+	}
+	aead, err := chacha20poly1305.NewX(key)
+	if err != nil {
+		return Program{}, err
+	}
+	if len(sealed) < aead.NonceSize() {
+		return Program{}, ErrDamaged
+	}
+	text, err := aead.Open(nil, sealed[:aead.NonceSize()], sealed[aead.NonceSize():], []byte(name))
+	if err != nil {
+		return Program{}, ErrDamaged
+	}
+	head, image, ok := strings.Cut(string(text), "\n")
+	var p Program
+	if !ok || json.Unmarshal([]byte(head), &p) != nil {
+		return Program{}, ErrDamaged
+	}
+	p.Image = []byte(image)
+	return p, nil
+}
+
+// End removes a program that was taken.
+func (s Store) End(name string) error { return os.Remove(filepath.Join(s.Dir, name+taken)) }
+
+// Return puts a program back that was taken and of which nothing ran.
+func (s Store) Return(name string) error {
+	return os.Rename(filepath.Join(s.Dir, name+taken), filepath.Join(s.Dir, name))
+}
+
+// Sweep removes programs older than Retention.
+func (s Store) Sweep(now time.Time) {
+	entries, _ := os.ReadDir(s.Dir)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && e.Name() != "key" && now.Sub(info.ModTime()) > Retention {
+			_ = os.Remove(filepath.Join(s.Dir, e.Name()))
+		}
+	}
+}

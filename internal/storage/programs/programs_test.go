@@ -1,0 +1,104 @@
+package programs
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func saved(t *testing.T) (Store, string) {
+	t.Helper()
+	s := Store{Dir: filepath.Join(t.TempDir(), "programs")}
+	name, err := s.Save(Program{Capability: "run_javascript", Session: "n_1", Principal: "os:7", Approvals: []string{"a_1"}, Image: []byte("x\ny\x00")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, name
+}
+
+// TestOnce: a program goes on once, for its principal, and comes back as it was.
+func TestOnce(t *testing.T) {
+	s, name := saved(t)
+	if _, err := s.Take(name, "os:8"); !errors.Is(err, ErrAbsent) {
+		t.Errorf("another principal: %v", err)
+	}
+	p, err := s.Take(name, "os:7")
+	if err != nil || string(p.Image) != "x\ny\x00" || p.Session != "n_1" || p.Approvals[0] != "a_1" {
+		t.Fatalf("%+v %v", p, err)
+	}
+	if _, err := s.Take(name, "os:7"); !errors.Is(err, ErrRunning) {
+		t.Errorf("a second time: %v", err)
+	}
+	if err := s.Return(name); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Take(name, "os:7"); err != nil {
+		t.Errorf("after its return: %v", err)
+	}
+	if err := s.End(name); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Take(name, "os:7"); !errors.Is(err, ErrAbsent) {
+		t.Errorf("after its end: %v", err)
+	}
+	for _, bad := range []string{"", "key", "../key", "g_x", "g_" + string(bytes.Repeat([]byte("a"), 26))} {
+		if _, err := s.Take(bad, "os:7"); !errors.Is(err, ErrAbsent) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// TestSealed: a file that was changed, or has another's name, does not open, and shows nothing of the program.
+func TestSealed(t *testing.T) {
+	s, name := saved(t)
+	other, err := s.Save(Program{Principal: "os:7", Image: []byte("other")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(s.Dir, name)
+	text, err := os.ReadFile(at)
+	if err != nil || bytes.Contains(text, []byte("run_javascript")) {
+		t.Fatalf("%v: the file is not sealed", err)
+	}
+	for i := range text {
+		changed := bytes.Clone(text)
+		changed[i] ^= 1
+		if err := os.WriteFile(at, changed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Take(name, "os:7"); !errors.Is(err, ErrDamaged) {
+			t.Fatalf("byte %d: %v", i, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(s.Dir, other), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Take(other, "os:7"); !errors.Is(err, ErrDamaged) {
+		t.Errorf("another's name: %v", err)
+	}
+	if err := os.WriteFile(at, text[:10], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Take(name, "os:7"); !errors.Is(err, ErrDamaged) {
+		t.Errorf("cut: %v", err)
+	}
+}
+
+// TestSweep: only old programs are removed.
+func TestSweep(t *testing.T) {
+	s, name := saved(t)
+	s.Sweep(time.Now())
+	if _, err := os.Stat(filepath.Join(s.Dir, name)); err != nil {
+		t.Errorf("a new one is gone: %v", err)
+	}
+	s.Sweep(time.Now().Add(Retention + time.Hour))
+	if _, err := os.Stat(filepath.Join(s.Dir, name)); err == nil {
+		t.Error("an old one is there")
+	}
+	if _, err := os.Stat(filepath.Join(s.Dir, "key")); err != nil {
+		t.Errorf("the key is gone: %v", err)
+	}
+}

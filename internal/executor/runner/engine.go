@@ -21,11 +21,13 @@ func (r *Runner) jobFor(d policy.Decision, o Options, driver sandbox.Driver) (jo
 	}
 	lang := scripts[d.Call.Capability]
 	if lang != guest.JavaScript && lang != guest.TypeScript {
-		return job{}, &call.Reason{Code: "isolation.language", Text: "isolation engine runs JavaScript and TypeScript, and " +
-			string(d.Call.Capability) + " is neither; Python, shells and programs need isolation namespace or gvisor, on Linux"}
+		return job{}, &call.Reason{Code: "isolation.language",
+			Text: "isolation engine runs JavaScript and TypeScript, and " +
+				string(d.Call.Capability) + " is neither; Python, shells and programs need isolation namespace or gvisor, on Linux"}
 	}
 	if o.template() != host {
-		return job{}, &call.Reason{Code: "isolation.template", Text: "isolation engine has no templates: a program sees no root filesystem"}
+		return job{}, &call.Reason{Code: "isolation.template",
+			Text: "isolation engine has no templates: a program sees no root filesystem"}
 	}
 	env, why := r.revealed(d, o)
 	if why != nil {

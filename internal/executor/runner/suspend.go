@@ -31,7 +31,8 @@ func (r *Runner) resumed(d policy.Decision) (j job, why *call.Reason, ok bool) {
 	}
 	switch {
 	case a.Code != nil || len(a.Args) > 0 || len(a.Files) > 0:
-		return job{}, &call.Reason{Code: "args.invalid", Text: "resume comes alone: the program has its code, arguments and files"}, true
+		return job{}, &call.Reason{Code: "args.invalid",
+			Text: "resume comes alone: the program has its code, arguments and files"}, true
 	case r.Programs == nil || r.Doorbell == nil:
 		return job{}, &call.Reason{Code: "program.absent", Text: "no programs are suspended here"}, true
 	}
@@ -43,7 +44,8 @@ func (r *Runner) resumed(d policy.Decision) (j job, why *call.Reason, ok bool) {
 	if err != nil {
 		return job{}, &call.Reason{Code: "program.absent", Text: err.Error()}, true
 	}
-	return job{argv: engine.Argv, first: script.Prelude, head: text, tools: true, resumes: a.Resume, session: session}, nil, true
+	return job{argv: engine.Argv, first: script.Prelude, head: text, tools: true, resumes: a.Resume,
+		session: session}, nil, true
 }
 
 // caller is the call as whose children the program's calls are made: those of a resumed program are of its session,
@@ -74,7 +76,8 @@ func (r *Runner) suspended(d policy.Decision, j job, out call.Outcome) (call.Out
 		text += "\n"
 	}
 	out.Content = []call.Content{call.Text(fmt.Sprintf("%sThe program is suspended as %s: %d of its calls wait for a human (%s). When they are "+
-		"answered, call %s with {\"resume\": \"%s\"}: it goes on from there. Do not run it anew.", text, name, len(j.place.Approvals),
+		"answered, call %s with {\"resume\": \"%s\"}: it goes on from there. Do not run it anew.", text, name,
+		len(j.place.Approvals),
 		strings.Join(j.place.Approvals, ", "), d.Call.Capability, name))}
 	out.Suspended = &call.Suspended{Program: name, Approvals: j.place.Approvals}
 	return out, nil

@@ -63,7 +63,8 @@ func (w *bridgeConn) suspend(m jsonrpc.Message) (any, error) {
 		default:
 			close(w.stays)
 		}
-		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the program is not suspended: it is too large, or a call of it does not wait")
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams,
+			"the program is not suspended: it is too large, or a call of it does not wait")
 	}
 	w.place.Image, w.place.Approvals = image, slices.Sorted(maps.Values(w.held))
 	return struct{}{}, nil

@@ -28,7 +28,8 @@ func suspending(t *testing.T, place *call.Suspension) (*box, chan bool) {
 		if place != nil && !call.Suspends(ctx) {
 			t.Error("the question ends with this process")
 		}
-		return call.Result{Status: facts.Waiting, IsError: true, ApprovalID: fmt.Sprint("a_", c.Args.Values()["n"]), Facts: f}, nil
+		return call.Result{Status: facts.Waiting, IsError: true, ApprovalID: fmt.Sprint("a_", c.Args.Values()["n"]),
+			Facts: f}, nil
 	}
 	br, err := New("", c)
 	if err != nil {
@@ -64,7 +65,8 @@ func TestSuspend(t *testing.T) {
 	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "no such method here") {
 		t.Error(text)
 	}
-	if e := b.stop(); e != facts.None || string(place.Image) != "image" || strings.Join(place.Approvals, " ") != "a_1 a_2" {
+	if e := b.stop(); e != facts.None || string(place.Image) != "image" || strings.Join(place.Approvals,
+		" ") != "a_1 a_2" {
 		t.Errorf("%s %+v", e, place)
 	}
 }
@@ -73,9 +75,10 @@ func TestSuspend(t *testing.T) {
 // waiting calls are answered.
 func TestNotSuspended(t *testing.T) {
 	for why, said := range map[string][]string{
-		"a call is under way": {ask("1"), `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"a.slow"}}`, handOver},
-		"no image":            {ask("1"), strings.Replace(handOver, "aW1hZ2U=", "", 1)},
-		"no base64":           {ask("1"), strings.Replace(handOver, "aW1hZ2U=", "*", 1)},
+		"a call is under way": {ask("1"),
+			`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"a.slow"}}`, handOver},
+		"no image":  {ask("1"), strings.Replace(handOver, "aW1hZ2U=", "", 1)},
+		"no base64": {ask("1"), strings.Replace(handOver, "aW1hZ2U=", "*", 1)},
 	} {
 		place := &call.Suspension{}
 		b, slow := suspending(t, place)
@@ -88,7 +91,8 @@ func TestNotSuspended(t *testing.T) {
 			}
 		}
 		text := fmt.Sprint(b.hear(), b.hear())
-		if !strings.Contains(text, "the program is not suspended") || !strings.Contains(text, "waldo/status:waiting") || place.Image != nil {
+		if !strings.Contains(text, "the program is not suspended") || !strings.Contains(text,
+			"waldo/status:waiting") || place.Image != nil {
 			t.Errorf("%s: %s", why, text)
 		}
 	}

@@ -55,7 +55,8 @@ const (
 func refuse(p sandbox.Profile) error {
 	err := errors.Join(p.Validate(), sandbox.NoHosts(p.Network), sandbox.NoShare(p), sandbox.NoWritable(p))
 	if p.Template.Dir != "" {
-		err = errors.Join(err, fmt.Errorf("template %s: a program of this level sees no root filesystem; isolation namespace has templates", p.Template.Name))
+		err = errors.Join(err,
+			fmt.Errorf("template %s: a program of this level sees no root filesystem; isolation namespace has templates", p.Template.Name))
 	}
 	for _, m := range p.Mounts {
 		if m.Target != "/workspace/input" {
@@ -63,7 +64,8 @@ func refuse(p sandbox.Profile) error {
 		}
 	}
 	if p.Limits.Memory > 0 && p.Limits.Memory < quickjs.MinMemory {
-		err = errors.Join(err, fmt.Errorf("%d bytes of memory: a program of this level needs %d", p.Limits.Memory, quickjs.MinMemory))
+		err = errors.Join(err, fmt.Errorf("%d bytes of memory: a program of this level needs %d", p.Limits.Memory,
+			quickjs.MinMemory))
 	}
 	if err != nil {
 		return fmt.Errorf("engine: %w", err)

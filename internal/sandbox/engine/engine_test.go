@@ -58,9 +58,11 @@ func drivers(t *testing.T) map[string]*Driver {
 		t.Fatal(err)
 	}
 	return map[string]*Driver{
-		"namespace": New(Options{State: state(t), Within: []sandbox.Driver{namespace.New(namespace.Options{MilliCPU: 1000})}}),
-		"confined":  New(Options{Exe: copied, State: state(t), Within: []sandbox.Driver{confined.New(confined.Options{MilliCPU: 1000})}}),
-		"plain":     New(Options{State: state(t)}),
+		"namespace": New(Options{State: state(t),
+			Within: []sandbox.Driver{namespace.New(namespace.Options{MilliCPU: 1000})}}),
+		"confined": New(Options{Exe: copied, State: state(t),
+			Within: []sandbox.Driver{confined.New(confined.Options{MilliCPU: 1000})}}),
+		"plain": New(Options{State: state(t)}),
 	}
 }
 
@@ -70,7 +72,8 @@ func profile() sandbox.Profile {
 	p.Limits.Disk, p.Limits.Output = 1<<20, 64<<10
 	p.Tmpfs = nil
 	for _, at := range []string{"/workspace/input", "/workspace/output", "/workspace/tmp"} {
-		p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: at, Bytes: 1 << 20, Inodes: 100, Export: at == "/workspace/output"})
+		p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: at, Bytes: 1 << 20, Inodes: 100,
+			Export: at == "/workspace/output"})
 	}
 	return p
 }
@@ -132,26 +135,40 @@ func TestAbuse(t *testing.T) {
 		{"nothing in the way (control)", "console.log(1)", profile(), facts.OK, "", "1\n", ""},
 		{"a loop without an end, by the clock", "for (;;);", wall, facts.Timeout, facts.LimitWall, "", ""},
 		{"a loop without an end, by processor time", "for (;;);", cpu, facts.Timeout, facts.LimitCPU, "", ""},
-		{"a loop that catches", "for (;;) try { for (;;); } catch {} finally { continue }", wall, facts.Timeout, facts.LimitWall, "", ""},
+		{"a loop that catches", "for (;;) try { for (;;); } catch {} finally { continue }", wall, facts.Timeout,
+			facts.LimitWall, "", ""},
 		{"a loop of promises", "(async () => { for (;;) await null })()", wall, facts.Timeout, facts.LimitWall, "", ""},
 		{"a loop of timers", "setInterval(() => {}, 0)", wall, facts.Timeout, facts.LimitWall, "", ""},
-		{"a loop in the end of a program", "process.on('exit', () => { for (;;); }); for (;;);", wall, facts.Timeout, facts.LimitWall, "", ""},
-		{"a regular expression that backtracks", "/^(a+)+$/.test('a'.repeat(64) + 'b')", wall, facts.Timeout, facts.LimitWall, "", ""},
-		{"a loop inside the interpreter", "const a = Array(1e7); for (;;) a.toString === 0 || a.join('')", cpu, facts.Timeout, facts.LimitCPU, "", ""},
-		{"all memory", "const a = []; for (;;) a.push('x'.repeat(1e4) + a.length)", memory, facts.OOM, facts.LimitMemory, "", "out of memory"},
-		{"all memory in bytes", "const a = []; for (;;) a.push(new Uint8Array(1e6))", memory, facts.OOM, facts.LimitMemory, "", "out of memory"},
+		{"a loop in the end of a program", "process.on('exit', () => { for (;;); }); for (;;);", wall,
+			facts.Timeout, facts.LimitWall, "", ""},
+		{"a regular expression that backtracks", "/^(a+)+$/.test('a'.repeat(64) + 'b')", wall, facts.Timeout,
+			facts.LimitWall, "", ""},
+		{"a loop inside the interpreter", "const a = Array(1e7); for (;;) a.toString === 0 || a.join('')", cpu,
+			facts.Timeout, facts.LimitCPU, "", ""},
+		{"all memory", "const a = []; for (;;) a.push('x'.repeat(1e4) + a.length)", memory, facts.OOM,
+			facts.LimitMemory, "", "out of memory"},
+		{"all memory in bytes", "const a = []; for (;;) a.push(new Uint8Array(1e6))", memory, facts.OOM,
+			facts.LimitMemory, "", "out of memory"},
 		{"a text that is too long", "let s = 'x'; for (;;) s += s", profile(), facts.Failed, "", "", "string too long"},
-		{"memory that is caught goes on", "try { const a = []; for (;;) a.push('x'.repeat(1e5) + a.length) } catch (e) { console.log(e.message) }", memory, facts.OK, "", "out of memory\n", ""},
-		{"deep recursion", "const f = () => f(); f()", profile(), facts.Failed, "", "", "RangeError: Maximum call stack size exceeded"},
-		{"deep JSON", "JSON.parse('['.repeat(1e6))", profile(), facts.Failed, "", "", "Maximum call stack size exceeded"},
+		{"memory that is caught goes on",
+			"try { const a = []; for (;;) a.push('x'.repeat(1e5) + a.length) } catch (e) { console.log(e.message) }", memory, facts.OK, "", "out of memory\n", ""},
+		{"deep recursion", "const f = () => f(); f()", profile(), facts.Failed, "", "",
+			"RangeError: Maximum call stack size exceeded"},
+		{"deep JSON", "JSON.parse('['.repeat(1e6))", profile(), facts.Failed, "", "",
+			"Maximum call stack size exceeded"},
 		{"a flood of output", "for (;;) console.log('x'.repeat(1e4))", out, facts.Failed, facts.LimitOutput, "", ""},
 		{"a status of waldo's", "process.exit(251)", profile(), facts.Failed, "", "", ""},
-		{"prototypes of the runtime", `Object.prototype.then = null; Array.prototype.push = () => 1; String.prototype.split = null; JSON.parse = null;
+		{"prototypes of the runtime",
+			`Object.prototype.then = null; Array.prototype.push = () => 1; String.prototype.split = null; JSON.parse = null;
 			Map.prototype.get = () => { throw 1 }; Promise.prototype.then = null; console.log('on')`, profile(), facts.OK, "", "on\n", ""},
-		{"the disk", "for (let i = 0; ; i++) workspace.write('f' + i, 'x'.repeat(1e5))", profile(), facts.Failed, "", "", "ENOSPC"},
-		{"a link out", "require('fs').readFileSync('/workspace/output/../../etc/hostname')", profile(), facts.Failed, "", "", "ENOENT"},
-		{"the input is read-only", "require('fs').writeFileSync('/workspace/input/a', 'x')", profile(), facts.Failed, "", "", "EROFS"},
-		{"a module of the machine", "await import('/etc/hostname')", profile(), facts.Failed, "", "", "Cannot find module '/etc/hostname'"},
+		{"the disk", "for (let i = 0; ; i++) workspace.write('f' + i, 'x'.repeat(1e5))", profile(), facts.Failed,
+			"", "", "ENOSPC"},
+		{"a link out", "require('fs').readFileSync('/workspace/output/../../etc/hostname')", profile(),
+			facts.Failed, "", "", "ENOENT"},
+		{"the input is read-only", "require('fs').writeFileSync('/workspace/input/a', 'x')", profile(),
+			facts.Failed, "", "", "EROFS"},
+		{"a module of the machine", "await import('/etc/hostname')", profile(), facts.Failed, "", "",
+			"Cannot find module '/etc/hostname'"},
 	} {
 		for name, d := range all {
 			if name == "confined" && r.p.Limits.Wall != second && r.p.Limits.Memory != 16<<20 && r.status != facts.OK {
@@ -165,7 +182,8 @@ func TestAbuse(t *testing.T) {
 			if r.limit == "" && limit == facts.LimitDisk { // a full volume is noticed where the kernel bounds it
 				limit = ""
 			}
-			if f.Status != r.status || limit != r.limit || r.limit != facts.LimitOutput && f.Stdout != r.out || !strings.Contains(f.Stderr, r.errors) {
+			if f.Status != r.status || limit != r.limit || r.limit != facts.LimitOutput && f.Stdout != r.out ||
+				!strings.Contains(f.Stderr, r.errors) {
 				t.Errorf("%s, %s: %s, limit %q, %.200q %.300q", r.why, name, f.Status, limit, f.Stdout, f.Stderr)
 			}
 		}

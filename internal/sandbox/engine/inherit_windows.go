@@ -12,8 +12,10 @@ func inherit(c *exec.Cmd, files []*os.File) []uintptr {
 	handles := make([]uintptr, len(files))
 	for i, f := range files {
 		handles[i] = f.Fd()
-		_ = syscall.SetHandleInformation(syscall.Handle(f.Fd()), syscall.HANDLE_FLAG_INHERIT, syscall.HANDLE_FLAG_INHERIT)
-		c.SysProcAttr.AdditionalInheritedHandles = append(c.SysProcAttr.AdditionalInheritedHandles, syscall.Handle(f.Fd()))
+		_ = syscall.SetHandleInformation(syscall.Handle(f.Fd()), syscall.HANDLE_FLAG_INHERIT,
+			syscall.HANDLE_FLAG_INHERIT)
+		c.SysProcAttr.AdditionalInheritedHandles = append(c.SysProcAttr.AdditionalInheritedHandles,
+			syscall.Handle(f.Fd()))
 	}
 	return handles
 }

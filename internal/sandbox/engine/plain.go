@@ -141,7 +141,8 @@ func (b *plain) command(c sandbox.Command, o *program.Options) (*exec.Cmd, func(
 }
 
 // watch ends the process at its wall-clock limit and with its call.
-func (b *plain) watch(ctx context.Context, done <-chan struct{}, began time.Time, clock *sandbox.Clock, kill func(facts.Limit)) {
+func (b *plain) watch(ctx context.Context, done <-chan struct{}, began time.Time, clock *sandbox.Clock,
+	kill func(facts.Limit)) {
 	wall := time.NewTimer(b.profile.Limits.Wall)
 	defer wall.Stop()
 	for {
@@ -162,14 +163,17 @@ func (b *plain) watch(ctx context.Context, done <-chan struct{}, began time.Time
 	}
 }
 
-func (b *plain) facts(ctx context.Context, process *exec.Cmd, out, errs *capture, ended facts.Limit, wall time.Duration) facts.Facts {
+func (b *plain) facts(ctx context.Context, process *exec.Cmd, out, errs *capture, ended facts.Limit,
+	wall time.Duration) facts.Facts {
 	l, s := b.profile.Limits, process.ProcessState
 	f := facts.New()
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: "engine", Template: b.profile.Template.Name}
-	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
+	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory,
+		Pids: l.Pids}
 	f.Stdout, f.Stderr = out.text(), errs.text()
 	f.Truncated = facts.Truncated{Stdout: out.total > l.Output, Stderr: errs.total > l.Output}
-	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(s.UserTime() + s.SystemTime()), MemoryPeak: peak(s), PidsPeak: 1,
+	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(s.UserTime() + s.SystemTime()),
+		MemoryPeak: peak(s), PidsPeak: 1,
 		OutputBytes: out.total + errs.total}
 	b.changes(&f)
 	f.Status = facts.Failed

@@ -15,8 +15,10 @@ import (
 // trial is a profile of little, to see whether a driver works here.
 func trial() sandbox.Profile {
 	return sandbox.Profile{ID: "probe", Template: sandbox.Template{Name: "host"}, Limits: sandbox.Limits{
-		Wall: 20 * time.Second, CPU: 20 * time.Second, Memory: 64 << 20, Pids: 64, Files: 64, Disk: 1 << 20, Inodes: 100,
-		Output: 4 << 10}, Tmpfs: []sandbox.Tmpfs{{Target: "/workspace/output", Bytes: 1 << 20, Inodes: 100, Export: true}}}
+		Wall: 20 * time.Second, CPU: 20 * time.Second, Memory: 64 << 20, Pids: 64, Files: 64, Disk: 1 << 20,
+		Inodes: 100,
+		Output: 4 << 10}, Tmpfs: []sandbox.Tmpfs{{Target: "/workspace/output", Bytes: 1 << 20, Inodes: 100,
+		Export: true}}}
 }
 
 // attempts are what a program tries, one line of output each. None may succeed.
@@ -49,7 +51,8 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 	add("time", "a program without an end was ended", d.expect(ctx, p, "for (;;);", "", facts.Timeout))
 	p = trial()
 	p.Limits.Memory = 16 << 20
-	add("memory", "a program that takes all memory was ended", d.expect(ctx, p, "const a = []; for (;;) a.push('x'.repeat(9999) + a.length)", "", facts.OOM))
+	add("memory", "a program that takes all memory was ended", d.expect(ctx, p,
+		"const a = []; for (;;) a.push('x'.repeat(9999) + a.length)", "", facts.OOM))
 	if within := d.inner(ctx); within != nil {
 		r.Abilities = append(r.Abilities, sandbox.Ability{Name: "process in a sandbox", OK: true,
 			What: "the process of a program is in a sandbox of " + within.Name()})

@@ -12,7 +12,8 @@ import (
 func saved(t *testing.T) (Store, string) {
 	t.Helper()
 	s := Store{Dir: filepath.Join(t.TempDir(), "programs")}
-	name, err := s.Save(Program{Capability: "run_javascript", Session: "n_1", Principal: "os:7", Approvals: []string{"a_1"}, Image: []byte("x\ny\x00")})
+	name, err := s.Save(Program{Capability: "run_javascript", Session: "n_1", Principal: "os:7",
+		Approvals: []string{"a_1"}, Image: []byte("x\ny\x00")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,8 @@ func strip(name, text string) (string, error) {
 	if path.Ext(name) == ".tsx" {
 		loader = api.LoaderTSX
 	}
-	r := api.Transform(text, api.TransformOptions{Loader: loader, Target: api.ES2023, Sourcefile: name, LogLevel: api.LogLevelSilent,
+	r := api.Transform(text, api.TransformOptions{Loader: loader, Target: api.ES2023, Sourcefile: name,
+		LogLevel:    api.LogLevelSilent,
 		TsconfigRaw: `{"compilerOptions":{"verbatimModuleSyntax":false,"experimentalDecorators":true}}`})
 	if len(r.Errors) > 0 {
 		m := r.Errors[0]

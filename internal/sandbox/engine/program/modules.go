@@ -10,10 +10,12 @@ import (
 
 // builtin are the modules that are part of the runtime, with the names that they export.
 var builtin = map[string][]string{
-	"waldo": {"servers", "search_tools", "searchTools", "workspace", "logger", "scrub", "run_async", "runAsync", "ToolError", "Denied", "Waiting"},
-	"fs":    {"readFileSync", "writeFileSync", "appendFileSync", "mkdirSync", "existsSync", "readdirSync", "unlinkSync"},
-	"path":  {"join", "resolve", "dirname", "basename", "extname", "relative", "normalize", "isAbsolute", "sep"},
-	"util":  {"inspect", "format", "promisify"},
+	"waldo": {"servers", "search_tools", "searchTools", "workspace", "logger", "scrub", "run_async", "runAsync",
+		"ToolError", "Denied", "Waiting"},
+	"fs": {"readFileSync", "writeFileSync", "appendFileSync", "mkdirSync", "existsSync", "readdirSync",
+		"unlinkSync"},
+	"path": {"join", "resolve", "dirname", "basename", "extname", "relative", "normalize", "isAbsolute", "sep"},
+	"util": {"inspect", "format", "promisify"},
 }
 
 // resolve returns the full name of a module: one of the runtime, or a path in the workspace.
@@ -35,7 +37,8 @@ func (p *program) resolve(from, name string) (string, error) {
 		}
 		return path.Clean(name), nil
 	}
-	return "", fmt.Errorf("Cannot find module '%s': the level engine has fs, path, util and waldo, and files of the workspace", name)
+	return "",
+		fmt.Errorf("Cannot find module '%s': the level engine has fs, path, util and waldo, and files of the workspace", name)
 }
 
 // load returns the source of a module.
@@ -81,7 +84,8 @@ func (p *program) own(name string) string {
 		names = append(names[:len(names):len(names)], p.servers...)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "const m = globalThis[Symbol.for('waldo.modules')](%s);\nexport default m.default || m;\n", quoted(name))
+	fmt.Fprintf(&b, "const m = globalThis[Symbol.for('waldo.modules')](%s);\nexport default m.default || m;\n",
+		quoted(name))
 	for _, n := range names {
 		fmt.Fprintf(&b, "export const %s = m.%s === undefined ? globalThis.%s : m.%s;\n", n, n, n, n)
 	}

@@ -81,7 +81,8 @@ func (p *program) run() (int, error) {
 		return 0, errors.New("this command is a part of waldo's own")
 	}
 	engine, err := quickjs.New(context.Background(), p.Memory, p.Cache)
-	if err != nil && p.Cache != "" { // it cannot be read here, as in a sandbox of another user: that takes a second more
+	if err != nil &&
+		p.Cache != "" { // it cannot be read here, as in a sandbox of another user: that takes a second more
 		engine, err = quickjs.New(context.Background(), p.Memory, "")
 	}
 	if err != nil {
@@ -273,8 +274,10 @@ func (p *program) judge(err error) (done bool, code int, failed error) {
 	case errors.Is(err, quickjs.ErrInterrupted):
 		return true, ExitCPU, nil
 	case errors.As(err, &thrown):
-		fmt.Fprintln(p.out[1], strings.TrimRight(strings.ToValidUTF8(thrown.Error()+"\n"+p.lines(thrown.Stack), "\uFFFD"), "\n"))
-		if p.memory || thrown.Text == "out of memory" && thrown.Name == "InternalError" || thrown.Text == "InternalError: out of memory" {
+		fmt.Fprintln(p.out[1], strings.TrimRight(strings.ToValidUTF8(thrown.Error()+"\n"+p.lines(thrown.Stack),
+			"\uFFFD"), "\n"))
+		if p.memory || thrown.Text == "out of memory" && thrown.Name == "InternalError" ||
+			thrown.Text == "InternalError: out of memory" {
 			return true, ExitMemory, nil
 		}
 		return true, 1, nil
@@ -289,7 +292,8 @@ func (p *program) judge(err error) (done bool, code int, failed error) {
 func (p *program) lines(stack string) string {
 	var own []string
 	for line := range strings.Lines(stack) {
-		if strings.Contains(line, "(waldo") || strings.Contains(line, "(native)") || strings.Contains(line, " at waldo") {
+		if strings.Contains(line, "(waldo") || strings.Contains(line, "(native)") || strings.Contains(line,
+			" at waldo") {
 			continue
 		}
 		before, column, ok := strings.Cut(line, p.job.Name+":1:")

@@ -75,7 +75,8 @@ func unpack(b, header []byte, base quickjs.Image, memory int64) (s suspended, i 
 	if !ok {
 		return s, i, ErrOther
 	}
-	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(2*memory+mostUnpacked)))
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxMemory(uint64(2*memory+mostUnpacked)))
 	if err != nil {
 		return s, i, err
 	}
@@ -108,7 +109,8 @@ func (p *program) suspend() (bool, error) {
 	if len(image) > mostSuspended {
 		image = nil // waldo answers the waiting calls then
 	}
-	frame, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(suspendID), "method": "waldo/suspend",
+	frame, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(suspendID),
+		"method": "waldo/suspend",
 		"params": map[string]string{"image": base64.StdEncoding.EncodeToString(image)}})
 	if err != nil {
 		return false, err

@@ -47,7 +47,8 @@ func process(t testing.TB, out io.Writer) (*program, *quickjs.Engine, *waldoEnd)
 	lines := bufio.NewScanner(end)
 	lines.Buffer(nil, maxFrame)
 	t.Cleanup(func() { _ = end.Close() })
-	p := &program{Options: Options{Memory: 64 << 20, Disk: 1 << 20, Bridge: uintptr(fds[1]), Life: 1}, out: [2]io.Writer{out, out}, exit: -1}
+	p := &program{Options: Options{Memory: 64 << 20, Disk: 1 << 20, Bridge: uintptr(fds[1]), Life: 1},
+		out: [2]io.Writer{out, out}, exit: -1}
 	e, err := quickjs.New(context.Background(), p.Memory, cache(t))
 	if err == nil {
 		err = p.begin(e)
@@ -110,7 +111,8 @@ func TestSuspend(t *testing.T) {
 		if !regexp.MustCompile(`"id":` + id + `,.*"waldo/approval_id":"a_` + id + `"`).MatchString(line) {
 			t.Errorf("%s", line)
 		}
-		w.say(t, `{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[{"type":"text","text":"r`+id+`"}],"isError":false}}`)
+		w.say(t,
+			`{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[{"type":"text","text":"r`+id+`"}],"isError":false}}`)
 	}
 	if code, err := p.loop(); code != 0 || err != nil || out.String() != "after 42 r1 r2\n" {
 		t.Errorf("%d %v %q", code, err, out.String())

@@ -26,7 +26,10 @@ func testHost(call func(string, []Arg) Value) Host {
 		call = func(string, []Arg) Value { return nil }
 	}
 	return Host{
-		Call: call, Now: func() int64 { return 1_700_000_000_000_000_000 }, Random: func(b []byte) { _, _ = rand.Read(b) },
+		Call: call, Now: func() int64 { return 1_700_000_000_000_000_000 }, Random: func(b []byte) {
+			_,
+				_ = rand.Read(b)
+		},
 		Module:  func(name string) (string, error) { return "", fmt.Errorf("no module %s", name) },
 		Resolve: func(_, name string) (string, error) { return name, nil },
 	}
@@ -65,9 +68,11 @@ func TestHost(t *testing.T) {
 		{`host()`, "", "Error: host takes a name and at most 7 arguments"},
 		{`host(...'123456789')`, "", "Error: host takes a name and at most 7 arguments"},
 		{`host('text', 1, 2)`, "", "Error: host: an argument is neither a text nor an ArrayBuffer, or memory is short"},
-		{`host('text', { toString() { throw 1 } }, '')`, "", "Error: host: an argument is neither a text nor an ArrayBuffer, or memory is short"},
+		{`host('text', { toString() { throw 1 } }, '')`, "",
+			"Error: host: an argument is neither a text nor an ArrayBuffer, or memory is short"},
 		{`host('x'.repeat(5000))`, "", "Error: host: the name is too long"},
-		{`Object.defineProperty(Error.prototype, 'message', { set() { throw 'setter' } }); host()`, "", "Error: host takes a name and at most 7 arguments"},
+		{`Object.defineProperty(Error.prototype, 'message', { set() { throw 'setter' } }); host()`, "",
+			"Error: host takes a name and at most 7 arguments"},
 	} {
 		got, err := m.Eval("test.js", r.code)
 		if got != r.want || fmt.Sprint(err) != r.fault && (err != nil || r.fault != "") {

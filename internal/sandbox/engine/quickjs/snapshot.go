@@ -52,7 +52,8 @@ func (e *Engine) Restore(h Host, i Image) (*Machine, error) {
 func (m *Machine) Become(i Image) error {
 	size := int(m.memory.Size())
 	if len(i.Memory)%page != 0 || len(i.Memory) < size || uint64(len(i.Memory)) > uint64(m.pages)*page {
-		return fmt.Errorf("quickjs: an image of %d bytes does not fit into a memory of %d to %d", len(i.Memory), size, uint64(m.pages)*page)
+		return fmt.Errorf("quickjs: an image of %d bytes does not fit into a memory of %d to %d", len(i.Memory),
+			size, uint64(m.pages)*page)
 	}
 	if missing := len(i.Memory) - size; missing > 0 {
 		if _, ok := m.memory.Grow(uint32(missing / page)); !ok {
@@ -112,7 +113,8 @@ func Apply(base Image, delta []byte, most int64) (Image, error) {
 		return Image{}, bad
 	}
 	if int64(n[0]) > most {
-		return Image{}, fmt.Errorf("quickjs: the program has %d bytes of memory: at most %d are allowed here", n[0], most)
+		return Image{}, fmt.Errorf("quickjs: the program has %d bytes of memory: at most %d are allowed here", n[0],
+			most)
 	}
 	i := Image{make([]byte, n[0]), n[1], n[2], n[3], n[4]}
 	copy(i.Memory, base.Memory)

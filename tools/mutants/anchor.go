@@ -67,9 +67,15 @@ type span struct{ start, end int }
 // once returns the one place of text within a span of src. Zero places, or two, are an error. White space in text
 // matches any white space, and a line may break after a bracket that opens, or before one that closes.
 func once(src []byte, in span, text string) (span, error) {
+	// A line end or a tab at an end is matched as it is: the code that takes its place has the same.
+	core := strings.TrimLeftFunc(text, unicode.IsSpace)
+	lead := text[:len(text)-len(core)]
+	core = strings.TrimRightFunc(core, unicode.IsSpace)
+	trail := text[len(lead)+len(core):]
 	var rx strings.Builder
+	rx.WriteString(edge(lead))
 	space, opened := false, false
-	for _, r := range text {
+	for _, r := range core {
 		if unicode.IsSpace(r) {
 			space = true
 			continue
@@ -86,11 +92,20 @@ func once(src []byte, in span, text string) (span, error) {
 			rx.WriteString(`(?:\n\s*)?`)
 		}
 	}
+	rx.WriteString(edge(trail))
 	found := regexp.MustCompile(rx.String()).FindAllIndex(src[in.start:in.end], -1)
 	if len(found) != 1 {
 		return span{}, fmt.Errorf("%q is found %d times, wanted once: mend the list", text, len(found))
 	}
 	return span{in.start + found[0][0], in.start + found[0][1]}, nil
+}
+
+// edge is the expression for white space at an end of a text.
+func edge(space string) string {
+	if strings.ContainsAny(space, "\n\t") {
+		return regexp.QuoteMeta(space)
+	}
+	return strings.Repeat(`\s+`, min(len(space), 1))
 }
 
 // A declaration is a function, or one name of a var, const or type declaration, with its source.

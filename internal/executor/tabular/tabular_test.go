@@ -70,6 +70,9 @@ func TestParquet(t *testing.T) {
 			t.Errorf("without its first %d bytes it is a table", n)
 		}
 	}
+	if got, ok := summaryOf("a.parquet", strings.Replace(string(b), "\x04name", "\x7fname", 1)); ok {
+		t.Errorf("a name that is longer than the footer: %q", got)
+	}
 	long := bytes.Clone(b)
 	binary.LittleEndian.PutUint32(long[len(long)-8:], 1<<31)
 	if _, ok := summaryOf("a.parquet", string(long)); ok {

@@ -48,7 +48,7 @@ func (h *App) keepWarm(most int) {
 	if most <= 0 {
 		return
 	}
-	h.Drivers["namespace"] = namespace.New(namespace.Options{MilliCPU: 1000, Spares: spareSandboxes})
+	h.Drivers["namespace"] = namespace.New(namespace.Options{MilliCPU: 1000, Prewarm: spareSandboxes})
 	for level, n := range map[string]int{"namespace": most, "gvisor": min(most, strongSandboxes), "engine": min(most, enginePrograms)} {
 		p := pool.New(h.Drivers[level], pool.Options{Most: n, Failed: func(err error) { slog.Warn("warm sandboxes", "level", level, "why", err) }})
 		h.Drivers[level] = p

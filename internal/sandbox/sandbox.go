@@ -346,6 +346,6 @@ type Forker interface {
 type Forked interface {
 	Warmer
 	Forked() bool
-	// Hurry is a Warm that leaves out what would make the job itself quicker.
-	Hurry(ctx context.Context) error
+	// WarmFast is a Warm that leaves out what would make the job itself quicker.
+	WarmFast(ctx context.Context) error
 }

@@ -72,7 +72,7 @@ func (a *Assembler) ForLines(lines []string, n contract.Network, secrets map[str
 	e := &Egress{Hosts: slices.Clone(lines), Env: env}
 	o := egress.Options{Forms: a.Forms, Credentials: a.credentials(e, p, secrets)}
 	if len(from) > 0 {
-		if o.Shelf, err = pkgcache.Open(filepath.Join(a.State, "shelf"), cacheBytes); err != nil {
+		if o.Cache, err = pkgcache.Open(filepath.Join(a.State, "cache"), cacheBytes); err != nil {
 			return nil, fmt.Errorf("package cache: %w", err)
 		}
 	}

@@ -247,7 +247,7 @@ func (ses *session) shared(ctx context.Context) ([]string, error) {
 // judge makes an outcome of the server's result, if there is one.
 func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy.Decision, m result, short *call.Outcome, err error, before int64) (call.Outcome, string) {
 	var fault *jsonrpc.Error
-	var spoilt *jsonrpc.MalformedResponse
+	var malformed *jsonrpc.MalformedResponse
 	switch {
 	case short != nil:
 		return *short, ""
@@ -261,9 +261,9 @@ func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy
 			o.Fault = &call.Fault{Code: fault.Code, Message: fault.Message, Data: fault.Data}
 		}
 		return o, ""
-	case errors.As(err, &spoilt):
+	case errors.As(err, &malformed):
 		s.m.o.Log.Warn("answer could not be read", "server", s.cfg.Name, "error", err)
-		return failed(d, "the server gave "+spoilt.Error()+"; "+known(effect(d, false))), ""
+		return failed(d, "the server gave "+malformed.Error()+"; "+known(effect(d, false))), ""
 	case errors.Is(err, mcphttp.ErrForgotten):
 		return unanswered(ctx, d, false), forgotten
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
@@ -381,7 +381,7 @@ func unanswered(ctx context.Context, d policy.Decision, unsent bool) call.Outcom
 // unasked is the outcome of a call before which the server failed: it has not seen it.
 func (s *server) unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
 	o := unanswered(ctx, d, true)
-	var spoilt *jsonrpc.MalformedResponse
+	var malformed *jsonrpc.MalformedResponse
 	var fault *jsonrpc.Error
 	var status *mcphttp.Status
 	var rest *restError
@@ -391,8 +391,8 @@ func (s *server) unasked(ctx context.Context, d policy.Decision, err error) call
 		why += ": " + errShare.Error()
 	case ctx.Err() != nil:
 		return o
-	case errors.As(err, &spoilt):
-		why += ": it gave " + spoilt.Error()
+	case errors.As(err, &malformed):
+		why += ": it gave " + malformed.Error()
 	case errors.As(err, &fault):
 		why += ": it says: " + fault.Message
 	case errors.As(err, &status):

@@ -41,7 +41,7 @@ func (s *server) made() (out []string) {
 	if s.starting != nil {
 		out = append(out, "")
 	}
-	others := append([]*server{}, s.twins...)
+	others := append([]*server{}, s.replicas...)
 	for c := range maps.Values(s.children) {
 		others = append(others, c)
 	}

@@ -106,11 +106,11 @@ func TestMadeOfAStart(t *testing.T) {
 	if got := s.made(); !slices.Equal(got, []string{"the same"}) {
 		t.Fatalf("control: %q", got)
 	}
-	s.twins = []*server{{m: m, starting: make(chan struct{})}}
+	s.replicas = []*server{{m: m, starting: make(chan struct{})}}
 	if got := s.made(); !slices.Equal(got, []string{"the same", ""}) {
 		t.Errorf("%q", got)
 	}
-	s.twins = nil
+	s.replicas = nil
 }
 
 // TestRelockAfterInherit: a lock that is accepted counts for inherited servers as well.

@@ -33,7 +33,7 @@ func abilitiesOf(answer strictjson.Value) abilities {
 // result holds the members of a result, parsed once; nil: the result is not an object.
 type result map[string]strictjson.Value
 
-// An errand is the request of a decision on the wire.
+// A request is that of a decision, on the wire.
 type rpcRequest struct {
 	method string
 	params map[string]any

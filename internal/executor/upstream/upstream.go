@@ -140,7 +140,7 @@ type server struct {
 	failedAt time.Time                // when it last failed to start, or ended
 	falls    int                      // how often in a row it has done so
 	children map[call.Session]*server // with per_session
-	over     bool                     // stopped: neither it nor a child or twin of it starts again
+	over     bool                     // stopped: neither it nor a child or replica of it starts again
 	legacy   bool                     // it is known not to speak the newest revision
 	starts   int
 	using    int         // calls under way
@@ -148,11 +148,11 @@ type server struct {
 	idle     *time.Timer // nil: not set
 	pins     pins
 	subs     map[string]map[call.Session]bool // subscribers by resource
-	twins    []*server                        // of the same server, for calls that must be alone
+	replicas []*server                        // of the same server, for calls that must be alone
 	told     map[string]any                   // announced capabilities; nil: all that the operator allows
 	both     bool                             // it has a legacy session for a host, and speaks both eras
 	single   bool                             // it only claimed to speak both
-	recent   *server                          // the twin that had the last call; nil: none
+	recent   *server                          // the replica that had the last call; nil: none
 	taken    bool                             // by a call that must be alone
 	user     call.Principal                   // of that call
 	freed    chan struct{}                    // closed when one of them is free again; nil without a waiter
@@ -386,11 +386,11 @@ func (s *server) expire() {
 	}
 }
 
-// stop ends the server for good, with its twins and children. It waits until their processes have ended. A start
+// stop ends the server for good, with its replicas and children. It waits until their processes have ended. A start
 // under way is aborted.
 func (s *server) stop() {
 	s.mu.Lock()
-	for _, t := range s.twins {
+	for _, t := range s.replicas {
 		defer t.stop()
 	}
 	for _, c := range s.children {

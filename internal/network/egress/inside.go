@@ -57,10 +57,10 @@ func (s *Server) intercept(f *first, host string, port uint16) {
 
 // injection is the secret added to one request and hidden in its answer.
 type injection struct {
-	use  []filled
-	hash string
-	veil *responseScrubber
-	held int64 // bytes of its body that are held, to be given back
+	use      []filled
+	hash     string
+	scrubber *responseScrubber
+	held     int64 // bytes of its body that are held, to be given back
 }
 
 // inject looks for placeholders in a request, takes out what the client has put where a secret goes,
@@ -101,7 +101,7 @@ func (s *Server) inject(r *http.Request, t *Target) (in injection, why *Refusal)
 		return in, nil
 	}
 	askWhole(r.Header)
-	in.veil = newVeil(s.forms, known)
+	in.scrubber = newScrubber(s.forms, known)
 	for _, f := range in.use {
 		if f.As == SigV4 {
 			if in.hash, why = bodyHash(r); why != nil {
@@ -144,7 +144,7 @@ func (in injection) add(out *http.Request) {
 
 // unveil hides the secrets in the head of an answer, and refuses one whose body cannot be read.
 func (in injection) unveil(resp *http.Response) error {
-	if in.veil == nil {
+	if in.scrubber == nil {
 		return nil
 	}
 	if packed(resp.Header) {
@@ -153,21 +153,21 @@ func (in injection) unveil(resp *http.Response) error {
 	if partial(resp) {
 		return refuse("secret.part", "the host has answered with a part, so that an echo of a secret in it would not be seen")
 	}
-	in.veil.header(resp.Header)
-	in.veil.header(resp.Trailer) // the names that are announced
+	in.scrubber.header(resp.Header)
+	in.scrubber.header(resp.Trailer) // the names that are announced
 	return nil
 }
 
 // body hides the secrets in an answer's body and trailers. No spelling of a secret holds a line end, since no header
 // could carry that secret.
 func (in injection) body(b io.ReadCloser, resp *http.Response) io.ReadCloser {
-	if in.veil == nil {
+	if in.scrubber == nil {
 		return b
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return in.veil.body(b, scrub.Frames(), nil)
+		return in.scrubber.body(b, scrub.Frames(), nil)
 	}
-	return in.veil.body(b, scrub.Lines, func() { in.veil.header(resp.Trailer) })
+	return in.scrubber.body(b, scrub.Lines, func() { in.scrubber.header(resp.Trailer) })
 }
 
 // watch scans a body, or a connection, for the sandbox's placeholders.

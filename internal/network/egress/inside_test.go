@@ -547,7 +547,7 @@ func FuzzVeil(f *testing.F) {
 	f.Add([]byte("you sent "+hidden+"."), uint8(3))
 	f.Add([]byte(hidden[:7]+hidden), uint8(1))
 	f.Fuzz(func(t *testing.T, body []byte, step uint8) {
-		r := newVeil(spellings, []string{hidden}).body(io.NopCloser(&stepped{body, int(step)%7 + 1}), scrub.Lines, nil)
+		r := newScrubber(spellings, []string{hidden}).body(io.NopCloser(&stepped{body, int(step)%7 + 1}), scrub.Lines, nil)
 		got, err := io.ReadAll(r)
 		if err != nil || len(got) != len(body) {
 			t.Fatalf("%d bytes of %d: %v", len(got), len(body), err)

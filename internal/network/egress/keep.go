@@ -12,7 +12,7 @@ import (
 // keeps returns the requested package, and whether its file can be cached between runs. It can if the file is public,
 // comes over TLS, and no credential is sent for it.
 func (s *Server) keeps(r *http.Request, t Target, use injection) (packages.Package, bool) {
-	if s.shelf == nil || r.Method != http.MethodGet || t.Scheme != "https" || strings.Contains(t.Path, "?") || use.veil != nil ||
+	if s.cache == nil || r.Method != http.MethodGet || t.Scheme != "https" || strings.Contains(t.Path, "?") || use.scrubber != nil ||
 		r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" || r.ContentLength != 0 || r.Header.Get("Upgrade") != "" {
 		return packages.Package{}, false
 	}
@@ -21,7 +21,7 @@ func (s *Server) keeps(r *http.Request, t Target, use injection) (packages.Packa
 
 // kept answers with the cached file, if there is one.
 func (s *Server) kept(w http.ResponseWriter, t Target, p packages.Package) bool {
-	f, n, ok := s.shelf.Get(t.String())
+	f, n, ok := s.cache.Get(t.String())
 	if !ok {
 		return false
 	}
@@ -38,6 +38,6 @@ func (s *Server) keep(t Target, resp *http.Response) {
 	control := strings.ToLower(strings.Join(resp.Header.Values("Cache-Control"), ","))
 	if resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Encoding") == "" && resp.Header.Get("Set-Cookie") == "" &&
 		!strings.Contains(control, "no-store") && !strings.Contains(control, "private") {
-		resp.Body = s.shelf.Keep(t.String(), resp.Body, resp.ContentLength)
+		resp.Body = s.cache.Keep(t.String(), resp.Body, resp.ContentLength)
 	}
 }

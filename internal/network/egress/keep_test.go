@@ -45,7 +45,7 @@ func TestKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		box := func(pins packages.Pins, header http.Header) (*rig, string) {
-			g := newRigWith(t, Limits{}, Options{Shelf: s}, "GET,HEAD api.example.com:443/npm/*")
+			g := newRigWith(t, Limits{}, Options{Cache: s}, "GET,HEAD api.example.com:443/npm/*")
 			g.policy.Rules[0].Registry = &packages.Source{Manager: packages.NPM, Base: "/npm/", Pins: pins}
 			g.answer = func(w http.ResponseWriter, r *http.Request) {
 				if row.answer != nil {
@@ -85,7 +85,7 @@ func TestASecretsFileIsNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, secret := range []bool{false, true} {
-		o := Options{Shelf: s, Forms: spellings}
+		o := Options{Cache: s, Forms: spellings}
 		if secret {
 			c := brokered(Bearer, "")
 			c.Paths = []string{"/npm/*"}

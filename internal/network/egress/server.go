@@ -35,7 +35,7 @@ type Server struct {
 	flying    atomic.Int64 // requests that are being carried
 	creds     []Credential
 	forms     func(string) []string
-	shelf     *pkgcache.Cache
+	cache     *pkgcache.Cache
 	marks     *marks          // nil: the box has no placeholder
 	authority *interceptca.CA // nil: no TLS is looked into
 	databases map[Target]*postgres.Broker
@@ -59,13 +59,13 @@ type Options struct {
 	Credentials []Credential
 	// Forms returns every spelling in which a host may echo a secret, itself among them; needed with Credentials.
 	Forms func(secret string) []string
-	Shelf *pkgcache.Cache // caches package files between runs; nil: no cache
+	Cache *pkgcache.Cache // caches package files between runs; nil: no cache
 }
 
 // NewServer returns a server for one sandbox. The dialer's policy is the sandbox's.
 func NewServer(d *Dialer, o Options) (*Server, error) {
 	s := &Server{dialer: d, policy: d.Policy, limits: d.Policy.Limits.complete(), transport: d.Transport(), conns: map[net.Conn]bool{},
-		creds: o.Credentials, forms: o.Forms, shelf: o.Shelf, marks: newMarks(o.Credentials), handed: make(chan net.Conn)}
+		creds: o.Credentials, forms: o.Forms, cache: o.Cache, marks: newMarks(o.Credentials), handed: make(chan net.Conn)}
 	for _, c := range s.creds {
 		if err := c.check(); err != nil {
 			return nil, err

@@ -20,8 +20,8 @@ type responseScrubber struct {
 // minForm is how long the spelling of a secret must be to be looked for.
 const minForm = 6
 
-// newVeil knows secrets in every spelling that forms returns for one.
-func newVeil(forms func(string) []string, secrets []string) *responseScrubber {
+// newScrubber knows secrets in every spelling that forms returns for one.
+func newScrubber(forms func(string) []string, secrets []string) *responseScrubber {
 	var all, low, edged []string
 	for _, s := range secrets {
 		for _, f := range append(forms(s), wide(s)...) {

@@ -172,7 +172,7 @@ func TestFirstWords(t *testing.T) {
 // one, in UTF-16, and in base64 characters that it shares with its neighbours.
 func TestEchoFolded(t *testing.T) {
 	const plain = "Zk3vQ9xWbT7mLr2PqYs8HdN4cJfG6uAe"
-	v := newVeil(func(s string) []string {
+	v := newScrubber(func(s string) []string {
 		out := []string{s}
 		for o := range 3 { // as the redactor has it: the characters that depend on the secret alone
 			e := base64.RawStdEncoding.EncodeToString([]byte("\x00\x00"[:o] + s))

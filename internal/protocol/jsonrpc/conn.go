@@ -56,7 +56,7 @@ type Conn struct {
 	end  sync.Once
 
 	pending       Pending      // our requests
-	crew          *WorkerPool  // answers theirs
+	workers       *WorkerPool  // answers theirs
 	inlineRequest atomic.Int64 // of the request that the goroutine which reads answers itself; 0: it reads
 	handOffTimer  *time.Timer  // has another goroutine read on when that takes long
 
@@ -99,7 +99,7 @@ func New(r io.Reader, w io.Writer, o Options) *Conn {
 	done := make(chan struct{})
 	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, queue),
 		more: make(chan struct{}, 1), done: done,
-		crew: NewWorkerPool(maxSpare, done), inFlight: map[string]context.CancelFunc{}}
+		workers: NewWorkerPool(maxSpare, done), inFlight: map[string]context.CancelFunc{}}
 }
 
 // Serve reads until the input ends, the output fails or ctx is done. Requests under way may finish within Drain. A
@@ -115,7 +115,7 @@ func (c *Conn) Serve(ctx context.Context) error {
 	}
 	c.handOffTimer = time.AfterFunc(patience, func() {
 		if turn := c.inlineRequest.Load(); turn != 0 && c.inlineRequest.CompareAndSwap(turn, 0) {
-			c.crew.Go(reading)
+			c.workers.Go(reading)
 		}
 	})
 	defer c.handOffTimer.Stop()
@@ -327,7 +327,7 @@ func (c *Conn) request(ctx context.Context, m Message) bool {
 	case c.o.Inline != nil && c.o.Inline(m.Method):
 		c.answer(ctx, cancel, key, m)
 	case !alone:
-		c.crew.Go(func() { c.answer(ctx, cancel, key, m) })
+		c.workers.Go(func() { c.answer(ctx, cancel, key, m) })
 	default:
 		c.inlineRequest.Store(turn)
 		c.handOffTimer.Reset(patience)

@@ -50,15 +50,15 @@ type Message struct {
 	Weight int   // about what it costs in memory while it is answered, in bytes
 	Of     int64 // our request on whose stream it came, if the transport knows, as HTTP does; 0: unknown
 
-	params map[string]strictjson.Value // of Params, where it was parsed
-	spoilt *MalformedResponse          // in place of an answer that was no message
+	params    map[string]strictjson.Value // of Params, where it was parsed
+	malformed *MalformedResponse          // in place of an answer that was no message
 }
 
 // Fault is the error that an answer is, an *Error or a *MalformedResponse; nil: it is a result.
 func (m Message) Fault() error {
 	switch {
-	case m.spoilt != nil:
-		return m.spoilt
+	case m.malformed != nil:
+		return m.malformed
 	case m.Err != nil:
 		return m.Err
 	}

@@ -31,20 +31,20 @@ import (
 // Options are what a driver is made with. The zero Options are for use.
 type Options struct {
 	MilliCPU int64 // thousandths of a processor that one sandbox may use at a time; 0: as many as there are
-	Spares   int   // namespaces prepared in advance: enough for this many sandboxes of any kind, from the first sandbox on
+	Prewarm  int   // namespaces prepared in advance: enough for this many sandboxes of any kind, from the first sandbox on
 }
 
 // Driver makes sandboxes out of namespaces.
 type Driver struct {
-	options Options
-	machine func() (*os.File, error)
-	cgroups func() (*cgroup.Host, error)
-	filters map[bool]func() ([2]seccompnotify.Filters, error) // by whether processes of other commands are in sight
-	refused refusals
-	zygotes *zygote.Pool
-	spares  *prewarm.Keep[*zygote.Zygote, *spare] // of each zygote, and of none
-	holders *prewarm.Keep[struct{}, holder]
-	plans   plans
+	options       Options
+	machine       func() (*os.File, error)
+	cgroups       func() (*cgroup.Host, error)
+	filters       map[bool]func() ([2]seccompnotify.Filters, error) // by whether processes of other commands are in sight
+	refused       refusals
+	zygotes       *zygote.Pool
+	ready         *prewarm.Keep[*zygote.Zygote, *prewarmed] // of each zygote, and of none
+	usernsHolders *prewarm.Keep[struct{}, usernsHolder]
+	plans         plans
 }
 
 // New returns the driver. It does nothing until Probe or Start.
@@ -54,7 +54,7 @@ func New(o Options) *Driver {
 	for _, others := range []bool{false, true} {
 		d.filters[others] = sync.OnceValues(func() ([2]seccompnotify.Filters, error) { return d.compile(others) })
 	}
-	d.spares, d.holders = d.prewarmInits(), d.prewarmHolders()
+	d.ready, d.usernsHolders = d.prewarmInits(), d.prewarmHolders()
 	return d
 }
 
@@ -133,8 +133,8 @@ func (d *Driver) startOnce(
 			return nil, err
 		}
 		b.uid, b.gid = b.shares.IDs()
-	} else if spare, ok := d.takeSpare(from); ok {
-		b.stage, b.group, b.uid, b.gid, b.joined = spare.stage, spare.group, spare.uid, spare.gid, true
+	} else if prewarmed, ok := d.takePrewarmed(from); ok {
+		b.stage, b.group, b.uid, b.gid, b.joined = prewarmed.stage, prewarmed.group, prewarmed.uid, prewarmed.gid, true
 	} else {
 		var err error
 		if b.uid, b.gid, err = userns.OutsideIDs(); err != nil {

@@ -155,15 +155,15 @@ func asItIs(target string, errno unix.Errno) string {
 
 // userNamespace returns a user namespace in which owner and group are the user outside.
 func (d *Driver) userNamespace(owner, group uint32, uid, gid int) (*os.File, error) {
-	d.holders.Want(struct{}{}, 1)
-	h, ok := d.holders.Take(struct{}{})
+	d.usernsHolders.Want(struct{}{}, 1)
+	h, ok := d.usernsHolders.Take(struct{}{})
 	if !ok {
 		var err error
-		if h, err = d.holder(); err != nil {
+		if h, err = d.usernsHolder(); err != nil {
 			return nil, err
 		}
 	}
-	defer d.holders.Discard(h) // its namespace lives on in the file
+	defer d.usernsHolders.Discard(h) // its namespace lives on in the file
 	proc := fmt.Sprintf("/proc/%d/", h.Init.Pid)
 	err := errors.Join(
 		os.WriteFile(proc+"uid_map", fmt.Appendf(nil, "%d %d 1", owner, uid), 0),

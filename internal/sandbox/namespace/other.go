@@ -12,7 +12,7 @@ import (
 // Options are what a driver is made with.
 type Options struct {
 	MilliCPU int64
-	Spares   int
+	Prewarm  int
 }
 
 // Driver refuses: this system has no namespaces.

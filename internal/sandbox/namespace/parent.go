@@ -92,9 +92,9 @@ var zygoteEnv = []string{
 }
 
 // headOf returns the input of a forked command in place of its head: its urgency, and its environment.
-func headOf(c sandbox.Command, hurry int) string {
+func headOf(c sandbox.Command, fast int) string {
 	env := strings.Join(c.Env, "\x00")
-	return fmt.Sprintf("%d %11d\n%s\n", hurry, len(env), env)
+	return fmt.Sprintf("%d %11d\n%s\n", fast, len(env), env)
 }
 
 // newZygotes returns where the driver keeps its zygotes.
@@ -134,12 +134,12 @@ func (d *Driver) Ready(ctx context.Context, p sandbox.Profile) error {
 // Forked reports whether the sandbox comes from a zygote.
 func (b *box) Forked() bool { return b.forked }
 
-// Hurry is Warm without a rehearsal.
-func (b *box) Hurry(ctx context.Context) error { return b.warm(ctx, 1) }
+// WarmFast is Warm without a rehearsal.
+func (b *box) WarmFast(ctx context.Context) error { return b.warm(ctx, 1) }
 
 // Close ends the zygotes and the sandboxes that were prepared. Sandboxes in use stay.
 func (d *Driver) Close() error {
-	return errors.Join(d.zygotes.Close(), d.spares.Close(), d.holders.Close())
+	return errors.Join(d.zygotes.Close(), d.ready.Close(), d.usernsHolders.Close())
 }
 
 // fork has a zygote make PID 1 of a sandbox, in the way that stage.Spawn has a machine.

@@ -29,7 +29,7 @@ type waiting struct {
 // hurries, at once.
 func (b *box) Warm(ctx context.Context) error { return b.warm(ctx, 0) }
 
-func (b *box) warm(ctx context.Context, hurry int) error {
+func (b *box) warm(ctx context.Context, fast int) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.stage == nil {
@@ -47,7 +47,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	var program []byte
 	head := w.Prelude
 	if b.forked { // its head it has read
-		head = headOf(c, hurry)
+		head = headOf(c, fast)
 	}
 	if w.job, program, err = b.program(c, b.forked); err == nil {
 		w.Pipes, err = b.connect(c, program)
@@ -57,7 +57,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 		return err
 	}
 	b.waiting = w
-	if b.forked && hurry > 0 { // its job need not wait until it waits
+	if b.forked && fast > 0 { // its job need not wait until it waits
 		w.State = volume.Scan(b.places)
 		_, err = io.WriteString(w.In, head)
 		return errors.Join(err, b.rest())

@@ -244,11 +244,11 @@ func BenchmarkOverhead(b *testing.B) {
 	idle := func() { time.Sleep(20 * time.Millisecond) }
 	for _, r := range []struct {
 		name   string
-		spares int
+		ready int
 		pool   int
 	}{{"made ahead", 2, 4}, {"namespaces ahead", 2, 0}, {"from nothing", 0, 0}} {
 		b.Run(r.name, func(b *testing.B) {
-			d := pool.New(namespace.New(namespace.Options{Spares: r.spares}), pool.Options{Most: r.pool})
+			d := pool.New(namespace.New(namespace.Options{Prewarm: r.ready}), pool.Options{Most: r.pool})
 			defer d.Close()
 			var before sandbox.Sandbox // the benchmark does not wait for its end
 			end := func() {
@@ -315,8 +315,8 @@ func BenchmarkInTurns(b *testing.B) {
 	}
 	b.Run("cold", func(b *testing.B) {
 		var one [2]func() (sandbox.Sandbox, error)
-		for v, spares := range []int{2, 0} {
-			d := namespace.New(namespace.Options{Spares: spares})
+		for v, ready := range []int{2, 0} {
+			d := namespace.New(namespace.Options{Prewarm: ready})
 			defer d.Close()
 			one[v] = boxed(d, sandboxtest.Profile(), func() sandbox.Command {
 				return sandbox.Command{Argv: []string{"/bin/true"}, Env: env}
@@ -326,8 +326,8 @@ func BenchmarkInTurns(b *testing.B) {
 	})
 	b.Run("forked", func(b *testing.B) {
 		var one [2]func() (sandbox.Sandbox, error)
-		for v, spares := range []int{2, 0} {
-			p, d := python(b), newServed(b, 1, spares)
+		for v, ready := range []int{2, 0} {
+			p, d := python(b), newServed(b, 1, ready)
 			filled(b, d, p, 1)
 			p.Mounts = []sandbox.Mount{{Source: "/usr/share", Target: "/workspace/input"}} // no such sandbox can be ready
 			one[v] = boxed(d, p, func() sandbox.Command { return job(b, p.Prestart, "print(1)") })

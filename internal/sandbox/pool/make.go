@@ -17,7 +17,7 @@ func (d *Driver) make(ctx context.Context, p sandbox.Profile, urgent bool) (sand
 }
 
 // warm makes a sandbox whose command waits for its job.
-func (d *Driver) warm(ctx context.Context, p sandbox.Profile, hurry bool) (sandbox.Warmer, error) {
+func (d *Driver) warm(ctx context.Context, p sandbox.Profile, fast bool) (sandbox.Warmer, error) {
 	if f, ok := d.Driver.(sandbox.Forker); ok && p.Prestart != nil {
 		if err := f.Ready(ctx, p); err != nil && ctx.Err() == nil {
 			d.tell(err) // then its interpreter is started for it alone
@@ -27,8 +27,8 @@ func (d *Driver) warm(ctx context.Context, p sandbox.Profile, hurry bool) (sandb
 	if err != nil {
 		return nil, err
 	}
-	if f, ok := b.(sandbox.Forked); ok && hurry && f.Forked() {
-		if err := f.Hurry(ctx); err != nil {
+	if f, ok := b.(sandbox.Forked); ok && fast && f.Forked() {
+		if err := f.WarmFast(ctx); err != nil {
 			d.tell(b.Close())
 			return nil, err
 		}

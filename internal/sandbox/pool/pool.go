@@ -89,7 +89,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 	}
 	if f, ok := b.(sandbox.Forked); ok && f.Forked() {
 		out := d.handOut(f)
-		if err := f.Hurry(ctx); err != nil {
+		if err := f.WarmFast(ctx); err != nil {
 			return nil, errors.Join(err, out.Close())
 		}
 		return out, nil

@@ -56,9 +56,9 @@ func newPool(t testing.TB, most int) *pool.Driver {
 }
 
 // newServed is newPool with namespaces made ahead, as waldo serve has them.
-func newServed(t testing.TB, most, spares int) *pool.Driver {
+func newServed(t testing.TB, most, ready int) *pool.Driver {
 	t.Helper()
-	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000, Spares: spares}),
+	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000, Prewarm: ready}),
 		pool.Options{Most: most, Failed: func(err error) { t.Errorf("behind the runs: %v", err) }})
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {

@@ -238,7 +238,7 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m j
 		ready <- a
 		s.work.Add(-1)
 	}
-	s.crew.Go(func() {
+	s.workers.Go(func() {
 		var early atomic.Bool
 		a := s.make(jsonrpc.WithEarly(ctx, func(result any, err error) {
 			early.Store(true)

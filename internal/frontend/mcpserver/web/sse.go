@@ -68,7 +68,7 @@ func (s *Server) posted(w http.ResponseWriter, r *http.Request, n *session, m js
 	}
 	w.WriteHeader(http.StatusAccepted)
 	s.work.Add(1)
-	s.crew.Go(func() {
+	s.workers.Go(func() {
 		defer s.work.Add(-1)
 		a := s.make(ctx, n, m, n.stream)
 		end()

@@ -126,10 +126,10 @@ type Server struct {
 	heldBy   map[call.Principal]int64    // of each principal
 	calls    map[call.Principal]int      // requests being answered
 
-	conns  *conns
-	work   atomic.Int64 // answers being made
-	replay atomic.Int64 // bytes that all trails hold
-	crew   *jsonrpc.WorkerPool
+	conns   *conns
+	work    atomic.Int64 // answers being made
+	replay  atomic.Int64 // bytes that all trails hold
+	workers *jsonrpc.WorkerPool
 }
 
 // maxSpare is how many goroutines wait for the next request of any client.
@@ -151,7 +151,7 @@ func New(o Options) *Server {
 	s.conns = &conns{limits: o.Limits, strangers: map[*conn]bool{}, from: map[string]int{}, each: map[call.Principal]int{}}
 	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.life, s.end = context.WithCancel(context.Background())
-	s.crew = jsonrpc.NewWorkerPool(maxSpare, s.life.Done())
+	s.workers = jsonrpc.NewWorkerPool(maxSpare, s.life.Done())
 	s.http = &http.Server{
 		Handler: s, ReadHeaderTimeout: o.Limits.Read, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: o.Limits.Headers,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {

@@ -24,16 +24,16 @@ import (
 	"waldo/internal/sandbox/zygote"
 )
 
-// ready returns the spares that are ready, oldest first.
-func ready(s *prewarm.Keep[*zygote.Zygote, *spare]) (all []*spare) {
+// ready returns the inits that are ready, oldest first.
+func ready(s *prewarm.Keep[*zygote.Zygote, *prewarmed]) (all []*prewarmed) {
 	for _, one := range s.All() {
 		all = append(all, one)
 	}
 	return all
 }
 
-// waitSpares waits until n are ready.
-func waitSpares(t *testing.T, s *prewarm.Keep[*zygote.Zygote, *spare], n int) {
+// waitPrewarmed waits until n are ready.
+func waitPrewarmed(t *testing.T, s *prewarm.Keep[*zygote.Zygote, *prewarmed], n int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		got := len(ready(s))
@@ -41,15 +41,15 @@ func waitSpares(t *testing.T, s *prewarm.Keep[*zygote.Zygote, *spare], n int) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d spares are ready, not %d", got, n)
+			t.Fatalf("%d ready are ready, not %d", got, n)
 		}
 	}
 }
 
-// TestSpares: a sandbox made from a spare is separate and complete. A spare that died is not used, and no spare is
+// TestPrewarm: a sandbox of a prewarmed init is separate and complete. An init that died is not used, and none is
 // left when the driver is closed.
-func TestSpares(t *testing.T) {
-	d := New(Options{MilliCPU: 1000, Spares: 2})
+func TestPrewarm(t *testing.T) {
+	d := New(Options{MilliCPU: 1000, Prewarm: 2})
 	one := func() (string, int) {
 		b, err := d.Start(context.Background(), sandboxtest.Profile())
 		if err != nil {
@@ -71,20 +71,20 @@ func TestSpares(t *testing.T) {
 	if len(lines) != 4 || lines[3] != "1000" {
 		t.Fatalf("control: a box from nothing: %q", lines)
 	}
-	waitSpares(t, d.spares, 2)
-	pid := ready(d.spares)[1].stage.Init.Pid // the youngest goes first
+	waitPrewarmed(t, d.ready, 2)
+	pid := ready(d.ready)[1].stage.Init.Pid // the youngest goes first
 	seen := map[string]bool{before: true}
 	if out, init := one(); init != pid || seen[out] {
-		t.Errorf("the box is not the spare's: %d, %d, %q", init, pid, out)
+		t.Errorf("the box is not the prewarmed's: %d, %d, %q", init, pid, out)
 	} else {
 		seen[out] = true
 	}
-	waitSpares(t, d.spares, 2)
+	waitPrewarmed(t, d.ready, 2)
 	if out, _ := one(); seen[out] {
 		t.Errorf("two boxes in the same namespaces: %q", out)
 	}
-	waitSpares(t, d.spares, 2)
-	second, first := ready(d.spares)[0].stage.Init.Pid, ready(d.spares)[1].stage
+	waitPrewarmed(t, d.ready, 2)
+	second, first := ready(d.ready)[0].stage.Init.Pid, ready(d.ready)[1].stage
 	if err := first.Init.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -92,9 +92,9 @@ func TestSpares(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if _, init := one(); init != second {
-		t.Errorf("a spare that had died was not passed over: %d, not %d", init, second)
+		t.Errorf("a prewarmed that had died was not passed over: %d, not %d", init, second)
 	}
-	waitSpares(t, d.spares, 2)
+	waitPrewarmed(t, d.ready, 2)
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
@@ -103,9 +103,9 @@ func TestSpares(t *testing.T) {
 	}
 }
 
-// TestSparesConformance holds sandboxes made of spares to the suite of every driver.
-func TestSparesConformance(t *testing.T) {
-	d := New(Options{MilliCPU: 1000, Spares: 4})
+// TestPrewarmConformance holds sandboxes of prewarmed inits to the suite of every driver.
+func TestPrewarmConformance(t *testing.T) {
+	d := New(Options{MilliCPU: 1000, Prewarm: 4})
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
@@ -114,11 +114,11 @@ func TestSparesConformance(t *testing.T) {
 	sandboxtest.Run(t, steady{d, t, &atomic.Bool{}})
 }
 
-// steady has as many spares before and after each sandbox.
+// steady has as many inits ready before and after each sandbox.
 type steady struct {
 	*Driver
 	t     *testing.T
-	asked *atomic.Bool // for a sandbox that is made of a spare
+	asked *atomic.Bool // for a sandbox that is made of a prewarmed init
 }
 
 func (s steady) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
@@ -127,7 +127,7 @@ func (s steady) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, 
 		s.asked.Store(true)
 	}
 	if s.asked.Load() { // also if a taken one was unusable
-		waitSpares(s.t, s.spares, s.options.Spares)
+		waitPrewarmed(s.t, s.ready, s.options.Prewarm)
 	}
 	return b, err
 }
@@ -221,10 +221,10 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestForkedSpares: a sandbox made from a zygote's spare is forked, and from its own zygote only. Spares of an ended
+// TestForkedPrewarm: a sandbox made from a zygote's init is forked, and from its own zygote only. Those of an ended
 // zygote are not used.
-func TestForkedSpares(t *testing.T) {
-	d := New(Options{MilliCPU: 1000, Spares: 2})
+func TestForkedPrewarm(t *testing.T) {
+	d := New(Options{MilliCPU: 1000, Prewarm: 2})
 	defer d.Close()
 	profile := func(domain string) sandbox.Profile {
 		p := sandboxtest.Profile()
@@ -253,15 +253,15 @@ func TestForkedSpares(t *testing.T) {
 	}
 	a, other := profile("a"), profile("b")
 	first := start(a)
-	waitSpares(t, d.spares, 1)
-	ahead := ready(d.spares)[0]
+	waitPrewarmed(t, d.ready, 1)
+	ahead := ready(d.ready)[0]
 	if start(other).stage == ahead.stage {
 		t.Error("a box is made of what another domain's zygote made")
 	}
-	waitSpares(t, d.spares, 2)
+	waitPrewarmed(t, d.ready, 2)
 	second := start(a)
 	if second.stage != ahead.stage {
-		t.Error("control: the box is not made of the spare")
+		t.Error("control: the box is not made of the prewarmed")
 	}
 	if second.uid == first.uid && os.Geteuid() == 0 {
 		t.Error("two boxes belong to the same user")
@@ -269,7 +269,7 @@ func TestForkedSpares(t *testing.T) {
 	if err := second.Warm(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	waitSpares(t, d.spares, 2)
+	waitPrewarmed(t, d.ready, 2)
 	k, _ := kindOf(a)
 	if err := d.zygotes.Get(k).Close(); err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestForkedSpares(t *testing.T) {
 	start(other)
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		old := false
-		for from := range d.spares.All() {
+		for from := range d.ready.All() {
 			old = old || from != nil && !from.Usable()
 		}
 		if !old {

@@ -155,8 +155,8 @@ func TestALegacyServerIsToldWhatTheHostAnswers(t *testing.T) {
 		ask(fmt.Sprintf(`{"elicitation":{%q:{}},"sampling":{%q:{}}}`, []string{"form", "url"}[i%2],
 			[]string{"tools", "x"}[i/2%2]))
 	}
-	if n := len(m.servers["s"].twins); n > maxTwins {
-		t.Errorf("%d twins", n)
+	if n := len(m.servers["s"].replicas); n > maxTwins {
+		t.Errorf("%d replicas", n)
 	}
 }
 

@@ -21,7 +21,7 @@ type Cache struct {
 	most int64
 }
 
-// Open returns the shelf in a folder, which it makes. It holds at most most bytes, and of one file a quarter.
+// Open returns the cache in a folder, which it makes. It holds at most most bytes, and of one file a quarter.
 func Open(dir string, most int64) (*Cache, error) {
 	return &Cache{dir, most}, os.MkdirAll(dir, 0o700)
 }

@@ -51,7 +51,7 @@ func (p *Pending) of(n int64) (one *Waiting) {
 func (p *Pending) fail(w *Waiting, why string) {
 	if w != nil {
 		delete(p.byID, w.key)
-		w.Answer <- Message{spoilt: &MalformedResponse{Why: why}} // has room for the one answer
+		w.Answer <- Message{malformed: &MalformedResponse{Why: why}} // has room for the one answer
 	}
 }
 

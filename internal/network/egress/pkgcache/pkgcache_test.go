@@ -27,7 +27,7 @@ func has(s *Cache, url, text string) bool {
 }
 
 func TestShelf(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "shelf")
+	dir := filepath.Join(t.TempDir(), "cache")
 	s, err := Open(dir, 100)
 	if err != nil {
 		t.Fatal(err)

@@ -5,10 +5,10 @@ import "sync/atomic"
 // WorkerPool runs functions in goroutines that it reuses. A call needs about ten kilobytes of stack. A new goroutine
 // grows its stack in steps and copies it each time, which was a tenth of a call's cost.
 type WorkerPool struct {
-	next  chan func()
-	over  <-chan struct{}
-	most  int32
-	spare atomic.Int32
+	next chan func()
+	over <-chan struct{}
+	most int32
+	idle atomic.Int32
 }
 
 // NewWorkerPool returns a WorkerPool that keeps at most so many idle goroutines, until over is closed.
@@ -29,13 +29,13 @@ func (c *WorkerPool) work(f func()) {
 	for {
 		f()
 		f = nil // let the collector free it
-		if c.spare.Add(1) > c.most {
-			c.spare.Add(-1)
+		if c.idle.Add(1) > c.most {
+			c.idle.Add(-1)
 			return
 		}
 		select {
 		case f = <-c.next:
-			c.spare.Add(-1)
+			c.idle.Add(-1)
 		case <-c.over:
 			return
 		}

@@ -45,7 +45,7 @@ func (s *server) forCall(ctx context.Context, who call.Principal, q rpcRequest) 
 			told = nil // a modern session
 		case first && s.cfg.URL == "":
 			unused()
-			s.adopt(ctx, ses, told)
+			s.startAgainFor(ctx, ses, told)
 			continue
 		}
 		own, over, err := s.alone(ctx, who, told)
@@ -71,13 +71,13 @@ func (s *server) split(ses *session) bool {
 	return s.both && s.session == ses
 }
 
-// adopt restarts a program's session as its first host needs it, unless a call has reached the present one. One
+// startAgainFor restarts a program's session as its first host needs it, unless a call has reached the present one. One
 // process then serves that host, its scripts, lists and subscriptions. A server at a url keeps its state across
 // sessions. It waits up to 2 s for lists that are being read.
-func (s *server) adopt(ctx context.Context, ses *session, told map[string]any) {
+func (s *server) startAgainFor(ctx context.Context, ses *session, told map[string]any) {
 	for range 100 {
 		s.mu.Lock()
-		if s.session != ses || ses.served.Load() || len(s.twins) > 0 || s.taken || s.legacy && s.first() == keyOf(told) {
+		if s.session != ses || ses.served.Load() || len(s.replicas) > 0 || s.taken || s.legacy && s.first() == keyOf(told) {
 			s.mu.Unlock()
 			return
 		}
@@ -122,7 +122,7 @@ func (s *server) alone(ctx context.Context, who call.Principal, told map[string]
 	return s.with(ctx, t)
 }
 
-// with starts a twin that was taken, and frees it when the call is over.
+// with starts a replica that was taken, and frees it when the call is over.
 func (s *server) with(ctx context.Context, t *server) (*session, func(), error) {
 	ses, unused, err := t.use(ctx)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *server) lately() *server {
 // principals use the server. The caller holds the lock.
 func (s *server) share(who call.Principal, most int) bool {
 	n := 0
-	for _, t := range slices.Concat(s.twins, []*server{s}) {
+	for _, t := range slices.Concat(s.replicas, []*server{s}) {
 		if t.taken && t.user == who {
 			n++
 		}
@@ -182,7 +182,7 @@ func (s *server) take(ctx context.Context, who call.Principal, told map[string]a
 			return s, nil
 		}
 		other := -1
-		for i, t := range s.twins {
+		for i, t := range s.replicas {
 			if !full && !t.taken && keyOf(t.told) == want {
 				t.taken, t.user, s.recent = true, who, t
 				s.mu.Unlock()
@@ -192,13 +192,13 @@ func (s *server) take(ctx context.Context, who call.Principal, told map[string]a
 				other = i
 			}
 		}
-		if !full && len(s.twins) >= most && other >= 0 {
-			go s.twins[other].stop()
-			s.twins = slices.Delete(s.twins, other, other+1)
+		if !full && len(s.replicas) >= most && other >= 0 {
+			go s.replicas[other].stop()
+			s.replicas = slices.Delete(s.replicas, other, other+1)
 		}
-		if !full && len(s.twins) < most {
+		if !full && len(s.replicas) < most {
 			t := &server{m: s.m, cfg: s.cfg, owner: s.owner, changed: s.changed, offers: s.offers, legacy: told != nil, told: told, taken: true, user: who}
-			s.twins, s.recent = append(s.twins, t), t
+			s.replicas, s.recent = append(s.replicas, t), t
 			s.mu.Unlock()
 			return t, nil
 		}

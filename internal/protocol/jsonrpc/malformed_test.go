@@ -65,8 +65,8 @@ func TestSpoiltAnswers(t *testing.T) {
 				}
 				select {
 				case err := <-first:
-					var spoilt *MalformedResponse
-					if errors.As(err, &spoilt) != fails || !fails && err != nil {
+					var malformed *MalformedResponse
+					if errors.As(err, &malformed) != fails || !fails && err != nil {
 						t.Errorf("others wait: %v; got %v", others, err)
 					}
 				case <-time.After(time.Minute):
@@ -121,7 +121,7 @@ func FuzzSpoil(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		var p Pending
 		waiting := []*Waiting{p.Add(0, nil), p.Add(0, nil)}
-		p.FailMalformed(frame, Errorf(CodeParse, "spoilt"), 0)
+		p.FailMalformed(frame, Errorf(CodeParse, "malformed"), 0)
 		failed := 0
 		for _, w := range waiting {
 			select {

@@ -21,7 +21,7 @@ import (
 	"waldo/internal/sandbox/namespace"
 )
 
-// TestMain also serves as "box [flags] -- COMMAND" for the probes' runner: it runs the command in a sandbox.
+// TestMain also serves as "sandbox [flags] -- COMMAND" for the probes' runner: it runs the command in a sandbox.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "box" {
 		os.Exit(boxMain(os.Args[2:]))

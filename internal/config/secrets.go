@@ -222,7 +222,7 @@ func (p *parser) plainName(g field) string {
 	return s
 }
 
-// checkSecrets refuses a secret that a box would get nothing of, and one revealed that it has not.
+// checkSecrets refuses a secret that a sandbox would get nothing of, and one revealed that it has not.
 func (p *parser) checkSecrets(c *contract.Contract) {
 	at := c.Keys["reveal"]
 	for _, v := range c.Reveal {

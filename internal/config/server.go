@@ -102,7 +102,7 @@ var (
 	disk   = func(l *contract.Limits) *int { return &l.DiskMB }
 
 	serverLimits = &mapping[contract.Limits]{
-		name: "box",
+		name: "server_limits", title: "limits",
 		keys: []key[contract.Limits]{
 			{"memory_mb", whole(16, 1<<20, memory), "1024", "Memory, in MiB.", "internal/sandbox"},
 			{"pids", whole(1, 1<<15, pids), "256", "Processes and threads.", "internal/sandbox"},
@@ -112,7 +112,7 @@ var (
 	}
 
 	runLimits = &mapping[contract.Limits]{
-		name: "run",
+		name: "run_limits", title: "limits",
 		keys: []key[contract.Limits]{
 			{"memory_mb", whole(16, 1<<20, memory), "512", "Memory of the whole process tree, in MiB.", "internal/sandbox"},
 			{"cpu_seconds", seconds(24*3600, func(l *contract.Limits) *time.Duration { return &l.CPU }),

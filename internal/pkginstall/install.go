@@ -49,16 +49,16 @@ type Pin struct {
 	Lock      strictjson.Value `json:"lock"`  // npm: package-lock.json; pypi: the wheels with their digests
 }
 
-// Job is one program in a box. The box reads from the hosts of Reach and reaches nothing else.
+// Job is one program in a sandbox. The sandbox reads from the hosts of Reach and reaches nothing else.
 type Job struct {
 	Argv, Env []string
 	Show      []string // folders of this machine that the program needs
 	Reach     []string // rules of egress
 	Seed      string   // a folder whose files are in Out before the program starts
-	Out       string   // an empty folder that gets the regular files of the box's Place afterwards
+	Out       string   // an empty folder that gets the regular files of the sandbox's Place afterwards
 }
 
-// Place is the working folder of a Job in its box.
+// Place is the working folder of a Job in its sandbox.
 const Place = "/workspace/output"
 
 // Runner runs a job to its end. An error tells what the program said.
@@ -69,7 +69,7 @@ type Installer struct {
 	Dir    string
 	Run    Runner
 	Config func(ctx context.Context, key string) (string, error) // reads npm's configuration of this machine
-	Npm    []string                                              // how npm is started in the box: node and its program
+	Npm    []string                                              // how npm is started in the sandbox: node and its program
 	Python Python
 }
 
@@ -182,7 +182,7 @@ func (i *Installer) again(ctx context.Context, p *Pin, dir string) error {
 	return nil
 }
 
-// Shows are the folders of this machine that a box needs beside a package and the programs of its command.
+// Shows are the folders of this machine that a sandbox needs beside a package and the programs of its command.
 func (i *Installer) Shows() []string {
 	if i.Python.Prefix == "" {
 		return nil

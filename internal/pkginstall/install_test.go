@@ -69,7 +69,7 @@ func TestRegistry(t *testing.T) {
 
 const manifest = `{"name":"weather","version":"1.0.0","bin":"server.js"}`
 
-// fake is a registry, npm and a box in one: it writes what npm would.
+// fake is a registry, npm and a sandbox in one: it writes what npm would.
 type fake struct {
 	jobs   []Job
 	lock   string

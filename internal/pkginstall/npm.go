@@ -238,7 +238,7 @@ func (i *Installer) registries(ctx context.Context, name string) (reach, flags [
 	return slices.Compact(reach), flags, nil
 }
 
-// registry makes of a registry's address a rule of egress, and the address as the box has it.
+// registry makes of a registry's address a rule of egress, and the address as the sandbox has it.
 func registry(address string) (rule, as string, err error) {
 	u, err := url.Parse(strings.TrimSpace(address))
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Scheme != "https" && u.Scheme != "http" {

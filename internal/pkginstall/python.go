@@ -21,7 +21,7 @@ import (
 // Python is an interpreter of this machine with its pip, and where its packages come from.
 type Python struct {
 	Exe     string
-	Prefix  string // the folder that it needs, where that is not one of every box; empty: it is
+	Prefix  string // the folder that it needs, where that is not one of every sandbox; empty: it is
 	Version string // 3.11
 	Index   string // the address of the index
 	Files   string // a host that keeps the files of the index besides; empty: the index has them

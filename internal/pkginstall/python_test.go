@@ -83,7 +83,7 @@ func weatherFiles() map[string]string {
 	}
 }
 
-// index is an index, pip and a box in one: it leaves what pip would.
+// index is an index, pip and a sandbox in one: it leaves what pip would.
 type index struct {
 	jobs   []Job
 	wheels map[string][]byte

@@ -139,7 +139,7 @@ type Tmpfs struct {
 	Target string
 	Bytes  int64
 	Inodes int64
-	Export bool   // Box.Export can copy its contents out at the end
+	Export bool   // Sandbox.Export can copy its contents out at the end
 	Seed   string // a folder of the host whose files are copied in before the first command; empty: none
 	Sealed bool   // where the driver can (namespace), commands cannot write to it: it holds its seed
 	// Except are names at its top that are places of their own: neither copied out nor compared.
@@ -292,7 +292,7 @@ type Sandbox interface {
 }
 
 // Abilities are what some sandboxes can do and others cannot, which have nil there. They are one value of every
-// Box, and not interfaces of their own, so that no wrapper hides one.
+// Sandbox, and not interfaces of their own, so that no wrapper hides one.
 type Abilities struct {
 	// Bridge returns waldo's end of the waiting command's bridge (its descriptor 3), for the caller to own. It
 	// returns nil if there is no bridge, or if it was returned before.

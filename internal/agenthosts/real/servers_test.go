@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Real servers answer real calls, each from a box of its own that reaches nothing.
+// Real servers answer real calls, each from a sandbox of its own that reaches nothing.
 func TestServers(t *testing.T) {
 	modules := filepath.Join(cache, "npm", "node_modules")
 	light := modules + "/@modelcontextprotocol"

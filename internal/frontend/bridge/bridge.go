@@ -19,8 +19,8 @@ import (
 const (
 	MaxInFlight = 32               // requests being answered at once
 	MaxHeld     = jsonrpc.MaxFrame // bytes of the requests being answered at once
-	MaxMessages = 100_000          // in the life of a box
-	stopWait    = 2 * time.Second  // for cancelled calls to return, once the box has ended
+	MaxMessages = 100_000          // in the life of a sandbox
+	stopWait    = 2 * time.Second  // for cancelled calls to return, once the sandbox has ended
 )
 
 // The pipeline functions that the bridge calls. Every field is required.
@@ -69,11 +69,11 @@ func (b *Bridge) Open(
 	w.spelled = sync.OnceValue(w.spell)
 	w.conn = jsonrpc.New(conn, conn, jsonrpc.Options{
 		Request: w.answer, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld, MaxMessages: MaxMessages,
-		Unbuffered:    true,               // a box that does not read is owed at most MaxInFlight answers
+		Unbuffered:    true,               // a sandbox that does not read is owed at most MaxInFlight answers
 		AnswerInvalid: true, Strict: true, // malformed lines do not come from our runtime
 	})
 	go func() {
-		_ = w.conn.Serve(ctx) // a box that closed its end or broke the rules gets no more answers
+		_ = w.conn.Serve(ctx) // a sandbox that closed its end or broke the rules gets no more answers
 		cancel()
 		_ = conn.Close()
 	}()

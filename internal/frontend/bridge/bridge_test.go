@@ -81,7 +81,7 @@ func (h *house) count() int { h.mu.Lock(); defer h.mu.Unlock(); return len(h.cal
 
 func (h *house) call(n int) call.Call { h.mu.Lock(); defer h.mu.Unlock(); return h.calls[n] }
 
-// box is the box's end of a bridge.
+// box is the sandbox's end of a bridge.
 type box struct {
 	t    *testing.T
 	conn net.Conn

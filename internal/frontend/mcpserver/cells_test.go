@@ -175,7 +175,7 @@ func (*record) Bind(ctx context.Context, _ call.Session) (context.Context, func(
 	return ctx, func() {}
 }
 
-// serverFor builds the whole way from a client to a server, but for the boxes and the log.
+// serverFor builds the whole way from a client to a server, but for the sandboxes and the log.
 func serverFor(
 	t testing.TB, text string, serve launcher, change func(*mcpserver.Options),
 ) (*mcpserver.Server, *record) {

@@ -144,7 +144,7 @@ type Contract struct {
 	Root           string                // of the files tool
 	Programs       []string              // of the cli tool
 	Secrets        map[string]secret.Ref // variable or slot to secret
-	Reveal         []string              // variables of Secrets that hold the secret itself in the box
+	Reveal         []string              // variables of Secrets that hold the secret itself in the sandbox
 	Environments   []string              // empty: every environment
 	Timeout        time.Duration
 	Retry          Retry

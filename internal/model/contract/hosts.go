@@ -18,7 +18,7 @@ type Network struct {
 
 // Traffic bounds the traffic of one sandbox. A zero field takes waldo's own bound.
 type Traffic struct {
-	Bytes             int `json:"bytes,omitempty"` // both ways, over the life of the box
+	Bytes             int `json:"bytes,omitempty"` // both ways, over the life of the sandbox
 	BytesPerSecond    int `json:"bytes_per_second,omitempty"`
 	RequestsPerSecond int `json:"requests_per_second,omitempty"` // of HTTP, and other connections
 	Connections       int `json:"connections,omitempty"`         // at a time

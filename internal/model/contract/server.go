@@ -23,7 +23,7 @@ type Server struct {
 	Env         map[string]string
 	IdleTimeout time.Duration
 	PerSession  bool   // each session has one of its own
-	Limits      Limits // of its box
+	Limits      Limits // of its sandbox
 	Plain       bool   // names: plain
 	Asks        Asks
 	Auth        Auth // at a URL

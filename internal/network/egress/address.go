@@ -21,7 +21,7 @@ var special = []struct {
 	{netip.MustParsePrefix("192.0.2.0/24"), "documentation"},
 	{netip.MustParsePrefix("192.88.99.0/24"), "6to4 relay"},
 	{netip.MustParsePrefix("192.168.0.0/16"), "private"},
-	{netip.MustParsePrefix("198.18.0.0/15"), "benchmark"}, // the box's own names stand here too
+	{netip.MustParsePrefix("198.18.0.0/15"), "benchmark"}, // the sandbox's own names stand here too
 	{netip.MustParsePrefix("198.51.100.0/24"), "documentation"},
 	{netip.MustParsePrefix("203.0.113.0/24"), "documentation"},
 	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
@@ -65,7 +65,9 @@ var inside = []netip.Prefix{
 
 // metadata are the addresses inside those ranges where clouds hand out credentials.
 var metadata = []netip.Prefix{
-	netip.MustParsePrefix("fd00:ec2::/32"), netip.MustParsePrefix("fd20:ce::/32"), netip.MustParsePrefix("100.100.100.200/32"), // AWS, Google, Alibaba
+	// AWS, Google, Alibaba
+	netip.MustParsePrefix("fd00:ec2::/32"), netip.MustParsePrefix("fd20:ce::/32"),
+	netip.MustParsePrefix("100.100.100.200/32"),
 }
 
 // internal reports whether an address is of the operator's own network.
@@ -77,7 +79,8 @@ func internal(a netip.Addr) bool {
 // exact are the addresses that a prefix around them does not open: this machine, its neighbours on the
 // wire, where clouds hand out credentials. One that is written alone is meant.
 var exact = []netip.Prefix{
-	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"),
+	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("fe80::/10"),
 	netip.MustParsePrefix("168.63.129.16/32"),
 }
 

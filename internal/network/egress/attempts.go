@@ -25,7 +25,7 @@ type attempt struct {
 	times          int
 	sent, received atomic.Int64
 	told           facts.Attempt // the part that was already reported
-	total          *atomic.Int64 // of the whole box
+	total          *atomic.Int64 // of the whole sandbox
 }
 
 func (a *attempt) out(n int64) { a.sent.Add(n); a.total.Add(n) }
@@ -116,7 +116,10 @@ func (s *Server) Report(f *facts.Facts) {
 		f.Seen = append(f.Seen, "network")
 	}
 	for _, a := range l.list {
-		now := facts.Attempt{Host: strings.ToValidUTF8(a.host, "\uFFFD"), Port: int(a.port), Allowed: !a.refused, Why: a.code, Times: a.times, Sent: a.sent.Load(), Received: a.received.Load()}
+		now := facts.Attempt{
+			Host: strings.ToValidUTF8(a.host, "\uFFFD"), Port: int(a.port), Allowed: !a.refused, Why: a.code, Times: a.times,
+			Sent: a.sent.Load(), Received: a.received.Load(),
+		}
 		if now == a.told {
 			continue
 		}
@@ -139,7 +142,9 @@ func (s *Server) Report(f *facts.Facts) {
 	}
 	f.Network.Packages, l.news = append(f.Network.Packages, l.news...), nil
 	if l.more > 0 {
-		f.Warnings = append(f.Warnings, fmt.Sprintf("%d more connections than the %d different ones that are listed, or packages than %d", l.more, maxAttempts, maxPackages))
+		f.Warnings = append(f.Warnings,
+			fmt.Sprintf("%d more connections than the %d different ones that are listed, or packages than %d", l.more,
+				maxAttempts, maxPackages))
 		l.more = 0
 	}
 }

@@ -109,7 +109,7 @@ func BenchmarkConnect(b *testing.B) {
 	}
 }
 
-// benchDial returns a function that connects to a server, directly or as a box does.
+// benchDial returns a function that connects to a server, directly or as a sandbox does.
 func benchDial(b *testing.B, to string, port uint16, through bool) func() net.Conn {
 	rule, err := ParseRule(fmt.Sprintf("api.example.com:%d", port))
 	if err != nil {

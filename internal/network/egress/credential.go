@@ -47,7 +47,7 @@ type Credential struct {
 	Region, Service string                       // of SigV4
 	Database        string                       // of Postgres
 	Plain           bool                         // with Postgres: the server need not speak TLS
-	Value           func() (secret.Value, error) // asked at each use: a secret may change while the box lives
+	Value           func() (secret.Value, error) // asked at each use: a secret may change while the sandbox lives
 	KeyID, Token    func() (secret.Value, error) // of SigV4; Token can be nil
 }
 
@@ -67,7 +67,8 @@ func (c Credential) check() error {
 	case hostrule.BadName(c.Host) != "" || c.Port == 0:
 		return fmt.Errorf("secret %s: %q is not one host", c.Name, c.Host)
 	case c.As == Postgres && c.Field != "" && c.Database != "" && c.Value != nil:
-	case len(c.Methods) == 0 || len(c.Paths) == 0 || slices.ContainsFunc(c.Paths, func(p string) bool { return hostrule.BadPath(p) != "" }):
+	case len(c.Methods) == 0 || len(c.Paths) == 0 ||
+		slices.ContainsFunc(c.Paths, func(p string) bool { return hostrule.BadPath(p) != "" }):
 		return fmt.Errorf("secret %s: it belongs to no request; name methods and paths", c.Name)
 	case c.As < Header || c.As > SigV4 || c.Value == nil:
 		return fmt.Errorf("secret %s: nothing says how it goes into a request", c.Name)
@@ -179,7 +180,8 @@ func bodyHash(r *http.Request) (string, *Refusal) {
 	said := r.Header.Get("X-Amz-Content-Sha256")
 	switch {
 	case strings.HasPrefix(said, "STREAMING-AWS4-"):
-		return "", refuse("secret.signature", "the body is signed piece by piece with a key that the sandbox does not have: send it whole, or unsigned")
+		return "", refuse("secret.signature",
+			"the body is signed piece by piece with a key that the sandbox does not have: send it whole, or unsigned")
 	case said == "UNSIGNED-PAYLOAD" || said == "STREAMING-UNSIGNED-PAYLOAD-TRAILER":
 		return said, nil
 	case len(said) == 2*sha256.Size && strings.Trim(said, "0123456789abcdef") == "":
@@ -246,7 +248,8 @@ func (m *marks) inRequest(r *http.Request, t Target) bool {
 	}
 	for _, h := range []http.Header{r.Header, r.Trailer} {
 		for name, values := range h {
-			if m.in([]byte(strings.ToLower(name))) || slices.ContainsFunc(values, func(v string) bool { return m.in([]byte(v)) }) {
+			if m.in([]byte(strings.ToLower(name))) ||
+				slices.ContainsFunc(values, func(v string) bool { return m.in([]byte(v)) }) {
 				return true
 			}
 		}
@@ -291,7 +294,7 @@ func (f *failing) Read(b []byte) (int, error) {
 	return f.Reader.Read(b)
 }
 
-// errPlaceholder ends what a box sends with a placeholder where the secret does not belong.
+// errPlaceholder ends what a sandbox sends with a placeholder where the secret does not belong.
 var errPlaceholder = refuse("secret.placeholder", "a placeholder of a secret was sent where the secret does not belong")
 
 // watched reads a sandbox's bytes until a placeholder is in them, and nothing after one.

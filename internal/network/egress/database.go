@@ -10,7 +10,7 @@ import (
 	"waldo/internal/network/egress/postgres"
 )
 
-// databases makes what opens sessions at the databases that the box has a placeholder for.
+// databases makes what opens sessions at the databases that the sandbox has a placeholder for.
 func (s *Server) newDatabases() error {
 	s.databases = map[Target]*postgres.Broker{}
 	for _, c := range s.creds {
@@ -21,7 +21,8 @@ func (s *Server) newDatabases() error {
 		if err != nil {
 			return err
 		}
-		b := &postgres.Broker{User: c.Field, Database: c.Database, Password: c.Value, Box: &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12},
+		b := &postgres.Broker{User: c.Field, Database: c.Database, Password: c.Value,
+			Box:  &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12},
 			Dial: func(ctx context.Context) (net.Conn, error) { return s.dialer.Dial(ctx, c.Host, c.Port) }}
 		if !c.Plain {
 			b.TLS = &tls.Config{ServerName: c.Host, RootCAs: s.dialer.Roots, MinVersion: tls.VersionTLS12}

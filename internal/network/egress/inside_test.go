@@ -23,7 +23,7 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// client makes requests as a program in the box does which trusts what the box trusts.
+// client makes requests as a program in the sandbox does which trusts what the sandbox trusts.
 func (g *rig) client(t testing.TB, h2 bool) *http.Client {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(g.Trust())
@@ -108,7 +108,7 @@ func TestInside(t *testing.T) {
 	if resp, got := g.ask(t, true, "GET", "https://api.example.com/v1/x", nil, ""); resp == nil || resp.ProtoMajor != 2 {
 		t.Errorf("HTTP/2 is not spoken to the box: %q", got)
 	}
-	// A host that nothing must look into keeps its TLS: the box's authority is not in it.
+	// A host that nothing must look into keeps its TLS: the sandbox's authority is not in it.
 	if _, got := g.ask(t, false, "GET", "https://a.trusted.example/", nil, ""); !strings.Contains(got,
 		"unknown authority") {
 		t.Errorf("a host that is carried as it is: %q", got)
@@ -119,7 +119,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestInsideCertificate: waldo verifies the host where the box cannot.
+// TestInsideCertificate: waldo verifies the host where the sandbox cannot.
 func TestInsideCertificate(t *testing.T) {
 	for _, good := range []bool{true, false} {
 		g := newRig(t, Limits{}, "GET api.example.com/*")
@@ -325,7 +325,9 @@ func TestPlaceholderRaw(t *testing.T) {
 func TestPlaceholderEnds(t *testing.T) {
 	c := brokered(Bearer, "")
 	long := strings.Repeat("-", 200) // what the scan remembers holds no placeholder after it
-	for _, row := range []struct{ second, want string }{{"nothing", "first,nothing" + long + "last"}, {c.Placeholder, "first,"}} {
+	for _, row := range []struct{ second, want string }{
+		{"nothing", "first,nothing" + long + "last"}, {c.Placeholder, "first,"},
+	} {
 		pieces := []string{"first,", row.second, long, "last"}
 		w := &watched{ReadCloser: io.NopCloser(readFunc(func(b []byte) (int, error) {
 			if len(pieces) == 0 {

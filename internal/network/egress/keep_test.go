@@ -11,14 +11,14 @@ import (
 	"waldo/internal/network/egress/pkgcache"
 )
 
-// TestKept fetches a file twice, each time in a box of its own: the second has it without the registry,
+// TestKept fetches a file twice, each time in a sandbox of its own: the second has it without the registry,
 // where everybody may have it, and never past the pins.
 func TestKept(t *testing.T) {
 	const file = "https://api.example.com/npm/a/-/a-1.0.0.tgz"
 	for _, row := range []struct {
 		why    string
 		url    string
-		header http.Header // of the first box
+		header http.Header // of the first sandbox
 		answer func(w http.ResponseWriter)
 		kept   bool
 	}{

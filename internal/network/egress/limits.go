@@ -11,7 +11,7 @@ import (
 type Limits struct {
 	Conns  int           // at a time
 	PerMin int           // new connections in any minute
-	Bytes  int64         // both ways, over the life of the box
+	Bytes  int64         // both ways, over the life of the sandbox
 	Idle   time.Duration // a connection on which nothing moves ends
 	Names  int           // different names that are given an address
 

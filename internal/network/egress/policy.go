@@ -1,3 +1,6 @@
+// Package egress is the network access of a sandbox. It answers the sandbox's DNS questions, accepts its connections,
+// and relays those that rules allow to the checked address. It knows no contract and no policy: rules come in as
+// data, attempts go out as data.
 package egress
 
 import (
@@ -231,4 +234,13 @@ func (p *Policy) Ports() []uint16 {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// Judge reads a URL and says why a request to it does not go out, as the proxy and the server inside TLS judge it.
+func (p *Policy) Judge(method, rawURL string) *Refusal {
+	t, why := ParseURL(rawURL)
+	if why != nil {
+		return why
+	}
+	return p.request(method, t)
 }

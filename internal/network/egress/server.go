@@ -36,7 +36,7 @@ type Server struct {
 	creds     []Credential
 	forms     func(string) []string
 	cache     *pkgcache.Cache
-	marks     *marks          // nil: the box has no placeholder
+	marks     *marks          // nil: the sandbox has no placeholder
 	authority *interceptca.CA // nil: no TLS is looked into
 	databases map[Target]*postgres.Broker
 	configs   sync.Map // host → *tls.Config of intercepted hosts
@@ -64,8 +64,10 @@ type Options struct {
 
 // NewServer returns a server for one sandbox. The dialer's policy is the sandbox's.
 func NewServer(d *Dialer, o Options) (*Server, error) {
-	s := &Server{dialer: d, policy: d.Policy, limits: d.Policy.Limits.complete(), transport: d.Transport(), conns: map[net.Conn]bool{},
-		creds: o.Credentials, forms: o.Forms, cache: o.Cache, marks: newMarks(o.Credentials), handed: make(chan net.Conn)}
+	s := &Server{
+		dialer: d, policy: d.Policy, limits: d.Policy.Limits.complete(), transport: d.Transport(), conns: map[net.Conn]bool{},
+		creds: o.Credentials, forms: o.Forms, cache: o.Cache, marks: newMarks(o.Credentials), handed: make(chan net.Conn),
+	}
 	for _, c := range s.creds {
 		if err := c.check(); err != nil {
 			return nil, err
@@ -283,7 +285,9 @@ func (s *Server) kind(f *first, host string, port uint16) (portKind, *Refusal) {
 	_ = f.Conn.SetReadDeadline(time.Time{})
 	k := firstWords(f.head)
 	if k == isAny && looked {
-		return k, refuse("words", "rules look at requests to this host, or a secret belongs to it: it is spoken to in TLS or HTTP alone")
+		return k,
+			refuse("words",
+				"rules look at requests to this host, or a secret belongs to it: it is spoken to in TLS or HTTP alone")
 	}
 	return k, nil
 }
@@ -316,7 +320,8 @@ func (f *first) silent() bool { return len(bytes.TrimLeft(f.head, blanks)) == 0 
 
 // opening reports whether the first bytes may be the begin of a line of text.
 func (f *first) opening() bool {
-	return len(f.head) < maxOpening && !bytes.ContainsFunc(bytes.TrimLeft(f.head, blanks), func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') })
+	return len(f.head) < maxOpening &&
+		!bytes.ContainsFunc(bytes.TrimLeft(f.head, blanks), func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') })
 }
 
 func (f *first) Read(b []byte) (int, error) {

@@ -164,7 +164,7 @@ func (c at443) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }
 
 func (c at443) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.to) }
 
-// direct makes a connection as the box makes one to a host and port, and returns the box's end.
+// direct makes a connection as the sandbox makes one to a host and port, and returns the sandbox's end.
 func (g *rig) direct(t testing.TB, host string, port uint16) net.Conn {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -469,7 +469,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// TestLimits ends what goes beyond them, and a box within them notices nothing.
+// TestLimits ends what goes beyond them, and a sandbox within them notices nothing.
 func TestLimits(t *testing.T) {
 	get := func(g *rig) string {
 		c, err := net.Dial("tcp", g.proxy)

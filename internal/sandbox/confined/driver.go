@@ -179,7 +179,7 @@ func (b *box) Export(target, dir string) ([]string, error) {
 	return volume.Export(b.places, target, dir)
 }
 
-// Abilities satisfies sandbox.Box: it has none.
+// Abilities satisfies sandbox.Sandbox: it has none.
 func (b *box) Abilities() sandbox.Abilities { return sandbox.Abilities{} }
 
 // Close ends what runs in the sandbox and removes its folders.

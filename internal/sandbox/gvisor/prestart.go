@@ -117,7 +117,7 @@ func (r *run) take() error {
 	return err
 }
 
-// Abilities satisfies sandbox.Box.
+// Abilities satisfies sandbox.Sandbox.
 func (b *box) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{Bridge: b.Bridge, Pause: b.Pause, Resume: b.Resume, Spent: b.group.CPU}
 }

@@ -21,7 +21,7 @@ func (b *box) Share(target, dir string) ([]string, error) {
 	return nil, fmt.Errorf("namespace: %q is not a place of this sandbox that may be shared", target)
 }
 
-// Abilities satisfies sandbox.Box.
+// Abilities satisfies sandbox.Sandbox.
 func (b *box) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{
 		Bridge: b.Bridge, Share: b.Share, Pause: b.Pause, Resume: b.Resume, Spent: b.Spent,

@@ -152,7 +152,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestMain also serves as "box -- COMMAND", for the runner of the probes.
+// TestMain also serves as "sandbox -- COMMAND", for the runner of the probes.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 3 && os.Args[1] == "box" {
 		code, err := boxMain(os.Args[3:])

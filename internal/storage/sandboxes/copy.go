@@ -34,7 +34,7 @@ func (e *untilDone) Read(b []byte) (int, error) {
 	return e.Reader.Read(b)
 }
 
-// room returns what a folder of a workspace may still take, so that a box can hold it all.
+// room returns what a folder of a workspace may still take, so that a running sandbox can hold it all.
 func room(w *workspace.Workspace, f workspace.Folder, l sandbox.Limits) (workspace.Bounds, error) {
 	return w.Room(f, workspace.Bounds{Bytes: l.Disk, Entries: int(l.Inodes)})
 }
@@ -115,7 +115,7 @@ func copyFileIn(
 	return nil
 }
 
-// CopyOut copies a file or folder of a workspace to this machine. Code in a box may have made them:
+// CopyOut copies a file or folder of a workspace to this machine. Code in a running sandbox may have made them:
 // no name of theirs, and no link that is there already, leads out of the folder that is copied to.
 func CopyOut(ctx context.Context, w *workspace.Workspace, f workspace.Folder, name, to string) error {
 	files, err := w.List(f, math.MaxInt)

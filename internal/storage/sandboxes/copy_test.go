@@ -36,7 +36,7 @@ func TestCopyInHoldsToTheLimits(t *testing.T) {
 	}
 	small := filepath.Join(dir, "small")
 	_ = os.WriteFile(small, []byte("x"), 0o600)
-	l.Disk = 3<<20 + 4096 // a file takes a page of a box, however small
+	l.Disk = 3<<20 + 4096 // a file takes a page of a running sandbox, however small
 	if err := CopyIn(t.Context(), w, small, workspace.Input, "small", l); err != nil {
 		t.Errorf("control: %v", err)
 	}

@@ -1,5 +1,5 @@
 // Package sandboxes keeps named sandboxes: a workspace, a template, limits and an owner that outlive
-// the commands run in them, and waldo itself. Each command has a fresh box over the same workspace. A
+// the commands run in them, and waldo itself. Each command has a fresh sandbox over the same workspace. A
 // command in the background is held by a waldo of its own, and is known, paused and ended by its file,
 // as every other. Beside them it keeps snapshots of their files.
 package sandboxes
@@ -102,7 +102,7 @@ func (m *Manager) create(ctx context.Context, s Sandbox, old *Sandbox) (Sandbox,
 	}
 	s.ID = id.New(id.Sandbox)
 	if s.Name == "" {
-		s.Name = "box-" + s.ID[len(s.ID)-8:]
+		s.Name = "sandbox-" + s.ID[len(s.ID)-8:]
 	}
 	if !validName(s.Name) {
 		return s, fmt.Errorf("sandbox %q: %w", s.Name, ErrName)

@@ -114,7 +114,7 @@ func TestCreate(t *testing.T) {
 	ctx := t.Context()
 	a := create(t, m, me, "a")
 	create(t, m, other, "a")
-	if unnamed := create(t, m, me, ""); !strings.HasPrefix(unnamed.Name, "box-") {
+	if unnamed := create(t, m, me, ""); !strings.HasPrefix(unnamed.Name, "sandbox-") {
 		t.Errorf("%+v", unnamed)
 	}
 	for _, row := range []struct {
@@ -253,7 +253,7 @@ func TestAfterACrash(t *testing.T) {
 	}
 }
 
-// box is a box that only knows whether it is paused.
+// box is a running sandbox that only knows whether it is paused.
 type box struct{ paused atomic.Bool }
 
 func (b *box) Run(context.Context, sandbox.Command) (facts.Facts, error) { return facts.Facts{}, nil }
@@ -265,7 +265,7 @@ func (b *box) Abilities() sandbox.Abilities {
 func (b *box) Pause() error  { b.paused.Store(true); return nil }
 func (b *box) Resume() error { b.paused.Store(false); return nil }
 
-// plain is a box that cannot be paused.
+// plain is a running sandbox that cannot be paused.
 type plain struct{ sandbox.Sandbox }
 
 func (plain) Abilities() sandbox.Abilities { return sandbox.Abilities{} }

@@ -268,7 +268,7 @@ func (r *Run) leave() error {
 	return errors.Join(os.Remove(name), r.file.Close())
 }
 
-// Watch holds a box to its sandbox's state until over is called: it is paused and resumed with it,
+// Watch holds a running sandbox to its sandbox's state until over is called: it is paused and resumed with it,
 // and end is called when the sandbox is gone.
 func (r *Run) Watch(box sandbox.Sandbox, end func()) (over func()) {
 	done, gone := make(chan struct{}), make(chan struct{})
@@ -304,7 +304,7 @@ func (r *Run) Watch(box sandbox.Sandbox, end func()) (over func()) {
 	}
 }
 
-// follow brings a box into the state that its sandbox has now, and returns that state.
+// follow brings a running sandbox into the state that its sandbox has now, and returns that state.
 func (r *Run) follow(box sandbox.Sandbox, was State, end func()) State {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// busy is a box that has used processor time.
+// busy is a running sandbox that has used processor time.
 type busy struct{ box }
 
 func (b *busy) Abilities() sandbox.Abilities {

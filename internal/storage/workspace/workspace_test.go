@@ -94,7 +94,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// outside makes a workspace with links out of it, as no box can leave them but a person can.
+// outside makes a workspace with links out of it, as no sandbox can leave them but a person can.
 func outside(t *testing.T) (w *Workspace, canary string) {
 	t.Helper()
 	w = fresh(t)

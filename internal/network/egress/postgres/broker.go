@@ -20,7 +20,7 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// Broker opens sessions of one sandbox at one database, as one user. Every field but Box, TLS and Told is required.
+// Broker opens sessions of one sandbox at one database, as one user. Every field but Sandbox, TLS and Told is required.
 type Broker struct {
 	User     string
 	Database string
@@ -34,7 +34,7 @@ type Broker struct {
 	Told func(err error)
 
 	mu    sync.Mutex
-	alive map[key]bool // the sessions that the box may cancel
+	alive map[key]bool // the sessions that the sandbox may cancel
 }
 
 // key is a server's identifier of a session, with which another connection can cancel its query.

@@ -185,7 +185,7 @@ func (r *real) dial(ctx context.Context) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)))
 }
 
-// desk stands where a box would reach the database: it opens a session for each connection and
+// desk stands where a sandbox would reach the database: it opens a session for each connection and
 // carries the bytes.
 type desk struct {
 	port   int
@@ -242,7 +242,7 @@ func (d *desk) carry(b *Broker, conn net.Conn) {
 	_, _ = io.Copy(s.Box, s.Server)
 }
 
-// psql runs a query as a program in a box would, with the password that stands in its environment.
+// psql runs a query as a program in a sandbox would, with the password that stands in its environment.
 func psql(port int, user, database, password, query string, more ...string) (string, error) {
 	settings := fmt.Sprintf("host=127.0.0.1 port=%d user=%s dbname=%s connect_timeout=10 %s", port, user, database,
 		strings.Join(more, " "))

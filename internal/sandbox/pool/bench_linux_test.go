@@ -243,9 +243,9 @@ func BenchmarkEmpty(b *testing.B) {
 func BenchmarkOverhead(b *testing.B) {
 	idle := func() { time.Sleep(20 * time.Millisecond) }
 	for _, r := range []struct {
-		name   string
+		name  string
 		ready int
-		pool   int
+		pool  int
 	}{{"made ahead", 2, 4}, {"namespaces ahead", 2, 0}, {"from nothing", 0, 0}} {
 		b.Run(r.name, func(b *testing.B) {
 			d := pool.New(namespace.New(namespace.Options{Prewarm: r.ready}), pool.Options{Most: r.pool})

@@ -330,12 +330,16 @@ func revokeApprover(c *cobra.Command, g *global, name string) error {
 	return nil
 }
 
-// teller tells a person at the terminal that a call waits, and how to answer.
+// teller says that a call waits, and how to answer: to a terminal with the whole question, elsewhere in one line.
 type teller struct{ w io.Writer }
 
 func (t teller) Name() string { return "terminal" }
 
 func (t teller) Notify(_ context.Context, q approval.Question) {
+	if !terminal.OnScreen(t.w) {
+		display.Fprintf(t.w, "waldo: %s waits for a human: waldo approve %s, or waldo deny %s\n", q.Capability, q.ID, q.ID)
+		return
+	}
 	b := bufio.NewWriter(t.w)
 	display.Fprintf(b, "\n%s\n%s\n", display.Text(strings.TrimRight(q.Show(), "\n")), "answer in another terminal: waldo approve "+q.ID+"   or   waldo deny "+q.ID)
 	b.Flush()

@@ -39,7 +39,7 @@ func newCall(g *global) *cobra.Command {
 				return err
 			}
 			s := app.Options{Patience: wait}
-			if wait > 0 && terminal.OnScreen(c.ErrOrStderr()) {
+			if wait > 0 && !g.json {
 				s.Carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
 			}
 			h, err := openApplication(c.Context(), g, s)
@@ -58,16 +58,17 @@ func newCall(g *global) *cobra.Command {
 			k := call.Call{ID: id.New(id.Call), Capability: cap, Args: a, Session: n.ID, Principal: n.Principal,
 				Channel: "cli", At: time.Now(), ApprovalID: quote}
 			if h.Policy.Visible(k.Capability) {
-				e, ok := h.Catalogue.Lookup(c.Context(), string(cap))
-				if ok {
+				t, hint := call.Tool{Capability: cap}, "waldo tools lists them"
+				if e, ok := h.Catalogue.Lookup(c.Context(), string(cap)); ok {
 					k.ToolDigest, k.Annotations = e.Digest, e.Annotations
-					if why := h.Check(k, e.Tool); why != nil {
-						k.Capability = e.Capability
-						if _, err := h.Broker.Refuse(c.Context(), k, *why); err != nil {
-							return err
-						}
-						return exitcode.Mistake("waldo tools "+string(cap)+" --detail full", "%s", why.Text)
+					t, hint = e.Tool, "waldo tools "+string(cap)+" --detail full"
+				}
+				if why := h.Check(k, t); why != nil {
+					k.Capability = t.Capability
+					if _, err := h.Broker.Refuse(c.Context(), k, *why); err != nil {
+						return err
 					}
+					return exitcode.Mistake(hint, "%s", why.Text)
 				}
 			}
 			r, err := h.Broker.Call(c.Context(), k)

@@ -94,7 +94,7 @@ func inBox(c *cobra.Command, g *global, b *sandboxflags.Flags, capability call.C
 		return exitcode.Mistake("give a folder; waldo makes a missing one", "--workspace %s is not a folder", b.Workspace)
 	}
 	s := app.Options{Limits: app.MostLimits, Workspace: b.Workspace, Patience: time.Minute}
-	if terminal.OnScreen(c.ErrOrStderr()) {
+	if !g.json {
 		s.Carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
 	}
 	if path, _ := g.source().File(); path == "" {

@@ -563,7 +563,7 @@ func (h *App) spill(n call.Session, name string, data []byte) (string, error) {
 func (h *App) Check(c call.Call, t call.Tool) *call.Reason {
 	e, ok := h.Catalogue.Lookup(context.Background(), string(t.Capability))
 	if !ok {
-		return nil // unknown tool: the policy decides
+		return h.unlisted(c)
 	}
 	faults := e.Check(c.Args)
 	if len(faults) == 0 || !h.Catalogue.Shows(catalog.Viewer{Principal: c.Principal, Channel: c.Channel}, e) {

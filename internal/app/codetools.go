@@ -2,7 +2,11 @@ package app
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
+	"waldo/internal/config/strictyaml"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/call"
 )
@@ -40,4 +44,29 @@ func plain(entries []*catalog.Entry) []call.Tool {
 		}
 	}
 	return tools
+}
+
+// unlisted returns the reason against a call of a tool that its server does not list, so that no human is asked about
+// it. It returns nil where the list is not known to be whole, and where no contract has the name: the policy decides.
+func (h *App) unlisted(c call.Call) *call.Reason {
+	server, tool, _ := strings.Cut(string(c.Capability), ".")
+	if k, ok := h.Policy.Lookup(c.Capability); !ok || k.Server != server || !h.Policy.Visible(c.Capability) {
+		return nil
+	}
+	var names []string
+	viewer := catalog.Viewer{Principal: c.Principal, Channel: c.Channel}
+	for _, e := range h.Catalogue.List(context.Background(), viewer) {
+		if of, name, _ := strings.Cut(string(e.Capability), "."); of == server {
+			names = append(names, name)
+		}
+	}
+	partial := slices.ContainsFunc(h.Catalogue.Problems(), func(p catalog.Problem) bool { return p.Server == server })
+	if len(names) == 0 || partial {
+		return nil
+	}
+	text := fmt.Sprintf("server %s has no tool %q", server, tool)
+	if near := strictyaml.Meant(tool, names); near != "" {
+		text += ": " + near
+	}
+	return &call.Reason{Code: "upstream.no_tool", Text: text}
 }

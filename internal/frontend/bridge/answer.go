@@ -162,18 +162,21 @@ func (w *bridgeConn) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 		Channel: "bridge", Parent: w.run.ID, Depth: w.run.Depth + 1,
 		ApprovalID: p.ApprovalID, At: time.Now(),
 	}
-	if t, found := w.resolve(p.Name); found {
+	t, found := w.resolve(p.Name)
+	if found {
 		c.Of(t)
-		if why := w.b.c.Check(c, t); why != nil {
-			r, err := w.b.c.Refuse(ctx, c, *why)
-			if err != nil {
-				return nil, broken(r.DecisionID, c.ID)
-			}
-			r.Status = facts.Failed // a mistake of the code, which no operator has to allow
-			r.Content = []call.Content{call.Text(why.Text)}
-			return show(r), nil
+	} else { // an unknown name goes through as it is, so that its refusal has a record
+		t = call.Tool{Capability: c.Capability}
+	}
+	if why := w.b.c.Check(c, t); why != nil {
+		r, err := w.b.c.Refuse(ctx, c, *why)
+		if err != nil {
+			return nil, broken(r.DecisionID, c.ID)
 		}
-	} // an unknown name goes through as it is, so that its refusal has a record
+		r.Status = facts.Failed // a mistake of the code, which no operator has to allow
+		r.Content = []call.Content{call.Text(why.Text)}
+		return show(r), nil
+	}
 	over := w.begin()
 	defer over()
 	r, err := w.b.c.Call(ctx, c)

@@ -12,7 +12,11 @@ import (
 func NotRun(err error) string {
 	var at *os.PathError
 	if errors.As(err, &at) {
-		return "waldo: " + at.Op + " " + facts.Name(at.Path) + ": " + at.Err.Error() + "\n"
+		op := at.Op + " "
+		if at.Op == "execute" { // the file and the reason suffice
+			op = ""
+		}
+		return "waldo: " + op + facts.Name(at.Path) + ": " + at.Err.Error() + "\n"
 	}
 	return "waldo: " + facts.Name(err.Error()) + "\n"
 }

@@ -50,6 +50,9 @@ func plain(entries []*catalog.Entry) []call.Tool {
 // it. It returns nil where the list is not known to be whole, and where no contract has the name: the policy decides.
 func (h *App) unlisted(c call.Call) *call.Reason {
 	server, tool, _ := strings.Cut(string(c.Capability), ".")
+	if strings.Contains(tool, "/") { // a prompt or a resource, as prompts/get
+		return nil
+	}
 	if k, ok := h.Policy.Lookup(c.Capability); !ok || k.Server != server || !h.Policy.Visible(c.Capability) {
 		return nil
 	}

@@ -34,7 +34,7 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	p := r.show(d)
 	seen := map[string]bool{} // the same value can be in the content, the structured content and the facts
 	p.hid = func(value string) { seen[value] = true }
-	b := budget{r: r, d: d, max: d.Contract.ResponseBudget}
+	b := budget{r: r, d: d, max: d.Contract.ResponseBudget, partial: o.Facts.Truncated.Stdout || o.Facts.Truncated.Stderr}
 	if d.Call.Channel == "bridge" {
 		b.max = BridgeBudget // code in a sandbox reads this, not the model
 	}
@@ -143,6 +143,8 @@ type budget struct {
 	r   *Redactor
 	d   policy.Decision
 	max int
+	// partial: the output was cut at the limit of its sandbox, before it came here.
+	partial bool
 }
 
 // content redacts and cuts the pieces of an answer. All text shares the budget in the order of the pieces; images,
@@ -288,5 +290,9 @@ func (b budget) spill(name string, data []byte) string {
 	if err != nil {
 		return "The rest could not be kept."
 	}
-	return "All of it is in " + Clean(path) + ". Read it with read_output, or below /workspace in run_python."
+	all := "All of it is in "
+	if b.partial {
+		all = "The output reached the limit of its sandbox, and the rest was not stored; the part before it is in "
+	}
+	return all + Clean(path) + ". Read it with read_output, or below /workspace in run_python."
 }

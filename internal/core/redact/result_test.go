@@ -83,3 +83,18 @@ func TestWholeAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestSpillOfAPart: output that its sandbox has cut is not called whole.
+func TestSpillOfAPart(t *testing.T) {
+	r := New(contract.Redaction{}, &Registry{}, nil)
+	r.Spill = func(call.Session, string, []byte) (string, error) { return "output/spill/x.txt", nil }
+	for _, cut := range []bool{false, true} {
+		d := policy.Decision{Contract: contract.Contract{ResponseBudget: 4}}
+		o := call.Outcome{Content: []call.Content{call.Text("too long")}, Facts: facts.New()}
+		o.Facts.Status, o.Facts.Truncated.Stdout = facts.OK, cut
+		got := r.Result(d, o).Content[0].Text
+		if strings.Contains(got, "All of it is in output/spill/x.txt") == cut || !strings.Contains(got, "output/spill/x.txt") {
+			t.Errorf("cut %t: %q", cut, got)
+		}
+	}
+}

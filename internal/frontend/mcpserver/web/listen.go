@@ -19,7 +19,11 @@ type conns struct {
 	from      map[string]int // strangers by address
 	known     int
 	each      map[call.Principal]int
+	swept     time.Time // last
 }
+
+// pause is the time between two sweeps.
+func (l Limits) pause() time.Duration { return max(l.Stranger/5, 10*time.Millisecond) }
 
 // conn is one connection.
 type conn struct {
@@ -188,10 +192,22 @@ func (o *conns) state(c net.Conn, s http.ConnState) {
 	}
 }
 
-// sweep closes the strangers that are idle for too long.
+// sweep closes the strangers that are idle for too long. A sweep that comes much too late says that this process did
+// not run meanwhile, on a machine that is overloaded or was suspended: requests then wait unread, and the time does
+// not count.
 func (o *conns) sweep(now time.Time) {
 	o.mu.Lock()
 	var old []*conn
+	late := now.Sub(o.swept) - o.limits.pause()
+	if o.swept.IsZero() || late < o.limits.pause() {
+		late = 0
+	}
+	o.swept = now
+	for x := range o.strangers {
+		if late > 0 {
+			x.since = x.since.Add(late)
+		}
+	}
 	for x := range o.strangers {
 		if !x.busy && now.Sub(x.since) >= o.limits.Stranger {
 			old = append(old, x)

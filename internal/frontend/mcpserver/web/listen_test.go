@@ -110,6 +110,32 @@ func TestIdleStranger(t *testing.T) {
 	}
 }
 
+// Time in which waldo did not run is not a stranger's; with the control, one that was idle as long is closed.
+func TestASweepThatComesLate(t *testing.T) {
+	for late, want := range map[bool]int{false: 0, true: 1} {
+		o := &conns{limits: Limits{Stranger: 5 * time.Second, Strangers: 4}, strangers: map[*conn]bool{}, from: map[string]int{}}
+		begin := time.Now()
+		a, b := net.Pipe()
+		defer b.Close()
+		o.sweep(begin)
+		o.take(a).since = begin
+		for at := time.Second; at <= 12*time.Second; at += time.Second {
+			if !late || at == 12*time.Second {
+				o.sweep(begin.Add(at))
+			}
+		}
+		if len(o.strangers) != want {
+			t.Errorf("late %v: %d strangers, wanted %d", late, len(o.strangers), want)
+		}
+		for at := 13 * time.Second; at <= 18*time.Second; at += time.Second { // it is idle while waldo runs
+			o.sweep(begin.Add(at))
+		}
+		if len(o.strangers) != 0 {
+			t.Errorf("late %v: it was not closed afterwards", late)
+		}
+	}
+}
+
 // A principal has at most half of the connections. One more gets the reason and is closed, and other principals still
 // connect.
 func TestConnections(t *testing.T) {

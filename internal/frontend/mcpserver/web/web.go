@@ -193,12 +193,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer sweep.Stop()
 	ended := make(chan error, 1)
 	go func() { ended <- s.http.Serve(counting{l, s.conns}) }()
-	strangers := time.NewTicker(max(s.o.Limits.Stranger/5, 10*time.Millisecond))
+	strangers := time.NewTicker(s.o.Limits.pause())
 	defer strangers.Stop()
 	for {
 		select {
-		case now := <-strangers.C:
-			s.conns.sweep(now)
+		case <-strangers.C:
+			s.conns.sweep(time.Now())
 		case <-sweep.C:
 			s.sweep(time.Now())
 		case err := <-ended:

@@ -361,7 +361,7 @@ func (s *Session) initialize(m jsonrpc.Message) (map[string]any, error) {
 	}
 	s.revision = revision
 	offers := s.d.offers()
-	if revision == jsonrpc.Legacy && !s.d.o.Lean {
+	if revision == jsonrpc.Legacy {
 		offers["tasks"] = map[string]any{
 			"list": struct{}{}, "cancel": struct{}{}, "requests": map[string]any{"tools": map[string]any{"call": struct{}{}}},
 		}
@@ -386,7 +386,7 @@ func (d *Server) discover() map[string]any {
 // list answers tools/list, a page at a time. A cursor is the name of the last tool of the page before.
 func (s *Session) list(ctx context.Context, m jsonrpc.Message, modern bool) (map[string]any, error) {
 	if s.d.o.Lean {
-		return lean(modern), nil
+		return lean(modern, !modern && s.takesTasks()), nil
 	}
 	after := ""
 	if c := m.Param("cursor"); !c.IsZero() {

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"encoding/json"
+	"strings"
 
 	"waldo/internal/frontend/runcode"
 	"waldo/internal/protocol/jsonrpc"
@@ -22,9 +23,18 @@ const leanTools = `[{"name":"search_tools","description":"Find tools by what the
 	`"arguments":{"type":"object"}},"required":["name"]}},{"name":"` + runcode.Name + `","description":"` +
 	runcode.Description + `","inputSchema":` + runcode.Input + `}]`
 
+// leanTasks are the same for a host that may ask for tasks: those that call another tool run as one.
+var leanTasks = strings.NewReplacer(
+	`{"name":"`+callTool+`",`, `{"name":"`+callTool+`","execution":{"taskSupport":"optional"},`,
+	`{"name":"`+runcode.Name+`",`, `{"name":"`+runcode.Name+`","execution":{"taskSupport":"optional"},`,
+).Replace(leanTools)
+
 // lean answers tools/list in lean mode.
-func lean(modern bool) map[string]any {
+func lean(modern, tasks bool) map[string]any {
 	result := map[string]any{"tools": json.RawMessage(leanTools)}
+	if tasks {
+		result["tools"] = json.RawMessage(leanTasks)
+	}
 	if modern {
 		result["ttlMs"], result["cacheScope"] = 0, "private"
 	}

@@ -23,7 +23,7 @@ const taskPage = 50
 func (s *Session) takesTasks() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.revision == jsonrpc.Legacy && !s.d.o.Lean
+	return s.revision == jsonrpc.Legacy
 }
 
 // extended reports whether a modern request declares the extension for tasks.

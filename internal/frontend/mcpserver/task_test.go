@@ -222,6 +222,44 @@ func until(t testing.TB, s *Session, id, caps, want string) map[string]any {
 	}
 }
 
+// In lean mode the tools that call another run as tasks; the search answers at once.
+func TestATaskInLeanMode(t *testing.T) {
+	p, l := newErrands(), &person{}
+	s := legacySession(t, serverOf(t, p, func(o *Options) { o.Lean = true }), me, l)
+	listed, _ := request(t, s, l, "tools/list", "", "")
+	var list struct {
+		Tools []struct {
+			Name      string
+			Execution *struct{ TaskSupport string }
+		}
+	}
+	b, _ := json.Marshal(listed)
+	if err := json.Unmarshal(b, &list); err != nil || len(list.Tools) != 3 {
+		t.Fatalf("%s %v", b, err)
+	}
+	for _, tool := range list.Tools {
+		if takes := tool.Execution != nil && tool.Execution.TaskSupport == "optional"; takes != (tool.Name != "search_tools") {
+			t.Errorf("%s: %v", tool.Name, tool.Execution)
+		}
+	}
+	if _, fault := request(t, s, l, "tools/call", `"name":"search_tools","arguments":{"query":"x"},"task":{}`, ""); fault == nil {
+		t.Error("a search became a task")
+	}
+	got, fault := request(t, s, l, "tools/call",
+		`"name":"call_tool","arguments":{"name":"s__slow","arguments":{"do":"wait"}},"task":{"ttl":60000}`, "")
+	if fault != nil {
+		t.Fatal(fault)
+	}
+	task, _ := got["task"].(map[string]any)
+	id, _ := task["taskId"].(string)
+	until(t, s, id, "", "working")
+	close(p.let)
+	until(t, s, id, "", "completed")
+	if got, fault = request(t, s, l, "tasks/result", `"taskId":"`+id+`"`, ""); fault != nil || got["content"] == nil {
+		t.Errorf("%v %v", got, fault)
+	}
+}
+
 // A legacy host gets a task, its states, and its result as often as it asks; the call is made once.
 func TestATaskOfALegacyHost(t *testing.T) {
 	p, l := newErrands(), &person{}

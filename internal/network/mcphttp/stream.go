@@ -41,7 +41,19 @@ type events struct {
 }
 
 func newEvents(r io.Reader, most int64) *events {
-	return &events{r: bufio.NewReaderSize(r, 32<<10), left: most}
+	b := buffers.Get().(*bufio.Reader)
+	b.Reset(r)
+	return &events{r: b, left: most}
+}
+
+// buffers of streams that were read: each call that is answered on a stream needs one.
+var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 32<<10) }}
+
+// free gives the buffer back. An event holds copies.
+func (e *events) free() {
+	e.r.Reset(nil)
+	buffers.Put(e.r)
+	e.r = nil
 }
 
 var errFlood = errors.New("the server sends more than is read")
@@ -121,6 +133,7 @@ func (c *Conn) pump(
 	ctx context.Context, body io.Reader, most int64, n int64, w *jsonrpc.Waiting, at *place,
 ) (jsonrpc.Message, bool, error) {
 	in := newEvents(body, most)
+	defer in.free()
 	for {
 		ev, err := in.next()
 		if err != nil {

@@ -59,6 +59,7 @@ type Conn struct {
 	workers       *WorkerPool  // answers theirs
 	inlineRequest atomic.Int64 // of the request that the goroutine which reads answers itself; 0: it reads
 	handOffTimer  *time.Timer  // has another goroutine read on when that takes long
+	armed         atomic.Bool  // handOffTimer is set
 
 	queued  atomic.Int64 // frames in out, or about to be
 	writing sync.Mutex   // guards what follows, and w
@@ -77,8 +78,9 @@ type Conn struct {
 // maxSpare is how many goroutines of a connection wait for its next request.
 const maxSpare = 4
 
-// patience bounds how long the reading goroutine answers a request itself before another one takes over reading. Most
-// answers are ready by then without waking a goroutine, which was a fifth of a call's cost.
+// patience is how long the reading goroutine answers a request itself before another one takes over reading, which
+// can take as long again. Most answers are ready by then without waking a goroutine, which was a fifth of a call's
+// cost.
 const patience = time.Millisecond
 
 // errRelieved: read returns it when another goroutine has taken over reading.
@@ -113,9 +115,23 @@ func (c *Conn) Serve(ctx context.Context) error {
 			read <- err
 		}
 	}
-	c.handOffTimer = time.AfterFunc(patience, func() {
-		if turn := c.inlineRequest.Load(); turn != 0 && c.inlineRequest.CompareAndSwap(turn, 0) {
+	seen := int64(0)
+	c.handOffTimer = time.AfterFunc(time.Hour, func() {
+		turn := c.inlineRequest.Load()
+		switch {
+		case turn == 0: // the last was answered
+			c.armed.Store(false)
+			if c.inlineRequest.Load() != 0 { // the next began just now
+				c.arm()
+			}
+		case turn != seen: // it is younger than patience
+			seen = turn
+			c.handOffTimer.Reset(patience)
+		case c.inlineRequest.CompareAndSwap(turn, 0):
+			c.armed.Store(false)
 			c.workers.Go(reading)
+		default: // it was answered just now
+			c.handOffTimer.Reset(patience)
 		}
 	})
 	defer c.handOffTimer.Stop()
@@ -330,12 +346,19 @@ func (c *Conn) request(ctx context.Context, m Message) bool {
 		c.workers.Go(func() { c.answer(ctx, cancel, key, m) })
 	default:
 		c.inlineRequest.Store(turn)
-		c.handOffTimer.Reset(patience)
+		c.arm()
 		c.answer(ctx, cancel, key, m)
-		c.handOffTimer.Stop()
 		return c.inlineRequest.CompareAndSwap(turn, 0)
 	}
 	return true
+}
+
+// arm sets the timer that looks after the goroutine that reads, unless it is set. It is set once for many quick
+// requests, since setting a timer can wake a thread.
+func (c *Conn) arm() {
+	if !c.armed.Swap(true) {
+		c.handOffTimer.Reset(patience)
+	}
 }
 
 // answer computes the answer and sends it, unless the request was cancelled meanwhile.

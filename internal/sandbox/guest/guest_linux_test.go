@@ -200,7 +200,7 @@ func start(t *testing.T, d *desk, s guest.Script, stdin string, warm bool) ran {
 		ours, theirs := socketpair(t)
 		defer theirs.Close()
 		cmd.ExtraFiles = []*os.File{theirs}
-		stop = d.bridge(t).Open(ctx, call.Call{ID: "c_run", Session: "n_1", Principal: "os:1", Depth: 1}, ours)
+		stop = d.bridge(t).Open(ctx, call.Call{ID: "c_run", Session: "n_1", Principal: "os:1", Depth: 1}, ours, nil)
 	}
 	err = cmd.Run()
 	var exit *exec.ExitError

@@ -158,6 +158,26 @@ func TestConsoleAgainstAgent(t *testing.T) {
 	_, _ = terminal.WriteString("yes\r")
 	terminaltest.Until(t, "the enrolment", seen, func() bool { return seen.Has("enrolled ann, passkey sha256:") })
 
+	// The first approver's passkey signs the enrolment of a second one.
+	terminal, _, seen, _ = onTTY(t, append(append([]string{}, base...), "approve", "--enrol", "bob")...)
+	terminaltest.Until(t, "the secret", seen, func() bool { return seen.Has("waiting for the browser") })
+	secret = regexp.MustCompile(`\b[a-z2-7]{26}\b`).FindString(seen.Text())
+	if status, code := person.enrol(secret, passkeytest.New(person.at, "localhost")); status != 200 {
+		t.Fatalf("enrolling: %d %s", status, code)
+	}
+	terminaltest.Until(t, "the question", seen, func() bool { return seen.Has("Enrol it?") })
+	_, _ = terminal.WriteString("yes\r")
+	terminaltest.Until(t, "the wait", seen, func() bool { return seen.Has("waiting for the first approver") })
+	var d asked
+	if status, code := person.do("POST", "/enrolment-root", map[string]string{"secret": secret}, &d); status != 200 {
+		t.Fatalf("the first approver: %d %s", status, code)
+	}
+	by := map[string]any{"assertion": json.RawMessage(key.Get(d.Options.Challenge))}
+	if status, code := person.do("POST", "/enrolment-root/"+d.Draft+"/sign", by, nil); status != 200 {
+		t.Fatalf("the first approver: %d %s", status, code)
+	}
+	terminaltest.Until(t, "the enrolment", seen, func() bool { return seen.Has("enrolled bob, passkey sha256:") })
+
 	call := func() (string, int) { return waldo("call", "run_shell", "command=echo did-it", "--json") }
 	said, code := call()
 	waiting := regexp.MustCompile(`a_[a-z2-7]{26}`).FindString(said)

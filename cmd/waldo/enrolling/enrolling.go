@@ -82,14 +82,13 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	if slices.ContainsFunc(all, func(a approval.Approver) bool { return a.Name == name }) {
 		return exitcode.Mistake("choose another NAME; waldo approve --list prints who can answer", "%s is enrolled already", name)
 	}
-	by, root := name, approval.Signer(nil)
+	by, root, inBrowser := name, approval.Signer(nil), false
 	if len(all) > 0 {
 		by = all[0].By
-		if i := slices.IndexFunc(all, func(a approval.Approver) bool { return a.Name == by }); i >= 0 && passkey.Is(all[i].Key) {
-			return exitcode.Mistake("a first approver that enrols others has a passphrase: waldo approve --enroll NAME, in a new state directory",
-				"the first approver, %s, has a passkey, which cannot sign the enrolment of others", by)
-		}
-		if root, err = w.Signer(k, by); err != nil {
+		i := slices.IndexFunc(all, func(a approval.Approver) bool { return a.Name == by })
+		if inBrowser = i >= 0 && passkey.Is(all[i].Key); inBrowser {
+			display.Fprintf(out, "note: the first approver, %s, signs this in the console, too\n\n", by)
+		} else if root, err = w.Signer(k, by); err != nil {
 			return err
 		}
 	}
@@ -102,9 +101,8 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 		return err
 	}
 	defer func() { _ = operator.ForgetInvite(context.WithoutCancel(c.Context()), k.Store, secret) }()
-	if root == nil {
-		display.Fprintf(out, "note: no approver is enrolled. This passkey becomes the first approver, and cannot enrol others.\n"+
-			"For several approvers, end this with Ctrl-C and begin with a passphrase: waldo approve --enroll NAME\n\n")
+	if by == name {
+		display.Fprintf(out, "note: no approver is enrolled. This passkey becomes the first approver.\n\n")
 	}
 	display.Fprintf(out, "Open the page /enrol of the console (waldo console, or waldo serve --listen) by the name localhost,\n"+
 		"and type this secret there within %v. It is shown this once:\n\n  %s\n\nwaiting for the browser … (Ctrl-C ends)\n", operator.InviteLife, secret)
@@ -125,16 +123,21 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	if yes, err := ask(c.Context(), in, out); err != nil || !yes {
 		return &exitcode.Exit{Code: exitcode.Waiting, Text: "not enrolled; nothing was changed", Err: err}
 	}
-	if root != nil {
-		if assertion, err = root.Sign(a.Message()); err != nil {
-			return err
-		}
+	switch {
+	case root != nil:
+		assertion, err = root.Sign(a.Message())
+	case inBrowser:
+		display.Fprintf(out, "Now %s signs: the page /enrol, Sign as the first approver, the same secret. waiting for the first approver …\n", by)
+		assertion, err = operator.RootSigned(wait, k.Store, secret)
+	}
+	if err != nil {
+		return err
 	}
 	if err := k.EnrollSigned(c.Context(), a, assertion); err != nil {
 		return w.Refused(err)
 	}
 	display.Fprintf(c.OutOrStdout(), "enrolled %s, passkey %s\n", a.Name, a.Fingerprint())
-	if root == nil {
+	if by == name {
 		display.Fprintf(out, "This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
 			"  approval: {root: \"%s\"}\nWhere approval: is there already, write root: below it. Then: waldo trust\n", a.Fingerprint())
 	}

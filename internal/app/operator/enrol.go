@@ -25,6 +25,7 @@ import (
 const (
 	invites    = "passkey-invites"
 	enrolments = "passkey-enrolments"
+	rootSigned = "passkey-roots" // the first approver's assertion under an enrolment, by the same digest
 )
 
 // InviteLife is how long the secret of a terminal is good for.
@@ -100,7 +101,7 @@ func Enrolled(ctx context.Context, s *database.Store, word string, i Invite) (a 
 
 // ForgetInvite removes an invitation and its answer.
 func ForgetInvite(ctx context.Context, s *database.Store, word string) error {
-	return errors.Join(s.Delete(ctx, invites, digest(word)), s.Delete(ctx, enrolments, digest(word)))
+	return errors.Join(s.Delete(ctx, invites, digest(word)), s.Delete(ctx, enrolments, digest(word)), s.Delete(ctx, rootSigned, digest(word)))
 }
 
 // Invited satisfies console.Backend.
@@ -177,4 +178,67 @@ func (p *Operator) Enrol(ctx context.Context, who console.Who, name string, asse
 		return err
 	}
 	return p.o.Store.Put(ctx, enrolments, digest(d.secret), string(b))
+}
+
+// RootBegin satisfies console.Backend. Only an enrolment that bears the code of the secret is signed, so that no row
+// written from outside asks for a signature.
+func (p *Operator) RootBegin(ctx context.Context, who console.Who, word string) (console.Ceremony, error) {
+	word = strings.ToLower(strings.TrimSpace(word))
+	text, ok, err := p.o.Store.Get(ctx, enrolments, digest(word))
+	if err != nil {
+		return console.Ceremony{}, err
+	}
+	var e enrolment
+	if !ok || json.Unmarshal([]byte(text), &e) != nil || !hmac.Equal(e.Code, e.code(word)) {
+		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "enrol.secret", "no enrolment waits with this secret; make the new passkey first")
+	}
+	all, err := p.o.Approvals.Approvers(ctx)
+	if err != nil {
+		return console.Ceremony{}, problem(err)
+	}
+	for _, a := range all {
+		key, err := passkey.Parse(a.Key)
+		if a.Name != e.Approver.By || err != nil {
+			continue
+		}
+		if key.Origin != who.Origin {
+			return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.origin", "the passkey of %s was enrolled at %s, and this page is at %s", a.Name, key.Origin, who.Origin)
+		}
+		options, err := requestOptions(e.Approver.Message(), key)
+		d := draft{kind: "root", session: who.Session, origin: who.Origin, secret: word, approver: e.Approver, key: key}
+		name := fmt.Sprintf("%s, roles %q, %s", e.Approver.Name, e.Approver.Roles, e.Approver.Fingerprint())
+		return console.Ceremony{Draft: p.drafts.keep(d), Name: name, Options: options}, err
+	}
+	return console.Ceremony{}, console.Problemf(http.StatusConflict, "enrol.root", "the first approver, %s, signs at the terminal", e.Approver.By)
+}
+
+// RootSign satisfies console.Backend.
+func (p *Operator) RootSign(ctx context.Context, who console.Who, name string, assertion json.RawMessage) error {
+	d, err := p.drafts.take(name, "root", who, "")
+	if err != nil {
+		return err
+	}
+	small, err := passkey.Compact(bytes.Clone(assertion))
+	if err == nil {
+		err = d.key.Verify(d.approver.Message(), small)
+	}
+	if err != nil {
+		return console.Problemf(http.StatusBadRequest, "enrol.signature", "%v", err)
+	}
+	return p.o.Store.Put(ctx, rootSigned, digest(d.secret), string(small))
+}
+
+// RootSigned waits for the first approver's signature under an enrolment. EnrollSigned verifies it.
+func RootSigned(ctx context.Context, s *database.Store, word string) ([]byte, error) {
+	for {
+		text, ok, err := s.Get(ctx, rootSigned, digest(word))
+		if err != nil || ok {
+			return []byte(text), err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
 }

@@ -610,3 +610,69 @@ func TestLive(t *testing.T) {
 		t.Errorf("%d %s", status, code)
 	}
 }
+
+// TestRootSigns: a first approver with a passkey signs the enrolment of another, and an agent cannot.
+func TestRootSigns(t *testing.T) {
+	d := open(t)
+	ann := d.approver("ann", nil)
+	i := Invite{Name: "bob", Roles: []string{"manager"}, By: "ann"}
+	secret, err := NewInvite(d.ctx, d.store, i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob := passkeytest.New("http://"+host, "localhost")
+	b := &browser{d: d}
+	var c ceremony
+	if status, code := b.do("POST", "/api/v1/enrolment-root", map[string]string{"secret": secret}, &c); status != 403 || code != "enrol.secret" {
+		t.Errorf("before the new passkey: %d %s", status, code)
+	}
+	if status, code := b.enrol(secret, bob); status != 200 {
+		t.Fatalf("%d %s", status, code)
+	}
+	a, _, err := Enrolled(d.ctx, d.store, secret, i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sign := func(key *passkeytest.Authenticator) (int, string) {
+		if status, code := b.do("POST", "/api/v1/enrolment-root", map[string]string{"secret": secret}, &c); status != 200 {
+			return status, code
+		}
+		return b.do("POST", "/api/v1/enrolment-root/"+c.Draft+"/sign", map[string]any{"assertion": json.RawMessage(key.Get(c.Options.Challenge))}, nil)
+	}
+	if status, code := sign(bob); status != 400 || code != "enrol.signature" {
+		t.Errorf("bob signs for ann: %d %s", status, code)
+	}
+	mine := passkeytest.New("http://"+host, "localhost")
+	mine.ID = ann.ID
+	if status, code := sign(mine); status != 400 || code != "enrol.signature" {
+		t.Errorf("a virtual authenticator: %d %s", status, code)
+	}
+	if status, code := sign(ann); status != 200 {
+		t.Fatalf("%d %s", status, code)
+	}
+	sig, err := RootSigned(d.ctx, d.store, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.k.EnrollSigned(d.ctx, a, sig); err != nil {
+		t.Errorf("%v", err)
+	}
+	wider := a
+	wider.Roles = []string{"root"}
+	wider.Name = "eve"
+	if err := d.k.EnrollSigned(d.ctx, wider, sig); err == nil {
+		t.Error("the signature is good for another enrolment")
+	}
+
+	// The agent puts an enrolment of its own under the digest of the secret.
+	row, _, err := d.store.Get(d.ctx, enrolments, digest(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.store.Put(d.ctx, enrolments, digest(secret), strings.Replace(row, `"manager"`, `"admin"`, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if status, code := sign(ann); status != 403 || code != "enrol.secret" {
+		t.Errorf("a changed row: %d %s", status, code)
+	}
+}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -25,6 +26,8 @@ func (s *Server) routes() []route {
 		{post, "/api/v1/enrolment", RoleNone, true, s.apiInvited},
 		{post, "/api/v1/enrolment/{draft}/register", RoleNone, true, s.apiRegister},
 		{post, "/api/v1/enrolment/{draft}/finish", RoleNone, true, s.apiEnrol},
+		{post, "/api/v1/enrolment-root", RoleNone, true, s.apiRootBegin},
+		{post, "/api/v1/enrolment-root/{draft}/sign", RoleNone, true, s.apiRootSign},
 		{get, "/api/v1/calls", RoleViewer, false, s.apiCalls},
 		{get, "/api/v1/calls/{id}", RoleViewer, false, s.apiCall},
 		{get, "/api/v1/agents", RoleViewer, false, s.apiAgents},
@@ -202,7 +205,23 @@ func (s *Server) apiApprovers(q *request) error {
 	return reply(q, l, err)
 }
 
-func (s *Server) apiInvited(q *request) error {
+func (s *Server) apiInvited(q *request) error { return s.withSecret(q, s.o.Backend.Invited) }
+
+func (s *Server) apiRootBegin(q *request) error { return s.withSecret(q, s.o.Backend.RootBegin) }
+
+func (s *Server) apiRootSign(q *request) error {
+	var in struct {
+		Assertion json.RawMessage `json:"assertion"`
+	}
+	if err := read(q, &in); err != nil {
+		return err
+	}
+	err := s.act(q, "enrol.root", "", func() error { return s.o.Backend.RootSign(q.Context(), q.who, q.PathValue("draft"), in.Assertion) })
+	return reply(q, map[string]string{"state": "waiting for the terminal"}, err)
+}
+
+// withSecret begins a ceremony for which a terminal printed a secret. Wrong secrets are counted as failed logins.
+func (s *Server) withSecret(q *request, begin func(context.Context, Who, string) (Ceremony, error)) error {
 	if s.crowded() {
 		return Problemf(http.StatusTooManyRequests, "too_many", "too many secrets were wrong; try again in a minute")
 	}
@@ -212,7 +231,7 @@ func (s *Server) apiInvited(q *request) error {
 	if err := read(q, &in); err != nil {
 		return err
 	}
-	c, err := s.o.Backend.Invited(q.Context(), q.who, in.Secret)
+	c, err := begin(q.Context(), q.who, in.Secret)
 	if err != nil {
 		s.failedLogin()
 		return errors.Join(err, s.o.Backend.Audit(q.Context(), q.who, Event{Action: "enrol", Result: "refused", Why: err.Error()}))

@@ -67,6 +67,10 @@ type Backend interface {
 	Register(ctx context.Context, who Who, draft string, credential json.RawMessage) (Ceremony, error)
 	// Enrol hands the signed enrolment to the terminal, which decides.
 	Enrol(ctx context.Context, who Who, draft string, assertion json.RawMessage) error
+	// RootBegin asks for the first approver's signature under an enrolment that a browser has signed.
+	RootBegin(ctx context.Context, who Who, secret string) (Ceremony, error)
+	// RootSign hands that signature to the terminal.
+	RootSign(ctx context.Context, who Who, draft string, assertion json.RawMessage) error
 	Approvers(ctx context.Context) (List[Approver], error)
 
 	Calls(ctx context.Context, f CallFilter, p Page) (List[Call], error)

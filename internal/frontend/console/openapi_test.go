@@ -52,6 +52,12 @@ var operations = map[string]operation{
 	"POST /api/v1/enrolment": {summary: "Begin to enrol a passkey with the secret of a terminal", in: struct {
 		Secret string `json:"secret"`
 	}{}, out: Ceremony{}},
+	"POST /api/v1/enrolment-root": {summary: "Ask for the first approver's signature under an enrolment", in: struct {
+		Secret string `json:"secret"`
+	}{}, out: Ceremony{}},
+	"POST /api/v1/enrolment-root/{draft}/sign": {summary: "Hand in the first approver's assertion", in: struct {
+		Assertion json.RawMessage `json:"assertion"`
+	}{}, out: map[string]string{}},
 	"POST /api/v1/enrolment/{draft}/register": {summary: "Hand in the new credential", in: struct {
 		Credential json.RawMessage `json:"credential"`
 	}{}, out: Ceremony{}},

@@ -60,6 +60,20 @@ function enrol() {
   });
 }
 
+function root() {
+  const form = $('#root');
+  if (!form) return;
+  form.addEventListener('submit', async (e) => {
+    e.preventDefault();
+    try {
+      const begun = await api('POST', '/enrolment-root', { secret: $('#rootsecret').value.trim() });
+      say('The first approver signs the enrolment of ' + begun.name);
+      await api('POST', '/enrolment-root/' + encodeURIComponent(begun.draft) + '/sign', { assertion: await get(begun.options) });
+      say('Signed. The terminal goes on: ' + begun.name);
+    } catch (err) { say(err.message); }
+  });
+}
+
 function answer() {
   const form = $('#answer');
   if (!form) return;
@@ -124,4 +138,4 @@ function keys() {
   });
 }
 
-login(); enrol(); answer(); live(); keys();
+login(); enrol(); root(); answer(); live(); keys();

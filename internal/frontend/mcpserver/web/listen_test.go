@@ -119,10 +119,11 @@ func TestASweepThatComesLate(t *testing.T) {
 		defer b.Close()
 		o.sweep(begin)
 		o.take(a).since = begin
-		for at := time.Second; at <= 12*time.Second; at += time.Second {
-			if !late || at == 12*time.Second {
-				o.sweep(begin.Add(at))
-			}
+		if late {
+			o.sweep(begin.Add(12 * time.Second))
+		}
+		for at := time.Duration(0); !late && at <= 9*time.Second; at += 1900 * time.Millisecond { // each a little late
+			o.sweep(begin.Add(at))
 		}
 		if len(o.strangers) != want {
 			t.Errorf("late %v: %d strangers, wanted %d", late, len(o.strangers), want)

@@ -69,7 +69,10 @@ func Generate(s Server, tools []Tool, languages []Language) ([]File, error) {
 			return nil, fmt.Errorf("two tools are called %q", t.Name)
 		}
 	}
-	modules := moduleNames(wire)
+	modules, shapes := moduleNames(wire), make([]shape, len(tools))
+	for i, t := range tools {
+		shapes[i] = shapeOf(t)
+	}
 	folder := "servers/" + Folder(s.Name)
 	var out []File
 	for _, l := range languages {
@@ -87,11 +90,24 @@ func Generate(s Server, tools []Tool, languages []Language) ([]File, error) {
 		add("_client", "", w.constants(s)+string(client))
 		add(w.index, "", w.list(wire, modules))
 		for i, t := range tools {
-			add(modules[i], t.Name, w.module(t))
+			add(modules[i], t.Name, w.module(t, shapes[i]))
 		}
 	}
 	slices.SortFunc(out, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return out, nil
+}
+
+// shape is the schemas of a tool as types, the same for every language.
+type shape struct {
+	params           *object
+	objects, results []*object
+	result           *typ
+}
+
+func shapeOf(t Tool) (s shape) {
+	s.params, s.objects = readParams(t.Input)
+	s.result, s.results = readSchema(t.Output, "Result")
+	return s
 }
 
 // writer writes one language.
@@ -99,12 +115,12 @@ type writer struct {
 	suffix, comment, index string
 	constants              func(Server) string
 	list                   func(wire, modules []string) string
-	module                 func(Tool) string
+	module                 func(Tool, shape) string
 }
 
 var writers = map[Language]writer{
-	Python:     {".py", "# ", "__init__", pythonConstants, pythonIndex, pythonModule},
-	TypeScript: {".ts", "// ", "index", typescriptConstants, typescriptIndex, typescriptModule},
+	Python:     {".py", "# ", "__init__", pythonConstants, pythonIndex, writePython},
+	TypeScript: {".ts", "// ", "index", typescriptConstants, typescriptIndex, writeTypeScript},
 }
 
 const marker = "Written by waldo gen, which replaces it. sha256 "

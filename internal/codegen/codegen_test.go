@@ -404,3 +404,7 @@ func TestModuleNames(t *testing.T) {
 		t.Errorf("names changed without need: %v", seen)
 	}
 }
+
+func pythonModule(t Tool) string { return writePython(t, shapeOf(t)) }
+
+func typescriptModule(t Tool) string { return writeTypeScript(t, shapeOf(t)) }

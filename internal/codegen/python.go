@@ -2,6 +2,7 @@ package codegen
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -29,13 +30,11 @@ def load(tool):
 	return b.String()
 }
 
-func pythonModule(t Tool) string {
-	params, objects := readParams(t.Input)
-	result, results := readSchema(t.Output, "Result")
+func writePython(t Tool, s shape) string {
 	p := printer{memo: map[*typ]string{}, any: "Any", write: pythonType}
 	var b strings.Builder
 	b.WriteString("(\n")
-	lines := documentation(t, params)
+	lines := documentation(t, s.params)
 	for i, line := range lines {
 		if i < len(lines)-1 {
 			line += "\n"
@@ -44,11 +43,11 @@ func pythonModule(t Tool) string {
 	}
 	b.WriteString(")\nfrom typing import Any, Dict, List, Literal, Optional, TypedDict, Union\n\n")
 	b.WriteString("from ._client import SERVER_URL, call_tool, call_tool_sync\n\nTOOL = " + pythonText(t.Name) + "\n")
-	for _, o := range append(objects, results...) {
+	for _, o := range slices.Concat(s.objects, s.results) {
 		pythonObject(&b, &p, o)
 	}
-	if result.kind != record {
-		b.WriteString("\nResult = " + p.text(result) + "\n")
+	if s.result.kind != record {
+		b.WriteString("\nResult = " + p.text(s.result) + "\n")
 	}
 	b.WriteString(`
 

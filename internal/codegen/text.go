@@ -10,6 +10,9 @@ import (
 // literal returns a string literal of a language on one line. Every character that does not print is escaped: line
 // ends, control and bidirectional characters, U+2028. wide is the form of an escape above U+FFFF.
 func literal(s, wide string) string {
+	if plain(s) {
+		return `"` + s + `"`
+	}
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, r := range s {
@@ -31,6 +34,16 @@ func literal(s, wide string) string {
 	}
 	b.WriteByte('"')
 	return b.String()
+}
+
+// plain reports whether every character of a text stands for itself in a literal.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 func pythonText(s string) string     { return literal(s, `\U%08x`) }

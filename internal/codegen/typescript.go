@@ -2,6 +2,7 @@ package codegen
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -25,18 +26,16 @@ func typescriptIndex(wire, modules []string) string {
 	return b.String()
 }
 
-func typescriptModule(t Tool) string {
-	params, objects := readParams(t.Input)
-	result, results := readSchema(t.Output, "Result")
+func writeTypeScript(t Tool, s shape) string {
 	p := printer{memo: map[*typ]string{}, any: "unknown", write: typescriptType}
 	var b strings.Builder
 	b.WriteString("import { SERVER_URL, callTool } from \"./_client.ts\";\n\n")
 	b.WriteString("export const TOOL = " + typescriptText(t.Name) + ";\n\nexport const DESCRIPTION = [\n")
-	for _, line := range documentation(t, params) {
+	for _, line := range documentation(t, s.params) {
 		b.WriteString("  " + typescriptText(line) + ",\n")
 	}
 	b.WriteString("].join(\"\\n\");\n")
-	for _, o := range append(objects, results...) {
+	for _, o := range slices.Concat(s.objects, s.results) {
 		b.WriteString("\nexport interface " + o.name + " {\n")
 		for _, f := range o.fields {
 			mark := "?: "
@@ -50,8 +49,8 @@ func typescriptModule(t Tool) string {
 		}
 		b.WriteString("}\n")
 	}
-	if result.kind != record {
-		b.WriteString("\nexport type Result = " + p.text(result) + ";\n")
+	if s.result.kind != record {
+		b.WriteString("\nexport type Result = " + p.text(s.result) + ";\n")
 	}
 	b.WriteString(`
 export async function call(baseUrl: string = SERVER_URL, params?: Params): Promise<Result> {

@@ -2,8 +2,10 @@
 package generating
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"strings"
 
@@ -42,7 +44,7 @@ func New(w Waldo) *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&n.url, "url", "", "the `ADDRESS` of the server")
-	f.StringVar(&n.command, "command", "", "the `COMMAND` that starts the server: words, without quotes")
+	f.StringVar(&n.command, "command", "", "the `COMMAND` that starts the server; quotes as in a shell, and nothing is expanded")
 	f.StringVar(&n.name, "name", "", "the server's `NAME`")
 	f.StringSliceVar(&n.languages, "lang", []string{"python", "typescript"}, "the `LANGUAGES` to write")
 	f.Bool("fs-layout", true, "one file for each tool below servers/NAME; the only layout")
@@ -135,11 +137,12 @@ func (n *generation) run(c *cobra.Command) error {
 func (n *generation) alone() (*contract.Config, error) {
 	server := map[string]any{"url": n.url}
 	if n.command != "" {
-		if strings.ContainsAny(n.command, `"'\`) {
-			return nil, fault.Usage("write the server into waldo.yaml and give --name alone",
-				"--command takes words without quotes")
+		words, err := split(n.command)
+		if err != nil || len(words) == 0 {
+			return nil, fault.Usage(`as in --command "my-server --name 'two words'"`, "--command %q is not a command: %v", n.command,
+				cmp.Or(err, errors.New("it is empty")))
 		}
-		server = map[string]any{"command": strings.Fields(n.command)}
+		server = map[string]any{"command": words}
 	}
 	text, err := json.Marshal(map[string]any{"version": 1, "servers": map[string]any{n.name: server}})
 	if err != nil {

@@ -109,3 +109,16 @@ func FuzzEscape(f *testing.F) {
 		}
 	})
 }
+
+// TestWrote: one line of a program is quoted, several stay lines for Lines.
+func TestWrote(t *testing.T) {
+	for text, want := range map[string]string{
+		"ouch":          `; it wrote "ouch"`,
+		"a \x1b[2J":     `; it wrote "a \u{1b}[2J"`,
+		"first\nsecond": "; it wrote:\n  | first\n  | second",
+	} {
+		if got := string(display.Lines(display.Wrote(text))); got != want {
+			t.Errorf("%q: %q, not %q", text, got, want)
+		}
+	}
+}

@@ -43,6 +43,12 @@ go test -c -o "$work/gvisor.test" ./internal/sandbox/gvisor
 (cd internal/sandbox/gvisor && fair "$work/gvisor.test" -test.run '^$' -test.bench 'Warm' -test.benchtime "${SERVED:-30}x") | tee -a "$work/out"
 go test -c -o "$work/runner.test" ./internal/executor/runner
 (cd internal/executor/runner && fair "$work/runner.test" -test.run '^$' -test.bench 'Served' -test.benchtime "${SERVED:-30}x") | tee -a "$work/out"
+go test -c -o "$work/engine.test" ./internal/sandbox/engine
+(cd internal/sandbox/engine && fair "$work/engine.test" -test.run '^$' -test.bench 'WarmEngine' -test.benchtime "${runs}x") | tee -a "$work/out"
+go test -c -o "$work/program.test" ./internal/sandbox/engine/program
+(cd internal/sandbox/engine/program && fair "$work/program.test" -test.run '^$' -test.bench 'Suspend|Resume' -test.benchtime "${runs}x") | tee -a "$work/out"
+go test -c -o "$work/programs.test" ./internal/storage/programs
+(cd internal/storage/programs && fair "$work/programs.test" -test.run '^$' -test.bench 'TenThousand' -test.benchtime 1x) | tee -a "$work/out"
 go test -c -o "$work/egress.test" ./internal/network/egress
 (cd internal/network/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Throughput|Connect' -test.benchtime 40x) | tee -a "$work/out"
 (cd internal/network/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Inside' -test.benchtime 2000x) | tee -a "$work/out"

@@ -23,11 +23,9 @@ func (s suspendedPrograms) Save(run call.Call, place call.Suspension) (string, e
 	if !ok {
 		return "", fmt.Errorf("session %s is not open", run.Session)
 	}
-	now := time.Now()
-	s.store().Sweep(now)
 	return s.store().Save(programs.Program{
 		Capability: string(run.Capability), Session: string(run.Session), Principal: string(run.Principal),
-		Workspace: info.Workspace, Approvals: place.Approvals, At: now, Image: place.Image,
+		Workspace: info.Workspace, Approvals: place.Approvals, At: time.Now(), Image: place.Image,
 	})
 }
 

@@ -22,5 +22,5 @@ func Main() {
 		os.Exit(program.ExitBroken)
 	}
 	o.Workspace = os.Args[3]
-	os.Exit(program.Main(o, os.Stdin, os.Stdout, os.Stderr))
+	leave(program.Main(o, os.Stdin, os.Stdout, os.Stderr))
 }

@@ -2,9 +2,11 @@ package programs
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -101,5 +103,26 @@ func TestSweep(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(s.Dir, "key")); err != nil {
 		t.Errorf("the key is gone: %v", err)
+	}
+}
+
+// BenchmarkTenThousand stores 10,000 programs of the usual size, and measures the memory that this takes.
+func BenchmarkTenThousand(b *testing.B) {
+	image := make([]byte, 60_000)
+	_, _ = rand.Read(image)
+	for b.Loop() {
+		s := Store{Dir: filepath.Join(b.TempDir(), "programs")}
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for range 10_000 {
+			if _, err := s.Save(Program{Principal: "os:7", Image: image}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(max(int64(after.HeapAlloc)-int64(before.HeapAlloc), 0))/1e6, "MB")
+		b.ReportMetric(10_000*float64(len(image))/1e6, "disk-MB")
 	}
 }

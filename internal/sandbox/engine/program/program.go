@@ -66,7 +66,7 @@ type program struct {
 
 // Main runs one program, from the prelude to its end, and returns the exit status.
 func Main(o Options, stdin io.Reader, stdout, stderr io.Writer) int {
-	p := &program{Options: o, stdin: bufio.NewReaderSize(stdin, 64<<10), out: [2]io.Writer{stdout, stderr}, exit: -1}
+	p := &program{Options: o, stdin: stdin, out: [2]io.Writer{stdout, stderr}, exit: -1}
 	code, err := p.run()
 	if err != nil {
 		fmt.Fprintln(stderr, "waldo:", err)
@@ -96,6 +96,7 @@ func (p *program) run() (int, error) {
 	if _, err := io.ReadFull(p.stdin, prelude[:1]); err != nil {
 		return 0, nil // never used
 	}
+	p.stdin = bufio.NewReaderSize(p.stdin, 64<<10) // not before: waldo sees by the last byte that the process is ready
 	if p.job, err = readJob(p.stdin); err != nil {
 		return 0, err
 	}

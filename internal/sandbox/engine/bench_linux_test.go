@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"waldo/internal/model/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/engine/program"
+	"waldo/internal/sandbox/guest"
+	"waldo/internal/sandbox/namespace"
+	"waldo/internal/sandbox/pool"
+)
+
+// BenchmarkWarmEngine measures a fresh program in a process that waits for it, from the job to its facts. It has 20 servers
+// as globals, whose tools are found by name when they are called, so that their number costs nothing.
+func BenchmarkWarmEngine(b *testing.B) {
+	d := pool.New(New(Options{State: state(b), Within: []sandbox.Driver{namespace.New(namespace.Options{MilliCPU: 1000})}}),
+		pool.Options{Most: 4})
+	defer func() { _ = d.Close() }()
+	var servers []string
+	for i := range 20 {
+		servers = append(servers, fmt.Sprintf("server_%d", i))
+	}
+	p := profile()
+	p.Prestart = &sandbox.Prestart{Argv: Argv, Env: []string{}, Prelude: program.Prelude}
+	d.Keep(p, 4)
+	var times []time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		for end := time.Now().Add(time.Minute); d.Ready(p) < 1 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		job, err := program.Job{Lang: guest.JavaScript, Servers: servers,
+			Code: []byte("console.log(typeof server_7.tool_1, 1)")}.Text()
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		began := time.Now()
+		box, err := d.Start(b.Context(), p)
+		if err != nil {
+			b.Fatal(err)
+		}
+		f, err := box.Run(b.Context(), sandbox.Command{Argv: Argv, Env: []string{},
+			Stdin: guest.Stdin(program.Prelude, job, nil)})
+		took := time.Since(began)
+		b.StopTimer()
+		if err != nil || f.Status != facts.OK || f.Stdout != "function 1\n" || !f.Sandbox.Warm {
+			b.Fatalf("%v %+v", err, f)
+		}
+		times = append(times, took)
+		if err := box.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)/2])/1e6, "p50-ms")
+	b.ReportMetric(float64(times[len(times)*99/100])/1e6, "p99-ms")
+}

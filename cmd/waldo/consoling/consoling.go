@@ -49,7 +49,7 @@ func New(w Waldo) *cobra.Command {
 			if link {
 				return w.link(c, port, may)
 			}
-			return w.serve(c, listen, port, may)
+			return w.serve(c, listen, may)
 		},
 	}
 	c.Flags().StringVar(&listen, "listen", app.DefaultConsole, "`ADDRESS` of this machine to listen on")
@@ -90,7 +90,7 @@ func (w Waldo) link(c *cobra.Command, port string, role console.Role) error {
 	return nil
 }
 
-func (w Waldo) serve(c *cobra.Command, listen, port string, role console.Role) error {
+func (w Waldo) serve(c *cobra.Command, listen string, role console.Role) error {
 	h, err := w.Open(c.Context(), app.Options{})
 	if err != nil {
 		return err
@@ -100,7 +100,8 @@ func (w Waldo) serve(c *cobra.Command, listen, port string, role console.Role) e
 	if err != nil {
 		return &fault.Error{Err: err, Tip: "is another console listening there? waldo console --link prints a login for it; or choose another address with --listen"}
 	}
-	if _, port, err = net.SplitHostPort(l.Addr().String()); err != nil {
+	_, port, err := net.SplitHostPort(l.Addr().String()) // which --listen may leave open
+	if err != nil {
 		return err
 	}
 	seen, done := h.Console()

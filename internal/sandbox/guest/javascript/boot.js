@@ -77,6 +77,8 @@
 
     async function load(specifier) {
       if (specifier === 'waldo' || specifier === 'mcp_codegen/runtime') return waldo.module;
+      const made = /^(?:\.{1,2}\/)+servers\/([^/]+)\/([^/]+?)(?:\.[jt]s)?$/.exec(specifier);
+      if (made && !fs.existsSync(path.resolve(path.dirname(at), specifier))) return waldo.generated(made[1], made[2]);
       if (specifier.startsWith('.') || specifier.startsWith('/')) {
         specifier = pathToFileURL(path.resolve(path.dirname(at), specifier)).href;
       } else if (!isBuiltin(specifier)) {

@@ -219,6 +219,12 @@
     return found.tools.map((t) => new ToolRef(t));
   }
 
+  // generated is the module of a tool that waldo gen writes. Here its calls go over the bridge.
+  function generated(server, name) {
+    const { call } = tool(`${server}.${name}`);
+    return { call, TOOL: name, SERVER_URL: 'waldo:' + server, default: call };
+  }
+
   // request_approval asks a human once for up to count calls of a tool whose arguments hold these values.
   function request_approval(capability, count, args, { minutes = 15, ...more } = {}) {
     return tool('request_approval')({ capability: capability.toolName || capability.name || capability, count, arguments: args, minutes, ...more });
@@ -337,5 +343,5 @@
     return { forget, end() { delete h.writeUtf8String; } };
   }
 
-  return { rehearse, globals: { ...globals, searchTools: search_tools, runAsync: run_async, requestApproval: request_approval }, module, name };
+  return { rehearse, globals: { ...globals, searchTools: search_tools, runAsync: run_async, requestApproval: request_approval }, module, name, generated };
 })

@@ -28,6 +28,10 @@ func TestJavaScript(t *testing.T) {
 		{"a module works", "import { join } from 'path';\nimport fs from 'node:fs';\nconsole.log(join('a', 'b'), typeof fs.readFileSync, import.meta.url)", "a/b function file:///workspace/agent.js", 0},
 		{"a module can import waldo",
 			"import { servers } from 'waldo';\nconst r = await servers.crm.get({ id: 7 });\nconsole.log(r.title)", "Ada", 0},
+		{"a module of waldo gen is its tool",
+			"import { call, SERVER_URL } from './servers/crm/get.ts';\nconst r = await call(SERVER_URL, { id: 7 });\n" +
+				"console.log(r.title, SERVER_URL, (await import('../x/servers/crm/get.js').catch(() => 'none')))",
+			"Ada waldo:crm none", 0},
 		{"dynamic import works", "const { join } = await import('path'); console.log(join('a', 'c'))", "a/c", 0},
 		{"import in a string makes no module", "const s = `\nimport x from 'y'\n`; console.log(typeof require)",
 			"function", 0},

@@ -92,8 +92,10 @@ var only = map[string][]string{
 	"modernc.org/sqlite":              {"internal/storage/database"},
 	"github.com/jackc/pgx/v5":         {"internal/network/egress/postgres"},
 	"github.com/schollz/progressbar":  {"internal/frontend/terminal"},
-	"github.com/spf13/cobra": {"cmd/waldo", "cmd/waldo/agenthost", "cmd/waldo/completing", "cmd/waldo/generating", "cmd/waldo/manual",
-		"cmd/waldo/sandboxflags", "cmd/waldo/consoling", "cmd/waldo/enrolling", "cmd/waldo/templates"},
+	"github.com/spf13/cobra": {
+		"cmd/waldo", "cmd/waldo/agenthost", "cmd/waldo/completing", "cmd/waldo/generating", "cmd/waldo/manual",
+		"cmd/waldo/sandboxflags", "cmd/waldo/consoling", "cmd/waldo/enrolling", "cmd/waldo/templates",
+	},
 	"github.com/spf13/pflag":                 {"cmd/waldo", "cmd/waldo/manual"},
 	"github.com/google/go-containerregistry": {"internal/sandbox/template"},
 	"github.com/klauspost/compress":          {"internal/sandbox/template", "internal/sandbox/engine/program"},

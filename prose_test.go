@@ -63,8 +63,8 @@ func TestProse(t *testing.T) {
 	}
 }
 
-// The width that lines of Go and Markdown keep to, and the part of them that may be longer: programs of another language
-// in a test, expressions of a pattern, a key in base64.
+// The width that lines of Go and Markdown keep to, and the part of them that may be longer: programs of another
+// language in a test, expressions of a pattern, a key in base64.
 const (
 	mostColumns = 120
 	mostWider   = 0.005

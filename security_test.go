@@ -25,7 +25,8 @@ func TestSecurityNamesTests(t *testing.T) {
 			t.Errorf("SECURITY.md names %s, and no test has that name", m[1])
 		}
 	}
-	for _, m := range regexp.MustCompile("testscripts? ((?:`[a-z-]+`(?:, | and )?)+)").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile("testscripts? ((?:`[a-z-]+`(?:, | and )?)+)").FindAllStringSubmatch(string(page),
+		-1) {
 		for _, name := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(m[1], -1) {
 			named++
 			if found, _ := filepath.Glob("cmd/waldo/testdata/script/" + name[1] + ".txtar"); len(found) == 0 {

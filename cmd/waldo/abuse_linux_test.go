@@ -31,9 +31,15 @@ var abuses = []abuse{
 	{"memory loop", "python", "x = []\nwhile True: x.append(bytearray(1 << 20))", "", ""},
 	{"memory loop", "javascript", "const x = []; while (true) x.push(Buffer.alloc(1 << 20, 1))", "", ""},
 	{"fork bomb", "python", "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", "timeout", ""},
-	{"fork bomb", "javascript", "const { spawn } = require('child_process'); const f = () => { try { spawn('/bin/sleep', ['60']).on('error', () => {}) } catch {} setImmediate(f) }; f()", "timeout", ""},
+	{
+		"fork bomb", "javascript", "const { spawn } = require('child_process'); const f = () => { try { " +
+			"spawn('/bin/sleep', ['60']).on('error', () => {}) } catch {} setImmediate(f) }; f()", "timeout", "",
+	},
 	{"1 GB print", "python", "import sys\nfor i in range(1024): sys.stdout.write('x' * (1 << 20))\nprint('end')", "", ""},
-	{"1 GB print", "javascript", "const s = 'x'.repeat(1 << 20); const fs = require('fs'); for (let i = 0; i < 1024; i++) fs.writeSync(1, s)", "", ""},
+	{
+		"1 GB print", "javascript", "const s = 'x'.repeat(1 << 20); const fs = require('fs'); for (let i = 0; i < 1024; " +
+			"i++) fs.writeSync(1, s)", "", "",
+	},
 	{"a million tool calls", "python", `
 import asyncio
 async def many(n):
@@ -164,7 +170,10 @@ func startGateway(t *testing.T, config string) *gatewayProcess {
 			t.Errorf("waldo ended: %v", err)
 		}
 	})
-	g.ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "t", "version": "1"}}, time.Minute)
+	g.ask("initialize", map[string]any{
+		"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+		"clientInfo": map[string]any{"name": "t", "version": "1"},
+	}, time.Minute)
 	fmt.Fprintln(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	return g
 }
@@ -213,7 +222,8 @@ func (g *gatewayProcess) others(stop <-chan struct{}) (took []time.Duration, fai
 		case <-time.After(20 * time.Millisecond):
 		}
 		begin := time.Now()
-		if r, text := g.call("desk__get_customer", map[string]any{"id": 17}, time.Minute); r == nil || r["isError"] == true || !strings.Contains(text, "17") {
+		if r, text := g.call("desk__get_customer", map[string]any{"id": 17}, time.Minute); r == nil || r["isError"] == true ||
+			!strings.Contains(text, "17") {
 			failed++
 		}
 		took = append(took, time.Since(begin))
@@ -271,14 +281,17 @@ sessions: {depth: 3}
 			<-done
 			meta, _ := r["_meta"].(map[string]any)
 			status, _ := meta["waldo/status"].(string)
-			if r == nil || a.status != "" && status != a.status || !strings.Contains(text, a.says) || strings.Contains(text, "STOLEN") {
+			if r == nil || a.status != "" && status != a.status || !strings.Contains(text, a.says) ||
+				strings.Contains(text, "STOLEN") {
 				t.Errorf("the run ended as %q: %.600s", status, text)
 			}
 			slow := len(beside) >= 20 && median(beside)-base > 100*time.Millisecond // fewer calls have no middle
 			if failed > 0 || slow {
-				t.Errorf("beside it %d of %d calls failed; half took more than %v, beside nothing %v", failed, len(beside), median(beside), base)
+				t.Errorf("beside it %d of %d calls failed; half took more than %v, beside nothing %v", failed, len(beside),
+					median(beside), base)
 			}
-			t.Logf("%s; %d calls beside it, half in %v (idle %v), slowest %v", status, len(beside), median(beside), base, slices.Max(append(beside, 0)))
+			t.Logf("%s; %d calls beside it, half in %v (idle %v), slowest %v", status, len(beside), median(beside), base,
+				slices.Max(append(beside, 0)))
 		})
 	}
 	if _, text := g.call("desk__get_customer", map[string]any{"id": 18}, time.Minute); !strings.Contains(text, "18") {

@@ -26,7 +26,8 @@ func newApprovals(g *global) *cobra.Command {
 		Use: "approvals [ID]", Short: "List the pending approvals", Args: cobra.MaximumNArgs(1),
 		Long: "Lists what waits for a human. With an id, or with -v, shows the whole question with its arguments.\n" +
 			"With --watch, prints each new question and how it ended; with --json, one object a line.",
-		Example: "  waldo approvals\n  waldo approvals -v\n  waldo approvals a_…\n  waldo approvals --json\n  waldo approvals --watch --json",
+		Example: "  waldo approvals\n  waldo approvals -v\n  waldo approvals a_…\n  waldo approvals --json\n" +
+			"  waldo approvals --watch --json",
 		RunE: func(c *cobra.Command, args []string) error {
 			k, done, err := desk(g)
 			if err != nil {
@@ -78,7 +79,8 @@ func tellApprovals(w io.Writer, open []approval.Question) {
 	var rows [][]string
 	for _, q := range open {
 		rows = append(rows, []string{q.ID, string(q.Capability), fmt.Sprint(q.Danger), string(q.Principal),
-			terminal.Ago(w, q.Created.UTC().Format(time.RFC3339), time.Now()), cmp.Or(q.Role, "any"), terminal.Brief(string(q.Args), 60)})
+			terminal.Ago(w, q.Created.UTC().Format(time.RFC3339), time.Now()), cmp.Or(q.Role, "any"),
+			terminal.Brief(string(q.Args), 60)})
 	}
 	terminal.Table(w, []string{"ID", "CAPABILITY", "DANGER", "PRINCIPAL", "ASKED", "ROLE", "ARGUMENTS"}, rows)
 	if len(rows) > 0 {
@@ -95,8 +97,9 @@ func newApprove(g *global) *cobra.Command {
 		Long: "Answers with an approver's key, which is sealed with a passphrase. Being the same user as the agent proves\n" +
 			"nothing: the agent does not hold the passphrase. The first approver is enrolled at a terminal; every later one\n" +
 			"needs the first one's passphrase as well.",
-		Example: "  waldo approve --enroll alice --role manager\n  waldo approve --enrol bob --role manager\n  waldo approve a_… --as alice",
-		Args:    cobra.MaximumNArgs(1),
+		Example: "  waldo approve --enroll alice --role manager\n  waldo approve --enrol bob --role manager\n" +
+			"  waldo approve a_… --as alice",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case list && len(args) == 0 && enroll == "" && revoke == "":
@@ -115,7 +118,8 @@ func newApprove(g *global) *cobra.Command {
 	}
 	c.Flags().StringVar(&as, "as", "", "`NAME` of the approver (default: the only one enrolled)")
 	c.Flags().StringVar(&enroll, "enroll", "", "make a key for a new approver `NAME`")
-	c.Flags().BoolVar(&withPasskey, "enrol", false, "enrol a passkey for a new approver NAME: prints a secret for the console's page /enrol")
+	c.Flags().BoolVar(&withPasskey, "enrol", false,
+		"enrol a passkey for a new approver NAME: prints a secret for the console's page /enrol")
 	c.Flags().StringVar(&revoke, "revoke", "", "end the right of `NAME` to answer")
 	c.Flags().BoolVar(&list, "list", false, "print who can answer, with the fingerprint of each key")
 	c.Flags().StringSliceVar(&roles, "role", nil, "`ROLE` of the new approver, as contracts name it")
@@ -150,11 +154,13 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 	}
 	if state == approval.Gone {
 		const why = "the caller is gone: the session that asked has ended, so no call can use an answer"
-		return errors.Join(tooLate(c, g, q, yes, "approval.gone", why), &exitcode.Exit{Code: exitcode.Waiting, Text: question + ": " + why, Hint: "the next call asks anew"})
+		return errors.Join(tooLate(c, g, q, yes, "approval.gone", why),
+			&exitcode.Exit{Code: exitcode.Waiting, Text: question + ": " + why, Hint: "the next call asks anew"})
 	}
 	if state == approval.Expired {
 		const why = "the caller is gone: the time of the question is over"
-		return errors.Join(tooLate(c, g, q, yes, "approval.expired", why), &exitcode.Exit{Code: exitcode.Waiting, Text: question + ": " + why, Hint: "the next call asks anew"})
+		return errors.Join(tooLate(c, g, q, yes, "approval.expired", why),
+			&exitcode.Exit{Code: exitcode.Waiting, Text: question + ": " + why, Hint: "the next call asks anew"})
 	}
 	if state != approval.Pending && (state != approval.Yes || yes) {
 		return &exitcode.Exit{Code: exitcode.Waiting, Text: fmt.Sprintf("%s is not waiting: %s", question, ended(state))}
@@ -164,15 +170,17 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 	}
 	display.Fprintf(c.ErrOrStderr(), "%s\n", display.Text(q.Show()))
 	if !asksUnder(g, q) {
-		display.Fprintf(c.ErrOrStderr(), "note: this question was asked under another configuration than the one that is read here. If that one changed,\n"+
-			"no call can use the answer: the next call asks anew.\n")
+		display.Fprintf(c.ErrOrStderr(),
+			"note: this question was asked under another configuration than the one that is read here. If that one changed,\n"+
+				"no call can use the answer: the next call asks anew.\n")
 	}
 	by, err := signer(c.Context(), c, k, as)
 	if err != nil {
 		return err
 	}
 	if err := k.Answer(c.Context(), by, q, yes, reason); err != nil {
-		if no := (*approval.Refused)(nil); errors.As(err, &no) && (no.Reason.Code == "approval.gone" || no.Reason.Code == "approval.expired") {
+		if no := (*approval.Refused)(nil); errors.As(err, &no) &&
+			(no.Reason.Code == "approval.gone" || no.Reason.Code == "approval.expired") {
 			// The caller can leave while the passphrase is typed.
 			err = errors.Join(tooLate(c, g, q, yes, no.Reason.Code, "the caller is gone"), err)
 		}
@@ -228,7 +236,9 @@ func signer(ctx context.Context, c *cobra.Command, k *approval.Service, as strin
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, &exitcode.Exit{Code: exitcode.Usage, Text: "no approver is enrolled", Hint: "at a terminal: waldo approve --enroll NAME"}
+		return nil, &exitcode.Exit{
+			Code: exitcode.Usage, Text: "no approver is enrolled", Hint: "at a terminal: waldo approve --enroll NAME",
+		}
 	}
 	if as == "" && len(all) > 1 {
 		return nil, exitcode.Mistake("--as NAME", "there are %d approvers: say which you are", len(all))
@@ -258,7 +268,8 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 		return err
 	}
 	if slices.ContainsFunc(all, func(a approval.Approver) bool { return a.Name == name }) {
-		return exitcode.Mistake("choose another NAME; waldo approve --list prints who can answer", "%s is enrolled already", name)
+		return exitcode.Mistake("choose another NAME; waldo approve --list prints who can answer",
+			"%s is enrolled already", name)
 	}
 	var by approval.Signer
 	if len(all) > 0 {
@@ -266,12 +277,14 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 			return err
 		}
 	}
-	pass, err := passphrase(c, fmt.Sprintf("new passphrase for %s (%d characters or more): ", name, approval.MinPassphrase))
+	pass, err := passphrase(c, fmt.Sprintf("new passphrase for %s (%d characters or more): ", name,
+		approval.MinPassphrase))
 	if err != nil {
 		return err
 	}
 	if len(pass.Reveal()) < approval.MinPassphrase {
-		return exitcode.Mistake("run it again with a longer one", "the passphrase has fewer than %d characters; nothing was changed", approval.MinPassphrase)
+		return exitcode.Mistake("run it again with a longer one",
+			"the passphrase has fewer than %d characters; nothing was changed", approval.MinPassphrase)
 	}
 	again, err := passphrase(c, "the same again: ")
 	if err != nil {
@@ -286,9 +299,10 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 	}
 	display.Fprintf(c.OutOrStdout(), "enrolled %s, key %s\n", a.Name, a.Fingerprint())
 	if by == nil {
-		display.Fprintf(c.ErrOrStderr(), "This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
-			"  approval: {root: \"%s\"}\n"+
-			"Where approval: is there already, write root: below it. Then: waldo trust\n", a.Fingerprint())
+		display.Fprintf(c.ErrOrStderr(),
+			"This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
+				"  approval: {root: \"%s\"}\n"+
+				"Where approval: is there already, write root: below it. Then: waldo trust\n", a.Fingerprint())
 	}
 	return nil
 }
@@ -316,7 +330,8 @@ func revokeApprover(c *cobra.Command, g *global, name string) error {
 	if len(all) == 0 {
 		return exitcode.Mistake("", "no approver is enrolled; there is nothing to revoke")
 	}
-	if !slices.ContainsFunc(all, func(a approval.Approver) bool { return a.Name == name }) { // tried and recorded all the same
+	// tried and recorded all the same
+	if !slices.ContainsFunc(all, func(a approval.Approver) bool { return a.Name == name }) {
 		display.Fprintf(c.ErrOrStderr(), "note: no approver is called %s; waldo approve --list prints who can answer\n", name)
 	}
 	by, err := signer(c.Context(), c, k, all[0].By)
@@ -341,6 +356,7 @@ func (t teller) Notify(_ context.Context, q approval.Question) {
 		return
 	}
 	b := bufio.NewWriter(t.w)
-	display.Fprintf(b, "\n%s\n%s\n", display.Text(strings.TrimRight(q.Show(), "\n")), "answer in another terminal: waldo approve "+q.ID+"   or   waldo deny "+q.ID)
+	display.Fprintf(b, "\n%s\n%s\n", display.Text(strings.TrimRight(q.Show(), "\n")),
+		"answer in another terminal: waldo approve "+q.ID+"   or   waldo deny "+q.ID)
 	b.Flush()
 }

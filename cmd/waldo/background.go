@@ -98,7 +98,8 @@ const psRow = "%-28s %-8s %-17s %-21s %-7s %s\n"
 
 func newSandboxPs(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "ps NAME", Short: "The commands that run in a sandbox", Args: cobra.ExactArgs(1), Example: "  waldo sandbox ps work",
+		Use: "ps NAME", Short: "The commands that run in a sandbox", Args: cobra.ExactArgs(1),
+		Example: "  waldo sandbox ps work",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			all, err := m.Commands(c.Context(), app.Owner(), args[0])
 			if err != nil || g.json {
@@ -121,7 +122,8 @@ func newSandboxPs(g *global) *cobra.Command {
 
 func newSandboxKill(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "kill NAME CALL", Short: "End a command that runs in a sandbox, with everything that it has started", Args: cobra.ExactArgs(2),
+		Use: "kill NAME CALL", Short: "End a command that runs in a sandbox, with everything that it has started",
+		Args:    cobra.ExactArgs(2),
 		Example: "  waldo sandbox kill work c_…",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			return m.Kill(c.Context(), app.Owner(), args[0], args[1])

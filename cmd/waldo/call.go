@@ -31,8 +31,9 @@ func newCall(g *global) *cobra.Command {
 		Use: "call CAPABILITY [k=v.. | -]", Short: "Call a tool",
 		Long: "Arguments are k=v, where v is JSON or else a string, or one JSON object on standard input with -.\n" +
 			"Calls of one user share a session, so that an approved call can be made again.",
-		Example: "  waldo call run_python code='print(1)'\n  waldo call helpdesk.get_customer id=17 --json\n  echo '{\"id\":17}' | waldo call helpdesk.get_customer -",
-		Args:    cobra.MinimumNArgs(1),
+		Example: "  waldo call run_python code='print(1)'\n  waldo call helpdesk.get_customer id=17 --json\n" +
+			"  echo '{\"id\":17}' | waldo call helpdesk.get_customer -",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			a, err := arguments.Parse(c.InOrStdin(), args[1:])
 			if err != nil {
@@ -99,8 +100,10 @@ type shownResult struct {
 
 func tellResult(c *cobra.Command, g *global, r call.Result) error {
 	if g.json {
-		s := shownResult{Status: r.Status, CallID: r.CallID, DecisionID: r.DecisionID, ApprovalID: r.ApprovalID, Why: r.Why, IsError: r.IsError,
-			Trust: r.Trust, Content: []any{}, Facts: r.Facts}
+		s := shownResult{
+			Status: r.Status, CallID: r.CallID, DecisionID: r.DecisionID, ApprovalID: r.ApprovalID, Why: r.Why,
+			IsError: r.IsError, Trust: r.Trust, Content: []any{}, Facts: r.Facts,
+		}
 		for _, k := range r.Content {
 			if k.Type == "text" {
 				s.Content = append(s.Content, map[string]string{"type": "text", "text": k.Text})
@@ -162,7 +165,8 @@ func ofTheCall(warnings []string) []string {
 func newTools(g *global) *cobra.Command {
 	var detail string
 	c := &cobra.Command{
-		Use: "tools [QUERY]", Short: "The catalogue: list or search the tools that an agent can call", Args: cobra.ArbitraryArgs,
+		Use: "tools [QUERY]", Short: "The catalogue: list or search the tools that an agent can call",
+		Args:    cobra.ArbitraryArgs,
 		Example: "  waldo tools\n  waldo tools create ticket --detail full",
 		RunE: func(c *cobra.Command, args []string) error {
 			d := catalog.Detail(detail)
@@ -199,7 +203,8 @@ func newTools(g *global) *cobra.Command {
 			}
 			offers.Wait()
 			for _, p := range h.Catalogue.Problems() {
-				display.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", app.LeftOut(p), display.Lines(strings.TrimPrefix(p.Text, "server "+p.Server+": ")), p.Code)
+				display.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", app.LeftOut(p),
+					display.Lines(strings.TrimPrefix(p.Text, "server "+p.Server+": ")), p.Code)
 			}
 			return nil
 		},
@@ -228,7 +233,9 @@ func tellTools(w io.Writer, h *app.App, entries []*catalog.Entry, d catalog.Deta
 
 // dryRun decides a call without making it.
 func dryRun(p *policy.Policy, capability call.Capability, a call.Args) policy.Decision {
-	return p.Explain(call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Channel: "cli", Principal: app.Principal(), At: time.Now()})
+	return p.Explain(call.Call{
+		ID: id.New(id.Call), Capability: capability, Args: a, Channel: "cli", Principal: app.Principal(), At: time.Now(),
+	})
 }
 
 // readable returns the text of a piece of content, or of a text resource.

@@ -23,7 +23,8 @@ import (
 func newCheck(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "check [FILE]", Short: "Check contracts and their examples; errors point at line and column",
-		Long:    "Reads a configuration, compiles it and decides its examples. Exit status 0: sound, warnings included;\n1: problems found; 2: there is nothing to check.",
+		Long: "Reads a configuration, compiles it and decides its examples. Exit status 0: sound, warnings included;\n" +
+			"1: problems found; 2: there is nothing to check.",
 		Example: "  waldo check\n  waldo check waldo.yaml --json", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			path, _ := g.source().File()
@@ -55,7 +56,10 @@ func newCheck(g *global) *cobra.Command {
 	}
 }
 
-func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Config, problems contract.Problems, shown []hostfiles.Shown) error {
+func tellCheck(
+	c *cobra.Command, g *global, path, text string, cfg *contract.Config, problems contract.Problems,
+	shown []hostfiles.Shown,
+) error {
 	warnings := []contract.Problem{}
 	contracts := 0
 	if cfg != nil {
@@ -70,7 +74,11 @@ func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Con
 		if problems == nil {
 			problems = contract.Problems{}
 		}
-		if err := terminal.JSON(c.OutOrStdout(), map[string]any{"file": path, "ok": len(problems) == 0, "contracts": contracts, "problems": problems, "warnings": warnings, "shown": shown}); err != nil {
+		if err := terminal.JSON(c.OutOrStdout(),
+			map[string]any{
+				"file": path, "ok": len(problems) == 0, "contracts": contracts, "problems": problems,
+				"warnings": warnings, "shown": shown,
+			}); err != nil {
 			return err
 		}
 	} else {
@@ -83,19 +91,23 @@ func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Con
 		}
 	}
 	if len(problems) > 0 {
-		return &exitcode.Exit{Code: exitcode.Problems, Text: fmt.Sprintf("%s: %s", path, display.Count(len(problems), "problem"))}
+		return &exitcode.Exit{
+			Code: exitcode.Problems, Text: fmt.Sprintf("%s: %s", path, display.Count(len(problems), "problem")),
+		}
 	}
 	if !g.json {
 		agenthost.TellShown(c.OutOrStdout(), shown)
 		tellPackages(c.OutOrStdout(), cfg)
-		display.Fprintf(c.OutOrStdout(), "%s: sound, %s, %s\n", path, display.Count(contracts, "contract"), display.Count(len(warnings), "warning"))
+		display.Fprintf(c.OutOrStdout(), "%s: sound, %s, %s\n", path, display.Count(contracts, "contract"),
+			display.Count(len(warnings), "warning"))
 	}
 	return nil
 }
 
 func newInit(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "init", Short: "Write a commented, tight waldo.yaml for this folder, and its schema for editors", Args: cobra.NoArgs,
+		Use: "init", Short: "Write a commented, tight waldo.yaml for this folder, and its schema for editors",
+		Args:    cobra.NoArgs,
 		Example: "  waldo init && waldo check && waldo trust",
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := os.Getwd()
@@ -120,7 +132,8 @@ func newInit(g *global) *cobra.Command {
 func create(path string, text []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, os.ErrExist) {
-		return exitcode.Mistake("move it away first, or edit it", "%s is there already; nothing was changed", filepath.Base(path))
+		return exitcode.Mistake("move it away first, or edit it", "%s is there already; nothing was changed",
+			filepath.Base(path))
 	}
 	if err != nil {
 		return err

@@ -25,9 +25,10 @@ import (
 func commands(g *global) []*cobra.Command {
 	hosts := agenthost.Waldo{Config: &g.config, State: &g.state, JSON: &g.json}
 	return []*cobra.Command{
-		newDemo(g), newServe(g), newToken(g), newRun(g), newExec(g), newCall(g), newTools(g), newExplain(g), newCheck(g), newInit(g), newTrust(g), newLock(g), newGen(g),
-		newApprovals(g), newApprove(g), newDeny(g), newLog(g), newSandbox(g), newTemplate(g), newLogin(g), newSecret(g), newDoctor(g), newVersion(g), newHelpdesk(),
-		agenthost.NewImport(hosts), agenthost.NewInstall(hosts), newDu(g), newPrune(g), newReload(g), newStop(g), newMan(), newConsole(g),
+		newDemo(g), newServe(g), newToken(g), newRun(g), newExec(g), newCall(g), newTools(g), newExplain(g), newCheck(g),
+		newInit(g), newTrust(g), newLock(g), newGen(g), newApprovals(g), newApprove(g), newDeny(g), newLog(g), newSandbox(g),
+		newTemplate(g), newLogin(g), newSecret(g), newDoctor(g), newVersion(g), newHelpdesk(), agenthost.NewImport(hosts),
+		agenthost.NewInstall(hosts), newDu(g), newPrune(g), newReload(g), newStop(g), newMan(), newConsole(g),
 	}
 }
 
@@ -67,7 +68,9 @@ func newDoctor(g *global) *cobra.Command {
 				tellReports(c.OutOrStdout(), reports)
 			}
 			if !ok {
-				return &exitcode.Exit{Code: exitcode.Problems, Text: "no level of isolation works on this machine", Hint: "see the hints above"}
+				return &exitcode.Exit{
+					Code: exitcode.Problems, Text: "no level of isolation works on this machine", Hint: "see the hints above",
+				}
 			}
 			return nil
 		},
@@ -104,7 +107,8 @@ func tellReports(w io.Writer, reports []sandbox.Report) {
 			if shared > 1 {
 				hint = fmt.Sprintf("for these %d: %s", shared, hint)
 			}
-			display.Fprintf(w, "       %s\n", display.Text(strings.ReplaceAll(string(display.Lines(hint)), "\n  | ", "\n       ")))
+			display.Fprintf(w, "       %s\n",
+				display.Text(strings.ReplaceAll(string(display.Lines(hint)), "\n  | ", "\n       ")))
 			shared = 1
 		}
 	}
@@ -119,6 +123,7 @@ func newGen(g *global) *cobra.Command {
 }
 
 func newConsole(g *global) *cobra.Command {
-	return consoling.New(consoling.Waldo{JSON: &g.json, Store: func() (string, *database.Store, error) { return openStore(g) },
-		Open: func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) }})
+	return consoling.New(consoling.Waldo{JSON: &g.json,
+		Store: func() (string, *database.Store, error) { return openStore(g) },
+		Open:  func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) }})
 }

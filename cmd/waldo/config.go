@@ -17,9 +17,10 @@ import (
 
 // source is how the flags name the configuration.
 func (g *global) source() configfile.Source {
-	return configfile.Source{Config: g.config, Trusted: g.trusted, Environment: g.env, Hosted: g.hosted, Say: func(text string) {
-		display.Fprintf(os.Stderr, "waldo: %s\n", text)
-	}}
+	return configfile.Source{Config: g.config, Trusted: g.trusted, Environment: g.env, Hosted: g.hosted,
+		Say: func(text string) {
+			display.Fprintf(os.Stderr, "waldo: %s\n", text)
+		}}
 }
 
 // configured opens the state directory and loads the configuration in force, for a command that needs no more of waldo.

@@ -87,7 +87,9 @@ type asked struct {
 }
 
 // answer answers a question with a passkey.
-func (c *consoleClient) answer(approvalID, as, verdict string, key *passkeytest.Authenticator) (status int, code string) {
+func (c *consoleClient) answer(
+	approvalID, as, verdict string, key *passkeytest.Authenticator,
+) (status int, code string) {
 	c.t.Helper()
 	var q, d asked
 	if status, code = c.do("GET", "/approvals/"+approvalID, nil, &q); status != 200 {
@@ -110,7 +112,8 @@ func (c *consoleClient) enrol(secret string, key *passkeytest.Authenticator) (st
 	if status, code = c.do("POST", "/enrolment/"+d.Draft+"/register", made, &d); status != 200 {
 		return status, code
 	}
-	return c.do("POST", "/enrolment/"+d.Draft+"/finish", map[string]any{"assertion": json.RawMessage(key.Get(d.Options.Challenge))}, nil)
+	return c.do("POST", "/enrolment/"+d.Draft+"/finish",
+		map[string]any{"assertion": json.RawMessage(key.Get(d.Options.Challenge))}, nil)
 }
 
 // TestConsoleAgainstAgent: a person enrols a passkey with a terminal and a browser and approves a call. An agent of the
@@ -118,7 +121,8 @@ func (c *consoleClient) enrol(secret string, key *passkeytest.Authenticator) (st
 func TestConsoleAgainstAgent(t *testing.T) {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "waldo.yaml")
-	text := "version: 1\ncapabilities:\n  run_shell: {transport: sandboxed_exec, mode: write, isolation: namespace, timeout_seconds: 20, approval: always}\n"
+	text := "version: 1\ncapabilities:\n  run_shell: {transport: sandboxed_exec, mode: write, isolation: namespace, " +
+		"timeout_seconds: 20, approval: always}\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +193,8 @@ func TestConsoleAgainstAgent(t *testing.T) {
 	if said, code := waldo("approve", waiting); code == 0 {
 		t.Errorf("the command line: %d %s", code, said)
 	}
-	if said, code := waldo("approve", "--enrol", "eve"); code != 2 || !strings.Contains(said, "printed on a terminal alone") {
+	if said, code := waldo("approve", "--enrol", "eve"); code != 2 ||
+		!strings.Contains(said, "printed on a terminal alone") {
 		t.Errorf("an enrolment without a terminal: %d %s", code, said)
 	}
 	port := person.at[strings.LastIndexByte(person.at, ':')+1:]
@@ -224,7 +229,8 @@ func TestConsoleAgainstAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.Update(context.Background(), func(tx *sql.Tx) error {
-		_, err := tx.Exec(`UPDATE approvals SET state = 'yes', answer = (SELECT answer FROM approvals WHERE id = $1) WHERE id = $2`, waiting, second)
+		_, err := tx.Exec(`UPDATE approvals SET state = 'yes', answer = (SELECT answer FROM approvals WHERE id = $1) `+
+			`WHERE id = $2`, waiting, second)
 		return err
 	})
 	if err := s.Close(); err != nil {

@@ -18,9 +18,9 @@ import (
 func newDemo(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "demo", Short: "The main job, end to end, with everything built in", Args: cobra.NoArgs,
-		Long: "Starts an example help desk with 5,000 customers as an MCP server in a sandbox of its own, runs an agent's script in\n" +
-			"another sandbox, answers its two questions through the approval path, once yes and once no, and shows what each guard did.\n" +
-			"It works in a temporary state directory and leaves nothing behind.",
+		Long: "Starts an example help desk with 5,000 customers as an MCP server in a sandbox of its own, runs an agent's " +
+			"script in\nanother sandbox, answers its two questions through the approval path, once yes and once no, " +
+			"and shows what each guard did.\nIt works in a temporary state directory and leaves nothing behind.",
 		Example: "  waldo demo\n  waldo demo --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := os.MkdirTemp("", "waldo-demo-")

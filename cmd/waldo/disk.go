@@ -31,7 +31,9 @@ func newDu(g *global) *cobra.Command {
 				return err
 			}
 			if g.json {
-				return terminal.JSON(c.OutOrStdout(), map[string]any{"state": state, "bytes": total.Bytes, "files": total.Files, "parts": all})
+				return terminal.JSON(c.OutOrStdout(), map[string]any{
+					"state": state, "bytes": total.Bytes, "files": total.Files, "parts": all,
+				})
 			}
 			display.Fprintf(c.OutOrStdout(), "%10s %8s  %-12s %s\n", "SIZE", "FILES", "NAME", "WHAT")
 			for _, p := range append(all, total) {
@@ -58,10 +60,12 @@ func sized(n int64) string {
 func newPrune(g *global) *cobra.Command {
 	var dry bool
 	c := &cobra.Command{
-		Use: "prune [--dry-run]", Short: "Remove what retention allows: old log segments, unused packages and files of sessions", Args: cobra.NoArgs,
+		Use:   "prune [--dry-run]",
+		Short: "Remove what retention allows: old log segments, unused packages and files of sessions", Args: cobra.NoArgs,
 		Long: "Removes whole segments of the log that are older than log.keep, and packages and files of unused sessions\n" +
-			"for 30 days. A record in the log says what was removed of it, so that waldo log verify still holds. A running waldo serve\n" +
-			"does the same every hour. If the log names approvers, the first one signs the removal, at a terminal.",
+			"for 30 days. A record in the log says what was removed of it, so that waldo log verify still holds. " +
+			"A running waldo serve\ndoes the same every hour. If the log names approvers, the first one signs the removal, " +
+			"at a terminal.",
 		Example: "  waldo prune --dry-run\n  waldo prune",
 		RunE: func(c *cobra.Command, _ []string) error {
 			h, err := openApplication(c.Context(), g, app.Options{})
@@ -111,7 +115,8 @@ func tellPruned(c *cobra.Command, h *app.App, old audit.Pruned, freed int64, dry
 	case old.Through == 0:
 		display.Fprintf(w, "log: no whole segment is older than %s\n", h.Config.Log.Keep)
 	default:
-		display.Fprintf(w, "log: %s %s up to record %d, of %s (%s)\n", word, display.Count(len(old.Segments), "segment"), old.Through, old.Newest, sized(old.Bytes))
+		display.Fprintf(w, "log: %s %s up to record %d, of %s (%s)\n", word, display.Count(len(old.Segments), "segment"),
+			old.Through, old.Newest, sized(old.Bytes))
 	}
 	if !dry {
 		display.Fprintf(w, "%s freed\n", sized(freed))
@@ -123,15 +128,20 @@ func signRemoval(h *app.App, c *cobra.Command) app.Signing {
 	return func(p *approval.Checkpoint) error {
 		pins := []string{h.Config.Approval.Root, os.Getenv(app.RootVariable)}
 		if pins[0] == "" && pins[1] == "" {
-			return &exitcode.Exit{Code: exitcode.Usage, Text: "the log names approvers, and the configuration names no approval.root", Hint: "waldo approve --enroll printed the line when the first was enrolled"}
+			return &exitcode.Exit{
+				Code: exitcode.Usage, Text: "the log names approvers, and the configuration names no approval.root",
+				Hint: "waldo approve --enroll printed the line when the first was enrolled",
+			}
 		}
 		var root approval.Approver
 		var none error
-		if err := h.Witness.Look(c.Context(), func(l *approval.Ledger) { root, none = l.Root(pins) }); err != nil || none != nil {
+		if err := h.Witness.Look(c.Context(), func(l *approval.Ledger) { root, none = l.Root(pins) }); err != nil ||
+			none != nil {
 			return errors.Join(err, none)
 		}
 		w := c.ErrOrStderr()
-		display.Fprintf(w, "The log is removed up to record %d. Unused approvals become void. Remaining approvers:\n", p.Through)
+		display.Fprintf(w, "The log is removed up to record %d. Unused approvals become void. Remaining approvers:\n",
+			p.Through)
 		for _, e := range p.Approvers {
 			display.Fprintf(w, "  %s %s, signed by %s at %s\n", e.Action, e.Approver, e.By, e.At)
 		}

@@ -15,7 +15,9 @@ var groups = []struct {
 	{"To begin with:", []string{"demo", "doctor", "init", "import", "install"}},
 	{"Run code in a sandbox:", []string{"run", "exec", "sandbox", "template"}},
 	{"Stand in front of tools:", []string{"serve", "tools", "call", "lock", "gen", "login", "token", "console"}},
-	{"Say what is allowed, and answer:", []string{"check", "trust", "reload", "stop", "secret", "approvals", "approve", "deny"}},
+	{"Say what is allowed, and answer:", []string{
+		"check", "trust", "reload", "stop", "secret", "approvals", "approve", "deny",
+	}},
 	{"Look back:", []string{"explain", "log", "du", "prune"}},
 	{"The rest:", []string{"man", "version"}}, // and completion and help, which cobra adds
 }
@@ -39,7 +41,8 @@ func group(root *cobra.Command) {
 func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write a man page for each command into a directory", Args: cobra.ExactArgs(1),
-		Long:    "Writes waldo.1, waldo-run.1 and so on, made from the commands themselves, and replaces what has these names.",
+		Long: "Writes waldo.1, waldo-run.1 and so on, made from the commands themselves, and replaces what has " +
+			"these names.",
 		Example: "  waldo man ~/.local/share/man/man1\n  man waldo-run",
 		RunE: func(c *cobra.Command, args []string) error {
 			n, err := manual.Write(c.Root(), args[0], version)

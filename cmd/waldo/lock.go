@@ -23,7 +23,8 @@ func newLock(g *global) *cobra.Command {
 	var accept, show []string
 	fresh := false
 	c := &cobra.Command{
-		Use: "lock [--show NAME..] [--accept NAME..]", Short: "Pin the definitions of upstream tools, prompts and templates; show what changed",
+		Use:   "lock [--show NAME..] [--accept NAME..]",
+		Short: "Pin the definitions of upstream tools, prompts and templates; show what changed",
 		Long: "A server that cannot be checked keeps its entry in waldo.lock; the others are compared all the same.\n" +
 			"The entry of a server that is no longer configured stays until you accept its removal.\n" +
 			"With --accept only the named servers are checked.\n" +
@@ -110,10 +111,12 @@ func notAsAccepted(changes []lockfile.Change) error {
 	n := len(slices.DeleteFunc(slices.Clone(changes), func(ch lockfile.Change) bool { return ch.Code == app.Unseen }))
 	var say, do []string
 	if n > 0 {
-		say, do = append(say, display.Count(n, "difference")+" from waldo.lock"), append(do, "review with waldo lock --show NAME, then: waldo lock --accept NAME")
+		say, do = append(say, display.Count(n, "difference")+" from waldo.lock"),
+			append(do, "review with waldo lock --show NAME, then: waldo lock --accept NAME")
 	}
 	if len(missing) > 0 {
-		say, do = append(say, display.Count(len(missing), "server")+" could not be checked: "+strings.Join(missing, ", ")), append(do, "fix the errors above, then run waldo lock again")
+		say, do = append(say, display.Count(len(missing), "server")+" could not be checked: "+strings.Join(missing, ", ")),
+			append(do, "fix the errors above, then run waldo lock again")
 	}
 	if len(say) == 0 {
 		return nil
@@ -159,7 +162,8 @@ func tellServes(ctx context.Context, h *app.App, w io.Writer) error {
 		}
 	}
 	if silent > 0 {
-		display.Fprintf(w, "waldo: %s did not answer in time and may have the lock before this one\n", display.Count(silent, "waldo process"))
+		display.Fprintf(w, "waldo: %s did not answer in time and may have the lock before this one\n",
+			display.Count(silent, "waldo process"))
 	}
 	return err
 }

@@ -26,7 +26,8 @@ import (
 func newVerify(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "verify", Short: "Hold every line of the log against its hash, its place and the head", Args: cobra.NoArgs,
-		Long:    "Reads the whole log and changes nothing. $WALDO_LOG_HEAD names a file that stores a copy of the head. Exit status 0: sound; 1: problems found; 2: it cannot be read.",
+		Long: "Reads the whole log and changes nothing. $WALDO_LOG_HEAD names a file that stores a copy of the head. " +
+			"Exit status 0: sound; 1: problems found; 2: it cannot be read.",
 		Example: "  waldo log verify",
 		RunE: func(c *cobra.Command, _ []string) error {
 			r, err := verify(c.Context(), g)
@@ -41,7 +42,10 @@ func newVerify(g *global) *cobra.Command {
 				records.Verified(c.OutOrStdout(), r)
 			}
 			if !r.OK {
-				return &exitcode.Exit{Code: exitcode.Problems, Text: "the log is not sound", Hint: "keep a copy of it; waldo log set-aside starts a new one that says so"}
+				return &exitcode.Exit{
+					Code: exitcode.Problems, Text: "the log is not sound",
+					Hint: "keep a copy of it; waldo log set-aside starts a new one that says so",
+				}
 			}
 			return nil
 		},
@@ -70,7 +74,8 @@ func verify(ctx context.Context, g *global) (audit.Report, error) {
 func newExport(g *global) *cobra.Command {
 	var format string
 	c := &cobra.Command{
-		Use: "export", Short: "Write the whole log to standard output", Args: cobra.NoArgs, Example: "  waldo log export --format csv > log.csv",
+		Use: "export", Short: "Write the whole log to standard output", Args: cobra.NoArgs,
+		Example: "  waldo log export --format csv > log.csv",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if format != "jsonl" && format != "csv" {
 				return exitcode.Mistake("jsonl or csv", "--format %s", format)
@@ -179,8 +184,11 @@ func anyID(s string) bool {
 func newExplain(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "explain ID | CAPABILITY [k=v..]", Short: "Say why: of a call that was made, or as a dry run of the same code",
-		Long:    "With the id of a call or decision, says from the log why it was allowed, asked or denied, who answered and how\nit ended. With a capability and arguments, decides without acting: the exit status is that of the call.",
-		Example: "  waldo explain d_…\n  waldo explain helpdesk.create_ticket priority=high\n  waldo explain run_shell --json", Args: cobra.MinimumNArgs(1),
+		Long: "With the id of a call or decision, says from the log why it was allowed, asked or denied, " +
+			"who answered and how\nit ended. With a capability and arguments, decides without acting: the exit status is that " +
+			"of the call.",
+		Example: "  waldo explain d_…\n  waldo explain helpdesk.create_ticket priority=high\n" +
+			"  waldo explain run_shell --json", Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if anyID(args[0]) {
 				return explainRecords(c, g, args[0])

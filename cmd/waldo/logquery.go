@@ -23,8 +23,10 @@ func newLog(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "log [-f] [-n N] [--since T] [--denied]", Short: "Show, verify and export the audit log", Args: cobra.NoArgs,
 		Long: "Shows the last 20 records, or the last N of those that the flags select, and says of how many.\n" +
-			"A record is a decision, an answer, an outcome or another event. --principal and --capability take * for any characters.",
-		Example: "  waldo log\n  waldo log --since 1h --denied\n  waldo log -n 0 --principal token:ci --since 2026-11-01\n  waldo log --call c_…\n  waldo log -f\n  waldo log verify",
+			"A record is a decision, an answer, an outcome or another event. --principal and --capability take * for any " +
+			"characters.",
+		Example: "  waldo log\n  waldo log --since 1h --denied\n  waldo log -n 0 --principal token:ci --since 2026-11-01\n" +
+			"  waldo log --call c_…\n  waldo log -f\n  waldo log verify",
 		RunE: func(c *cobra.Command, _ []string) error {
 			state, err := openState(g)
 			if err != nil {
@@ -67,7 +69,8 @@ func newLog(g *global) *cobra.Command {
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as records are written")
 	c.Flags().IntVarP(&f.last, "number", "n", 20, "the last `N` records; 0: all")
-	c.Flags().StringVar(&f.since, "since", "", "records since `T`: a time ago as in 30m, 2h or 7d, or a time as in 2026-11-22 or 2026-11-22T10:00:00Z")
+	c.Flags().StringVar(&f.since, "since", "",
+		"records since `T`: a time ago as in 30m, 2h or 7d, or a time as in 2026-11-22 or 2026-11-22T10:00:00Z")
 	c.Flags().BoolVar(&f.Denied, "denied", false, "denials alone: by a contract, by a human, and of hosts")
 	c.Flags().StringVar(&f.Principal, "principal", "", "records of `WHO`, as in os:1000 or token:ci")
 	c.Flags().StringVar(&f.Capability, "capability", "", "records about `NAME`, as in github.create_*")

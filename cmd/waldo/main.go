@@ -65,20 +65,27 @@ type global struct {
 
 func newRoot(g *global) *cobra.Command {
 	root := &cobra.Command{
-		Use:                   "waldo",
-		Short:                 "Run AI agents' code and tools in sandboxes, under contracts",
-		Long:                  "waldo runs agent-written code in a sandbox, decides every tool call by contract,\nasks a human where the contract says so, and writes a log that a stranger can verify.",
-		Example:               "  waldo demo                       the whole thing in ten seconds\n  waldo run -c 'print(6*7)'        Python in a fresh sandbox\n  waldo serve --stdio              the gateway for an agent host",
+		Use:   "waldo",
+		Short: "Run AI agents' code and tools in sandboxes, under contracts",
+		Long: "waldo runs agent-written code in a sandbox, decides every tool call by contract,\n" +
+			"asks a human where the contract says so, and writes a log that a stranger can verify.",
+		Example: "  waldo demo                       the whole thing in ten seconds\n" +
+			"  waldo run -c 'print(6*7)'        Python in a fresh sandbox\n  waldo serve --stdio              the gateway for " +
+			"an agent host",
 		DisableFlagsInUseLine: true,
 		SilenceErrors:         true,
 		SilenceUsage:          true,
 	}
-	root.PersistentFlags().StringVar(&g.trusted, "trusted-config", "", "configuration `FILE`, loaded only as waldo trust recorded it")
-	root.PersistentFlags().StringVar(&g.config, "config", "", "configuration `FILE` (default: $WALDO_CONFIG, ./waldo.yaml once trusted, ~/.config/waldo/waldo.yaml)")
+	root.PersistentFlags().StringVar(&g.trusted, "trusted-config", "",
+		"configuration `FILE`, loaded only as waldo trust recorded it")
+	root.PersistentFlags().StringVar(&g.config, "config", "",
+		"configuration `FILE` (default: $WALDO_CONFIG, ./waldo.yaml once trusted, ~/.config/waldo/waldo.yaml)")
 	root.PersistentFlags().StringVar(&g.state, "state", "", "state `DIR` (default: $WALDO_STATE, $XDG_STATE_HOME/waldo)")
-	root.PersistentFlags().StringVar(&g.env, "environment", "", "`NAME` of the environment, as in production (default: $WALDO_ENVIRONMENT, environment: in the configuration)")
+	root.PersistentFlags().StringVar(&g.env, "environment", "",
+		"`NAME` of the environment, as in production (default: $WALDO_ENVIRONMENT, environment: in the configuration)")
 	root.PersistentFlags().BoolVar(&g.json, "json", false, "print JSON")
-	root.PersistentFlags().BoolVar(&g.redact, "redact", false, "hide here what is hidden from the model; otherwise a terminal hides known secrets alone")
+	root.PersistentFlags().BoolVar(&g.redact, "redact", false,
+		"hide here what is hidden from the model; otherwise a terminal hides known secrets alone")
 	terminal.Colours = "auto"
 	root.PersistentFlags().Var(&terminal.Colours, "color", "colours: `WHEN` is auto, always or never")
 	root.SetFlagErrorFunc(manual.Flag)

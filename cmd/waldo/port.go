@@ -21,10 +21,13 @@ import (
 
 func newSandboxPort(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "port NAME PORT[:LOCAL]", Short: "Forward a port of a sandbox to this machine's loopback while this runs", Args: cobra.ExactArgs(2),
-		Long: "Connections to port LOCAL of this machine's loopback (PORT unless given, 0: any) go to PORT at the loopback of the\n" +
-			"sandbox, 127.0.0.1 or else ::1. The sandbox gets no way out by it. Every user of this machine can connect to LOCAL.",
-		Example: "  waldo sandbox exec --background work -- npm start\n  waldo sandbox port work 3000\n  waldo sandbox port work 3000:8080",
+		Use: "port NAME PORT[:LOCAL]", Short: "Forward a port of a sandbox to this machine's loopback while this runs",
+		Args: cobra.ExactArgs(2),
+		Long: "Connections to port LOCAL of this machine's loopback (PORT unless given, 0: any) go to PORT at the loopback " +
+			"of the\nsandbox, 127.0.0.1 or else ::1. The sandbox gets no way out by it. Every user of this machine can " +
+			"connect to LOCAL.",
+		Example: "  waldo sandbox exec --background work -- npm start\n  waldo sandbox port work 3000\n" +
+			"  waldo sandbox port work 3000:8080",
 		RunE: withBoxes(g, func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error {
 			port, local, err := forward.Parse(args[1])
 			if err != nil {

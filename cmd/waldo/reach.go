@@ -19,9 +19,11 @@ import (
 func newLogin(g *global) *cobra.Command {
 	browser, port := "", 0
 	c := &cobra.Command{
-		Use: "login SERVER", Short: "Log waldo in to a server that wants a person's consent (OAuth)", Args: cobra.ExactArgs(1),
-		Long: "Asks the server who issues its tokens, prints the page to open in a browser, and waits until the page leads back to this machine.\n" +
-			"waldo stores the token sealed, as the secret oauth-SERVER, and renews it; waldo secret rm oauth-SERVER forgets it.",
+		Use: "login SERVER", Short: "Log waldo in to a server that wants a person's consent (OAuth)",
+		Args: cobra.ExactArgs(1),
+		Long: "Asks the server who issues its tokens, prints the page to open in a browser, and waits until the page leads " +
+			"back to this machine.\nwaldo stores the token sealed, as the secret oauth-SERVER, and renews it; waldo secret rm " +
+			"oauth-SERVER forgets it.",
 		Example: "  waldo login crm\n  waldo login crm --browser xdg-open",
 		RunE: func(c *cobra.Command, args []string) error {
 			state, cfg, err := configured(g)
@@ -55,7 +57,8 @@ func newLogin(g *global) *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&browser, "browser", "", "a program that is given the page to open; without it the page is printed alone")
+	c.Flags().StringVar(&browser, "browser", "",
+		"a program that is given the page to open; without it the page is printed alone")
 	c.Flags().IntVar(&port, "port", 0, "the port of this machine that the page leads back to, where it is registered")
 	return c
 }

@@ -11,11 +11,13 @@ import (
 
 func newReload(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "reload", Short: "Take the configuration anew into every running waldo serve of this state directory", Args: cobra.NoArgs,
-		Long: "Each waldo serve of the state directory reads its own configuration file again, as at its start: with its own flags,\n" +
-			"and one that was only found has to be trusted in its new form. Calls under way end under the contracts that they\n" +
-			"began with; hosts stay connected and are told that their lists have changed. A configuration that cannot be taken\n" +
-			"leaves the one before it in force. SIGHUP does the same for one process. Exit status 1: one was not taken.",
+		Use: "reload", Short: "Take the configuration anew into every running waldo serve of this state directory",
+		Args: cobra.NoArgs,
+		Long: "Each waldo serve of the state directory reads its own configuration file again, as at its start: " +
+			"with its own flags,\nand one that was only found has to be trusted in its new form. Calls under way end " +
+			"under the contracts that they\nbegan with; hosts stay connected and are told that their lists have changed. " +
+			"A configuration that cannot be taken\nleaves the one before it in force. SIGHUP does the same for one process. " +
+			"Exit status 1: one was not taken.",
 		Example: "  waldo reload",
 		RunE: func(c *cobra.Command, _ []string) error {
 			state, s, err := openStore(g)
@@ -57,9 +59,15 @@ func newReload(g *global) *cobra.Command {
 func unheeded(kept, silent int) error {
 	switch {
 	case silent > 0:
-		return &exitcode.Exit{Code: exitcode.Problems, Text: display.Count(silent, "waldo process") + " did not answer in time", Hint: "it may hang or be suspended: look for it, and end it if need be"}
+		return &exitcode.Exit{
+			Code: exitcode.Problems, Text: display.Count(silent, "waldo process") + " did not answer in time",
+			Hint: "it may hang or be suspended: look for it, and end it if need be",
+		}
 	case kept > 0:
-		return &exitcode.Exit{Code: exitcode.Problems, Text: "the new configuration is not in force everywhere", Hint: "waldo check shows where and how; waldo trust records a file that was found"}
+		return &exitcode.Exit{
+			Code: exitcode.Problems, Text: "the new configuration is not in force everywhere",
+			Hint: "waldo check shows where and how; waldo trust records a file that was found",
+		}
 	}
 	return nil
 }

@@ -31,8 +31,9 @@ func newRun(g *global) *cobra.Command {
 		Short: "Run agent-written code in a fresh sandbox, with tools through the bridge",
 		Long: "Runs Python, JavaScript, TypeScript or shell in a sandbox of its own: no network, no files of this machine\n" +
 			"but /usr, limits on everything, nothing left behind. Prints its output, then what is known of the run.",
-		Example: "  waldo run agent.py\n  waldo run -c 'print(6*7)'\n  waldo run --lang javascript -c 'console.log(6*7)'\n  waldo run --timeout 5s --memory-mb 128 agent.py\n  waldo run --json -c 'print(1)'",
-		Args:    cobra.ArbitraryArgs,
+		Example: "  waldo run agent.py\n  waldo run -c 'print(6*7)'\n  waldo run --lang javascript -c 'console.log(6*7)'\n" +
+			"  waldo run --timeout 5s --memory-mb 128 agent.py\n  waldo run --json -c 'print(1)'",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			name, code, err := b.Script(c.InOrStdin(), args)
 			if err != nil {
@@ -42,11 +43,13 @@ func newRun(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return inBox(c, g, b, capability, map[string]any{field: code}, runner.Options{Run: call.Run{Name: filepath.Base(name)}})
+			return inBox(c, g, b, capability, map[string]any{field: code},
+				runner.Options{Run: call.Run{Name: filepath.Base(name)}})
 		},
 	}
 	b.Add(c)
-	c.Flags().StringVar(&b.Lang, "lang", "", "`LANGUAGE`: python, javascript, typescript or shell (default: by the file's ending)")
+	c.Flags().StringVar(&b.Lang, "lang", "",
+		"`LANGUAGE`: python, javascript, typescript or shell (default: by the file's ending)")
 	c.Flags().StringVarP(&b.Code, "code", "c", "", "run `CODE` instead of a file")
 	c.Flags().StringVar(&b.File, "file", "", "`FILE` to run, the same as giving it as argument; - is standard input")
 	return c
@@ -55,16 +58,18 @@ func newRun(g *global) *cobra.Command {
 func newExec(g *global) *cobra.Command {
 	b := &sandboxflags.Flags{}
 	c := &cobra.Command{
-		Use:     "exec [flags] -- CMD [ARG..]",
-		Short:   "Run any command in a fresh sandbox, with its own standard input and output",
-		Example: "  waldo exec -- ls -la /\n  waldo exec --input . -- grep -r needle /workspace/input\n  echo hello | waldo exec -- tr a-z A-Z",
-		Args:    cobra.MinimumNArgs(1),
+		Use:   "exec [flags] -- CMD [ARG..]",
+		Short: "Run any command in a fresh sandbox, with its own standard input and output",
+		Example: "  waldo exec -- ls -la /\n  waldo exec --input . -- grep -r needle /workspace/input\n" +
+			"  echo hello | waldo exec -- tr a-z A-Z",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			b.Quiet = true
 			if b.Tty && g.json {
 				return exitcode.Mistake("leave one out", "-t and --json do not go together")
 			}
-			return inBox(c, g, b, "exec", map[string]any{"argv": args}, runner.Options{Run: call.Run{NoTools: true}, Streams: runner.Streams{Stdin: c.InOrStdin()}})
+			return inBox(c, g, b, "exec", map[string]any{"argv": args},
+				runner.Options{Run: call.Run{NoTools: true}, Streams: runner.Streams{Stdin: c.InOrStdin()}})
 		},
 	}
 	b.Add(c)
@@ -74,7 +79,9 @@ func newExec(g *global) *cobra.Command {
 }
 
 // inBox opens the application, makes one call and prints its result.
-func inBox(c *cobra.Command, g *global, b *sandboxflags.Flags, capability call.Capability, args any, o runner.Options) error {
+func inBox(
+	c *cobra.Command, g *global, b *sandboxflags.Flags, capability call.Capability, args any, o runner.Options,
+) error {
 	if err := b.Refused(); err != nil {
 		return err
 	}
@@ -148,7 +155,8 @@ func inBox(c *cobra.Command, g *global, b *sandboxflags.Flags, capability call.C
 // through returns writers that mask secrets in the output of a run, and a function that flushes them and reports the
 // masking.
 func through(h *app.App, out, errw io.Writer, end func()) (io.Writer, io.Writer, func() error) {
-	so, se, flush := terminal.Through(out, errw, func(w io.Writer) terminal.Masking { return h.Redact.TerminalStream(w) }, end)
+	so, se, flush := terminal.Through(out, errw,
+		func(w io.Writer) terminal.Masking { return h.Redact.TerminalStream(w) }, end)
 	return so, se, func() error {
 		switch err := flush(); {
 		case errors.Is(err, terminal.ErrUnread): // the reader knows: no message
@@ -161,15 +169,21 @@ func through(h *app.App, out, errw io.Writer, end func()) (io.Writer, io.Writer,
 }
 
 // onTerminal gives a command a terminal of its own and connects it with the person's until done is called.
-func onTerminal(h *app.App, c *cobra.Command, o *runner.Options, level string, end func()) (done func() error, err error) {
+func onTerminal(
+	h *app.App, c *cobra.Command, o *runner.Options, level string, end func(),
+) (done func() error, err error) {
 	if h.Reacher(level) == nil {
-		return nil, &exitcode.Exit{Code: exitcode.Denied, Text: "a sandbox of isolation " + cmp.Or(level, h.Runner.Auto) + " gives a command no terminal", Hint: "--isolation namespace"}
+		return nil, &exitcode.Exit{
+			Code: exitcode.Denied, Text: "a sandbox of isolation " + cmp.Or(level, h.Runner.Auto) +
+				" gives a command no terminal", Hint: "--isolation namespace",
+		}
 	}
 	in, ok := c.InOrStdin().(*os.File)
 	if !ok || !terminal.OnScreen(in) {
 		return nil, exitcode.Mistake("leave -t out", "-t needs a terminal, and standard input is none")
 	}
-	if o.TTY, done, err = terminal.Connect(in, h.Redact.TerminalStream(terminal.Whole{Writer: c.OutOrStdout()}), end); err != nil {
+	if o.TTY, done, err = terminal.Connect(in, h.Redact.TerminalStream(terminal.Whole{Writer: c.OutOrStdout()}),
+		end); err != nil {
 		return nil, err
 	}
 	o.Stdin, o.Env = nil, append([]string{"TERM=" + cmp.Or(os.Getenv("TERM"), "xterm")}, o.Env...)

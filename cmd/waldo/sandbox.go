@@ -33,19 +33,23 @@ import (
 func newSandbox(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "sandbox", Short: "Named sandboxes: files, a template and limits that outlive a command", Args: cobra.NoArgs,
-		Long: "A named sandbox keeps its files, template and limits, across commands and across restarts of waldo. Commands\n" +
-			"that run at the same time share processes and ports. Nothing that one leaves running outlives it.",
-		Example: "  waldo sandbox create work --template python:3.12-slim --idle 1h\n  waldo sandbox cp data.csv work:input/data.csv\n  waldo sandbox exec work -- wc -l /workspace/input/data.csv\n" +
+		Long: "A named sandbox keeps its files, template and limits, across commands and across restarts of waldo. " +
+			"Commands\nthat run at the same time share processes and ports. Nothing that one leaves running outlives it.",
+		Example: "  waldo sandbox create work --template python:3.12-slim --idle 1h\n" +
+			"  waldo sandbox cp data.csv work:input/data.csv\n  waldo sandbox exec work -- wc -l /workspace/input/data.csv\n" +
 			"  waldo sandbox snapshot work\n  waldo sandbox rm work",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newSandboxCreate(g), newSandboxList(g), newSandboxExec(g), newSandboxPs(g), newSandboxLogs(g), newSandboxKill(g), newSandboxCopy(g), newSandboxPort(g), newSandboxPause(g), newSandboxResume(g),
+	c.AddCommand(newSandboxCreate(g), newSandboxList(g), newSandboxExec(g), newSandboxPs(g), newSandboxLogs(g),
+		newSandboxKill(g), newSandboxCopy(g), newSandboxPort(g), newSandboxPause(g), newSandboxResume(g),
 		newSandboxSnapshot(g), newSandboxRestore(g), newSandboxReset(g), newSandboxRemove(g))
 	return c
 }
 
 // withBoxes runs f with the named sandboxes of the state directory and an open application.
-func withBoxes(g *global, f func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error) func(*cobra.Command, []string) error {
+func withBoxes(
+	g *global, f func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error,
+) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		h, err := openApplication(c.Context(), g, app.Options{})
 		if err != nil {
@@ -79,7 +83,8 @@ func inWords(err error, args ...string) error {
 		{sandboxes.ErrName, exitcode.Usage, "as in: waldo sandbox create work"},
 		{sandboxes.ErrPaused, exitcode.Usage, "start it again with: waldo sandbox resume NAME"},
 		{sandboxes.ErrStopped, exitcode.Usage, "start it again with: waldo sandbox resume NAME"},
-		{sandboxes.ErrBusy, exitcode.Usage, "wait until they have ended, or: waldo sandbox kill NAME CALL, or: waldo sandbox rm --force NAME"},
+		{sandboxes.ErrBusy, exitcode.Usage,
+			"wait until they have ended, or: waldo sandbox kill NAME CALL, or: waldo sandbox rm --force NAME"},
 		{sandboxes.ErrDamaged, exitcode.Failed, "the sandbox is as it was; restore another"},
 	} {
 		if errors.Is(err, row.is) && exitcode.Of(err) == nil {
@@ -100,7 +105,8 @@ func newSandboxCreate(g *global) *cobra.Command {
 	var forwarded []string
 	c := &cobra.Command{
 		Use: "create [NAME]", Short: "Keep a new sandbox", Args: cobra.MaximumNArgs(1),
-		Example: "  waldo sandbox create work\n  waldo sandbox create work --template ./root.tar --memory-mb 1024 --idle 30m\n  waldo sandbox create copy --from p_…",
+		Example: "  waldo sandbox create work\n  waldo sandbox create work --template ./root.tar --memory-mb 1024 --idle " +
+			"30m\n  waldo sandbox create copy --from p_…",
 		RunE: withBoxes(g, func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error {
 			if id.Is(id.Snapshot, b.Template) && from == "" { // as for run and exec
 				from = b.Template
@@ -112,7 +118,10 @@ func newSandboxCreate(g *global) *cobra.Command {
 				return exitcode.Mistake("as in --idle 1h", "--idle is out of range")
 			}
 			if b.Isolation != "auto" && h.Drivers[b.Isolation] == nil {
-				return &exitcode.Exit{Code: exitcode.Denied, Text: "isolation " + b.Isolation + " is not in this build", Hint: "waldo doctor says what there is"}
+				return &exitcode.Exit{
+					Code: exitcode.Denied, Text: "isolation " + b.Isolation + " is not in this build",
+					Hint: "waldo doctor says what there is",
+				}
 			}
 			for _, text := range forwarded {
 				if _, _, err := forward.Parse(text); err != nil {
@@ -122,7 +131,10 @@ func newSandboxCreate(g *global) *cobra.Command {
 			if len(forwarded) > 0 && h.Reacher(b.Isolation) == nil {
 				return noPorts(b.Isolation)
 			}
-			s := sandboxes.Sandbox{Owner: app.Owner(), Isolation: b.Isolation, Idle: idle, Ports: forwarded, CPUFixed: c.Flags().Changed("cpu-seconds")}
+			s := sandboxes.Sandbox{
+				Owner: app.Owner(), Isolation: b.Isolation, Idle: idle, Ports: forwarded,
+				CPUFixed: c.Flags().Changed("cpu-seconds"),
+			}
 			if len(args) == 1 {
 				s.Name = args[0]
 			}
@@ -144,7 +156,8 @@ func newSandboxCreate(g *global) *cobra.Command {
 	}
 	b.Add(c)
 	c.Flags().StringArrayVar(&forwarded, "port", nil, portUsage+" while one of its commands runs")
-	c.Flags().DurationVar(&idle, "idle", time.Hour, "`TIME` without a command, after which it is paused, and after as long again stopped")
+	c.Flags().DurationVar(&idle, "idle", time.Hour,
+		"`TIME` without a command, after which it is paused, and after as long again stopped")
 	c.Flags().StringVar(&from, "from", "", "start with the files, template and limits of the snapshot `ID`")
 	return c
 }
@@ -153,7 +166,8 @@ const listRow = "%-20s %-8s %-11s %-5s %-21s %-10s %s\n"
 
 func newSandboxList(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "Your sandboxes", Args: cobra.NoArgs, Example: "  waldo sandbox list --json",
+		Use: "list", Aliases: []string{"ls"}, Short: "Your sandboxes", Args: cobra.NoArgs,
+		Example: "  waldo sandbox list --json",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, _ []string) error {
 			all, err := m.List(c.Context(), app.Owner())
 			if err != nil || g.json {
@@ -186,13 +200,15 @@ type execFlags struct {
 func newSandboxExec(g *global) *cobra.Command {
 	e := &execFlags{}
 	c := &cobra.Command{
-		Use: "exec NAME [-c CODE | -- CMD [ARG..]]", Short: "Run a command, or code with its tools, over a sandbox's files", Args: cobra.MinimumNArgs(1),
-		Long: "Each command is decided by the contract of exec or run_*, and runs with the sandbox's limits over its files. It shares\n" +
-			"processes and ports with those that run in the sandbox, and has limits and a copy of the files of its own.\n" +
-			"Its remaining processes end with it. With --background it goes on when this command has ended, until it ends\n" +
-			"itself, its time is up, or the sandbox is stopped or removed; its number is printed.",
-		Example: "  waldo sandbox exec work -- ls -l /workspace/output\n  waldo sandbox exec work -c 'print(open(\"/workspace/input/data.csv\").read())'\n" +
-			"  waldo sandbox exec --background --timeout 2h work -- sh watch.sh",
+		Use: "exec NAME [-c CODE | -- CMD [ARG..]]", Short: "Run a command, or code with its tools, over a sandbox's files",
+		Args: cobra.MinimumNArgs(1),
+		Long: "Each command is decided by the contract of exec or run_*, and runs with the sandbox's limits over " +
+			"its files. It shares\nprocesses and ports with those that run in the sandbox, and has limits and a copy of the " +
+			"files of its own.\nIts remaining processes end with it. With --background it goes on when this command " +
+			"has ended, until it ends\nitself, its time is up, or the sandbox is stopped or removed; its number is printed.",
+		Example: "  waldo sandbox exec work -- ls -l /workspace/output\n  waldo sandbox exec work -c " +
+			"'print(open(\"/workspace/input/data.csv\").read())'\n  waldo sandbox exec --background --timeout 2h work -- sh " +
+			"watch.sh",
 		RunE: func(c *cobra.Command, args []string) error {
 			name := args[:1:1]
 			if err := c.Flags().Parse(args[1:]); err != nil { // flags can follow the name, too
@@ -221,7 +237,8 @@ func newSandboxExec(g *global) *cobra.Command {
 				capability, a, o = name, map[string]any{field: e.code}, runner.Options{Run: call.Run{Name: "-c", Env: e.env}}
 			}
 			if (e.code != "") == (len(args) > 1) {
-				return exitcode.Mistake("waldo sandbox exec NAME -- CMD, or waldo sandbox exec NAME -c CODE", "give a command or code")
+				return exitcode.Mistake("waldo sandbox exec NAME -- CMD, or waldo sandbox exec NAME -c CODE",
+					"give a command or code")
 			}
 			if e.timeout < 0 || e.timeout > app.MostLimits.Wall {
 				return exitcode.Mistake("as in --timeout 2h", "--timeout is out of range")
@@ -233,7 +250,8 @@ func newSandboxExec(g *global) *cobra.Command {
 				e.dir = path.Join("/workspace", e.dir)
 			}
 			if e.tty && (e.background || e.code != "" || g.json) {
-				return exitcode.Mistake("as in: waldo sandbox exec -t work -- bash -i", "-t is for a command in front, without --background, --code or --json")
+				return exitcode.Mistake("as in: waldo sandbox exec -t work -- bash -i",
+					"-t is for a command in front, without --background, --code or --json")
 			}
 			if e.background && e.as == "" {
 				return e.inBackground(c, g, args)
@@ -248,8 +266,10 @@ func newSandboxExec(g *global) *cobra.Command {
 	c.Flags().StringArrayVar(&e.ports, "port", nil, portUsage+" while the command runs")
 	c.Flags().BoolVarP(&e.background, "background", "b", false, "go on in the background, and print the command's number")
 	c.Flags().BoolVarP(&e.tty, "tty", "t", false, "give the command a terminal of its own, connected with yours")
-	c.Flags().DurationVar(&e.timeout, "timeout", 0, "wall-clock `TIME` of this command, as in 2h (default: the sandbox's, in the background a day)")
-	c.Flags().Float64Var(&e.cpu, "cpu-seconds", 0, "CPU `SECONDS` of this command (default: the sandbox's, and without one what its time allows)")
+	c.Flags().DurationVar(&e.timeout, "timeout", 0,
+		"wall-clock `TIME` of this command, as in 2h (default: the sandbox's, in the background a day)")
+	c.Flags().Float64Var(&e.cpu, "cpu-seconds", 0,
+		"CPU `SECONDS` of this command (default: the sandbox's, and without one what its time allows)")
 	c.Flags().StringVarP(&e.dir, "workdir", "w", "", "`DIR` that it starts in, from /workspace (default: /workspace)")
 	c.Flags().StringVar(&e.as, "as", "", "the command's number, given by the waldo that waits for it")
 	_ = c.Flags().MarkHidden("as")
@@ -283,7 +303,9 @@ func (e *execFlags) processor(s sandboxes.Sandbox) time.Duration {
 }
 
 // execIn makes one call in a named sandbox, in its session.
-func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability call.Capability, args any, o runner.Options) (err error) {
+func (e *execFlags) execIn(
+	c *cobra.Command, g *global, name string, capability call.Capability, args any, o runner.Options,
+) (err error) {
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	h, run, k, err := e.openIn(ctx, g, name, capability, args)
@@ -340,7 +362,9 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 }
 
 // openIn opens the application with the limits of a sandbox, and returns the sandbox's session and next call.
-func (e *execFlags) openIn(ctx context.Context, g *global, name string, capability call.Capability, args any) (h *app.App, run *sandboxes.Run, k call.Call, err error) {
+func (e *execFlags) openIn(
+	ctx context.Context, g *global, name string, capability call.Capability, args any,
+) (h *app.App, run *sandboxes.Run, k call.Call, err error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
 		return nil, nil, k, exitcode.Mistake("", "%v", err)
@@ -368,7 +392,9 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 	if err != nil {
 		return nil, nil, k, err
 	}
-	k = call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Principal: app.Principal(), Channel: "cli", At: time.Now()}
+	k = call.Call{
+		ID: id.New(id.Call), Capability: capability, Args: a, Principal: app.Principal(), Channel: "cli", At: time.Now(),
+	}
 	if e.as != "" {
 		k.ID = e.as
 	}
@@ -415,7 +441,9 @@ func newSandboxPause(g *global) *cobra.Command {
 				return err
 			}
 			if going > 0 {
-				return &exitcode.Exit{Code: exitcode.Failed, Text: fmt.Sprintf("%s cannot be stopped and will run to the end; nothing new starts", display.Count(going, "command")),
+				return &exitcode.Exit{Code: exitcode.Failed,
+					Text: fmt.Sprintf("%s cannot be stopped and will run to the end; nothing new starts",
+						display.Count(going, "command")),
 					Hint: "stopping needs a cgroup of version 2: waldo doctor"}
 			}
 			display.Fprintf(c.ErrOrStderr(), "paused; %s stopped in place\n", display.Count(still, "command"))
@@ -426,7 +454,8 @@ func newSandboxPause(g *global) *cobra.Command {
 
 func newSandboxResume(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "resume NAME", Short: "Use a paused or stopped sandbox again", Args: cobra.ExactArgs(1), Example: "  waldo sandbox resume work",
+		Use: "resume NAME", Short: "Use a paused or stopped sandbox again", Args: cobra.ExactArgs(1),
+		Example: "  waldo sandbox resume work",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			_, err := m.Resume(c.Context(), app.Owner(), args[0])
 			return err
@@ -437,13 +466,15 @@ func newSandboxResume(g *global) *cobra.Command {
 func newSandboxReset(g *global) *cobra.Command {
 	var next string
 	c := &cobra.Command{
-		Use: "reset NAME", Short: "Make a sandbox as if it were new: no file, no session, nothing of its owner", Args: cobra.ExactArgs(1),
+		Use: "reset NAME", Short: "Make a sandbox as if it were new: no file, no session, nothing of its owner",
+		Args:    cobra.ExactArgs(1),
 		Example: "  waldo sandbox reset work",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			if next == "" {
 				next = app.Owner()
 			}
-			if kind, who, _ := strings.Cut(next, ":"); who == "" || !slices.Contains([]string{"os", "oidc", "token", "session"}, kind) {
+			if kind, who, _ := strings.Cut(next, ":"); who == "" ||
+				!slices.Contains([]string{"os", "oidc", "token", "session"}, kind) {
 				return exitcode.Mistake("as in os:1001", "%q is nobody who could own a sandbox", next)
 			}
 			s, err := m.Reset(c.Context(), app.Owner(), args[0], next)
@@ -460,7 +491,8 @@ func newSandboxReset(g *global) *cobra.Command {
 func newSandboxRemove(g *global) *cobra.Command {
 	var force bool
 	c := &cobra.Command{
-		Use: "rm NAME", Short: "Delete a sandbox and its files; its snapshots stay", Args: cobra.ExactArgs(1), Example: "  waldo sandbox rm work",
+		Use: "rm NAME", Short: "Delete a sandbox and its files; its snapshots stay", Args: cobra.ExactArgs(1),
+		Example: "  waldo sandbox rm work",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			return m.Remove(c.Context(), app.Owner(), args[0], force)
 		}),

@@ -37,7 +37,10 @@ func asks() func(string) (secret.Value, error) {
 func passphrase(c *cobra.Command, prompt string) (secret.Value, error) {
 	f, ok := c.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return secret.Value{}, &exitcode.Exit{Code: exitcode.Usage, Text: "a passphrase is typed at a terminal, and standard input is none", Hint: "run this yourself, in a terminal"}
+		return secret.Value{}, &exitcode.Exit{
+			Code: exitcode.Usage, Text: "a passphrase is typed at a terminal, and standard input is none",
+			Hint: "run this yourself, in a terminal",
+		}
 	}
 	b, err := terminal.ReadPassword(c.Context(), f, func() { display.Fprintf(c.ErrOrStderr(), "%s", prompt) })
 	display.Fprintf(c.ErrOrStderr(), "\n")
@@ -50,10 +53,11 @@ func passphrase(c *cobra.Command, prompt string) (secret.Value, error) {
 func newSecret(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "secret", Short: "Secrets by name: keep, list, remove, and check where they come from", Args: cobra.NoArgs,
-		Long: "Keeps secrets sealed in the state directory, and checks that every secret which the configuration names can be had.\n" +
-			"Shows names, never values. A contract or server refers to a kept one by its name.",
-		Example: "  waldo secret set github            type it, or: pass show github | waldo secret set github\n  waldo secret list\n  waldo secret check --json\n  waldo secret rm github",
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+		Long: "Keeps secrets sealed in the state directory, and checks that every secret which the configuration names can " +
+			"be had.\nShows names, never values. A contract or server refers to a kept one by its name.",
+		Example: "  waldo secret set github            type it, or: pass show github | waldo secret set github\n" +
+			"  waldo secret list\n  waldo secret check --json\n  waldo secret rm github",
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newSecretSet(g), newSecretList(g), newSecretRemove(g), newSecretCheck(g))
 	return c
@@ -63,13 +67,15 @@ func newSecretSet(g *global) *cobra.Command {
 	key := ""
 	c := &cobra.Command{
 		Use: "set NAME", Short: "Keep a secret that is typed without echo, or piped in", Args: cobra.ArbitraryArgs,
-		Long: "Reads the secret from the terminal without echo, or from standard input up to its end, less one newline. It is never an\n" +
-			"argument: those stand in the shell's history and in the list of processes.",
-		Example: "  waldo secret set github\n  pass show github | waldo secret set github\n  waldo secret set github --key keyring",
+		Long: "Reads the secret from the terminal without echo, or from standard input up to its end, less one newline. " +
+			"It is never an\nargument: those stand in the shell's history and in the list of processes.",
+		Example: "  waldo secret set github\n  pass show github | waldo secret set github\n" +
+			"  waldo secret set github --key keyring",
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1:
-				return exitcode.Mistake("pipe it: … | waldo secret set NAME; and change the secret, it is in your shell's history now", "a secret is never an argument")
+				return exitcode.Mistake("pipe it: … | waldo secret set NAME; and change the secret, it is in your shell's "+
+					"history now", "a secret is never an argument")
 			case len(args) == 0:
 				return exitcode.Mistake("as in: waldo secret set github", "missing NAME")
 			case !secret.Name(args[0]):
@@ -93,7 +99,9 @@ func newSecretSet(g *global) *cobra.Command {
 				return err
 			}
 			if err := s.Set(args[0], v); err != nil {
-				return &exitcode.Exit{Code: exitcode.Usage, Err: fmt.Errorf("secret %s: %w", args[0], err), Hint: "nothing was kept"}
+				return &exitcode.Exit{
+					Code: exitcode.Usage, Err: fmt.Errorf("secret %s: %w", args[0], err), Hint: "nothing was kept",
+				}
 			}
 			if g.json {
 				return terminal.JSON(c.OutOrStdout(), map[string]any{"name": args[0], "kept": true})
@@ -102,7 +110,8 @@ func newSecretSet(g *global) *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&key, "key", "", "`PLACE` of the key to the store, chosen with the first secret: file (mode 0600 beside them; the default) or keyring")
+	c.Flags().StringVar(&key, "key", "",
+		"`PLACE` of the key to the store, chosen with the first secret: file (mode 0600 beside them; the default) or keyring")
 	return c
 }
 
@@ -121,7 +130,8 @@ func typed(c *cobra.Command, name string) (secret.Value, error) {
 
 func newSecretList(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "The names of the kept secrets", Args: cobra.NoArgs, Example: "  waldo secret list --json",
+		Use: "list", Aliases: []string{"ls"}, Short: "The names of the kept secrets", Args: cobra.NoArgs,
+		Example: "  waldo secret list --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			state, err := openState(g)
 			if err != nil {
@@ -168,8 +178,10 @@ func newSecretRemove(g *global) *cobra.Command {
 
 func newSecretCheck(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "check", Short: "Fetch every secret that the configuration names, and say which cannot be had", Args: cobra.NoArgs,
-		Long:    "Exit status 0: all are there; 1: some are not; 2: the configuration cannot be read. Nothing of a value is shown.",
+		Use: "check", Short: "Fetch every secret that the configuration names, and say which cannot be had",
+		Args: cobra.NoArgs,
+		Long: "Exit status 0: all are there; 1: some are not; 2: the configuration cannot be read. Nothing of a value " +
+			"is shown.",
 		Example: "  waldo secret check\n  waldo --config waldo.yaml secret check --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			state, cfg, err := configured(g)
@@ -191,7 +203,9 @@ func newSecretCheck(g *global) *cobra.Command {
 				tellSecrets(c.OutOrStdout(), found)
 			}
 			if missing > 0 {
-				return &exitcode.Exit{Code: exitcode.Problems, Text: fmt.Sprintf("%d of %s cannot be had", missing, display.Count(len(found), "secret"))}
+				return &exitcode.Exit{
+					Code: exitcode.Problems, Text: fmt.Sprintf("%d of %s cannot be had", missing, display.Count(len(found), "secret")),
+				}
 			}
 			return nil
 		},
@@ -220,6 +234,7 @@ func withoutStored(g *global, cfg *contract.Config) []contract.Problem {
 	}
 	s := secrets.Open(state)
 	return slices.DeleteFunc(cfg.Warnings, func(w contract.Problem) bool {
-		return w.Code == "secret.unbound" && slices.ContainsFunc(cfg.SecretUses, func(u contract.SecretUse) bool { return u.At == w.At && s.Has(string(u.Ref)) })
+		return w.Code == "secret.unbound" &&
+			slices.ContainsFunc(cfg.SecretUses, func(u contract.SecretUse) bool { return u.At == w.At && s.Has(string(u.Ref)) })
 	})
 }

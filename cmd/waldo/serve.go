@@ -21,12 +21,14 @@ func newServe(g *global) *cobra.Command {
 	var lean bool
 	c := &cobra.Command{
 		Use: "serve [--stdio | --listen ADDRESS]", Short: "The gateway: an MCP server for an agent host", Args: cobra.NoArgs,
-		Long: "Offers waldo's own tools and those of the configured servers, each call decided by its contract: over standard input and\n" +
-			"output, or over HTTP at /mcp. With neither flag it is standard input and output where they are pipes, as an agent's host\n" +
-			"makes them, and otherwise HTTP at gateway.listen or " + app.DefaultListen + ".\n\n" +
+		Long: "Offers waldo's own tools and those of the configured servers, each call decided by its contract: " +
+			"over standard input and\noutput, or over HTTP at /mcp. With neither flag it is standard input and output where " +
+			"they are pipes, as an agent's host\nmakes them, and otherwise HTTP at gateway.listen or " +
+			app.DefaultListen + ".\n\n" +
 			"Over HTTP, waldo admits its own user from this machine, and with gateway.auth a token (waldo token)\n" +
 			"or a user of an OpenID issuer.",
-		Example: "  waldo serve --stdio\n  claude mcp add waldo -- waldo serve --stdio\n  waldo serve --listen 127.0.0.1:7676\n  claude mcp add --transport http waldo http://127.0.0.1:7676/mcp",
+		Example: "  waldo serve --stdio\n  claude mcp add waldo -- waldo serve --stdio\n" +
+			"  waldo serve --listen 127.0.0.1:7676\n  claude mcp add --transport http waldo http://127.0.0.1:7676/mcp",
 		RunE: func(c *cobra.Command, _ []string) error {
 			g.hosted = listen == "" && (stdio || piped(c.InOrStdin()))
 			if stdio && listen != "" {
@@ -37,7 +39,9 @@ func newServe(g *global) *cobra.Command {
 			defer signal.Stop(hup)
 			said := slog.New(exitcode.NewLogger(exitcode.Hiding{W: c.ErrOrStderr(), Known: g.known}, slog.LevelInfo, true))
 			slog.SetDefault(said)
-			h, err := openApplication(c.Context(), g, app.Options{Warm: app.WarmSandboxes, Sessions: app.MaxSessions, Reloads: hup, Log: said})
+			h, err := openApplication(c.Context(), g, app.Options{
+				Warm: app.WarmSandboxes, Sessions: app.MaxSessions, Reloads: hup, Log: said,
+			})
 			if err != nil {
 				return err
 			}
@@ -48,13 +52,16 @@ func newServe(g *global) *cobra.Command {
 			h.KeepClean(c.Context())
 			memory.Serving()
 			if listen != "" || !stdio && !piped(c.InOrStdin()) {
-				return h.ServeHTTP(c.Context(), listen, lean, func(at net.Addr) { display.Fprintf(c.ErrOrStderr(), "waldo: listening on http://%s/mcp\n", at) })
+				return h.ServeHTTP(c.Context(), listen, lean, func(at net.Addr) {
+					display.Fprintf(c.ErrOrStderr(), "waldo: listening on http://%s/mcp\n", at)
+				})
 			}
 			return h.ServeStdio(c.Context(), lean, c.InOrStdin(), c.OutOrStdout())
 		},
 	}
 	c.Flags().BoolVar(&stdio, "stdio", false, "serve standard input and output; the default when standard input is a pipe")
-	c.Flags().BoolVar(&lean, "lean", false, "show three tools in place of all: search_tools, call_tool and run_code (gateway.lean)")
+	c.Flags().BoolVar(&lean, "lean", false,
+		"show three tools in place of all: search_tools, call_tool and run_code (gateway.lean)")
 	c.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on over HTTP, as in "+app.DefaultListen)
 	return c
 }

@@ -20,8 +20,10 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 	var list bool
 	var remove string
 	c := &cobra.Command{
-		Use: "snapshot NAME", Short: "Keep a sandbox's files as they are now; unchanged content takes no extra space", Args: cobra.MaximumNArgs(1),
-		Example: "  waldo sandbox snapshot work\n  waldo sandbox snapshot --list\n  waldo sandbox create copy --from p_…\n  waldo sandbox snapshot --rm p_…",
+		Use: "snapshot NAME", Short: "Keep a sandbox's files as they are now; unchanged content takes no extra space",
+		Args: cobra.MaximumNArgs(1),
+		Example: "  waldo sandbox snapshot work\n  waldo sandbox snapshot --list\n  waldo sandbox create copy --from p_…\n" +
+			"  waldo sandbox snapshot --rm p_…",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			switch {
 			case list && remove == "" && len(args) == 0:
@@ -36,7 +38,8 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 				return orJSON(c, err, p)
 			}
 			display.Fprintf(c.OutOrStdout(), "%s\n", p.ID)
-			display.Fprintf(c.ErrOrStderr(), "%s, %s, of which %s new\n", display.Count(p.Files, "file"), megabytes(p.Bytes), megabytes(p.New))
+			display.Fprintf(c.ErrOrStderr(), "%s, %s, of which %s new\n", display.Count(p.Files, "file"),
+				megabytes(p.Bytes), megabytes(p.New))
 			return nil
 		}),
 	}
@@ -52,7 +55,10 @@ func listSnapshots(c *cobra.Command, g *global, m *sandboxes.Manager) error {
 	}
 	var rows [][]string
 	for _, p := range all {
-		rows = append(rows, []string{p.ID, p.Of.Name, terminal.Ago(c.OutOrStdout(), p.Created.UTC().Format(time.RFC3339), time.Now()), fmt.Sprint(p.Files), megabytes(p.Bytes)})
+		rows = append(rows, []string{
+			p.ID, p.Of.Name, terminal.Ago(c.OutOrStdout(), p.Created.UTC().Format(time.RFC3339), time.Now()),
+			fmt.Sprint(p.Files), megabytes(p.Bytes),
+		})
 	}
 	terminal.List(c.OutOrStdout(), c.ErrOrStderr(), "snapshots", []string{"ID", "SANDBOX", "MADE", "FILES", "SIZE"}, rows)
 	return nil
@@ -60,7 +66,8 @@ func listSnapshots(c *cobra.Command, g *global, m *sandboxes.Manager) error {
 
 func newSandboxRestore(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "restore NAME SNAPSHOT", Short: "Give a sandbox the files of a snapshot in place of its own", Args: cobra.ExactArgs(2),
+		Use: "restore NAME SNAPSHOT", Short: "Give a sandbox the files of a snapshot in place of its own",
+		Args:    cobra.ExactArgs(2),
 		Example: "  waldo sandbox restore work p_…",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			_, err := m.Restore(c.Context(), app.Owner(), args[0], args[1])
@@ -72,9 +79,12 @@ func newSandboxRestore(g *global) *cobra.Command {
 func newSandboxCopy(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "cp SRC DST", Short: "Copy files into a sandbox or out of it", Args: cobra.ExactArgs(2),
-		Long: "One of the two is NAME:PATH, where PATH is as the code finds it in /workspace, but not below tmp. A folder is\n" +
-			"copied with its regular files and folders, without links. With - for SRC a tar is unpacked from standard input.",
-		Example: "  waldo sandbox cp . work:\n  waldo sandbox cp data.csv work:input/data.csv\n  waldo sandbox cp ./project work:input/project\n  waldo sandbox cp work:output/report.pdf .\n  tar c . | waldo sandbox cp - work:input",
+		Long: "One of the two is NAME:PATH, where PATH is as the code finds it in /workspace, but not below tmp. " +
+			"A folder is\ncopied with its regular files and folders, without links. With - for SRC a tar is unpacked from " +
+			"standard input.",
+		Example: "  waldo sandbox cp . work:\n  waldo sandbox cp data.csv work:input/data.csv\n" +
+			"  waldo sandbox cp ./project work:input/project\n  waldo sandbox cp work:output/report.pdf .\n" +
+			"  tar c . | waldo sandbox cp - work:input",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			from, fromIn := sandboxflags.ParsePath(args[0])
 			to, toIn := sandboxflags.ParsePath(args[1])

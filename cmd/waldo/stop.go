@@ -18,13 +18,14 @@ import (
 func newStop(g *global) *cobra.Command {
 	var all, release bool
 	c := &cobra.Command{
-		Use: "stop NAME | --all", Short: "End an agent's sessions, sandboxes and requests now, and keep it out", Args: cobra.MaximumNArgs(1),
-		Long: "NAME is a principal as waldo log shows it (os:1000, token:ci, or ci alone if it is known) or the id of a session (n_..). Its sessions\n" +
-			"end in every waldo of the state directory: calls under way are cancelled, their sandboxes are removed, and later\n" +
-			"calls are denied (session.stopped). A principal, or everybody (--all), stays out until --release; a session that has\n" +
-			"ended stays ended. Both are written into the log. os:UID is every agent of that user and the user's own waldo run.\n\n" +
-			"It stops agents that reach the world through waldo. A program outside any sandbox, with the user's own account,\n" +
-			"can give this order too, and can take it back.",
+		Use: "stop NAME | --all", Short: "End an agent's sessions, sandboxes and requests now, and keep it out",
+		Args: cobra.MaximumNArgs(1),
+		Long: "NAME is a principal as waldo log shows it (os:1000, token:ci, or ci alone if it is known) or the id of a " +
+			"session (n_..). Its sessions\nend in every waldo of the state directory: calls under way are cancelled, " +
+			"their sandboxes are removed, and later\ncalls are denied (session.stopped). A principal, or everybody (--all), " +
+			"stays out until --release; a session that has\nended stays ended. Both are written into the log. os:UID is every " +
+			"agent of that user and the user's own waldo run.\n\nIt stops agents that reach the world through waldo. " +
+			"A program outside any sandbox, with the user's own account,\ncan give this order too, and can take it back.",
 		Example: "  waldo stop ci\n  waldo stop --all\n  waldo stop --release --all",
 		RunE: func(c *cobra.Command, args []string) error {
 			if all == (len(args) == 1) {
@@ -38,7 +39,8 @@ func newStop(g *global) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "every session of every agent")
-	c.Flags().BoolVar(&release, "release", false, "let a principal, or everybody, in again; sessions that have ended stay ended")
+	c.Flags().BoolVar(&release, "release", false,
+		"let a principal, or everybody, in again; sessions that have ended stay ended")
 	return c
 }
 
@@ -67,7 +69,8 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 		return err
 	} else {
 		defer func() { err = errors.Join(err, log.Close()) }()
-		if err := control.RecordSync(ctx, log, control.KindStop, map[string]any{"name": name, "release": release, "by": app.Principal()}); err != nil {
+		if err := control.RecordSync(ctx, log, control.KindStop,
+			map[string]any{"name": name, "release": release, "by": app.Principal()}); err != nil {
 			return err
 		}
 	}
@@ -102,7 +105,8 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 		}
 		display.Fprintf(c.ErrOrStderr(), "%s ended", display.Count(ended, "session"))
 		if !id.Is(id.Session, name) {
-			display.Fprintf(c.ErrOrStderr(), "; %s stays out until: waldo stop --release %s", what, strings.ReplaceAll(name, control.Everybody, "--all"))
+			display.Fprintf(c.ErrOrStderr(), "; %s stays out until: waldo stop --release %s", what,
+				strings.ReplaceAll(name, control.Everybody, "--all"))
 		}
 		display.Fprintf(c.ErrOrStderr(), "\n")
 	}

@@ -39,7 +39,8 @@ func toStop(ctx context.Context, g *global, s *database.Store, name string) (ful
 	}
 	all, _ := sandboxes.New(s, time.Now).List(ctx, app.Owner())
 	if slices.ContainsFunc(all, func(b sandboxes.Sandbox) bool { return b.Name == name }) {
-		hint = "it is a named sandbox: waldo sandbox ps " + name + " shows its commands, waldo sandbox rm --force " + name + " ends them"
+		hint = "it is a named sandbox: waldo sandbox ps " + name + " shows its commands, waldo sandbox rm --force " + name +
+			" ends them"
 	}
 	return "", "", exitcode.Mistake(hint, "no known principal or session is called %q; nothing was stopped", name)
 }
@@ -64,7 +65,8 @@ func principals(ctx context.Context, g *global, s *database.Store) []string {
 	}
 	_, _ = audit.Select(ctx, s.Path("log"), audit.Selection{Last: 1, Match: func(r audit.Record) bool {
 		var b struct{ Principal string }
-		if r.Kind == audit.KindDecision && json.Unmarshal(r.Body, &b) == nil && b.Principal != "" && !slices.Contains(out, b.Principal) {
+		if r.Kind == audit.KindDecision && json.Unmarshal(r.Body, &b) == nil && b.Principal != "" &&
+			!slices.Contains(out, b.Principal) {
 			out = append(out, b.Principal)
 		}
 		return false

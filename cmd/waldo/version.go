@@ -31,7 +31,9 @@ type about struct {
 }
 
 func thisBuild() about {
-	a := about{Version: version, Commit: commit, Committed: committed, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	a := about{
+		Version: version, Commit: commit, Committed: committed, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return a

@@ -68,7 +68,8 @@ func tellWatched(c *cobra.Command, e approvalEvent, whole, asJSON bool) {
 	case whole:
 		display.Fprintf(w, "%s\n", display.Text(q.Show()))
 	default:
-		display.Fprintf(w, "%s  %s  danger %d  %s  %s\n", q.ID, q.Capability, q.Danger, q.Principal, terminal.Brief(string(q.Args), 60))
+		display.Fprintf(w, "%s  %s  danger %d  %s  %s\n", q.ID, q.Capability, q.Danger, q.Principal,
+			terminal.Brief(string(q.Args), 60))
 	}
 }
 

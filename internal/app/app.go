@@ -286,7 +286,8 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	}
 	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
 	h.Approvals = &approval.Service{
-		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules), h.webhooks(rules)}, s.Carriers...), Record: Enrolments(h.log),
+		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules), h.webhooks(rules)},
+			s.Carriers...), Record: Enrolments(h.log),
 		Asker: h.askerOf, Gone: presence.Gone(h.State),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),
 		Notes: h.lives.notes,
@@ -301,7 +302,8 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 		},
 	}
 	h.ceilings = &ceiling.Desk{Next: h.Approvals}
-	o := control.Options{Store: h.Store, Log: h.log, Sessions: h.Sessions, By: string(Principal()), Reloads: s.Reloads, Ended: h.ended,
+	o := control.Options{Store: h.Store, Log: h.log, Sessions: h.Sessions, By: string(Principal()),
+		Reloads: s.Reloads, Ended: h.ended,
 		Relock: func(ctx context.Context, o control.Order) control.Reply { return h.lives.inForce().relock(ctx, o) }}
 	if h.asker != nil {
 		o.Asker = h.asker.Name
@@ -335,10 +337,12 @@ func (h *App) openExecutors(s Options) error {
 		most.Wall, most.CPU = MostLimits.Wall, MostLimits.CPU // the contract's timeout bounds these
 	}
 	h.Runner = &runner.Runner{
-		Drivers: h.Drivers, Warm: s.Warm > 0, Auto: contract.UsualIsolation, Default: DefaultLimits, Most: most, Sessions: s.Sessions,
+		Drivers: h.Drivers, Warm: s.Warm > 0, Auto: contract.UsualIsolation, Default: DefaultLimits, Most: most,
+		Sessions:  s.Sessions,
 		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.Workspace) },
 	}
-	h.Runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.Config.Servers)), func(s contract.Server) bool { return s.Placement == launch.InWorkspace })
+	h.Runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.Config.Servers)),
+		func(s contract.Server) bool { return s.Placement == launch.InWorkspace })
 	h.Runner.Egress = h.egresses().ForCall
 	h.Runner.Secret = h.secrets.Get
 	h.Runner.Cut, h.Runner.Window = h.known.Head, h.known.Window
@@ -357,7 +361,8 @@ func (h *App) openExecutors(s Options) error {
 	}
 	h.Upstreams = upstream.New(h.Config.Servers, upstream.Options{
 		Launcher: h.launcher(), Remote: h.dialer().Options,
-		Eras: eras.New(h.Store, time.Now), Log: said, Lock: h.Lock, Scrub: h.clean, Window: h.known.Window, Version: s.Version,
+		Eras: eras.New(h.Store, time.Now), Log: said, Lock: h.Lock, Scrub: h.clean,
+		Window: h.known.Window, Version: s.Version,
 		Changed: func(server string) { h.lives.inForce().Catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.lives.inForce().Catalogue.InvalidateOffer(server) },
 		Updated: func(server, uri string) {
@@ -374,7 +379,9 @@ func (h *App) openExecutors(s Options) error {
 func (h *App) launcher() *launch.Launcher {
 	return &launch.Launcher{
 		State: h.State, Config: h.Config, Driver: h.Drivers["namespace"], Egress: h.egresses(), Packages: h.Packages,
-		Secret: h.secrets.Get, Unchanged: func(s contract.Server) error { return trust.Unchanged(h.State, h.Config, h.programs, s) }, Workspace: h.Runner.Workspace,
+		Secret: h.secrets.Get, Unchanged: func(s contract.Server) error {
+			return trust.Unchanged(h.State, h.Config, h.programs, s)
+		}, Workspace: h.Runner.Workspace,
 		DataEnv: func(command []string) map[string]string {
 			row, _ := wellknown.Find(command)
 			return row.Data
@@ -395,7 +402,8 @@ func (h *App) openPipeline(s Options) error {
 		}
 	}
 	o := catalog.Options{
-		Builtins: catalog.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.Policy.Visible, Clean: h.clean, Epoch: h.known.Epoch,
+		Builtins: catalog.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.Policy.Visible,
+		Clean: h.clean, Epoch: h.known.Epoch,
 		Names: h.Policy.Names, Held: h.held,
 		Of:       func(cap call.Capability) string { k, _ := h.Policy.Lookup(cap); return k.Server },
 		Patience: func(cap call.Capability) time.Duration { k, _ := h.Policy.Lookup(cap); return k.Timeout },
@@ -410,13 +418,15 @@ func (h *App) openPipeline(s Options) error {
 			return accepted
 		}
 		o.Missing = func(first catalog.Problem, n int) {
-			slog.Warn("kept from agents: "+display.Count(n, "definition"), "server", first.Server, "code", first.Code, "first", LeftOut(first), "why", h.clean(first.Text))
+			slog.Warn("kept from agents: "+display.Count(n, "definition"), "server", first.Server, "code", first.Code, "first",
+				LeftOut(first), "why", h.clean(first.Text))
 			if first.Code == "lock.new" {
 				h.offerNew(context.Background(), first.Server)
 				if door := h.lives.server.Load(); door != nil {
 					door.NewTools(first.Capability, n)
 				}
-				slog.Warn("new definitions wait to be accepted", "server", first.Server, "hint", "waldo lock --show "+first.Server+", then waldo lock --accept "+first.Server)
+				slog.Warn("new definitions wait to be accepted", "server", first.Server, "hint",
+					"waldo lock --show "+first.Server+", then waldo lock --accept "+first.Server)
 			}
 		}
 	}
@@ -446,7 +456,8 @@ func (h *App) openPipeline(s Options) error {
 	}
 	h.Runner.Doorbell, h.Runner.Programs = bell.Open, suspendedPrograms{h}
 	h.Runner.Servers = func(run call.Call) []string {
-		return slices.DeleteFunc(slices.Sorted(maps.Keys(h.Config.Servers)), func(s string) bool { return !h.Policy.Reaches(s, run.Principal, viewOf(run).Channel) })
+		return slices.DeleteFunc(slices.Sorted(maps.Keys(h.Config.Servers)),
+			func(s string) bool { return !h.Policy.Reaches(s, run.Principal, viewOf(run).Channel) })
 	}
 	return nil
 }
@@ -608,8 +619,13 @@ func (h *App) dialer() *remote.Dialer {
 }
 
 // RemoteDialer connects to servers at a url.
-func RemoteDialer(state string, cfg *contract.Config, get func(secret.Ref) (secret.Value, error), known *redact.Registry) *remote.Dialer {
-	return &remote.Dialer{Internal: cfg.Internal, Secret: get, Safe: func() *secretstore.Store { return secrets.Open(state) }, Learned: known.Add}
+func RemoteDialer(
+	state string, cfg *contract.Config, get func(secret.Ref) (secret.Value, error), known *redact.Registry,
+) *remote.Dialer {
+	return &remote.Dialer{
+		Internal: cfg.Internal, Secret: get, Safe: func() *secretstore.Store { return secrets.Open(state) },
+		Learned: known.Add,
+	}
 }
 
 // RootVariable names the variable that holds the fingerprint of the first approver, besides approval.root.

@@ -112,7 +112,8 @@ func TestReloadRefuses(t *testing.T) {
 	t.Run("where it cannot be served", func(t *testing.T) {
 		h, _ := opened(t, good)
 		h.TakesReloads(func(next *App) error { _, err := listenOn("0.0.0.0:0", next.Config.Gateway); return err })
-		if r := h.attendant.Renew(t.Context(), control.Order{}); !strings.Contains(r.Kept, "needs gateway.auth") || h.lives.inForce() != h {
+		if r := h.attendant.Renew(t.Context(), control.Order{}); !strings.Contains(r.Kept, "needs gateway.auth") ||
+			h.lives.inForce() != h {
 			t.Errorf("kept: %q", r.Kept)
 		}
 	})

@@ -40,7 +40,10 @@ func (h *App) Console() (s *console.Server, done func() error) {
 		Forget:  func(ctx context.Context, name string) error { return ForgetCLI(ctx, h.Store, name) },
 		Anchors: func(ctx context.Context) ([]audit.Anchor, error) { return audit.Anchors(ctx, LogOptions(h.Store)) },
 	})
-	s = console.New(console.Options{Backend: o, Hosts: hostsOf(h.Config.Gateway), Origins: publicOrigin(h.Config.Gateway), Version: h.set.Version, Identify: h.consoleRole})
+	s = console.New(console.Options{
+		Backend: o, Hosts: hostsOf(h.Config.Gateway), Origins: publicOrigin(h.Config.Gateway), Version: h.set.Version,
+		Identify: h.consoleRole,
+	})
 	return s, o.Close
 }
 

@@ -49,8 +49,12 @@ func (h *App) keepWarm(most int) {
 		return
 	}
 	h.Drivers["namespace"] = namespace.New(namespace.Options{MilliCPU: 1000, Prewarm: spareSandboxes})
-	for level, n := range map[string]int{"namespace": most, "gvisor": min(most, strongSandboxes), "engine": min(most, enginePrograms)} {
-		p := pool.New(h.Drivers[level], pool.Options{Most: n, Failed: func(err error) { slog.Warn("warm sandboxes", "level", level, "why", err) }})
+	for level, n := range map[string]int{
+		"namespace": most, "gvisor": min(most, strongSandboxes), "engine": min(most, enginePrograms),
+	} {
+		p := pool.New(h.Drivers[level], pool.Options{
+			Most: n, Failed: func(err error) { slog.Warn("warm sandboxes", "level", level, "why", err) },
+		})
 		h.Drivers[level] = p
 		h.closers = append(h.closers, p.Close)
 	}

@@ -76,13 +76,20 @@ func rows(t *testing.T) (all []row) {
 
 // hostile is a tool with a text in every place that a server can write.
 func hostile(t *testing.T, name, text string) Tool {
-	field := map[string]any{"type": "string", "description": text, "title": text, "pattern": text, "format": text, "default": text, "examples": []string{text}}
+	field := map[string]any{
+		"type": "string", "description": text, "title": text, "pattern": text, "format": text, "default": text,
+		"examples": []string{text},
+	}
 	return Tool{Name: name, Title: text, Description: text, Input: parse(t, map[string]any{
 		"$id": text, "title": text, "description": text, "type": "object", "required": []string{text},
-		"properties": map[string]any{text: field, "e": map[string]any{"enum": []string{text, "x"}}, "c": map[string]any{"const": text},
-			"r": map[string]any{"$ref": text}, "l": map[string]any{"$ref": "#/$defs/" + text}, "t": map[string]any{"type": text}, "o": map[string]any{"properties": map[string]any{text: field}}},
+		"properties": map[string]any{text: field, "e": map[string]any{"enum": []string{text, "x"}},
+			"c": map[string]any{"const": text},
+			"r": map[string]any{"$ref": text}, "l": map[string]any{"$ref": "#/$defs/" + text}, "t": map[string]any{"type": text},
+			"o": map[string]any{"properties": map[string]any{text: field}}},
 		"$defs": map[string]any{text: map[string]any{"type": "object", "properties": map[string]any{text: field}}},
-	}), Output: parse(t, map[string]any{"type": "object", "properties": map[string]any{text: field}, "required": []string{text}})}
+	}), Output: parse(t, map[string]any{
+		"type": "object", "properties": map[string]any{text: field}, "required": []string{text},
+	})}
 }
 
 // ofRows makes servers of the rows: one for all hostile texts and words, and one for each row of names.
@@ -113,8 +120,10 @@ func ofRows(t *testing.T) (all []one) {
 			texts.tools = append(texts.tools, Tool{Name: r.ID, Input: schema, Output: schema})
 		}
 	}
-	for text := range map[string]bool{"\"\"\"\nimport os\nos.abort()\n\"\"\"": true, "*/ process.exit(3) /*": true, "\u2028process.exit(3)//": true,
-		"\\\"\nraise SystemExit": true, "\r\nraise SystemExit\r": true, "\x85x\x0cy\x1cz": true, "\U000e0041\u202e": true, "\\N{BULLET}": true, "\\": true, "`${process.exit(3)}`": true} {
+	for text := range map[string]bool{"\"\"\"\nimport os\nos.abort()\n\"\"\"": true, "*/ process.exit(3) /*": true,
+		"\u2028process.exit(3)//": true,
+		"\\\"\nraise SystemExit":  true, "\r\nraise SystemExit\r": true, "\x85x\x0cy\x1cz": true, "\U000e0041\u202e": true,
+		"\\N{BULLET}": true, "\\": true, "`${process.exit(3)}`": true} {
 		texts.tools = append(texts.tools, hostile(t, "x"+text, text))
 	}
 	return append(all, texts)
@@ -298,16 +307,28 @@ func TestGeneratedTexts(t *testing.T) {
 		many[i] = fmt.Sprint("v", i)
 	}
 	for _, r := range []struct{ why, schema, python, typescript string }{
-		{"required and optional", `{"properties":{"a":{"type":"string"},"b":{"type":"integer"}},"required":["b"]}`, `"b": int,`, `"a"?: string;`},
-		{"null differs from missing", `{"properties":{"a":{"type":["string","null"]}}}`, `"a": Union[str, None]`, `"a"?: string | null;`},
-		{"an enum", `{"properties":{"a":{"enum":["x",1,true,null]}}}`, `Union[None, Literal["x", 1, True]]`, `"x" | 1 | true | null`},
-		{"a reference to itself", `{"$defs":{"n":{"type":"object","properties":{"c":{"type":"array","items":{"$ref":"#/$defs/n"}}}}},"properties":{"a":{"$ref":"#/$defs/n"}}}`,
+		{"required and optional", `{"properties":{"a":{"type":"string"},"b":{"type":"integer"}},"required":["b"]}`,
+			`"b": int,`, `"a"?: string;`},
+		{"null differs from missing", `{"properties":{"a":{"type":["string","null"]}}}`, `"a": Union[str, None]`,
+			`"a"?: string | null;`},
+		{"an enum", `{"properties":{"a":{"enum":["x",1,true,null]}}}`, `Union[None, Literal["x", 1, True]]`,
+			`"x" | 1 | true | null`},
+		{"a reference to itself", `{"$defs":{"n":{"type":"object","properties":{"c":{"type":"array",` +
+			`"items":{"$ref":"#/$defs/n"}}}}},"properties":{"a":{"$ref":"#/$defs/n"}}}`,
 			`"c": List["ParamsN"]`, `"c"?: Array<ParamsN>;`},
-		{"references in a ring", `{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"properties":{"x":{"$ref":"#/$defs/a"}}}`, `"x": Any`, `"x"?: unknown`},
+		{
+			"references in a ring", `{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},` +
+				`"properties":{"x":{"$ref":"#/$defs/a"}}}`, `"x": Any`, `"x"?: unknown`,
+		},
 		{"a reference to elsewhere", `{"properties":{"x":{"$ref":"file:///etc/passwd"}}}`, `"x": Any`, `"x"?: unknown`},
-		{"a tuple", `{"properties":{"x":{"type":"array","prefixItems":[{"type":"string"},{"type":"number"}],"items":false,"minItems":1}}}`, `List[Union[str, float]]`, `[(string), (number)?]`},
-		{"an open object", `{"properties":{"x":{"type":"object","additionalProperties":{"type":"integer"}}}}`, `Dict[str, int]`, `Record<string, number>`},
-		{"a keyword and no identifier", `{"properties":{"class":{"type":"string"},"a-b":{"type":"string"}}}`, `"a-b": str`, `"class"?: string`},
+		{
+			"a tuple", `{"properties":{"x":{"type":"array","prefixItems":[{"type":"string"},{"type":"number"}],"items":false,` +
+				`"minItems":1}}}`, `List[Union[str, float]]`, `[(string), (number)?]`,
+		},
+		{"an open object", `{"properties":{"x":{"type":"object","additionalProperties":{"type":"integer"}}}}`,
+			`Dict[str, int]`, `Record<string, number>`},
+		{"a keyword and no identifier", `{"properties":{"class":{"type":"string"},"a-b":{"type":"string"}}}`, `"a-b": str`,
+			`"class"?: string`},
 		{"schemas that are words", `{"properties":{"x":true,"y":false}}`, `"y": Any`, `"x"?: unknown`},
 	} {
 		tools := []Tool{{Name: "t", Input: parse(t, []byte(r.schema))}}
@@ -318,7 +339,9 @@ func TestGeneratedTexts(t *testing.T) {
 			t.Errorf("%s: typescript lacks %s:\n%s", r.why, r.typescript, got)
 		}
 	}
-	wide := pythonModule(Tool{Name: "t", Input: parse(t, map[string]any{"properties": map[string]any{"a": map[string]any{"enum": many}}})})
+	wide := pythonModule(Tool{
+		Name: "t", Input: parse(t, map[string]any{"properties": map[string]any{"a": map[string]any{"enum": many}}}),
+	})
 	if !strings.Contains(wide, `"a": str,`) {
 		t.Errorf("an enum of 2,000 values: %s", clip(wide, 500))
 	}
@@ -335,13 +358,19 @@ func TestGeneratedIsBounded(t *testing.T) {
 	deep := strings.Repeat(`{"type":"array","items":`, 60) + "{}" + strings.Repeat("}", 60)
 	props := map[string]any{}
 	for i := range 2000 {
-		props[fmt.Sprint("p", i)] = map[string]any{"type": "object", "properties": map[string]any{"x": map[string]any{"type": "string"}}}
+		props[fmt.Sprint("p", i)] = map[string]any{
+			"type": "object", "properties": map[string]any{"x": map[string]any{"type": "string"}},
+		}
 	}
 	for why, tool := range map[string]Tool{
-		"references that multiply": {Name: "t", Input: parse(t, map[string]any{"$defs": defs, "properties": map[string]any{"a": map[string]any{"$ref": "#/$defs/n99"}}})},
-		"a deep array":             {Name: "t", Input: parse(t, []byte(`{"properties":{"a":`+deep+`}}`))},
-		"2,000 objects":            {Name: "t", Input: parse(t, map[string]any{"properties": props})},
-		"a description of 1 MB":    {Name: "t", Description: strings.Repeat("d", 1<<20)},
+		"references that multiply": {
+			Name: "t", Input: parse(t, map[string]any{
+				"$defs": defs, "properties": map[string]any{"a": map[string]any{"$ref": "#/$defs/n99"}},
+			}),
+		},
+		"a deep array":          {Name: "t", Input: parse(t, []byte(`{"properties":{"a":`+deep+`}}`))},
+		"2,000 objects":         {Name: "t", Input: parse(t, map[string]any{"properties": props})},
+		"a description of 1 MB": {Name: "t", Description: strings.Repeat("d", 1<<20)},
 	} {
 		for _, text := range []string{pythonModule(tool), typescriptModule(tool)} {
 			if len(text) > 300_000 {
@@ -388,8 +417,11 @@ func TestOwned(t *testing.T) {
 
 // TestModuleNames: each tool has a file of its own, under names that no language, index or file system takes.
 func TestModuleNames(t *testing.T) {
-	wire := []string{"", " ", "A", "a", "Get_user", "getUser", "get_user", "get user", "con", "NUL", "index", "__init__", "class", "then", "load", "TOOLS",
-		"_client", "1st", "..", "../x", "取得", "привет", strings.Repeat("x", 300), "a_" + digest("A")[:8], "a_" + digest("a")[:8]}
+	wire := []string{
+		"", " ", "A", "a", "Get_user", "getUser", "get_user", "get user", "con", "NUL", "index", "__init__", "class", "then",
+		"load", "TOOLS", "_client", "1st", "..", "../x", "取得", "привет", strings.Repeat("x", 300), "a_" + digest("A")[:8],
+		"a_" + digest("a")[:8],
+	}
 	seen := map[string]string{}
 	for i, m := range moduleNames(wire) {
 		if other, ok := seen[strings.ToLower(m)]; ok {

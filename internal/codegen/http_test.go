@@ -40,12 +40,14 @@ func echo(t *testing.T, events bool) string {
 		case m.Params.Name == "fail":
 			result = `{"isError":true,"content":[{"type":"text","text":"it went wrong"}]}`
 		case m.Method == "tools/call":
-			result = fmt.Sprintf(`{"content":[],"structuredContent":{"name":%q,"arguments":%s}}`, m.Params.Name, m.Params.Arguments)
+			result = fmt.Sprintf(`{"content":[],"structuredContent":{"name":%q,"arguments":%s}}`,
+				m.Params.Name, m.Params.Arguments)
 		}
 		answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":%s}`, *m.ID, result)
 		if events {
 			w.Header().Set("Content-Type", "text/event-stream")
-			fmt.Fprintf(w, ": hello\n\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\ndata: %s\n\n", answer)
+			fmt.Fprintf(w, ": hello\n\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\n"+
+				"data: %s\n\n", answer)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -96,7 +98,8 @@ const load = (f) => { if (!loaded.has(f)) loaded.set(f, new vm.SourceTextModule(
 // TestOverHTTP: outside of waldo a call reaches the server itself, with its arguments unchanged.
 func TestOverHTTP(t *testing.T) {
 	for _, events := range []bool{false, true} {
-		files, err := Generate(Server{Name: "s", URL: echo(t, events)}, []Tool{{Name: "say", Input: parse(t, []byte(`{"type":"object","properties":{"v":{}}}`))}, {Name: "fail"}}, Languages)
+		files, err := Generate(Server{Name: "s", URL: echo(t, events)},
+			[]Tool{{Name: "say", Input: parse(t, []byte(`{"type":"object","properties":{"v":{}}}`))}, {Name: "fail"}}, Languages)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +113,10 @@ func TestOverHTTP(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		values := []any{"x", "", "\u2028\u202e\x00\"\\", "\U0001f600", json.RawMessage("1e308"), json.RawMessage("9007199254740993"), nil, []any{}, map[string]any{"a": nil}, strings.Repeat("é", 100_000)}
+		values := []any{
+			"x", "", "\u2028\u202e\x00\"\\", "\U0001f600", json.RawMessage("1e308"), json.RawMessage("9007199254740993"), nil,
+			[]any{}, map[string]any{"a": nil}, strings.Repeat("é", 100_000),
+		}
 		if !events {
 			for _, r := range rows(t) {
 				if r.Class == "naughty-value" {
@@ -132,8 +138,11 @@ func TestOverHTTP(t *testing.T) {
 		}
 		ran := 0
 		for program, args := range map[string][]string{
-			"python3": {"-c", strings.Replace(pythonCalls, "import SERVER_URL, ToolError, say, fail", "import SERVER_URL, ToolError, load\nsay, fail = load('say'), load('fail')", 1), root, list},
-			"node":    {"--no-warnings", "--experimental-vm-modules", "-e", nodeCalls, root, list, script},
+			"python3": {
+				"-c", strings.Replace(pythonCalls, "import SERVER_URL, ToolError, say, fail",
+					"import SERVER_URL, ToolError, load\nsay, fail = load('say'), load('fail')", 1), root, list,
+			},
+			"node": {"--no-warnings", "--experimental-vm-modules", "-e", nodeCalls, root, list, script},
 		} {
 			if _, err := exec.LookPath(program); err != nil {
 				t.Log("this machine has no ", program)

@@ -73,7 +73,8 @@ var capability = &mapping[contract.Contract]{
 					}
 					return c.Isolation
 				}),
-			"auto: namespace for read and write (engine outside Linux), gvisor for high_risk", "How strong a sandbox a sandboxed_exec gets.",
+			"auto: namespace for read and write (engine outside Linux), gvisor for high_risk",
+			"How strong a sandbox a sandboxed_exec gets.",
 			"internal/core/policy"},
 		{"server", label(func(c *contract.Contract) *string { return &c.Server }),
 			"the first part of the name, where a server has it", "The upstream it belongs to.", "internal/core/policy"},

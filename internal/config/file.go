@@ -102,7 +102,8 @@ var approvals = &mapping[contract.Approvals]{
 			"internal/core/approval"},
 		{"webhooks", list(approvalWebhook, "webhooks", `as in [{url: "env:SLACK_URL", format: slack}]`,
 			func(a *contract.Approvals) *[]contract.ApprovalWebhook { return &a.Webhooks }),
-			"none", "Addresses that get a message for each new question, without the arguments.", "internal/core/approval/webhook"},
+			"none", "Addresses that get a message for each new question, without the arguments.",
+			"internal/core/approval/webhook"},
 		{"root", leaf(textShape, (*parser).fingerprint, same, func(a *contract.Approvals) *string { return &a.Root }),
 			"the first approver in the log",
 			"Fingerprint of the first approver's key, sha256: and 64 digits; no other key is taken in its place.",
@@ -112,16 +113,21 @@ var approvals = &mapping[contract.Approvals]{
 
 var approvalWebhook = &mapping[contract.ApprovalWebhook]{
 	name: "webhook", title: "a webhook",
-	example: "approval:\n  webhooks:\n    - {url: \"env:SLACK_URL\", format: slack, console: \"https://waldo.example.com\"}\n",
+	example: "approval:\n  webhooks:\n    - {url: \"env:SLACK_URL\", format: slack, console: " +
+		"\"https://waldo.example.com\"}\n",
 	keys: []key[contract.ApprovalWebhook]{
 		{"url", ref(func(w *contract.ApprovalWebhook) *secret.Ref { return &w.URL }),
 			"", "The secret that holds the address: https, or http on this machine.", "internal/core/approval/webhook"},
-		{"format", or("json", word(strictyaml.OneOf("json", "slack", "teams", "ntfy"), func(w *contract.ApprovalWebhook) *string { return &w.Format })),
+		{"format",
+			or("json", word(strictyaml.OneOf("json", "slack", "teams", "ntfy"),
+				func(w *contract.ApprovalWebhook) *string { return &w.Format })),
 			"", "The form of the message.", "internal/core/approval/webhook"},
 		{"key", ref(func(w *contract.ApprovalWebhook) *secret.Ref { return &w.Key }),
-			"none", "The secret whose HMAC-SHA256 signs the message, as Standard Webhooks do.", "internal/core/approval/webhook"},
+			"none", "The secret whose HMAC-SHA256 signs the message, as Standard Webhooks do.",
+			"internal/core/approval/webhook"},
 		{"console", address(func(w *contract.ApprovalWebhook) *string { return &w.Console }),
-			"none", "The address of the console; the message then bears a link that logs in once.", "internal/core/approval/webhook"},
+			"none", "The address of the console; the message then bears a link that logs in once.",
+			"internal/core/approval/webhook"},
 	},
 	check: func(p *parser, f field, w *contract.ApprovalWebhook, _ map[string]field) {
 		if w.URL == "" {
@@ -180,8 +186,8 @@ var sandboxes = &mapping[contract.Sandboxes]{
 
 var sessions = &mapping[contract.Sessions]{
 	name: "sessions",
-	doc: "Budgets of one agent's conversation, programs included. They count in one waldo process. A call over a budget is denied\n" +
-		"with session.budget or session.depth; a program that calls faster than calls_per_second waits.",
+	doc: "Budgets of one agent's conversation, programs included. They count in one waldo process. A call over a budget " +
+		"is denied\nwith session.budget or session.depth; a program that calls faster than calls_per_second waits.",
 	example: "sessions: {calls: 5000, calls_per_second: 50, depth: 2, data_mb: 500, run_seconds: 3600}\n",
 	keys: []key[contract.Sessions]{
 		{"calls", whole(1, 100_000_000, func(s *contract.Sessions) *int { return &s.Calls }),
@@ -190,7 +196,8 @@ var sessions = &mapping[contract.Sessions]{
 			"1000", "How many calls the programs of a session begin in a second; as many more at once after a pause.",
 			"internal/core/session"},
 		{"depth", whole(1, 64, func(s *contract.Sessions) *int { return &s.Depth }),
-			"8", "How deep calls go: 1, a program calls tools; 2, the programs that it runs do so too.", "internal/core/session"},
+			"8", "How deep calls go: 1, a program calls tools; 2, the programs that it runs do so too.",
+			"internal/core/session"},
 		{"data_mb", whole(1, 10_000_000, func(s *contract.Sessions) *int { return &s.DataMB }),
 			"10240", "MiB of arguments and results, together.", "internal/core/session"},
 		{"run_seconds", whole(1, 31_536_000, func(s *contract.Sessions) *int { return &s.RunSeconds }),

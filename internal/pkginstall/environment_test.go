@@ -26,7 +26,8 @@ func TestParseRequirements(t *testing.T) {
 		{"a_b.c~=1.0", "a-b-c~=1.0"},
 		{"a==1 --hash=" + hash, "a==1 --hash=" + hash},
 		{"a==1 \\\n    --hash=" + hash + " \\\n    --hash=" + hash + "\nb", "a==1 --hash=" + hash + "|b"},
-		{"a; python_version < \"3.12\" and sys_platform == 'linux'", "a ; python_version < \"3.12\" and sys_platform == 'linux'"},
+		{"a; python_version < \"3.12\" and sys_platform == 'linux'",
+			"a ; python_version < \"3.12\" and sys_platform == 'linux'"},
 		{"a ; python_version<'3' --hash=" + hash, "a ; python_version<'3' --hash=" + hash},
 	} {
 		all, err := ParseRequirements("r.txt", []byte(row.text))
@@ -37,7 +38,8 @@ func TestParseRequirements(t *testing.T) {
 	for _, row := range []struct{ text, want string }{
 		{"", "r.txt: it names no package"},
 		{"a\n\n-r other.txt", "r.txt:3: \"-r\": one file holds all requirements"},
-		{"--index-url=http://evil.example/simple", "r.txt:1: \"--index-url=http://evil.example/simple\": the index is that of this machine's pip"},
+		{"--index-url=http://evil.example/simple",
+			"r.txt:1: \"--index-url=http://evil.example/simple\": the index is that of this machine's pip"},
 		{"--extra-index-url http://x", "there is one index"},
 		{"-e .", "build a wheel"},
 		{"--find-links /tmp", "wheels come from the index"},
@@ -69,7 +71,9 @@ var safeLine = regexp.MustCompile(`^[a-z0-9][^\n\r\\@#/:]*( --hash=sha256:[0-9a-
 // FuzzParseRequirements: a line that is accepted is one requirement for pip, without an option, an address or a file,
 // and reads the same again.
 func FuzzParseRequirements(f *testing.F) {
-	for _, s := range []string{"a==1 --hash=sha256:" + strings.Repeat("0", 64), "a ; x == \"y\"", "a\\\nb", "-r x", "a @ file:///x", "A.b_c[d]~=1"} {
+	for _, s := range []string{
+		"a==1 --hash=sha256:" + strings.Repeat("0", 64), "a ; x == \"y\"", "a\\\nb", "-r x", "a @ file:///x", "A.b_c[d]~=1",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -79,7 +83,8 @@ func FuzzParseRequirements(f *testing.F) {
 		}
 		got := strings.Join(lines(all), "\n")
 		for _, l := range lines(all) {
-			if !safeLine.MatchString(l) || strings.Contains(l, " -") && !strings.Contains(l, " --hash=") && !strings.Contains(l, ";") {
+			if !safeLine.MatchString(l) || strings.Contains(l, " -") && !strings.Contains(l, " --hash=") &&
+				!strings.Contains(l, ";") {
 				t.Fatalf("%q became %q", text, l)
 			}
 		}
@@ -92,8 +97,14 @@ func FuzzParseRequirements(f *testing.F) {
 
 func resolved(t *testing.T, reqs string) (*Installer, *index, []Requirement, Wheels, string, error) {
 	t.Helper()
-	x := &index{wheels: map[string][]byte{weatherWheel: wheel(weatherFiles()), helperWheel: wheel(map[string]string{"helper_lib.py": "x = 1\n"})}}
-	i := &Installer{Dir: t.TempDir(), Run: x.run, Python: Python{Exe: "/usr/bin/python3", Version: "3.11", Index: "https://pypi.example.com/simple"}}
+	x := &index{wheels: map[string][]byte{
+		weatherWheel: wheel(weatherFiles()), helperWheel: wheel(map[string]string{"helper_lib.py": "x = 1\n"}),
+	}}
+	i := &Installer{
+		Dir: t.TempDir(), Run: x.run, Python: Python{
+			Exe: "/usr/bin/python3", Version: "3.11", Index: "https://pypi.example.com/simple",
+		},
+	}
 	all, err := ParseRequirements("r.txt", []byte(reqs))
 	if err != nil {
 		t.Fatal(err)
@@ -114,13 +125,15 @@ func TestTemplateWheels(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(to, "helper_lib.py")); err != nil || string(b) != "x = 1\n" {
 		t.Errorf("%q %v", b, err)
 	}
-	if _, err := i.FetchLocked(t.Context(), w); err != nil || !strings.Contains(x.lines, "helper_lib==2.0 --hash="+w[helperWheel]) ||
+	if _, err := i.FetchLocked(t.Context(), w); err != nil ||
+		!strings.Contains(x.lines, "helper_lib==2.0 --hash="+w[helperWheel]) ||
 		!slices.Contains(x.jobs[len(x.jobs)-1].Argv, "--require-hashes") {
 		t.Errorf("what is locked is fetched as %q: %v", x.lines, err)
 	}
 
 	// A wheel that was changed after it was downloaded is not unpacked.
-	if err := os.WriteFile(filepath.Join(dir, helperWheel), wheel(map[string]string{"helper_lib.py": "x = 2\n"}), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, helperWheel), wheel(map[string]string{"helper_lib.py": "x = 2\n"}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := UnpackWheels(dir, w, filepath.Join(t.TempDir(), "python")); !errors.Is(err, ErrPin) {
@@ -150,7 +163,9 @@ func TestTemplateWheels(t *testing.T) {
 			t.Errorf("%s is accepted", name)
 		}
 	}
-	for name, bad := range map[string]Wheels{"nothing pins it": {weatherWheel: "sha256:00"}, "a path": {"../a-1-py3-none-any.whl": w[weatherWheel]}, "none": {}} {
+	for name, bad := range map[string]Wheels{
+		"nothing pins it": {weatherWheel: "sha256:00"}, "a path": {"../a-1-py3-none-any.whl": w[weatherWheel]}, "none": {},
+	} {
 		if _, err := i.FetchLocked(t.Context(), bad); err == nil {
 			t.Errorf("a lock is accepted: %s", name)
 		}
@@ -179,17 +194,22 @@ func TestBytecode(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(to, "a/__pycache__/b.cpython-311.pyc")); err != nil {
 		t.Error(err)
 	}
-	for _, bad := range []string{"a/b.py", "evil.py", "a/evil.so", "a/__pycache__/b.cpython-311.so", "a/__pycache__/other.cpython-311.pyc", "a/b.cpython-311.pyc", "x.pth"} {
+	for _, bad := range []string{
+		"a/b.py", "evil.py", "a/evil.so", "a/__pycache__/b.cpython-311.so", "a/__pycache__/other.cpython-311.pyc",
+		"a/b.cpython-311.pyc", "x.pth",
+	} {
 		to := place("a/b.py")
 		if err := addBytecode(place(bad), to); err == nil {
 			t.Errorf("%s was taken", bad)
 		}
-		if b, _ := os.ReadFile(filepath.Join(to, "a/b.py")); string(b) != "new" || bad != "a/b.py" && exists(filepath.Join(to, bad)) {
+		if b, _ := os.ReadFile(filepath.Join(to, "a/b.py")); string(b) != "new" || bad != "a/b.py" &&
+			exists(filepath.Join(to, bad)) {
 			t.Errorf("%s is there", bad)
 		}
 	}
 	old := place("b.py", "__pycache__/b.cpython-311.pyc")
-	if err := os.WriteFile(filepath.Join(old, "__pycache__/b.cpython-311.pyc"), []byte("of the wheel"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(old, "__pycache__/b.cpython-311.pyc"), []byte("of the wheel"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := addBytecode(place("__pycache__/b.cpython-311.pyc"), old); err != nil {
@@ -225,7 +245,8 @@ func TestParseNpmLock(t *testing.T) {
 "node_modules/ms"`, `},"x":{"a"`},
 		"not JSON": {`{"name"`, `{name`},
 	} {
-		if _, err := ParseNpmLock("package-lock.json", []byte(strings.Replace(npmLockFile, edit[0], edit[1], 1))); err == nil {
+		if _, err := ParseNpmLock("package-lock.json",
+			[]byte(strings.Replace(npmLockFile, edit[0], edit[1], 1))); err == nil {
 			t.Errorf("%s: accepted", why)
 		}
 	}

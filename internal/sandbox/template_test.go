@@ -31,7 +31,8 @@ func TestTemplateFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := Template{Name: "data", Packages: dir}.Folders()
-	if len(got) != 1 || got[0].Source != filepath.Join(dir, "python") || got[0].Target != PythonAt || got[0].Writable || !got[0].Template {
+	if len(got) != 1 || got[0].Source != filepath.Join(dir, "python") || got[0].Target != PythonAt ||
+		got[0].Writable || !got[0].Template {
 		t.Errorf("%+v", got)
 	}
 	if got := (Template{Name: "host"}).Folders(); len(got) != 0 {

@@ -2,8 +2,9 @@
 // with one program in lean mode. Each task is really done twice through `waldo serve`, against the helpdesk server that
 // waldo brings along, and both ways must find the same answer.
 //
-// The program's way begins with a search for the tool, schemas included. Counted once each, by the vocabulary o200k_base: the list of tools and the instructions, the arguments that the model
-// writes, and the texts that it gets. A host that sends the whole conversation at each turn pays the direct way more.
+// The program's way begins with a search for the tool, schemas included. Counted once each, by the vocabulary
+// o200k_base: the list of tools and the instructions, the arguments that the model writes, and the texts that it gets.
+// A host that sends the whole conversation at each turn pays the direct way more.
 package main
 
 import (
@@ -132,7 +133,9 @@ func between(file, table string) error {
 }
 
 // alone does a task in a gateway and a state directory of its own.
-func alone(waldo, dir, file string, lean bool, count func(string) int, t task) (tokens, calls int, answer string, err error) {
+func alone(
+	waldo, dir, file string, lean bool, count func(string) int, t task,
+) (tokens, calls int, answer string, err error) {
 	state, err := os.MkdirTemp(dir, "state-")
 	if err != nil {
 		return 0, 0, "", err

@@ -7,7 +7,9 @@ import (
 )
 
 // pages asks for a list page by page until it is whole, and then for the answer over all its entries.
-func pages(tool, name string, args map[string]any, answer func(all []map[string]any) string) func([]map[string]any) ([]call, string) {
+func pages(
+	tool, name string, args map[string]any, answer func(all []map[string]any) string,
+) func([]map[string]any) ([]call, string) {
 	return func(results []map[string]any) ([]call, string) {
 		all := entries(results, name)
 		if len(results) > 0 {
@@ -65,13 +67,15 @@ const (
 		"  rows += p.customers; n = p.total\n"
 	everything = "rows, n = [], 1\nwhile len(rows) < n:\n  p = await desk.list_tickets(limit=500, offset=len(rows))\n" +
 		"  rows += p.tickets; n = p.total\n"
-	counts = "from collections import Counter\nfor k, v in sorted(Counter(str(r[%q]) for r in rows).items()): print(k, v)\n"
+	counts = "from collections import Counter\nfor k, v in sorted(Counter(str(r[%q]) for r in rows).items()): " +
+		"print(k, v)\n"
 )
 
 // tasks are the ten tasks. They are fixed: a change makes earlier figures another measurement.
 var tasks = []task{
 	{"look up one customer", false,
-		once([]call{{"get_customer", map[string]any{"id": 17}}}, func(r []map[string]any) string { return fmt.Sprint(r[0]["name"]) }),
+		once([]call{{"get_customer", map[string]any{"id": 17}}},
+			func(r []map[string]any) string { return fmt.Sprint(r[0]["name"]) }),
 		"print(desk.get_customer(id=17).name)"},
 	{"open one ticket", false,
 		once([]call{{"create_ticket", map[string]any{"customer_id": 4, "title": "Call back", "priority": "low"}}},
@@ -108,18 +112,24 @@ var tasks = []task{
 		everyone + "print(max(rows, key=lambda r: r.open_tickets).id)"},
 	{"enterprise customers in Germany, of 5,000", true,
 		pages("search_customers", "customers", map[string]any{"query": "enterprise"}, func(all []map[string]any) string {
-			return fmt.Sprint(len(slices.DeleteFunc(all, func(c map[string]any) bool { return c["country"] != "DE" || c["plan"] != "enterprise" })))
+			return fmt.Sprint(len(slices.DeleteFunc(all, func(c map[string]any) bool {
+				return c["country"] != "DE" || c["plan"] != "enterprise"
+			})))
 		}),
-		"rows, n = [], 1\nwhile len(rows) < n:\n  p = await desk.search_customers(query='enterprise', limit=500, offset=len(rows))\n" +
-			"  rows += p.customers; n = p.total\nprint(sum(r.country == 'DE' and r.plan == 'enterprise' for r in rows))"},
+		"rows, n = [], 1\nwhile len(rows) < n:\n  p = await desk.search_customers(query='enterprise', limit=500, " +
+			"offset=len(rows))\n  rows += p.customers; n = p.total\nprint(sum(r.country == 'DE' and r.plan == " +
+			"'enterprise' for r in rows))"},
 	{"tickets by title, of 2,555", true,
 		pages("list_tickets", "tickets", nil, func(all []map[string]any) string { return counted(all, "title") }),
 		everything + fmt.Sprintf(counts, "title")},
 	{"customers with three open tickets, with their names", true,
 		pages("list_customers", "customers", nil, func(all []map[string]any) string {
-			return fmt.Sprint(len(slices.DeleteFunc(all, func(c map[string]any) bool { return c["open_tickets"].(float64) < 3 })))
+			return fmt.Sprint(len(slices.DeleteFunc(all, func(c map[string]any) bool {
+				return c["open_tickets"].(float64) < 3
+			})))
 		}),
-		everyone + "busy = [r.name for r in rows if r.open_tickets > 2]\nworkspace.write('busy.json', busy)\nprint(len(busy))"},
+		everyone + "busy = [r.name for r in rows if r.open_tickets > 2]\nworkspace.write('busy.json', busy)\n" +
+			"print(len(busy))"},
 }
 
 func twenty(tool string) (calls []call) {

@@ -47,7 +47,8 @@ func builds(before, after, only string, n int, out io.Writer) error {
 			}
 		}
 	}
-	fmt.Fprintln(out, "| row | p50 before | after | ratio | CPU before | after | ratio | context switches before | after |")
+	fmt.Fprintln(out,
+		"| row | p50 before | after | ratio | CPU before | after | ratio | context switches before | after |")
 	fmt.Fprintln(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|")
 	const each = 100
 	for row := range rows[0] {

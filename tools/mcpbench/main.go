@@ -216,7 +216,8 @@ func main() {
 	only := flag.String("only", "",
 		"measure one row alone, as in stdio-1, stdio-32, HTTP-1 or HTTP-32: to look at it with a profiler")
 	beside := flag.Bool("peers", false, "measure the official SDK's client and server, directly and through gateways")
-	before := flag.String("before", "", "with -peers: another build of waldo, measured in turns with the first; no other program is")
+	before := flag.String("before", "",
+		"with -peers: another build of waldo, measured in turns with the first; no other program is")
 	folder := flag.String("folder", "", "with -peers: where npm has installed mcp-proxy and supergateway")
 	length := flag.Duration("soak", 0,
 		"drive waldo for this long with servers that crash, hang, flood and change at random")

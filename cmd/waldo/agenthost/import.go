@@ -28,13 +28,16 @@ type Waldo struct {
 func NewImport(g Waldo) *cobra.Command {
 	m := &hostfiles.Import{}
 	c := &cobra.Command{
-		Use: "import FILE | --from HOST", Short: "Read an agent host's MCP servers and write them, tight, into waldo.yaml", Args: cobra.MaximumNArgs(1),
-		Long: "Shows the exact command of each server, moves secrets that stand in the host's file into waldo's own store, and adds the servers\n" +
-			"to waldo.yaml: a host's user-wide ones to ~/.config/waldo/waldo.yaml, which holds in every folder, others to ./waldo.yaml.\n" +
-			"Hosts, folders and contracts of well-known servers are proposed, each line marked so. For an unknown server a person\n" +
-			"is asked for every tool. The host's file is not changed.\n" +
-			"Exit status 0: read, also with servers held back; 1: some entries are not servers; 2: waldo cannot read the file.\n\nHosts: " + hostfiles.Names() + ".",
-		Example: "  waldo import --from claude --dry-run\n  waldo import .mcp.json\n  waldo import ~/.codex/config.toml --only github",
+		Use: "import FILE | --from HOST", Short: "Read an agent host's MCP servers and write them, tight, into waldo.yaml",
+		Args: cobra.MaximumNArgs(1),
+		Long: "Shows the exact command of each server, moves secrets that stand in the host's file into waldo's own store, " +
+			"and adds the servers\nto waldo.yaml: a host's user-wide ones to ~/.config/waldo/waldo.yaml, which holds in every " +
+			"folder, others to ./waldo.yaml.\nHosts, folders and contracts of well-known servers are proposed, " +
+			"each line marked so. For an unknown server a person\nis asked for every tool. The host's file is not changed.\n" +
+			"Exit status 0: read, also with servers held back; 1: some entries are not servers; 2: waldo cannot read the " +
+			"file.\n\nHosts: " + hostfiles.Names() + ".",
+		Example: "  waldo import --from claude --dry-run\n  waldo import .mcp.json\n  waldo import ~/.codex/config.toml " +
+			"--only github",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && m.From == "" {
 				return exitcode.Mistake("waldo import .mcp.json, or waldo import --from claude", "name a file or a host")
@@ -44,7 +47,8 @@ func NewImport(g Waldo) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&m.From, "from", "", "the `HOST` whose files to read, or, with FILE, whose form it has")
-	c.Flags().StringVar(&m.To, "out", "", "the `FILE` to add to (default: that of --config or $WALDO_CONFIG, else as above)")
+	c.Flags().StringVar(&m.To, "out", "",
+		"the `FILE` to add to (default: that of --config or $WALDO_CONFIG, else as above)")
 	c.Flags().StringSliceVar(&m.Only, "only", nil, "import the server of this `NAME` alone; may be repeated")
 	c.Flags().BoolVarP(&m.Dry, "dry-run", "n", false, "show what would be done and do nothing")
 	_ = c.RegisterFlagCompletionFunc("from", completeHosts)
@@ -161,7 +165,8 @@ func tellWritten(w io.Writer, r *hostfiles.Imported, m *hostfiles.Import) {
 		_ = s.Each(func(x *hostimport.Secret) error { literal = literal || x.Moved; return nil })
 	}
 	if m.Dry {
-		display.Fprintf(w, "\n%s of %d would be imported; nothing was written\n", display.Count(all, "server"), len(r.Servers)+len(r.Left))
+		display.Fprintf(w, "\n%s of %d would be imported; nothing was written\n", display.Count(all, "server"),
+			len(r.Servers)+len(r.Left))
 		return
 	}
 	if !r.Written {
@@ -172,7 +177,8 @@ func tellWritten(w io.Writer, r *hostfiles.Imported, m *hostfiles.Import) {
 		if len(t.Diff) == 0 {
 			continue
 		}
-		display.Fprintf(w, "\nwrote %s: %s of %d\n", t.Path, display.Count(len(live(r, t.Path)), "server"), len(r.Servers)+len(r.Left))
+		display.Fprintf(w, "\nwrote %s: %s of %d\n", t.Path, display.Count(len(live(r, t.Path)), "server"),
+			len(r.Servers)+len(r.Left))
 		if t.Backup != "" {
 			display.Fprintf(w, "as it was: %s\n", t.Backup)
 		}
@@ -186,7 +192,8 @@ func tellWritten(w io.Writer, r *hostfiles.Imported, m *hostfiles.Import) {
 			if t.User || m.To != "" {
 				with = " --config " + t.Path
 			}
-			display.Fprintf(w, "then: waldo%s lock --accept %s, which starts each server in a sandbox and pins its tools\n", with, strings.Join(names, " "))
+			display.Fprintf(w, "then: waldo%s lock --accept %s, which starts each server in a sandbox and pins its tools\n",
+				with, strings.Join(names, " "))
 		}
 	}
 	if _, known := agenthosts.Find(r.Host.Name); known {

@@ -17,10 +17,14 @@ import (
 func NewInstall(g Waldo) *cobra.Command {
 	n, show := &hostfiles.Install{}, false
 	c := &cobra.Command{
-		Use: "install HOST", Short: "Write waldo into an agent host's configuration as its MCP server", Args: cobra.ExactArgs(1),
-		Long: "Changes one entry of the host's file and nothing else: comments, order and unknown keys stay. The file is replaced whole, with\n" +
-			"its mode and owner, and kept as it was under the state directory until --undo. A second time changes nothing.\n\nHosts: " + hostfiles.Names() + ".",
-		Example:           "  waldo install claude --dry-run\n  waldo install codex --config ~/agents/waldo.yaml\n  waldo install cursor --project --remove-others\n  waldo install opencode --url http://127.0.0.1:7676/mcp --token-env WALDO_TOKEN\n  waldo install claude --undo",
+		Use: "install HOST", Short: "Write waldo into an agent host's configuration as its MCP server",
+		Args: cobra.ExactArgs(1),
+		Long: "Changes one entry of the host's file and nothing else: comments, order and unknown keys stay. " +
+			"The file is replaced whole, with\nits mode and owner, and kept as it was under the state directory until --undo. " +
+			"A second time changes nothing.\n\nHosts: " + hostfiles.Names() + ".",
+		Example: "  waldo install claude --dry-run\n  waldo install codex --config ~/agents/waldo.yaml\n" +
+			"  waldo install cursor --project --remove-others\n  waldo install opencode --url http://127.0.0.1:7676/mcp " +
+			"--token-env WALDO_TOKEN\n  waldo install claude --undo",
 		ValidArgsFunction: completeHosts,
 		RunE: func(c *cobra.Command, args []string) error {
 			host, err := hostfiles.Find(args[0])
@@ -52,8 +56,10 @@ func NewInstall(g Waldo) *cobra.Command {
 	f.BoolVar(&n.User, "user", false, "your own file; the default")
 	f.StringVar(&n.Name, "name", "waldo", "the `NAME` of the entry")
 	f.StringVar(&n.Gateway.URL, "url", "", "the `ADDRESS` of a waldo that listens, in place of starting one")
-	f.StringVar(&n.Gateway.TokenEnv, "token-env", "", "with --url, the `VARIABLE` of the host's environment that holds its token")
-	f.BoolVar(&n.Alone, "remove-others", false, "take the host's other servers out, which go past waldo; --undo brings them back")
+	f.StringVar(&n.Gateway.TokenEnv, "token-env", "",
+		"with --url, the `VARIABLE` of the host's environment that holds its token")
+	f.BoolVar(&n.Alone, "remove-others", false,
+		"take the host's other servers out, which go past waldo; --undo brings them back")
 	f.BoolVar(&n.Undo, "undo", false, "take the last change back")
 	f.BoolVar(&show, "print", false, "print the entry, to be put in by hand, and do nothing")
 	f.BoolVarP(&n.Dry, "dry-run", "n", false, "show what would be done and do nothing")
@@ -75,7 +81,8 @@ func tellInstalled(w io.Writer, n *hostfiles.Install, r *hostfiles.Installed) {
 	case n.Undo:
 		display.Fprintf(w, "taken back; what else has changed since was left alone\n")
 	case r.Written:
-		display.Fprintf(w, "written; to take it back: waldo install %s%s --undo\n", n.Host.Name, map[bool]string{true: " --project"}[n.Project])
+		display.Fprintf(w, "written; to take it back: waldo install %s%s --undo\n", n.Host.Name,
+			map[bool]string{true: " --project"}[n.Project])
 		restart, of, _ := strings.Cut(n.Host.Restart, "; ")
 		if of != "" && (n.Project || !strings.Contains(of, "project")) {
 			restart = n.Host.Restart
@@ -93,7 +100,8 @@ func tellInstalled(w io.Writer, n *hostfiles.Install, r *hostfiles.Installed) {
 		for i := range shown {
 			shown[i] = agenthosts.Show(shown[i])
 		}
-		display.Fprintf(w, "%s this host also has %s, and waldo sees nothing of it\n", p.Warn("note:"), strings.Join(shown, ", "))
+		display.Fprintf(w, "%s this host also has %s, and waldo sees nothing of it\n", p.Warn("note:"),
+			strings.Join(shown, ", "))
 		from, project := "--from "+n.Host.Name, ""
 		if n.Project {
 			from, project = r.File, " --project"
@@ -113,6 +121,7 @@ func tellLoads(w io.Writer, n *hostfiles.Install, r *hostfiles.Installed) {
 	case r.Loads != "":
 		display.Fprintf(w, "it loads %s in every folder\n", r.Loads)
 	default:
-		display.Fprintf(w, "it has no configuration yet, so the host gets sandboxed code and no servers: waldo import writes one\n")
+		display.Fprintf(w, "it has no configuration yet, so the host gets sandboxed code and no servers: "+
+			"waldo import writes one\n")
 	}
 }

@@ -31,11 +31,12 @@ func New(w Waldo) *cobra.Command {
 	var listen, role string
 	var link bool
 	c := &cobra.Command{
-		Use: "console [--listen ADDRESS]", Short: "The web console: approvals, calls, sandboxes and the log in a browser", Args: cobra.NoArgs,
-		Long: "Serves the console of the state directory to browsers of this machine, and prints a link that logs in once. It shows\n" +
-			"every waldo of the state directory, live. waldo serve --listen serves the same at /.\n\n" +
-			"A login can look, stop agents and pause sandboxes, as this command line can. To approve it needs a passkey as well:\n" +
-			"waldo approve --enrol NAME enrols one.",
+		Use: "console [--listen ADDRESS]", Short: "The web console: approvals, calls, sandboxes and the log in a browser",
+		Args: cobra.NoArgs,
+		Long: "Serves the console of the state directory to browsers of this machine, and prints a link that logs in once. " +
+			"It shows\nevery waldo of the state directory, live. waldo serve --listen serves the same at /.\n\n" +
+			"A login can look, stop agents and pause sandboxes, as this command line can. To approve it needs a passkey " +
+			"as well:\nwaldo approve --enrol NAME enrols one.",
 		Example: "  waldo console\n  waldo console --link --role viewer",
 		RunE: func(c *cobra.Command, _ []string) error {
 			may := console.ParseRole(role)
@@ -68,7 +69,8 @@ func loopback(listen string) (port string, err error) {
 		return "", fault.Usage("as in --listen "+app.DefaultConsole, "%q is not an address to listen on", listen)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return "", fault.Usage("for other machines: waldo serve --listen, with gateway.url and gateway.auth", "the console listens on this machine alone, not on %s", host)
+		return "", fault.Usage("for other machines: waldo serve --listen, with gateway.url and gateway.auth",
+			"the console listens on this machine alone, not on %s", host)
 	}
 	return port, nil
 }
@@ -98,7 +100,10 @@ func (w Waldo) serve(c *cobra.Command, listen string, role console.Role) error {
 	defer h.Close()
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
-		return &fault.Error{Err: err, Tip: "is another console listening there? waldo console --link prints a login for it; or choose another address with --listen"}
+		return &fault.Error{
+			Err: err, Tip: "is another console listening there? waldo console --link prints a login for it; or choose another " +
+				"address with --listen",
+		}
 	}
 	_, port, err := net.SplitHostPort(l.Addr().String()) // which --listen may leave open
 	if err != nil {
@@ -111,8 +116,10 @@ func (w Waldo) serve(c *cobra.Command, listen string, role console.Role) error {
 		return err
 	}
 	display.Fprintf(c.ErrOrStderr(), "waldo: the console listens on http://localhost:%s\n"+
-		"waldo: log in with this link, once, within %v:\n\n  http://localhost:%s/login#%s\n\n", port, operator.LinkLife, port, token)
-	srv := &http.Server{Handler: seen, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+		"waldo: log in with this link, once, within %v:\n\n  http://localhost:%s/login#%s\n\n", port,
+		operator.LinkLife, port, token)
+	srv := &http.Server{Handler: seen, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
 		BaseContext: func(net.Listener) context.Context { return c.Context() }}
 	stop := context.AfterFunc(c.Context(), func() { _ = srv.Close() })
 	defer stop()

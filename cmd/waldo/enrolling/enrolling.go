@@ -51,7 +51,8 @@ func (w Waldo) List(c *cobra.Command) error {
 		if p, err := passkey.Parse(a.Key); err == nil {
 			kind = "  passkey at " + p.Origin
 		}
-		display.Fprintf(c.OutOrStdout(), "%s  key %s  roles %s  enrolled by %s at %s%s\n", a.Name, a.Fingerprint(), roles, a.By, a.At, kind)
+		display.Fprintf(c.OutOrStdout(), "%s  key %s  roles %s  enrolled by %s at %s%s\n", a.Name, a.Fingerprint(),
+			roles, a.By, a.At, kind)
 	}
 	if len(all) == 0 {
 		display.Fprintf(c.ErrOrStderr(), "no approver is enrolled\nhint: at a terminal: waldo approve --enroll NAME\n")
@@ -65,7 +66,8 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	in, isFile := c.InOrStdin().(*os.File)
 	out, isOut := c.ErrOrStderr().(*os.File)
 	if !isFile || !isOut || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
-		return exitcode.Mistake("run this yourself, in a terminal", "the secret of an enrolment is printed on a terminal alone, and this is none")
+		return exitcode.Mistake("run this yourself, in a terminal",
+			"the secret of an enrolment is printed on a terminal alone, and this is none")
 	}
 	if name == "" {
 		name = own()
@@ -80,7 +82,8 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 		return w.Refused(err)
 	}
 	if slices.ContainsFunc(all, func(a approval.Approver) bool { return a.Name == name }) {
-		return exitcode.Mistake("choose another NAME; waldo approve --list prints who can answer", "%s is enrolled already", name)
+		return exitcode.Mistake("choose another NAME; waldo approve --list prints who can answer",
+			"%s is enrolled already", name)
 	}
 	by, root, inBrowser := name, approval.Signer(nil), false
 	if len(all) > 0 {
@@ -104,8 +107,10 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	if by == name {
 		display.Fprintf(out, "note: no approver is enrolled. This passkey becomes the first approver.\n\n")
 	}
-	display.Fprintf(out, "Open the page /enrol of the console (waldo console, or waldo serve --listen) by the name localhost,\n"+
-		"and type this secret there within %v. It is shown this once:\n\n  %s\n\nwaiting for the browser … (Ctrl-C ends)\n", operator.InviteLife, secret)
+	display.Fprintf(out,
+		"Open the page /enrol of the console (waldo console, or waldo serve --listen) by the name localhost,\n"+
+			"and type this secret there within %v. It is shown this once:\n\n  %s\n\nwaiting for the browser … (Ctrl-C ends)\n",
+		operator.InviteLife, secret)
 	wait, cancel := context.WithTimeout(c.Context(), operator.InviteLife)
 	defer cancel()
 	a, assertion, err := operator.Enrolled(wait, k.Store, secret, invite)
@@ -119,7 +124,8 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	if err != nil {
 		return err
 	}
-	display.Fprintf(out, "\nA passkey came from the browser:\n  approver  %s\n  page      %s\n  key       %s\nThe browser shows the same key. ", a.Name, key.Origin, a.Fingerprint())
+	display.Fprintf(out, "\nA passkey came from the browser:\n  approver  %s\n  page      %s\n  key       %s\n"+
+		"The browser shows the same key. ", a.Name, key.Origin, a.Fingerprint())
 	if yes, err := ask(c.Context(), in, out); err != nil || !yes {
 		return &exitcode.Exit{Code: exitcode.Waiting, Text: "not enrolled; nothing was changed", Err: err}
 	}
@@ -127,7 +133,8 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	case root != nil:
 		assertion, err = root.Sign(a.Message())
 	case inBrowser:
-		display.Fprintf(out, "Now %s signs: the page /enrol, Sign as the first approver, the same secret. waiting for the first approver …\n", by)
+		display.Fprintf(out, "Now %s signs: the page /enrol, Sign as the first approver, the same secret. waiting for the "+
+			"first approver …\n", by)
 		assertion, err = operator.RootSigned(wait, k.Store, secret)
 	}
 	if err != nil {
@@ -138,8 +145,10 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	}
 	display.Fprintf(c.OutOrStdout(), "enrolled %s, passkey %s\n", a.Name, a.Fingerprint())
 	if by == name {
-		display.Fprintf(out, "This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
-			"  approval: {root: \"%s\"}\nWhere approval: is there already, write root: below it. Then: waldo trust\n", a.Fingerprint())
+		display.Fprintf(out,
+			"This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
+				"  approval: {root: \"%s\"}\nWhere approval: is there already, write root: below it. Then: waldo trust\n",
+			a.Fingerprint())
 	}
 	return nil
 }

@@ -44,7 +44,8 @@ func New(w Waldo) *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&n.url, "url", "", "the `ADDRESS` of the server")
-	f.StringVar(&n.command, "command", "", "the `COMMAND` that starts the server; quotes as in a shell, and nothing is expanded")
+	f.StringVar(&n.command, "command", "",
+		"the `COMMAND` that starts the server; quotes as in a shell, and nothing is expanded")
 	f.StringVar(&n.name, "name", "", "the server's `NAME`")
 	f.StringSliceVar(&n.languages, "lang", []string{"python", "typescript"}, "the `LANGUAGES` to write")
 	f.Bool("fs-layout", true, "one file for each tool below servers/NAME; the only layout")
@@ -139,8 +140,8 @@ func (n *generation) alone() (*contract.Config, error) {
 	if n.command != "" {
 		words, err := split(n.command)
 		if err != nil || len(words) == 0 {
-			return nil, fault.Usage(`as in --command "my-server --name 'two words'"`, "--command %q is not a command: %v", n.command,
-				cmp.Or(err, errors.New("it is empty")))
+			return nil, fault.Usage(`as in --command "my-server --name 'two words'"`,
+				"--command %q is not a command: %v", n.command, cmp.Or(err, errors.New("it is empty")))
 		}
 		server = map[string]any{"command": words}
 	}

@@ -37,14 +37,16 @@ func TestSplit(t *testing.T) {
 func FuzzSplit(f *testing.F) {
 	f.Add(`a 'b c' "d\"e" f\ g`)
 	f.Fuzz(func(t *testing.T, command string) {
-		if strings.ContainsAny(command, "$`~*?[]{}()<>|&;#!=\x00%") || !utf8.ValidString(command) || strings.ContainsAny(command, "\r\v\f") {
+		if strings.ContainsAny(command, "$`~*?[]{}()<>|&;#!=\x00%") || !utf8.ValidString(command) ||
+			strings.ContainsAny(command, "\r\v\f") {
 			return
 		}
 		words, err := split(command)
 		if err != nil || strings.Contains(command, "\n") {
 			return
 		}
-		out, serr := exec.CommandContext(t.Context(), "/bin/dash", "-c", "set -- "+command+"\nfor w; do printf '%s\\0' \"$w\"; done").Output()
+		out, serr := exec.CommandContext(t.Context(), "/bin/dash", "-c",
+			"set -- "+command+"\nfor w; do printf '%s\\0' \"$w\"; done").Output()
 		if serr != nil {
 			t.Skip("this machine has no dash, or it takes another command")
 		}

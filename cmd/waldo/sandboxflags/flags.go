@@ -63,7 +63,8 @@ func (b *Flags) Add(c *cobra.Command) {
 		"`HOST` that may be reached, as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*; "+
 			"with a configuration: only what its contract allows too")
 	f.StringVar(&b.servers, "servers-dir", "",
-		"the `DIR` that waldo gen wrote; it must exist: code imports servers.NAME.TOOL without it, and calls go to the configured servers")
+		"the `DIR` that waldo gen wrote; it must exist: code imports servers.NAME.TOOL without it, and calls go to the "+
+			"configured servers")
 	f.StringArrayVar(&b.Env, "env", nil, "`K=V` in the sandbox's environment; nothing else is inherited")
 	f.StringSliceVar(&b.Secrets, "secret", nil,
 		"expose secret `NAME` as an environment variable ([VARIABLE=]NAME); must be allowed by the contract")

@@ -121,7 +121,8 @@ func (s Server) lines(margin string) string {
 		s.Propose.keys(say)
 	}
 	if s.Beside != "" && s.Held == "" {
-		say("  # mounts: {%s: %s}    # its sandbox sees the script alone; this shows the folder, read-only", quote(s.Beside), quote(s.Beside))
+		say("  # mounts: {%s: %s}    # its sandbox sees the script alone; this shows the folder, read-only",
+			quote(s.Beside), quote(s.Beside))
 	}
 	if s.URL == "" && s.Held == "" && len(s.Propose.Hosts) == 0 {
 		say("  # network: {allow: [HOST]}    # its sandbox reaches nothing until hosts are named")

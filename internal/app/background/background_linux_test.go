@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)
 	}
-	switch fmt.Println(env, slices.ContainsFunc(os.Args, func(a string) bool { return strings.Contains(a, "hunter2") })); os.Args[2] {
+	switch fmt.Println(env,
+		slices.ContainsFunc(os.Args, func(a string) bool { return strings.Contains(a, "hunter2") })); os.Args[2] {
 	case "ready":
 		Ready()
 	case "fails":

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestUsed: each entry of the state directory is one part with the sizes of its regular files, the largest first. A link
-// is not followed, and the total is the sum.
+// TestUsed: each entry of the state directory is one part with the sizes of its regular files, the largest first. A
+// link is not followed, and the total is the sum.
 func TestUsed(t *testing.T) {
 	state, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	put := func(path string, n int) {
@@ -32,7 +32,8 @@ func TestUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Part{
-		{"log", 50, 2, "audit log; log.keep"}, {"waldo.db", 10, 1, "approvals, sandboxes and other state"}, {"mine", 1, 1, ""},
+		{"log", 50, 2, "audit log; log.keep"}, {"waldo.db", 10, 1, "approvals, sandboxes and other state"},
+		{"mine", 1, 1, ""},
 	}
 	if len(all) != len(want) || total != (Part{"total", 61, 4, state}) {
 		t.Fatalf("%v, %v", all, total)

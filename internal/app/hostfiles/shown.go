@@ -65,7 +65,8 @@ func absentInputs(cfg *contract.Config) (warnings contract.Problems) {
 				continue
 			}
 		}
-		warnings = append(warnings, contract.Problem{At: c.At, Code: "input.absent", Text: "input: " + folder + " is not a folder of this machine; calls are denied until it is",
+		warnings = append(warnings, contract.Problem{At: c.At, Code: "input.absent",
+			Text: "input: " + folder + " is not a folder of this machine; calls are denied until it is",
 			Hint: "make the folder, or name another: it is relative to the folder of this file"})
 	}
 	return warnings

@@ -65,9 +65,11 @@ func (p *Operator) Approval(ctx context.Context, id string) (console.Approval, e
 // shown returns a question as pages and clients get it.
 func shown(q approval.Question, state approval.State) console.Approval {
 	a := console.Approval{
-		ID: q.ID, State: string(state), Capability: string(q.Capability), Principal: string(q.Principal), Session: string(q.Session), Channel: q.Channel,
-		Mode: q.Mode, Danger: q.Danger, Role: q.Role, Need: max(q.Need, 1), Given: []string{}, Reasons: q.Reasons, Notes: q.Notes, ArgsDigest: q.ArgsDigest,
-		ArgsBytes: len(q.Args), Digest: q.Digest(), Contract: q.Contract, Policy: q.Policy, Decision: q.DecisionID, Created: q.Created, Expires: q.Expires,
+		ID: q.ID, State: string(state), Capability: string(q.Capability), Principal: string(q.Principal),
+		Session: string(q.Session), Channel: q.Channel, Mode: q.Mode, Danger: q.Danger, Role: q.Role, Need: max(q.Need, 1),
+		Given: []string{}, Reasons: q.Reasons, Notes: q.Notes, ArgsDigest: q.ArgsDigest, ArgsBytes: len(q.Args),
+		Digest: q.Digest(), Contract: q.Contract, Policy: q.Policy, Decision: q.DecisionID, Created: q.Created,
+		Expires: q.Expires,
 	}
 	if state == approval.Void { // nothing of a row that was changed from outside is shown as waldo's words
 		return console.Approval{ID: q.ID, State: string(state), Given: []string{}}
@@ -113,19 +115,23 @@ func requestOptions(message []byte, c passkey.Credential) (json.RawMessage, erro
 		return nil, err
 	}
 	return json.Marshal(map[string]any{
-		"challenge": passkey.Challenge(message), "rpId": rp, "userVerification": "required", "timeout": draftLife.Milliseconds(),
+		"challenge": passkey.Challenge(message), "rpId": rp, "userVerification": "required",
+		"timeout":          draftLife.Milliseconds(),
 		"allowCredentials": []map[string]any{{"type": "public-key", "id": c.ID64()}},
 	})
 }
 
 // Draft satisfies console.Backend.
-func (p *Operator) Draft(ctx context.Context, who console.Who, id string, a console.Answering) (console.Ceremony, error) {
+func (p *Operator) Draft(
+	ctx context.Context, who console.Who, id string, a console.Answering,
+) (console.Ceremony, error) {
 	q, _, err := p.o.Approvals.Question(ctx, id)
 	if err != nil {
 		return console.Ceremony{}, problem(err)
 	}
 	if q.Digest() != a.Digest || a.Digest == "" {
-		return console.Ceremony{}, console.Problemf(http.StatusConflict, "approval.changed", "approval %s is not the question that was shown; load it again", id)
+		return console.Ceremony{}, console.Problemf(http.StatusConflict, "approval.changed",
+			"approval %s is not the question that was shown; load it again", id)
 	}
 	all, err := p.o.Approvals.Approvers(ctx)
 	if err != nil {
@@ -133,14 +139,17 @@ func (p *Operator) Draft(ctx context.Context, who console.Who, id string, a cons
 	}
 	i := slices.IndexFunc(all, func(x approval.Approver) bool { return x.Name == a.As })
 	if i < 0 {
-		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.not_enrolled", "%s is not enrolled", approval.Escape(a.As))
+		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.not_enrolled", "%s is not enrolled",
+			approval.Escape(a.As))
 	}
 	key, err := passkey.Parse(all[i].Key)
 	if err != nil {
-		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.no_passkey", "%s answers at a terminal, with a passphrase: waldo approve %s", a.As, q.ID)
+		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.no_passkey",
+			"%s answers at a terminal, with a passphrase: waldo approve %s", a.As, q.ID)
 	}
 	if key.Origin != who.Origin {
-		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.origin", "the passkey of %s was enrolled at %s, and this page is at %s", a.As, key.Origin, who.Origin)
+		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.origin",
+			"the passkey of %s was enrolled at %s, and this page is at %s", a.As, key.Origin, who.Origin)
 	}
 	d, err := p.o.Approvals.Draft(ctx, a.As, q, a.Yes, a.Reason)
 	if err != nil {
@@ -154,11 +163,16 @@ func (p *Operator) Draft(ctx context.Context, who console.Who, id string, a cons
 	if a.Yes {
 		kind = "approve"
 	}
-	return console.Ceremony{Draft: p.drafts.keep(draft{kind: kind, session: who.Session, origin: who.Origin, target: id, answer: d}), Name: a.As, Options: options}, nil
+	return console.Ceremony{
+		Draft: p.drafts.keep(draft{kind: kind, session: who.Session, origin: who.Origin, target: id, answer: d}),
+		Name:  a.As, Options: options,
+	}, nil
 }
 
 // Settle satisfies console.Backend.
-func (p *Operator) Settle(ctx context.Context, who console.Who, id, verdict, name string, assertion json.RawMessage) error {
+func (p *Operator) Settle(
+	ctx context.Context, who console.Who, id, verdict, name string, assertion json.RawMessage,
+) error {
 	d, err := p.drafts.take(name, verdict, who, id)
 	if err != nil {
 		return err
@@ -175,7 +189,9 @@ func (p *Operator) Approvers(ctx context.Context) (console.List[console.Approver
 	out := console.List[console.Approver]{Items: []console.Approver{}}
 	all, err := p.o.Approvals.Approvers(ctx)
 	for _, a := range all {
-		one := console.Approver{Name: a.Name, Fingerprint: a.Fingerprint(), Roles: a.Roles, Root: a.By == a.Name, Passkey: passkey.Is(a.Key)}
+		one := console.Approver{
+			Name: a.Name, Fingerprint: a.Fingerprint(), Roles: a.Roles, Root: a.By == a.Name, Passkey: passkey.Is(a.Key),
+		}
 		if c, err := passkey.Parse(a.Key); err == nil {
 			one.Origin = c.Origin
 		}

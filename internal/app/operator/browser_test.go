@@ -52,8 +52,8 @@ func startChromium(t *testing.T) *chromium {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	c := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
-		"--user-data-dir="+t.TempDir(), "about:blank")
+	c := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "about:blank")
 	c.ExtraFiles = []*os.File{toRead, fromWrite} // descriptors 3 and 4
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,9 @@ func (b *chromium) do(method string, params, into any) {
 func (b *chromium) eval(js string) string {
 	b.t.Helper()
 	var r struct{ Result struct{ Value any } }
-	b.do("Runtime.evaluate", map[string]any{"expression": js, "returnByValue": true, "awaitPromise": true, "userGesture": true}, &r)
+	b.do("Runtime.evaluate", map[string]any{
+		"expression": js, "returnByValue": true, "awaitPromise": true, "userGesture": true,
+	}, &r)
 	return fmt.Sprint(r.Result.Value)
 }
 
@@ -175,8 +177,10 @@ func (b *chromium) picture(name string) {
 	}
 	for _, theme := range []string{"light", "dark"} {
 		for _, width := range []int{1200, 390} {
-			b.do("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]string{"name": "prefers-color-scheme", "value": theme}}}, nil)
-			b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
+			b.do("Emulation.setEmulatedMedia",
+				map[string]any{"features": []any{map[string]string{"name": "prefers-color-scheme", "value": theme}}}, nil)
+			b.do("Emulation.setDeviceMetricsOverride",
+				map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
 			var shot struct{ Data string }
 			b.do("Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
 			png, _ := base64.StdEncoding.DecodeString(shot.Data)
@@ -189,7 +193,8 @@ func (b *chromium) picture(name string) {
 
 // narrow reports whether the page fits a phone without scrolling sideways.
 func (b *chromium) narrow() bool {
-	b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": true}, nil)
+	b.do("Emulation.setDeviceMetricsOverride",
+		map[string]any{"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": true}, nil)
 	ok := b.eval("document.documentElement.scrollWidth <= 390") == "true"
 	b.do("Emulation.clearDeviceMetricsOverride", nil, nil)
 	return ok
@@ -210,8 +215,10 @@ func TestChromium(t *testing.T) {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	at := "http://localhost:" + port
 	b.do("WebAuthn.enable", nil, nil)
-	b.do("WebAuthn.addVirtualAuthenticator", map[string]any{"options": map[string]any{"protocol": "ctap2", "transport": "internal",
-		"hasResidentKey": true, "hasUserVerification": true, "isUserVerified": true, "automaticPresenceSimulation": true}}, nil)
+	b.do("WebAuthn.addVirtualAuthenticator",
+		map[string]any{"options": map[string]any{"protocol": "ctap2", "transport": "internal",
+			"hasResidentKey": true, "hasUserVerification": true, "isUserVerified": true, "automaticPresenceSimulation": true}},
+		nil)
 
 	// Enrol, before any login, by an address that leads to the name.
 	invite := Invite{Name: "ann", Roles: []string{"manager"}, By: "ann"}
@@ -246,13 +253,15 @@ func TestChromium(t *testing.T) {
 	b.until("document.body.innerText.includes('Nothing waits')")
 
 	// A question appears without a reload; the keyboard opens it and approves it.
-	hostile := "<script>document.title='owned'</script>\\u001b[2J\\u202egpj.exe<img src=x onerror=\\\"document.title='owned'\\\">"
+	hostile := "<script>document.title='owned'</script>\\u001b[2J\\u202egpj.exe<img src=x " +
+		"onerror=\\\"document.title='owned'\\\">"
 	p := d.decide(`{"cmd":"`+hostile+`","path":"/a"}`, func(p *policy.Decision) { p.Contract.Approval.By = "manager" })
 	_, waiting := d.ask(p)
 	b.until("document.querySelector('.inbox a')")
 	b.picture("approvals")
 	key := func(k string) {
-		b.eval(fmt.Sprintf("(document.activeElement || document.body).dispatchEvent(new KeyboardEvent('keydown', {key: %q, bubbles: true}))", k))
+		b.eval(fmt.Sprintf("(document.activeElement || document.body).dispatchEvent(new KeyboardEvent('keydown', {key: %q, "+
+			"bubbles: true}))", k))
 	}
 	key("j")
 	if got := b.eval("document.activeElement.getAttribute('href')"); got != "/approvals/"+waiting {
@@ -260,7 +269,8 @@ func TestChromium(t *testing.T) {
 	}
 	b.eval("document.activeElement.click()")
 	b.until("location.pathname === '/approvals/" + waiting + "' && document.querySelector('#answer')")
-	if got := b.eval("document.title"); strings.Contains(got, "owned") || strings.Contains(b.eval("document.body.innerText"), "\u202e") {
+	if got := b.eval("document.title"); strings.Contains(got, "owned") ||
+		strings.Contains(b.eval("document.body.innerText"), "\u202e") {
 		t.Errorf("the agent's text acts: %s", got)
 	}
 	b.picture("approval")

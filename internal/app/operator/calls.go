@@ -17,7 +17,9 @@ import (
 )
 
 // Calls satisfies console.Backend: the newest first. The cursor is the number of the last call's decision.
-func (p *Operator) Calls(ctx context.Context, f console.CallFilter, page console.Page) (console.List[console.Call], error) {
+func (p *Operator) Calls(
+	ctx context.Context, f console.CallFilter, page console.Page,
+) (console.List[console.Call], error) {
 	out := console.List[console.Call]{Items: []console.Call{}}
 	before, err := number(page.Cursor)
 	if err == nil {
@@ -52,7 +54,10 @@ func number(cursor string) (uint64, error) {
 }
 
 func fits(f console.CallFilter, c console.Call) bool {
-	for want, have := range map[*string]string{&f.Capability: c.Capability, &f.Principal: c.Principal, &f.Effect: c.Effect, &f.Status: c.Status, &f.Session: c.Session} {
+	for want, have := range map[*string]string{
+		&f.Capability: c.Capability, &f.Principal: c.Principal, &f.Effect: c.Effect, &f.Status: c.Status,
+		&f.Session: c.Session,
+	} {
 		if *want != "" && *want != have && (want != &f.Capability || !strings.Contains(have, *want)) {
 			return false
 		}
@@ -79,7 +84,10 @@ func (p *Operator) Call(ctx context.Context, callID string) (console.CallLife, e
 		_ = json.Unmarshal(r.Body, &b)
 		if b.CallID != callID && b.DecisionID != callID {
 			if r.Kind == audit.KindDecision && b.Parent == callID {
-				l.Children = append(l.Children, console.Call{ID: b.CallID, Seq: r.Seq, At: r.At, Capability: b.Capability, Effect: b.Effect, Decision: b.DecisionID, Status: p.status(b.DecisionID)})
+				l.Children = append(l.Children, console.Call{
+					ID: b.CallID, Seq: r.Seq, At: r.At, Capability: b.Capability, Effect: b.Effect, Decision: b.DecisionID,
+					Status: p.status(b.DecisionID),
+				})
 			}
 			continue
 		}
@@ -121,19 +129,23 @@ func record(r audit.Record) console.Record {
 }
 
 // Records satisfies console.Backend: the newest first. Text is looked for in the whole record.
-func (p *Operator) Records(ctx context.Context, f console.RecordFilter, page console.Page) (console.List[console.Record], error) {
+func (p *Operator) Records(
+	ctx context.Context, f console.RecordFilter, page console.Page,
+) (console.List[console.Record], error) {
 	out := console.List[console.Record]{Items: []console.Record{}}
 	before, err := number(page.Cursor)
 	if err != nil {
 		return out, err
 	}
-	_, err = audit.Select(ctx, audit.Dir(p.o.Store.Dir()), audit.Selection{Last: page.Limit + 1, Match: func(r audit.Record) bool {
-		return (before == 0 || r.Seq < before) && (f.Kind == "" || r.Kind == f.Kind) && (f.ID == "" || r.ID == f.ID || strings.Contains(string(r.Body), `"`+f.ID+`"`)) &&
-			(f.Text == "" || strings.Contains(strings.ToLower(string(r.Body)), strings.ToLower(f.Text)))
-	}}, func(r audit.Record) error {
-		out.Items = append(out.Items, record(r))
-		return nil
-	})
+	_, err = audit.Select(ctx, audit.Dir(p.o.Store.Dir()),
+		audit.Selection{Last: page.Limit + 1, Match: func(r audit.Record) bool {
+			return (before == 0 || r.Seq < before) && (f.Kind == "" || r.Kind == f.Kind) &&
+				(f.ID == "" || r.ID == f.ID || strings.Contains(string(r.Body), `"`+f.ID+`"`)) &&
+				(f.Text == "" || strings.Contains(strings.ToLower(string(r.Body)), strings.ToLower(f.Text)))
+		}}, func(r audit.Record) error {
+			out.Items = append(out.Items, record(r))
+			return nil
+		})
 	slices.Reverse(out.Items)
 	if len(out.Items) > page.Limit {
 		out.Items = out.Items[:page.Limit]
@@ -163,7 +175,9 @@ func (p *Operator) Agents(ctx context.Context) (console.List[console.Agent], err
 		if !ok {
 			i = len(out.Items)
 			at[c.Session] = i
-			out.Items = append(out.Items, console.Agent{Session: c.Session, Principal: c.Principal, Channel: c.Channel, Last: c.At})
+			out.Items = append(out.Items, console.Agent{
+				Session: c.Session, Principal: c.Principal, Channel: c.Channel, Last: c.At,
+			})
 		}
 		a := &out.Items[i]
 		a.First = c.At
@@ -239,8 +253,10 @@ func decided(l *console.CallLife, r audit.Record, b body) {
 		Secrets  []string           `json:"secrets"`
 	}
 	_ = json.Unmarshal(r.Body, &d) // Records has the unreadable parts
-	l.Call = console.Call{ID: b.CallID, Seq: r.Seq, At: r.At, Capability: b.Capability, Principal: b.Principal, Session: b.Session, Channel: b.Channel,
-		Parent: b.Parent, Mode: b.Mode, Danger: b.Danger, Effect: b.Effect, Decision: b.DecisionID}
+	l.Call = console.Call{
+		ID: b.CallID, Seq: r.Seq, At: r.At, Capability: b.Capability, Principal: b.Principal, Session: b.Session,
+		Channel: b.Channel, Parent: b.Parent, Mode: b.Mode, Danger: b.Danger, Effect: b.Effect, Decision: b.DecisionID,
+	}
 	l.Reasons, l.Args = d.Reasons, d.Args
 	l.Secrets = append(l.Secrets, d.Secrets...)
 	if d.Contract != nil {
@@ -254,7 +270,9 @@ func answered(l *console.CallLife, r audit.Record) {
 	if json.Unmarshal(r.Body, &a) != nil {
 		return
 	}
-	one := console.Answer{By: a.By, Yes: a.Yes, Refusal: a.Refusal, Reason: a.Reason, At: a.At, Passkey: passkey.Signed(a.Signature)}
+	one := console.Answer{
+		By: a.By, Yes: a.Yes, Refusal: a.Refusal, Reason: a.Reason, At: a.At, Passkey: passkey.Signed(a.Signature),
+	}
 	for _, more := range a.Also {
 		one.Also = append(one.Also, more.By)
 	}

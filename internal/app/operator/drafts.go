@@ -63,10 +63,12 @@ func (d *drafts) take(name, kind string, who console.Who, target string) (draft,
 	one, ok := d.by[name]
 	delete(d.by, name)
 	if !ok || time.Since(one.at) > draftLife {
-		return draft{}, console.Problemf(http.StatusConflict, "draft.unknown", "the signature is for no question that is open here; begin again")
+		return draft{}, console.Problemf(http.StatusConflict, "draft.unknown",
+			"the signature is for no question that is open here; begin again")
 	}
 	if one.kind != kind || one.session != who.Session || one.target != target || one.origin != who.Origin {
-		return draft{}, console.Problemf(http.StatusForbidden, "draft.other", "the draft is of another login, another page or another answer")
+		return draft{}, console.Problemf(http.StatusForbidden, "draft.other",
+			"the draft is of another login, another page or another answer")
 	}
 	return one, nil
 }

@@ -66,7 +66,9 @@ func NewInvite(ctx context.Context, s *database.Store, i Invite) (string, error)
 
 // Enrolled waits until a browser has answered an invitation, and returns what it signed. It takes only an enrolment
 // that bears the code of the secret, for the invited name and roles, signed with the new key.
-func Enrolled(ctx context.Context, s *database.Store, word string, i Invite) (a approval.Approver, assertion []byte, err error) {
+func Enrolled(
+	ctx context.Context, s *database.Store, word string, i Invite,
+) (a approval.Approver, assertion []byte, err error) {
 	at := digest(word)
 	for {
 		text, ok, err := s.Get(ctx, enrolments, at)
@@ -101,7 +103,8 @@ func Enrolled(ctx context.Context, s *database.Store, word string, i Invite) (a 
 
 // ForgetInvite removes an invitation and its answer.
 func ForgetInvite(ctx context.Context, s *database.Store, word string) error {
-	return errors.Join(s.Delete(ctx, invites, digest(word)), s.Delete(ctx, enrolments, digest(word)), s.Delete(ctx, rootSigned, digest(word)))
+	return errors.Join(s.Delete(ctx, invites, digest(word)), s.Delete(ctx, enrolments, digest(word)),
+		s.Delete(ctx, rootSigned, digest(word)))
 }
 
 // Invited satisfies console.Backend.
@@ -113,7 +116,8 @@ func (p *Operator) Invited(ctx context.Context, who console.Who, word string) (c
 	}
 	var i Invite
 	if !ok || json.Unmarshal([]byte(text), &i) != nil || time.Now().After(i.Expires) {
-		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "enrol.secret", "no terminal waits with this secret: waldo approve --enrol NAME prints one")
+		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "enrol.secret",
+			"no terminal waits with this secret: waldo approve --enrol NAME prints one")
 	}
 	rp, err := passkey.RelyingParty(who.Origin)
 	if err != nil {
@@ -128,16 +132,23 @@ func (p *Operator) Invited(ctx context.Context, who console.Who, word string) (c
 		algorithms = append(algorithms, map[string]any{"type": "public-key", "alg": alg})
 	}
 	options, err := json.Marshal(map[string]any{
-		"challenge": challenge, "rp": map[string]string{"id": rp, "name": "waldo"}, "timeout": draftLife.Milliseconds(), "attestation": "none",
-		"user":             map[string]string{"id": base64.RawURLEncoding.EncodeToString(user[:16]), "name": i.Name, "displayName": i.Name + " (waldo)"},
-		"pubKeyCredParams": algorithms, "authenticatorSelection": map[string]any{"userVerification": "required", "residentKey": "preferred"},
+		"challenge": challenge, "rp": map[string]string{"id": rp, "name": "waldo"}, "timeout": draftLife.Milliseconds(),
+		"attestation": "none",
+		"user": map[string]string{
+			"id": base64.RawURLEncoding.EncodeToString(user[:16]), "name": i.Name, "displayName": i.Name + " (waldo)",
+		},
+		"pubKeyCredParams": algorithms, "authenticatorSelection": map[string]any{
+			"userVerification": "required", "residentKey": "preferred",
+		},
 	})
 	d := draft{kind: "register", session: who.Session, origin: who.Origin, secret: word, invite: i, challenge: challenge}
 	return console.Ceremony{Draft: p.drafts.keep(d), Name: i.Name, Options: options}, err
 }
 
 // Register satisfies console.Backend.
-func (p *Operator) Register(_ context.Context, who console.Who, name string, credential json.RawMessage) (console.Ceremony, error) {
+func (p *Operator) Register(
+	_ context.Context, who console.Who, name string, credential json.RawMessage,
+) (console.Ceremony, error) {
 	d, err := p.drafts.take(name, "register", who, "")
 	if err != nil {
 		return console.Ceremony{}, err
@@ -190,7 +201,8 @@ func (p *Operator) RootBegin(ctx context.Context, who console.Who, word string) 
 	}
 	var e enrolment
 	if !ok || json.Unmarshal([]byte(text), &e) != nil || !hmac.Equal(e.Code, e.code(word)) {
-		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "enrol.secret", "no enrolment waits with this secret; make the new passkey first")
+		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "enrol.secret",
+			"no enrolment waits with this secret; make the new passkey first")
 	}
 	all, err := p.o.Approvals.Approvers(ctx)
 	if err != nil {
@@ -202,14 +214,16 @@ func (p *Operator) RootBegin(ctx context.Context, who console.Who, word string) 
 			continue
 		}
 		if key.Origin != who.Origin {
-			return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.origin", "the passkey of %s was enrolled at %s, and this page is at %s", a.Name, key.Origin, who.Origin)
+			return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.origin",
+				"the passkey of %s was enrolled at %s, and this page is at %s", a.Name, key.Origin, who.Origin)
 		}
 		options, err := requestOptions(e.Approver.Message(), key)
 		d := draft{kind: "root", session: who.Session, origin: who.Origin, secret: word, approver: e.Approver, key: key}
 		name := fmt.Sprintf("%s, roles %q, %s", e.Approver.Name, e.Approver.Roles, e.Approver.Fingerprint())
 		return console.Ceremony{Draft: p.drafts.keep(d), Name: name, Options: options}, err
 	}
-	return console.Ceremony{}, console.Problemf(http.StatusConflict, "enrol.root", "the first approver, %s, signs at the terminal", e.Approver.By)
+	return console.Ceremony{}, console.Problemf(http.StatusConflict, "enrol.root",
+		"the first approver, %s, signs at the terminal", e.Approver.By)
 }
 
 // RootSign satisfies console.Backend.

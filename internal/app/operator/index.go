@@ -37,7 +37,9 @@ type index struct {
 }
 
 func newIndex(begin func()) *index {
-	return &index{begin: begin, calls: map[string]*console.Call{}, ready: make(chan struct{}), subs: map[chan console.LiveEvent]bool{}}
+	return &index{
+		begin: begin, calls: map[string]*console.Call{}, ready: make(chan struct{}), subs: map[chan console.LiveEvent]bool{},
+	}
 }
 
 // use starts the reading of the log, and waits until its end was reached once.
@@ -131,8 +133,10 @@ func (x *index) take(r audit.Record) {
 	switch {
 	case !known || b.DryRun:
 	case r.Kind == audit.KindDecision:
-		c := &console.Call{ID: b.CallID, Seq: r.Seq, At: r.At, Capability: b.Capability, Principal: b.Principal, Session: b.Session, Channel: b.Channel,
-			Parent: b.Parent, Mode: b.Mode, Danger: b.Danger, Effect: b.Effect, Decision: b.DecisionID}
+		c := &console.Call{
+			ID: b.CallID, Seq: r.Seq, At: r.At, Capability: b.Capability, Principal: b.Principal, Session: b.Session,
+			Channel: b.Channel, Parent: b.Parent, Mode: b.Mode, Danger: b.Danger, Effect: b.Effect, Decision: b.DecisionID,
+		}
 		x.calls[b.DecisionID] = c
 		x.order = append(x.order, c)
 		if len(x.order) > 2*maxCalls {
@@ -151,8 +155,8 @@ func (x *index) take(r audit.Record) {
 			}
 		}
 	}
-	data, _ := json.Marshal(map[string]any{"seq": r.Seq, "at": r.At, "call_id": b.CallID, "decision_id": b.DecisionID, "approval_id": b.ApprovalID,
-		"capability": b.Capability, "effect": b.Effect, "status": b.Status})
+	data, _ := json.Marshal(map[string]any{"seq": r.Seq, "at": r.At, "call_id": b.CallID, "decision_id": b.DecisionID,
+		"approval_id": b.ApprovalID, "capability": b.Capability, "effect": b.Effect, "status": b.Status})
 	x.send(console.LiveEvent{Seq: r.Seq, Kind: r.Kind, Data: data})
 }
 
@@ -208,7 +212,9 @@ func (x *index) live(ctx context.Context, after uint64) (events <-chan console.L
 	defer x.mu.Unlock()
 	var missed []console.LiveEvent
 	if after > 0 {
-		i, _ := slices.BinarySearchFunc(x.events, after+1, func(e console.LiveEvent, seq uint64) int { return int(int64(e.Seq) - int64(seq)) })
+		i, _ := slices.BinarySearchFunc(x.events, after+1, func(e console.LiveEvent, seq uint64) int {
+			return int(int64(e.Seq) - int64(seq))
+		})
 		missed = x.events[i:]
 		reset = after > x.last || (len(x.events) > 0 && x.events[0].Seq > after+1) || len(missed) > maxEvents
 		if reset {

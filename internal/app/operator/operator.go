@@ -156,7 +156,8 @@ func (p *Operator) UseLink(ctx context.Context, token string) (console.Role, err
 		return console.RoleNone, err
 	}
 	if l.Expires.IsZero() || time.Now().After(l.Expires) {
-		return console.RoleNone, console.Problemf(http.StatusForbidden, "link", "the link was used, its time is over, or there never was one")
+		return console.RoleNone, console.Problemf(http.StatusForbidden, "link",
+			"the link was used, its time is over, or there never was one")
 	}
 	return console.ParseRole(l.Role), nil
 }

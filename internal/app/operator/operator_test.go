@@ -59,7 +59,8 @@ func open(t *testing.T) *desk {
 	d.k = &approval.Service{Store: d.store, Witness: &audit.Witness{Dir: audit.Dir(d.dir)},
 		Record:   func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, "os:1000", e) },
 		TakeBack: func(ctx context.Context, _ approval.Question, a approval.Answer) error { return r.TakenBack(ctx, a) }}
-	d.op = New(Options{Store: d.store, Log: d.log, Approvals: d.k, Owner: "os:1000", Config: func() *contract.Config { return cfg }, Policy: func() *policy.Policy { return d.policy },
+	d.op = New(Options{Store: d.store, Log: d.log, Approvals: d.k, Owner: "os:1000",
+		Config: func() *contract.Config { return cfg }, Policy: func() *policy.Policy { return d.policy },
 		Tools: func(string) int { return 0 }, Forget: func(context.Context, string) error { return nil },
 		Pins: func(context.Context) ([]console.Pin, error) { return nil, nil },
 		Anchors: func(ctx context.Context) ([]audit.Anchor, error) {
@@ -144,10 +145,12 @@ func (b *browser) enrol(secret string, key *passkeytest.Authenticator) (status i
 	if status, code = b.do("POST", "/api/v1/enrolment", map[string]string{"secret": secret}, &c); status != 200 {
 		return status, code
 	}
-	if status, code = b.do("POST", "/api/v1/enrolment/"+c.Draft+"/register", map[string]any{"credential": json.RawMessage(key.Create(c.Options.Challenge))}, &c); status != 200 {
+	if status, code = b.do("POST", "/api/v1/enrolment/"+c.Draft+"/register",
+		map[string]any{"credential": json.RawMessage(key.Create(c.Options.Challenge))}, &c); status != 200 {
 		return status, code
 	}
-	return b.do("POST", "/api/v1/enrolment/"+c.Draft+"/finish", map[string]any{"assertion": json.RawMessage(key.Get(c.Options.Challenge))}, nil)
+	return b.do("POST", "/api/v1/enrolment/"+c.Draft+"/finish",
+		map[string]any{"assertion": json.RawMessage(key.Get(c.Options.Challenge))}, nil)
 }
 
 // approver enrols a passkey as a person at a terminal and a browser do, signed by root; nil: it is the first.
@@ -186,8 +189,11 @@ func (d *desk) decide(args string, change func(*policy.Decision)) policy.Decisio
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	p := policy.Decision{ID: id.New(id.Decision), Effect: policy.Ask, Danger: 3, Policy: "sha256:config", Reasons: []call.Reason{{Code: "approval.always"}},
-		Call:     call.Call{ID: id.New(id.Call), Capability: "files.delete", Args: a, Session: "n_one", Principal: "os:1000", Channel: "mcp"},
+	p := policy.Decision{ID: id.New(id.Decision), Effect: policy.Ask, Danger: 3, Policy: "sha256:config",
+		Reasons: []call.Reason{{Code: "approval.always"}},
+		Call: call.Call{
+			ID: id.New(id.Call), Capability: "files.delete", Args: a, Session: "n_one", Principal: "os:1000", Channel: "mcp",
+		},
 		Contract: contract.Contract{Pattern: "files.*", Approval: contract.Approval{When: contract.Always}}}
 	if change != nil {
 		change(&p)
@@ -211,12 +217,14 @@ func (b *browser) draft(approvalID, as, verdict string) (c ceremony, status int,
 	if status, code = b.do("GET", "/api/v1/approvals/"+approvalID, nil, &a); status != 200 {
 		return c, status, code
 	}
-	status, code = b.do("POST", "/api/v1/approvals/"+approvalID+"/draft", map[string]string{"verdict": verdict, "as": as, "digest": a.Digest, "reason": ""}, &c)
+	status, code = b.do("POST", "/api/v1/approvals/"+approvalID+"/draft",
+		map[string]string{"verdict": verdict, "as": as, "digest": a.Digest, "reason": ""}, &c)
 	return c, status, code
 }
 
 func (b *browser) settle(approvalID, verdict, draft string, assertion []byte) (status int, code string) {
-	return b.do("POST", "/api/v1/approvals/"+approvalID+"/"+verdict, map[string]any{"draft": draft, "assertion": json.RawMessage(assertion)}, nil)
+	return b.do("POST", "/api/v1/approvals/"+approvalID+"/"+verdict,
+		map[string]any{"draft": draft, "assertion": json.RawMessage(assertion)}, nil)
 }
 
 func (d *desk) verify() audit.Report {
@@ -254,7 +262,8 @@ func TestPasskeyApproves(t *testing.T) {
 		t.Errorf("%+v", v.Findings)
 	}
 	var l struct{ Items []console.Record }
-	if b.do("GET", "/api/v1/audit?kind=console", nil, &l); len(l.Items) == 0 || !strings.Contains(string(l.Items[0].Body), `"action":"approve"`) {
+	if b.do("GET", "/api/v1/audit?kind=console", nil, &l); len(l.Items) == 0 ||
+		!strings.Contains(string(l.Items[0].Body), `"action":"approve"`) {
 		t.Errorf("the log of the console: %+v", l)
 	}
 
@@ -333,7 +342,8 @@ func TestBypasses(t *testing.T) {
 			return b.settle(waiting, "approve", c.Draft, get(c))
 		}, 409, "draft.unknown"},
 		"a question that changed since it was shown": {func() (int, string) {
-			return b.do("POST", "/api/v1/approvals/"+waiting+"/draft", map[string]string{"verdict": "approve", "as": "ann", "digest": "sha256:0", "reason": ""}, nil)
+			return b.do("POST", "/api/v1/approvals/"+waiting+"/draft",
+				map[string]string{"verdict": "approve", "as": "ann", "digest": "sha256:0", "reason": ""}, nil)
 		}, 409, "approval.changed"},
 		"nobody": {func() (int, string) {
 			_, status, code := b.draft(waiting, "eve", "approve")
@@ -395,7 +405,8 @@ func TestAgentEnrolsItself(t *testing.T) {
 	t.Run("without the terminal's secret", func(t *testing.T) {
 		d := open(t)
 		d.approver("ann", nil)
-		if status, code := (&browser{d: d}).enrol("guess", passkeytest.New("http://"+host, "localhost")); status != 403 || code != "enrol.secret" {
+		if status, code := (&browser{d: d}).enrol("guess", passkeytest.New("http://"+host, "localhost")); status != 403 ||
+			code != "enrol.secret" {
 			t.Errorf("%d %s", status, code)
 		}
 	})
@@ -603,10 +614,12 @@ func TestLive(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	var life console.CallLife
-	if status, code := b.do("GET", "/api/v1/calls/"+p.Call.ID, nil, &life); status != 200 || life.Pattern != "files.*" || len(life.Records) != 5 {
+	if status, code := b.do("GET", "/api/v1/calls/"+p.Call.ID, nil, &life); status != 200 || life.Pattern != "files.*" ||
+		len(life.Records) != 5 {
 		t.Errorf("%d %s %+v", status, code, life)
 	}
-	if status, code := b.do("GET", "/api/v1/calls/c_aaaaaaaaaaaaaaaaaaaaaaaaaa", nil, nil); status != 404 || code != "call.unknown" {
+	if status, code := b.do("GET", "/api/v1/calls/c_aaaaaaaaaaaaaaaaaaaaaaaaaa", nil, nil); status != 404 ||
+		code != "call.unknown" {
 		t.Errorf("%d %s", status, code)
 	}
 }
@@ -623,7 +636,8 @@ func TestRootSigns(t *testing.T) {
 	bob := passkeytest.New("http://"+host, "localhost")
 	b := &browser{d: d}
 	var c ceremony
-	if status, code := b.do("POST", "/api/v1/enrolment-root", map[string]string{"secret": secret}, &c); status != 403 || code != "enrol.secret" {
+	if status, code := b.do("POST", "/api/v1/enrolment-root", map[string]string{"secret": secret}, &c); status != 403 ||
+		code != "enrol.secret" {
 		t.Errorf("before the new passkey: %d %s", status, code)
 	}
 	if status, code := b.enrol(secret, bob); status != 200 {
@@ -637,7 +651,8 @@ func TestRootSigns(t *testing.T) {
 		if status, code := b.do("POST", "/api/v1/enrolment-root", map[string]string{"secret": secret}, &c); status != 200 {
 			return status, code
 		}
-		return b.do("POST", "/api/v1/enrolment-root/"+c.Draft+"/sign", map[string]any{"assertion": json.RawMessage(key.Get(c.Options.Challenge))}, nil)
+		return b.do("POST", "/api/v1/enrolment-root/"+c.Draft+"/sign",
+			map[string]any{"assertion": json.RawMessage(key.Get(c.Options.Challenge))}, nil)
 	}
 	if status, code := sign(bob); status != 400 || code != "enrol.signature" {
 		t.Errorf("bob signs for ann: %d %s", status, code)

@@ -28,7 +28,9 @@ func (p *Operator) Stop(ctx context.Context, who console.Who, name string, relea
 	if name == "" || len(name) > 512 {
 		return console.Problemf(http.StatusBadRequest, "name", "name a session, a principal, or *")
 	}
-	err := control.RecordSync(ctx, p.o.Log, control.KindStop, map[string]any{"name": name, "release": release, "by": who.Principal})
+	err := control.RecordSync(ctx, p.o.Log, control.KindStop, map[string]any{
+		"name": name, "release": release, "by": who.Principal,
+	})
 	if err != nil {
 		return err
 	}
@@ -41,7 +43,8 @@ func (p *Operator) Stop(ctx context.Context, who console.Who, name string, relea
 	}
 	_, silent, err := control.Put(ctx, p.o.Store, control.Stop+name, control.Order{})
 	if err == nil && silent > 0 {
-		err = console.Problemf(http.StatusAccepted, "stop.silent", "%d waldo did not answer yet; the stop is in force", silent)
+		err = console.Problemf(http.StatusAccepted, "stop.silent",
+			"%d waldo did not answer yet; the stop is in force", silent)
 	}
 	return err
 }
@@ -51,8 +54,10 @@ func (p *Operator) Sandboxes(ctx context.Context) (console.List[console.Sandbox]
 	out := console.List[console.Sandbox]{Items: []console.Sandbox{}}
 	all, err := p.boxes.List(ctx, p.o.Owner)
 	for _, b := range all {
-		out.Items = append(out.Items, console.Sandbox{Name: b.Name, ID: b.ID, State: string(b.State), Isolation: b.Isolation, Template: b.Template,
-			Running: b.Running, Runs: b.Runs, Created: b.Created, Used: b.Used})
+		out.Items = append(out.Items, console.Sandbox{
+			Name: b.Name, ID: b.ID, State: string(b.State), Isolation: b.Isolation, Template: b.Template, Running: b.Running,
+			Runs: b.Runs, Created: b.Created, Used: b.Used,
+		})
 	}
 	return out, err
 }
@@ -94,7 +99,10 @@ func (p *Operator) Upstreams(ctx context.Context) (console.List[console.Upstream
 	by := map[string]*console.Upstream{}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
 		s := cfg.Servers[name]
-		u := &console.Upstream{Name: name, Placement: cmp.Or(s.Placement, "sandbox"), Target: cmp.Or(s.URL, strings.Join(s.Command, " ")), Tools: p.o.Tools(name), Health: "unused"}
+		u := &console.Upstream{
+			Name: name, Placement: cmp.Or(s.Placement, "sandbox"), Target: cmp.Or(s.URL, strings.Join(s.Command, " ")),
+			Tools: p.o.Tools(name), Health: "unused",
+		}
 		if s.URL != "" {
 			u.Placement = "url"
 		}
@@ -171,10 +179,13 @@ func (p *Operator) DryRun(_ context.Context, who console.Who, d console.DryRun) 
 	if err != nil {
 		return console.Decision{}, console.Problemf(http.StatusBadRequest, "args", "%v", err)
 	}
-	x := p.o.Policy().Explain(call.Call{ID: id.New(id.Call), Capability: call.Capability(d.Capability), Args: a, Channel: "cli",
-		Principal: call.Principal(p.o.Owner), At: time.Now()})
-	out := console.Decision{Effect: x.Effect.String(), Reasons: x.Reasons, Mode: x.Mode().String(), Danger: x.Danger, Pattern: x.Contract.Pattern,
-		File: x.Contract.At.File, Line: x.Contract.At.Line, Role: x.Contract.Approval.By, Need: max(x.Contract.Approval.Need, 1)}
+	x := p.o.Policy().Explain(call.Call{ID: id.New(id.Call), Capability: call.Capability(d.Capability),
+		Args: a, Channel: "cli", Principal: call.Principal(p.o.Owner), At: time.Now()})
+	out := console.Decision{
+		Effect: x.Effect.String(), Reasons: x.Reasons, Mode: x.Mode().String(), Danger: x.Danger, Pattern: x.Contract.Pattern,
+		File: x.Contract.At.File, Line: x.Contract.At.Line, Role: x.Contract.Approval.By,
+		Need: max(x.Contract.Approval.Need, 1),
+	}
 	return out, nil
 }
 

@@ -45,11 +45,15 @@ func (s signedRow) parts() []signedRow { return append([]signedRow{s}, s.Also...
 // answer returns a checked answer as the pipeline takes it.
 func (s signedRow) answer(q Question, decisionID string) *Answer {
 	at, _ := time.Parse(time.RFC3339, s.Answer.At) // a signed answer has a time
-	a := &Answer{ApprovalID: q.ID, DecisionID: decisionID, ArgsDigest: q.ArgsDigest, Capability: q.Capability, Yes: s.Answer.Yes,
-		By: call.Principal("approver:" + s.Answer.By), Reason: s.Answer.Reason, At: at,
-		Key: s.Answer.Key, Signed: canonical(s.Answer), Signature: s.Signature}
+	a := &Answer{
+		ApprovalID: q.ID, DecisionID: decisionID, ArgsDigest: q.ArgsDigest, Capability: q.Capability, Yes: s.Answer.Yes,
+		By: call.Principal("approver:" + s.Answer.By), Reason: s.Answer.Reason, At: at, Key: s.Answer.Key,
+		Signed: canonical(s.Answer), Signature: s.Signature,
+	}
 	for _, p := range s.Also {
-		a.Also = append(a.Also, Said{By: "approver:" + p.Answer.By, Key: p.Answer.Key, Signed: canonical(p.Answer), Signature: p.Signature})
+		a.Also = append(a.Also, Said{
+			By: "approver:" + p.Answer.By, Key: p.Answer.Key, Signed: canonical(p.Answer), Signature: p.Signature,
+		})
 	}
 	return a
 }
@@ -63,7 +67,8 @@ func (k *Service) authentic(ctx context.Context, r row) (signedRow, error) {
 	}
 	s, err := k.verified(ctx, st, r)
 	if err == nil && s.Answer.Yes && len(s.parts()) < max(r.q.Need, 1) {
-		err = refused("approval.forged", "approval %s needs %d approvers and bears %d signatures", r.q.ID, r.q.Need, len(s.parts()))
+		err = refused("approval.forged", "approval %s needs %d approvers and bears %d signatures", r.q.ID,
+			r.q.Need, len(s.parts()))
 	}
 	if err != nil {
 		k.void(ctx, r.q.ID)
@@ -81,7 +86,8 @@ func (k *Service) verified(ctx context.Context, st *standing, r row) (signedRow,
 	for _, p := range s.parts() {
 		said := p.Answer
 		sig, err := base64.StdEncoding.DecodeString(p.Signature)
-		if err != nil || said.ApprovalID != r.q.ID || said.Binding != r.binding || said.ArgsDigest != r.q.ArgsDigest || said.Need != r.q.Need ||
+		if err != nil || said.ApprovalID != r.q.ID || said.Binding != r.binding || said.ArgsDigest != r.q.ArgsDigest ||
+			said.Need != r.q.Need ||
 			said.Shown != r.q.Digest() || said.Expires != database.Stamp(r.q.Expires) || said.Yes != s.Answer.Yes ||
 			(r.state != Pending && r.state != Used && said.Yes != (r.state == Yes)) {
 			return s, unsignedRow(r)
@@ -143,7 +149,8 @@ func (k *Service) consume(ctx context.Context, d policy.Decision, r row, at time
 		return false, err
 	}
 	err = k.Store.Update(ctx, func(tx *sql.Tx) error {
-		res, err := tx.Exec(`UPDATE approvals SET state = 'used', used_by = $1 WHERE id = $2 AND state = $5 AND answer = $3 AND expires > $4`,
+		res, err := tx.Exec(`UPDATE approvals SET state = 'used', used_by = $1 WHERE id = $2 AND state = $5 AND answer = $3 `+
+			`AND expires > $4`,
 			d.ID, r.q.ID, r.answer, database.Stamp(k.now()), string(r.state))
 		if err != nil {
 			return err
@@ -257,8 +264,11 @@ func (k *Service) Draft(ctx context.Context, name string, shown Question, yes bo
 	if err != nil {
 		return Draft{}, refused("approval.not_enrolled", "%s is not enrolled", Escape(name))
 	}
-	return Draft{shown, signedAnswer{ApprovalID: shown.ID, Binding: shown.Binding(), ArgsDigest: shown.ArgsDigest, Shown: shown.Digest(), Yes: yes,
-		Need: shown.Need, By: a.Name, Key: a.Fingerprint(), Reason: reason, At: database.Stamp(k.now()), Expires: database.Stamp(shown.Expires)}}, nil
+	return Draft{shown, signedAnswer{
+		ApprovalID: shown.ID, Binding: shown.Binding(), ArgsDigest: shown.ArgsDigest, Shown: shown.Digest(), Yes: yes,
+		Need: shown.Need, By: a.Name, Key: a.Fingerprint(), Reason: reason, At: database.Stamp(k.now()),
+		Expires: database.Stamp(shown.Expires),
+	}}, nil
 }
 
 // Settle takes a drafted answer with its signature. It reads the database row only to refuse if it differs from the
@@ -301,7 +311,8 @@ func (k *Service) Settle(ctx context.Context, d Draft, sig []byte) error {
 func (k *Service) answerable(r row, shown Question, yes bool) error {
 	switch {
 	case r.q.Digest() != shown.Digest() || shown.Digest() == "":
-		return refused("approval.changed", "approval %s is not the question that was shown; nothing was signed or taken", shown.ID)
+		return refused("approval.changed",
+			"approval %s is not the question that was shown; nothing was signed or taken", shown.ID)
 	case r.state == Void:
 		return refused("approval.forged", "approval %s was changed from outside", shown.ID)
 	case r.state == Used:
@@ -359,7 +370,8 @@ func (k *Service) earlier(tx *sql.Tx, st *standing, r row, s signedRow) ([]signe
 	for _, p := range before.parts() {
 		sig, err := base64.StdEncoding.DecodeString(p.Signature)
 		by, aerr := k.approver(tx, st, p.Answer.By)
-		if err != nil || aerr != nil || !p.Answer.Yes || p.Answer.Shown != s.Answer.Shown || p.Answer.Key != by.Fingerprint() || !by.signed(p.Answer.message(), sig) {
+		if err != nil || aerr != nil || !p.Answer.Yes || p.Answer.Shown != s.Answer.Shown ||
+			p.Answer.Key != by.Fingerprint() || !by.signed(p.Answer.message(), sig) {
 			continue
 		}
 		if p.Answer.By == s.Answer.By || p.Answer.Key == s.Answer.Key {
@@ -409,7 +421,8 @@ func (k *Service) LastApproved(ctx context.Context, q Question) (*Before, error)
 	}
 	var rows []row
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
-		found, err := tx.Query(`SELECT id FROM approvals WHERE state IN ('used', 'yes') AND created < $1 ORDER BY created DESC, id DESC LIMIT 200`, database.Stamp(q.Created))
+		found, err := tx.Query(`SELECT id FROM approvals WHERE state IN ('used', 'yes') AND created < $1 ORDER BY created `+
+			`DESC, id DESC LIMIT 200`, database.Stamp(q.Created))
 		if err != nil {
 			return err
 		}

@@ -108,7 +108,9 @@ func (k *Service) record(ctx context.Context, e Enrolment, change func() error) 
 // Enroll makes a key for a new approver, seals it with the passphrase in the state directory and
 // enters its public half. The first approver becomes the root and needs no signer: call this with
 // nil only for a person at a terminal. Every later one needs the root's.
-func (k *Service) Enroll(ctx context.Context, name string, roles []string, passphrase secret.Value, by Signer) (Approver, error) {
+func (k *Service) Enroll(
+	ctx context.Context, name string, roles []string, passphrase secret.Value, by Signer,
+) (Approver, error) {
 	if len(passphrase.Reveal()) < MinPassphrase {
 		return Approver{}, fmt.Errorf("approval: the passphrase needs at least %d bytes", MinPassphrase)
 	}
@@ -142,7 +144,9 @@ func (k *Service) Enroll(ctx context.Context, name string, roles []string, passp
 }
 
 // EnrollKey enrols an approver whose private key is stored outside waldo. Only the first approver can be self-signed.
-func (k *Service) EnrollKey(ctx context.Context, name string, roles []string, pub ed25519.PublicKey, by Signer) (Approver, error) {
+func (k *Service) EnrollKey(
+	ctx context.Context, name string, roles []string, pub ed25519.PublicKey, by Signer,
+) (Approver, error) {
 	a, err := k.NewApprover(name, roles, hex.EncodeToString(pub), by.Name())
 	if err != nil {
 		return Approver{}, err
@@ -175,8 +179,8 @@ func (k *Service) EnrollSigned(ctx context.Context, a Approver, sig []byte) erro
 		return err
 	}
 	record := canonical(a)
-	e := Enrolment{Action: "enrol", Approver: a.Name, Key: a.Fingerprint(), Public: a.Key, Roles: a.Roles, By: a.By, At: a.At,
-		Signature: base64.StdEncoding.EncodeToString(sig)}
+	e := Enrolment{Action: "enrol", Approver: a.Name, Key: a.Fingerprint(), Public: a.Key,
+		Roles: a.Roles, By: a.By, At: a.At, Signature: base64.StdEncoding.EncodeToString(sig)}
 	err := k.record(ctx, e, func() error {
 		st, err := k.standing(ctx)
 		if err != nil {
@@ -201,13 +205,15 @@ func (k *Service) mayBeFirst(ctx context.Context, a Approver) error {
 		return nil
 	}
 	if !pinned(k.pins(), a.Fingerprint()) {
-		return refused("approver.root", "the configuration names another first approver, who must sign the enrolment of %s", a.Name)
+		return refused("approver.root",
+			"the configuration names another first approver, who must sign the enrolment of %s", a.Name)
 	}
 	st, err := k.standing(ctx)
 	if err != nil || st == nil || st.noRoot != nil {
 		return err
 	}
-	return refused("approver.root", "the log names %s as the first approver, who must sign the enrolment of %s", st.root.Name, a.Name)
+	return refused("approver.root", "the log names %s as the first approver, who must sign the enrolment of %s",
+		st.root.Name, a.Name)
 }
 
 // enter checks who signs and writes the row. Rows that the log knows nothing of are replaced.
@@ -231,7 +237,8 @@ func (k *Service) enter(tx *sql.Tx, st *standing, a Approver, record string, sig
 		if a.By != a.Name {
 			return fmt.Errorf("%s is not enrolled", a.By)
 		}
-		if _, err := tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ('approval', 'root', $1, $2)`, a.Fingerprint(), a.At); err != nil {
+		if _, err := tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ('approval', 'root', $1, $2)`,
+			a.Fingerprint(), a.At); err != nil {
 			return err
 		}
 	}
@@ -273,7 +280,9 @@ func (k *Service) Revoke(ctx context.Context, name string, by Signer) error {
 		}
 		return nil
 	}
-	e := Enrolment{Action: "revoke", Approver: name, By: by.Name(), At: at, Signature: base64.StdEncoding.EncodeToString(sig)}
+	e := Enrolment{
+		Action: "revoke", Approver: name, By: by.Name(), At: at, Signature: base64.StdEncoding.EncodeToString(sig),
+	}
 	return k.record(ctx, e, func() error { return k.Store.Update(ctx, revoke) })
 }
 
@@ -345,7 +354,8 @@ func (k *Service) approver(tx *sql.Tx, st *standing, name string) (Approver, err
 // approverRow reads an approver who was not revoked, believing nothing yet.
 func approverRow(tx *sql.Tx, name string) (Approver, []byte, error) {
 	var record, signature, revoked string
-	err := tx.QueryRow(`SELECT record, signature, revoked FROM approvers WHERE name = $1`, name).Scan(&record, &signature, &revoked)
+	err := tx.QueryRow(`SELECT record, signature, revoked FROM approvers WHERE name = $1`, name).Scan(&record,
+		&signature, &revoked)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Approver{}, nil, fmt.Errorf("approval: %s is not enrolled", name)
 	}

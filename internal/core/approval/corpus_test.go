@@ -246,7 +246,8 @@ func (s *story) judge(t *testing.T, r corpusRow) {
 			t.Error("it ran twice")
 		}
 		return
-	case "refused", "refused_or_digest_bound", "refused_or_shown", "refused_or_bound", "literal", "refused_or_channel_authenticated",
+	case "refused", "refused_or_digest_bound", "refused_or_shown", "refused_or_bound", "literal",
+		"refused_or_channel_authenticated",
 		"refused_or_documented", "refused_or_loud", "ignored":
 	default:
 		t.Fatalf("no judge for %q", r.Expect)
@@ -271,8 +272,9 @@ func judgeDisplay(t *testing.T, r corpusRow) {
 	q.Notes = []string{"link/x leads to /etc/x"}
 	out := q.Show()
 	want := map[string]string{
-		"punycode_shown": "host xn--", "raw_shown": "  | text = ", "framed": "  | text = \"\\n", "digest_and_size_shown": "bytes in all, sha256:",
-		"bad_one_visible": `"/etc/passwd"`, "description_marked_as_claim": "its claim", "marked_as_agent_text": "The agent wrote these",
+		"punycode_shown": "host xn--", "raw_shown": "  | text = ", "framed": "  | text = \"\\n",
+		"digest_and_size_shown": "bytes in all, sha256:", "bad_one_visible": `"/etc/passwd"`,
+		"description_marked_as_claim": "its claim", "marked_as_agent_text": "The agent wrote these",
 		"ignored": "danger 2 of 3", "resolved_shown": "waldo found link/x leads to /etc/x",
 	}[r.Expect]
 	switch r.Expect {

@@ -181,8 +181,8 @@ func (k *Service) notes(d policy.Decision) []string {
 
 // refusal is waldo's own no, which no human gave.
 func (k *Service) refusal(d policy.Decision, why *Refused) *Answer {
-	return &Answer{DecisionID: d.ID, ArgsDigest: d.Call.Args.Digest(), Capability: d.Call.Capability, ApprovalID: d.Call.ApprovalID,
-		Refusal: why.Reason.Code, Reason: why.Reason.Text, At: k.now()}
+	return &Answer{DecisionID: d.ID, ArgsDigest: d.Call.Args.Digest(), Capability: d.Call.Capability,
+		ApprovalID: d.Call.ApprovalID, Refusal: why.Reason.Code, Reason: why.Reason.Text, At: k.now()}
 }
 
 // find returns the row to settle. That is the quoted one, which must be for exactly this call, the latest open one
@@ -197,7 +197,9 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 				return refused("approval.unknown", "there is no approval %s in this session", Escape(quoted))
 			}
 			if err == nil && r.binding != q.Binding() {
-				return refused("approval.mismatch", "approval %s is for another call: the arguments, the tool, the principal or the configuration differ; ask without quoting it", r.q.ID)
+				return refused("approval.mismatch",
+					"approval %s is for another call: the arguments, the tool, the principal or the configuration differ; "+
+						"ask without quoting it", r.q.ID)
 			}
 			found = r
 			return err
@@ -370,7 +372,8 @@ func (k *Service) gone(q Question) bool { return q.Asker != "" && k.Gone != nil 
 func (k *Service) Pending(ctx context.Context) ([]Question, error) {
 	out := []Question{}
 	err := k.Store.View(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query(`SELECT id FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY created, id`, database.Stamp(k.now()))
+		rows, err := tx.Query(`SELECT id FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY created, id`,
+			database.Stamp(k.now()))
 		if err != nil {
 			return err
 		}
@@ -409,7 +412,8 @@ func (k *Service) PendingPage(ctx context.Context, cursor string, limit int) (ou
 	}
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		for len(out) <= limit {
-			rows, err := tx.Query(`SELECT id, created FROM approvals WHERE state = 'pending' AND expires > $1 AND (created > $2 OR (created = $2 AND id > $3))
+			rows,
+				err := tx.Query(`SELECT id, created FROM approvals WHERE state = 'pending' AND expires > $1 AND (created > $2 OR (created = $2 AND id > $3))
 				ORDER BY created, id LIMIT $4`, database.Stamp(k.now()), created, after, limit+1)
 			if err != nil {
 				return err
@@ -450,7 +454,8 @@ func (k *Service) PendingPage(ctx context.Context, cursor string, limit int) (ou
 // CountPending counts the questions that wait for an answer, also those whose asker has ended.
 func (k *Service) CountPending(ctx context.Context) (n int, err error) {
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
-		return tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND expires > $1`, database.Stamp(k.now())).Scan(&n)
+		return tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND expires > $1`,
+			database.Stamp(k.now())).Scan(&n)
 	})
 	return n, err
 }

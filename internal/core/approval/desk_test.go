@@ -91,7 +91,10 @@ func decide(t *testing.T, args string) policy.Decision {
 	}
 	return policy.Decision{
 		ID: id.New(id.Decision), Effect: policy.Ask, Danger: 3, Policy: "sha256:config",
-		Call:     call.Call{ID: id.New(id.Call), Capability: "files.delete", Args: a, Session: "n_one", Principal: "os:1000", Channel: "mcp", ToolDigest: "sha256:tool"},
+		Call: call.Call{
+			ID: id.New(id.Call), Capability: "files.delete", Args: a, Session: "n_one", Principal: "os:1000", Channel: "mcp",
+			ToolDigest: "sha256:tool",
+		},
 		Contract: contract.Contract{Pattern: "files.*", Approval: contract.Approval{When: contract.Always, By: "manager"}},
 	}
 }
@@ -179,7 +182,9 @@ func TestBinding(t *testing.T) {
 		change func(d *policy.Decision)
 	}{
 		{"another value", func(d *policy.Decision) { d.Call.Args = decide(t, `{"path":"/work/b","n":1}`).Call.Args }},
-		{"an argument more", func(d *policy.Decision) { d.Call.Args = decide(t, `{"path":"/work/a","n":1,"x":2}`).Call.Args }},
+		{"an argument more", func(d *policy.Decision) {
+			d.Call.Args = decide(t, `{"path":"/work/a","n":1,"x":2}`).Call.Args
+		}},
 		{"an argument less", func(d *policy.Decision) { d.Call.Args = decide(t, `{"path":"/work/a"}`).Call.Args }},
 		{"a number as text", func(d *policy.Decision) { d.Call.Args = decide(t, `{"path":"/work/a","n":"1"}`).Call.Args }},
 		{"another capability", func(d *policy.Decision) { d.Call.Capability = "files.delete_all" }},
@@ -189,7 +194,9 @@ func TestBinding(t *testing.T) {
 		{"another line of the contract", func(d *policy.Decision) { d.Contract.Network.Allow = []string{"evil.example"} }},
 		{"another channel, as code in a sandbox", func(d *policy.Decision) { d.Call.Channel = "bridge" }},
 		{"another class", func(d *policy.Decision) { d.Contract.Mode = contract.Read }},
-		{"another reason", func(d *policy.Decision) { d.Reasons = []call.Reason{{Code: "approval.always", Text: "a dry run"}} }},
+		{"another reason", func(d *policy.Decision) {
+			d.Reasons = []call.Reason{{Code: "approval.always", Text: "a dry run"}}
+		}},
 		{"another role", func(d *policy.Decision) { d.Contract.Approval.By = "" }},
 		{"another folder for the sandbox", func(d *policy.Decision) { d.Call.Run = &call.Run{Input: "/srv"} }},
 		{"more danger", func(d *policy.Decision) { d.Danger = 2 }},
@@ -334,8 +341,11 @@ func TestWrittenRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := signedAnswer{ApprovalID: approvalID, Binding: r.binding, ArgsDigest: r.q.ArgsDigest, Shown: r.q.Digest(), Yes: true, By: by.Name(),
-			Key: Approver{Key: hexKey(by.(key).k)}.Fingerprint(), At: database.Stamp(h.now()), Expires: database.Stamp(r.q.Expires)}
+		said := signedAnswer{
+			ApprovalID: approvalID, Binding: r.binding, ArgsDigest: r.q.ArgsDigest, Shown: r.q.Digest(), Yes: true,
+			By: by.Name(), Key: Approver{Key: hexKey(by.(key).k)}.Fingerprint(), At: database.Stamp(h.now()),
+			Expires: database.Stamp(r.q.Expires),
+		}
 		sig, _ := by.Sign(said.message())
 		change(&said)
 		b, _ := json.Marshal(signedRow{Answer: said, Signature: base64.StdEncoding.EncodeToString(sig)})
@@ -365,15 +375,17 @@ func TestWrittenRows(t *testing.T) {
 			h.insert(t, a, eve)
 			h.exec(t, set, forge(t, h, approvalID, NewSigner("eve", eve), same), approvalID)
 		}, "approval.forged"},
-		{"signed by an approver that the attacker wrote in, under ann's name", func(t *testing.T, h *house, approvalID string) {
-			a := Approver{Name: "eve", Key: hexKey(eve), Roles: []string{"manager"}, By: "ann"}
-			h.insert(t, a, eve)
-			h.exec(t, set, forge(t, h, approvalID, NewSigner("eve", eve), same), approvalID)
-		}, "approval.forged"},
+		{"signed by an approver that the attacker wrote in, under ann's name",
+			func(t *testing.T, h *house, approvalID string) {
+				a := Approver{Name: "eve", Key: hexKey(eve), Roles: []string{"manager"}, By: "ann"}
+				h.insert(t, a, eve)
+				h.exec(t, set, forge(t, h, approvalID, NewSigner("eve", eve), same), approvalID)
+			}, "approval.forged"},
 		{"ann's key replaced in her row", func(t *testing.T, h *house, approvalID string) {
 			a := Approver{Name: "ann", Key: hexKey(eve), Roles: []string{"manager"}, By: "ann"}
 			sig := ed25519.Sign(eve, append([]byte(forApprover), canonical(a)...))
-			h.exec(t, `UPDATE approvers SET record = $1, signature = $2 WHERE name = 'ann'`, string(canonical(a)), base64.StdEncoding.EncodeToString(sig))
+			h.exec(t, `UPDATE approvers SET record = $1, signature = $2 WHERE name = 'ann'`, string(canonical(a)),
+				base64.StdEncoding.EncodeToString(sig))
 			h.exec(t, set, forge(t, h, approvalID, NewSigner("ann", eve), same), approvalID)
 		}, "approval.forged"},
 		{"control: bob, whom ann enrolled", func(t *testing.T, h *house, approvalID string) {
@@ -390,19 +402,22 @@ func TestWrittenRows(t *testing.T) {
 		}, "approval.forged"},
 		{"ann's no, edited", func(t *testing.T, h *house, approvalID string) {
 			h.say(t, approvalID, false)
-			h.exec(t, `UPDATE approvals SET state = 'yes', answer = REPLACE(answer, '"yes":false', '"yes":true') WHERE id = $1`, approvalID)
+			h.exec(t, `UPDATE approvals SET state = 'yes', answer = REPLACE(answer, '"yes":false', '"yes":true') WHERE id = $1`,
+				approvalID)
 		}, "approval.forged"},
 		{"ann's yes to another question", func(t *testing.T, h *house, approvalID string) {
 			other := h.want(t, decide(t, `{"path":"/tmp/harmless"}`), "waiting")
 			h.say(t, other, true)
-			h.exec(t, `UPDATE approvals SET state = 'yes', answer = (SELECT answer FROM approvals WHERE id = $1) WHERE id = $2`, other, approvalID)
+			h.exec(t, `UPDATE approvals SET state = 'yes', answer = (SELECT answer FROM approvals WHERE id = $1) WHERE id = $2`,
+				other, approvalID)
 		}, "approval.forged"},
 		{"a signed answer with a changed reason", func(t *testing.T, h *house, approvalID string) {
 			h.exec(t, set, forge(t, h, approvalID, h.ann, func(s *signedAnswer) { s.Reason = "changed" }), approvalID)
 		}, "approval.forged"},
 		{"the question's time made longer", func(t *testing.T, h *house, approvalID string) {
 			h.say(t, approvalID, true)
-			h.exec(t, `UPDATE approvals SET expires = '2099-01-01T00:00:00.000Z', question = REPLACE(question, '2026-11-20T13:00:00Z', '2099-01-01T00:00:00Z') WHERE id = $1`, approvalID)
+			h.exec(t, `UPDATE approvals SET expires = '2099-01-01T00:00:00.000Z', question = REPLACE(question,`+
+				` '2026-11-20T13:00:00Z', '2099-01-01T00:00:00Z') WHERE id = $1`, approvalID)
 			h.pass(2 * time.Hour)
 		}, "approval.forged"},
 		{"arguments changed before ann looks", func(t *testing.T, h *house, approvalID string) {
@@ -445,7 +460,8 @@ func TestWrittenRows(t *testing.T) {
 func (h *house) insert(t *testing.T, a Approver, by ed25519.PrivateKey) {
 	t.Helper()
 	sig := ed25519.Sign(by, append([]byte(forApprover), canonical(a)...))
-	h.exec(t, `INSERT INTO approvers (name, record, signature, revoked) VALUES ($1, $2, $3, '')`, a.Name, string(canonical(a)), base64.StdEncoding.EncodeToString(sig))
+	h.exec(t, `INSERT INTO approvers (name, record, signature, revoked) VALUES ($1, $2, $3, '')`, a.Name,
+		string(canonical(a)), base64.StdEncoding.EncodeToString(sig))
 }
 
 func hexKey(k ed25519.PrivateKey) string {
@@ -549,10 +565,12 @@ func TestEnrolmentsAreBounded(t *testing.T) {
 			t.Errorf("%d %q: %v", i, row.name, err)
 		}
 	}
-	if err := h.Revoke(ctx, "bob", NewSigner("ann", other)); err == nil || !strings.Contains(err.Error(), "only the first approver") {
+	if err := h.Revoke(ctx, "bob", NewSigner("ann", other)); err == nil ||
+		!strings.Contains(err.Error(), "only the first approver") {
 		t.Errorf("another key in ann's name: %v", err)
 	}
-	if err := h.Revoke(ctx, "bob", NewSigner("bob", other)); err == nil || !strings.Contains(err.Error(), "only the first approver") {
+	if err := h.Revoke(ctx, "bob", NewSigner("bob", other)); err == nil ||
+		!strings.Contains(err.Error(), "only the first approver") {
 		t.Errorf("bob himself: %v", err)
 	}
 	if err := h.Revoke(ctx, "bob", h.ann); err != nil {
@@ -726,7 +744,9 @@ func processes(t *testing.T, h *house) {
 }
 
 func TestVerdict(t *testing.T) {
-	for typed, want := range map[string][2]bool{"yes": {true, true}, "no": {false, true}, "y": {}, "YES": {}, "yes ": {}, "": {}, "yes\nno": {}} {
+	for typed, want := range map[string][2]bool{
+		"yes": {true, true}, "no": {false, true}, "y": {}, "YES": {}, "yes ": {}, "": {}, "yes\nno": {},
+	} {
 		if yes, ok := Verdict(typed); yes != want[0] || ok != want[1] {
 			t.Errorf("%q: %v %v", typed, yes, ok)
 		}
@@ -803,12 +823,16 @@ func TestEnrolmentsAreOnRecord(t *testing.T) {
 			got = append(got, "failed")
 		}
 	}
-	want := []string{"enrol bob by ann", "enrol eve by eve", "enrol eve by eve", "failed", "revoke nobody by ann", "revoke nobody by ann", "failed", "revoke bob by ann"}
+	want := []string{
+		"enrol bob by ann", "enrol eve by eve", "enrol eve by eve", "failed", "revoke nobody by ann", "revoke nobody by ann",
+		"failed", "revoke bob by ann",
+	}
 	if !slices.Equal(got, want) || on[0].Key != bob.Fingerprint() || !slices.Equal(on[0].Roles, []string{"manager"}) {
 		t.Errorf("on record: %q, %+v", got, on[0])
 	}
 	broken = errors.New("disk full")
-	if _, err := h.Enroll(ctx, "carl", nil, secret.NewValue(pass), h.ann); err == nil || !strings.Contains(err.Error(), "disk full") {
+	if _, err := h.Enroll(ctx, "carl", nil, secret.NewValue(pass), h.ann); err == nil ||
+		!strings.Contains(err.Error(), "disk full") {
 		t.Errorf("not recorded: %v", err)
 	}
 	if err := h.Revoke(ctx, "ann", h.ann); err == nil {

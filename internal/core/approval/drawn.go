@@ -26,7 +26,8 @@ func (l *Ledger) drawn(a Recorded) error {
 	approvalID, count, _ := strings.Cut(rest, ":")
 	var n, of int
 	if _, err := fmt.Sscanf(count, "%d/%d", &n, &of); err != nil || !id.Is(id.Approval, approvalID) || !a.Yes {
-		return refused("ceiling.malformed", "the answer for decision %s names no approval of several calls", Escape(a.DecisionID))
+		return refused("ceiling.malformed", "the answer for decision %s names no approval of several calls",
+			Escape(a.DecisionID))
 	}
 	if l.draws == nil {
 		l.draws, l.drew = map[string]draws{}, map[string]bool{}
@@ -35,9 +36,11 @@ func (l *Ledger) drawn(a Recorded) error {
 	_, given := l.used[approvalID]
 	switch {
 	case !given:
-		return refused("ceiling.absent", "decision %s rests on approval %s, to which no record says yes", Escape(a.DecisionID), approvalID)
+		return refused("ceiling.absent", "decision %s rests on approval %s, to which no record says yes",
+			Escape(a.DecisionID), approvalID)
 	case n != before.n+1 || n > of || before.of != 0 && of != before.of:
-		return refused("ceiling.count", "decision %s is call %d of %d under approval %s, after %d", Escape(a.DecisionID), n, of, approvalID, before.n)
+		return refused("ceiling.count", "decision %s is call %d of %d under approval %s, after %d", Escape(a.DecisionID), n,
+			of, approvalID, before.n)
 	}
 	l.draws[approvalID], l.drew[a.DecisionID] = draws{n, of}, true
 	return nil

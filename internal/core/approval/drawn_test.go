@@ -16,9 +16,13 @@ func TestDrawn(t *testing.T) {
 		said  []one
 	}{
 		{"counted", true, []one{{"d_1", string(DrawnBy(yes, 1, 2)), ""}, {"d_2", string(DrawnBy(yes, 2, 2)), ""}}},
-		{"one too many", true, []one{{"d_1", string(DrawnBy(yes, 1, 1)), ""}, {"d_2", string(DrawnBy(yes, 2, 1)), "ceiling.count"}}},
+		{"one too many", true, []one{
+			{"d_1", string(DrawnBy(yes, 1, 1)), ""}, {"d_2", string(DrawnBy(yes, 2, 1)), "ceiling.count"},
+		}},
 		{"twice", true, []one{{"d_1", string(DrawnBy(yes, 1, 2)), ""}, {"d_2", string(DrawnBy(yes, 1, 2)), "ceiling.count"}}},
-		{"another number", true, []one{{"d_1", string(DrawnBy(yes, 1, 2)), ""}, {"d_2", string(DrawnBy(yes, 2, 9)), "ceiling.count"}}},
+		{"another number", true, []one{
+			{"d_1", string(DrawnBy(yes, 1, 2)), ""}, {"d_2", string(DrawnBy(yes, 2, 9)), "ceiling.count"},
+		}},
 		{"no yes", false, []one{{"d_1", string(DrawnBy(yes, 1, 2)), "ceiling.absent"}}},
 		{"no approval", true, []one{{"d_1", "ceiling:x:1/2", "ceiling.malformed"}}},
 		{"no number", true, []one{{"d_1", "ceiling:" + yes, "ceiling.malformed"}}},

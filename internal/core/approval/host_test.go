@@ -23,7 +23,8 @@ func TestHostsAnswer(t *testing.T) {
 	}{
 		{"control: a yes", []string{"elicitation"}, "", "n_one", true, "", "yes"},
 		{"a no", []string{"elicitation"}, "", "n_one", false, "", "no"},
-		{"the operator has not listed elicitation", []string{"console", "terminal"}, "", "n_one", true, "approval.carrier", "waiting"},
+		{"the operator has not listed elicitation", []string{"console", "terminal"}, "", "n_one", true,
+			"approval.carrier", "waiting"},
 		{"the operator lists no carriers", nil, "", "n_one", true, "approval.carrier", "waiting"},
 		{"somebody with a role is wanted", []string{"elicitation"}, "manager", "n_one", true, "approval.carrier", "waiting"},
 		{"the host of another session", []string{"elicitation"}, "", "n_two", true, "approval.unknown", "waiting"},

@@ -201,7 +201,8 @@ func (l *Ledger) checkAll(a Recorded) error {
 		names[s.By], keys[more.Key] = true, true
 	}
 	if a.Yes && min(len(names), len(keys)) < first.Need {
-		return refused("answer.quorum", "the yes to %s needs %d approvers and bears the signatures of %d", Escape(a.ApprovalID), first.Need, min(len(names), len(keys)))
+		return refused("answer.quorum", "the yes to %s needs %d approvers and bears the signatures of %d",
+			Escape(a.ApprovalID), first.Need, min(len(names), len(keys)))
 	}
 	return nil
 }
@@ -218,7 +219,8 @@ func (l *Ledger) check(a Recorded) error {
 	case !ok || h.Name != s.By:
 		return refused("answer.key", "the answer to %s is signed with a key that no enrolment names", Escape(a.ApprovalID))
 	case h.revoked:
-		return refused("answer.revoked", "the answer to %s is signed with a key that was revoked before", Escape(a.ApprovalID))
+		return refused("answer.revoked", "the answer to %s is signed with a key that was revoked before",
+			Escape(a.ApprovalID))
 	case s.ApprovalID != a.ApprovalID || s.Yes != a.Yes || s.ArgsDigest != a.ArgsDigest || s.Key != a.Key ||
 		"approver:"+s.By != a.By || !h.signed(s.message(), sig):
 		return refused("answer.signature", "the answer to %s is not what its signature stands for", Escape(a.ApprovalID))
@@ -321,7 +323,8 @@ func (s *standing) admits(a Approver) error {
 	}
 	h, ok := s.holders[a.Fingerprint()]
 	switch {
-	case !ok || h.Name != a.Name || h.root != s.root.Fingerprint() || string(canonical(h.Approver)) != string(canonical(a)):
+	case !ok || h.Name != a.Name || h.root != s.root.Fingerprint() ||
+		string(canonical(h.Approver)) != string(canonical(a)):
 		return fmt.Errorf("approval: no record of the log enrols %s with this key", a.Name)
 	case h.revoked:
 		return fmt.Errorf("approval: %s was revoked, says the log", a.Name)

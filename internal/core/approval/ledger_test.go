@@ -33,7 +33,9 @@ func (h *house) watch(t *testing.T) *testLog {
 	t.Helper()
 	log := &testLog{}
 	h.wire(log)
-	a := Approver{Name: "ann", Key: hexKey(h.ann.(key).k), Roles: []string{"manager"}, By: "ann", At: database.Stamp(h.now())}
+	a := Approver{
+		Name: "ann", Key: hexKey(h.ann.(key).k), Roles: []string{"manager"}, By: "ann", At: database.Stamp(h.now()),
+	}
 	if err := log.l.Enrolled(enrolment(a, h.ann)); err != nil {
 		t.Fatal(err)
 	}
@@ -48,13 +50,13 @@ func (h *house) wire(log *testLog) {
 
 func enrolment(a Approver, by Signer) Enrolment {
 	sig, _ := by.Sign(append([]byte(forApprover), canonical(a)...))
-	return Enrolment{Action: "enrol", Approver: a.Name, Key: a.Fingerprint(), Public: a.Key, Roles: a.Roles, By: a.By, At: a.At,
-		Signature: base64.StdEncoding.EncodeToString(sig)}
+	return Enrolment{Action: "enrol", Approver: a.Name, Key: a.Fingerprint(), Public: a.Key,
+		Roles: a.Roles, By: a.By, At: a.At, Signature: base64.StdEncoding.EncodeToString(sig)}
 }
 
 func recorded(a Answer) Recorded {
-	return Recorded{DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: a.Yes, By: string(a.By),
-		Key: a.Key, Signed: a.Signed, Signature: a.Signature}
+	return Recorded{DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest,
+		Yes: a.Yes, By: string(a.By), Key: a.Key, Signed: a.Signed, Signature: a.Signature}
 }
 
 // TestSignsWhatWasShown: between the screen and the passphrase, an attacker replaces the question in the database.
@@ -137,7 +139,8 @@ func TestEveryWordIsBound(t *testing.T) {
 				}
 				d.Call.ApprovalID = approvalID
 				got, _ := h.ask(t, d)
-				if ran := got == "yes"; ran != (row.why[:7] == "control") && !(before && (row.why == "the time of the question" || row.why == "the decision")) {
+				if ran := got == "yes"; ran != (row.why[:7] == "control") &&
+					!(before && (row.why == "the time of the question" || row.why == "the decision")) {
 					t.Errorf("changed before it was shown: %v; the answer: %q; the call: %s", before, said, got)
 				}
 			}
@@ -182,7 +185,8 @@ func TestLogDecides(t *testing.T) {
 		_, eve, _ := ed25519.GenerateKey(nil)
 		a := Approver{Name: "ann", Key: hexKey(eve), Roles: []string{"manager"}, By: "ann"}
 		sig := ed25519.Sign(eve, append([]byte(forApprover), canonical(a)...))
-		h.exec(t, `UPDATE approvers SET record = $1, signature = $2 WHERE name = 'ann'`, string(canonical(a)), base64.StdEncoding.EncodeToString(sig))
+		h.exec(t, `UPDATE approvers SET record = $1, signature = $2 WHERE name = 'ann'`, string(canonical(a)),
+			base64.StdEncoding.EncodeToString(sig))
 		h.exec(t, `UPDATE kv SET value = $1 WHERE bucket = 'approval' AND name = 'root'`, a.Fingerprint())
 		approvalID = h.want(t, d, "waiting")
 		if err := h.Answer(ctx, NewSigner("ann", eve), approvalID, true, ""); code(err) != "approval.not_enrolled" {
@@ -231,7 +235,8 @@ func TestLogDecides(t *testing.T) {
 		for _, e := range []Enrolment{
 			first, // the same record once more, which bears ann's signature
 			{Action: "revoke", Approver: "bob", By: "ann", Failed: "disk full"},
-			{Action: "enrol", Approver: "bob", Key: Approver{Key: hexKey(bob.(key).k)}.Fingerprint(), Public: hexKey(bob.(key).k), By: "ann", Roles: []string{"manager"}},
+			{Action: "enrol", Approver: "bob", Key: Approver{Key: hexKey(bob.(key).k)}.Fingerprint(),
+				Public: hexKey(bob.(key).k), By: "ann", Roles: []string{"manager"}},
 			enrolment(Approver{Name: "bob", Key: hexKey(bob.(key).k), Roles: []string{"manager"}, By: "ann"}, bob),
 		} {
 			_ = log.l.Enrolled(e)
@@ -459,9 +464,13 @@ func TestLedger(t *testing.T) {
 		{"no signature", "answer.unsigned", func(r *Recorded) { r.Signature = "" }},
 		{"a key that no record names", "answer.key", func(r *Recorded) { r.Key = Approver{Key: hexKey(eve)}.Fingerprint() }},
 		{"a yes, recorded as a no", "answer.signature", func(r *Recorded) { r.Yes = false }},
-		{"the key of another approver", "answer.key", func(r *Recorded) { r.Key = Approver{Key: hexKey(bob.(key).k)}.Fingerprint() }},
+		{"the key of another approver", "answer.key", func(r *Recorded) {
+			r.Key = Approver{Key: hexKey(bob.(key).k)}.Fingerprint()
+		}},
 		{"another approver's name", "answer.signature", func(r *Recorded) { r.By = "approver:bob" }},
-		{"a changed signature", "answer.signature", func(r *Recorded) { r.Signature = base64.StdEncoding.EncodeToString(make([]byte, 64)) }},
+		{"a changed signature", "answer.signature", func(r *Recorded) {
+			r.Signature = base64.StdEncoding.EncodeToString(make([]byte, 64))
+		}},
 		{"another approval", "answer.signature", func(r *Recorded) { r.ApprovalID = id.New(id.Approval) }},
 		{"other arguments", "answer.signature", func(r *Recorded) { r.ArgsDigest = "sha256:0" }},
 		{"a no, turned into a yes", "answer.signature", func(r *Recorded) {
@@ -491,7 +500,8 @@ func TestLedger(t *testing.T) {
 	if root, err := log.l.Root([]string{first.Fingerprint(), ""}); err != nil || root.Name != "eve" {
 		t.Errorf("the operator names the other: %v %v", root.Name, err)
 	}
-	if err := log.l.Enrolled(enrolment(Approver{Name: "carl", Key: hexKey(eve), By: "ann"}, NewSigner("ann", eve))); code(err) != "approver.signature" {
+	if err := log.l.Enrolled(enrolment(Approver{Name: "carl", Key: hexKey(eve), By: "ann"},
+		NewSigner("ann", eve))); code(err) != "approver.signature" {
 		t.Errorf("an enrolment that ann has not signed: %v", err)
 	}
 }

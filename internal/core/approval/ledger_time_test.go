@@ -11,7 +11,10 @@ import (
 func signedBy(name string, key ed25519.PrivateKey, by string, byKey ed25519.PrivateKey, at string) Enrolment {
 	a := Approver{Name: name, Key: hexKey(key), Roles: []string{}, By: by, At: at}
 	sig := ed25519.Sign(byKey, append([]byte(forApprover), canonical(a)...))
-	return Enrolment{Action: "enrol", Approver: name, Key: a.Fingerprint(), Public: a.Key, By: by, At: at, Signature: base64.StdEncoding.EncodeToString(sig)}
+	return Enrolment{
+		Action: "enrol", Approver: name, Key: a.Fingerprint(), Public: a.Key, By: by, At: at,
+		Signature: base64.StdEncoding.EncodeToString(sig),
+	}
 }
 
 // TestEnrolmentsInTime: a replayed enrolment grants no right in a ledger that knows its revocation but not the
@@ -20,7 +23,8 @@ func signedBy(name string, key ed25519.PrivateKey, by string, byKey ed25519.Priv
 func TestEnrolmentsInTime(t *testing.T) {
 	_, ann, _ := ed25519.GenerateKey(nil)
 	_, bob, _ := ed25519.GenerateKey(nil)
-	const first, early, middle, late = "2026-01-01T00:00:00.000Z", "2026-02-01T00:00:00.000Z", "2026-03-01T00:00:00.000Z", "2026-04-01T00:00:00.000Z"
+	const first, early, middle, late = "2026-01-01T00:00:00.000Z", "2026-02-01T00:00:00.000Z", "2026-03-01T00:00:00.000Z",
+		"2026-04-01T00:00:00.000Z"
 	ledger := func() *Ledger {
 		l := &Ledger{}
 		if err := l.Enrolled(signedBy("ann", ann, "ann", ann, first)); err != nil {
@@ -50,7 +54,8 @@ func TestEnrolmentsInTime(t *testing.T) {
 		if err := l.Enrolled(signedBy("ann", ann, "ann", ann, first)); err != nil {
 			t.Fatal("a first approver from before: ", err)
 		}
-		if err := l.Enrolled(signedBy("bob", bob, "ann", ann, at)); want == "" && err != nil || want != "" && code(err) != want {
+		if err := l.Enrolled(signedBy("bob", bob, "ann", ann, at)); want == "" && err != nil ||
+			want != "" && code(err) != want {
 			t.Errorf("signed %s, set aside %s: %v", at, middle, err)
 		}
 	}

@@ -18,12 +18,14 @@ func (h *house) fill(t testing.TB, q Question, n int) {
 	err := h.Store.Update(ctx, func(tx *sql.Tx) error {
 		for i := range n {
 			one := q
-			one.ID, one.Session, one.Created = id.New(id.Approval), call.Session(fmt.Sprint("n_", i)), q.Created.Add(time.Duration(i)*time.Millisecond)
+			one.ID, one.Session, one.Created = id.New(id.Approval), call.Session(fmt.Sprint("n_", i)),
+				q.Created.Add(time.Duration(i)*time.Millisecond)
 			b, err := json.Marshal(one)
 			if err != nil {
 				return err
 			}
-			_, err = tx.Exec(`INSERT INTO approvals (id, binding, session, state, created, expires, question, answer, used_by) VALUES ($1, $2, $3, 'pending', $4, $5, $6, '', '')`,
+			_, err = tx.Exec(`INSERT INTO approvals (id, binding, session, state, created, expires, question, answer,`+
+				` used_by) VALUES ($1, $2, $3, 'pending', $4, $5, $6, '', '')`,
 				one.ID, one.Binding(), string(one.Session), database.Stamp(one.Created), database.Stamp(one.Expires), string(b))
 			if err != nil {
 				return err

@@ -85,10 +85,10 @@ func newQuestion(d policy.Decision, notes []string) (Question, error) {
 		need = 0 // one approver is enough, written or not
 	}
 	return Question{
-		DecisionID: d.ID, Capability: c.Capability, Args: args.Canonical(), ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest,
-		Run: c.Run.Record(), RunDigest: c.Run.Digest(),
-		Principal: c.Principal, Session: c.Session, Channel: c.Channel, Policy: d.Policy, Contract: strictjson.Digest(line), Mode: d.Mode().String(),
-		Danger: d.Danger, Reasons: d.Reasons, Role: d.Contract.Approval.By, Need: need, Notes: notes,
+		DecisionID: d.ID, Capability: c.Capability, Args: args.Canonical(), ArgsDigest: c.Args.Digest(),
+		ToolDigest: c.ToolDigest, Run: c.Run.Record(), RunDigest: c.Run.Digest(), Principal: c.Principal, Session: c.Session,
+		Channel: c.Channel, Policy: d.Policy, Contract: strictjson.Digest(line), Mode: d.Mode().String(), Danger: d.Danger,
+		Reasons: d.Reasons, Role: d.Contract.Approval.By, Need: need, Notes: notes,
 	}, nil
 }
 

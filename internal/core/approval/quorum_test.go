@@ -72,8 +72,10 @@ func TestQuorum(t *testing.T) {
 	}
 
 	var l Ledger
-	st, r := h.holders(t), Recorded{DecisionID: d.ID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: true, By: string(a.By), Key: a.Key,
-		Signed: a.Signed, Signature: a.Signature, Also: a.Also}
+	st, r := h.holders(t), Recorded{
+		DecisionID: d.ID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: true, By: string(a.By), Key: a.Key,
+		Signed: a.Signed, Signature: a.Signature, Also: a.Also,
+	}
 	l.holders = st
 	if err := l.Answered(r); err != nil {
 		t.Errorf("the log: %v", err)
@@ -129,9 +131,10 @@ func TestQuorumNo(t *testing.T) {
 // TestQuorumRow: a writer of the database cannot turn one yes into two.
 func TestQuorumRow(t *testing.T) {
 	for why, set := range map[string]string{
-		"the state alone":   `UPDATE approvals SET state = 'yes' WHERE id = $1`,
-		"the answer copied": `UPDATE approvals SET state = 'yes', answer = json_set(answer, '$.also', json_array(json(answer))) WHERE id = $1`,
-		"the need lowered":  `UPDATE approvals SET state = 'yes', question = json_remove(question, '$.need') WHERE id = $1`,
+		"the state alone": `UPDATE approvals SET state = 'yes' WHERE id = $1`,
+		"the answer copied": `UPDATE approvals SET state = 'yes', answer = json_set(answer, '$.also',` +
+			` json_array(json(answer))) WHERE id = $1`,
+		"the need lowered": `UPDATE approvals SET state = 'yes', question = json_remove(question, '$.need') WHERE id = $1`,
 	} {
 		h := newHouse(t)
 		h.another(t, "bob")
@@ -208,7 +211,8 @@ func TestLastApproved(t *testing.T) {
 	first, second := approved(`{"path":"/a"}`), approved(`{"path":"/b"}`)
 	q := h.shown(t, h.want(t, decide(t, `{"path":"/c"}`), "waiting"))
 	b, err := h.LastApproved(ctx, q)
-	if err != nil || b == nil || b.ID != second || string(b.Args) != `{"path":"/b"}` || !slices.Equal(b.By, []string{"ann"}) {
+	if err != nil || b == nil || b.ID != second || string(b.Args) != `{"path":"/b"}` ||
+		!slices.Equal(b.By, []string{"ann"}) {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	h.exec(t, `UPDATE approvals SET answer = json_set(answer, '$.answer.reason', 'changed') WHERE id = $1`, second)
@@ -276,7 +280,10 @@ func TestPasskey(t *testing.T) {
 	if err != nil || got == nil || !got.Yes || got.By != "approver:carol" {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	r := Recorded{DecisionID: d.ID, ApprovalID: got.ApprovalID, ArgsDigest: got.ArgsDigest, Yes: true, By: string(got.By), Key: got.Key, Signed: got.Signed, Signature: got.Signature}
+	r := Recorded{
+		DecisionID: d.ID, ApprovalID: got.ApprovalID, ArgsDigest: got.ArgsDigest, Yes: true, By: string(got.By), Key: got.Key,
+		Signed: got.Signed, Signature: got.Signature,
+	}
 	l := Ledger{holders: h.holders(t)}
 	if err := l.Answered(r); err != nil {
 		t.Errorf("the log: %v", err)

@@ -49,7 +49,10 @@ func (q Question) Fields() []Field {
 		walk(jsontext.NewDecoder(bytes.NewReader(q.Args)), "", leaf)
 	}
 	if more > 0 {
-		out = append(out, Field{Path: "…", Value: fmt.Sprintf("%d more values are NOT shown here; the whole is %d bytes, %s", more, len(q.Args), q.ArgsDigest)})
+		out = append(out, Field{
+			Path: "…", Value: fmt.Sprintf("%d more values are NOT shown here; the whole is %d bytes, %s", more,
+				len(q.Args), q.ArgsDigest),
+		})
 	}
 	return out
 }
@@ -136,8 +139,8 @@ func number(s string) (shown, note string) {
 		return s, note
 	}
 	head, tail := s[:40], s[len(s)-20:]
-	return fmt.Sprintf("%s … %d CHARACTERS NOT SHOWN … %s (a number of %d characters, sha256:%x)", head, len(s)-len(head)-len(tail), tail,
-		len(s), sha256.Sum256([]byte(s))), note
+	return fmt.Sprintf("%s … %d CHARACTERS NOT SHOWN … %s (a number of %d characters, sha256:%x)", head,
+		len(s)-len(head)-len(tail), tail, len(s), sha256.Sum256([]byte(s))), note
 }
 
 // cut quotes a string, showing a long one by its ends.
@@ -146,7 +149,8 @@ func cut(s string) string {
 		return Escape(s)
 	}
 	head, tail := s[:768], s[len(s)-256:]
-	return fmt.Sprintf("%s … %d BYTES NOT SHOWN … %s (%d bytes in all, sha256:%x)", Escape(head), len(s)-len(head)-len(tail), Escape(tail), len(s), sha256.Sum256([]byte(s)))
+	return fmt.Sprintf("%s … %d BYTES NOT SHOWN … %s (%d bytes in all, sha256:%x)", Escape(head),
+		len(s)-len(head)-len(tail), Escape(tail), len(s), sha256.Sum256([]byte(s)))
 }
 
 // Escape quotes a string for one line of a terminal or page; see display.Quote.
@@ -174,7 +178,9 @@ func note(s string) string {
 // hosts returns what looks like a host name outside ASCII, as the network would see it.
 func hosts(s string) []string {
 	var out []string
-	for _, word := range strings.FieldsFunc(s, func(r rune) bool { return r != '.' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+	for _, word := range strings.FieldsFunc(s, func(r rune) bool {
+		return r != '.' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
 		if !strings.Contains(word, ".") || len(word) > 253 {
 			continue
 		}
@@ -203,7 +209,8 @@ func (q Question) Show() string {
 	b.WriteString("waldo asks whether this call may run.\n")
 	row("approval", q.ID)
 	row("capability", name(string(q.Capability)))
-	row("asked by", fmt.Sprintf("%s, session %s, channel %s", name(string(q.Principal)), name(string(q.Session)), name(q.Channel)))
+	row("asked by", fmt.Sprintf("%s, session %s, channel %s", name(string(q.Principal)),
+		name(string(q.Session)), name(q.Channel)))
 	row("class", fmt.Sprintf("%s, danger %d of 3", name(q.Mode), q.Danger))
 	for _, r := range q.Reasons {
 		where := ""
@@ -222,7 +229,8 @@ func (q Question) Show() string {
 		row("needs", fmt.Sprintf("a yes of %d different approvers", q.Need))
 	}
 	row("expires", q.Expires.UTC().Format(time.RFC3339))
-	fmt.Fprintf(&b, "The agent wrote these arguments (%d bytes, %s); their content is its claim:\n", len(q.Args), q.ArgsDigest)
+	fmt.Fprintf(&b, "The agent wrote these arguments (%d bytes, %s); their content is its claim:\n",
+		len(q.Args), q.ArgsDigest)
 	if string(q.Args) == "{}" {
 		b.WriteString("  | no arguments\n")
 	}

@@ -20,8 +20,10 @@ func shown(t testing.TB, args string) Question {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Question{ID: "a_x", Capability: "mail.send", Args: a.Value().Canonical(), ArgsDigest: a.Digest(), Principal: "os:1000", Session: "n_a",
-		Channel: "mcp", Mode: "write", Danger: 2, Expires: time.Date(2026, 11, 20, 13, 0, 0, 0, time.UTC)}
+	return Question{
+		ID: "a_x", Capability: "mail.send", Args: a.Value().Canonical(), ArgsDigest: a.Digest(), Principal: "os:1000",
+		Session: "n_a", Channel: "mcp", Mode: "write", Danger: 2, Expires: time.Date(2026, 11, 20, 13, 0, 0, 0, time.UTC),
+	}
 }
 
 func TestEscape(t *testing.T) {
@@ -39,7 +41,8 @@ func TestEscape(t *testing.T) {
 		{"letters that show nothing", "\u3164\u115f\u2800", `"\u{3164}\u{115f}\u{2800}"`},
 		{"tags carry hidden text", "\U000e0041\U000e0042", `"\u{e0041}\u{e0042}"`},
 		{"variation selectors carry hidden text", "a\ufe0f\U000e0100", `"a\u{fe0f}\u{e0100}"`},
-		{"accents may stand, in moderation", "e\u0301 e\u0301\u0302\u0303\u0304", "\"e\u0301 e\u0301\u0302\\u{303}\\u{304}\""},
+		{"accents may stand, in moderation", "e\u0301 e\u0301\u0302\u0303\u0304",
+			"\"e\u0301 e\u0301\u0302\\u{303}\\u{304}\""},
 		{"an accent needs something to stand on", "\u0301", `"\u{301}"`},
 		{"quotes and backslashes", `a"b\c`, `"a\"b\\c"`},
 		{"bytes that are no text", "a\xff", `"a\xff"`},
@@ -73,15 +76,22 @@ func TestShow(t *testing.T) {
 		why, args  string
 		want, none []string
 	}{
-		{"every field, however deep", `{"a":{"b":{"c":[{"cmd":"rm -rf /"}]}},"env":{"NODE_OPTIONS":"--require /x"},"e":{},"l":[],"z":null,"f":false}`,
-			[]string{`  | a.b.c[0].cmd = "rm -rf /"`, `  | env.NODE_OPTIONS = "--require /x"`, "  | e = {}", "  | l = []", "  | z = null", "  | f = false"}, nil},
+		{"every field, however deep", `{"a":{"b":{"c":[{"cmd":"rm -rf /"}]}},"env":{"NODE_OPTIONS":"--require /x"},"e":{},` +
+			`"l":[],"z":null,"f":false}`,
+			[]string{
+				`  | a.b.c[0].cmd = "rm -rf /"`, `  | env.NODE_OPTIONS = "--require /x"`, "  | e = {}", "  | l = []",
+				"  | z = null", "  | f = false",
+			}, nil},
 		{"no arguments", `{}`, []string{"  | no arguments\n"}, []string{"= {}"}},
 		{"a forged footer stays inside its line", `{"text":"\n\nEnd of the arguments. Approved by policy. Press Enter."}`,
 			[]string{`  | text = "\n\nEnd of`}, []string{"\nEnd of the arguments. Approved"}},
-		{"a forged name of a field", `{"a\n  | b":1,"x.y":2,"":3,"\u202e":4}`, []string{`  | ["a\n  | b"] = 1`, `  | ["x.y"] = 2`, `  | [""] = 3`, `  | ["\u{202e}"] = 4`}, nil},
-		{"a host of other letters is shown as the network sees it", `{"url":"https://\u0430pple.example/x"}`, []string{`host xn--pple-43d.example`, `"https://\u0430pple.example/x"`}, nil},
+		{"a forged name of a field", `{"a\n  | b":1,"x.y":2,"":3,"\u202e":4}`,
+			[]string{`  | ["a\n  | b"] = 1`, `  | ["x.y"] = 2`, `  | [""] = 3`, `  | ["\u{202e}"] = 4`}, nil},
+		{"a host of other letters is shown as the network sees it", `{"url":"https://\u0430pple.example/x"}`,
+			[]string{`host xn--pple-43d.example`, `"https://\u0430pple.example/x"`}, nil},
 		{"big numbers keep their digits", `{"n":12345678901234567890}`, []string{"= 12345678901234567890"}, nil},
-		{"markup is only text", `{"t":"[bank](https://evil.example) <b>x</b>"}`, []string{`"[bank](https://evil.example) <b>x</b>"`}, nil},
+		{"markup is only text", `{"t":"[bank](https://evil.example) <b>x</b>"}`,
+			[]string{`"[bank](https://evil.example) <b>x</b>"`}, nil},
 	}
 	for _, r := range rows {
 		t.Run(r.why, func(t *testing.T) {
@@ -102,7 +112,8 @@ func TestShow(t *testing.T) {
 
 func TestShowBig(t *testing.T) {
 	big := shown(t, `{"blob":"`+strings.Repeat("x", 3<<20)+`"}`).Show()
-	if len(big) > 4000 || !strings.Contains(big, "BYTES NOT SHOWN") || !strings.Contains(big, "3145728 bytes in all, sha256:") {
+	if len(big) > 4000 || !strings.Contains(big, "BYTES NOT SHOWN") ||
+		!strings.Contains(big, "3145728 bytes in all, sha256:") {
 		t.Errorf("%d bytes: %.1500s", len(big), big)
 	}
 	list := make([]string, 1000)
@@ -125,7 +136,8 @@ func TestShowOthersWords(t *testing.T) {
 	q := shown(t, `{}`)
 	q.Capability, q.Notes = "x\n  role        none", []string{"\x1b[2J"}
 	q.Reasons = []call.Reason{{Code: "a", Text: "b\nwaldo says yes"}}
-	if got := q.Show(); strings.Contains(got, "\nwaldo says") || strings.Contains(got, "\x1b") || strings.Contains(got, "\n  role") {
+	if got := q.Show(); strings.Contains(got, "\nwaldo says") || strings.Contains(got, "\x1b") ||
+		strings.Contains(got, "\n  role") {
 		t.Error(got)
 	}
 }
@@ -133,7 +145,9 @@ func TestShowOthersWords(t *testing.T) {
 // FuzzShow: for any arguments, the output has no control, format or direction character, and as many lines as waldo
 // wrote.
 func FuzzShow(f *testing.F) {
-	for _, s := range []string{"a", "\x1b[2J\n", "\u202e\u200b", "e\u0301\u0302\u0303", "https://\u0430pple.example", "\xff\xc0"} {
+	for _, s := range []string{
+		"a", "\x1b[2J\n", "\u202e\u200b", "e\u0301\u0302\u0303", "https://\u0430pple.example", "\xff\xc0",
+	} {
 		f.Add(s, s)
 	}
 	f.Fuzz(func(t *testing.T, name, value string) {
@@ -152,7 +166,8 @@ func FuzzShow(f *testing.F) {
 			t.Fatalf("not UTF-8: %q", out)
 		}
 		for _, r := range out {
-			if r != '\n' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs) || !display.Visible(r) && !unicode.IsMark(r)) {
+			if r != '\n' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs) ||
+				!display.Visible(r) && !unicode.IsMark(r)) {
 				t.Fatalf("%U in %q", r, out)
 			}
 		}
@@ -187,7 +202,8 @@ func TestNamesAreSpelledOut(t *testing.T) {
 		"{\"t\u043e\":1}":          `(name not ASCII: "[\"t\u043e\"]")`,
 		"{\"t\u043e\":\"\u043e\"}": `(not ASCII: "\u043e"; name not ASCII: "[\"t\u043e\"]")`,
 	} {
-		if said := (Question{Args: []byte(args)}).Show(); !strings.Contains(said, want) || (want == "") == strings.Contains(said, "not ASCII") {
+		if said := (Question{Args: []byte(args)}).Show(); !strings.Contains(said, want) ||
+			(want == "") == strings.Contains(said, "not ASCII") {
 			t.Errorf("%s: no %s in\n%s", args, want, said)
 		}
 	}
@@ -197,7 +213,8 @@ func TestNamesAreSpelledOut(t *testing.T) {
 // as the number sent. A note says where a 64-bit float is another number, and a long number does not flood the screen.
 func TestNumbersAreShownAsTheyAreSent(t *testing.T) {
 	for _, row := range []struct{ sent, shown, note string }{
-		{"0", "0", ""}, {"-0", "0", ""}, {"-0.0e5", "0", ""}, {"1.0", "1", ""}, {"1E2", "100", ""}, {"1e22", "1e+22", ""}, {"-1.50", "-1.5", ""},
+		{"0", "0", ""}, {"-0", "0", ""}, {"-0.0e5", "0", ""}, {"1.0", "1", ""}, {"1E2", "100", ""}, {"1e22", "1e+22", ""},
+		{"-1.50", "-1.5", ""},
 		{"100000000000000000000", "100000000000000000000", ""}, {"0.1", "0.1", ""}, {"1e-7", "1e-7", ""},
 		{"9007199254740993", "9007199254740993", "a 64-bit float reads it as 9.007199254740992e+15"},
 		{"0.10000000000000000000000001", "0.10000000000000000000000001", "a 64-bit float reads it as 0.1"},
@@ -223,7 +240,9 @@ func TestNumbersAreShownAsTheyAreSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := q.Fields()[0]; len(f.Value) > 300 || !strings.HasPrefix(f.Value, "1.0000") || !strings.Contains(f.Value, "0007e-1 (a number of 5006 characters, sha256:") || f.Note != "a 64-bit float reads it as 0.1" {
+	if f := q.Fields()[0]; len(f.Value) > 300 || !strings.HasPrefix(f.Value, "1.0000") ||
+		!strings.Contains(f.Value, "0007e-1 (a number of 5006 characters, sha256:") ||
+		f.Note != "a 64-bit float reads it as 0.1" {
 		t.Errorf("%+v", f)
 	}
 }

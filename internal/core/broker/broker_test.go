@@ -235,7 +235,8 @@ func TestBudgetsAreAsked(t *testing.T) {
 		t.Errorf("executed: paced %d, spent %d: %v", h.paced, h.spent, err)
 	}
 	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h}
-	if _, err := b.Refuse(t.Context(), call.Call{ID: "c_2"}, call.Reason{Code: "args.schema"}); err != nil || h.paced != 2 || h.spent != 1 {
+	if _, err := b.Refuse(t.Context(), call.Call{ID: "c_2"}, call.Reason{Code: "args.schema"}); err != nil ||
+		h.paced != 2 || h.spent != 1 {
 		t.Errorf("refused: paced %d, spent %d: %v", h.paced, h.spent, err)
 	}
 }

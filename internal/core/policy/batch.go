@@ -40,10 +40,12 @@ func (p *Policy) batch(c call.Call, open bool) Decision {
 	case most == 0:
 		return deny("ceiling.absent", "the contract of "+string(b.Capability)+" allows one approval for one call only")
 	case b.Count > most:
-		return deny("ceiling.exceeded", "the contract of "+string(b.Capability)+" allows to ask for "+strconv.Itoa(most)+" calls at once")
+		return deny("ceiling.exceeded", "the contract of "+string(b.Capability)+" allows to ask for "+
+			strconv.Itoa(most)+" calls at once")
 	}
 	d.Effect, d.Contract.Transport = Ask, contract.Batch
-	why := reasonAt("ceiling.asked", "up to "+strconv.Itoa(b.Count)+" calls of "+string(b.Capability)+" are asked for together", d.Contract.Approval.At)
+	why := reasonAt("ceiling.asked", "up to "+strconv.Itoa(b.Count)+" calls of "+string(b.Capability)+
+		" are asked for together", d.Contract.Approval.At)
 	d.Reasons = append([]call.Reason{why}, d.Reasons...)
 	return d
 }

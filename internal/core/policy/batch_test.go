@@ -9,8 +9,9 @@ import (
 
 // TestBatch: request_approval asks a human if the contract of the named capability allows that many calls.
 func TestBatch(t *testing.T) {
-	p := &Policy{digest: "p", exact: map[string][]*entry{}, machine: Machine{Transports: map[contract.Transport]bool{contract.MCP: true}},
-		cfg: &contract.Config{Servers: map[string]contract.Server{"s": {}}}}
+	p := &Policy{digest: "p", exact: map[string][]*entry{},
+		machine: Machine{Transports: map[contract.Transport]bool{contract.MCP: true}},
+		cfg:     &contract.Config{Servers: map[string]contract.Server{"s": {}}}}
 	add := func(name string, c contract.Contract) {
 		c.Pattern, c.Keys = name, map[string]contract.Position{"approval": {Line: 7}}
 		c.Mode, c.Danger = contract.Write, 2
@@ -50,7 +51,8 @@ func TestBatch(t *testing.T) {
 		`{"capability":"s.make","count":1,"arguments":{"a":1},"session":"n_other"}`: "args.invalid",
 	} {
 		d := ask(text)
-		if code == "" && (d.Effect != Ask || d.Contract.Transport != contract.Batch || d.Danger != 2 || d.Reasons[0].Code != "ceiling.asked") {
+		if code == "" && (d.Effect != Ask || d.Contract.Transport != contract.Batch || d.Danger != 2 ||
+			d.Reasons[0].Code != "ceiling.asked") {
 			t.Errorf("%s: %v %+v", text, d.Effect, d.Reasons)
 		}
 		if code != "" && (d.Effect != Deny || d.Reasons[0].Code != code) {

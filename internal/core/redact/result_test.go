@@ -93,7 +93,8 @@ func TestSpillOfAPart(t *testing.T) {
 		o := call.Outcome{Content: []call.Content{call.Text("too long")}, Facts: facts.New()}
 		o.Facts.Status, o.Facts.Truncated.Stdout = facts.OK, cut
 		got := r.Result(d, o).Content[0].Text
-		if strings.Contains(got, "All of it is in output/spill/x.txt") == cut || !strings.Contains(got, "output/spill/x.txt") {
+		if strings.Contains(got, "All of it is in output/spill/x.txt") == cut ||
+			!strings.Contains(got, "output/spill/x.txt") {
 			t.Errorf("cut %t: %q", cut, got)
 		}
 	}

@@ -24,7 +24,8 @@ func (e Executor) Execute(_ context.Context, g *grant.Grant) (call.Outcome, erro
 	f.SideEffect = facts.None
 	text, ok := e.Begin(d.ID)
 	if f.Status = facts.OK; !ok {
-		f.Status, text = facts.Failed, "the approval cannot be used for several calls: too many are open, or no approver has signed it"
+		f.Status, text = facts.Failed,
+			"the approval cannot be used for several calls: too many are open, or no approver has signed it"
 	}
 	return call.Outcome{Content: []call.Content{call.Text(text)}, IsError: !ok, Facts: f}, nil
 }

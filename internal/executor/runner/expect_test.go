@@ -38,7 +38,8 @@ func TestExpectTemplates(t *testing.T) {
 		if c.Template != "data" {
 			return sandbox.Template{}, template.Config{}, errors.New("not stored")
 		}
-		return sandbox.Template{Name: "data@sha256:0", Packages: dir}, template.Config{Env: []string{"PYTHONPATH=" + sandbox.PythonAt}}, nil
+		return sandbox.Template{Name: "data@sha256:0", Packages: dir},
+			template.Config{Env: []string{"PYTHONPATH=" + sandbox.PythonAt}}, nil
 	}
 	expect := func(change func(*contract.Contract)) {
 		t.Helper()
@@ -50,7 +51,8 @@ func TestExpectTemplates(t *testing.T) {
 		}
 	}
 	expect(func(c *contract.Contract) { c.Template = "data" })
-	if k.count != 2 || k.kept.Template.Name != "data@sha256:0" || len(k.kept.Mounts) != 1 || k.kept.Mounts[0].Target != sandbox.PythonAt {
+	if k.count != 2 || k.kept.Template.Name != "data@sha256:0" || len(k.kept.Mounts) != 1 ||
+		k.kept.Mounts[0].Target != sandbox.PythonAt {
 		t.Errorf("%d %+v", k.count, k.kept)
 	}
 	expect(func(c *contract.Contract) {})

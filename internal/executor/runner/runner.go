@@ -31,7 +31,8 @@ import (
 // Doorbell serves, over conn, the calls that a run's code makes, as children of the run's own call. It returns at
 // once. stop ends it, closes conn, and returns the side effect of those calls. A program with a place can be suspended
 // in it while its calls wait for a human.
-type Doorbell func(ctx context.Context, run call.Call, conn net.Conn, place *call.Suspension) (stop func() facts.SideEffect)
+type Doorbell func(ctx context.Context, run call.Call, conn net.Conn,
+	place *call.Suspension) (stop func() facts.SideEffect)
 
 // Runner runs code in sandboxes. The zero Runner runs nothing: it has no driver and limits of zero.
 type Runner struct {

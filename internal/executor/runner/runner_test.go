@@ -671,7 +671,9 @@ func TestAdmission(t *testing.T) {
 
 // TestSeconds: a time has at most two digits behind the point.
 func TestSeconds(t *testing.T) {
-	for ms, want := range map[float64]string{0: "0s", 41.2: "0.04s", 1360: "1.36s", 30_000: "30s", 12_690: "12.69s", 100: "0.1s"} {
+	for ms, want := range map[float64]string{
+		0: "0s", 41.2: "0.04s", 1360: "1.36s", 30_000: "30s", 12_690: "12.69s", 100: "0.1s",
+	} {
 		if got := seconds(ms); got != want {
 			t.Errorf("%v ms: %s, want %s", ms, got, want)
 		}

@@ -17,12 +17,14 @@ func socketpair() (ours, theirs *os.File, err error) {
 		return nil, nil, err
 	}
 	const size = 64 << 10
-	server, err := windows.CreateNamedPipe(name, windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.FILE_FLAG_FIRST_PIPE_INSTANCE,
+	server, err := windows.CreateNamedPipe(name,
+		windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.FILE_FLAG_FIRST_PIPE_INSTANCE,
 		windows.PIPE_TYPE_BYTE|windows.PIPE_REJECT_REMOTE_CLIENTS, 1, size, size, 0, nil)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the bridge: %w", err)
 	}
-	client, err := windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, 0, nil, windows.OPEN_EXISTING, windows.FILE_FLAG_OVERLAPPED, 0)
+	client, err := windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, 0, nil, windows.OPEN_EXISTING,
+		windows.FILE_FLAG_OVERLAPPED, 0)
 	if err != nil {
 		_ = windows.CloseHandle(server)
 		return nil, nil, fmt.Errorf("the bridge: %w", err)
@@ -45,7 +47,8 @@ func (pipeAddr) String() string  { return "bridge" }
 func connOf(f *os.File) (net.Conn, error) {
 	var copied windows.Handle
 	self := windows.CurrentProcess()
-	if err := windows.DuplicateHandle(self, windows.Handle(f.Fd()), self, &copied, 0, false, windows.DUPLICATE_SAME_ACCESS); err != nil {
+	if err := windows.DuplicateHandle(self, windows.Handle(f.Fd()), self, &copied, 0, false,
+		windows.DUPLICATE_SAME_ACCESS); err != nil {
 		return nil, fmt.Errorf("the bridge: %w", err)
 	}
 	return pipeConn{os.NewFile(uintptr(copied), "bridge")}, nil

@@ -75,8 +75,9 @@ func (r *Runner) suspended(d policy.Decision, j job, out call.Outcome) (call.Out
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
-	out.Content = []call.Content{call.Text(fmt.Sprintf("%sThe program is suspended as %s: %d of its calls wait for a human (%s). When they are "+
-		"answered, call %s with {\"resume\": \"%s\"}: it goes on from there. Do not run it anew.", text, name,
+	out.Content = []call.Content{call.Text(fmt.Sprintf("%sThe program is suspended as %s: %d of its calls wait for a "+
+		"human (%s). When they are answered, call %s with {\"resume\": \"%s\"}: it goes on from there. Do not run it anew.",
+		text, name,
 		len(j.place.Approvals),
 		strings.Join(j.place.Approvals, ", "), d.Call.Capability, name))}
 	out.Suspended = &call.Suspended{Program: name, Approvals: j.place.Approvals}

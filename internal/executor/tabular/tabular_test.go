@@ -13,10 +13,13 @@ func summaryOf(name, text string) (string, bool) {
 
 func TestCSV(t *testing.T) {
 	for _, row := range []struct{ why, name, text, want string }{
-		{"types", "a.csv", "\ufeffn,x,day,at,ok,code,none,mixed\n1,1,2026-01-02,2026-01-02 03:04:05,true,007,,1\n-2,0.5,2026-01-03,2026-01-03T03:04:05Z,False,008,,b\n",
-			"table: 2 rows, 8 columns\n  n: integer\n  x: number\n  day: date\n  at: time\n  ok: boolean\n  code: text\n  none: empty\n  mixed: text\n" +
-				"first 2 rows:\nn,x,day,at,ok,code,none,mixed\n1,1,2026-01-02,2026-01-02 03:04:05,true,007,,1\n-2,0.5,2026-01-03,2026-01-03T03:04:05Z,False,008,,b"},
-		{"the first five", "a.CSV", "n\n1\n2\n3\n4\n5\n6\n", "table: 6 rows, 1 column\n  n: integer\nfirst 5 rows:\nn\n1\n2\n3\n4\n5"},
+		{"types", "a.csv", "\ufeffn,x,day,at,ok,code,none,mixed\n1,1,2026-01-02,2026-01-02 03:04:05,true,007,,1\n" +
+			"-2,0.5,2026-01-03,2026-01-03T03:04:05Z,False,008,,b\n",
+			"table: 2 rows, 8 columns\n  n: integer\n  x: number\n  day: date\n  at: time\n  ok: boolean\n  code: text\n" +
+				"  none: empty\n  mixed: text\nfirst 2 rows:\nn,x,day,at,ok,code,none,mixed\n" +
+				"1,1,2026-01-02,2026-01-02 03:04:05,true,007,,1\n-2,0.5,2026-01-03,2026-01-03T03:04:05Z,False,008,,b"},
+		{"the first five", "a.CSV", "n\n1\n2\n3\n4\n5\n6\n",
+			"table: 6 rows, 1 column\n  n: integer\nfirst 5 rows:\nn\n1\n2\n3\n4\n5"},
 		{"tabs", "a.tsv", "a\tb\n1\tx\n", "table: 1 row, 2 columns\n  a: integer\n  b: text\nfirst 1 row:\na,b\n1,x"},
 		{"quotes, lines in cells, long cells", "a.csv", "a\n\"x\ny\"\n" + strings.Repeat("z", 61) + "\n",
 			"table: 2 rows, 1 column\n  a: text\nfirst 2 rows:\na\nx y\n" + strings.Repeat("z", 59) + "…"},
@@ -26,12 +29,15 @@ func TestCSV(t *testing.T) {
 			t.Errorf("%s: %t\n%s\nwant\n%s", row.why, ok, got, row.want)
 		}
 	}
-	for _, row := range [][2]string{{"a.txt", "a,b\n"}, {"a.csv", ""}, {"a.csv", "\x89PNG\x00\xff\n"}, {"a.parquet", "a,b\n"}} {
+	for _, row := range [][2]string{
+		{"a.txt", "a,b\n"}, {"a.csv", ""}, {"a.csv", "\x89PNG\x00\xff\n"}, {"a.parquet", "a,b\n"},
+	} {
 		if got, ok := summaryOf(row[0], row[1]); ok {
 			t.Errorf("%q: %q", row, got)
 		}
 	}
-	if got, _ := summaryOf("a.csv", strings.Repeat("a,", 100)+"b\n"); !strings.Contains(got, "101 columns") || !strings.Contains(got, "and 51 more columns") {
+	if got, _ := summaryOf("a.csv", strings.Repeat("a,", 100)+"b\n"); !strings.Contains(got, "101 columns") ||
+		!strings.Contains(got, "and 51 more columns") {
 		t.Error(got)
 	}
 }

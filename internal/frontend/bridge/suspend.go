@@ -22,8 +22,8 @@ func (w *bridgeConn) begin() (over func()) {
 	}
 }
 
-// hold keeps a call that waits for a human unanswered, so that its program can be suspended with it. It returns when the
-// program was not taken, or the connection has ended. The call itself is over: nothing is executed for it any more.
+// hold keeps a call that waits for a human unanswered, so that its program can be suspended with it. It returns when
+// the program was not taken, or the connection has ended. The call itself is over: nothing is executed for it any more.
 func (w *bridgeConn) hold(ctx context.Context, m jsonrpc.Message, r call.Result) {
 	request := string(m.ID.Raw())
 	w.mu.Lock()

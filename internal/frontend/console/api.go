@@ -140,7 +140,9 @@ func (s *Server) openAPI(q *request) error {
 }
 
 func (s *Server) apiMe(q *request) error {
-	return reply(q, map[string]any{"principal": q.who.Principal, "role": q.who.Role.String(), "csrf": q.csrf, "version": s.o.Version}, nil)
+	return reply(q, map[string]any{
+		"principal": q.who.Principal, "role": q.who.Role.String(), "csrf": q.csrf, "version": s.o.Version,
+	}, nil)
 }
 
 func (s *Server) apiApprovals(q *request) error {
@@ -216,7 +218,9 @@ func (s *Server) apiRootSign(q *request) error {
 	if err := read(q, &in); err != nil {
 		return err
 	}
-	err := s.act(q, "enrol.root", "", func() error { return s.o.Backend.RootSign(q.Context(), q.who, q.PathValue("draft"), in.Assertion) })
+	err := s.act(q, "enrol.root", "", func() error {
+		return s.o.Backend.RootSign(q.Context(), q.who, q.PathValue("draft"), in.Assertion)
+	})
 	return reply(q, map[string]string{"state": "waiting for the terminal"}, err)
 }
 
@@ -234,7 +238,8 @@ func (s *Server) withSecret(q *request, begin func(context.Context, Who, string)
 	c, err := begin(q.Context(), q.who, in.Secret)
 	if err != nil {
 		s.failedLogin()
-		return errors.Join(err, s.o.Backend.Audit(q.Context(), q.who, Event{Action: "enrol", Result: "refused", Why: err.Error()}))
+		return errors.Join(err, s.o.Backend.Audit(q.Context(), q.who,
+			Event{Action: "enrol", Result: "refused", Why: err.Error()}))
 	}
 	return reply(q, c, nil)
 }
@@ -257,7 +262,9 @@ func (s *Server) apiEnrol(q *request) error {
 	if err := read(q, &in); err != nil {
 		return err
 	}
-	err := s.act(q, "enrol", "", func() error { return s.o.Backend.Enrol(q.Context(), q.who, q.PathValue("draft"), in.Assertion) })
+	err := s.act(q, "enrol", "", func() error {
+		return s.o.Backend.Enrol(q.Context(), q.who, q.PathValue("draft"), in.Assertion)
+	})
 	return reply(q, map[string]string{"state": "waiting for the terminal"}, err)
 }
 
@@ -278,7 +285,10 @@ func (s *Server) apiCalls(q *request) error {
 }
 
 func callFilter(v url.Values) (f CallFilter) {
-	filter(v, map[string]*string{"capability": &f.Capability, "principal": &f.Principal, "effect": &f.Effect, "status": &f.Status, "session": &f.Session})
+	filter(v, map[string]*string{
+		"capability": &f.Capability, "principal": &f.Principal, "effect": &f.Effect, "status": &f.Status,
+		"session": &f.Session,
+	})
 	return f
 }
 

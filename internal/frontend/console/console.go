@@ -69,14 +69,19 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, known func(call.Principal)) {
 	h := w.Header()
 	for name, value := range map[string]string{
-		"Content-Security-Policy": policy, "X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin",
-		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
-		"Permissions-Policy": "publickey-credentials-get=(self), publickey-credentials-create=(self), camera=(), microphone=(), geolocation=()",
+		"Content-Security-Policy": policy, "X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff",
+		"Referrer-Policy":            "same-origin",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+		"Cache-Control": "no-store",
+		"Permissions-Policy": "publickey-credentials-get=(self), publickey-credentials-create=(self), camera=(), " +
+			"microphone=(), geolocation=()",
 	} {
 		h.Set(name, value)
 	}
 	if !s.ours(r.Host) {
-		s.fail(w, r, &Problem{Status: http.StatusForbidden, Code: "host", Detail: "the console does not go by the name in Host"})
+		s.fail(w, r, &Problem{
+			Status: http.StatusForbidden, Code: "host", Detail: "the console does not go by the name in Host",
+		})
 		return
 	}
 	if to := named(r); to != "" {
@@ -108,7 +113,9 @@ func (s *Server) ours(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
-	return slices.ContainsFunc(s.o.Hosts, func(known string) bool { return strings.EqualFold(known, strings.Trim(host, "[]")) })
+	return slices.ContainsFunc(s.o.Hosts, func(known string) bool {
+		return strings.EqualFold(known, strings.Trim(host, "[]"))
+	})
 }
 
 // origin returns the origin of the console as the browser of a request sees it.

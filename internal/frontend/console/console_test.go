@@ -46,9 +46,11 @@ func (f *fake) UseLink(_ context.Context, token string) (Role, error) {
 	return f.role, nil
 }
 
-var question = Approval{ID: "a_1", State: "pending", Capability: hostile, Principal: hostile, Session: "n_1", Channel: "mcp", Mode: "write", Danger: 3, Need: 1, Given: []string{},
+var question = Approval{ID: "a_1", State: "pending", Capability: hostile, Principal: hostile, Session: "n_1",
+	Channel: "mcp", Mode: "write", Danger: 3, Need: 1, Given: []string{},
 	Reasons: []call.Reason{{Code: "rule", Text: hostile, File: "waldo.yaml", Line: 3}}, Notes: []string{hostile},
-	Fields: []Field{{Path: "cmd", Value: hostile, Changed: Differs, Before: `"ls"`}}, Digest: "sha256:1", Created: time.Now(), Expires: time.Now().Add(time.Hour)}
+	Fields: []Field{{Path: "cmd", Value: hostile, Changed: Differs, Before: `"ls"`}}, Digest: "sha256:1",
+	Created: time.Now(), Expires: time.Now().Add(time.Hour)}
 
 func (f *fake) Approvals(context.Context, Page) (List[Approval], error) {
 	return List[Approval]{Items: []Approval{question}, Total: 1}, nil
@@ -57,7 +59,8 @@ func (f *fake) Approvals(context.Context, Page) (List[Approval], error) {
 func (f *fake) Approval(context.Context, string) (Approval, error) { return question, nil }
 
 func (f *fake) Approvers(context.Context) (List[Approver], error) {
-	return List[Approver]{Items: []Approver{{Name: "ann", Passkey: true, Origin: "http://localhost:7677", Roles: []string{}}}}, nil
+	return List[Approver]{Items: []Approver{{Name: "ann", Passkey: true, Origin: "http://localhost:7677",
+		Roles: []string{}}}}, nil
 }
 
 func (f *fake) Settle(context.Context, Who, string, string, string, json.RawMessage) error {
@@ -66,7 +69,9 @@ func (f *fake) Settle(context.Context, Who, string, string, string, json.RawMess
 }
 
 func (f *fake) Calls(_ context.Context, _ CallFilter, p Page) (List[Call], error) {
-	return List[Call]{Items: []Call{{ID: "c_1", Capability: hostile, Principal: hostile, Effect: "allow", Status: "ok"}}, Next: "7"}, nil
+	return List[Call]{
+		Items: []Call{{ID: "c_1", Capability: hostile, Principal: hostile, Effect: "allow", Status: "ok"}}, Next: "7",
+	}, nil
 }
 
 func (f *fake) Call(_ context.Context, id string) (CallLife, error) {
@@ -74,7 +79,10 @@ func (f *fake) Call(_ context.Context, id string) (CallLife, error) {
 		return CallLife{}, Problemf(http.StatusNotFound, "call.unknown", "%s", hostile)
 	}
 	args, _ := json.Marshal(map[string]string{"cmd": hostile})
-	return CallLife{Call: Call{ID: id, Capability: hostile}, Args: args, Answers: []Answer{{By: hostile, Yes: true}}, Children: []Call{}, Records: []Record{{Kind: "decision", Body: args}}}, nil
+	return CallLife{
+		Call: Call{ID: id, Capability: hostile}, Args: args, Answers: []Answer{{By: hostile, Yes: true}}, Children: []Call{},
+		Records: []Record{{Kind: "decision", Body: args}},
+	}, nil
 }
 
 func (f *fake) Stop(context.Context, Who, string, bool) error { return nil }
@@ -115,7 +123,8 @@ func visit(s *Server, method, path, body string, with map[string]string) *httpte
 // enter logs in by a link and returns the headers of its later requests.
 func enter(t *testing.T, s *Server) map[string]string {
 	t.Helper()
-	w := visit(s, "POST", "/login", url.Values{"token": {"good"}}.Encode(), map[string]string{"Content-Type": "application/x-www-form-urlencoded"})
+	w := visit(s, "POST", "/login", url.Values{"token": {"good"}}.Encode(),
+		map[string]string{"Content-Type": "application/x-www-form-urlencoded"})
 	if w.Code != http.StatusSeeOther {
 		t.Fatalf("login: %d %s", w.Code, w.Body)
 	}
@@ -136,15 +145,16 @@ func enter(t *testing.T, s *Server) map[string]string {
 }
 
 func newServer(f *fake) *Server {
-	return New(Options{Backend: f, Hosts: []string{"localhost", "127.0.0.1"}, Identify: func(r *http.Request) (call.Principal, Role) {
-		switch r.Header.Get("Authorization") {
-		case "Bearer view":
-			return "token:view", RoleViewer
-		case "Bearer none":
-			return "token:agent", RoleNone
-		}
-		return "", RoleNone
-	}})
+	return New(Options{Backend: f, Hosts: []string{"localhost", "127.0.0.1"},
+		Identify: func(r *http.Request) (call.Principal, Role) {
+			switch r.Header.Get("Authorization") {
+			case "Bearer view":
+				return "token:view", RoleViewer
+			case "Bearer none":
+				return "token:agent", RoleNone
+			}
+			return "", RoleNone
+		}})
 }
 
 func code(w *httptest.ResponseRecorder) string {
@@ -177,29 +187,43 @@ func TestGuards(t *testing.T) {
 		status             int
 		want               string
 	}{
-		"no login":                {"POST", "/api/v1/approvals/a_1/approve", answer, nil, 401, "login"},
-		"another site's page":     {"POST", "/api/v1/approvals/a_1/approve", answer, with(map[string]string{"Origin": "https://evil.example"}), 403, "cross_site"},
-		"another local port":      {"POST", "/api/v1/approvals/a_1/approve", answer, with(map[string]string{"Origin": "http://localhost:9999"}), 403, "cross_site"},
-		"a null origin":           {"POST", "/api/v1/approvals/a_1/approve", answer, with(map[string]string{"Origin": "null"}), 403, "cross_site"},
-		"fetch metadata":          {"POST", "/api/v1/approvals/a_1/approve", answer, with(map[string]string{"Sec-Fetch-Site": "cross-site"}), 403, "cross_site"},
-		"no token of the session": {"POST", "/api/v1/approvals/a_1/approve", answer, with(map[string]string{"X-CSRF-Token": ""}), 403, "csrf"},
-		"another token":           {"POST", "/api/v1/approvals/a_1/approve", answer, with(map[string]string{"X-CSRF-Token": secret()}), 403, "csrf"},
-		"a guessed cookie":        {"POST", "/api/v1/approvals/a_1/approve", answer, map[string]string{"Cookie": "__Host-waldo=" + secret()}, 401, "login"},
-		"a link preview":          {"GET", "/api/v1/approvals/a_1/approve", "", in, 404, "not_found"},
-		"a form":                  {"POST", "/api/v1/approvals/a_1/approve", "draft=x", with(map[string]string{"Content-Type": "application/x-www-form-urlencoded"}), 415, "media_type"},
-		"rebinding":               {"GET", "/api/v1/calls", "", with(map[string]string{"Host": "evil.example:7677"}), 403, "host"},
-		"a viewer's token":        {"POST", "/api/v1/approvals/a_1/approve", answer, map[string]string{"Authorization": "Bearer view"}, 403, "role"},
-		"a viewer stops":          {"POST", "/api/v1/agents/n_1/stop", "", map[string]string{"Authorization": "Bearer view"}, 403, "role"},
-		"an agent's token":        {"GET", "/api/v1/calls", "", map[string]string{"Authorization": "Bearer none"}, 403, "role"},
-		"an unknown token":        {"GET", "/api/v1/calls", "", map[string]string{"Authorization": "Bearer x"}, 401, "token"},
-		"a token and a cookie":    {"GET", "/api/v1/calls", "", with(map[string]string{"Authorization": "Bearer x"}), 401, "token"},
-		"a token for a page":      {"GET", "/calls", "", map[string]string{"Authorization": "Bearer view"}, 401, "token"},
-		"an unknown member":       {"POST", "/api/v1/approvals/a_1/approve", `{"draft":"x","assertion":{},"yes":true}`, in, 400, "body"},
-		"two values":              {"POST", "/api/v1/approvals/a_1/approve", answer + answer, in, 400, "body"},
-		"a long body":             {"POST", "/api/v1/approvals/a_1/approve", `{"draft":"` + strings.Repeat("x", 2<<20) + `"}`, in, 413, "too_long"},
-		"a bad limit":             {"GET", "/api/v1/calls?limit=100000", "", in, 400, "limit"},
-		"no such path":            {"GET", "/api/v1/secrets", "", in, 404, "not_found"},
-		"a bad event id":          {"GET", "/api/v1/events", "", with(map[string]string{"Last-Event-ID": "x"}), 400, "event_id"},
+		"no login": {"POST", "/api/v1/approvals/a_1/approve", answer, nil, 401, "login"},
+		"another site's page": {"POST", "/api/v1/approvals/a_1/approve", answer,
+			with(map[string]string{"Origin": "https://evil.example"}), 403, "cross_site"},
+		"another local port": {"POST", "/api/v1/approvals/a_1/approve", answer,
+			with(map[string]string{"Origin": "http://localhost:9999"}), 403, "cross_site"},
+		"a null origin": {"POST", "/api/v1/approvals/a_1/approve", answer,
+			with(map[string]string{"Origin": "null"}), 403, "cross_site"},
+		"fetch metadata": {"POST", "/api/v1/approvals/a_1/approve", answer,
+			with(map[string]string{"Sec-Fetch-Site": "cross-site"}), 403, "cross_site"},
+		"no token of the session": {"POST", "/api/v1/approvals/a_1/approve", answer,
+			with(map[string]string{"X-CSRF-Token": ""}), 403, "csrf"},
+		"another token": {"POST", "/api/v1/approvals/a_1/approve", answer,
+			with(map[string]string{"X-CSRF-Token": secret()}), 403, "csrf"},
+		"a guessed cookie": {"POST", "/api/v1/approvals/a_1/approve", answer,
+			map[string]string{"Cookie": "__Host-waldo=" + secret()}, 401, "login"},
+		"a link preview": {"GET", "/api/v1/approvals/a_1/approve", "", in, 404, "not_found"},
+		"a form": {"POST", "/api/v1/approvals/a_1/approve", "draft=x",
+			with(map[string]string{"Content-Type": "application/x-www-form-urlencoded"}), 415, "media_type"},
+		"rebinding": {"GET", "/api/v1/calls", "", with(map[string]string{"Host": "evil.example:7677"}),
+			403, "host"},
+		"a viewer's token": {"POST", "/api/v1/approvals/a_1/approve", answer,
+			map[string]string{"Authorization": "Bearer view"}, 403, "role"},
+		"a viewer stops": {"POST", "/api/v1/agents/n_1/stop", "", map[string]string{"Authorization": "Bearer view"},
+			403, "role"},
+		"an agent's token": {"GET", "/api/v1/calls", "", map[string]string{"Authorization": "Bearer none"}, 403, "role"},
+		"an unknown token": {"GET", "/api/v1/calls", "", map[string]string{"Authorization": "Bearer x"}, 401, "token"},
+		"a token and a cookie": {"GET", "/api/v1/calls", "", with(map[string]string{"Authorization": "Bearer x"}),
+			401, "token"},
+		"a token for a page": {"GET", "/calls", "", map[string]string{"Authorization": "Bearer view"}, 401, "token"},
+		"an unknown member": {"POST", "/api/v1/approvals/a_1/approve", `{"draft":"x","assertion":{},"yes":true}`, in,
+			400, "body"},
+		"two values": {"POST", "/api/v1/approvals/a_1/approve", answer + answer, in, 400, "body"},
+		"a long body": {"POST", "/api/v1/approvals/a_1/approve", `{"draft":"` + strings.Repeat("x", 2<<20) + `"}`,
+			in, 413, "too_long"},
+		"a bad limit":    {"GET", "/api/v1/calls?limit=100000", "", in, 400, "limit"},
+		"no such path":   {"GET", "/api/v1/secrets", "", in, 404, "not_found"},
+		"a bad event id": {"GET", "/api/v1/events", "", with(map[string]string{"Last-Event-ID": "x"}), 400, "event_id"},
 	} {
 		w := visit(s, row.method, row.path, row.body, row.with)
 		if w.Code != row.status || code(w) != row.want {
@@ -235,10 +259,12 @@ func TestLink(t *testing.T) {
 			t.Fatalf("the link again: %d", w.Code)
 		}
 	}
-	if w := visit(s, "POST", "/login", "token=x", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}); w.Code != http.StatusTooManyRequests {
+	if w := visit(s, "POST", "/login", "token=x",
+		map[string]string{"Content-Type": "application/x-www-form-urlencoded"}); w.Code != http.StatusTooManyRequests {
 		t.Errorf("a guess too many: %d", w.Code)
 	}
-	if w := visit(s, "POST", "/logout", url.Values{"csrf": {in["X-CSRF-Token"]}}.Encode(), map[string]string{"Cookie": in["Cookie"], "Content-Type": "application/x-www-form-urlencoded"}); w.Code != 303 {
+	if w := visit(s, "POST", "/logout", url.Values{"csrf": {in["X-CSRF-Token"]}}.Encode(),
+		map[string]string{"Cookie": in["Cookie"], "Content-Type": "application/x-www-form-urlencoded"}); w.Code != 303 {
 		t.Errorf("logout: %d %s", w.Code, w.Body)
 	}
 	if w := visit(s, "GET", "/api/v1/calls", "", in); w.Code != 401 {
@@ -277,12 +303,14 @@ func TestUnrecorded(t *testing.T) {
 	s := newServer(f)
 	in := enter(t, s)
 	f.deny = errors.New("the disk is full")
-	if w := visit(s, "POST", "/api/v1/approvals/a_1/approve", `{"draft":"x","assertion":{}}`, in); w.Code != 500 || f.settled != 0 {
+	if w := visit(s, "POST", "/api/v1/approvals/a_1/approve", `{"draft":"x","assertion":{}}`, in); w.Code != 500 ||
+		f.settled != 0 {
 		t.Errorf("%d, %d answers taken", w.Code, f.settled)
 	}
 	f.deny = nil
 	visit(s, "POST", "/api/v1/agents/n_1/stop", "", in)
-	if n := len(f.events); n != 3 || f.events[1] != (Event{Action: "stop", Target: "n_1", Result: "begun"}) || f.events[2].Result != "done" {
+	if n := len(f.events); n != 3 || f.events[1] != (Event{Action: "stop", Target: "n_1", Result: "begun"}) ||
+		f.events[2].Result != "done" {
 		t.Errorf("%+v", f.events)
 	}
 }
@@ -292,7 +320,10 @@ func TestPages(t *testing.T) {
 	s := newServer(&fake{role: RoleOperator})
 	in := enter(t, s)
 	in["Accept"] = "text/html"
-	for _, path := range []string{"/approvals", "/approvals/a_1", "/calls", "/calls?capability=" + url.QueryEscape(hostile), "/calls/c_1", "/calls/c_2", "/enrol", "/nowhere"} {
+	for _, path := range []string{
+		"/approvals", "/approvals/a_1", "/calls", "/calls?capability=" + url.QueryEscape(hostile), "/calls/c_1", "/calls/c_2",
+		"/enrol", "/nowhere",
+	} {
 		w := visit(s, "GET", path, "", in)
 		page := w.Body.String()
 		for _, bad := range []string{"<script>alert", "<img", "\x1b", "\u202e", "onerror=alert(1)>", "style=", "ZgotmplZ"} {
@@ -304,14 +335,17 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: scripts:\n%s", path, page)
 		}
 		h := w.Header()
-		if csp := h.Get("Content-Security-Policy"); !strings.Contains(csp, "script-src 'self';") || !strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
+		if csp := h.Get("Content-Security-Policy"); !strings.Contains(csp, "script-src 'self';") ||
+			!strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
 			t.Errorf("%s: %q", path, csp)
 		}
-		if h.Get("X-Frame-Options") != "DENY" || h.Get("Cache-Control") != "no-store" || h.Get("Referrer-Policy") != "same-origin" {
+		if h.Get("X-Frame-Options") != "DENY" || h.Get("Cache-Control") != "no-store" ||
+			h.Get("Referrer-Policy") != "same-origin" {
 			t.Errorf("%s: %v", path, h)
 		}
 	}
-	if w := visit(s, "GET", "/approvals", "", map[string]string{"Host": "127.0.0.1:7677"}); w.Code != 307 || w.Header().Get("Location") != "http://localhost:7677/approvals" {
+	if w := visit(s, "GET", "/approvals", "", map[string]string{"Host": "127.0.0.1:7677"}); w.Code != 307 ||
+		w.Header().Get("Location") != "http://localhost:7677/approvals" {
 		t.Errorf("by address: %d %v", w.Code, w.Header())
 	}
 	if w := visit(s, "GET", "/assets/../templates/call.html", "", nil); w.Code == 200 {
@@ -321,12 +355,17 @@ func TestPages(t *testing.T) {
 
 // TestEvents: a client that names its last event gets those after it; one too far behind gets a reset.
 func TestEvents(t *testing.T) {
-	f := &fake{role: RoleViewer, live: []LiveEvent{{5, "decision", []byte(`{"seq":5}`)}, {6, "outcome", []byte(`{"seq":6}`)}, {0, "approvals", []byte(`{}`)}}}
+	f := &fake{
+		role: RoleViewer, live: []LiveEvent{
+			{5, "decision", []byte(`{"seq":5}`)}, {6, "outcome", []byte(`{"seq":6}`)}, {0, "approvals", []byte(`{}`)},
+		},
+	}
 	s := newServer(f)
 	in := enter(t, s)
 	in["Last-Event-ID"] = "5"
 	w := visit(s, "GET", "/api/v1/events", "", in)
-	if got := w.Body.String(); w.Header().Get("Content-Type") != "text/event-stream" || got != "retry: 1000\n\nid: 6\nevent: outcome\ndata: {\"seq\":6}\n\n" {
+	if got := w.Body.String(); w.Header().Get("Content-Type") != "text/event-stream" ||
+		got != "retry: 1000\n\nid: 6\nevent: outcome\ndata: {\"seq\":6}\n\n" {
 		t.Errorf("%q", got)
 	}
 	in["Last-Event-ID"] = "200"
@@ -350,7 +389,8 @@ func TestAnswersFitTheDocument(t *testing.T) {
 	if err := json.Unmarshal(visit(s, "GET", "/api/v1/openapi.json", "", nil).Body.Bytes(), &doc); err != nil {
 		t.Fatal(err)
 	}
-	for path, at := range map[string]string{"/api/v1/approvals": "/api/v1/approvals", "/api/v1/approvals/a_1": "/api/v1/approvals/{id}", "/api/v1/calls": "/api/v1/calls",
+	for path, at := range map[string]string{"/api/v1/approvals": "/api/v1/approvals",
+		"/api/v1/approvals/a_1": "/api/v1/approvals/{id}", "/api/v1/calls": "/api/v1/calls",
 		"/api/v1/calls/c_1": "/api/v1/calls/{id}", "/api/v1/approvers": "/api/v1/approvers", "/api/v1/me": "/api/v1/me"} {
 		schema := doc.Paths[at]["get"].Responses["200"].Content["application/json"].Schema
 		b, _ := json.Marshal(map[string]any{"allOf": []any{schema}, "components": doc.Components})

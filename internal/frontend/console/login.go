@@ -51,7 +51,9 @@ func (s *Server) login(w http.ResponseWriter, who Who) *session {
 		delete(s.sessions, oldest.id)
 	}
 	s.sessions[n.id] = n
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: n.id, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName, Value: n.id, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+	})
 	return n
 }
 
@@ -65,7 +67,9 @@ func (s *Server) logout(w http.ResponseWriter, n *session) {
 	s.mu.Lock()
 	delete(s.sessions, n.id)
 	s.mu.Unlock()
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: -1})
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: -1,
+	})
 }
 
 // session returns the login of a request's cookie; nil: none.

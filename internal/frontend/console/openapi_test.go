@@ -25,30 +25,37 @@ type operation struct {
 var paged = []string{"limit", "cursor"}
 
 var operations = map[string]operation{
-	"GET /api/v1/openapi.json":       {summary: "This document", out: map[string]any{}},
-	"GET /api/v1/me":                 {summary: "Who is logged in", out: map[string]string{}},
-	"GET /api/v1/approvals":          {summary: "Questions that wait, oldest first", query: paged, out: List[Approval]{}},
-	"GET /api/v1/approvals/{id}":     {summary: "One question, whole", out: Approval{}},
-	"GET /api/v1/approvers":          {summary: "Who can answer", out: List[Approver]{}},
-	"GET /api/v1/calls":              {summary: "Calls, newest first", query: append([]string{"capability", "principal", "effect", "status", "session"}, paged...), out: List[Call]{}},
-	"GET /api/v1/calls/{id}":         {summary: "One call's whole life", out: CallLife{}},
-	"GET /api/v1/agents":             {summary: "Sessions of agents", out: List[Agent]{}},
-	"GET /api/v1/sandboxes":          {summary: "Named sandboxes", out: List[Sandbox]{}},
-	"GET /api/v1/upstreams":          {summary: "Servers, with their health", out: List[Upstream]{}},
-	"GET /api/v1/contracts":          {summary: "Contracts in force", out: List[Contract]{}},
-	"GET /api/v1/pins":               {summary: "Definitions that wait to be accepted; starts each server", out: List[Pin]{}},
-	"GET /api/v1/audit":              {summary: "Records of the log, newest first", query: append([]string{"kind", "text", "id"}, paged...), out: List[Record]{}},
-	"GET /api/v1/usage":              {summary: "Counts by capability", out: List[Usage]{}},
-	"GET /api/v1/events":             {summary: "Server-sent events; Last-Event-ID resumes", query: []string{"after"}, stream: true},
+	"GET /api/v1/openapi.json":   {summary: "This document", out: map[string]any{}},
+	"GET /api/v1/me":             {summary: "Who is logged in", out: map[string]string{}},
+	"GET /api/v1/approvals":      {summary: "Questions that wait, oldest first", query: paged, out: List[Approval]{}},
+	"GET /api/v1/approvals/{id}": {summary: "One question, whole", out: Approval{}},
+	"GET /api/v1/approvers":      {summary: "Who can answer", out: List[Approver]{}},
+	"GET /api/v1/calls": {summary: "Calls, newest first",
+		query: append([]string{"capability", "principal", "effect", "status", "session"}, paged...), out: List[Call]{}},
+	"GET /api/v1/calls/{id}": {summary: "One call's whole life", out: CallLife{}},
+	"GET /api/v1/agents":     {summary: "Sessions of agents", out: List[Agent]{}},
+	"GET /api/v1/sandboxes":  {summary: "Named sandboxes", out: List[Sandbox]{}},
+	"GET /api/v1/upstreams":  {summary: "Servers, with their health", out: List[Upstream]{}},
+	"GET /api/v1/contracts":  {summary: "Contracts in force", out: List[Contract]{}},
+	"GET /api/v1/pins": {summary: "Definitions that wait to be accepted; starts each server",
+		out: List[Pin]{}},
+	"GET /api/v1/audit": {summary: "Records of the log, newest first",
+		query: append([]string{"kind", "text", "id"}, paged...), out: List[Record]{}},
+	"GET /api/v1/usage": {summary: "Counts by capability", out: List[Usage]{}},
+	"GET /api/v1/events": {summary: "Server-sent events; Last-Event-ID resumes",
+		query: []string{"after"}, stream: true},
 	"POST /api/v1/audit/verify":      {summary: "Verify the log", out: map[string]any{}},
 	"POST /api/v1/contracts/dry-run": {summary: "Decide a call without making it", in: DryRun{}, out: Decision{}},
-	"POST /api/v1/approvals/{id}/draft": {summary: "Prepare an answer: verdict is approve or deny; options are for navigator.credentials.get",
+	"POST /api/v1/approvals/{id}/draft": {summary: "Prepare an answer: verdict is approve or deny; options are for " +
+		"navigator.credentials.get",
 		in: struct {
 			Answering
 			Verdict string `json:"verdict"`
 		}{}, out: Ceremony{}},
-	"POST /api/v1/approvals/{id}/approve": {summary: "Hand in a drafted yes with its assertion", in: signed{}, out: Approval{}},
-	"POST /api/v1/approvals/{id}/deny":    {summary: "Hand in a drafted no with its assertion", in: signed{}, out: Approval{}},
+	"POST /api/v1/approvals/{id}/approve": {summary: "Hand in a drafted yes with its assertion",
+		in: signed{}, out: Approval{}},
+	"POST /api/v1/approvals/{id}/deny": {summary: "Hand in a drafted no with its assertion",
+		in: signed{}, out: Approval{}},
 	"POST /api/v1/enrolment": {summary: "Begin to enrol a passkey with the secret of a terminal", in: struct {
 		Secret string `json:"secret"`
 	}{}, out: Ceremony{}},
@@ -61,10 +68,12 @@ var operations = map[string]operation{
 	"POST /api/v1/enrolment/{draft}/register": {summary: "Hand in the new credential", in: struct {
 		Credential json.RawMessage `json:"credential"`
 	}{}, out: Ceremony{}},
-	"POST /api/v1/enrolment/{draft}/finish": {summary: "Hand in the first assertion; the terminal then decides", in: struct {
-		Assertion json.RawMessage `json:"assertion"`
-	}{}, out: map[string]string{}},
-	"POST /api/v1/agents/{name}/stop":      {summary: "End the sessions of a principal, or one session", out: map[string]string{}},
+	"POST /api/v1/enrolment/{draft}/finish": {summary: "Hand in the first assertion; the terminal then decides",
+		in: struct {
+			Assertion json.RawMessage `json:"assertion"`
+		}{}, out: map[string]string{}},
+	"POST /api/v1/agents/{name}/stop": {summary: "End the sessions of a principal, or one session",
+		out: map[string]string{}},
 	"POST /api/v1/agents/{name}/release":   {summary: "Let a principal in again", out: map[string]string{}},
 	"POST /api/v1/sandboxes/{name}/pause":  {summary: "Freeze a sandbox", out: map[string]string{}},
 	"POST /api/v1/sandboxes/{name}/resume": {summary: "Let a sandbox go on", out: map[string]string{}},
@@ -134,7 +143,10 @@ func object(t reflect.Type, defs map[string]any) map[string]any {
 
 func document(t *testing.T) []byte {
 	defs := map[string]any{}
-	problem := map[string]any{"description": "Refused", "content": map[string]any{"application/problem+json": map[string]any{"schema": schemaOf(reflect.TypeFor[Problem](), defs)}}}
+	problem := map[string]any{
+		"description": "Refused",
+		"content":     map[string]any{"application/problem+json": map[string]any{"schema": schemaOf(reflect.TypeFor[Problem](), defs)}},
+	}
 	paths, seen := map[string]map[string]any{}, map[string]bool{}
 	for _, r := range New(Options{}).routes() {
 		if !strings.HasPrefix(r.Path, "/api/") {
@@ -152,7 +164,9 @@ func document(t *testing.T) []byte {
 		params := []any{}
 		for _, part := range strings.Split(r.Path, "/") {
 			if strings.HasPrefix(part, "{") {
-				params = append(params, map[string]any{"name": strings.Trim(part, "{}"), "in": "path", "required": true, "schema": map[string]any{"type": "string"}})
+				params = append(params, map[string]any{
+					"name": strings.Trim(part, "{}"), "in": "path", "required": true, "schema": map[string]any{"type": "string"},
+				})
 			}
 		}
 		for _, q := range o.query {
@@ -166,7 +180,10 @@ func document(t *testing.T) []byte {
 			op["parameters"] = params
 		}
 		if o.in != nil {
-			op["requestBody"] = map[string]any{"required": true, "content": map[string]any{"application/json": map[string]any{"schema": schemaOf(reflect.TypeOf(o.in), defs)}}}
+			op["requestBody"] = map[string]any{
+				"required": true,
+				"content":  map[string]any{"application/json": map[string]any{"schema": schemaOf(reflect.TypeOf(o.in), defs)}},
+			}
 		}
 		content := map[string]any{"text/event-stream": map[string]any{}}
 		if !o.stream {
@@ -185,11 +202,17 @@ func document(t *testing.T) []byte {
 	}
 	b, err := json.MarshalIndent(map[string]any{
 		"openapi": "3.1.0",
-		"info":    map[string]any{"title": "waldo console", "version": "1", "description": "The API that the console itself uses. docs/console.md describes logins, roles and signatures."},
-		"paths":   paths,
+		"info": map[string]any{
+			"title": "waldo console", "version": "1",
+			"description": "The API that the console itself uses. docs/console.md describes logins, roles and signatures.",
+		},
+		"paths": paths,
 		"components": map[string]any{"schemas": defs, "securitySchemes": map[string]any{
-			"token":  map[string]any{"type": "http", "scheme": "bearer"},
-			"cookie": map[string]any{"type": "apiKey", "in": "cookie", "name": cookieName, "description": "A browser's login. A change needs the header X-CSRF-Token as well."}}},
+			"token": map[string]any{"type": "http", "scheme": "bearer"},
+			"cookie": map[string]any{
+				"type": "apiKey", "in": "cookie", "name": cookieName,
+				"description": "A browser's login. A change needs the header X-CSRF-Token as well.",
+			}}},
 		"security": []any{map[string]any{"token": []any{}}, map[string]any{"cookie": []any{}}},
 	}, "", " ")
 	if err != nil {

@@ -19,7 +19,9 @@ func (s *Server) pageCalls(q *request) error {
 	more := ""
 	if l.Next != "" {
 		v := url.Values{"cursor": {l.Next}}
-		for name, value := range map[string]string{"capability": f.Capability, "principal": f.Principal, "effect": f.Effect, "status": f.Status, "session": f.Session} {
+		for name, value := range map[string]string{
+			"capability": f.Capability, "principal": f.Principal, "effect": f.Effect, "status": f.Status, "session": f.Session,
+		} {
 			if value != "" {
 				v.Set(name, value)
 			}

@@ -37,7 +37,8 @@ func (s *Server) postLogin(q *request) error {
 		return aerr
 	}
 	if err != nil {
-		return s.show(q, http.StatusForbidden, "login", "Log in", "The link was used before, or its time is over. Get a new one at a terminal: waldo console --link")
+		return s.show(q, http.StatusForbidden, "login", "Log in",
+			"The link was used before, or its time is over. Get a new one at a terminal: waldo console --link")
 	}
 	s.login(q.w, who)
 	to := "/approvals"

@@ -223,8 +223,8 @@ func (p *suspendedCall) asTask() (t *tasks.Task, mine bool) {
 	return t, mine
 }
 
-// wait answers a request that came back to the call: with the end of the call, or with a question. A call that takes long
-// becomes a task, if the client takes one.
+// wait answers a request that came back to the call: with the end of the call, or with a question. A call that takes
+// long becomes a task, if the client takes one.
 func (p *suspendedCall) wait(ctx context.Context) (map[string]any, error) {
 	defer p.host.end()
 	var late <-chan time.Time

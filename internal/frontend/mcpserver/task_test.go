@@ -238,11 +238,13 @@ func TestATaskInLeanMode(t *testing.T) {
 		t.Fatalf("%s %v", b, err)
 	}
 	for _, tool := range list.Tools {
-		if takes := tool.Execution != nil && tool.Execution.TaskSupport == "optional"; takes != (tool.Name != "search_tools") {
+		if takes := tool.Execution != nil &&
+			tool.Execution.TaskSupport == "optional"; takes != (tool.Name != "search_tools") {
 			t.Errorf("%s: %v", tool.Name, tool.Execution)
 		}
 	}
-	if _, fault := request(t, s, l, "tools/call", `"name":"search_tools","arguments":{"query":"x"},"task":{}`, ""); fault == nil {
+	if _, fault := request(t, s, l, "tools/call", `"name":"search_tools","arguments":{"query":"x"},"task":{}`,
+		""); fault == nil {
 		t.Error("a search became a task")
 	}
 	got, fault := request(t, s, l, "tools/call",

@@ -24,8 +24,8 @@ const (
 	batchLife    = 15
 )
 
-var errBatch = errors.New("request_approval takes capability, count (1 to 10000), arguments (one value or more that every call must hold), " +
-	"minutes (1 to 60; 15 where not given) and reason")
+var errBatch = errors.New("request_approval takes capability, count (1 to 10000), arguments (one value or more that " +
+	"every call must hold), minutes (1 to 60; 15 where not given) and reason")
 
 // ReadBatch reads the arguments of request_approval.
 func ReadBatch(a Args) (Batch, error) {

@@ -14,10 +14,12 @@ import (
 	"waldo/internal/sandbox/pool"
 )
 
-// BenchmarkWarmEngine measures a fresh program in a process that waits for it, from the job to its facts. It has 20 servers
-// as globals, whose tools are found by name when they are called, so that their number costs nothing.
+// BenchmarkWarmEngine measures a fresh program in a process that waits for it, from the job to its facts. It has 20
+// servers as globals, whose tools are found by name when they are called, so that their number costs nothing.
 func BenchmarkWarmEngine(b *testing.B) {
-	d := pool.New(New(Options{State: state(b), Within: []sandbox.Driver{namespace.New(namespace.Options{MilliCPU: 1000})}}),
+	d := pool.New(New(Options{
+		State: state(b), Within: []sandbox.Driver{namespace.New(namespace.Options{MilliCPU: 1000})},
+	}),
 		pool.Options{Most: 4})
 	defer func() { _ = d.Close() }()
 	var servers []string

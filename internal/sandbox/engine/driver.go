@@ -56,7 +56,8 @@ func refuse(p sandbox.Profile) error {
 	err := errors.Join(p.Validate(), sandbox.NoHosts(p.Network), sandbox.NoShare(p), sandbox.NoWritable(p))
 	if p.Template.Dir != "" {
 		err = errors.Join(err,
-			fmt.Errorf("template %s: a program of this level sees no root filesystem; isolation namespace has templates", p.Template.Name))
+			fmt.Errorf("template %s: a program of this level sees no root filesystem; isolation namespace has templates",
+				p.Template.Name))
 	}
 	for _, m := range p.Mounts {
 		if m.Target != "/workspace/input" {

@@ -33,8 +33,8 @@ func state(t testing.TB) string {
 	return dir
 }
 
-// drivers are the ways in which the process of a program can be held. The driver confined gives /tmp another meaning, so
-// this program is copied for it.
+// drivers are the ways in which the process of a program can be held. The driver confined gives /tmp another meaning,
+// so this program is copied for it.
 func drivers(t *testing.T) map[string]*Driver {
 	t.Helper()
 	exe, err := os.Executable()
@@ -151,7 +151,8 @@ func TestAbuse(t *testing.T) {
 			facts.LimitMemory, "", "out of memory"},
 		{"a text that is too long", "let s = 'x'; for (;;) s += s", profile(), facts.Failed, "", "", "string too long"},
 		{"memory that is caught goes on",
-			"try { const a = []; for (;;) a.push('x'.repeat(1e5) + a.length) } catch (e) { console.log(e.message) }", memory, facts.OK, "", "out of memory\n", ""},
+			"try { const a = []; for (;;) a.push('x'.repeat(1e5) + a.length) } catch (e) { console.log(e.message) }", memory,
+			facts.OK, "", "out of memory\n", ""},
 		{"deep recursion", "const f = () => f(); f()", profile(), facts.Failed, "", "",
 			"RangeError: Maximum call stack size exceeded"},
 		{"deep JSON", "JSON.parse('['.repeat(1e6))", profile(), facts.Failed, "", "",

@@ -25,7 +25,10 @@ func TestJavaScript(t *testing.T) {
 		{"require works", "console.log(require('path').join('a', 'b'))", "a/b", 0},
 		{"await works at the top", "console.log(await Promise.resolve(4))", "4", 0},
 		{"sloppy scripts work", "x = 3; console.log(x, typeof module, typeof __dirname)", "3 object string", 0},
-		{"a module works", "import { join } from 'path';\nimport fs from 'node:fs';\nconsole.log(join('a', 'b'), typeof fs.readFileSync, import.meta.url)", "a/b function file:///workspace/agent.js", 0},
+		{
+			"a module works", "import { join } from 'path';\nimport fs from 'node:fs';\nconsole.log(join('a', 'b'), " +
+				"typeof fs.readFileSync, import.meta.url)", "a/b function file:///workspace/agent.js", 0,
+		},
 		{"a module can import waldo",
 			"import { servers } from 'waldo';\nconst r = await servers.crm.get({ id: 7 });\nconsole.log(r.title)", "Ada", 0},
 		{"a module of waldo gen is its tool",
@@ -41,14 +44,17 @@ func TestJavaScript(t *testing.T) {
 			"const r = await crm.get({ id: 7 }); console.log(r.id, r.title, r.owner.email, `${r}`.length > 10)",
 			"7 Ada [EMAIL_1] true", 0},
 		{"rows iterate, index and count",
-			"const r = await crm.list(); console.log([...r].length, r[1].n, r.length, r.filter((x) => x.Status === 'pending').length, r.total)", "3 2 3 2 3", 0},
+			"const r = await crm.list(); console.log([...r].length, r[1].n, r.length, r.filter((x) => x.Status === " +
+				"'pending').length, r.total)", "3 2 3 2 3", 0},
 		{"a result is text", "const r = await crm.text(); console.log(r + '!', r.length, r.toUpperCase())",
 			"plain words! 11 PLAIN WORDS", 0},
 		{"its JSON is its data", "console.log(JSON.stringify(await crm.array()))", `[{"a":1},{"a":2}]`, 0},
 		{"a denial is an exception with its reasons",
-			"try { await crm.delete({}) } catch (e) { console.log(e instanceof Denied, e.message, e.decision_id, e.reasons[0].file) }", "true crm.delete: contract.deny: never d_1 undefined", 0},
+			"try { await crm.delete({}) } catch (e) { console.log(e instanceof Denied, e.message, e.decision_id, " +
+				"e.reasons[0].file) }", "true crm.delete: contract.deny: never d_1 undefined", 0},
 		{"a question names its approval and can be repeated",
-			"try { await crm.ask({}) } catch (e) { console.log(e.name, e.approval_id, (await crm.ask({}, { waldo_approval: e.approval_id })).done) }", "Waiting a_9 true", 0},
+			"try { await crm.ask({}) } catch (e) { console.log(e.name, e.approval_id, (await crm.ask({}, { waldo_approval: " +
+				"e.approval_id })).done) }", "Waiting a_9 true", 0},
 		{"waldo's own failure says nothing of its insides",
 			"try { await crm.broken() } catch (e) { console.log(e.message, e.decision_id) }",
 			"waldo failed; its operator can see why d_2", 0},
@@ -62,9 +68,12 @@ func TestJavaScript(t *testing.T) {
 		{"scrub walks through objects", "console.log(JSON.stringify(scrub({ api_key: 'k', n: 1, l: ['a@b.example'] })))",
 			`{"api_key":"[REDACTED]","n":1,"l":["[EMAIL]"]}`, 0},
 		{"the workspace writes what it is given",
-			"workspace.root = 'out'; workspace.write('a/b.json', [{ k: 'é' }]); workspace.write('t.txt', 'x'); console.log(workspace.read_json('a/b.json')[0].k, workspace.read('t.txt'), workspace.list().join())", "é x a/b.json,t.txt", 0},
+			"workspace.root = 'out'; workspace.write('a/b.json', [{ k: 'é' }]); workspace.write('t.txt', 'x'); " +
+				"console.log(workspace.read_json('a/b.json')[0].k, workspace.read('t.txt'), workspace.list().join())",
+			"é x a/b.json,t.txt", 0},
 		{"a path above the workspace is refused",
-			"for (const p of ['/etc/x', '../x', 'a/../../x']) try { workspace.write(p, ''); console.log('wrote') } catch (e) { console.log(e.name) }", "RangeError\nRangeError\nRangeError", 0},
+			"for (const p of ['/etc/x', '../x', 'a/../../x']) try { workspace.write(p, ''); console.log('wrote') } " +
+				"catch (e) { console.log(e.name) }", "RangeError\nRangeError\nRangeError", 0},
 		{"a server's name never hides a global", "console.log(typeof console.log)", "function", 0},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -102,7 +111,8 @@ func TestRehearsed(t *testing.T) {
 
 func TestJavaScriptCallsRunTogether(t *testing.T) {
 	d := &desk{}
-	r := run(t, d, js("const r = await Promise.all([...Array(10)].map((_, n) => crm.slow({ n }))); console.log(r.length, r[9].ok)"), "")
+	r := run(t, d,
+		js("const r = await Promise.all([...Array(10)].map((_, n) => crm.slow({ n }))); console.log(r.length, r[9].ok)"), "")
 	same(t, r, 0, "10 true")
 	if d.most < 8 {
 		t.Errorf("at most %d at once", d.most)
@@ -135,11 +145,16 @@ func TestTypeScript(t *testing.T) {
 		why, code, want string
 		exit            int
 	}{
-		{"types go", "interface P { n: number }\nconst p: P = { n: 1 };\nfunction f<T>(x: T): T { return x }\nconsole.log(f<number>(p!.n) satisfies number)", "1", 0},
+		{
+			"types go", "interface P { n: number }\nconst p: P = { n: 1 };\nfunction f<T>(x: T): T { return x }\n" +
+				"console.log(f<number>(p!.n) satisfies number)", "1", 0,
+		},
 		{"enums and parameter properties work",
-			"enum E { A = 1, B }\nclass C { constructor(private x: E) {} get() { return this.x } }\nconsole.log(new C(E.B).get())", "2", 0},
+			"enum E { A = 1, B }\nclass C { constructor(private x: E) {} get() { return this.x } }\n" +
+				"console.log(new C(E.B).get())", "2", 0},
 		{"a module works, and imports of types alone go",
-			"import type { X } from 'nowhere';\nimport { Y } from 'nowhere';\nimport { join } from 'path';\nconst y: Y = 1;\nconsole.log(join('a', 'b'))", "a/b", 0},
+			"import type { X } from 'nowhere';\nimport { Y } from 'nowhere';\nimport { join } from 'path';\nconst y: Y = 1;\n" +
+				"console.log(join('a', 'b'))", "a/b", 0},
 		{"tools are there", "const r = await crm.get({ id: 7 } as const);\nconsole.log(r.title as string)", "Ada", 0},
 		{"a syntax error is exit 1", "const x: = 1", "", 1},
 		{"await at the top of a typed script", "const n: number = await Promise.resolve(2); console.log(n)", "2", 0},

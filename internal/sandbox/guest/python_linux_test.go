@@ -26,7 +26,8 @@ func TestPython(t *testing.T) {
 		{"await works at the top", "import asyncio\nawait asyncio.sleep(0)\nprint('ok')", "ok", 0},
 		{"run_async returns the result", "async def f(): return 5\nprint(run_async(f()))", "5", 0},
 		{"run_async in an awaiting script runs before the end",
-			"import asyncio\nasync def f():\n  await asyncio.sleep(0.05); print('late')\nrun_async(f())\nawait asyncio.sleep(0)\nprint('body')", "body\nlate", 0},
+			"import asyncio\nasync def f():\n  await asyncio.sleep(0.05); print('late')\nrun_async(f())\n" +
+				"await asyncio.sleep(0)\nprint('body')", "body\nlate", 0},
 		{"a field is an attribute and a key",
 			"r = servers.crm.get(id=7)\nprint(r.id, r['id'], r.owner.email, r['owner']['tags'][1])", "7 7 [EMAIL_1] b", 0},
 		{"a field wins over a method of str", "print(servers.crm.get(id=7).title, servers.crm.get(id=7).items)",
@@ -44,10 +45,12 @@ func TestPython(t *testing.T) {
 			"Ada 7 True", 0},
 		{"a server of the catalogue is a global, never over a builtin", "print(crm)", "<server crm>", 0},
 		{"a call from seed 003's layout",
-			"from servers.crm.echo import call, Params\nfrom servers.crm import SERVER_URL\nasync def f(): return await call(SERVER_URL, Params(a=1))\nprint(run_async(f()).a)", "1", 0},
+			"from servers.crm.echo import call, Params\nfrom servers.crm import SERVER_URL\nasync def f(): " +
+				"return await call(SERVER_URL, Params(a=1))\nprint(run_async(f()).a)", "1", 0},
 		{"tools can be imported from their server", "from servers.crm import echo\nprint(echo(a=2).a)", "2", 0},
 		{"the old names are aliases",
-			"from mcp_codegen.runtime import search_tools, workspace, run_async\nfrom mcp_codegen.runner.privacy import scrub\nprint(scrub('a@b.example'))", "[EMAIL]", 0},
+			"from mcp_codegen.runtime import search_tools, workspace, run_async\nfrom mcp_codegen.runner.privacy import " +
+				"scrub\nprint(scrub('a@b.example'))", "[EMAIL]", 0},
 		{"search gives references that load",
 			"t = search_tools('echo')[0]\nprint(t, t.load().call('u', t.load().Params(a=3)).a)",
 			"ToolRef(server='crm', tool='echo', summary='does crm.echo') 3", 0},
@@ -80,13 +83,17 @@ func TestPython(t *testing.T) {
 			"{'api_key': '[REDACTED]', 'n': 1, 'list': ['[EMAIL]']}", 0},
 		{"numbers keep their digits", "print(crm.echo(n=9007199254740993, s='\\u2028\\x00')['n'])", "9007199254740993", 0},
 		{"the workspace writes what it is given",
-			"workspace.root='out'\nworkspace.write('a/b.json', [{'k': 'é'}]); workspace.write('t.txt','x'); workspace.write('.workspace/z','y')\nprint(workspace.read_json('a/b.json')[0].k, workspace.read('t.txt'), workspace.list())", "é x ['a/b.json', 't.txt', 'z']", 0},
+			"workspace.root='out'\nworkspace.write('a/b.json', [{'k': 'é'}]); workspace.write('t.txt','x'); " +
+				"workspace.write('.workspace/z','y')\nprint(workspace.read_json('a/b.json')[0].k, workspace.read('t.txt'), " +
+				"workspace.list())", "é x ['a/b.json', 't.txt', 'z']", 0},
 		{"a path above the workspace is refused",
-			"for p in ('/etc/x', '../x', 'a/../../x'):\n  try: workspace.write(p, ''); print('wrote')\n  except ValueError: print('refused')", "refused\nrefused\nrefused", 0},
+			"for p in ('/etc/x', '../x', 'a/../../x'):\n  try: workspace.write(p, ''); print('wrote')\n  except ValueError: " +
+				"print('refused')", "refused\nrefused\nrefused", 0},
 		{"main can be pickled", "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))).__name__)",
 			"A", 0},
 		{"a child process cannot speak for the script",
-			"import os, sys\ncrm.get(id=1)\npid = os.fork()\nif pid == 0:\n  try: crm.get(id=2)\n  except ToolError as e: print('refused', flush=True)\n  os._exit(0)\nos.wait()", "refused", 0},
+			"import os, sys\ncrm.get(id=1)\npid = os.fork()\nif pid == 0:\n  try: crm.get(id=2)\n  except ToolError as e: " +
+				"print('refused', flush=True)\n  os._exit(0)\nos.wait()", "refused", 0},
 	} {
 		t.Run(row.why, func(t *testing.T) { same(t, run(t, &desk{}, py(row.code), "hello\n"), row.exit, row.want) })
 	}
@@ -95,12 +102,15 @@ func TestPython(t *testing.T) {
 func TestPythonTracebacksShowTheScriptAlone(t *testing.T) {
 	for _, row := range []struct{ why, code, want string }{
 		{"a plain error", "def f():\n  return 1/0\nf()",
-			"Traceback (most recent call last):\n  File \"agent.py\", line 3, in <module>\n    f()\n  File \"agent.py\", line 2, in f\n    return 1/0\n           ~^~\nZeroDivisionError: division by zero"},
+			"Traceback (most recent call last):\n  File \"agent.py\", line 3, in <module>\n    f()\n  File \"agent.py\", " +
+				"line 2, in f\n    return 1/0\n           ~^~\nZeroDivisionError: division by zero"},
 		{"an error on a last line without newline", "print(nothing())",
-			"Traceback (most recent call last):\n  File \"agent.py\", line 1, in <module>\n    print(nothing())\n          ^^^^^^^\nNameError: name 'nothing' is not defined"},
+			"Traceback (most recent call last):\n  File \"agent.py\", line 1, in <module>\n    print(nothing())\n" +
+				"          ^^^^^^^\nNameError: name 'nothing' is not defined"},
 		{"a syntax error", "x = = 1", "  File \"agent.py\", line 1\n    x = = 1\n        ^\nSyntaxError: invalid syntax"},
 		{"an error after await", "import asyncio\nasync def f():\n  raise ValueError('x')\nawait f()",
-			"Traceback (most recent call last):\n  File \"agent.py\", line 4, in <module>\n    await f()\n  File \"agent.py\", line 3, in f\n    raise ValueError('x')\nValueError: x"},
+			"Traceback (most recent call last):\n  File \"agent.py\", line 4, in <module>\n    await f()\n" +
+				"  File \"agent.py\", line 3, in f\n    raise ValueError('x')\nValueError: x"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			r := run(t, nil, py(row.code), "")
@@ -118,10 +128,13 @@ func TestPythonTracebacksShowTheScriptAlone(t *testing.T) {
 
 func TestPythonCallsRunTogether(t *testing.T) {
 	for why, code := range map[string]string{
-		"gathered":  "import asyncio\nr = await asyncio.gather(*[crm.slow(n=i) for i in range(10)])\nprint(len(r), r[9].ok)",
-		"as tasks":  "import asyncio\nts = [asyncio.create_task(crm.slow(n=i)) for i in range(10)]\nprint(len(ts), (await ts[9]).ok)\nfor t in ts: await t",
-		"begun all": "import asyncio\nawait asyncio.sleep(0)\nps = [crm.slow(n=i) for i in range(10)]\nprint(len(ps), ps[9].ok)",
-		"threads":   "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(10) as p: r = list(p.map(lambda i: crm.slow(n=i), range(10)))\nprint(len(r), r[9].ok)",
+		"gathered": "import asyncio\nr = await asyncio.gather(*[crm.slow(n=i) for i in range(10)])\nprint(len(r), r[9].ok)",
+		"as tasks": "import asyncio\nts = [asyncio.create_task(crm.slow(n=i)) for i in range(10)]\nprint(len(ts), " +
+			"(await ts[9]).ok)\nfor t in ts: await t",
+		"begun all": "import asyncio\nawait asyncio.sleep(0)\nps = [crm.slow(n=i) for i in range(10)]\nprint(len(ps), " +
+			"ps[9].ok)",
+		"threads": "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(10) as p: " +
+			"r = list(p.map(lambda i: crm.slow(n=i), range(10)))\nprint(len(r), r[9].ok)",
 	} {
 		d := &desk{}
 		r := run(t, d, py(code), "")
@@ -131,18 +144,24 @@ func TestPythonCallsRunTogether(t *testing.T) {
 		}
 	}
 	d := &desk{}
-	same(t, run(t, d, py("import asyncio\nr = await asyncio.gather(*[crm.get(n=i) for i in range(200)])\nprint(len(r), r[199].id)"), ""), 0, "200 7")
+	same(t,
+		run(t, d,
+			py("import asyncio\nr = await asyncio.gather(*[crm.get(n=i) for i in range(200)])\nprint(len(r), r[199].id)"), ""),
+		0, "200 7")
 }
 
 func TestPythonBigArguments(t *testing.T) {
 	same(t, run(t, &desk{},
-		py("import asyncio\nr = await asyncio.gather(*[crm.echo(s='x' * 3_000_000) for i in range(12)])\nprint(len(r), len(r[11].s))"), ""), 0, "12 3000000")
+		py("import asyncio\nr = await asyncio.gather(*[crm.echo(s='x' * 3_000_000) for i in range(12)])\n"+
+			"print(len(r), len(r[11].s))"), ""), 0, "12 3000000")
 	same(t, run(t, &desk{},
-		py("from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(16) as p: r = list(p.map(lambda i: crm.echo(s='x' * 3_000_000), range(16)))\nprint(len(r))"), ""), 0, "16")
+		py("from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(16) as p: r = list(p.map(lambda i: "+
+			"crm.echo(s='x' * 3_000_000), range(16)))\nprint(len(r))"), ""), 0, "16")
 	same(t, run(t, &desk{}, py("try: crm.echo(s='x' * 5_000_000)\nexcept ToolError as e: print(e)"), ""), 0,
 		"arguments must be one JSON object of at most 4 MiB")
 	same(t, run(t, &desk{},
-		js("const r = await Promise.all([...Array(12)].map(() => crm.echo({ s: 'x'.repeat(3e6) }))); console.log(r.length, r[11].s.length)"), ""), 0, "12 3000000")
+		js("const r = await Promise.all([...Array(12)].map(() => crm.echo({ s: 'x'.repeat(3e6) }))); console.log(r.length, "+
+			"r[11].s.length)"), ""), 0, "12 3000000")
 }
 
 // The two worked scripts of seed 003, with the servers of this test.
@@ -286,7 +305,8 @@ func TestPythonEnds(t *testing.T) {
 		want      string
 	}{
 		{"an open file is written out",
-			"import os\nif not os.fork(): f = open('left', 'w'); f.write('kept'); raise SystemExit\nos.wait(); print(open('left').read())", 0, "kept"},
+			"import os\nif not os.fork(): f = open('left', 'w'); f.write('kept'); raise SystemExit\n" +
+				"os.wait(); print(open('left').read())", 0, "kept"},
 		{"what a function at exit writes", "import atexit; atexit.register(print, 'at exit')", 0, "at exit"},
 		{"a thread is waited for",
 			"import threading, time; threading.Thread(target=lambda: (time.sleep(.05), print('late'))).start()", 0, "late"},

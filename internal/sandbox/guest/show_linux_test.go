@@ -86,14 +86,24 @@ print(there())`, "figure-1.png: figure 1, figure-2.png: figure 2"},
 }
 
 func TestShowsTables(t *testing.T) {
-	long := "table: 12 rows, 2 columns\n  n: int64\n  name: string\nfirst 5 rows:\nn,name\n0,a\n1,a\n2,a\n3,a\n4,a\nall of it: OUT/table-1.csv"
+	long := "table: 12 rows, 2 columns\n  n: int64\n  name: string\nfirst 5 rows:\nn,name\n0,a\n1,a\n2,a\n3,a\n4,a\n" +
+		"all of it: OUT/table-1.csv"
 	for why, c := range map[string][2]string{
-		"the value of the last line":      {"import pandas\nwaldo._free = lambda kind, ending: 'OUT/table-1.csv'\npandas.DataFrame.to_csv = lambda *a, **k: None\npandas.DataFrame([[i, 'a'] for i in range(12)])", long},
-		"show":                            {"import pandas\nshow(pandas.DataFrame([[1, 'a']]), 7)", "table: 1 row, 2 columns\n  n: int64\n  name: string\nall rows:\nn,name\n1,a\n7"},
-		"a long cell is cut":              {"import pandas\nshow(pandas.DataFrame([[1, 'x' * 100]]))", "table: 1 row, 2 columns\n  n: int64\n  name: string\nall rows:\nn,name\n1," + strings.Repeat("x", 59) + "…"},
-		"the file has all rows":           {"import pandas\nshow(pandas.DataFrame([[i, 'a'] for i in range(12)]))\nprint(there())", strings.ReplaceAll(long, "OUT/table-1.csv", "TMP") + "\ntable-1.csv: all 12"},
+		"the value of the last line": {
+			"import pandas\nwaldo._free = lambda kind, ending: 'OUT/table-1.csv'\npandas.DataFrame.to_csv = lambda *a, **k: " +
+				"None\npandas.DataFrame([[i, 'a'] for i in range(12)])", long,
+		},
+		"show": {"import pandas\nshow(pandas.DataFrame([[1, 'a']]), 7)",
+			"table: 1 row, 2 columns\n  n: int64\n  name: string\nall rows:\nn,name\n1,a\n7"},
+		"a long cell is cut": {"import pandas\nshow(pandas.DataFrame([[1, 'x' * 100]]))",
+			"table: 1 row, 2 columns\n  n: int64\n  name: string\nall rows:\nn,name\n1," + strings.Repeat("x", 59) + "…"},
+		"the file has all rows": {
+			"import pandas\nshow(pandas.DataFrame([[i, 'a'] for i in range(12)]))\nprint(there())",
+			strings.ReplaceAll(long, "OUT/table-1.csv", "TMP") + "\ntable-1.csv: all 12",
+		},
 		"another last value stays silent": {"import pandas\n7", ""},
-		"a last line that is awaited":     {"import pandas\nasync def f(): return pandas.DataFrame([[1, 'a']])\nawait f()", "table: 1 row, 2 columns\n  n: int64\n  name: string\nall rows:\nn,name\n1,a"},
+		"a last line that is awaited": {"import pandas\nasync def f(): return pandas.DataFrame([[1, 'a']])\nawait f()",
+			"table: 1 row, 2 columns\n  n: int64\n  name: string\nall rows:\nn,name\n1,a"},
 	} {
 		t.Run(why, func(t *testing.T) {
 			code := stand + c[0]

@@ -20,7 +20,8 @@ func TestRefused(t *testing.T) {
 		why, want string
 		change    func(*sandbox.Profile)
 	}{
-		{"a shared sandbox", "share no processes or ports", func(p *sandbox.Profile) { p.Share = &sandbox.Share{Dir: shown} }},
+		{"a shared sandbox", "share no processes or ports",
+			func(p *sandbox.Profile) { p.Share = &sandbox.Share{Dir: shown} }},
 		{"a writable folder", "no writable mounts", func(p *sandbox.Profile) {
 			p.Mounts = []sandbox.Mount{{Source: shown, Target: "/shown", Writable: true}}
 		}},
@@ -32,10 +33,13 @@ func TestRefused(t *testing.T) {
 			p.Network.Serve = nil
 		}},
 		{"no limit of memory", "no limit of memory", func(p *sandbox.Profile) { p.Limits.Memory = 0 }},
-		{"a root of two names", "template", func(p *sandbox.Profile) { p.Template = sandbox.Template{Name: "host", Dir: shown} }},
+		{"a root of two names", "template", func(p *sandbox.Profile) {
+			p.Template = sandbox.Template{Name: "host", Dir: shown}
+		}},
 	} {
 		p := sandboxtest.Profile()
-		if _, err := New(Options{}).start(t.Context(), p); err == nil || !strings.Contains(err.Error(), "no state directory") {
+		if _, err := New(Options{}).start(t.Context(), p); err == nil ||
+			!strings.Contains(err.Error(), "no state directory") {
 			t.Fatalf("control: %v, wanted the error that comes after", err)
 		}
 		r.change(&p)

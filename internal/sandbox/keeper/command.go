@@ -20,7 +20,8 @@ func Enter(machine *os.File, host *cgroup.Host, p sandbox.Profile) (*Hold, error
 		return nil, errors.New("namespace: a sandbox with an egress shares no ports")
 	}
 	uid, gid := p.Template.IDs()
-	key := fmt.Sprintf("%x", sha256.Sum256([]byte(p.Touches()))) // of fixed length: another waldo reads 4096 bytes of terms
+	// of fixed length: another waldo reads 4096 bytes of terms
+	key := fmt.Sprintf("%x", sha256.Sum256([]byte(p.Touches())))
 	return Join(machine, Want{Dir: p.Share.Dir, Key: key, Processes: host.EndsAtOnce(), UID: uid, GID: gid})
 }
 

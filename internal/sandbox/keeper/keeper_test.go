@@ -423,7 +423,9 @@ func TestManyMounts(t *testing.T) {
 	dir, shown := filepath.Join(t.TempDir(), "run"), t.TempDir()
 	p := profile(dir)
 	for i := range 12 {
-		p.Mounts = append(p.Mounts, sandbox.Mount{Source: shown, Target: fmt.Sprintf("/shown%s%d", strings.Repeat("/"+strings.Repeat("long", 50), 3), i)})
+		p.Mounts = append(p.Mounts, sandbox.Mount{
+			Source: shown, Target: fmt.Sprintf("/shown%s%d", strings.Repeat("/"+strings.Repeat("long", 50), 3), i),
+		})
 	}
 	start(t, p, serve)
 	if got := run(t, p, dial); got != "hello\n" {
@@ -447,7 +449,8 @@ print(status["NoNewPrivs"], "session", open("/proc/1/stat").read().rsplit(")", 1
 print("owned by its user:", os.stat("/proc/1/status").st_uid == os.getuid())
 print(open("/proc/self/setgroups").read(), end="")
 `
-	if got, want := run(t, profile(filepath.Join(t.TempDir(), "run")), look), ",,,\n1 session 1\nowned by its user: False\ndeny\n"; got != want {
+	if got, want := run(t, profile(filepath.Join(t.TempDir(), "run")), look),
+		",,,\n1 session 1\nowned by its user: False\ndeny\n"; got != want {
 		t.Errorf("%q, wanted %q", got, want)
 	}
 }

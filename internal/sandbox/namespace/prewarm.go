@@ -113,8 +113,8 @@ func (d *Driver) prewarmed(from *zygote.Zygote) (_ *prewarmed, err error) {
 	return s, nil
 }
 
-// usernsHolder is a user namespace without a mapping yet, and the process that holds it. A mount is shown through it: it
-// maps the files' owner to the sandbox's user.
+// usernsHolder is a user namespace without a mapping yet, and the process that holds it. A mount is shown through it:
+// it maps the files' owner to the sandbox's user.
 type usernsHolder struct{ *initproc.Stage }
 
 func (h usernsHolder) silent() error { return initproc.Silent(h.FD) }

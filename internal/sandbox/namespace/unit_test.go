@@ -72,7 +72,10 @@ func TestTooMany(t *testing.T) {
 	for _, row := range []struct {
 		mounts, places int
 		want           string
-	}{{fit, 0, ""}, {fit + 1, 0, "mounts; at most"}, {0, initproc.MaxPlaces - 1, ""}, {0, initproc.MaxPlaces, "writable places; at most"}} {
+	}{
+		{fit, 0, ""}, {fit + 1, 0, "mounts; at most"}, {0, initproc.MaxPlaces - 1, ""},
+		{0, initproc.MaxPlaces, "writable places; at most"},
+	} {
 		p := sandboxtest.Profile()
 		p.Mounts, p.Tmpfs = nil, nil
 		for i := range row.mounts {
@@ -111,14 +114,16 @@ func TestFolderWithMounts(t *testing.T) {
 		if row.refuse {
 			b.driver.refused.all = map[string]unix.Errno{row.path: unix.EINVAL}
 		}
-		out, err := b.folder(nil, sandbox.Mount{Source: row.path, Target: "/shown", Writable: row.writable}, mount.Source{Path: row.path})
+		out, err := b.folder(nil, sandbox.Mount{Source: row.path, Target: "/shown", Writable: row.writable},
+			mount.Source{Path: row.path})
 		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%+v: %+v %v", row, out, err)
 		}
 	}
 	b := &box{driver: &Driver{}}
 	b.driver.refused.all = map[string]unix.Errno{"/dev": unix.EINVAL}
-	if out, err := b.folder(nil, sandbox.Mount{Source: "/dev", Target: "/shown"}, mount.Source{Path: "/dev", Held: true}); err == nil ||
+	if out, err := b.folder(nil, sandbox.Mount{Source: "/dev", Target: "/shown"},
+		mount.Source{Path: "/dev", Held: true}); err == nil ||
 		!strings.Contains(err.Error(), "no overlay of /dev") {
 		t.Errorf("held, and no overlay: %+v %v", out, err)
 	}

@@ -347,7 +347,10 @@ func TestPooled(t *testing.T) {
 	for _, row := range []struct {
 		mounts []sandbox.Mount
 		want   bool
-	}{{nil, true}, {[]sandbox.Mount{packages}, true}, {[]sandbox.Mount{own}, false}, {[]sandbox.Mount{packages, own}, false}} {
+	}{
+		{nil, true}, {[]sandbox.Mount{packages}, true}, {[]sandbox.Mount{own}, false},
+		{[]sandbox.Mount{packages, own}, false},
+	} {
 		if got := pooled(sandbox.Profile{Mounts: row.mounts}); got != row.want {
 			t.Errorf("%+v: %t", row.mounts, got)
 		}

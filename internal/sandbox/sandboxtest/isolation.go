@@ -79,7 +79,8 @@ func (s *suite) testRefused(t *testing.T) {
 	}
 }
 
-// A question is code for a sandbox and the output that it must give. A level that does not promise its class gives less.
+// A question is code for a sandbox and the output that it must give. A level that does not promise its class gives
+// less.
 type question struct{ class, why, code, want, less string }
 
 // aboutProgram are those about the process itself.

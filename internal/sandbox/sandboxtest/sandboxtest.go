@@ -95,8 +95,8 @@ func Run(t *testing.T, d sandbox.Driver) {
 	}
 }
 
-// answer returns the exact output that is wanted for a class of promises: less, if the driver does not promise everything
-// and less is not empty.
+// answer returns the exact output that is wanted for a class of promises: less, if the driver does not promise
+// everything and less is not empty.
 func (s *suite) answer(class, full, less string) string {
 	s.asked[class] = true
 	if s.less && less != "" {

@@ -46,7 +46,8 @@ func TestBuild(t *testing.T) {
 	if again, err := s.Reopen(found.Name, found.Digest); err != nil || again.Packages != made.Packages {
 		t.Errorf("%+v %v", again, err)
 	}
-	if _, err := s.Build(t.Context(), one, Built{Name: "data", Python: "3.11"}, func(string) error { return errors.New("built twice") }); err != nil {
+	if _, err := s.Build(t.Context(), one, Built{Name: "data", Python: "3.11"},
+		func(string) error { return errors.New("built twice") }); err != nil {
 		t.Error(err)
 	}
 	if all, err := s.List(); err != nil || len(all) != 1 || all[0].Packages == "" || all[0].Dir != "" {
@@ -54,10 +55,12 @@ func TestBuild(t *testing.T) {
 	}
 
 	// A failure leaves the name where it was, and no files.
-	if _, err := s.Build(t.Context(), two, Built{Name: "data"}, func(string) error { return context.Canceled }); !errors.Is(err, context.Canceled) {
+	if _, err := s.Build(t.Context(), two, Built{Name: "data"},
+		func(string) error { return context.Canceled }); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if _, err := s.Build(t.Context(), two, Built{Name: "data"}, fillWith("a.py", strings.Repeat("x", 101))); !errors.Is(err, ErrTooMuch) {
+	if _, err := s.Build(t.Context(), two, Built{Name: "data"},
+		fillWith("a.py", strings.Repeat("x", 101))); !errors.Is(err, ErrTooMuch) {
 		t.Errorf("more than the bounds: %v", err)
 	}
 	if found, err := s.Find(t.Context(), "data", false); err != nil || found.Digest != one {
@@ -69,7 +72,8 @@ func TestBuild(t *testing.T) {
 
 	// Wheels are for one Python, and not for the one that the machine has since.
 	version("3.13")
-	if _, err := s.Find(t.Context(), "data", false); err == nil || !strings.Contains(err.Error(), "was built for Python 3.11") || !errors.As(err, &Unfit{}) {
+	if _, err := s.Find(t.Context(), "data", false); err == nil ||
+		!strings.Contains(err.Error(), "was built for Python 3.11") || !errors.As(err, &Unfit{}) {
 		t.Errorf("another Python: %v", err)
 	}
 	version("3.11")
@@ -84,7 +88,8 @@ func TestBuild(t *testing.T) {
 	if err := s.Remove(one); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Find(t.Context(), "data", false); err == nil || !strings.Contains(err.Error(), "its packages were removed; build it again") {
+	if _, err := s.Find(t.Context(), "data", false); err == nil ||
+		!strings.Contains(err.Error(), "its packages were removed; build it again") {
 		t.Errorf("a removed template: %v", err)
 	}
 	if _, err := s.Build(t.Context(), one, Built{Name: "data", Python: "3.11"}, fillWith("a.py", "x")); err != nil {

@@ -72,7 +72,8 @@ func TestConfigurationOfOtherLayers(t *testing.T) {
 		}
 		tr, _, _ := grown(t)
 		err := i.unpack(context.Background(), tr)
-		if (err == nil) != (known == 2) || err != nil && !strings.Contains(err.Error(), "2 layers, and the configuration knows") {
+		if (err == nil) != (known == 2) ||
+			err != nil && !strings.Contains(err.Error(), "2 layers, and the configuration knows") {
 			t.Errorf("two layers, and %d known: %v", known, err)
 		}
 	}
@@ -164,7 +165,9 @@ func TestKeptByDigest(t *testing.T) {
 
 // TestUserNumbers: users that the kernel takes for "leave it as it is" are refused.
 func TestUserNumbers(t *testing.T) {
-	for user, ok := range map[string]bool{"1000": true, "2147483645": true, "2147483646": false, "4294967295": false, "-1": false} {
+	for user, ok := range map[string]bool{
+		"1000": true, "2147483645": true, "2147483646": false, "4294967295": false, "-1": false,
+	} {
 		if _, err := configOf(v1.Config{User: user}, accounts); (err == nil) != ok {
 			t.Errorf("%s: %v", user, err)
 		}

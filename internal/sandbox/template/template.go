@@ -110,7 +110,8 @@ func (s *Store) Find(ctx context.Context, name string, fresh bool) (Template, er
 			return t, err
 		}
 		if info, err := os.Lstat(name); err == nil && !info.IsDir() || archiveName.MatchString(name) {
-			return Template{}, Unfit{fmt.Errorf("template %s: write ./%s for a file of this folder; this is the name of an image", name, name)}
+			return Template{},
+				Unfit{fmt.Errorf("template %s: write ./%s for a file of this folder; this is the name of an image", name, name)}
 		}
 		return s.pull(ctx, name, fresh)
 	}

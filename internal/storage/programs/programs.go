@@ -1,5 +1,6 @@
-// Package programs stores suspended programs: each is a sealed file below the state directory. A program goes on at most
-// once. It is taken before it runs, so that a waldo that is killed meanwhile leaves a program that does not run again.
+// Package programs stores suspended programs: each is a sealed file below the state directory. A program goes on at
+// most once. It is taken before it runs, so that a waldo that is killed meanwhile leaves a program that does not run
+// again.
 package programs
 
 import (

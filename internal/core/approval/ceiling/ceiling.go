@@ -88,8 +88,8 @@ func (k *Desk) Begin(decisionID string) (text string, ok bool) {
 		return "", false
 	}
 	k.open = append(k.open, c)
-	return fmt.Sprintf("approved %s: up to %d calls of %s that hold these arguments, until %s", c.answer.ApprovalID, c.left, c.batch.Capability,
-		c.expires.UTC().Format(time.RFC3339)), true
+	return fmt.Sprintf("approved %s: up to %d calls of %s that hold these arguments, until %s", c.answer.ApprovalID,
+		c.left, c.batch.Capability, c.expires.UTC().Format(time.RFC3339)), true
 }
 
 // draw takes one call from a ceiling that covers it; nil: none does.
@@ -143,6 +143,7 @@ func Note(d policy.Decision) string {
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf("a yes allows UP TO %d CALLS of %s that hold the values below \"arguments\", with ANY other arguments, for %d minutes, to this session alone",
+	return fmt.Sprintf("a yes allows UP TO %d CALLS of %s that hold the values below \"arguments\", with ANY other "+
+		"arguments, for %d minutes, to this session alone",
 		b.Count, b.Capability, int(b.Life.Minutes()))
 }

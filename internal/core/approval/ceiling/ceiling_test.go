@@ -23,8 +23,8 @@ type human struct {
 
 func (h *human) Ask(_ context.Context, d policy.Decision) (*approval.Answer, string, error) {
 	h.asked.Add(1)
-	return &approval.Answer{ApprovalID: "a_1", DecisionID: d.ID, Capability: d.Call.Capability, ArgsDigest: d.Call.Args.Digest(), Yes: h.yes, Key: h.key,
-		By: "approver:ann"}, "", nil
+	return &approval.Answer{ApprovalID: "a_1", DecisionID: d.ID, Capability: d.Call.Capability,
+		ArgsDigest: d.Call.Args.Digest(), Yes: h.yes, Key: h.key, By: "approver:ann"}, "", nil
 }
 
 func args(t testing.TB, text string) call.Args {
@@ -40,7 +40,9 @@ func decision(t testing.TB, id string, capability call.Capability, text string) 
 	t.Helper()
 	return policy.Decision{ID: id, Effect: policy.Ask, Danger: 2, Policy: "p1",
 		Contract: contract.Contract{Mode: contract.Write, Approval: contract.Approval{Ceiling: 50, By: "lead"}},
-		Call:     call.Call{Capability: capability, Args: args(t, text), Session: "n_1", Principal: "os:1", Channel: "bridge", ToolDigest: "t1"}}
+		Call: call.Call{
+			Capability: capability, Args: args(t, text), Session: "n_1", Principal: "os:1", Channel: "bridge", ToolDigest: "t1",
+		}}
 }
 
 const asks = `{"capability":"gh.create","count":3,"arguments":{"repo":"x","n":1.0},"minutes":10}`
@@ -73,8 +75,16 @@ func TestCovers(t *testing.T) {
 		{"another capability", func(d *policy.Decision, _ *time.Time) { d.Call.Capability = "gh.delete" }, false},
 		{"another value", func(d *policy.Decision, _ *time.Time) { d.Call.Args = args(t, `{"repo":"y","n":1}`) }, false},
 		{"a value that is absent", func(d *policy.Decision, _ *time.Time) { d.Call.Args = args(t, `{"repo":"x"}`) }, false},
-		{"a text for a number", func(d *policy.Decision, _ *time.Time) { d.Call.Args = args(t, `{"repo":"x","n":"1"}`) }, false},
-		{"a value deeper down", func(d *policy.Decision, _ *time.Time) { d.Call.Args = args(t, `{"o":{"repo":"x","n":1}}`) }, false},
+		{
+			"a text for a number", func(d *policy.Decision, _ *time.Time) {
+				d.Call.Args = args(t, `{"repo":"x","n":"1"}`)
+			}, false,
+		},
+		{
+			"a value deeper down", func(d *policy.Decision, _ *time.Time) {
+				d.Call.Args = args(t, `{"o":{"repo":"x","n":1}}`)
+			}, false,
+		},
 		{"another session", func(d *policy.Decision, _ *time.Time) { d.Call.Session = "n_2" }, false},
 		{"another principal", func(d *policy.Decision, _ *time.Time) { d.Call.Principal = "os:2" }, false},
 		{"another channel", func(d *policy.Decision, _ *time.Time) { d.Call.Channel = "mcp" }, false},
@@ -98,7 +108,8 @@ func TestCovers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if covered := h.asked.Load() == 0; covered != row.good || covered && (a.By != "ceiling:a_1:1/3" || !a.Yes || a.DecisionID != "d_1") {
+		if covered := h.asked.Load() == 0; covered != row.good || covered &&
+			(a.By != "ceiling:a_1:1/3" || !a.Yes || a.DecisionID != "d_1") {
 			t.Errorf("%s: covered %v: %+v", row.why, covered, a)
 		}
 	}

@@ -66,8 +66,11 @@ func (n Notifier) Notify(ctx context.Context, q approval.Question) {
 		slog.Warn("approval.notify was not run: too many of its commands are at work", "approval", q.ID)
 		return
 	}
-	told := notice{Approval: q.ID, Capability: string(q.Capability), Principal: string(q.Principal), Session: string(q.Session), Channel: q.Channel,
-		Mode: q.Mode, Danger: q.Danger, Role: q.Role, Because: []string{}, Created: q.Created, Expires: q.Expires, Answer: "waldo approve " + q.ID}
+	told := notice{
+		Approval: q.ID, Capability: string(q.Capability), Principal: string(q.Principal), Session: string(q.Session),
+		Channel: q.Channel, Mode: q.Mode, Danger: q.Danger, Role: q.Role, Because: []string{}, Created: q.Created,
+		Expires: q.Expires, Answer: "waldo approve " + q.ID,
+	}
 	for _, r := range q.Reasons {
 		told.Because = append(told.Because, r.Code)
 	}

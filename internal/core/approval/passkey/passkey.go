@@ -120,7 +120,9 @@ func Compact(fromBrowser []byte) ([]byte, error) {
 	}
 	enc := base64.RawURLEncoding.EncodeToString
 	r := p.Raw.AssertionResponse
-	return json.Marshal(assertion{p.ID, p.ID, "public-key", response{enc(r.ClientDataJSON), enc(r.AuthenticatorData), enc(r.Signature)}})
+	return json.Marshal(assertion{
+		p.ID, p.ID, "public-key", response{enc(r.ClientDataJSON), enc(r.AuthenticatorData), enc(r.Signature)},
+	})
 }
 
 func parseAssertion(b []byte) (*protocol.ParsedCredentialAssertionData, error) {
@@ -157,7 +159,8 @@ func (c Credential) Verify(message, assertion []byte) error {
 	if p.Response.CollectedClientData.Origin != c.Origin {
 		return fmt.Errorf("passkey: signed at %.200q, and enrolled at %s", p.Response.CollectedClientData.Origin, c.Origin)
 	}
-	err = p.Verify(Challenge(message), rp, "", []string{c.Origin}, nil, nil, protocol.TopOriginExplicitVerificationMode, false, true, true, c.Key, protocol.SignaturePolicy{})
+	err = p.Verify(Challenge(message), rp, "", []string{c.Origin}, nil, nil, protocol.TopOriginExplicitVerificationMode,
+		false, true, true, c.Key, protocol.SignaturePolicy{})
 	if err != nil {
 		return fmt.Errorf("passkey: %s", detail(err))
 	}
@@ -179,13 +182,17 @@ func Register(fromBrowser []byte, challenge, origin string) (Credential, error) 
 		return Credential{}, fmt.Errorf("passkey: %s", detail(err))
 	}
 	if p.Response.CollectedClientData.Origin != origin {
-		return Credential{}, fmt.Errorf("passkey: made at %.200q, and wanted at %s", p.Response.CollectedClientData.Origin, origin)
+		return Credential{}, fmt.Errorf("passkey: made at %.200q, and wanted at %s",
+			p.Response.CollectedClientData.Origin, origin)
 	}
 	var algs []protocol.CredentialParameter
 	for _, a := range Algorithms {
-		algs = append(algs, protocol.CredentialParameter{Type: protocol.PublicKeyCredentialType, Algorithm: webauthncose.COSEAlgorithmIdentifier(a)})
+		algs = append(algs, protocol.CredentialParameter{
+			Type: protocol.PublicKeyCredentialType, Algorithm: webauthncose.COSEAlgorithmIdentifier(a),
+		})
 	}
-	_, err = p.Verify(challenge, rp, []string{origin}, nil, nil, protocol.TopOriginExplicitVerificationMode, false, true, true, nil, algs, protocol.AttestationPolicy{}, protocol.SignaturePolicy{})
+	_, err = p.Verify(challenge, rp, []string{origin}, nil, nil, protocol.TopOriginExplicitVerificationMode, false, true,
+		true, nil, algs, protocol.AttestationPolicy{}, protocol.SignaturePolicy{})
 	if err != nil {
 		return Credential{}, fmt.Errorf("passkey: %s", detail(err))
 	}

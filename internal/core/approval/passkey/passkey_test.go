@@ -59,16 +59,25 @@ func TestVerify(t *testing.T) {
 		"another message":        {"waldo approval answer v2\n{ }", small, "challenge"},
 		"a virtual key, same id": {string(message), stranger.Get(passkey.Challenge(message)), "signature"},
 		"another credential":     {string(message), other.Get(passkey.Challenge(message)), "another credential"},
-		"no user verification":   {string(message), with(func(b *passkeytest.Authenticator) { b.Unverified = true }), "User verification required"},
-		"nobody there":           {string(message), with(func(b *passkeytest.Authenticator) { b.Absent = true }), "User presence required"},
-		"another port":           {string(message), with(func(b *passkeytest.Authenticator) { b.Origin = "http://localhost:9999" }), "enrolled at"},
-		"another site":           {string(message), with(func(b *passkeytest.Authenticator) { b.Origin = "https://evil.example" }), "enrolled at"},
-		"another relying party":  {string(message), with(func(b *passkeytest.Authenticator) { b.RPID = "evil.example" }), "RP Hash mismatch"},
-		"framed":                 {string(message), with(func(b *passkeytest.Authenticator) { b.CrossOrigin = true }), "cross origin"},
-		"a registration":         {string(message), a.Create(passkey.Challenge(message)), "passkey:"},
-		"nothing":                {string(message), nil, "passkey:"},
-		"a member twice":         {string(message), bytes.Replace(honest, []byte(`{`), []byte(`{"type":"public-key",`), 1), "passkey:"},
-		"too long":               {string(message), append(honest, bytes.Repeat([]byte(" "), 20<<10)...), "more than"},
+		"no user verification": {string(message), with(func(b *passkeytest.Authenticator) { b.Unverified = true }),
+			"User verification required"},
+		"nobody there": {string(message), with(func(b *passkeytest.Authenticator) { b.Absent = true }),
+			"User presence required"},
+		"another port": {
+			string(message), with(func(b *passkeytest.Authenticator) { b.Origin = "http://localhost:9999" }), "enrolled at",
+		},
+		"another site": {
+			string(message), with(func(b *passkeytest.Authenticator) { b.Origin = "https://evil.example" }), "enrolled at",
+		},
+		"another relying party": {string(message), with(func(b *passkeytest.Authenticator) { b.RPID = "evil.example" }),
+			"RP Hash mismatch"},
+		"framed": {string(message), with(func(b *passkeytest.Authenticator) { b.CrossOrigin = true }),
+			"cross origin"},
+		"a registration": {string(message), a.Create(passkey.Challenge(message)), "passkey:"},
+		"nothing":        {string(message), nil, "passkey:"},
+		"a member twice": {string(message), bytes.Replace(honest, []byte(`{`), []byte(`{"type":"public-key",`), 1),
+			"passkey:"},
+		"too long": {string(message), append(honest, bytes.Repeat([]byte(" "), 20<<10)...), "more than"},
 	} {
 		err := c.Verify([]byte(row.message), row.assertion)
 		if err == nil || !strings.Contains(err.Error(), row.want) {
@@ -89,12 +98,13 @@ func TestRegister(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		"no user verification": {with(func(b *passkeytest.Authenticator) { b.Unverified = true }), "User verification required"},
-		"another challenge":    {a.Create(passkey.Challenge([]byte("old"))), "challenge"},
-		"another site":         {with(func(b *passkeytest.Authenticator) { b.Origin = "https://evil.example" }), "made at"},
-		"another party":        {with(func(b *passkeytest.Authenticator) { b.RPID = "evil.example" }), "RP Hash"},
-		"framed":               {with(func(b *passkeytest.Authenticator) { b.CrossOrigin = true }), "cross origin"},
-		"an assertion":         {a.Get(challenge), "passkey:"},
+		"no user verification": {with(func(b *passkeytest.Authenticator) { b.Unverified = true }),
+			"User verification required"},
+		"another challenge": {a.Create(passkey.Challenge([]byte("old"))), "challenge"},
+		"another site":      {with(func(b *passkeytest.Authenticator) { b.Origin = "https://evil.example" }), "made at"},
+		"another party":     {with(func(b *passkeytest.Authenticator) { b.RPID = "evil.example" }), "RP Hash"},
+		"framed":            {with(func(b *passkeytest.Authenticator) { b.CrossOrigin = true }), "cross origin"},
+		"an assertion":      {a.Get(challenge), "passkey:"},
 	} {
 		if _, err := passkey.Register(row.b, challenge, origin); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v, want %q", name, err, row.want)
@@ -104,9 +114,10 @@ func TestRegister(t *testing.T) {
 
 func TestRelyingParty(t *testing.T) {
 	for origin, want := range map[string]string{
-		"http://localhost:7677": "localhost", "https://waldo.example.com": "waldo.example.com", "http://waldo.localhost": "waldo.localhost",
-		"http://127.0.0.1:7677": "", "http://waldo.example.com": "", "https://[::1]": "", "https://waldo.example.com/": "", "HTTPS://waldo.example.com": "",
-		"": "", "https://": "", "https://a@b.example": "", "ftp://localhost": "",
+		"http://localhost:7677": "localhost", "https://waldo.example.com": "waldo.example.com",
+		"http://waldo.localhost": "waldo.localhost", "http://127.0.0.1:7677": "", "http://waldo.example.com": "",
+		"https://[::1]": "", "https://waldo.example.com/": "", "HTTPS://waldo.example.com": "", "": "", "https://": "",
+		"https://a@b.example": "", "ftp://localhost": "",
 	} {
 		if got, err := passkey.RelyingParty(origin); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v", origin, got, err)
@@ -121,7 +132,8 @@ func FuzzParse(f *testing.F) {
 	message := []byte("m")
 	f.Add(c.Text(), a.Get(passkey.Challenge([]byte("other"))))
 	f.Add("passkey:v1:", []byte(`{}`))
-	f.Add("passkey:v1:"+base64.RawURLEncoding.EncodeToString([]byte(`{"origin":"http://localhost","id":"AA","key":"AA"}`)), []byte(`{"id":"AA","rawId":"AA"}`))
+	f.Add("passkey:v1:"+base64.RawURLEncoding.EncodeToString([]byte(`{"origin":"http://localhost","id":"AA","key":"AA"}`)),
+		[]byte(`{"id":"AA","rawId":"AA"}`))
 	f.Fuzz(func(t *testing.T, text string, assertion []byte) {
 		if got, err := passkey.Parse(text); err == nil && got.Text() != text {
 			t.Errorf("%q reads back as %q", text, got.Text())

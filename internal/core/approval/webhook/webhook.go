@@ -129,10 +129,14 @@ func target(address string) (*url.URL, error) {
 }
 
 // client follows no redirect: the message is for one address.
-var client = &http.Client{Timeout: sendTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+var client = &http.Client{
+	Timeout: sendTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
 
 // post sends a message once. again: the receiver can take it later.
-func (n *Notifier) post(ctx context.Context, to *url.URL, q approval.Question, body []byte, kind string, key []byte) (again bool, err error) {
+func (n *Notifier) post(
+	ctx context.Context, to *url.URL, q approval.Question, body []byte, kind string, key []byte,
+) (again bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(body))
 	if err != nil {
 		return false, errors.New("the address of the webhook is not a URL")
@@ -158,7 +162,8 @@ func (n *Notifier) post(ctx context.Context, to *url.URL, q approval.Question, b
 	}
 	_ = a.Body.Close()
 	if a.StatusCode/100 != 2 {
-		return a.StatusCode/100 == 5 || a.StatusCode == http.StatusTooManyRequests, fmt.Errorf("the receiver answered %d", a.StatusCode)
+		return a.StatusCode/100 == 5 || a.StatusCode == http.StatusTooManyRequests,
+			fmt.Errorf("the receiver answered %d", a.StatusCode)
 	}
 	return false, nil
 }
@@ -176,8 +181,8 @@ func message(format string, q approval.Question, link string) (body []byte, kind
 	kind = "application/json"
 	what := plain(string(q.Capability))
 	head := fmt.Sprintf("waldo asks: may %s run?", what)
-	rest := fmt.Sprintf("danger %d of 3, asked by %s over %s, until %s. Answer: waldo approve %s", q.Danger, plain(string(q.Principal)), plain(q.Channel),
-		q.Expires.UTC().Format(time.RFC3339), q.ID)
+	rest := fmt.Sprintf("danger %d of 3, asked by %s over %s, until %s. Answer: waldo approve %s", q.Danger,
+		plain(string(q.Principal)), plain(q.Channel), q.Expires.UTC().Format(time.RFC3339), q.ID)
 	var v any
 	switch format {
 	case "slack":
@@ -193,7 +198,10 @@ func message(format string, q approval.Question, link string) (body []byte, kind
 		if link != "" {
 			card["actions"] = []any{map[string]any{"type": "Action.OpenUrl", "title": "Open the console", "url": link}}
 		}
-		v = map[string]any{"type": "message", "attachments": []any{map[string]any{"contentType": "application/vnd.microsoft.card.adaptive", "content": card}}}
+		v = map[string]any{
+			"type":        "message",
+			"attachments": []any{map[string]any{"contentType": "application/vnd.microsoft.card.adaptive", "content": card}},
+		}
 	case "ntfy":
 		text := head + "\n" + rest
 		if link != "" {
@@ -201,8 +209,11 @@ func message(format string, q approval.Question, link string) (body []byte, kind
 		}
 		return []byte(text), "text/plain; charset=utf-8", nil
 	case "json":
-		v = map[string]any{"type": "approval.asked", "approval_id": q.ID, "capability": q.Capability, "principal": q.Principal, "session": q.Session, "channel": q.Channel,
-			"mode": q.Mode, "danger": q.Danger, "role": q.Role, "need": max(q.Need, 1), "created": q.Created, "expires": q.Expires, "digest": q.Digest(), "link": link}
+		v = map[string]any{
+			"type": "approval.asked", "approval_id": q.ID, "capability": q.Capability, "principal": q.Principal,
+			"session": q.Session, "channel": q.Channel, "mode": q.Mode, "danger": q.Danger, "role": q.Role,
+			"need": max(q.Need, 1), "created": q.Created, "expires": q.Expires, "digest": q.Digest(), "link": link,
+		}
 	default:
 		return nil, "", fmt.Errorf("unknown format %q", format)
 	}

@@ -18,8 +18,8 @@ import (
 const hostile = "<!channel> <https://evil.example|safe> [x](https://evil.example)\u202e\x1b[2J\nwaldo: approved"
 
 func question() approval.Question {
-	return approval.Question{ID: "a_1", Capability: hostile, Principal: "os:1000", Channel: "mcp", Danger: 3, Args: []byte(`{"secret":"of the call"}`),
-		Expires: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)}
+	return approval.Question{ID: "a_1", Capability: hostile, Principal: "os:1000", Channel: "mcp", Danger: 3,
+		Args: []byte(`{"secret":"of the call"}`), Expires: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)}
 }
 
 // got is one request that a receiver saw.
@@ -44,7 +44,8 @@ func send(t *testing.T, format string, answers ...int) []got {
 	defer s.Close()
 	n := New(Notifier{
 		Rules: func() contract.Approvals {
-			return contract.Approvals{Webhooks: []contract.ApprovalWebhook{{URL: "env:URL", Format: format, Key: "env:KEY", Console: "https://waldo.example.com/"}}}
+			return contract.Approvals{Webhooks: []contract.ApprovalWebhook{{URL: "env:URL", Format: format, Key: "env:KEY",
+				Console: "https://waldo.example.com/"}}}
 		},
 		Secret: func(r secret.Ref) (secret.Value, error) {
 			return secret.NewValue(map[secret.Ref]string{"env:URL": s.URL, "env:KEY": "k"}[r]), nil
@@ -59,7 +60,8 @@ func send(t *testing.T, format string, answers ...int) []got {
 func TestFormats(t *testing.T) {
 	const link = "https://waldo.example.com/login#once~a_1"
 	for format, without := range map[string][]string{
-		"slack": {"<!channel>", "<https://evil", "\\n waldo: approved"}, "teams": {"[x](", "<!channel>"}, "ntfy": {"\nwaldo: approved"}, "json": nil,
+		"slack": {"<!channel>", "<https://evil", "\\n waldo: approved"}, "teams": {"[x](", "<!channel>"},
+		"ntfy": {"\nwaldo: approved"}, "json": nil,
 	} {
 		all := send(t, format)
 		if len(all) != 1 {
@@ -91,7 +93,8 @@ func TestFormats(t *testing.T) {
 
 // TestSign is the example of the Standard Webhooks specification's library.
 func TestSign(t *testing.T) {
-	if Sign([]byte("k"), "a", "1", []byte("x")) == Sign([]byte("k"), "a", "1", []byte("y")) || Sign([]byte("k"), "a", "1", nil) == Sign([]byte("j"), "a", "1", nil) ||
+	if Sign([]byte("k"), "a", "1", []byte("x")) == Sign([]byte("k"), "a", "1", []byte("y")) ||
+		Sign([]byte("k"), "a", "1", nil) == Sign([]byte("j"), "a", "1", nil) ||
 		Sign([]byte("k"), "a", "1", nil) == Sign([]byte("k"), "a", "2", nil) {
 		t.Error("the signature leaves something out")
 	}
@@ -101,7 +104,9 @@ func TestRetries(t *testing.T) {
 	for why, row := range map[string]struct {
 		answers []int
 		want    int
-	}{"taken": {nil, 1}, "busy once": {[]int{503}, 2}, "refused": {[]int{400, 200}, 1}, "a redirect": {[]int{302, 200}, 1}} {
+	}{
+		"taken": {nil, 1}, "busy once": {[]int{503}, 2}, "refused": {[]int{400, 200}, 1}, "a redirect": {[]int{302, 200}, 1},
+	} {
 		if all := send(t, "json", row.answers...); len(all) != row.want {
 			t.Errorf("%s: %d requests", why, len(all))
 		}
@@ -109,8 +114,10 @@ func TestRetries(t *testing.T) {
 }
 
 func TestTarget(t *testing.T) {
-	for address, ok := range map[string]bool{"https://hooks.example.com/x": true, "http://localhost:1/x": true, "http://127.0.0.1:1": true,
-		"http://hooks.example.com": false, "file:///etc/passwd": false, "": false, "ftp://localhost": false, "https://": false} {
+	for address, ok := range map[string]bool{"https://hooks.example.com/x": true, "http://localhost:1/x": true,
+		"http://127.0.0.1:1":       true,
+		"http://hooks.example.com": false, "file:///etc/passwd": false, "": false, "ftp://localhost": false,
+		"https://": false} {
 		if _, err := target(address); (err == nil) != ok {
 			t.Errorf("%q: %v", address, err)
 		}

@@ -49,13 +49,15 @@ func Builtins() []call.Tool {
 		builtin("run_shell", "Run a shell command", "Run a command line with /bin/sh."+inSandbox,
 			`{"type":"object","properties":{"command":{"type":"string","description":"The command line."}},`+
 				`"required":["command"],"additionalProperties":false}`),
-		builtin(contract.RequestApproval, "Ask for an approval of several calls", "Ask the human once for up to `count` calls of a tool whose `arguments` hold these values; "+
-			"each of them then runs without another question.",
-			`{"type":"object","properties":{"capability":{"type":"string","description":"The tool, as in github.create_issue."},`+
-				`"count":{"type":"integer","minimum":1,"maximum":10000},`+
+		builtin(contract.RequestApproval, "Ask for an approval of several calls",
+			"Ask the human once for up to `count` calls of a tool whose `arguments` hold these values; "+
+				"each of them then runs without another question.",
+			`{"type":"object","properties":{"capability":{"type":"string","description":"The tool,`+
+				` as in github.create_issue."},"count":{"type":"integer","minimum":1,"maximum":10000},`+
 				`"arguments":{"type":"object","minProperties":1,"description":"Values that every call holds, as in {repo: x}."},`+
 				`"minutes":{"type":"integer","minimum":1,"maximum":60,"description":"15 by default."},`+
-				`"reason":{"type":"string","description":"For the human."}},"required":["capability","count","arguments"],"additionalProperties":false}`),
+				`"reason":{"type":"string","description":"For the human."}},"required":["capability","count","arguments"],`+
+				`"additionalProperties":false}`),
 		builtin(ReadOutput, "Read a file of the workspace",
 			"Read a file that a run has written to /workspace/output, or that it was given. Text comes as text, "+
 				"a picture as an image.",

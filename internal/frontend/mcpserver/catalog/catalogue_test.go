@@ -121,7 +121,8 @@ func TestOwnNames(t *testing.T) {
 			}
 			continue
 		}
-		if names(list) != "read_output request_approval run_code run_javascript run_python run_shell run_typescript search_tools" ||
+		if names(list) != "read_output request_approval run_code run_javascript run_python run_shell run_typescript "+
+			"search_tools" ||
 			len(p) != 1 || p[0].Code != "tool.own" {
 			t.Errorf("%s: %s %v", name, names(list), p)
 		}

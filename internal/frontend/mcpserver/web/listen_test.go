@@ -113,7 +113,9 @@ func TestIdleStranger(t *testing.T) {
 // Time in which waldo did not run is not a stranger's; with the control, one that was idle as long is closed.
 func TestASweepThatComesLate(t *testing.T) {
 	for late, want := range map[bool]int{false: 0, true: 1} {
-		o := &conns{limits: Limits{Stranger: 5 * time.Second, Strangers: 4}, strangers: map[*conn]bool{}, from: map[string]int{}}
+		o := &conns{
+			limits: Limits{Stranger: 5 * time.Second, Strangers: 4}, strangers: map[*conn]bool{}, from: map[string]int{},
+		}
 		begin := time.Now()
 		a, b := net.Pipe()
 		defer b.Close()

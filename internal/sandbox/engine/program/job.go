@@ -1,5 +1,5 @@
-// Package program runs one JavaScript or TypeScript program in QuickJS: console, timers, files of the workspace, modules,
-// and the bridge to waldo. It is the main function of a process of its own, which the driver starts.
+// Package program runs one JavaScript or TypeScript program in QuickJS: console, timers, files of the workspace,
+// modules, and the bridge to waldo. It is the main function of a process of its own, which the driver starts.
 package program
 
 import (
@@ -98,7 +98,8 @@ func readJob(r io.Reader) (Job, error) {
 }
 
 // statement finds import and export statements, as boot.js of the Node runtime does.
-var statement = regexp.MustCompile(`(?m)^\s*(import\s*[\w{*'"]|export\s+(default|const|let|var|function|class|async)\b|export\s*[{*])|\bimport\.meta\b`)
+var statement = regexp.MustCompile(`(?m)^\s*(import\s*[\w{*'"]|export\s+(default|const|let|var|function|class` +
+	`|async)\b|export\s*[{*])|\bimport\.meta\b`)
 
 const (
 	wrapHead = "(async function (require, module, exports, __filename, __dirname) {"

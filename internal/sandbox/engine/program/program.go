@@ -42,7 +42,8 @@ type Options struct {
 	Workspace string        `json:"-"`      // the folder that holds input, output and tmp
 	Cache     string        `json:"cache"`  // a folder with compiled code; empty: none
 	Bridge    uintptr       `json:"bridge"` // the handle of the bridge; 0: descriptor 3, if it is a socket and Life is 0
-	Life      uintptr       `json:"life"`   // the handle of a pipe that ends with waldo; 0: something else ends the process
+	// the handle of a pipe that ends with waldo; 0: something else ends the process
+	Life uintptr `json:"life"`
 }
 
 // program is one program under way.

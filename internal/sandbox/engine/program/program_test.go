@@ -61,7 +61,8 @@ func TestPrograms(t *testing.T) {
 		{"top-level await and return", "",
 			"await null; console.log(await Promise.all([1, Promise.resolve(2)])); return", ran{0, "[ 1, 2 ]\n", ""}},
 		{"timers", "",
-			"setTimeout(() => console.log('b'), 5); setTimeout(() => console.log('a'), 1); const i = setInterval(() => { clearInterval(i); console.log('i') }, 20)",
+			"setTimeout(() => console.log('b'), 5); setTimeout(() => console.log('a'), 1); const i = setInterval(() => { " +
+				"clearInterval(i); console.log('i') }, 20)",
 			ran{0, "a\nb\ni\n", ""}},
 		{"an error", "", "\nfunction f() { throw new TypeError('no') }\nf()", ran{1, "",
 			"TypeError: no\n    at f (script.js:2:26)\n    at <anonymous> (script.js:3:1)\n"}},
@@ -71,10 +72,12 @@ func TestPrograms(t *testing.T) {
 		{"no status of waldo's", "", "process.exit(250)", ran{1, "", ""}},
 		{"exitCode", "", "process.exitCode = 4", ran{4, "", ""}},
 		{"a module", "",
-			"import { workspace } from 'waldo'; import fs from 'node:fs'; workspace.write('a.txt', 'x\u00e9'); console.log(fs.readFileSync('/workspace/output/a.txt', 'utf8'), workspace.list(), import.meta.url)",
+			"import { workspace } from 'waldo'; import fs from 'node:fs'; workspace.write('a.txt', 'x\u00e9'); " +
+				"console.log(fs.readFileSync('/workspace/output/a.txt', 'utf8'), workspace.list(), import.meta.url)",
 			ran{0, "xé [ 'a.txt' ] undefined\n", ""}},
 		{"TypeScript", guest.TypeScript,
-			"interface A { b: string }\nenum E { F = 2 }\nconst a: A = { b: 'x' } as const;\nclass C<T> { constructor(private x: T) {} get() { return this.x } }\nconsole.log(a.b, E.F, new C<number>(1).get()); await null; return;",
+			"interface A { b: string }\nenum E { F = 2 }\nconst a: A = { b: 'x' } as const;\nclass C<T> { constructor(private " +
+				"x: T) {} get() { return this.x } }\nconsole.log(a.b, E.F, new C<number>(1).get()); await null; return;",
 			ran{0, "x 2 1\n", ""}},
 		{"TypeScript that cannot be read", guest.TypeScript, "let a: = 1", ran{1, "",
 			"SyntaxError: Unexpected \"=\"\n    at script.ts:1:8\n"}},

@@ -26,7 +26,8 @@ const mostSuspended = 8 << 20
 const mostUnpacked = 64 << 20
 
 // ErrOther is returned for a program that was suspended with another interpreter or runtime.
-var ErrOther = errors.New("the program was suspended by a waldo with another interpreter or runtime, and cannot go on here; run it anew")
+var ErrOther = errors.New("the program was suspended by a waldo with another interpreter or runtime, " +
+	"and cannot go on here; run it anew")
 
 // suspended is a program's state beside its memory.
 type suspended struct {
@@ -44,7 +45,8 @@ type request struct {
 // header names the interpreter and the runtime that an image belongs to.
 func header(base quickjs.Image) []byte {
 	text, memory := sha256.Sum256([]byte(runtime)), sha256.Sum256(base.Memory)
-	return []byte("waldo-program 1\n" + quickjs.Digest + "\n" + hex.EncodeToString(text[:]) + "\n" + hex.EncodeToString(memory[:]) + "\n")
+	return []byte("waldo-program 1\n" + quickjs.Digest + "\n" + hex.EncodeToString(text[:]) + "\n" +
+		hex.EncodeToString(memory[:]) + "\n")
 }
 
 var encoder, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))

@@ -82,7 +82,8 @@ func suspendedProgram(t testing.TB) []byte {
 		if line := w.next(t); !strings.Contains(line, `"id":`+id) {
 			t.Fatal(line)
 		}
-		p.bridge.note(frame(`{"jsonrpc":"2.0","method":"waldo/waiting","params":{"id":` + id + `,"approval_id":"a_` + id + `"}}`))
+		p.bridge.note(frame(`{"jsonrpc":"2.0","method":"waldo/waiting","params":{"id":` + id +
+			`,"approval_id":"a_` + id + `"}}`))
 	}
 	if !p.bridge.idle() {
 		t.Fatal("the program does not wait")

@@ -19,8 +19,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// module is quickjs.wasm of the npm package quickjs-wasi 3.6.2, 637 KB: QuickJS-NG and a thin layer of C. Both are under
-// the MIT licence (LICENSE.quickjs, LICENSE.quickjs-wasi). scripts/quickjs.sh fetches it, by its digest.
+// module is quickjs.wasm of the npm package quickjs-wasi 3.6.2, 637 KB: QuickJS-NG and a thin layer of C. Both are
+// under the MIT licence (LICENSE.quickjs, LICENSE.quickjs-wasi). scripts/quickjs.sh fetches it, by its digest.
 //
 //go:embed quickjs.wasm
 var module []byte
@@ -346,8 +346,8 @@ func (m *Machine) find(v uint64) (s span, ok bool, err error) {
 	return s, true, nil
 }
 
-// Eval runs a script, and then the jobs of promises until none is left. It returns the script's value, if that is a text
-// or bytes.
+// Eval runs a script, and then the jobs of promises until none is left. It returns the script's value, if that is a
+// text or bytes.
 func (m *Machine) Eval(name, source string) (string, error) {
 	v, err := m.eval(name, source)
 	if err != nil {

@@ -47,8 +47,8 @@ func (e *Engine) Restore(h Host, i Image) (*Machine, error) {
 	return m, nil
 }
 
-// Become gives a Machine the state of an image, which is as Restore has it. The image has at least as much memory as the
-// machine. After an error the machine must not be used any more.
+// Become gives a Machine the state of an image, which is as Restore has it. The image has at least as much memory as
+// the machine. After an error the machine must not be used any more.
 func (m *Machine) Become(i Image) error {
 	size := int(m.memory.Size())
 	if len(i.Memory)%page != 0 || len(i.Memory) < size || uint64(len(i.Memory)) > uint64(m.pages)*page {

@@ -37,7 +37,9 @@ func New(origin, rpid string) *Authenticator {
 func enc(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
 func (a *Authenticator) clientData(kind, challenge string) []byte {
-	b, _ := json.Marshal(map[string]any{"type": kind, "challenge": challenge, "origin": a.Origin, "crossOrigin": a.CrossOrigin})
+	b, _ := json.Marshal(map[string]any{
+		"type": kind, "challenge": challenge, "origin": a.Origin, "crossOrigin": a.CrossOrigin,
+	})
 	return b
 }
 
@@ -64,8 +66,11 @@ func (a *Authenticator) Create(challenge string) []byte {
 	d = append(d, cose...)
 	object := append([]byte("\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x59"), byte(len(d)>>8), byte(len(d)))
 	object = append(object, d...)
-	b, _ := json.Marshal(map[string]any{"id": enc(a.ID), "rawId": enc(a.ID), "type": "public-key", "clientExtensionResults": map[string]any{},
-		"response": map[string]any{"clientDataJSON": enc(a.clientData("webauthn.create", challenge)), "attestationObject": enc(object)}})
+	b, _ := json.Marshal(map[string]any{"id": enc(a.ID), "rawId": enc(a.ID), "type": "public-key",
+		"clientExtensionResults": map[string]any{},
+		"response": map[string]any{
+			"clientDataJSON": enc(a.clientData("webauthn.create", challenge)), "attestationObject": enc(object),
+		}})
 	return b
 }
 
@@ -82,8 +87,10 @@ func (a *Authenticator) Get(challenge string) []byte {
 }
 
 func (a *Authenticator) assertion(client, data, sig []byte) []byte {
-	b, _ := json.Marshal(map[string]any{"id": enc(a.ID), "rawId": enc(a.ID), "type": "public-key", "clientExtensionResults": map[string]any{},
-		"authenticatorAttachment": "platform", "response": map[string]any{"clientDataJSON": enc(client), "authenticatorData": enc(data),
+	b, _ := json.Marshal(map[string]any{"id": enc(a.ID), "rawId": enc(a.ID), "type": "public-key",
+		"clientExtensionResults":  map[string]any{},
+		"authenticatorAttachment": "platform",
+		"response": map[string]any{"clientDataJSON": enc(client), "authenticatorData": enc(data),
 			"signature": enc(sig), "userHandle": nil}})
 	return b
 }

@@ -50,18 +50,6 @@ func Fprintf(w io.Writer, format string, a ...any) {
 	_, _ = io.WriteString(w, string(Sprintf(format, a...)))
 }
 
-// Join joins texts as strings.Join does.
-func Join(parts []Text, by Text) Text {
-	var b strings.Builder
-	for i, p := range parts {
-		if i > 0 {
-			b.WriteString(string(by))
-		}
-		b.WriteString(string(p))
-	}
-	return Text(b.String())
-}
-
 // safe returns a with each argument that can hold text replaced by one that escapes itself.
 func safe(a []any) []any {
 	out := make([]any, len(a))

@@ -44,7 +44,6 @@ func TestEscape(t *testing.T) {
 			string(display.Sprintf("%s %v %-4s| %q %d", errors.New("\x1b"), []string{"\n"}, "\r", "\x1b", 7)),
 			`\u{1b} [\n] \u{d}   | "\x1b" 7`},
 		{"waldo's own words", string(display.Sprintf("%s %s", display.Text("\x1b[0m"), "\x1b")), "\x1b[0m " + `\u{1b}`},
-		{"texts joined", string(display.Join([]display.Text{"\x1b", "b"}, ", ")), "\x1b, b"},
 	} {
 		if row.got != row.want {
 			t.Errorf("%s: %q, wanted %q", row.why, row.got, row.want)

@@ -18,7 +18,7 @@ import (
 // abuse is a program that tries to stop waldo, or to do what its contracts deny.
 type abuse struct {
 	why, language, code string
-	status              string // of the run, in its facts; "" : any
+	status              string // of the run, in its facts; "": any; killed: timeout or oom
 	says                string // in the answer
 }
 
@@ -28,12 +28,12 @@ var abuses = []abuse{
 	{"control", "javascript", `const c = await servers.desk.get_customer({ id: 17 }); console.log(c.id)`, "ok", "17"},
 	{"endless loop", "python", "while True: pass", "timeout", ""},
 	{"endless loop", "javascript", "while (true) {}", "timeout", ""},
-	{"memory loop", "python", "x = []\nwhile True: x.append(bytearray(1 << 20))", "", ""},
-	{"memory loop", "javascript", "const x = []; while (true) x.push(Buffer.alloc(1 << 20, 1))", "", ""},
-	{"fork bomb", "python", "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", "timeout", ""},
+	{"memory loop", "python", "x = []\nwhile True: x.append(bytearray(1 << 20))", "killed", ""},
+	{"memory loop", "javascript", "const x = []; while (true) x.push(Buffer.alloc(1 << 20, 1))", "killed", ""},
+	{"fork bomb", "python", "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", "killed", ""},
 	{
 		"fork bomb", "javascript", "const { spawn } = require('child_process'); const f = () => { try { " +
-			"spawn('/bin/sleep', ['60']).on('error', () => {}) } catch {} setImmediate(f) }; f()", "timeout", "",
+			"spawn('/bin/sleep', ['60']).on('error', () => {}) } catch {} setImmediate(f) }; f()", "killed", "",
 	},
 	{"1 GB print", "python", "import sys\nfor i in range(1024): sys.stdout.write('x' * (1 << 20))\nprint('end')", "", ""},
 	{
@@ -281,6 +281,9 @@ sessions: {depth: 3}
 			<-done
 			meta, _ := r["_meta"].(map[string]any)
 			status, _ := meta["waldo/status"].(string)
+			if a.status == "killed" && (status == "timeout" || status == "oom") {
+				status = a.status
+			}
 			if r == nil || a.status != "" && status != a.status || !strings.Contains(text, a.says) ||
 				strings.Contains(text, "STOLEN") {
 				t.Errorf("the run ended as %q: %.600s", status, text)

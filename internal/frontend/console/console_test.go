@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -28,6 +29,7 @@ type fake struct {
 	deny    error // of Audit
 	settled int
 	live    []LiveEvent
+	acts    []string // on sandboxes and sessions
 }
 
 func (f *fake) Audit(_ context.Context, _ Who, e Event) error {
@@ -85,7 +87,41 @@ func (f *fake) Call(_ context.Context, id string) (CallLife, error) {
 	}, nil
 }
 
-func (f *fake) Stop(context.Context, Who, string, bool) error { return nil }
+func (f *fake) Stop(_ context.Context, _ Who, name string, release bool) error {
+	f.acts = append(f.acts, fmt.Sprintf("%s release=%v", name, release))
+	return nil
+}
+
+func (f *fake) Agents(context.Context) (List[Agent], error) {
+	return List[Agent]{Items: []Agent{{Session: hostile, Principal: hostile, Channel: hostile, First: hostile}}}, nil
+}
+
+func (f *fake) Sandboxes(context.Context) (List[Sandbox], error) {
+	return List[Sandbox]{Items: []Sandbox{{Name: hostile, ID: hostile, State: "paused", Template: hostile}}}, nil
+}
+
+func (f *fake) SandboxAct(_ context.Context, _ Who, name, act string) error {
+	f.acts = append(f.acts, act+" "+name)
+	return nil
+}
+
+func (f *fake) Upstreams(context.Context) (List[Upstream], error) {
+	return List[Upstream]{Items: []Upstream{{Name: hostile, Target: hostile, Health: "failing", Why: hostile}}}, nil
+}
+
+func (f *fake) Pins(context.Context) (List[Pin], error) {
+	return List[Pin]{Items: []Pin{{Server: hostile, Code: "pin.changed", Text: hostile}}}, nil
+}
+
+func (f *fake) Records(_ context.Context, _ RecordFilter, _ Page) (List[Record], error) {
+	body, _ := json.Marshal(map[string]string{"cmd": hostile})
+	return List[Record]{Items: []Record{{Seq: 9, ID: hostile, Kind: hostile, Body: body}}, Next: "9"}, nil
+}
+
+func (f *fake) Verify(context.Context) (json.RawMessage, error) {
+	return json.Marshal(map[string]any{"ok": false, "records": 9, "segments": 1, "claim": hostile,
+		"findings": []any{map[string]any{"problem": true, "code": "chain.broken", "text": hostile, "seq": 9}}})
+}
 
 func (f *fake) Live(_ context.Context, after uint64) (<-chan LiveEvent, bool, error) {
 	c := make(chan LiveEvent, len(f.live))
@@ -322,7 +358,7 @@ func TestPages(t *testing.T) {
 	in["Accept"] = "text/html"
 	for _, path := range []string{
 		"/approvals", "/approvals/a_1", "/calls", "/calls?capability=" + url.QueryEscape(hostile), "/calls/c_1", "/calls/c_2",
-		"/enrol", "/nowhere",
+		"/enrol", "/nowhere", "/servers", "/pins", "/log", "/log?text=" + url.QueryEscape(hostile), "/sandboxes", "/sessions",
 	} {
 		w := visit(s, "GET", path, "", in)
 		page := w.Body.String()

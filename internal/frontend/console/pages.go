@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 	"time"
@@ -27,11 +28,25 @@ func (s *Server) pageRoutes() []route {
 		{get, "/approvals/{id}", RoleViewer, false, s.pageApproval},
 		{get, "/calls", RoleViewer, false, s.pageCalls},
 		{get, "/calls/{id}", RoleViewer, false, s.pageCall},
+		{get, "/sessions", RoleViewer, false, s.pageSessions},
+		{post, "/sessions/{name}/stop", RoleOperator, false, s.postSession(false)},
+		{post, "/sessions/{name}/release", RoleOperator, false, s.postSession(true)},
+		{get, "/sandboxes", RoleViewer, false, s.pageSandboxes},
+		{post, "/sandboxes/{name}/pause", RoleOperator, false, s.postSandbox("pause")},
+		{post, "/sandboxes/{name}/resume", RoleOperator, false, s.postSandbox("resume")},
+		{post, "/sandboxes/{name}/stop", RoleOperator, false, s.postSandbox("stop")},
+		{get, "/servers", RoleViewer, false, s.pageServers},
+		{get, "/pins", RoleViewer, false, s.pagePins},
+		{get, "/log", RoleViewer, false, s.pageLog},
+		{post, "/log/verify", RoleViewer, false, s.postVerify},
 	}
 }
 
 // nav are the links at the top of each page.
-var nav = []struct{ Path, Name string }{{"/approvals", "Approvals"}, {"/calls", "Calls"}}
+var nav = []struct{ Path, Name string }{
+	{"/approvals", "Approvals"}, {"/calls", "Calls"}, {"/sessions", "Sessions"}, {"/sandboxes", "Sandboxes"},
+	{"/servers", "Servers"}, {"/log", "Log"},
+}
 
 // pages are the parsed templates, by name.
 type pages struct{ by map[string]*template.Template }
@@ -44,7 +59,9 @@ func parsePages() *pages {
 	if err != nil {
 		panic(err)
 	}
-	base := template.New("").Funcs(template.FuncMap{"ago": ago, "line": line, "pretty": pretty, "clock": clock})
+	base := template.New("").Funcs(template.FuncMap{
+		"ago": ago, "line": line, "pretty": pretty, "clock": clock, "segment": url.PathEscape,
+	})
 	layout := template.Must(base.ParseFS(files, "templates/layout.html"))
 	for _, name := range names {
 		if page := strings.TrimSuffix(path.Base(name), ".html"); page != "layout" {

@@ -1,0 +1,28 @@
+package console
+
+import "net/http"
+
+// pageSessions lists the sessions of agents, the last used first. An operator can stop and release each.
+func (s *Server) pageSessions(q *request) error {
+	l, err := s.o.Backend.Agents(q.Context())
+	if err != nil {
+		return err
+	}
+	return s.show(q, http.StatusOK, "sessions", "Sessions", struct {
+		List[Agent]
+		MayAct bool
+	}{l, q.who.Role >= RoleOperator})
+}
+
+// postSession stops or releases a session, as the API does.
+func (s *Server) postSession(release bool) func(*request) error {
+	action := map[bool]string{false: "stop", true: "release"}[release]
+	return func(q *request) error {
+		name := q.PathValue("name")
+		err := s.act(q, action, name, func() error { return s.o.Backend.Stop(q.Context(), q.who, name, release) })
+		if err != nil {
+			return err
+		}
+		return redirect(q, "/sessions")
+	}
+}

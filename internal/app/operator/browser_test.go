@@ -297,9 +297,14 @@ func TestChromium(t *testing.T) {
 	if answer, _ := d.ask(next); answer == nil || answer.Yes {
 		t.Errorf("%+v", answer)
 	}
-	b.visit(at + "/calls")
-	b.until("document.querySelector('table')")
-	b.picture("calls")
+	for _, page := range []string{"calls", "sessions", "sandboxes", "servers", "pins", "log"} {
+		b.visit(at + "/" + page)
+		b.until("document.querySelector('nav a[aria-current]') || location.pathname === '/pins'")
+		b.picture(page)
+		if !b.narrow() {
+			t.Errorf("/%s scrolls sideways on a phone", page)
+		}
+	}
 	if v := d.verify(); !v.OK {
 		t.Errorf("%+v", v.Findings)
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"net"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -82,6 +83,10 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, known func(call.P
 		s.fail(w, r, &Problem{
 			Status: http.StatusForbidden, Code: "host", Detail: "the console does not go by the name in Host",
 		})
+		return
+	}
+	if path.Clean(r.URL.Path) != r.URL.Path { // the router would redirect it
+		s.fail(w, r, &Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "there is no such page"})
 		return
 	}
 	if to := named(r); to != "" {

@@ -156,14 +156,3 @@ func strip(name, text string) (string, error) {
 	}
 	return string(r.Code), nil
 }
-
-// environment makes an object of K=V.
-func environment(env []string) map[string]string {
-	m := map[string]string{}
-	for _, kv := range env {
-		if k, v, ok := strings.Cut(kv, "="); ok {
-			m[k] = v
-		}
-	}
-	return m
-}

@@ -37,8 +37,8 @@ func (p *program) resolve(from, name string) (string, error) {
 		}
 		return path.Clean(name), nil
 	}
-	return "",
-		fmt.Errorf("Cannot find module '%s': the level engine has fs, path, util and waldo, and files of the workspace", name)
+	//lint:ignore ST1005 the words are Node's
+	return "", fmt.Errorf("Cannot find module '%s': the level engine has fs, path, util and waldo, and files of the workspace", name)
 }
 
 // load returns the source of a module.
@@ -74,6 +74,7 @@ func (p *program) load(full string) (string, error) {
 		}
 		return string(b), nil
 	}
+	//lint:ignore ST1005 the words are Node's
 	return "", fmt.Errorf("Cannot find module '%s': only files of the workspace can be imported", full)
 }
 

@@ -26,7 +26,8 @@ func runCode(t *testing.T, j Job, change func(*Options)) ran {
 			t.Fatal(err)
 		}
 	}
-	o := Options{Memory: 64 << 20, Disk: 1 << 20, Workspace: dir, Cache: cache(t)}
+	// Descriptor 3 is not this process's bridge: the program would take it, and close it later.
+	o := Options{Memory: 64 << 20, Disk: 1 << 20, Workspace: dir, Cache: cache(t), Bridge: ^uintptr(0)}
 	if change != nil {
 		change(&o)
 	}

@@ -242,13 +242,19 @@ print(f"Found {len(pending)} pending orders")
 func TestPythonCallThatNobodyAwaitsIsMade(t *testing.T) {
 	d := &desk{}
 	r := run(t, d, py("import asyncio\nawait asyncio.sleep(0)\ncrm.echo(a=1)\ncrm.delete(id=2)\nprint('end')"), "")
-	same(t, r, 0, "end")
+	same(t, r, 1, "end")
 	if len(d.asked) != 2 || !strings.Contains(r.stderr, "crm.delete: contract.deny") {
 		t.Errorf("%d calls; stderr %q", len(d.asked), r.stderr)
 	}
 	if r.effect != facts.None {
 		t.Errorf("effect %v", r.effect)
 	}
+}
+
+// The control of the exit status above: a call that succeeds without await, and a status that the program chose.
+func TestPythonCallThatNobodyAwaitsEnds(t *testing.T) {
+	same(t, run(t, &desk{}, py("import asyncio\nawait asyncio.sleep(0)\ncrm.echo(a=1)"), ""), 0, "")
+	same(t, run(t, &desk{}, py("import asyncio, sys\nawait asyncio.sleep(0)\ncrm.delete(id=2)\nsys.exit(7)"), ""), 7, "")
 }
 
 func TestPythonCallsAreChildrenOfTheRun(t *testing.T) {

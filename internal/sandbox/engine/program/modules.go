@@ -3,6 +3,7 @@ package program
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"strings"
 
 	"waldo/internal/sandbox/guest"
@@ -11,12 +12,15 @@ import (
 // builtin are the modules that are part of the runtime, with the names that they export.
 var builtin = map[string][]string{
 	"waldo": {"servers", "search_tools", "searchTools", "workspace", "logger", "scrub", "run_async", "runAsync",
-		"ToolError", "Denied", "Waiting"},
+		"request_approval", "requestApproval", "ToolError", "Denied", "Waiting"},
 	"fs": {"readFileSync", "writeFileSync", "appendFileSync", "mkdirSync", "existsSync", "readdirSync",
 		"unlinkSync"},
 	"path": {"join", "resolve", "dirname", "basename", "extname", "relative", "normalize", "isAbsolute", "sep"},
 	"util": {"inspect", "format", "promisify"},
 }
+
+// generated are the names of modules that waldo gen writes. Without such a file, calls of it go over the bridge.
+var generated = regexp.MustCompile(`/servers/([^/]+)/([^/]+?)(?:\.[jt]s)?$`)
 
 // resolve returns the full name of a module: one of the runtime, or a path in the workspace.
 func (p *program) resolve(from, name string) (string, error) {
@@ -73,6 +77,11 @@ func (p *program) load(full string) (string, error) {
 			return strip(name, string(b))
 		}
 		return string(b), nil
+	}
+	if m := generated.FindStringSubmatch(full); m != nil {
+		return fmt.Sprintf("export const { call } = globalThis[Symbol.for('waldo.modules')]('waldo').servers[%s][%s];\n"+
+			"export const TOOL = %[2]s, SERVER_URL = %[3]s;\nexport default call;\n",
+			quoted(m[1]), quoted(m[2]), quoted("waldo:"+m[1])), nil
 	}
 	//lint:ignore ST1005 the words are Node's
 	return "", fmt.Errorf("Cannot find module '%s': only files of the workspace can be imported", full)

@@ -95,6 +95,27 @@ func suspendedProgram(t testing.TB) []byte {
 	return image
 }
 
+// TestGeneratedModules: a module that waldo gen would write calls its tool over the bridge, if no such file is there.
+func TestGeneratedModules(t *testing.T) {
+	for _, name := range []string{"./servers/a/b.ts", "./servers/a/b.js", "/workspace/servers/a/b"} {
+		var out bytes.Buffer
+		p, _, w := process(t, &out)
+		p.job = Job{Name: "script.js", Args: []string{}, Servers: []string{}, Code: []byte(
+			"import { call, TOOL, SERVER_URL } from '" + name + "'; import { request_approval } from 'waldo';\n" +
+				"console.log(TOOL, SERVER_URL, typeof request_approval, String(await call(SERVER_URL, { x: 1 })));")}
+		if done, code, err := p.start(); done || err != nil {
+			t.Fatal(name, code, err, out.String())
+		}
+		if line := w.next(t); !strings.Contains(line, `"name":"a.b","arguments":{"x":1}`) {
+			t.Errorf("%s: %s", name, line)
+		}
+		w.say(t, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"r"}],"isError":false}}`)
+		if code, err := p.loop(); code != 0 || err != nil || out.String() != "b waldo:a function r\n" {
+			t.Errorf("%s: %d %v %q", name, code, err, out.String())
+		}
+	}
+}
+
 // TestSuspend: a program goes on in another process, with both of its calls, each quoting its approval.
 func TestSuspend(t *testing.T) {
 	image := suspendedProgram(t)

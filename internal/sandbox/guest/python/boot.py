@@ -170,8 +170,9 @@ def _run(file, source, runtime, servers, space):
             if _load(runtime)._is_table(last):
                 print(_runtime._table(last))
     finally:
-        if _runtime is not None:
-            _runtime._finish()
+        # A program with a failed call must not end as a success; its own error or status comes first.
+        if _runtime is not None and _runtime._finish() and sys.exc_info()[0] is None:
+            sys.exit(1)
 
 
 def _main():

@@ -657,14 +657,18 @@ def _drive(body):
 
 
 def _finish():
-    # A call whose result was not used was made all the same: wait for it, and report a failure.
+    # A call whose result was not used was made all the same: wait for it, and report a failure. Returns
+    # whether one failed.
+    failed = False
     if _bus is None or os.getpid() != _bus.pid:
-        return
+        return failed
     for pending in list(_bus.open.values()):
         try:
             pending._take()
         except ToolError as e:
             print("waldo: a call that was not awaited failed: %s" % e, file=sys.stderr)
+            failed = True
+    return failed
 
 
 # ---- names ----

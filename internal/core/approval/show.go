@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/net/idna"
 
+	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/protocol/strictjson"
 )
@@ -239,6 +240,10 @@ func (q Question) Show() string {
 		if f.Note != "" {
 			fmt.Fprintf(&b, "  |   (%s)\n", f.Note)
 		}
+	}
+	if q.Capability == contract.RequestApproval { // its yes is for calls with other arguments, too: a note says how many
+		b.WriteString("End of the arguments. A yes is for what \"waldo found\" says above, and for nothing else.\n")
+		return b.String()
 	}
 	b.WriteString("End of the arguments. A yes is for this one call with these arguments, once.\n")
 	return b.String()

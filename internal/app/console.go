@@ -2,10 +2,13 @@ package app
 
 import (
 	"context"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 
 	"waldo/internal/app/operator"
 	"waldo/internal/core/approval/webhook"
@@ -13,6 +16,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/frontend/console"
+	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -42,9 +46,23 @@ func (h *App) Console() (s *console.Server, done func() error) {
 	})
 	s = console.New(console.Options{
 		Backend: o, Hosts: hostsOf(h.Config.Gateway), Origins: publicOrigin(h.Config.Gateway), Version: h.set.Version,
-		Identify: h.consoleRole,
+		Identify: h.consoleRole, Peer: peerOf,
 	})
 	return s, o.Close
+}
+
+// peerOf names the user of this machine at the other end of a request's connection; empty: it is another machine.
+func peerOf(r *http.Request) string {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !remote.Addr().Unmap().IsLoopback() {
+		return ""
+	}
+	uid, err := identity.PeerOf(local, net.TCPAddrFromAddrPort(remote))
+	if err != nil {
+		return "unknown"
+	}
+	return strconv.Itoa(uid)
 }
 
 // webhooks sends each question to the operator's chat. A link in it logs in as an approver, who then needs a passkey.

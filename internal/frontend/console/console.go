@@ -28,7 +28,10 @@ type Options struct {
 	Version string
 	// Identify returns who a bearer token belongs to, and the role. RoleNone refuses it. nil: no tokens.
 	Identify func(r *http.Request) (call.Principal, Role)
-	Now      func() time.Time // nil: time.Now
+	// Peer tells which user of this machine made a request's connection; empty: another machine. Browsers send a
+	// cookie to every port of a host name, so other users of the machine may learn it. nil: cookies work for all.
+	Peer func(r *http.Request) string
+	Now  func() time.Time // nil: time.Now
 }
 
 // Server is the console. It satisfies http.Handler.

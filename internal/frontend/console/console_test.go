@@ -299,12 +299,30 @@ func TestLink(t *testing.T) {
 		map[string]string{"Content-Type": "application/x-www-form-urlencoded"}); w.Code != http.StatusTooManyRequests {
 		t.Errorf("a guess too many: %d", w.Code)
 	}
+	f.used = false
+	enter(t, s) // a good link works beside them
 	if w := visit(s, "POST", "/logout", url.Values{"csrf": {in["X-CSRF-Token"]}}.Encode(),
 		map[string]string{"Cookie": in["Cookie"], "Content-Type": "application/x-www-form-urlencoded"}); w.Code != 303 {
 		t.Errorf("logout: %d %s", w.Code, w.Body)
 	}
 	if w := visit(s, "GET", "/api/v1/calls", "", in); w.Code != 401 {
 		t.Errorf("after logout: %d", w.Code)
+	}
+}
+
+// TestPeer: a cookie that another user of the machine learnt opens nothing.
+func TestPeer(t *testing.T) {
+	s, peer := newServer(&fake{role: RoleOperator}), "1000"
+	s.o.Peer = func(*http.Request) string { return peer }
+	in := enter(t, s)
+	for _, row := range []struct {
+		peer string
+		want int
+	}{{"1000", 200}, {"65534", 401}, {"unknown", 401}, {"", 401}, {"1000", 200}} {
+		peer = row.peer
+		if w := visit(s, "GET", "/api/v1/me", "", in); w.Code != row.want {
+			t.Errorf("%q: %d, not %d", row.peer, w.Code, row.want)
+		}
 	}
 }
 

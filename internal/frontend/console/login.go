@@ -15,13 +15,14 @@ const (
 	sessionLife = 12 * time.Hour
 	sessionIdle = 2 * time.Hour
 	maxSessions = 200
-	maxFailed   = 20 // failed logins in a minute; more are refused unseen
+	maxFailed   = 20 // failed logins in a minute; more are refused without a record
 )
 
 // session is one login, in memory: it ends with the process.
 type session struct {
 	id, csrf    string
 	who         Who
+	peer        string // the user of this machine who logged in; no other user's connection has the session
 	begun, used time.Time
 }
 
@@ -30,9 +31,9 @@ type session struct {
 const cookieName = "__Host-waldo"
 
 // login begins a session and sets its cookie.
-func (s *Server) login(w http.ResponseWriter, who Who) *session {
+func (s *Server) login(w http.ResponseWriter, r *http.Request, who Who) *session {
 	now := s.o.Now()
-	n := &session{id: secret(), csrf: secret(), who: who, begun: now, used: now}
+	n := &session{id: secret(), csrf: secret(), who: who, peer: s.peer(r), begun: now, used: now}
 	n.who.Session = n.id
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,14 +79,23 @@ func (s *Server) session(r *http.Request) *session {
 	if err != nil {
 		return nil
 	}
+	peer := s.peer(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.sessions[c.Value]
-	if n == nil || s.over(n) {
+	if n == nil || s.over(n) || n.peer != peer {
 		return nil
 	}
 	n.used = s.o.Now()
 	return n
+}
+
+// peer returns which user of this machine made a request's connection.
+func (s *Server) peer(r *http.Request) string {
+	if s.o.Peer == nil {
+		return ""
+	}
+	return s.o.Peer(r)
 }
 
 // crowded reports whether too many logins failed in the last minute.

@@ -17,9 +17,6 @@ func (s *Server) pageLogin(q *request) error {
 }
 
 func (s *Server) postLogin(q *request) error {
-	if s.crowded() {
-		return Problemf(http.StatusTooManyRequests, "too_many", "too many logins failed; try again in a minute")
-	}
 	if err := q.ParseForm(); err != nil {
 		return Problemf(http.StatusBadRequest, "body", "the form cannot be read")
 	}
@@ -28,6 +25,9 @@ func (s *Server) postLogin(q *request) error {
 		err = Problemf(http.StatusForbidden, "link", "the link gives no role")
 	}
 	who := Who{Principal: call.Principal("link"), Role: role, Origin: q.who.Origin}
+	if err != nil && s.crowded() { // a good link works however many others fail
+		return Problemf(http.StatusTooManyRequests, "too_many", "too many logins failed; try again in a minute")
+	}
 	e := Event{Action: "login", Target: role.String(), Result: "done"}
 	if err != nil {
 		s.failedLogin()
@@ -40,7 +40,7 @@ func (s *Server) postLogin(q *request) error {
 		return s.show(q, http.StatusForbidden, "login", "Log in",
 			"The link was used before, or its time is over. Get a new one at a terminal: waldo console --link")
 	}
-	s.login(q.w, who)
+	s.login(q.w, q.Request, who)
 	to := "/approvals"
 	if next := q.PostForm.Get("next"); id.Is(id.Approval, next) {
 		to += "/" + next

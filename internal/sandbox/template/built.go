@@ -31,6 +31,9 @@ func CheckName(name string) error {
 	if name == "host" || !names.MatchString(name) {
 		return Unfit{fmt.Errorf("template name %.80q: want up to 63 small letters, digits, '-' and '_', and not host", name)}
 	}
+	if strings.HasPrefix(name, "p_") {
+		return Unfit{fmt.Errorf("template name %.80q: p_… names snapshots", name)}
+	}
 	return nil
 }
 

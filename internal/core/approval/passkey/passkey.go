@@ -139,7 +139,24 @@ func parseAssertion(b []byte) (*protocol.ParsedCredentialAssertionData, error) {
 	if _, err := strictjson.Parse(p.Raw.AssertionResponse.ClientDataJSON); err != nil {
 		return nil, fmt.Errorf("passkey: client data: %w", err)
 	}
-	return p, nil
+	return p, exactNames(p.Raw.AssertionResponse.ClientDataJSON)
+}
+
+// exactNames refuses client data with a member that differs from a known one by case alone: encoding/json takes
+// either.
+func exactNames(clientData []byte) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(clientData, &members); err != nil {
+		return fmt.Errorf("passkey: client data: %w", err)
+	}
+	for name := range members {
+		for _, known := range []string{"type", "challenge", "origin", "crossOrigin", "topOrigin", "tokenBinding"} {
+			if name != known && strings.EqualFold(name, known) {
+				return fmt.Errorf("passkey: client data: the member %q is no %q", name, known)
+			}
+		}
+	}
+	return nil
 }
 
 // Verify checks an assertion, as Compact returns it, over a message. The authenticator must have verified its user,

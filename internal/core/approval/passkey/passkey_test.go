@@ -71,6 +71,9 @@ func TestVerify(t *testing.T) {
 		},
 		"another relying party": {string(message), with(func(b *passkeytest.Authenticator) { b.RPID = "evil.example" }),
 			"RP Hash mismatch"},
+		"a name in other letters": {"another message", with(func(b *passkeytest.Authenticator) {
+			b.Extra = map[string]any{"challengE": passkey.Challenge([]byte("another message"))}
+		}), "client data: the member"},
 		"framed": {string(message), with(func(b *passkeytest.Authenticator) { b.CrossOrigin = true }),
 			"cross origin"},
 		"a registration": {string(message), a.Create(passkey.Challenge(message)), "passkey:"},

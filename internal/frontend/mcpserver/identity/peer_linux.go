@@ -14,9 +14,12 @@ import (
 // Peer returns the uid of the process at the other end of a TCP connection within this machine. It reads the kernel's
 // table (proc(5), /proc/net/tcp): the uid belongs to the creator of the socket, and only root can change it. It
 // refuses a remote connection and one that has already ended.
-func Peer(c net.Conn) (int, error) {
-	here, ok := c.LocalAddr().(*net.TCPAddr)
-	there, also := c.RemoteAddr().(*net.TCPAddr)
+func Peer(c net.Conn) (int, error) { return PeerOf(c.LocalAddr(), c.RemoteAddr()) }
+
+// PeerOf is Peer for a connection whose two addresses are known.
+func PeerOf(local, remote net.Addr) (int, error) {
+	here, ok := local.(*net.TCPAddr)
+	there, also := remote.(*net.TCPAddr)
 	if !ok || !also {
 		return 0, errors.New("the connection is not TCP")
 	}

@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 )
 
 // Authenticator holds one ES256 credential. The zero fields of a new one are those of an honest browser and user.
@@ -17,9 +18,10 @@ type Authenticator struct {
 	Origin      string // of the page
 	RPID        string
 	ID          []byte
-	Unverified  bool // the user was not verified
-	Absent      bool // the user was not present
-	CrossOrigin bool // another site framed the page
+	Unverified  bool           // the user was not verified
+	Absent      bool           // the user was not present
+	CrossOrigin bool           // another site framed the page
+	Extra       map[string]any // more members of the client data
 	key         *ecdsa.PrivateKey
 }
 
@@ -37,9 +39,11 @@ func New(origin, rpid string) *Authenticator {
 func enc(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
 func (a *Authenticator) clientData(kind, challenge string) []byte {
-	b, _ := json.Marshal(map[string]any{
+	members := map[string]any{
 		"type": kind, "challenge": challenge, "origin": a.Origin, "crossOrigin": a.CrossOrigin,
-	})
+	}
+	maps.Copy(members, a.Extra)
+	b, _ := json.Marshal(members)
 	return b
 }
 

@@ -578,7 +578,9 @@ func TestOneServerDoesNotReachAnother(t *testing.T) {
 			d, want = decision(t, name+".echo", `{}`, contract.Contract{}), facts.Failed
 		}
 		wg.Go(func() {
-			if o := late(t, m, d, &heard[n]); o.Facts.Status != want || o.Facts.SideEffect != facts.Unknown {
+			o := late(t, m, d, &heard[n])
+			stopped := strings.Contains(text(o), "sent messages without pause") // TestFlood judges when
+			if (o.Facts.Status != want && !stopped) || o.Facts.SideEffect != facts.Unknown {
 				t.Errorf("%s: %q %s", name, text(o), o.Facts.Status)
 			}
 		})

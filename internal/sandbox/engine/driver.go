@@ -26,13 +26,13 @@ type Options struct {
 
 // Driver makes sandboxes with QuickJS.
 type Driver struct {
-	options Options
-	choose  sync.Mutex
-	chosen  bool
-	within  sandbox.Driver // nil: none works here
-	why     []string       // the ones that do not, and why
-	compile sync.Mutex
-	cache   string
+	options   Options
+	choose    sync.Mutex
+	chosen    bool
+	within    sandbox.Driver // nil: none works here
+	why       []string       // the ones that do not, and why
+	compile   sync.Mutex     // guards compiling
+	compiling *compilation
 }
 
 // New returns a driver.
@@ -141,12 +141,40 @@ func command(exe, workspace string, o program.Options) ([]string, error) {
 }
 
 // compiled returns the folder with compiled code. It compiles on the first call, if no waldo has done so before.
+// Compiling takes a third of a second and cannot be interrupted: a caller that gives up leaves it behind.
 func (d *Driver) compiled(ctx context.Context) (string, error) {
 	d.compile.Lock()
-	defer d.compile.Unlock()
-	if d.cache != "" {
-		return d.cache, nil
+	running := d.compiling
+	if running == nil {
+		running = &compilation{over: make(chan struct{})}
+		d.compiling = running
+		go func() {
+			defer close(running.over)
+			running.dir, running.err = d.compileNow(context.WithoutCancel(ctx))
+			if running.err != nil { // the next call tries again
+				d.compile.Lock()
+				d.compiling = nil
+				d.compile.Unlock()
+			}
+		}()
 	}
+	d.compile.Unlock()
+	select {
+	case <-running.over:
+		return running.dir, running.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// compilation is one attempt to compile. Its other fields are set when over is closed.
+type compilation struct {
+	over chan struct{}
+	dir  string
+	err  error
+}
+
+func (d *Driver) compileNow(ctx context.Context) (string, error) {
 	dir, err := filepath.Abs(filepath.Join(d.options.State, "engine", quickjs.Digest[:16]))
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
@@ -158,7 +186,6 @@ func (d *Driver) compiled(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("engine: %w", err)
 	}
-	d.cache = dir
 	return dir, e.Close(ctx)
 }
 

@@ -65,6 +65,9 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 
 // expect runs a program and compares its end.
 func (d *Driver) expect(ctx context.Context, p sandbox.Profile, code, out string, status facts.Status) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	b, err := d.Start(ctx, p)
 	if err != nil {
 		return err

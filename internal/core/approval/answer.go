@@ -421,20 +421,9 @@ func (k *Service) LastApproved(ctx context.Context, q Question) (*Before, error)
 	}
 	var rows []row
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
-		found, err := tx.Query(`SELECT id FROM approvals WHERE state IN ('used', 'yes') AND created < $1 ORDER BY created `+
+		ids, err := texts(tx, `SELECT id FROM approvals WHERE state IN ('used', 'yes') AND created < $1 ORDER BY created `+
 			`DESC, id DESC LIMIT 200`, database.Stamp(q.Created))
 		if err != nil {
-			return err
-		}
-		var ids []string
-		for found.Next() {
-			var one string
-			if err := found.Scan(&one); err != nil {
-				return errors.Join(err, found.Close())
-			}
-			ids = append(ids, one)
-		}
-		if err := found.Close(); err != nil {
 			return err
 		}
 		for _, one := range ids {

@@ -294,19 +294,8 @@ func (k *Service) Approvers(ctx context.Context) ([]Approver, error) {
 		return nil, err
 	}
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query(`SELECT name FROM approvers ORDER BY name`)
+		names, err := texts(tx, `SELECT name FROM approvers ORDER BY name`)
 		if err != nil {
-			return err
-		}
-		var names []string
-		for rows.Next() {
-			var n string
-			if err := rows.Scan(&n); err != nil {
-				return errors.Join(err, rows.Close())
-			}
-			names = append(names, n)
-		}
-		if err := rows.Close(); err != nil {
 			return err
 		}
 		for _, n := range names {

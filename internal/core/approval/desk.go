@@ -372,20 +372,9 @@ func (k *Service) gone(q Question) bool { return q.Asker != "" && k.Gone != nil 
 func (k *Service) Pending(ctx context.Context) ([]Question, error) {
 	out := []Question{}
 	err := k.Store.View(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query(`SELECT id FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY created, id`,
+		ids, err := texts(tx, `SELECT id FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY created, id`,
 			database.Stamp(k.now()))
 		if err != nil {
-			return err
-		}
-		var ids []string
-		for rows.Next() {
-			var s string
-			if err := rows.Scan(&s); err != nil {
-				return errors.Join(err, rows.Close())
-			}
-			ids = append(ids, s)
-		}
-		if err := rows.Close(); err != nil {
 			return err
 		}
 		for _, s := range ids {
@@ -402,6 +391,23 @@ func (k *Service) Pending(ctx context.Context) ([]Question, error) {
 	return out, err
 }
 
+// texts returns the one column of a query. It reads all of it, so that the next query of the transaction can begin.
+func texts(tx *sql.Tx, query string, args ...any) ([]string, error) {
+	rows, err := tx.Query(query, args...)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for rows.Next() {
+		var one string
+		if err := rows.Scan(&one); err != nil {
+			return nil, errors.Join(err, rows.Close())
+		}
+		all = append(all, one)
+	}
+	return all, errors.Join(rows.Err(), rows.Close())
+}
+
 // PendingPage returns the questions after a cursor that wait for an answer, oldest first, at most so many, and the
 // cursor of the next page; empty: there is none.
 func (k *Service) PendingPage(ctx context.Context, cursor string, limit int) (out []Question, next string, err error) {
@@ -412,9 +418,9 @@ func (k *Service) PendingPage(ctx context.Context, cursor string, limit int) (ou
 	}
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		for len(out) <= limit {
-			rows,
-				err := tx.Query(`SELECT id, created FROM approvals WHERE state = 'pending' AND expires > $1 AND (created > $2 OR (created = $2 AND id > $3))
-				ORDER BY created, id LIMIT $4`, database.Stamp(k.now()), created, after, limit+1)
+			rows, err := tx.Query(`SELECT id, created FROM approvals WHERE state = 'pending' AND expires > $1 AND `+
+				`(created > $2 OR (created = $2 AND id > $3)) ORDER BY created, id LIMIT $4`,
+				database.Stamp(k.now()), created, after, limit+1)
 			if err != nil {
 				return err
 			}

@@ -171,16 +171,9 @@ func (p *Operator) Register(
 
 // Enrol satisfies console.Backend.
 func (p *Operator) Enrol(ctx context.Context, who console.Who, name string, assertion json.RawMessage) error {
-	d, err := p.drafts.take(name, "enrol", who, "")
+	d, small, err := p.signed(name, "enrol", who, assertion)
 	if err != nil {
 		return err
-	}
-	small, err := passkey.Compact(bytes.Clone(assertion))
-	if err == nil {
-		err = d.key.Verify(d.approver.Message(), small)
-	}
-	if err != nil {
-		return console.Problemf(http.StatusBadRequest, "enrol.signature", "%v", err)
 	}
 	e := enrolment{Approver: d.approver, Assertion: small}
 	e.Code = e.code(d.secret)
@@ -189,6 +182,22 @@ func (p *Operator) Enrol(ctx context.Context, who console.Who, name string, asse
 		return err
 	}
 	return p.o.Store.Put(ctx, enrolments, digest(d.secret), string(b))
+}
+
+// signed takes the draft of an enrolment, and checks the passkey's signature under it.
+func (p *Operator) signed(
+	name, kind string, who console.Who, assertion json.RawMessage,
+) (d draft, small []byte, err error) {
+	if d, err = p.drafts.take(name, kind, who, ""); err != nil {
+		return d, nil, err
+	}
+	if small, err = passkey.Compact(bytes.Clone(assertion)); err == nil {
+		err = d.key.Verify(d.approver.Message(), small)
+	}
+	if err != nil {
+		return d, nil, console.Problemf(http.StatusBadRequest, "enrol.signature", "%v", err)
+	}
+	return d, small, nil
 }
 
 // RootBegin satisfies console.Backend. Only an enrolment that bears the code of the secret is signed, so that no row
@@ -228,16 +237,9 @@ func (p *Operator) RootBegin(ctx context.Context, who console.Who, word string) 
 
 // RootSign satisfies console.Backend.
 func (p *Operator) RootSign(ctx context.Context, who console.Who, name string, assertion json.RawMessage) error {
-	d, err := p.drafts.take(name, "root", who, "")
+	d, small, err := p.signed(name, "root", who, assertion)
 	if err != nil {
 		return err
-	}
-	small, err := passkey.Compact(bytes.Clone(assertion))
-	if err == nil {
-		err = d.key.Verify(d.approver.Message(), small)
-	}
-	if err != nil {
-		return console.Problemf(http.StatusBadRequest, "enrol.signature", "%v", err)
 	}
 	return p.o.Store.Put(ctx, rootSigned, digest(d.secret), string(small))
 }

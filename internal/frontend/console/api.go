@@ -349,14 +349,19 @@ func (s *Server) apiPins(q *request) error {
 }
 
 func (s *Server) apiRecords(q *request) error {
+	l, _, err := s.records(q)
+	return reply(q, l, err)
+}
+
+// records returns the records that a request asks for, and its filter.
+func (s *Server) records(q *request) (l List[Record], f RecordFilter, err error) {
 	p, err := q.page()
 	if err != nil {
-		return err
+		return l, f, err
 	}
-	var f RecordFilter
 	filter(q.URL.Query(), map[string]*string{"kind": &f.Kind, "text": &f.Text, "id": &f.ID})
-	l, err := s.o.Backend.Records(q.Context(), f, p)
-	return reply(q, l, err)
+	l, err = s.o.Backend.Records(q.Context(), f, p)
+	return l, f, err
 }
 
 func (s *Server) apiVerify(q *request) error {

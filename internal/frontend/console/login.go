@@ -79,13 +79,15 @@ func (s *Server) session(r *http.Request) *session {
 	if err != nil {
 		return nil
 	}
-	peer := s.peer(r)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	n := s.sessions[c.Value]
-	if n == nil || s.over(n) || n.peer != peer {
+	ended := n == nil || s.over(n)
+	s.mu.Unlock()
+	if ended || n.peer != s.peer(r) { // asked for known cookies alone: it reads a table of the kernel
 		return nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n.used = s.o.Now()
 	return n
 }

@@ -40,13 +40,7 @@ func (s *Server) postVerify(q *request) error {
 }
 
 func (s *Server) showLog(q *request, v *verified) error {
-	p, err := q.page()
-	if err != nil {
-		return err
-	}
-	var f RecordFilter
-	filter(q.URL.Query(), map[string]*string{"kind": &f.Kind, "text": &f.Text, "id": &f.ID})
-	l, err := s.o.Backend.Records(q.Context(), f, p)
+	l, f, err := s.records(q)
 	if err != nil {
 		return err
 	}

@@ -2,15 +2,12 @@ package template
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
-	"time"
 
 	"waldo/internal/sandbox"
 )
@@ -59,43 +56,23 @@ func (s *Store) Build(ctx context.Context, digest string, b Built, fill func(dir
 
 func (s *Store) keepBuilt(ctx context.Context, name, digest string, b Built, fill func(dir string) error,
 ) (Template, error) {
-	if !isDigest(digest) {
-		return Template{}, fmt.Errorf("template %s: digest %q: only sha256 is taken", name, digest)
-	}
-	at, release, err := begin(s.dir)
-	if err != nil {
-		return Template{}, err
-	}
-	defer func() {
-		clearAway(ctx, at)
-		release()
-	}()
-	root := filepath.Join(at, "root")
-	if err := os.Mkdir(root, 0o755); err != nil {
-		return Template{}, err
-	}
-	if err := fill(root); err != nil {
-		return Template{}, fmt.Errorf("template %s: %w", b.Name, err)
-	}
-	out := Template{Name: name, Digest: digest, Built: &b, At: time.Now().UTC().Truncate(time.Millisecond)}
-	if out.Bytes, out.Entries, err = s.measure(root); err != nil {
-		return Template{}, fmt.Errorf("template %s: %w", b.Name, err)
-	}
-	if b.Python != "" {
-		out.Config.Env = []string{"PYTHONPATH=" + sandbox.PythonAt} // for programs that waldo does not start itself
-	}
-	about, err := json.Marshal(out)
-	if err != nil {
-		return Template{}, err
-	}
-	if err := os.WriteFile(filepath.Join(at, "about.json"), about, 0o600); err != nil {
-		return Template{}, err
-	}
-	err = os.Rename(at, s.place(digest))
-	if kept, ok := s.kept(name, digest); ok {
-		return kept, nil // of this process, or of another that was faster
-	}
-	return Template{}, errors.Join(fmt.Errorf("template %s: not kept", name), err)
+	return s.keepMade(ctx, name, digest, func(root string) (Template, error) {
+		out := Template{Built: &b}
+		err := os.Mkdir(root, 0o755)
+		if err != nil {
+			return out, err
+		}
+		if err := fill(root); err != nil {
+			return out, fmt.Errorf("template %s: %w", b.Name, err)
+		}
+		if out.Bytes, out.Entries, err = s.measure(root); err != nil {
+			return out, fmt.Errorf("template %s: %w", b.Name, err)
+		}
+		if b.Python != "" {
+			out.Config.Env = []string{"PYTHONPATH=" + sandbox.PythonAt} // for programs that waldo does not start itself
+		}
+		return out, nil
+	})
 }
 
 // measure counts the bytes and files below a folder, and refuses more than the bounds.

@@ -269,9 +269,30 @@ func (s *Store) Remove(name string) error {
 	return os.RemoveAll(gone)
 }
 
-// keep makes a template in a temporary folder, and moves it to its place when fill has unpacked and checked all
-// of it. A failure leaves no files.
-func (s *Store) keep(ctx context.Context, name, digest string, fill func(t *tree) error) (out Template, err error) {
+// keep makes a template of an archive: fill unpacks and checks all of it.
+func (s *Store) keep(ctx context.Context, name, digest string, fill func(t *tree) error) (Template, error) {
+	return s.keepMade(ctx, name, digest, func(root string) (out Template, err error) {
+		t, err := newTree(root, s.bounds)
+		if err != nil {
+			return out, err
+		}
+		defer func() { err = errors.Join(err, t.close()) }()
+		if err := fill(t); err != nil {
+			return out, fmt.Errorf("template %s: %w", name, err)
+		}
+		if err := t.finish(); err != nil {
+			return out, fmt.Errorf("template %s: %w", name, err)
+		}
+		return Template{Bytes: s.bounds.Bytes - t.left.Bytes, Entries: s.bounds.Entries - t.left.Entries,
+			Skipped: t.skipped, Config: t.config}, nil
+	})
+}
+
+// keepMade makes a template in a temporary folder, and moves it to its place when it is whole: write makes its files
+// below root and says what it is. A failure leaves no files.
+func (s *Store) keepMade(
+	ctx context.Context, name, digest string, write func(root string) (Template, error),
+) (Template, error) {
 	if !isDigest(digest) {
 		return Template{}, fmt.Errorf("template %s: digest %q: only sha256 is taken", name, digest)
 	}
@@ -283,20 +304,11 @@ func (s *Store) keep(ctx context.Context, name, digest string, fill func(t *tree
 		clearAway(ctx, at)
 		release()
 	}()
-	t, err := newTree(filepath.Join(at, "root"), s.bounds)
+	out, err := write(filepath.Join(at, "root"))
 	if err != nil {
 		return Template{}, err
 	}
-	defer func() { err = errors.Join(err, t.close()) }()
-	if err := fill(t); err != nil {
-		return Template{}, fmt.Errorf("template %s: %w", name, err)
-	}
-	if err := t.finish(); err != nil {
-		return Template{}, fmt.Errorf("template %s: %w", name, err)
-	}
-	out = Template{Name: name, Digest: digest, Bytes: s.bounds.Bytes - t.left.Bytes,
-		Entries: s.bounds.Entries - t.left.Entries,
-		Skipped: t.skipped, Config: t.config, At: time.Now().UTC().Truncate(time.Millisecond)}
+	out.Name, out.Digest, out.At = name, digest, time.Now().UTC().Truncate(time.Millisecond)
 	about, err := json.Marshal(out)
 	if err != nil {
 		return Template{}, err
@@ -310,7 +322,7 @@ func (s *Store) keep(ctx context.Context, name, digest string, fill func(t *tree
 		}
 		return Template{}, fmt.Errorf("template %s: %w", name, err)
 	}
-	out.Dir = filepath.Join(s.place(digest), "root")
+	out.locate(filepath.Join(s.place(digest), "root"))
 	return out, nil
 }
 

@@ -35,6 +35,7 @@ import (
 	"waldo/internal/core/session"
 	"waldo/internal/executor/admit"
 	"waldo/internal/executor/batch"
+	"waldo/internal/executor/direct"
 	"waldo/internal/executor/launch"
 	"waldo/internal/executor/remote"
 	"waldo/internal/executor/runner"
@@ -84,6 +85,7 @@ type App struct {
 	Drivers   map[string]sandbox.Driver
 	Runner    *runner.Runner
 	Upstreams *upstream.Manager
+	direct    direct.Executor
 	Packages  *serverpackage.Packages // of servers; only `waldo lock --accept` pins a package
 	programs  map[string]string       // digests of the programs of a found configuration; nil: the operator named it
 	Catalogue *catalog.Catalogue
@@ -203,7 +205,7 @@ func New(ctx context.Context, s Options) (h *App, err error) {
 func (h *App) machine() policy.Machine {
 	m := policy.Machine{
 		Isolations: map[string]bool{},
-		Transports: map[contract.Transport]bool{contract.SandboxedExec: true, contract.MCP: true},
+		Transports: map[contract.Transport]bool{contract.Direct: true, contract.SandboxedExec: true, contract.MCP: true},
 		Secrets:    secrets.Named(h.State, h.Config),
 	}
 	if h.Lock != nil {
@@ -336,6 +338,7 @@ func (h *App) openExecutors(s Options) error {
 		most = DefaultLimits
 		most.Wall, most.CPU = MostLimits.Wall, MostLimits.CPU // the contract's timeout bounds these
 	}
+	h.direct = h.newDirect()
 	h.Runner = &runner.Runner{
 		Drivers: h.Drivers, Warm: s.Warm > 0, Auto: contract.UsualIsolation, Default: DefaultLimits, Most: most,
 		Sessions:  s.Sessions,
@@ -402,7 +405,7 @@ func (h *App) openPipeline(s Options) error {
 		}
 	}
 	o := catalog.Options{
-		Builtins: catalog.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.Policy.Visible,
+		Builtins: slices.Concat(catalog.Builtins(), h.ownTools()), Sources: sources, Offers: offers, Plain: plain, Visible: h.Policy.Visible,
 		Clean: h.clean, Epoch: h.known.Epoch,
 		Names: h.Policy.Names, Held: h.held,
 		Of:       func(cap call.Capability) string { k, _ := h.Policy.Lookup(cap); return k.Server },
@@ -437,7 +440,7 @@ func (h *App) openPipeline(s Options) error {
 		Record:    &audit.Recorder{Log: h.log, Args: h.Redact.Args, Witness: h.Witness},
 		Approvals: h.ceilings, Budget: h.Sessions, Redact: h.Redact,
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.Runner, contract.MCP: h.Upstreams,
-			contract.Batch: batch.Executor{Begin: h.ceilings.Begin}},
+			contract.Direct: h.direct, contract.Batch: batch.Executor{Begin: h.ceilings.Begin}},
 	}
 	bell, err := bridge.New(s.Version, bridge.Pipeline{
 		Call: h.callFromSandbox,

@@ -28,7 +28,7 @@ func (l *lives) notes(d policy.Decision) []string {
 	if n := ceiling.Note(d); n != "" {
 		notes = append(notes, n)
 	}
-	return notes
+	return append(notes, l.inForce().direct.Notes(d)...)
 }
 
 // change makes next the current application.

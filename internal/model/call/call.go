@@ -329,3 +329,13 @@ type Tool struct {
 	Server      string           // the upstream it comes from; empty for a tool of waldo's own
 	Digest      string           // SHA-256 of the definition's canonical JSON
 }
+
+// Define returns the definition of a tool of waldo's own. The schema is waldo's own text.
+func Define(name Capability, title, description, input string) Tool {
+	v, err := strictjson.Parse([]byte(input))
+	if err != nil {
+		panic("definition of " + string(name) + ": " + err.Error())
+	}
+	return Tool{Capability: name, Title: title, Description: description, Input: v,
+		Digest: strictjson.Digest([]byte(string(name) + "\n" + description + "\n" + input))}
+}

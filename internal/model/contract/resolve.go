@@ -11,11 +11,19 @@ const ReadOutput = "read_output"
 // builtIns are the names of waldo's own capabilities.
 var builtIns = []string{"run_python", "run_javascript", "run_typescript", "run_shell", "exec", ReadOutput}
 
+// ownTools are waldo's own tools that work only with a contract in a file, and how each is reached.
+var ownTools = map[string]Transport{
+	"files.read": Direct, "files.write": Direct, "files.edit": Direct, "files.list": Direct, "files.search": Direct,
+	"files.stat": Direct, "files.move": Direct, "files.delete": Direct, "files.extract": Direct,
+	"fetch": Direct, "sql.query": Direct, "sql.schema": Direct,
+	"cli": SandboxedExec,
+}
+
 // byTheGateway are the names of waldo's own tools that the gateway answers itself, some in the lean mode
 // alone. They need no contract.
 var byTheGateway = []string{"search_tools", "call_tool", "run_code", RequestApproval}
 
-// BuiltIns returns the names of waldo's own capabilities.
+// BuiltIns returns the names of waldo's own capabilities that also work without a file.
 func BuiltIns() []string { return slices.Clone(builtIns) }
 
 // ByTheGateway reports whether a name is that of a tool which the gateway answers itself.
@@ -35,6 +43,8 @@ func (c Contract) Resolve(capability string, cfg *Config) Contract {
 			c.Transport = MCP
 		case slices.Contains(builtIns, capability):
 			c.Transport = SandboxedExec
+		default:
+			c.Transport = ownTools[capability]
 		}
 	}
 	if _, written := c.Keys["filesystem"]; c.Transport == SandboxedExec && !written {

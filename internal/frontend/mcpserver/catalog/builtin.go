@@ -6,7 +6,6 @@ import (
 	"waldo/internal/frontend/runcode"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
-	"waldo/internal/protocol/strictjson"
 )
 
 // SearchTools is the name of the tool that searches this list. The server answers it itself: it shows only tools of
@@ -32,24 +31,24 @@ func Builtins() []call.Tool {
 		`,"resume":{"type":"string","description":"In place of code: the id of a suspended program whose calls a human has `+
 			`answered. It goes on from there."}`), `"required":["code"],`, "", 1) // the runner wants one of both
 	return []call.Tool{
-		builtin(runcode.Name, "Run code", runcode.Description, runcode.Input),
-		builtin("run_python", "Run Python",
+		call.Define(runcode.Name, "Run code", runcode.Description, runcode.Input),
+		call.Define("run_python", "Run Python",
 			"Run a Python program. `servers.NAME.TOOL(...)` calls the tools of this list and `search_tools(query)` finds them, "+
 				"so that large results need not pass through the conversation."+inSandbox,
 			code("The program. Top-level await works; print what you want to see.",
 				`,"session":{"type":"string","description":"Keep variables under this name for later calls with it. Then: code `+
 					`alone, no tools; a last expression, figures and tables come back."}`)),
-		builtin("run_javascript", "Run JavaScript",
+		call.Define("run_javascript", "Run JavaScript",
 			"Run a JavaScript program (an ES module). `servers.NAME.TOOL(...)` calls the tools of this list."+inSandbox,
 			program),
-		builtin("run_typescript", "Run TypeScript",
+		call.Define("run_typescript", "Run TypeScript",
 			"Run a TypeScript program. Types are removed, not checked. `servers.NAME.TOOL(...)` calls the tools of this list."+
 				inSandbox,
 			program),
-		builtin("run_shell", "Run a shell command", "Run a command line with /bin/sh."+inSandbox,
+		call.Define("run_shell", "Run a shell command", "Run a command line with /bin/sh."+inSandbox,
 			`{"type":"object","properties":{"command":{"type":"string","description":"The command line."}},`+
 				`"required":["command"],"additionalProperties":false}`),
-		builtin(contract.RequestApproval, "Ask for an approval of several calls",
+		call.Define(contract.RequestApproval, "Ask for an approval of several calls",
 			"Ask the human once for up to `count` calls of a tool whose `arguments` hold these values; "+
 				"each of them then runs without another question.",
 			`{"type":"object","properties":{"capability":{"type":"string","description":"The tool,`+
@@ -58,7 +57,7 @@ func Builtins() []call.Tool {
 				`"minutes":{"type":"integer","minimum":1,"maximum":60,"description":"15 by default."},`+
 				`"reason":{"type":"string","description":"For the human."}},"required":["capability","count","arguments"],`+
 				`"additionalProperties":false}`),
-		builtin(ReadOutput, "Read a file of the workspace",
+		call.Define(ReadOutput, "Read a file of the workspace",
 			"Read a file that a run has written to /workspace/output, or that it was given. Text comes as text, "+
 				"a picture as an image.",
 			`{"type":"object","properties":{"name":{"type":"string","description":"As in output/report.csv."},`+
@@ -73,7 +72,7 @@ const ReadOutput = "read_output"
 
 // SearchTool returns the definition of SearchTools.
 func SearchTool() call.Tool {
-	return builtin(SearchTools, "Search tools",
+	return call.Define(SearchTools, "Search tools",
 		"Find tools by what they do, or one by its name. Use it before guessing a name.",
 		`{"type":"object","properties":{`+
 			`"query":{"type":"string","description":"Words that say what the tool should do."},`+
@@ -81,13 +80,4 @@ func SearchTool() call.Tool {
 			`descriptions (the default); full: with schemas."},"limit":{"type":"integer","minimum":1,"maximum":50,`+
 			`"description":"How many tools at most: 10 by default, 3 with full."}},"required":["query"],`+
 			`"additionalProperties":false}`)
-}
-
-func builtin(name call.Capability, title, description, input string) call.Tool {
-	v, err := strictjson.Parse([]byte(input))
-	if err != nil {
-		panic("catalogue: " + string(name) + ": " + err.Error()) // our own text
-	}
-	return call.Tool{Capability: name, Title: title, Description: description, Input: v,
-		Digest: strictjson.Digest([]byte(string(name) + "\n" + description + "\n" + input))}
 }

@@ -68,7 +68,7 @@ var exceptions = map[string]string{
 // of them.
 var anywhere = []string{"cmd/waldo", "attack", "tools/mutants", "tools/mcpbench", "internal/sandbox/sandboxtest"}
 
-// The caps, in lines, and who is excused from one, for what reason.
+// The caps, in lines, and the exceptions with their reasons.
 const (
 	maxFile    = 700
 	maxFunc    = 100

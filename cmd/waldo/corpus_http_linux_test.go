@@ -432,7 +432,7 @@ func issuedToken(want int, change func(claims, header map[string]any)) func(*doo
 	}
 }
 
-// issued is what an issuer was asked.
+// issued holds the requests that an issuer got.
 type issued struct {
 	mu      sync.Mutex
 	clients []map[string]any // registrations

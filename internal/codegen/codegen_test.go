@@ -300,7 +300,7 @@ func TestGenerated(t *testing.T) {
 	})
 }
 
-// TestGeneratedTexts: what single schemas become.
+// TestGeneratedTexts: the text of single schemas.
 func TestGeneratedTexts(t *testing.T) {
 	many := make([]string, 2000)
 	for i := range many {

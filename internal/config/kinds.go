@@ -138,7 +138,7 @@ func refs[T any](at func(*T) *map[string]secret.Ref) value[T] {
 	return leaf(refsShape, (*parser).refs, func(m map[string]secret.Ref) any { return m }, at)
 }
 
-// pairs is a mapping of variable to a text that is no secret.
+// pairs maps variables to texts without secrets.
 func pairs[T any](at func(*T) *map[string]string) value[T] {
 	return leaf(pairsShape, (*parser).pairs, same, at)
 }

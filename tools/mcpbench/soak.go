@@ -87,7 +87,7 @@ func unreliable(name, oracle, address string) error {
 	return http.ListenAndServe(address, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil))
 }
 
-// soaking is one soak: what the clients have seen, and what they should not have seen.
+// soaking is one soak: the answers that clients have seen, and those that they should not have seen.
 type soaking struct {
 	mu       sync.Mutex
 	answered map[string]string // id of a write that was answered → its server

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestBuild: a mutant that does not compile is told from one that does.
+// TestBuild: it distinguishes a mutant that does not compile.
 func TestBuild(t *testing.T) {
 	t.Chdir("../..")
 	c, err := newCompiler("./tools/mutants")

@@ -148,7 +148,7 @@ func (d *Story) Notify(ctx context.Context, q approval.Question) {
 // account prints the facts of the run.
 func (d *Story) account() {
 	f := d.Result.Facts
-	d.say("\n%s", d.p.Head("What is known of the run, measured from outside:"))
+	d.say("\n%s", d.p.Head("Facts of the run, measured from outside:"))
 	d.say("%s", display.Text(indent(strings.TrimSpace(runner.Report(f)), "    ")))
 	d.say("    Sandbox: %s %s, network %s, side effect %s", f.Sandbox.Driver, d.p.Dim(f.Sandbox.ID),
 		f.Network.Policy, f.SideEffect)

@@ -73,7 +73,7 @@ type Port struct {
 	dial func(ctx context.Context, port uint16) (net.Conn, error)
 }
 
-// Of returns the forward of a port of a named sandbox.
+// Of is the forward of a port of a named sandbox.
 func Of(driver sandbox.Reacher, m *sandboxes.Manager, s sandboxes.Sandbox, port uint16) *Port {
 	return &Port{
 		port: port, dial: func(ctx context.Context, port uint16) (net.Conn, error) { return dialIn(ctx, driver, m, s, port) },

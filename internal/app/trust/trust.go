@@ -57,7 +57,7 @@ func Write(state string, m map[string]Record) error {
 	return safefile.Replace(file(state), b, 0o600)
 }
 
-// Of returns every record, and the key of a configuration's record.
+// Of loads every record, and the key of a configuration's record.
 func Of(state string, cfg *contract.Config) (all map[string]Record, key string, err error) {
 	if key, err = filepath.Abs(cfg.File); err != nil {
 		return nil, "", err

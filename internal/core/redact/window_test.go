@@ -71,7 +71,7 @@ func TestWindowHidesPartsOfSecrets(t *testing.T) {
 	}
 }
 
-// What is left out at a cut does not depend on how near the text comes to a secret.
+// The text that is left out at a cut does not depend on how near the text comes to a secret.
 func TestWindowIsNoOracle(t *testing.T) {
 	const s = "zQ7pLm3XvR9tKc5WbN2hJd8FyG4sAe6U"
 	g := &Registry{}

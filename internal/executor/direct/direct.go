@@ -62,7 +62,7 @@ func (e Executor) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, er
 	return out, err
 }
 
-// ended says how a call ended that its context cut short. What it had done by then is not known.
+// ended says how a call ended that its context cut short. Its effect by then can be unknown.
 func ended(out *call.Outcome, cause error) {
 	wall := out.Facts.Usage.WallMS
 	effect := out.Facts.SideEffect

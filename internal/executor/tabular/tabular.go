@@ -48,7 +48,7 @@ func Summary(name string, r io.ReaderAt, size int64) (text string, ok bool) {
 	return s.text(), true
 }
 
-// summary is what is known of one table.
+// summary describes one table.
 type summary struct {
 	columns []column
 	rows    int64

@@ -168,7 +168,7 @@ func modernTasker(heard func(method, params string)) func(*bufio.Scanner, io.Wri
 	}
 }
 
-// A modern server may make a task of a call. What the task asks goes to the host; without one that answers, the task is
+// A modern server may make a task of a call. The task's questions go to the host; without one that answers, the task is
 // cancelled.
 func TestTasksOfModernServers(t *testing.T) {
 	var mu sync.Mutex

@@ -99,7 +99,7 @@ func (p *errands) await(ctx context.Context, _ string) error {
 	}
 }
 
-// person is the link to a client: it answers questions, and records what it is told.
+// person is the link to a client: it answers questions, and records each notice.
 type person struct {
 	mu   sync.Mutex
 	told []string
@@ -315,7 +315,7 @@ func TestATaskOfADeniedCall(t *testing.T) {
 	}
 }
 
-// Nobody but the session that made a task can see, await, answer or cancel it.
+// Only the session that made a task can see, await, answer or cancel it.
 func TestAnothersTask(t *testing.T) {
 	p := newErrands()
 	d := serverOf(t, p, nil)

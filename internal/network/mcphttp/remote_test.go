@@ -330,7 +330,7 @@ func TestAddressesOfServers(t *testing.T) {
 	}
 }
 
-// TestSessionIDs: a session id that could not stand in a header is none.
+// TestSessionIDs: a session id that cannot stand in a header is ignored.
 func TestSessionIDs(t *testing.T) {
 	for id, good := range map[string]bool{
 		"a": true, "!~": true, strings.Repeat("a", 4096): true, strings.Repeat("a", 4097): false, "a b": false, "a\tb": false,

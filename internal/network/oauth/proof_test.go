@@ -94,7 +94,7 @@ type prover struct {
 	nonce string
 }
 
-// check returns why a request is refused. place is what the server's own address is.
+// check returns why a request is refused. place is the server's own address.
 func (v *prover) check(r *http.Request, place, token string) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -182,7 +182,7 @@ func newBound(t *testing.T) *bound {
 	return b
 }
 
-// offer is what the issuer shows: DPoP, and tokens of that kind.
+// offer is the issuer's list: DPoP, and tokens of that kind.
 func (b *bound) offer(place string, d map[string]any) {
 	switch place {
 	case "issuer":

@@ -148,7 +148,7 @@ func TestRealIssuer(t *testing.T) {
 			}
 		}
 	}
-	// What the issuer refuses: requests like waldo's that lack or bend one thing.
+	// The issuer refuses requests like waldo's that lack or bend one thing.
 	for _, row := range []struct {
 		why    string
 		change func(c *Client)

@@ -220,7 +220,7 @@ type box struct {
 	argv    []string
 }
 
-// ErrProgram is returned for a command that is no program of this level.
+// ErrProgram is returned for a command that this level cannot run.
 var ErrProgram = errors.New("engine: sandboxes of this level run JavaScript and TypeScript, and no commands")
 
 // Run runs one program.

@@ -64,7 +64,7 @@ func ask(t *testing.T, c net.Conn, q []byte) (dnsmessage.Message, error) {
 	return m, m.Unpack(b[:n])
 }
 
-// TestReport: each name is refused at once and reported once; a name that is no name ends nothing.
+// TestReport: each name is refused at once and reported once; an invalid name ends nothing.
 func TestReport(t *testing.T) {
 	s, c := serve(t)
 	answer := question(t, "answer.example.org.")

@@ -28,7 +28,7 @@ type Options struct {
 type Driver struct {
 	sandbox.Driver
 	failed func(error)
-	keep   *prewarm.Keep[sandbox.Profile, sandbox.Warmer] // a kind is what general returns
+	keep   *prewarm.Keep[sandbox.Profile, sandbox.Warmer] // general returns kinds
 	busy   atomic.Int32                                   // sandboxes that were handed out warm and are not closed
 }
 

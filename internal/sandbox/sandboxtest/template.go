@@ -88,7 +88,7 @@ func Template(t *testing.T, d sandbox.Driver) {
 	defer box.Close()
 	for _, row := range []struct{ why, command, want string }{
 		{"its own /etc", "cat /etc/motd", "another root\n"},
-		{"what only its owner may read", "cat /etc/private", "its owner's\n"},
+		{"files for their owner alone", "cat /etc/private", "its owner's\n"},
 		{"none of this machine's programs", "ls /usr/bin/python3",
 			"cannot access '/usr/bin/python3': No such file or directory"},
 		{"nothing behind a link to this machine", "cat /usr/up", "No such file or directory"},
@@ -120,7 +120,7 @@ func Template(t *testing.T, d sandbox.Driver) {
 	defer other.Close()
 	for _, row := range []struct{ why, command, want string }{
 		{"the template's user", "cat /proc/self/status", "Uid:\t4321\t4321\t4321\t4321\nGid:\t4322\t4322\t4322\t4322\n"},
-		{"what only its owner may read", "cat /etc/private", "its owner's\n"},
+		{"files for their owner alone", "cat /etc/private", "its owner's\n"},
 		{"our writable places", "echo x > /workspace/output/a && echo y > /tmp/a && cat /workspace/output/a", "x\n"},
 	} {
 		f, err := other.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/sh", "-c", row.command + " 2>&1"},

@@ -20,7 +20,7 @@ type Built struct {
 	Npm    int    `json:"npm,omitempty"` // packages of npm
 }
 
-// names are those of templates that were built. None is also an image with a tag, or a path.
+// names are those of templates that were built. An image with a tag, or a path, cannot be one.
 var names = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 // CheckName refuses a name that a built template cannot have.

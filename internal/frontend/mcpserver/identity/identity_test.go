@@ -356,7 +356,7 @@ func TestKeysNameTheirAlgorithm(t *testing.T) {
 	}
 }
 
-// TestKeysAreBounded: an answer that is no success is not believed, and an endless one is not read.
+// TestKeysAreBounded: an error answer is not believed, and an endless one is not read.
 func TestKeysAreBounded(t *testing.T) {
 	s := newIssuer(t)
 	b, err := json.Marshal(jose.JSONWebKey{Key: s.key.Public(), KeyID: s.id, Use: "sig", Algorithm: "ES256"})

@@ -151,7 +151,7 @@ func TestTheLifeOfATask(t *testing.T) {
 	}
 }
 
-// A cancelled task stays cancelled, whatever its call returns. The result says what is known of the call.
+// A cancelled task stays cancelled, even if its call returns later. The result gives the facts of the call.
 func TestCancel(t *testing.T) {
 	s, n := New(Limits{}, nil), 0
 	task, _ := s.Create(ann, 0, 0, true, func() { n++ })

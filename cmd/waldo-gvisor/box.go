@@ -80,7 +80,7 @@ func (b *box) serve() error {
 			b.start(*ask.Run, files)
 		case ask.Kill != nil:
 			b.kill()
-		case ask.Adopt != nil:
+		case ask.Assign != nil:
 			b.adopt()
 		default:
 			return errors.New("an empty message")

@@ -442,7 +442,7 @@ func (h *App) openPipeline(s Options) error {
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.Runner, contract.MCP: h.Upstreams,
 			contract.Direct: h.direct, contract.Batch: batch.Executor{Begin: h.ceilings.Begin}},
 	}
-	bell, err := bridge.New(s.Version, bridge.Pipeline{
+	server, err := bridge.New(s.Version, bridge.Pipeline{
 		Call: h.callFromSandbox,
 		Refuse: func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
 			return h.lives.inForce().Broker.Refuse(ctx, c, why)
@@ -457,7 +457,7 @@ func (h *App) openPipeline(s Options) error {
 	if err != nil {
 		return err
 	}
-	h.Runner.Doorbell, h.Runner.Programs = bell.Open, suspendedPrograms{h}
+	h.Runner.Bridge, h.Runner.Programs = server.Open, suspendedPrograms{h}
 	h.Runner.Servers = func(run call.Call) []string {
 		return slices.DeleteFunc(slices.Sorted(maps.Keys(h.Config.Servers)),
 			func(s string) bool { return !h.Policy.Reaches(s, run.Principal, viewOf(run).Channel) })

@@ -328,9 +328,9 @@ type Warmer interface {
 	// Warm starts the command of the profile's Prestart, feeds it the head, and returns when it waits
 	// for more.
 	Warm(ctx context.Context) error
-	// Adopt gives a sandbox, whose command waits where its profile has one Prestart, to one job: the id, the wall
+	// Assign gives a sandbox, whose command waits where its profile has one Prestart, to one job: the id, the wall
 	// clock, the limit of output and the seeds of p. The rest of p must be what the sandbox was started with.
-	Adopt(p Profile) error
+	Assign(p Profile) error
 }
 
 // Forker is a driver that may fork a sandbox from an interpreter that is running.

@@ -53,7 +53,7 @@ func real(t testing.TB) (*Runner, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Doorbell = func(ctx context.Context, run call.Call, conn net.Conn, _ *call.Suspension) func() facts.SideEffect {
+	r.Bridge = func(ctx context.Context, run call.Call, conn net.Conn, _ *call.Suspension) func() facts.SideEffect {
 		return b.Open(ctx, run, conn, nil)
 	}
 	r.Servers = func(call.Call) []string { return []string{"crm"} }

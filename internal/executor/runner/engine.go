@@ -46,13 +46,13 @@ func (r *Runner) jobFor(d policy.Decision, o Options, driver sandbox.Driver) (jo
 			p.Env[k] = v
 		}
 	}
-	if r.Servers != nil && r.Doorbell != nil && !o.NoTools {
+	if r.Servers != nil && r.Bridge != nil && !o.NoTools {
 		p.Servers = guest.Identifiers(r.Servers(d.Call))
 	}
 	text, err := p.Text()
 	if err != nil {
 		return job{}, &call.Reason{Code: "args.invalid", Text: err.Error()}
 	}
-	j := job{argv: engine.Argv, first: script.Prelude, head: text, tools: r.Doorbell != nil && !o.NoTools}
+	j := job{argv: engine.Argv, first: script.Prelude, head: text, tools: r.Bridge != nil && !o.NoTools}
 	return j, j.bring(d, r, a.Files)
 }

@@ -113,7 +113,7 @@ func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *ca
 		return job{}, why
 	}
 	s := guest.Script{Lang: lang, Name: o.Name, Code: []byte(*a.Code), Args: a.Args}
-	if r.Servers != nil && r.Doorbell != nil && !o.NoTools {
+	if r.Servers != nil && r.Bridge != nil && !o.NoTools {
 		s.Servers = r.Servers(d.Call)
 	}
 	argv, first, err := guest.Start{Lang: lang, Warm: r.Warm}.Command()
@@ -126,7 +126,7 @@ func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *ca
 	}
 	j := job{
 		argv: append([]string{exe}, argv...), first: first, fork: guest.Start{Lang: lang}.Zygote(), head: script,
-		tools: r.Doorbell != nil && !o.NoTools,
+		tools: r.Bridge != nil && !o.NoTools,
 	}
 	if why := j.bring(d, r, a.Files); why != nil {
 		return job{}, why

@@ -28,10 +28,10 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// Doorbell serves, over conn, the calls that a run's code makes, as children of the run's own call. It returns at
+// BridgeServer serves, over conn, the calls that a run's code makes, as children of the run's own call. It returns at
 // once. stop ends it, closes conn, and returns the side effect of those calls. A program with a place can be suspended
 // in it while its calls wait for a human.
-type Doorbell func(ctx context.Context, run call.Call, conn net.Conn,
+type BridgeServer func(ctx context.Context, run call.Call, conn net.Conn,
 	place *call.Suspension) (stop func() facts.SideEffect)
 
 // Runner runs code in sandboxes. The zero Runner runs nothing: it has no driver and limits of zero.
@@ -41,8 +41,8 @@ type Runner struct {
 	Default sandbox.Limits            // limits of a run that requests none
 	Most    sandbox.Limits            // upper bounds of a run's requests
 	Warm    bool                      // the drivers start interpreters ahead of their use
-	// Doorbell answers the code's calls; nil: the code has no tools.
-	Doorbell Doorbell
+	// Bridge answers the code's calls; nil: the code has no tools.
+	Bridge BridgeServer
 	// Workspace returns a session's workspace; nil: files are not stored. The runner closes it.
 	Workspace func(s call.Session) (*workspace.Workspace, error)
 	// Egress makes the egress for a contract's hosts; nil: a run that requires egress is refused.
@@ -338,7 +338,7 @@ func (r *Runner) inside(
 		c.Bridge = theirs
 		defer func() { _ = theirs.Close() }()
 		c.Clock = &sandbox.Clock{}
-		stop = r.Doorbell(call.WithWait(ctx, c.Clock.Stop), j.caller(d.Call), ours, j.place)
+		stop = r.Bridge(call.WithWait(ctx, c.Clock.Stop), j.caller(d.Call), ours, j.place)
 	}
 	over := func() {}
 	if o.Started != nil {

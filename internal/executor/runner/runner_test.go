@@ -334,7 +334,7 @@ func TestSideEffects(t *testing.T) {
 		d := &fake{runs: row.err}
 		r := worker(d)
 		if !row.noBell {
-			r.Doorbell = func(_ context.Context, run call.Call, conn net.Conn, _ *call.Suspension) func() facts.SideEffect {
+			r.Bridge = func(_ context.Context, run call.Call, conn net.Conn, _ *call.Suspension) func() facts.SideEffect {
 				if run.Session != "n_1" || run.Depth != 2 {
 					t.Errorf("the bridge serves %+v", run)
 				}
@@ -365,7 +365,7 @@ func TestToolsAreForScriptsAlone(t *testing.T) {
 	for capability, args := range map[string]string{"exec": `{"argv":["ls"]}`, "run_shell": `{"command":"ls"}`} {
 		d := &fake{}
 		r := worker(d)
-		r.Doorbell = func(context.Context, call.Call, net.Conn, *call.Suspension) func() facts.SideEffect {
+		r.Bridge = func(context.Context, call.Call, net.Conn, *call.Suspension) func() facts.SideEffect {
 			t.Errorf("%s got a bridge", capability)
 			return func() facts.SideEffect { return facts.None }
 		}

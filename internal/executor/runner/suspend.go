@@ -33,7 +33,7 @@ func (r *Runner) resumed(d policy.Decision) (j job, why *call.Reason, ok bool) {
 	case a.Code != nil || len(a.Args) > 0 || len(a.Files) > 0:
 		return job{}, &call.Reason{Code: "args.invalid",
 			Text: "resume comes alone: the program has its code, arguments and files"}, true
-	case r.Programs == nil || r.Doorbell == nil:
+	case r.Programs == nil || r.Bridge == nil:
 		return job{}, &call.Reason{Code: "program.absent", Text: "no programs are suspended here"}, true
 	}
 	image, session, err := r.Programs.Take(d.Call, a.Resume)

@@ -240,8 +240,8 @@ type warmBox struct {
 	inner sandbox.Warmer
 }
 
-// Adopt gives a sandbox to one job.
-func (b *warmBox) Adopt(p sandbox.Profile) error {
+// Assign gives a sandbox to one job.
+func (b *warmBox) Assign(p sandbox.Profile) error {
 	if err := refuse(p); err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (b *warmBox) Adopt(p sandbox.Profile) error {
 	if err != nil {
 		return err
 	}
-	if err := b.inner.Adopt(inner); err != nil {
+	if err := b.inner.Assign(inner); err != nil {
 		return err
 	}
 	b.profile = p

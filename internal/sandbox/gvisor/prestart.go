@@ -58,8 +58,8 @@ func (b *box) warm(ctx context.Context, w *prestart.Waiting) error {
 	return nil
 }
 
-// Adopt gives a sandbox to one job: one with a waiting command, or that has run none.
-func (b *box) Adopt(p sandbox.Profile) error {
+// Assign gives a sandbox to one job: one with a waiting command, or that has run none.
+func (b *box) Assign(p sandbox.Profile) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.over() || b.ran || b.waiting == nil && b.profile.Prestart != nil || b.conn.Said() {
@@ -68,7 +68,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	if err := p.Validate(); err != nil {
 		return fmt.Errorf("gvisor: %w", err)
 	}
-	seeded, err := prestart.Adopt(&b.profile, p, b.places, b.uid, b.gid)
+	seeded, err := prestart.Assign(&b.profile, p, b.places, b.uid, b.gid)
 	if err != nil {
 		return fmt.Errorf("gvisor: %w", err)
 	}
@@ -78,7 +78,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	if b.host.Times() {
 		return nil
 	}
-	return b.conn.Send(job.Ask{Adopt: &job.Adopt{}}) // start-up CPU is not charged to the job
+	return b.conn.Send(job.Ask{Assign: &job.Assign{}}) // start-up CPU is not charged to the job
 }
 
 // Bridge returns waldo's end of the waiting command's bridge, once.

@@ -46,7 +46,7 @@ func TestWarm(t *testing.T) {
 	job.ID = "s_job"
 	t.Run("the command that waits does the job", func(t *testing.T) {
 		b, c := ready(t, d, "print('done', flush=True)")
-		if err := b.Adopt(job); err != nil {
+		if err := b.Assign(job); err != nil {
 			t.Fatal(err)
 		}
 		f, err := b.Run(context.Background(), c)
@@ -62,7 +62,7 @@ func TestWarm(t *testing.T) {
 		job.Limits.Wall = time.Second
 		b, c := ready(t, d, "import time; time.sleep(60)")
 		time.Sleep(job.Limits.Wall)
-		if err := b.Adopt(job); err != nil {
+		if err := b.Assign(job); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -93,7 +93,7 @@ func TestWarm(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(wait)
-			adopted = b.(sandbox.Warmer).Adopt(job) == nil
+			adopted = b.(sandbox.Warmer).Assign(job) == nil
 		}
 		if adopted {
 			t.Error("adopted")
@@ -101,7 +101,7 @@ func TestWarm(t *testing.T) {
 	})
 	t.Run("paused, it stands still", func(t *testing.T) {
 		b, c := ready(t, d, "print('went on', flush=True)")
-		if err := b.Adopt(job); err != nil {
+		if err := b.Assign(job); err != nil {
 			t.Fatal(err)
 		}
 		p := b.Abilities()
@@ -128,14 +128,14 @@ func TestAdoptOnce(t *testing.T) {
 	}
 	defer one.Close()
 	b := one.(sandbox.Warmer)
-	if err := b.Adopt(job); err != nil {
+	if err := b.Assign(job); err != nil {
 		t.Fatalf("control: %v", err)
 	}
 	f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"echo", "1"}, Env: env})
 	if err != nil || f.Stdout != "1\n" || f.Sandbox.ID != "s_job" || f.Sandbox.Warm {
 		t.Errorf("%v %+v", err, f)
 	}
-	if err := b.Adopt(job); err == nil {
+	if err := b.Assign(job); err == nil {
 		t.Error("a box in which something ran was given to another job")
 	}
 }

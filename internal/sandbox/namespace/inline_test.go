@@ -173,7 +173,7 @@ func TestSmallPipe(t *testing.T) {
 func TestEndedWhileWaiting(t *testing.T) {
 	b, _ := waits(t, "head\n")
 	p := b.profile
-	if err := b.Adopt(p); err != nil {
+	if err := b.Assign(p); err != nil {
 		t.Fatalf("control: %v", err)
 	}
 	p.Prestart = &sandbox.Prestart{Argv: []string{"sh", "-c", "read head; sleep 0.2; exit 3"},
@@ -188,7 +188,7 @@ func TestEndedWhileWaiting(t *testing.T) {
 			t.Fatal("control: it does not end")
 		}
 	}
-	if w.Adopt(p) == nil {
+	if w.Assign(p) == nil {
 		t.Error("a command that has ended was given a job")
 	}
 }
@@ -209,14 +209,14 @@ func TestAdoptOnce(t *testing.T) {
 	}{{ahead, c}, {without.(*box), sandbox.Command{Argv: []string{"echo", "1"}, Env: []string{"PATH=/usr/bin:/bin"}}}} {
 		p := row.b.profile
 		p.ID, p.Limits.Output = "s_adopted", 77
-		if err := row.b.Adopt(p); err != nil {
+		if err := row.b.Assign(p); err != nil {
 			t.Fatalf("control: %v", err)
 		}
 		f, err := row.b.Run(context.Background(), row.c)
 		if err != nil || f.Stdout != "1\n" || f.Sandbox.ID != "s_adopted" {
 			t.Errorf("%v %+v", err, f)
 		}
-		if err := row.b.Adopt(p); err == nil {
+		if err := row.b.Assign(p); err == nil {
 			t.Error("a box in which something ran was given to another job")
 		}
 	}

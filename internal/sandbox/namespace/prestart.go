@@ -90,8 +90,8 @@ func (b *box) listen() {
 	}
 }
 
-// Adopt gives a sandbox to one job: one with a waiting command, or that has run none.
-func (b *box) Adopt(p sandbox.Profile) error {
+// Assign gives a sandbox to one job: one with a waiting command, or that has run none.
+func (b *box) Assign(p sandbox.Profile) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.stage == nil || b.ran || b.waiting == nil && b.profile.Prestart != nil {
@@ -107,7 +107,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	if err := initproc.Silent(b.stage.FD, listener); err != nil {
 		return err
 	}
-	seeded, err := prestart.Adopt(&b.profile, p, b.places, b.uid, b.gid)
+	seeded, err := prestart.Assign(&b.profile, p, b.places, b.uid, b.gid)
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}

@@ -59,7 +59,7 @@ func pooled(p sandbox.Profile) bool {
 		reflect.ValueOf(p.Network).IsZero() && p.Share == nil
 }
 
-// general returns the profile without what Adopt brings.
+// general returns the profile without what Assign brings.
 func general(p sandbox.Profile) sandbox.Profile {
 	p.ID = ""
 	p.Limits.Wall, p.Limits.Output = time.Hour, 1
@@ -77,7 +77,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 	}
 	if pooled(p) {
 		for b, ok := d.keep.Take(general(p)); ok; b, ok = d.keep.Take(general(p)) {
-			if err := b.Adopt(p); err == nil {
+			if err := b.Assign(p); err == nil {
 				return d.handOut(b), nil
 			}
 			d.tell(d.keep.Discard(b)) // it has died, or the job's files are missing: the driver returns the error

@@ -283,8 +283,8 @@ func TestOwnChance(t *testing.T) {
 	}
 }
 
-// TestAdopt: the parts of a profile that belong to one job come with the job.
-func TestAdopt(t *testing.T) {
+// TestAssign: the parts of a profile that belong to one job come with the job.
+func TestAssign(t *testing.T) {
 	d, p := newPool(t, 2), python(t)
 	filled(t, d, p, 1)
 	seed := t.TempDir()
@@ -487,7 +487,7 @@ os._exit(0)`},
 
 // TestOrdinaryUser runs the tests again as a user without capabilities, usually without cgroups.
 func TestOrdinaryUser(t *testing.T) {
-	sandboxtest.AsOrdinaryUser(t, "TestEnds", "TestOneJob", "TestOwnChance", "TestAdopt", "TestNotTheJob", "TestDead",
+	sandboxtest.AsOrdinaryUser(t, "TestEnds", "TestOneJob", "TestOwnChance", "TestAssign", "TestNotTheJob", "TestDead",
 		"TestBridge", "TestNothingRunsAfter", "TestForked", "TestForkedNothingKept", "TestForkedLikeExecuted",
 		"TestForkedAtOnce", "TestZygoteEnds")
 }

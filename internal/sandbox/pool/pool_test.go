@@ -46,7 +46,7 @@ type fake struct {
 func (f *fake) Abilities() sandbox.Abilities { return f.can }
 
 func (f *fake) Warm(context.Context) error { f.maker.warmed.Add(1); return nil }
-func (f *fake) Adopt(sandbox.Profile) error {
+func (f *fake) Assign(sandbox.Profile) error {
 	if f.dead || f.adopted.Swap(true) {
 		return errors.New("not twice")
 	}

@@ -87,9 +87,9 @@ func wants(c *sandbox.Command, a sandbox.Prestart, bridge *os.File) bool {
 	return true
 }
 
-// Adopt gives a sandbox that was made ahead to one job: its profile gets the job's name and limits, and its
+// Assign gives a sandbox that was made ahead to one job: its profile gets the job's name and limits, and its
 // places what the job starts with. It reports whether that is anything.
-func Adopt(own *sandbox.Profile, job sandbox.Profile, places []volume.Volume, uid, gid int) (seeded bool, err error) {
+func Assign(own *sandbox.Profile, job sandbox.Profile, places []volume.Volume, uid, gid int) (seeded bool, err error) {
 	if len(job.Tmpfs) != len(own.Tmpfs) {
 		return false, fmt.Errorf("%d writable places, and the sandbox has %d", len(job.Tmpfs), len(own.Tmpfs))
 	}

@@ -96,11 +96,11 @@ type Run struct {
 
 // Ask is one message of waldo: exactly one field is set.
 type Ask struct {
-	Box   *Box   `json:"box,omitempty"`
-	Boot  *Boot  `json:"boot,omitempty"`
-	Run   *Run   `json:"run,omitempty"`
-	Kill  *Kill  `json:"kill,omitempty"`
-	Adopt *Adopt `json:"adopt,omitempty"`
+	Box    *Box    `json:"box,omitempty"`
+	Boot   *Boot   `json:"boot,omitempty"`
+	Run    *Run    `json:"run,omitempty"`
+	Kill   *Kill   `json:"kill,omitempty"`
+	Assign *Assign `json:"adopt,omitempty"`
 }
 
 // Boot starts a kernel before the command that will need it. It has no answer.
@@ -109,8 +109,8 @@ type Boot struct{}
 // Kill ends the command that runs; its Answer follows.
 type Kill struct{}
 
-// Adopt announces the command's job: earlier use does not count.
-type Adopt struct{}
+// Assign announces the command's job: earlier use does not count.
+type Assign struct{}
 
 // Answer is one message of waldo-gvisor: exactly one field is set, or Error.
 type Answer struct {

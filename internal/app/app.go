@@ -60,6 +60,7 @@ import (
 	"waldo/internal/storage/presence"
 	"waldo/internal/storage/secretsource"
 	"waldo/internal/storage/secretstore"
+	"waldo/internal/storage/webhook"
 	"waldo/internal/storage/workspace"
 )
 
@@ -81,6 +82,7 @@ type App struct {
 	relocked  atomic.Pointer[lockfile.Lock] // taken since; nil: none
 	Witness   *audit.Witness                // the approvals in the log
 	asker     *presence.Process             // marks this process as running; nil: not supported here
+	hooks     *webhook.Queue                // webhooks that wait for their target
 	lasting   call.Session                  // the session of waldo call, which the next process resumes
 	Drivers   map[string]sandbox.Driver
 	Runner    *runner.Runner
@@ -286,6 +288,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	if h.asker != nil {
 		h.closers = append(h.closers, h.asker.Close)
 	}
+	h.hooks = h.openHooks()
 	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
 	h.Approvals = &approval.Service{
 		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules), h.webhooks(rules)},
@@ -330,6 +333,7 @@ func (h *App) ended(n session.Info, begin func(end func())) {
 func (h *App) share(on *App) {
 	h.lives, h.Drivers, h.Store, h.log, h.Sessions = on.lives, on.Drivers, on.Store, on.log, on.Sessions
 	h.Witness, h.asker, h.Approvals, h.ceilings = on.Witness, on.asker, on.Approvals, on.ceilings
+	h.hooks = on.hooks
 }
 
 func (h *App) openExecutors(s Options) error {

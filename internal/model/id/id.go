@@ -24,6 +24,7 @@ const (
 	Record    Kind = "e_"
 	Snapshot  Kind = "p_"
 	Program   Kind = "g_"
+	Delivery  Kind = "h_"
 )
 
 // alphabet is that of RFC 4648 with the digits first, so that text sorts as the bits do.

@@ -48,6 +48,29 @@ var migrations = []string{
 		record TEXT NOT NULL,
 		signature TEXT NOT NULL,
 		revoked TEXT NOT NULL);`,
+	`CREATE TABLE deliveries (
+		id TEXT NOT NULL PRIMARY KEY,
+		hook TEXT NOT NULL,
+		target TEXT NOT NULL,
+		state TEXT NOT NULL,
+		due TEXT NOT NULL,
+		tries BIGINT NOT NULL,
+		claim BIGINT NOT NULL,
+		holder TEXT NOT NULL,
+		work TEXT NOT NULL,
+		reason TEXT NOT NULL,
+		size BIGINT NOT NULL,
+		about TEXT NOT NULL,
+		body TEXT NOT NULL);
+	CREATE INDEX deliveries_due ON deliveries (target, state, due);
+	CREATE INDEX deliveries_hook ON deliveries (hook);
+	CREATE TABLE seen_webhooks (
+		hook TEXT NOT NULL,
+		name TEXT NOT NULL,
+		signed BIGINT NOT NULL,
+		until TEXT NOT NULL,
+		PRIMARY KEY (hook, name));
+	CREATE INDEX seen_webhooks_until ON seen_webhooks (until);`,
 }
 
 // migrate brings the schema up to date. A database written by a newer waldo is refused.

@@ -244,10 +244,14 @@ func (r *Runner) run(
 		r.live.Store(d.Call.ID, give)
 		defer r.live.Delete(d.Call.ID)
 	}
+	stand := &standstill{}
 	if r.Programs != nil && driver.Name() == engineLevel {
 		j.place = &call.Suspension{}
+	} else if stand.can(box, o) {
+		j.place = &call.Suspension{Still: stand.still}
 	}
 	f, err := r.inside(ctx, d, o, box, j)
+	stand.end(&f)
 	if own != "" {
 		f.Warnings = append(f.Warnings, own)
 	}

@@ -57,13 +57,17 @@ func New(version string, c Pipeline) (*Bridge, error) {
 // Open serves one sandbox: run is the decided call whose code is in it. Every call over conn is made as its child,
 // for its session and principal. Open returns at once. The returned stop closes conn, cancels calls in progress and
 // returns their merged side effect: none, confirmed, or unknown if any is unknown. A program with a place in which it
-// can be suspended is told of calls that wait for a human, and can hand itself over.
+// can be suspended is told of calls that wait for a human, and can hand itself over. place.Still is called for one that
+// stands still.
 func (b *Bridge) Open(
 	ctx context.Context, run call.Call, conn net.Conn, place *call.Suspension,
 ) (stop func() facts.SideEffect) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &bridgeConn{b: b, run: run, effect: facts.None}
-	if place != nil {
+	switch {
+	case place != nil && place.Still != nil:
+		w.still, ctx = place.Still, call.WithWait(ctx, w.wait)
+	case place != nil:
 		ctx = call.WithSuspension(ctx)
 		w.place, w.held, w.stays = place, map[string]string{}, make(chan struct{})
 	}
@@ -99,6 +103,8 @@ type bridgeConn struct {
 	mu     sync.Mutex
 	effect facts.SideEffect
 	active int               // calls that are under way and do not wait
+	asking int               // calls that wait for a human, of a program that stands still
+	still  func(still bool)  // nil: the program does not stand still
 	held   map[string]string // the approvals of calls that wait, by the request's id
 }
 

@@ -12,13 +12,24 @@ import (
 
 // begin counts a call that is under way.
 func (w *bridgeConn) begin() (over func()) {
+	w.count(1, 0)
+	return func() { w.count(-1, 0) }
+}
+
+// wait counts a call that has begun as one that waits for a human.
+func (w *bridgeConn) wait() (over func()) {
+	w.count(-1, 1)
+	return func() { w.count(1, -1) }
+}
+
+// count changes the numbers of calls, and tells a program that stands still when it has to.
+func (w *bridgeConn) count(active, asking int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.active++
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.active--
+	before := w.active == 0 && w.asking > 0
+	w.active, w.asking = w.active+active, w.asking+asking
+	if now := w.active == 0 && w.asking > 0; w.still != nil && now != before {
+		w.still(now)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
@@ -110,4 +111,53 @@ func TestNotSuspended(t *testing.T) {
 	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "waldo/status:waiting") {
 		t.Errorf("a program of another level: %s", text)
 	}
+}
+
+// TestStill: a program that stands still is told when all of its calls wait, and before one of them is answered.
+func TestStill(t *testing.T) {
+	heard := make(chan bool, 8)
+	begun, go1, go2 := make(chan bool), make(chan bool), make(chan bool)
+	h := &house{tools: []string{"a.ask", "a.slow"}}
+	c := h.pipeline()
+	c.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
+		if c.Capability == "a.slow" {
+			close(begun)
+			<-go1
+		} else {
+			over := call.Wait(ctx)
+			<-go2
+			over()
+		}
+		return call.Result{Status: facts.OK, Facts: facts.New()}, nil
+	}
+	br, err := New("", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := pipe(t)
+	stop := br.Open(context.Background(), call.Call{}, ours, &call.Suspension{Still: func(b bool) { heard <- b }})
+	t.Cleanup(func() { stop() })
+	b := &box{t, theirs, bufio.NewReaderSize(theirs, 1<<20), stop}
+	b.say(strings.ReplaceAll(ask("7"), "a.ask", "a.slow"))
+	<-begun
+	b.say(ask("8"))
+	select {
+	case v := <-heard:
+		t.Fatalf("told %t while a call is under way", v)
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(go1)
+	b.hear()
+	if !<-heard {
+		t.Error("all calls wait, and it is told otherwise")
+	}
+	b.say(handOver)
+	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "no such method") {
+		t.Errorf("a program that stands still was written down: %s", text)
+	}
+	close(go2)
+	if <-heard {
+		t.Error("a call is answered, and it stands still")
+	}
+	b.hear()
 }

@@ -5,8 +5,12 @@ import (
 	"time"
 )
 
-// Suspension is the place for a program that is written down while its calls wait for a human. One run has it.
+// Suspension is how a program waits for a human: it is written down in Image, or stands still in memory. One run has
+// it.
 type Suspension struct {
+	// Still is called with true when every call under way of the program waits for a human, and with false before one
+	// of them is answered. Such a program is not written down. nil: it is written down.
+	Still     func(still bool)
 	Image     []byte   // the program; nil: it was not suspended
 	Approvals []string // the questions that its calls wait for
 }

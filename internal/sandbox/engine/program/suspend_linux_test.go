@@ -223,3 +223,17 @@ func BenchmarkResume(b *testing.B) {
 		b.StartTimer()
 	}
 }
+
+// TestLoneSurrogate: half of a surrogate pair is an error of its call, and the bridge goes on.
+func TestLoneSurrogate(t *testing.T) {
+	var out bytes.Buffer
+	p, _, w := process(t, &out)
+	p.job = Job{Name: "script.js", Args: []string{}, Servers: []string{}, Code: []byte(
+		`try { await servers.a.b({ x: 'a\ud83d' }) } catch (e) { console.log(e.name) } await servers.a.b({ x: '\u{1f600}' })`)}
+	if done, code, err := p.start(); done || err != nil {
+		t.Fatal(code, err, out.String())
+	}
+	if f := w.next(t); !strings.Contains(f, `"x":"`+"\U0001f600") || out.String() != "TypeError\n" {
+		t.Errorf("%s %s", f, out.String())
+	}
+}

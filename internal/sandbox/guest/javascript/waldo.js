@@ -146,12 +146,19 @@
     if (open.size === 0 && socket) socket.unref(); // an idle bridge keeps no script alive
   }
 
+  // lone finds what JSON.stringify makes of half of a surrogate pair. waldo closes a bridge with such a frame.
+  const lone = /(?<!\\)(?:\\\\)*\\u[dD][89a-fA-F]/;
+
   function pump() {
     while (queue.length && open.size < most && !dead) {
       const { method, params, resolve, reject } = queue[0];
       const frame = JSON.stringify({ jsonrpc: '2.0', id: last + 1, method, params }) + '\n';
       if (open.size && held + frame.length > mostHeld) return;
       queue.shift();
+      if (lone.test(frame)) {
+        reject(new TypeError('an argument holds half of a surrogate pair, which is no text: toWellFormed() replaces it'));
+        continue;
+      }
       open.set(++last, [resolve, reject, frame.length]);
       held += frame.length;
       socket.ref();

@@ -42,7 +42,7 @@ func waitingTool(t *testing.T, r *Runner, stands bool) (asked chan string, answe
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Doorbell = func(ctx context.Context, run call.Call, conn net.Conn, p *call.Suspension) func() facts.SideEffect {
+	r.Bridge = func(ctx context.Context, run call.Call, conn net.Conn, p *call.Suspension) func() facts.SideEffect {
 		if !stands {
 			p = nil
 		}

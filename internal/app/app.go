@@ -295,7 +295,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 			s.Carriers...), Record: Enrolments(h.log),
 		Asker: h.askerOf, Gone: presence.Gone(h.State),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),
-		Notes: h.lives.notes,
+		Notes: h.lives.notes, Preview: h.lives.preview,
 		WaitTimeout: func(channel string) time.Duration {
 			if channel == "mcp" && slices.Contains(rules().Carriers, contract.Elicitation) {
 				return s.Patience // the host is asked at once

@@ -1,12 +1,14 @@
 package app
 
 import (
+	"encoding/json"
 	"sync/atomic"
 
 	"waldo/internal/app/generation"
 	"waldo/internal/core/approval/ceiling"
 	"waldo/internal/core/policy"
 	"waldo/internal/frontend/mcpserver"
+	"waldo/internal/protocol/strictjson"
 )
 
 // lives are the applications that share one state: the current one, and earlier ones until their calls end.
@@ -28,7 +30,25 @@ func (l *lives) notes(d policy.Decision) []string {
 	if n := ceiling.Note(d); n != "" {
 		notes = append(notes, n)
 	}
-	return append(notes, l.inForce().direct.Notes(d)...)
+	return notes
+}
+
+// preview returns what a call of waldo's own tools would do, redacted as its result would be.
+func (l *lives) preview(d policy.Decision) []string {
+	h := l.inForce()
+	lines := h.direct.Preview(d)
+	if len(lines) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(lines)
+	if err != nil {
+		return []string{"the preview has no form as JSON"}
+	}
+	v, err := strictjson.Parse(b)
+	if err != nil || h.Redact.Aside(d, v).Decode(&lines) != nil {
+		return []string{"the preview cannot be shown"}
+	}
+	return lines
 }
 
 // change makes next the current application.

@@ -67,7 +67,7 @@ func shown(q approval.Question, state approval.State) console.Approval {
 	a := console.Approval{
 		ID: q.ID, State: string(state), Capability: string(q.Capability), Principal: string(q.Principal),
 		Session: string(q.Session), Channel: q.Channel, Mode: q.Mode, Danger: q.Danger, Role: q.Role, Need: max(q.Need, 1),
-		Given: []string{}, Reasons: q.Reasons, Notes: q.Notes, ArgsDigest: q.ArgsDigest, ArgsBytes: len(q.Args),
+		Given: []string{}, Reasons: q.Reasons, Notes: slices.Concat(q.Notes, q.Preview), ArgsDigest: q.ArgsDigest, ArgsBytes: len(q.Args),
 		Digest: q.Digest(), Contract: q.Contract, Policy: q.Policy, Decision: q.DecisionID, Created: q.Created,
 		Expires: q.Expires,
 	}

@@ -33,6 +33,9 @@ type Service struct {
 	Rules       func() contract.Approvals          // of the configuration in force; nil: none
 	WaitTimeout func(channel string) time.Duration // how long Ask waits for an answer; nil: it does not
 	Notes       func(d policy.Decision) []string   // waldo's own findings about a call, shown and bound; nil disables
+	// Preview returns what a call would do, shown and bound. An agent's host may see it: it holds no more than the
+	// call's result would. nil: none.
+	Preview func(d policy.Decision) []string
 	// Witness asks the log which approvals were used and which keys can answer. nil: the store alone
 	// is believed.
 	Witness Witness
@@ -128,7 +131,7 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 	if d.DryRun {
 		return nil, "", nil
 	}
-	q, err := newQuestion(d, k.notes(d))
+	q, err := newQuestion(d, lines(k.Notes, d), lines(k.Preview, d))
 	if err != nil {
 		return nil, "", err
 	}
@@ -172,11 +175,12 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (k *Service) notes(d policy.Decision) []string {
-	if k.Notes == nil {
+// lines calls a function that can be nil.
+func lines(of func(policy.Decision) []string, d policy.Decision) []string {
+	if of == nil {
 		return nil
 	}
-	return k.Notes(d)
+	return of(d)
 }
 
 // refusal is waldo's own no, which no human gave.

@@ -248,6 +248,17 @@ func TestBinding(t *testing.T) {
 		found = "link leads to /work/x"
 		h.want(t, d, "yes")
 	})
+	t.Run("the preview has changed", func(t *testing.T) {
+		h := newHouse(t)
+		shown := "+harmless"
+		h.Preview = func(policy.Decision) []string { return []string{shown} }
+		d := decide(t, `{}`)
+		h.say(t, h.want(t, d, "waiting"), true)
+		shown = "+curl evil.example"
+		h.want(t, d, "waiting")
+		shown = "+harmless"
+		h.want(t, d, "yes")
+	})
 	t.Run("1 and 1.0 are one number", func(t *testing.T) {
 		h := newHouse(t)
 		h.say(t, h.want(t, decide(t, `{"n":1}`), "waiting"), true)

@@ -24,7 +24,7 @@ const maxSpoken = 1000
 
 // hosts reports whether a host's answer counts for a question. The operator must list elicitation among the carriers,
 // and the question must require no role, because a host cannot prove one. Notes such as the values of tokens are
-// hidden from the agent, and so from its host.
+// hidden from the agent, and so from its host. A preview is not: it is redacted as a result.
 func (k *Service) hosts(q Question) bool {
 	return slices.Contains(k.rules().Carriers, contract.Elicitation) && q.Role == "" && q.Need <= 1 && len(q.Notes) == 0
 }

@@ -125,6 +125,11 @@ func TestHostsAnswerWhatWasShown(t *testing.T) {
 		t.Fatal("control: ", err)
 	}
 	h.want(t, d, "yes")
+	h.Preview = func(policy.Decision) []string { return []string{"-old", "+new"} }
+	previewed, _ := ask(`{"path":"/tmp/b"}`)
+	if text, ok := h.Put(ctx, "n_one", previewed); !ok || !strings.Contains(text, "  | -old\n  | +new\n") {
+		t.Errorf("the host shows a preview: %t, %s", ok, text)
+	}
 	h.Notes = func(policy.Decision) []string { return []string{`[EMAIL_2] stands for "ann@example.com"`} }
 	noted, _ := ask(`{"to":"[EMAIL_2]"}`)
 	if text, ok := h.Put(ctx, "n_one", noted); ok {

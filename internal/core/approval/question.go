@@ -29,10 +29,11 @@ type Question struct {
 	Mode       string          `json:"mode"`
 	Danger     int             `json:"danger"`
 	Reasons    []call.Reason   `json:"reasons"`
-	Role       string          `json:"role"`            // who may answer; empty: any approver
-	Need       int             `json:"need,omitempty"`  // how many approvers must say yes, where it is more than one
-	Notes      []string        `json:"notes"`           // waldo's own findings, such as the values of tokens
-	Asker      string          `json:"asker,omitempty"` // the process of this session; empty: the session outlives it
+	Role       string          `json:"role"`              // who may answer; empty: any approver
+	Need       int             `json:"need,omitempty"`    // how many approvers must say yes, where it is more than one
+	Notes      []string        `json:"notes"`             // waldo's own findings, such as the values of tokens
+	Preview    []string        `json:"preview,omitempty"` // what the call would do, line by line, redacted as its result
+	Asker      string          `json:"asker,omitempty"`   // the process of this session; empty: the session outlives it
 	Created    time.Time       `json:"created"`
 	Expires    time.Time       `json:"expires"`
 }
@@ -55,12 +56,13 @@ type binding struct {
 	Role       string          `json:"role"`
 	Need       int             `json:"need,omitempty"`
 	Notes      []string        `json:"notes"`
+	Preview    []string        `json:"preview,omitempty"`
 }
 
 // Binding returns the digest that an approval of this question is bound to, as "sha256:…".
 func (q Question) Binding() string {
 	return digestOf(binding{q.Capability, q.ArgsDigest, q.ToolDigest, q.Principal, q.Session, q.Run, q.RunDigest,
-		q.Channel, q.Policy, q.Contract, q.Mode, q.Danger, q.Reasons, q.Role, q.Need, q.Notes})
+		q.Channel, q.Policy, q.Contract, q.Mode, q.Danger, q.Reasons, q.Role, q.Need, q.Notes, q.Preview})
 }
 
 // Digest returns the digest of all that the question holds, and so of all that Show prints, as
@@ -68,7 +70,7 @@ func (q Question) Binding() string {
 func (q Question) Digest() string { return digestOf(q) }
 
 // newQuestion makes the question that a decision asks, without id and times.
-func newQuestion(d policy.Decision, notes []string) (Question, error) {
+func newQuestion(d policy.Decision, notes, preview []string) (Question, error) {
 	c := d.Call
 	args, err := strictjson.Parse(c.Args.Raw())
 	if err != nil {
@@ -89,6 +91,7 @@ func newQuestion(d policy.Decision, notes []string) (Question, error) {
 		ToolDigest: c.ToolDigest, Run: c.Run.Record(), RunDigest: c.Run.Digest(), Principal: c.Principal, Session: c.Session,
 		Channel: c.Channel, Policy: d.Policy, Contract: strictjson.Digest(line), Mode: d.Mode().String(), Danger: d.Danger,
 		Reasons: d.Reasons, Role: d.Contract.Approval.By, Need: need, Notes: notes,
+		Preview: preview,
 	}, nil
 }
 

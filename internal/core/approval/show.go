@@ -230,6 +230,12 @@ func (q Question) Show() string {
 		row("needs", fmt.Sprintf("a yes of %d different approvers", q.Need))
 	}
 	row("expires", q.Expires.UTC().Format(time.RFC3339))
+	if len(q.Preview) > 0 {
+		b.WriteString("The call would do this; the content is not waldo's:\n")
+	}
+	for _, l := range q.Preview {
+		fmt.Fprintf(&b, "  | %s\n", upTo(l, maxNote))
+	}
 	fmt.Fprintf(&b, "The agent wrote these arguments (%d bytes, %s); their content is its claim:\n",
 		len(q.Args), q.ArgsDigest)
 	if string(q.Args) == "{}" {

@@ -221,7 +221,7 @@ func TestNumbersAreShownAsTheyAreSent(t *testing.T) {
 		{"0.10000000000000000000000001", "0.10000000000000000000000001", "a 64-bit float reads it as 0.1"},
 		{"1e-400", "", "a 64-bit float reads it as 0"}, // 1e400, which no float64 holds, is refused before
 	} {
-		q, err := newQuestion(decide(t, `{"amount":`+row.sent+`}`), nil)
+		q, err := newQuestion(decide(t, `{"amount":`+row.sent+`}`), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func TestNumbersAreShownAsTheyAreSent(t *testing.T) {
 		}
 	}
 	long := "0.1" + strings.Repeat("0", 5000) + "7"
-	q, err := newQuestion(decide(t, `{"amount":`+long+`}`), nil)
+	q, err := newQuestion(decide(t, `{"amount":`+long+`}`), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,9 @@ type Machine struct {
 	Isolations map[string]bool             // levels that a driver has proven here, such as namespace
 	Transports map[contract.Transport]bool // for which there is an executor
 	Secrets    map[string]bool             // stored secrets, by name
+	// Judge weighs a call of waldo's own tools by its arguments and contract, without I/O. A danger over the contract's
+	// raises it; danger 0 with a reason refuses the call. Nil: arguments count by the contract's rules alone.
+	Judge func(c call.Call, k contract.Contract) (danger int, why *call.Reason)
 	// Annotations returns what a server says of its own tool, as the operator accepted it; false where that
 	// is not recorded. Examples are decided with it. Nil: nothing is recorded.
 	Annotations func(server, tool string) (strictjson.Value, bool)

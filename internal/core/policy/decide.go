@@ -201,6 +201,10 @@ func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
 	}
 	p.reachable(&j)
 	j.danger = j.c.Danger
+	j.own(c, e.contract)
+	if !open && p.machine.Judge != nil {
+		j.judged(p.machine.Judge(c, j.c))
+	}
 	seen := &variables{call: &c, environment: p.cfg.Environment, danger: j.danger, open: open}
 	j.rules(e, seen)
 	j.approval(e, seen)
@@ -273,6 +277,41 @@ func (p *Policy) reachable(j *judgement) {
 	if j.c.Transport == contract.SandboxedExec && !p.machine.Isolations[j.c.Isolation] {
 		deny("isolation.unavailable", "this machine does not give isolation "+j.c.Isolation+
 			", which the contract asks for by name or by its class", "isolation")
+	}
+}
+
+// own asks a human about a tool of waldo's own that is more dangerous than its contract says. An operator accepts
+// danger 3 by writing it, in mode or danger.
+func (j *judgement) own(c call.Call, written contract.Contract) {
+	mode, ok := j.c.OwnMode(string(c.Capability))
+	_, m := written.Keys["mode"]
+	_, n := written.Keys["danger"]
+	why := j.reason("tool.danger", "the tool itself has danger "+strconv.Itoa(mode.Danger()), "mode")
+	switch accepted := written.Danger == 3 && (m || n); {
+	case !ok || accepted:
+	case mode.Danger() == 3:
+		j.asks = append(j.asks, why)
+	case mode.Danger() > written.Danger:
+		j.notes = append(j.notes, why)
+	}
+}
+
+// judged takes the verdict on the arguments of one of waldo's own tools, as a rule of the contract would be.
+func (j *judgement) judged(danger int, why *call.Reason) {
+	if why == nil {
+		return
+	}
+	at := j.reason(why.Code, why.Text, "")
+	switch {
+	case danger == 0:
+		j.denies = append(j.denies, at)
+	case danger > j.danger:
+		j.danger = danger
+		if danger < 3 {
+			j.notes = append(j.notes, at)
+		} else {
+			j.asks = append(j.asks, at)
+		}
 	}
 }
 

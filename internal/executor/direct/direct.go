@@ -78,8 +78,8 @@ func ended(out *call.Outcome, cause error) {
 	out.Content = []call.Content{call.Text(text)}
 }
 
-// Notes returns the preview of a call, for the question to a human.
-func (e Executor) Notes(d policy.Decision) []string {
+// Preview returns what a call would do, line by line, for the question to a human.
+func (e Executor) Preview(d policy.Decision) []string {
 	if t, ok := e[d.Call.Capability]; ok && t.Preview != nil {
 		return t.Preview(d)
 	}

@@ -11,12 +11,27 @@ const ReadOutput = "read_output"
 // builtIns are the names of waldo's own capabilities.
 var builtIns = []string{"run_python", "run_javascript", "run_typescript", "run_shell", "exec", ReadOutput}
 
-// ownTools are waldo's own tools that work only with a contract in a file, and how each is reached.
-var ownTools = map[string]Transport{
-	"files.read": Direct, "files.write": Direct, "files.edit": Direct, "files.list": Direct, "files.search": Direct,
-	"files.stat": Direct, "files.move": Direct, "files.delete": Direct, "files.extract": Direct,
-	"fetch": Direct, "sql.query": Direct, "sql.schema": Direct,
-	"cli": SandboxedExec,
+// ownTool is how one of waldo's own tools is reached, and the least class that it has, regardless of its contract.
+type ownTool struct {
+	transport Transport
+	mode      Mode
+}
+
+// ownTools are waldo's own tools that work only with a contract in a file.
+var ownTools = map[string]ownTool{
+	"files.read": {Direct, Read}, "files.list": {Direct, Read}, "files.search": {Direct, Read}, "files.stat": {Direct, Read},
+	"files.write": {Direct, Write}, "files.edit": {Direct, Write}, "files.move": {Direct, Write},
+	"files.extract": {Direct, Write}, "files.restore": {Direct, Write},
+	"files.delete": {Direct, HighRisk},
+	"fetch":        {Direct, Read}, "sql.query": {Direct, Read}, "sql.schema": {Direct, Read},
+	"cli": {SandboxedExec, Read}, // rules of its programs raise it, by the arguments
+}
+
+// OwnMode returns the least class of a capability that is one of waldo's own tools; false for another. A server can
+// have a tool of the same name: the contract's transport says which is meant.
+func (c Contract) OwnMode(capability string) (Mode, bool) {
+	t, ok := ownTools[capability]
+	return t.mode, ok && t.transport == c.Transport
 }
 
 // byTheGateway are the names of waldo's own tools that the gateway answers itself, some in the lean mode
@@ -44,11 +59,15 @@ func (c Contract) Resolve(capability string, cfg *Config) Contract {
 		case slices.Contains(builtIns, capability):
 			c.Transport = SandboxedExec
 		default:
-			c.Transport = ownTools[capability]
+			c.Transport = ownTools[capability].transport
 		}
 	}
 	if _, written := c.Keys["filesystem"]; c.Transport == SandboxedExec && !written {
 		c.Filesystem = WorkspaceOnly // opens nothing of the host: the session's own files
+	}
+	if own, ok := c.OwnMode(capability); ok {
+		c.Mode = min(c.Mode, own) // the stricter
+		c.Danger = max(c.Danger, own.Danger())
 	}
 	if c.Transport != MCP {
 		return c

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os/exec"
+	"slices"
 	"time"
 
 	"waldo/internal/core/approval"
@@ -46,7 +47,7 @@ type notice struct {
 	Expires    time.Time       `json:"expires"`
 	Answer     string          `json:"answer"` // the command that answers
 	Args       json.RawMessage `json:"args,omitempty"`
-	Notes      []string        `json:"notes,omitempty"` // values of the tokens in the arguments
+	Notes      []string        `json:"notes,omitempty"` // values of the tokens in the arguments, and the preview
 }
 
 // Name satisfies approval.Carrier.
@@ -75,7 +76,7 @@ func (n Notifier) Notify(ctx context.Context, q approval.Question) {
 		told.Because = append(told.Because, r.Code)
 	}
 	if rules.NotifyArguments {
-		told.Args, told.Notes = q.Args, q.Notes
+		told.Args, told.Notes = q.Args, slices.Concat(q.Notes, q.Preview)
 	}
 	b, err := json.Marshal(told)
 	if err == nil {

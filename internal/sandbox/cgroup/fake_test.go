@@ -330,6 +330,42 @@ func TestEndOne(t *testing.T) {
 	}
 }
 
+// TestForbidsBeforeItKills: without cgroup.kill, a group may have no new process before the first of it is ended. The
+// control is a group with cgroup.kill, which needs no such bound.
+func TestForbidsBeforeItKills(t *testing.T) {
+	for _, files := range [][]string{{"pids.max", "cgroup.kill"}, {"pids.max"}} {
+		f := newFake(t, only2, "0::/\n")
+		dir := f.path("cg/group")
+		for _, name := range files {
+			f.file("cg/group/"+name, "9")
+		}
+		c := exec.Command("sleep", "600")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		f.file("cg/group/cgroup.procs", fmt.Sprintln(c.Process.Pid))
+		bound := make(chan string, 1)
+		go func() {
+			_ = c.Wait()
+			bound <- read(dir, "pids.max")
+			_ = os.WriteFile(filepath.Join(dir, "cgroup.procs"), nil, 0o600)
+		}()
+		h := &Host{sys: system{write: writeExisting}}
+		if err := h.kill([]string{dir}); err != nil {
+			t.Fatal(err)
+		}
+		if len(files) > 1 {
+			if got := read(dir, "cgroup.kill") + " " + read(dir, "pids.max"); got != "1 9" {
+				t.Errorf("control: %q", got)
+			}
+			_ = c.Process.Kill()
+			<-bound
+		} else if got := <-bound; got != "0" {
+			t.Errorf("when its process ended the group could have %s processes", got)
+		}
+	}
+}
+
 // TestFreezeTakesAll: a group with a process outside the version 2 group is not reported as frozen. Freeze does
 // not wait for ever if processes are made faster than they can be moved.
 func TestFreezeTakesAll(t *testing.T) {

@@ -215,7 +215,6 @@ func list(w Want, t terms, mapped bool) *initproc.List {
 	l.SendFiles("the namespaces", initproc.RecFiles, free, spaces)
 	l.Call("close descriptors", unix.SYS_CLOSE_RANGE, free, 0xffffffff, 0)
 	l.Call("new session", unix.SYS_SETSID)
-	l.Call("securebits", unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0xef, 0, 0, 0)
 	header := binary.LittleEndian.AppendUint32(nil, unix.LINUX_CAPABILITY_VERSION_3)
 	l.Call("drop capabilities", unix.SYS_CAPSET, append(header, 0, 0, 0, 0), make([]byte, 24))
 	l.Call("no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

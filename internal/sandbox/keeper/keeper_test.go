@@ -455,6 +455,49 @@ print(open("/proc/self/setgroups").read(), end="")
 	}
 }
 
+// TestFirstProcessHolds: the first process of the shared PID namespace has open nothing but waldo's socket, so that the
+// namespaces end with the last waldo. The control is this process, which has more.
+func TestFirstProcessHolds(t *testing.T) {
+	processes(t)
+	c := start(t, profile(filepath.Join(t.TempDir(), "run")), "import time; print('ready'); time.sleep(100)")
+	space := func(pid string) string {
+		link, _ := os.Readlink("/proc/" + pid + "/ns/pid")
+		return link
+	}
+	open := func(pid string) (to []string) {
+		names, err := filepath.Glob("/proc/" + pid + "/fd/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names[min(3, len(names)):] { // 0 to 2 are /dev/null
+			link, _ := os.Readlink(name)
+			to = append(to, strings.TrimRight(link, "0123456789]"))
+		}
+		return to
+	}
+	if got := open("self"); len(got) < 2 {
+		t.Fatalf("control: %q", got)
+	}
+	within, found := space(fmt.Sprint(c.box.Abilities().PID())), 0
+	all, _ := filepath.Glob("/proc/[0-9]*/status")
+	for _, name := range all {
+		pid := filepath.Base(filepath.Dir(name))
+		status, _ := os.ReadFile(name)
+		_, numbers, _ := strings.Cut(string(status), "NSpid:")
+		numbers, _, _ = strings.Cut(numbers, "\n")
+		if space(pid) != within || !strings.HasSuffix(numbers, "\t1") {
+			continue
+		}
+		found++
+		if got := open(pid); len(got) != 1 || got[0] != "socket:[" {
+			t.Errorf("it has open %q", got)
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d first processes", found)
+	}
+}
+
 // TestAtOnce: commands that start at the same moment share one set of namespaces.
 func TestAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")

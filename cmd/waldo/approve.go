@@ -204,6 +204,8 @@ func ended(s approval.State) string {
 		return "it was answered yes; waldo deny takes that back"
 	case approval.No:
 		return "it was answered no"
+	case approval.Declined:
+		return "the agent's host declined it for its person"
 	case approval.Used:
 		return "it was answered yes, and a call has used that"
 	}

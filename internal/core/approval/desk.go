@@ -76,13 +76,14 @@ type State string
 
 // The states of a question. A question past its deadline is expired, regardless of the stored state.
 const (
-	Pending State = "pending"
-	Yes     State = "yes"
-	No      State = "no"
-	Used    State = "used"
-	Void    State = "void" // its row was changed from outside
-	Expired State = "expired"
-	Gone    State = "gone" // the process that asked has ended, and its session with it
+	Pending  State = "pending"
+	Yes      State = "yes"
+	No       State = "no"
+	Declined State = "declined" // the agent's host said no for its person, or declined without one
+	Used     State = "used"
+	Void     State = "void" // its row was changed from outside
+	Expired  State = "expired"
+	Gone     State = "gone" // the process that asked has ended, and its session with it
 )
 
 // Refused is the error for an answer that is not accepted. Checks match its Reason.Code.
@@ -140,6 +141,9 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 		deadline = deadline.Add(k.WaitTimeout(d.Call.Channel))
 	}
 	if most := k.now().Add(call.SuspendPatience); call.Suspends(ctx) && deadline.After(most) {
+		deadline = most
+	}
+	if most := call.AnswerBy(ctx); !most.IsZero() && deadline.After(most) {
 		deadline = most
 	}
 	r, err := k.find(ctx, d, q)
@@ -209,7 +213,7 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 			return err
 		}
 		var open string
-		err := tx.QueryRow(`SELECT id FROM approvals WHERE binding = $1 AND state IN ('pending', 'yes', 'no') AND expires > $2
+		err := tx.QueryRow(`SELECT id FROM approvals WHERE binding = $1 AND state IN ('pending', 'yes', 'no', 'declined') AND expires > $2
 			ORDER BY created DESC, id DESC LIMIT 1`, q.Binding(), database.Stamp(k.now())).Scan(&open)
 		if err == nil {
 			found, err = load(tx, open)
@@ -301,6 +305,8 @@ func (k *Service) resolve(ctx context.Context, d policy.Decision, r row) (a *Ans
 	case Pending:
 		return k.bySession(ctx, d, r)
 	case Yes, No:
+	case Declined: // no signature: a row that was changed to this from outside denies as well
+		return hostAnswer(d, r.q, false, r.q.Created), false, nil
 	case Used:
 		return nil, false, refused("approval.used", "approval %s was used before; a yes is for one call", r.q.ID)
 	default:
@@ -361,7 +367,7 @@ func (k *Service) Await(ctx context.Context, approvalID string) error {
 }
 
 func (k *Service) effectiveState(r row) State {
-	if (r.state == Pending || r.state == Yes || r.state == No) && !k.now().Before(r.q.Expires) {
+	if (r.state == Pending || r.state == Yes || r.state == No || r.state == Declined) && !k.now().Before(r.q.Expires) {
 		return Expired
 	}
 	if (r.state == Pending || r.state == Yes) && k.gone(r.q) {

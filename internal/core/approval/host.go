@@ -2,6 +2,7 @@ package approval
 
 import (
 	"context"
+	"database/sql"
 	"slices"
 	"time"
 
@@ -10,12 +11,11 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// spoken is an answer that an agent host gave for its person. It is unsigned, so it lives in this process only. It
+// spoken is a yes that an agent host gave for its person. It is unsigned, so it lives in this process only. It
 // counts only for its session, and only if the operator trusts hosts.
 type spoken struct {
 	session call.Session
 	shown   string // digest of the question that the host was given
-	yes     bool
 	at      time.Time
 }
 
@@ -45,8 +45,8 @@ func (k *Service) Put(ctx context.Context, n call.Session, approvalID string) (t
 	return r.q.Show(), true
 }
 
-// Said takes what the host of a session says that its person has answered. The next call of that
-// session uses it.
+// Said takes what the host of a session says that its person has answered. The next call of that session uses a yes.
+// A no ends the question, also for every other approver.
 func (k *Service) Said(ctx context.Context, n call.Session, approvalID string, yes bool) error {
 	r, err := k.load(ctx, approvalID)
 	switch {
@@ -65,11 +65,38 @@ func (k *Service) Said(ctx context.Context, n call.Session, approvalID string, y
 		return refused("approval.changed", "approval %s is not the question that was shown", r.q.ID)
 	}
 	delete(k.put, r.q.ID)
+	if !yes {
+		return k.decline(ctx, r.q.ID)
+	}
 	if k.said == nil || len(k.said) >= maxSpoken {
 		k.said = map[string]spoken{} // who is forgotten is asked again
 	}
-	k.said[r.q.ID] = spoken{session: n, shown: r.q.Digest(), yes: yes, at: k.now()}
+	k.said[r.q.ID] = spoken{session: n, shown: r.q.Digest(), at: k.now()}
 	return nil
+}
+
+// decline ends a question with the no of a host. It is stored, because no other program may turn it into a yes.
+func (k *Service) decline(ctx context.Context, approvalID string) error {
+	return k.Store.Update(ctx, func(tx *sql.Tx) error {
+		res, err := tx.Exec(`UPDATE approvals SET state = 'declined' WHERE id = $1 AND state = 'pending'`, approvalID)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 1 {
+			return err
+		}
+		return refused("approval.answered", "approval %s was answered before", approvalID)
+	})
+}
+
+// hostAnswer is the answer of the agent's host.
+func hostAnswer(d policy.Decision, q Question, yes bool, at time.Time) *Answer {
+	a := &Answer{ApprovalID: q.ID, DecisionID: d.ID, ArgsDigest: q.ArgsDigest, Capability: q.Capability, Yes: yes,
+		By: call.Principal("session:" + string(q.Session)), Reason: "as the agent's host says", At: at}
+	if !yes { // perhaps no human has seen it
+		a.Refusal, a.Reason = "approval.declined", "the agent's host answered no or declined the question"
+	}
+	return a
 }
 
 // bySession settles a question without an approver's answer by the answer of the session's host. Exactly one call
@@ -81,11 +108,6 @@ func (k *Service) bySession(ctx context.Context, d policy.Decision, r row) (a *A
 	if !ok || s.session != d.Call.Session || s.shown != r.q.Digest() || !k.hosts(r.q) {
 		return nil, false, nil
 	}
-	a = &Answer{ApprovalID: r.q.ID, DecisionID: d.ID, ArgsDigest: r.q.ArgsDigest, Capability: r.q.Capability,
-		Yes: s.yes, By: call.Principal("session:" + string(s.session)), Reason: "as the agent's host says", At: s.at}
-	if !s.yes {
-		return a, false, nil
-	}
 	k.mu.Lock()
 	delete(k.said, r.q.ID)
 	k.mu.Unlock()
@@ -96,5 +118,5 @@ func (k *Service) bySession(ctx context.Context, d policy.Decision, r row) (a *A
 	if !won {
 		return nil, true, nil
 	}
-	return a, false, nil
+	return hostAnswer(d, r.q, true, s.at), false, nil
 }

@@ -22,7 +22,7 @@ func TestHostsAnswer(t *testing.T) {
 		want     string // of the next call
 	}{
 		{"control: a yes", []string{"elicitation"}, "", "n_one", true, "", "yes"},
-		{"a no", []string{"elicitation"}, "", "n_one", false, "", "no"},
+		{"a no", []string{"elicitation"}, "", "n_one", false, "", "approval.declined"},
 		{"the operator has not listed elicitation", []string{"console", "terminal"}, "", "n_one", true,
 			"approval.carrier", "waiting"},
 		{"the operator lists no carriers", nil, "", "n_one", true, "approval.carrier", "waiting"},
@@ -134,5 +134,44 @@ func TestHostsAnswerWhatWasShown(t *testing.T) {
 	noted, _ := ask(`{"to":"[EMAIL_2]"}`)
 	if text, ok := h.Put(ctx, "n_one", noted); ok {
 		t.Errorf("the host is told what a token stands for: %s", text)
+	}
+}
+
+// The no of a host ends the question: the call is denied, also after a restart, no approver can turn it into a yes, and
+// it is not listed any more.
+func TestAHostsNoIsADenial(t *testing.T) {
+	h := newHouse(t)
+	rules := func() contract.Approvals {
+		return contract.Approvals{Timeout: time.Hour, Carriers: []string{"elicitation"}}
+	}
+	h.Rules = rules
+	d := decide(t, `{"path":"/work/a"}`)
+	d.Contract.Approval.By = ""
+	first := h.want(t, d, "waiting")
+	q, _, err := h.Question(ctx, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Put(ctx, "n_one", first)
+	if err := h.Said(ctx, "n_one", first, false); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		h.want(t, d, "approval.declined")
+		if open, err := h.Pending(ctx); err != nil || len(open) != 0 {
+			t.Errorf("still listed: %v %v", open, err)
+		}
+		if _, state, _ := h.Question(ctx, first); state != Declined {
+			t.Errorf("state %q", state)
+		}
+		if got := code(h.Service.Answer(ctx, h.ann, q, true, "")); got != "approval.answered" {
+			t.Errorf("an approver's yes after it: %q", got)
+		}
+		h.restart(t)
+		h.Rules = rules
+	}
+	h.pass(2 * time.Hour)
+	if second := h.want(t, d, "waiting"); second == first {
+		t.Error("a no outlived its question")
 	}
 }

@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -130,6 +129,9 @@ func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *
 		h.mu.Lock()
 		h.call = c
 		h.mu.Unlock()
+		if polled := h.p != nil && (h.p.maybe || h.can.Legacy); !polled { // the host of a task does not wait
+			ctx = call.WithAnswerBy(ctx, h.until)
+		}
 	}
 	r, err := s.d.o.Call(ctx, c)
 	if err != nil {
@@ -144,44 +146,6 @@ func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *
 		}
 	}
 	return r, err
-}
-
-// consent has the host put a question of waldo's own to its person, where the operator takes a host's
-// answer, and reports whether one was given. Only the words yes and no are an answer; a host that
-// declines, as those without a person do, leaves the question to the other carriers.
-func (s *Session) consent(ctx context.Context, h *host, approvalID string) bool {
-	if h == nil || !h.can.Form() || s.d.o.PromptText == nil || s.d.o.RecordElicitation == nil {
-		return false
-	}
-	text, ok := s.d.o.PromptText(ctx, s.who.Session, approvalID)
-	if !ok {
-		return false
-	}
-	form, err := call.ArgsOf(map[string]any{"message": "waldo asks you to decide:\n" + text,
-		"requestedSchema": map[string]any{"type": "object", "required": []string{"answer"},
-			"properties": map[string]any{"answer": map[string]any{
-				"type": "string", "title": "May the agent do this?", "enum": []string{"yes", "no"},
-			}}}})
-	if err != nil {
-		return false
-	}
-	key := "waldo_" + rand.Text() // random: no client can answer it before it is asked
-	answers, err := h.put(ctx, map[string]call.Question{key: {Method: "elicitation/create", Params: form.Value()}})
-	if err != nil {
-		return false
-	}
-	answer, _ := answers[key].Members()
-	content, _ := answer["content"].Members()
-	action, _ := answer["action"].Text()
-	word, _ := content["answer"].Text()
-	if action != "accept" || word != "yes" && word != "no" {
-		return false
-	}
-	if err := s.d.o.RecordElicitation(ctx, s.who.Session, approvalID, word == "yes"); err != nil {
-		s.d.o.Log.Warn("the answer of a host was not taken", "approval", approvalID, "error", err)
-		return false
-	}
-	return true
 }
 
 // The form of the two fields of a trace (W3C Trace Context).

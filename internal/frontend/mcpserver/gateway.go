@@ -43,7 +43,10 @@ type Options struct {
 	Now   func() time.Time // nil: time.Now
 	Lean  bool             // show three tools in place of all: search, call, run code
 	Drain time.Duration    // for answers once the input has ended; 0: 10 s
-	Park  time.Duration    // time for a modern client to return with an answer; 0: 10 min
+	Park  time.Duration    // time for a client's person to answer; 0: 10 min
+	// HostWait is how long a human can keep a call waiting whose host waits for it. Hosts give up a call after 60 s. 0:
+	// 40 s.
+	HostWait time.Duration
 	// Aside scrubs a server's messages beside its answer to a call: a question to a person, or a log message. A zero
 	// result drops the message. nil: such messages are dropped.
 	ScrubNotification func(c call.Call, v strictjson.Value, question bool) strictjson.Value
@@ -98,6 +101,9 @@ func New(o Options) *Server {
 	if o.Park == 0 {
 		o.Park = 10 * time.Minute
 	}
+	if o.HostWait == 0 {
+		o.HostWait = 40 * time.Second
+	}
 	if o.TaskAfter == 0 {
 		o.TaskAfter = 5 * time.Second
 	}
@@ -135,16 +141,17 @@ type Session struct {
 	closed chan struct{}
 
 	mu        sync.Mutex
-	opened    bool                   // initialize was answered
-	ready     bool                   // and the client has said that it is
-	seen      catalog.Versions       // of the lists that the agent was shown last; 0: none
-	declared  strictjson.Value       // capabilities that a legacy client declared
-	revision  string                 // that a legacy client was given; empty: the newest
-	level     string                 // of the log messages that a legacy client wants; empty: none
-	subs      map[string]int         // resources that it wants to hear of
-	shown     map[string]string      // wire name to the digest of the definition it saw
-	listening map[*listener]struct{} // modern subscriptions to changes of the list
-	waiting   map[string]string      // call to the approval it waits for
+	opened    bool                     // initialize was answered
+	ready     bool                     // and the client has said that it is
+	seen      catalog.Versions         // of the lists that the agent was shown last; 0: none
+	declared  strictjson.Value         // capabilities that a legacy client declared
+	revision  string                   // that a legacy client was given; empty: the newest
+	level     string                   // of the log messages that a legacy client wants; empty: none
+	subs      map[string]int           // resources that it wants to hear of
+	shown     map[string]string        // wire name to the digest of the definition it saw
+	listening map[*listener]struct{}   // modern subscriptions to changes of the list
+	waiting   map[string]string        // call to the approval it waits for
+	asking    map[string][]chan<- bool // approvals that a legacy host is asked about, and who waits for its answer
 	dirty     chan struct{}
 }
 
@@ -162,7 +169,8 @@ type listener struct {
 func (d *Server) Session(who Who, stream Link) *Session {
 	s := &Session{
 		d: d, who: who, stream: stream, closed: make(chan struct{}), shown: map[string]string{},
-		listening: map[*listener]struct{}{}, waiting: map[string]string{}, subs: map[string]int{},
+		listening: map[*listener]struct{}{}, waiting: map[string]string{},
+		asking: map[string][]chan<- bool{}, subs: map[string]int{},
 		dirty: make(chan struct{}, 1),
 	}
 	d.mu.Lock()

@@ -22,6 +22,8 @@ type host struct {
 	can call.Abilities
 	p   *suspendedCall // nil: legacy, and no task
 
+	until time.Time // for how long a human can keep the request of a legacy host waiting
+
 	mu    sync.Mutex
 	call  call.Call
 	task  *tasks.Task                 // that the call runs as; nil: none
@@ -35,7 +37,7 @@ type host struct {
 
 // hosted makes the host of a request and the context for its call.
 func (s *Session) hosted(ctx context.Context, m jsonrpc.Message, modern bool, link Link) (context.Context, *host) {
-	h := &host{s: s, link: link, can: s.abilities(m, modern)}
+	h := &host{s: s, link: link, can: s.abilities(m, modern), until: time.Now().Add(s.d.o.HostWait)}
 	h.begin(m, link)
 	h.given, _ = m.Param("inputResponses").Members()
 	if !h.token.IsZero() || modern { // a retry may bring a token
@@ -120,6 +122,13 @@ func (h *host) put(ctx context.Context, shown map[string]call.Question) (map[str
 	if h.p != nil {
 		return h.p.ask(ctx, shown)
 	}
+	return askLegacy(ctx, link, shown)
+}
+
+// askLegacy asks a legacy host with requests of waldo's own.
+func askLegacy(
+	ctx context.Context, link Link, shown map[string]call.Question,
+) (map[string]strictjson.Value, error) {
 	if link == nil {
 		return nil, errNobody
 	}

@@ -31,6 +31,19 @@ func WithSuspension(ctx context.Context) context.Context {
 	return context.WithValue(ctx, suspends{}, true)
 }
 
+type answerBy struct{}
+
+// WithAnswerBy returns a context whose calls wait for a human until a time at most, because their host gives up then.
+func WithAnswerBy(ctx context.Context, at time.Time) context.Context {
+	return context.WithValue(ctx, answerBy{}, at)
+}
+
+// AnswerBy returns the time of WithAnswerBy; zero: there is none.
+func AnswerBy(ctx context.Context) time.Time {
+	at, _ := ctx.Value(answerBy{}).(time.Time)
+	return at
+}
+
 // Suspends reports whether the program that makes a call is suspended while the call waits. Such a question outlives
 // the process that asks it.
 func Suspends(ctx context.Context) bool { return ctx.Value(suspends{}) != nil }

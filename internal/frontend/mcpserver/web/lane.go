@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
@@ -13,6 +14,7 @@ import (
 type responseQueue struct {
 	out  chan []byte
 	gone chan struct{}   // closed when the last writer has ended
+	told atomic.Bool     // set before: the client has all that was said, so an answer to a request can still come
 	asks *serverRequests // nil: the client takes no requests
 }
 
@@ -112,18 +114,24 @@ func (a *serverRequests) call(
 	if err != nil {
 		return strictjson.Value{}, errors.Join(jsonrpc.ErrNotSent, err)
 	}
-	select {
-	case m := <-w.Answer:
-		if m.Err != nil {
-			return strictjson.Value{}, m.Err
+	gone := l.gone
+	for {
+		select {
+		case m := <-w.Answer:
+			if m.Err != nil {
+				return strictjson.Value{}, m.Err
+			}
+			return m.Result, nil
+		case <-ctx.Done():
+			l.Notify("notifications/cancelled", map[string]any{"requestId": w.N})
+			return strictjson.Value{}, ctx.Err()
+		case <-a.over:
+			return strictjson.Value{}, jsonrpc.ErrClosed
+		case <-gone:
+			if !l.told.Load() {
+				return strictjson.Value{}, jsonrpc.ErrClosed // the client did not return for its stream
+			}
+			gone = nil
 		}
-		return m.Result, nil
-	case <-ctx.Done():
-		l.Notify("notifications/cancelled", map[string]any{"requestId": w.N})
-		return strictjson.Value{}, ctx.Err()
-	case <-a.over:
-		return strictjson.Value{}, jsonrpc.ErrClosed
-	case <-l.gone:
-		return strictjson.Value{}, jsonrpc.ErrClosed // the client did not return for its stream
 	}
 }

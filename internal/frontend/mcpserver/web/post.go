@@ -263,6 +263,7 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m j
 			} else {
 				s.answer(w, a.status, a.frame)
 			}
+			l.told.Store(!p.broken)
 			close(l.gone)
 			if n.id != "" && m.Method == "initialize" && a.status != http.StatusOK {
 				s.forget(n)

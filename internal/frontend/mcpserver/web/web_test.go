@@ -101,7 +101,7 @@ func tokens(r *http.Request) (call.Principal, *Refusal) {
 	return "", &Refusal{Status: 401, Challenge: "Bearer", Why: "no"}
 }
 
-func open(t testing.TB, l Limits) *house {
+func open(t testing.TB, l Limits, change ...func(*mcpserver.Options)) *house {
 	t.Helper()
 	h := &house{
 		t: t, desk: &desk{release: make(chan struct{}), ended: make(chan error, 10), begun: make(chan struct{}, 100)},
@@ -126,7 +126,11 @@ func open(t testing.TB, l Limits) *house {
 			defer h.mu.Unlock()
 			return h.list, nil
 		}}})
-	o := Options{Server: mcpserver.New(mcpserver.Options{Version: "1", Catalogue: h.cat, Call: h.desk.call}),
+	serves := mcpserver.Options{Version: "1", Catalogue: h.cat, Call: h.desk.call}
+	for _, f := range change {
+		f(&serves)
+	}
+	o := Options{Server: mcpserver.New(serves),
 		Identify: tokens, Limits: l,
 		Open:  func(p call.Principal) (call.Session, error) { return call.Session("n_" + p), nil },
 		Hosts: []string{"localhost", "127.0.0.1", "::1"}, Origins: []string{"https://console.example.com"}}

@@ -13,6 +13,7 @@ PREFIX ?= /usr/local
 build: ## bin/waldo
 	@mkdir -p bin
 	@scripts/build-gvisor.sh
+	@scripts/cpython.sh
 	@go build $(GOFLAGS_BUILD) -o bin/waldo ./cmd/waldo
 	@echo "build: bin/waldo, $$(du -h bin/waldo | cut -f1)"
 

@@ -15,6 +15,7 @@ import (
 	"waldo/internal/executor/upstream/outside"
 	"waldo/internal/sandbox/confined"
 	"waldo/internal/sandbox/engine"
+	"waldo/internal/sandbox/engine/cpython"
 	"waldo/internal/sandbox/sandboxtest"
 )
 
@@ -56,6 +57,8 @@ func TestScripts(t *testing.T) {
 			switch cond {
 			case "root":
 				return os.Geteuid() == 0, nil
+			case "wasmpython":
+				return cpython.Available(), nil
 			case "pandas": // as sandboxes have it: of this machine's /usr
 				return exec.Command("/usr/bin/python3", "-I", "-c", "import pandas, matplotlib").Run() == nil, nil
 			}

@@ -48,7 +48,7 @@ func (b *Flags) Add(c *cobra.Command) {
 	f := c.Flags()
 	b.flags = f
 	f.StringVar(&b.Isolation, "isolation", "auto",
-		"isolation `LEVEL`: auto, gvisor, namespace, confined or engine (JavaScript and TypeScript alone); "+
+		"isolation `LEVEL`: auto, gvisor, namespace, confined or engine (scripts alone); "+
 			"one that this machine cannot give is denied (waldo doctor)")
 	f.Float64Var(&b.cpu, "cpu-seconds", 10, "CPU `SECONDS` of the whole process tree")
 	f.Int64Var(&b.memory, "memory-mb", 512, "memory of the whole tree in `MB`")

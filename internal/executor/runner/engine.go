@@ -7,11 +7,12 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/engine"
+	"waldo/internal/sandbox/engine/cpython"
 	script "waldo/internal/sandbox/engine/program"
 	"waldo/internal/sandbox/guest"
 )
 
-// engineLevel is the isolation level with an interpreter of its own, for programs in JavaScript and TypeScript alone.
+// engineLevel is the isolation level with interpreters of its own, for scripts alone.
 const engineLevel = "engine"
 
 // jobFor is job for a driver: on the level engine a program needs no interpreter of the machine.
@@ -20,10 +21,13 @@ func (r *Runner) jobFor(d policy.Decision, o Options, driver sandbox.Driver) (jo
 		return r.job(d, o)
 	}
 	lang := scripts[d.Call.Capability]
-	if lang != guest.JavaScript && lang != guest.TypeScript {
+	if lang == "" {
 		return job{}, &call.Reason{Code: "isolation.language",
-			Text: "isolation engine runs JavaScript and TypeScript, and " +
-				string(d.Call.Capability) + " is neither; Python, shells and programs need isolation namespace or gvisor, on Linux"}
+			Text: "isolation engine runs scripts in Python, JavaScript and TypeScript, and " + string(d.Call.Capability) +
+				" is none; shells and programs need isolation namespace or gvisor, on Linux"}
+	}
+	if lang == guest.Python && !cpython.Available() {
+		return job{}, &call.Reason{Code: "isolation.language", Text: cpython.ErrAbsent.Error()}
 	}
 	if o.template() != host {
 		return job{}, &call.Reason{Code: "isolation.template",
@@ -53,6 +57,10 @@ func (r *Runner) jobFor(d policy.Decision, o Options, driver sandbox.Driver) (jo
 	if err != nil {
 		return job{}, &call.Reason{Code: "args.invalid", Text: err.Error()}
 	}
-	j := job{argv: engine.Argv, first: script.Prelude, head: text, tools: r.Bridge != nil && !o.NoTools}
+	argv := engine.Argv
+	if lang == guest.Python {
+		argv = engine.PythonArgv
+	}
+	j := job{argv: argv, first: script.Prelude, head: text, tools: r.Bridge != nil && !o.NoTools}
 	return j, j.bring(d, r, a.Files)
 }

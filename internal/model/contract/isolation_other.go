@@ -3,5 +3,5 @@
 package contract
 
 // UsualIsolation is the level that auto means for read and write, and of waldo's own capabilities. Outside Linux it is
-// the only one. It runs JavaScript and TypeScript.
+// the only one. It runs scripts.
 const UsualIsolation = "engine"

@@ -13,6 +13,7 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/engine/cpython"
 	"waldo/internal/sandbox/engine/program"
 	"waldo/internal/sandbox/engine/quickjs"
 )
@@ -29,10 +30,10 @@ type Driver struct {
 	options   Options
 	choose    sync.Mutex
 	chosen    bool
-	within    sandbox.Driver // nil: none works here
-	why       []string       // the ones that do not, and why
-	compile   sync.Mutex     // guards compiling
-	compiling *compilation
+	within    sandbox.Driver  // nil: none works here
+	why       []string        // the ones that do not, and why
+	compile   sync.Mutex      // guards compiling
+	compiling [2]*compilation // of QuickJS and of Python
 }
 
 // New returns a driver.
@@ -42,8 +43,11 @@ func New(o Options) *Driver { return &Driver{options: o} }
 func (d *Driver) Name() string { return "engine" }
 
 // overhead is the memory of the process beside that of its program, in bytes: waldo's own code, compiled QuickJS, and
-// copies of texts on their way.
-const overhead = 160 << 20
+// copies of texts on their way. Compiled Python is larger.
+const (
+	overhead       = 160 << 20
+	pythonOverhead = 320 << 20
+)
 
 // Limits of the process itself. Its program uses neither processes nor descriptors.
 const (
@@ -64,14 +68,25 @@ func refuse(p sandbox.Profile) error {
 			err = errors.Join(err, fmt.Errorf("mount %s: a program of this level sees /workspace alone", m.Target))
 		}
 	}
-	if p.Limits.Memory > 0 && p.Limits.Memory < quickjs.MinMemory {
-		err = errors.Join(err, fmt.Errorf("%d bytes of memory: a program of this level needs %d", p.Limits.Memory,
-			quickjs.MinMemory))
+	least := int64(quickjs.MinMemory)
+	if isPython(p) {
+		least = cpython.MinMemory
+		if !cpython.Available() {
+			err = errors.Join(err, cpython.ErrAbsent)
+		}
+	}
+	if p.Limits.Memory > 0 && p.Limits.Memory < least {
+		err = errors.Join(err, fmt.Errorf("%d bytes of memory: a program of this level needs %d", p.Limits.Memory, least))
 	}
 	if err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
 	return nil
+}
+
+// isPython reports whether the sandbox is for a program in Python.
+func isPython(p sandbox.Profile) bool {
+	return p.Prestart != nil && slices.Equal(p.Prestart.Argv, PythonArgv)
 }
 
 // Start prepares a sandbox.
@@ -86,7 +101,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 			return nil, fmt.Errorf("engine: waldo's own program: %w", err)
 		}
 	}
-	cache, err := d.compiled(ctx)
+	cache, err := d.compiled(ctx, isPython(p))
 	if err != nil {
 		return nil, err
 	}
@@ -111,9 +126,14 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 
 // innerProfile returns the profile of the process's sandbox, and its command.
 func innerProfile(p sandbox.Profile, exe, cache string) (sandbox.Profile, []string, error) {
-	argv, err := command(exe, "/workspace", program.Options{Memory: p.Limits.Memory, Disk: p.Limits.Disk, Cache: cache})
+	argv, err := command(exe, "/workspace", program.Options{Memory: p.Limits.Memory, Disk: p.Limits.Disk, Cache: cache,
+		Python: isPython(p)})
 	if err != nil {
 		return p, nil, err
+	}
+	beside := int64(overhead)
+	if isPython(p) {
+		beside = pythonOverhead
 	}
 	p.Mounts = slices.Clone(p.Mounts)
 	for _, at := range []string{exe, cache} {
@@ -121,7 +141,7 @@ func innerProfile(p sandbox.Profile, exe, cache string) (sandbox.Profile, []stri
 			p.Mounts = append(p.Mounts, sandbox.Mount{Source: at, Target: at})
 		}
 	}
-	p.Limits.Memory += overhead
+	p.Limits.Memory += beside
 	p.Limits.Pids, p.Limits.Files = max(p.Limits.Pids, needPids), max(p.Limits.Files, needFiles)
 	if p.Prestart != nil {
 		ahead := *p.Prestart
@@ -141,19 +161,24 @@ func command(exe, workspace string, o program.Options) ([]string, error) {
 }
 
 // compiled returns the folder with compiled code. It compiles on the first call, if no waldo has done so before.
-// Compiling takes a third of a second and cannot be interrupted: a caller that gives up leaves it behind.
-func (d *Driver) compiled(ctx context.Context) (string, error) {
+// Compiling takes a third of a second, Python's three, and cannot be interrupted: a caller that gives up leaves it
+// behind.
+func (d *Driver) compiled(ctx context.Context, python bool) (string, error) {
+	of, key, compile := &d.compiling[0], quickjs.Digest[:16], compileQuickJS
+	if python {
+		of, key, compile = &d.compiling[1], cpython.Key()[:16], compilePython
+	}
 	d.compile.Lock()
-	running := d.compiling
+	running := *of
 	if running == nil {
 		running = &compilation{over: make(chan struct{})}
-		d.compiling = running
+		*of = running
 		go func() {
 			defer close(running.over)
-			running.dir, running.err = d.compileNow(context.WithoutCancel(ctx))
+			running.dir, running.err = d.compileNow(context.WithoutCancel(ctx), key, compile)
 			if running.err != nil { // the next call tries again
 				d.compile.Lock()
-				d.compiling = nil
+				*of = nil
 				d.compile.Unlock()
 			}
 		}()
@@ -174,19 +199,35 @@ type compilation struct {
 	err  error
 }
 
-func (d *Driver) compileNow(ctx context.Context) (string, error) {
-	dir, err := filepath.Abs(filepath.Join(d.options.State, "engine", quickjs.Digest[:16]))
+func (d *Driver) compileNow(ctx context.Context, key string, compile func(context.Context, string) error) (string,
+	error) {
+	dir, err := filepath.Abs(filepath.Join(d.options.State, "engine", key))
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
 		return "", fmt.Errorf("engine: the folder of compiled code: %w", err)
 	}
-	e, err := quickjs.New(ctx, quickjs.MinMemory, dir)
-	if err != nil {
+	if err := compile(ctx, dir); err != nil {
 		return "", fmt.Errorf("engine: %w", err)
 	}
-	return dir, e.Close(ctx)
+	return dir, nil
+}
+
+func compileQuickJS(ctx context.Context, dir string) error {
+	e, err := quickjs.New(ctx, quickjs.MinMemory, dir)
+	if err != nil {
+		return err
+	}
+	return e.Close(ctx)
+}
+
+func compilePython(ctx context.Context, dir string) error {
+	e, err := cpython.New(ctx, cpython.MinMemory, dir)
+	if err != nil {
+		return err
+	}
+	return e.Close(ctx)
 }
 
 // inner returns the driver for the process: the first that starts a sandbox here; nil: none does.
@@ -221,11 +262,19 @@ type box struct {
 }
 
 // ErrProgram is returned for a command that this level cannot run.
-var ErrProgram = errors.New("engine: sandboxes of this level run JavaScript and TypeScript, and no commands")
+var ErrProgram = errors.New("engine: sandboxes of this level run scripts, and no commands")
+
+// runs reports whether a command is that of the profile's language.
+func runs(argv []string, p sandbox.Profile) bool {
+	if isPython(p) {
+		return slices.Equal(argv, PythonArgv)
+	}
+	return slices.Equal(argv, Argv)
+}
 
 // Run runs one program.
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
-	if !slices.Equal(c.Argv, Argv) {
+	if !runs(c.Argv, b.profile) {
 		return facts.Facts{}, ErrProgram
 	}
 	c.Argv, c.Env, c.Dir = b.argv, environment, ""

@@ -8,8 +8,11 @@ import (
 	"waldo/internal/sandbox/engine/program"
 )
 
-// Argv is the command that the driver runs. It runs no other.
+// Argv is the command that the driver runs. It runs no other but PythonArgv.
 var Argv = []string{"waldo-engine"}
+
+// PythonArgv is the command for programs in Python. It goes into the profile's Prestart.
+var PythonArgv = []string{"waldo-engine", "python"}
 
 // Main is for the start of main: where waldo was started by this package, it does not return.
 func Main() {

@@ -62,12 +62,12 @@ func (b *plain) at(name string) string { return filepath.Join(b.dir, filepath.Fr
 
 // Run runs one program.
 func (b *plain) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
-	if len(c.Argv) != 1 || c.Argv[0] != Argv[0] || c.TTY != nil || c.Serve {
+	if !runs(c.Argv, b.profile) || c.TTY != nil || c.Serve {
 		return facts.Facts{}, ErrProgram
 	}
 	began := time.Now()
 	l := b.profile.Limits
-	o := program.Options{Memory: l.Memory, Disk: l.Disk, CPU: l.CPU, Cache: b.cache}
+	o := program.Options{Memory: l.Memory, Disk: l.Disk, CPU: l.CPU, Cache: b.cache, Python: isPython(b.profile)}
 	out := &capture{limit: l.Output, to: c.Stdout, pass: c.Pass, cut: c.Cut}
 	errs := &capture{limit: l.Output, to: c.Stderr, pass: c.Pass, cut: c.Cut}
 	process, cleanup, err := b.command(c, &o)

@@ -5,6 +5,7 @@ package guest
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -30,6 +31,9 @@ var pythonBoot string
 
 //go:embed python/zygote.py
 var pythonZygote string
+
+//go:embed python/wasi.py
+var pythonWASI string
 
 //go:embed python/waldo.py
 var pythonLibrary string
@@ -85,6 +89,20 @@ func (s Start) Command() (argv []string, head string, err error) {
 		return nil, "", fmt.Errorf("language %q: there are python, javascript and typescript", s.Lang)
 	}
 	return argv, s.head(runtime...), nil
+}
+
+// start is the last line of boot.py.
+const start = "_main()"
+
+// WASI returns the arguments of a Python that is WebAssembly, and the text that its stdin must begin with. The byte "\n"
+// and a Script's Job follow.
+func WASI() (argv []string, head string, err error) {
+	boot, ok := strings.CutSuffix(strings.TrimRight(pythonBoot, "\n"), start)
+	if !ok {
+		return nil, "", errors.New("boot.py does not end with its start")
+	}
+	head = Start{Lang: Python}.head(pythonRuntime)
+	return []string{"-I", "-S", "-X", "utf8", "-c", boot + pythonWASI + start}, strings.TrimSuffix(head, "\n"), nil
 }
 
 // heads holds the heads that were made, one string each: comparing a string with itself does not read it.

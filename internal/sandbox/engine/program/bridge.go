@@ -21,6 +21,9 @@ type bridge struct {
 	waiting map[string]string // the approvals of those that wait for a human, by id
 }
 
+// other is descriptor 3 where that is no bridge but the Go runtime's own: its collection would close it.
+var other *os.File
+
 // openBridge opens the bridge of a process; nil: it has none.
 func openBridge(o Options) *bridge {
 	handle := o.Bridge
@@ -36,6 +39,7 @@ func openBridge(o Options) *bridge {
 	}
 	if o.Bridge == 0 {
 		if st, err := f.Stat(); err != nil || st.Mode()&os.ModeSocket == 0 {
+			other = f
 			return nil
 		}
 	}

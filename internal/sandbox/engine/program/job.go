@@ -48,7 +48,7 @@ func (j Job) Text() (*strings.Reader, error) {
 		return nil, fmt.Errorf("the suspended program has %d bytes: at most %d go on", len(j.Image), maxImage)
 	}
 	if j.Name == "" {
-		j.Name = map[guest.Lang]string{guest.TypeScript: "script.ts"}[j.Lang]
+		j.Name = map[guest.Lang]string{guest.TypeScript: "script.ts", guest.Python: "script.py"}[j.Lang]
 	}
 	if j.Name == "" {
 		j.Name = "script.js"

@@ -40,6 +40,7 @@ type Options struct {
 	CPU       time.Duration `json:"cpu"`    // processor time of the process after its job came; 0: others bound it
 	Disk      int64         `json:"disk"`   // bytes that a program may write to files
 	Workspace string        `json:"-"`      // the folder that holds input, output and tmp
+	Python    bool          `json:"python"` // the program is in Python
 	Cache     string        `json:"cache"`  // a folder with compiled code; empty: none
 	Bridge    uintptr       `json:"bridge"` // the handle of the bridge; 0: descriptor 3, if it is a socket and Life is 0
 	// the handle of a pipe that ends with waldo; 0: something else ends the process
@@ -80,6 +81,9 @@ func (p *program) run() (int, error) {
 	prelude := make([]byte, len(Prelude)-1)
 	if _, err := io.ReadFull(p.stdin, prelude); err != nil || string(prelude) != Prelude[:len(Prelude)-1] {
 		return 0, errors.New("this command is a part of waldo's own")
+	}
+	if p.Python {
+		return p.runPython()
 	}
 	engine, err := quickjs.New(context.Background(), p.Memory, p.Cache)
 	if err != nil &&

@@ -10,17 +10,23 @@ const hard = 500 * time.Millisecond
 
 // limitCPU ends the program when the process has used its processor time.
 func (p *program) limitCPU() {
-	if p.CPU <= 0 {
-		return
+	if p.CPU > 0 {
+		limit(p.CPU, func() {
+			p.machine.Interrupt()
+			time.Sleep(hard)
+			os.Exit(ExitCPU)
+		})
 	}
+}
+
+// limit calls end when the process has used so much more processor time.
+func limit(most time.Duration, end func()) {
 	before := used()
 	go func() {
-		for spent := time.Duration(0); spent < p.CPU; spent = used() - before {
-			time.Sleep(min(max((p.CPU-spent)/4, 5*time.Millisecond), 100*time.Millisecond))
+		for spent := time.Duration(0); spent < most; spent = used() - before {
+			time.Sleep(min(max((most-spent)/4, 5*time.Millisecond), 100*time.Millisecond))
 		}
-		p.machine.Interrupt()
-		time.Sleep(hard)
-		os.Exit(ExitCPU)
+		end()
 	}()
 }
 

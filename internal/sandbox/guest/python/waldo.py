@@ -155,7 +155,7 @@ def _result(answer, tool):
 
 _MOST = 24  # requests at once, and bytes of them, below waldo's own limits
 _HELD = 12 << 20
-_FD = 3
+_FD = getattr(sys, "_waldo_bridge", 3)
 
 
 class _Bus:

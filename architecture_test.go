@@ -99,7 +99,7 @@ var only = map[string][]string{
 	"github.com/spf13/pflag":                 {"cmd/waldo", "cmd/waldo/manual"},
 	"github.com/google/go-containerregistry": {"internal/sandbox/template"},
 	"github.com/klauspost/compress":          {"internal/sandbox/template", "internal/sandbox/engine/program"},
-	"github.com/tetratelabs/wazero":          {"internal/sandbox/engine/quickjs"},
+	"github.com/tetratelabs/wazero":          {"internal/sandbox/engine/quickjs", "internal/sandbox/engine/cpython"},
 	"github.com/evanw/esbuild":               {"internal/sandbox/engine/program"},
 	"github.com/google/cel-go":               {"internal/core/policy"},
 	"github.com/tailscale/hujson":            {"internal/agenthosts"},

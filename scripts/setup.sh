@@ -34,4 +34,8 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 [ "${1:-}" = --runtime ] && exit 0
 [ ! -x scripts/setup-npm.sh ] || scripts/setup-npm.sh
+# The console's pages are tested in a real browser where Debian's packages are; elsewhere those tests say that they skip.
+if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then
+  scripts/setup-chromium.sh && scripts/setup-npm.sh npm-axe || echo "setup: no Chromium: the console's browser tests will skip" >&2
+fi
 echo "setup: ready"

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 
 	"waldo/internal/app/operator"
+	"waldo/internal/config"
 	"waldo/internal/core/approval/webhook"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/policy"
@@ -30,8 +32,9 @@ const DefaultConsole = "127.0.0.1:7677"
 func (h *App) Console() (s *console.Server, done func() error) {
 	o := operator.New(operator.Options{
 		Store: h.Store, Log: h.log, Approvals: h.takingBack(), Owner: Owner(), Root: os.Getenv(RootVariable),
-		Config: func() *contract.Config { return h.lives.inForce().Config },
-		Policy: func() *policy.Policy { return h.lives.inForce().Policy },
+		Config:  func() *contract.Config { return h.lives.inForce().Config },
+		Policy:  func() *policy.Policy { return h.lives.inForce().Policy },
+		Compile: h.compile,
 		Tools: func(server string) int {
 			now := h.lives.inForce()
 			lock := now.relocked.Load()
@@ -49,6 +52,22 @@ func (h *App) Console() (s *console.Server, done func() error) {
 		Identify: h.consoleRole, Peer: peerOf,
 	})
 	return s, o.Close
+}
+
+// compile compiles a changed text of the configuration in force, as a reload would.
+func (h *App) compile(text []byte) (*policy.Policy, contract.Problems, error) {
+	now := h.lives.inForce()
+	cfg, problems := config.ParseIn(now.Config.File, text, h.set.Source.Selected())
+	if len(problems) > 0 {
+		return nil, problems, nil
+	}
+	next := &App{State: now.State, Config: cfg, Drivers: now.Drivers, Lock: now.Lock}
+	next.relocked.Store(now.relocked.Load())
+	p, err := policy.New(cfg, next.machine())
+	if errors.As(err, &problems) {
+		return nil, problems, nil
+	}
+	return p, nil, err
 }
 
 // peerOf names the user of this machine at the other end of a request's connection; empty: it is another machine.

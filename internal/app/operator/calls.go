@@ -79,6 +79,7 @@ func (p *Operator) Call(ctx context.Context, callID string) (console.CallLife, e
 		return l, err
 	}
 	l.Answers, l.Children, l.Records, l.Secrets = []console.Answer{}, []console.Call{}, []console.Record{}, []string{}
+	l.Lines, l.Why = []string{}, []call.Reason{}
 	for _, r := range all {
 		var b body
 		_ = json.Unmarshal(r.Body, &b)
@@ -94,15 +95,18 @@ func (p *Operator) Call(ctx context.Context, callID string) (console.CallLife, e
 		l.Records = append(l.Records, record(r))
 		switch r.Kind {
 		case audit.KindDecision:
-			decided(&l, r, b)
+			p.decided(&l, r, b)
 		case audit.KindAnswer:
 			answered(&l, r)
 		case audit.KindOutcome:
 			var e struct {
-				Facts json.RawMessage `json:"facts"`
+				Facts  json.RawMessage `json:"facts"`
+				Why    []call.Reason   `json:"why"`
+				Result *console.Sized  `json:"result"`
 			}
 			_ = json.Unmarshal(r.Body, &e)
 			l.Status, l.WallMS, l.CPUMS, l.Facts = b.Status, b.Facts.Usage.Wall, b.Facts.Usage.CPU, e.Facts
+			l.Why, l.Result, l.SideEffect = append([]call.Reason{}, e.Why...), e.Result, b.Facts.SideEffect
 			if b.ApprovalID != "" {
 				l.Approval = b.ApprovalID
 			}
@@ -193,6 +197,9 @@ func (p *Operator) Agents(ctx context.Context) (console.List[console.Agent], err
 	return out, nil
 }
 
+// maxUsage is how many capabilities Usage names. An agent can call any name.
+const maxUsage = 200
+
 // Usage satisfies console.Backend: the newest calls by capability, the most called first.
 func (p *Operator) Usage(ctx context.Context) (console.List[console.Usage], error) {
 	out := console.List[console.Usage]{Items: []console.Usage{}}
@@ -234,6 +241,9 @@ func (p *Operator) Usage(ctx context.Context) (console.List[console.Usage], erro
 		}
 		return strings.Compare(a.Capability, b.Capability)
 	})
+	if len(out.Items) > maxUsage {
+		out.Total, out.Items = len(out.Items), out.Items[:maxUsage]
+	}
 	return out, nil
 }
 
@@ -245,19 +255,31 @@ func quantile(sorted []float64, q float64) float64 {
 }
 
 // decided fills in a call's life from its decision.
-func decided(l *console.CallLife, r audit.Record, b body) {
+func (p *Operator) decided(l *console.CallLife, r audit.Record, b body) {
 	var d struct {
-		Reasons  []call.Reason      `json:"reasons"`
-		Contract *audit.ContractRef `json:"contract"`
-		Args     json.RawMessage    `json:"args"`
-		Secrets  []string           `json:"secrets"`
+		Reasons    []call.Reason      `json:"reasons"`
+		Contract   *audit.ContractRef `json:"contract"`
+		Policy     string             `json:"policy"`
+		Args       json.RawMessage    `json:"args"`
+		ArgsDigest string             `json:"args_digest"`
+		ArgsSize   *console.Sized     `json:"args_size"`
+		Run        json.RawMessage    `json:"run"`
+		Secrets    []string           `json:"secrets"`
 	}
 	_ = json.Unmarshal(r.Body, &d) // Records has the unreadable parts
 	l.Call = console.Call{
 		ID: b.CallID, Seq: r.Seq, At: r.At, Capability: b.Capability, Principal: b.Principal, Session: b.Session,
 		Channel: b.Channel, Parent: b.Parent, Mode: b.Mode, Danger: b.Danger, Effect: b.Effect, Decision: b.DecisionID,
 	}
-	l.Reasons, l.Args = d.Reasons, d.Args
+	l.Reasons, l.Args, l.ArgsDigest, l.ArgsSize, l.Run = d.Reasons, d.Args, d.ArgsDigest, d.ArgsSize, d.Run
+	l.Lines = l.Lines[:0]
+	var source []string
+	if d.Policy == p.o.Policy().Digest() { // else the line numbers are of another text
+		source = lines(p.o.Config())
+	}
+	for _, one := range d.Reasons {
+		l.Lines = append(l.Lines, quoted(source, one, p.o.Config()))
+	}
 	l.Secrets = append(l.Secrets, d.Secrets...)
 	if d.Contract != nil {
 		l.Pattern, l.File, l.Line = d.Contract.Pattern, d.Contract.File, d.Contract.Line

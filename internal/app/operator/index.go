@@ -29,6 +29,7 @@ type index struct {
 	begun  bool
 	calls  map[string]*console.Call
 	order  []*console.Call // by the time of the decision
+	hours  hours
 	events []console.LiveEvent
 	last   uint64
 	ready  chan struct{} // closed when the log was read to the end once
@@ -38,7 +39,7 @@ type index struct {
 
 func newIndex(begin func()) *index {
 	return &index{
-		begin: begin, calls: map[string]*console.Call{}, ready: make(chan struct{}), subs: map[chan console.LiveEvent]bool{},
+		begin: begin, calls: map[string]*console.Call{}, hours: hours{}, ready: make(chan struct{}), subs: map[chan console.LiveEvent]bool{},
 	}
 }
 
@@ -58,31 +59,31 @@ func (x *index) use(ctx context.Context) error {
 	}
 }
 
-// follow reads the log until ctx ends.
+// follow reads the log as it is, and then its new records until ctx ends.
 func (x *index) follow(ctx context.Context, dir string) {
-	quiet := time.AfterFunc(300*time.Millisecond, x.reached)
-	defer quiet.Stop()
+	defer x.reached()
+	take := func(r audit.Record) error {
+		x.take(r)
+		return nil
+	}
+	_, err := audit.Select(ctx, dir, audit.Selection{}, take)
+	x.reached()
 	for ctx.Err() == nil {
-		x.mu.Lock()
-		last := x.last
-		x.mu.Unlock()
-		err := audit.Follow(ctx, dir, last, func(r audit.Record) error {
-			x.take(r)
-			if !x.isReady() {
-				quiet.Reset(100 * time.Millisecond)
-			}
-			return nil
-		})
+		if err == nil {
+			x.mu.Lock()
+			last := x.last
+			x.mu.Unlock()
+			err = audit.Follow(ctx, dir, last, take)
+		}
 		if err != nil && ctx.Err() == nil {
 			slog.Warn("the console cannot read the log", "why", err)
-			x.reached()
 			select {
 			case <-ctx.Done():
 			case <-time.After(2 * time.Second):
 			}
+			err = nil
 		}
 	}
-	x.reached()
 }
 
 func (x *index) reached() {
@@ -92,12 +93,6 @@ func (x *index) reached() {
 		x.caught = true
 		close(x.ready)
 	}
-}
-
-func (x *index) isReady() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.caught
 }
 
 // body are the members of the pipeline's records that the index needs.
@@ -116,7 +111,8 @@ type body struct {
 	Status     string `json:"status"`
 	DryRun     bool   `json:"dry_run"`
 	Facts      struct {
-		Usage struct {
+		SideEffect string `json:"side_effect"`
+		Usage      struct {
 			Wall float64 `json:"wall_ms"`
 			CPU  float64 `json:"cpu_ms"`
 		} `json:"usage"`
@@ -138,6 +134,7 @@ func (x *index) take(r audit.Record) {
 			Channel: b.Channel, Parent: b.Parent, Mode: b.Mode, Danger: b.Danger, Effect: b.Effect, Decision: b.DecisionID,
 		}
 		x.calls[b.DecisionID] = c
+		x.hours.count(r, b, b.Effect)
 		x.order = append(x.order, c)
 		if len(x.order) > 2*maxCalls {
 			for _, old := range x.order[:maxCalls] {
@@ -146,13 +143,18 @@ func (x *index) take(r audit.Record) {
 			x.order = slices.Clone(x.order[maxCalls:])
 		}
 	default:
+		effect := ""
 		if c := x.calls[b.DecisionID]; c != nil {
+			effect = c.Effect
 			if b.ApprovalID != "" {
 				c.Approval = b.ApprovalID
 			}
 			if r.Kind == audit.KindOutcome {
 				c.Status, c.WallMS, c.CPUMS = b.Status, b.Facts.Usage.Wall, b.Facts.Usage.CPU
 			}
+		}
+		if r.Kind == audit.KindOutcome {
+			x.hours.count(r, b, effect)
 		}
 	}
 	data, _ := json.Marshal(map[string]any{"seq": r.Seq, "at": r.At, "call_id": b.CallID, "decision_id": b.DecisionID,

@@ -33,12 +33,14 @@ type Options struct {
 	Approvals *approval.Service
 	Config    func() *contract.Config // in force
 	Policy    func() *policy.Policy
-	Tools     func(server string) int                          // accepted definitions
-	Pins      func(ctx context.Context) ([]console.Pin, error) // looks at every server
-	Forget    func(ctx context.Context, name string) error     // ends what a stopped user shares beside its sessions
-	Owner     string                                           // of the sandboxes
-	Anchors   func(ctx context.Context) ([]audit.Anchor, error)
-	Root      string // of the first approver, besides the configuration's
+	// Compile compiles a changed text of the configuration, as a reload would.
+	Compile func(text []byte) (*policy.Policy, contract.Problems, error)
+	Tools   func(server string) int                          // accepted definitions
+	Pins    func(ctx context.Context) ([]console.Pin, error) // looks at every server
+	Forget  func(ctx context.Context, name string) error     // ends what a stopped user shares beside its sessions
+	Owner   string                                           // of the sandboxes
+	Anchors func(ctx context.Context) ([]audit.Anchor, error)
+	Root    string // of the first approver, besides the configuration's
 }
 
 // Operator satisfies console.Backend.
@@ -50,6 +52,7 @@ type Operator struct {
 	work   sync.WaitGroup
 	drafts drafts
 	pinned pinned
+	whatIf sync.Mutex // one comparison at a time
 }
 
 // New returns an operator. It begins to read the log at its first use; Close ends that.

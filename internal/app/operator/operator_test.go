@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/config"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/approval/passkey/passkeytest"
 	"waldo/internal/core/audit"
@@ -28,7 +30,7 @@ import (
 
 // desk is one state directory with its console, as a browser sees it at origin.
 type desk struct {
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	store  *database.Store
 	log    *audit.Log
@@ -37,22 +39,33 @@ type desk struct {
 	web    *console.Server
 	dir    string
 	policy *policy.Policy
+	cfg    *contract.Config
+	pins   []console.Pin
+	clock  time.Duration // of the log, beside the real one
 }
 
 const host = "localhost:7677"
 
-func open(t *testing.T) *desk {
+func open(t testing.TB) *desk { return openWith(t, &contract.Config{}) }
+
+// anyMachine has all that a contract of a test needs.
+var anyMachine = policy.Machine{
+	Isolations: map[string]bool{"namespace": true, "gvisor": true},
+	Transports: map[contract.Transport]bool{contract.MCP: true, contract.SandboxedExec: true, contract.Direct: true},
+}
+
+func openWith(t testing.TB, cfg *contract.Config) *desk {
 	t.Helper()
-	d := &desk{t: t, ctx: t.Context(), dir: filepath.Join(t.TempDir(), "state")}
+	d := &desk{t: t, ctx: t.Context(), dir: filepath.Join(t.TempDir(), "state"), cfg: cfg}
 	var err error
 	if d.store, err = database.Open(d.dir); err != nil {
 		t.Fatal(err)
 	}
-	if d.log, err = audit.Open(d.ctx, audit.Dir(d.dir), audit.Options{Heads: d.store}); err != nil {
+	if d.log, err = audit.Open(d.ctx, audit.Dir(d.dir), audit.Options{Heads: d.store,
+		Now: func() time.Time { return time.Now().Add(d.clock) }}); err != nil {
 		t.Fatal(err)
 	}
-	cfg := &contract.Config{}
-	if d.policy, err = policy.New(cfg, policy.Machine{}); err != nil {
+	if d.policy, err = policy.New(cfg, anyMachine); err != nil {
 		t.Fatal(err)
 	}
 	r := &audit.Recorder{Log: d.log}
@@ -60,9 +73,9 @@ func open(t *testing.T) *desk {
 		Record:   func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, "os:1000", e) },
 		TakeBack: func(ctx context.Context, _ approval.Question, a approval.Answer) error { return r.TakenBack(ctx, a) }}
 	d.op = New(Options{Store: d.store, Log: d.log, Approvals: d.k, Owner: "os:1000",
-		Config: func() *contract.Config { return cfg }, Policy: func() *policy.Policy { return d.policy },
+		Config: func() *contract.Config { return cfg }, Compile: d.compile, Policy: func() *policy.Policy { return d.policy },
 		Tools: func(string) int { return 0 }, Forget: func(context.Context, string) error { return nil },
-		Pins: func(context.Context) ([]console.Pin, error) { return nil, nil },
+		Pins: func(context.Context) ([]console.Pin, error) { return d.pins, nil },
 		Anchors: func(ctx context.Context) ([]audit.Anchor, error) {
 			return audit.Anchors(ctx, audit.Options{Heads: d.store})
 		}})
@@ -73,6 +86,19 @@ func open(t *testing.T) *desk {
 		_ = d.store.Close()
 	})
 	return d
+}
+
+// compile compiles a changed configuration as the application does.
+func (d *desk) compile(text []byte) (*policy.Policy, contract.Problems, error) {
+	cfg, problems := config.Parse(d.cfg.File, text)
+	if len(problems) > 0 {
+		return nil, problems, nil
+	}
+	p, err := policy.New(cfg, anyMachine)
+	if errors.As(err, &problems) {
+		return nil, problems, nil
+	}
+	return p, nil, err
 }
 
 // browser is one browser with its login.

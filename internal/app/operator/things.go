@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -18,8 +17,6 @@ import (
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/console"
 	"waldo/internal/model/call"
-	"waldo/internal/model/contract"
-	"waldo/internal/model/id"
 	"waldo/internal/storage/sandboxes"
 )
 
@@ -134,57 +131,6 @@ func (p *Operator) Upstreams(ctx context.Context) (console.List[console.Upstream
 	})
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		out.Items = append(out.Items, *by[name])
-	}
-	return out, nil
-}
-
-// Contracts satisfies console.Backend.
-func (p *Operator) Contracts(context.Context) (console.List[console.Contract], error) {
-	out := console.List[console.Contract]{Items: []console.Contract{}}
-	for _, c := range p.o.Config().Contracts {
-		one := console.Contract{Pattern: c.Pattern, Denied: c.Denied, File: c.At.File, Line: c.At.Line}
-		if !c.Denied {
-			one.Transport, one.Mode, one.Danger, one.Isolation = string(c.Transport), c.Mode.String(), c.Danger, c.Isolation
-			one.Approval = asks(c.Approval)
-		}
-		out.Items = append(out.Items, one)
-	}
-	return out, nil
-}
-
-// asks says in words when a human is asked.
-func asks(a contract.Approval) string {
-	words := "always"
-	switch a.When {
-	case contract.Never:
-		return "none"
-	case contract.If:
-		words = "when " + a.Condition.Source
-	}
-	if a.By != "" {
-		words += ", by " + a.By
-	}
-	if a.Need > 1 {
-		words += fmt.Sprintf(", %d approvers", a.Need)
-	}
-	return words
-}
-
-// DryRun satisfies console.Backend: the decision on a call that is not made and not recorded as one.
-func (p *Operator) DryRun(_ context.Context, who console.Who, d console.DryRun) (console.Decision, error) {
-	if len(d.Args) == 0 {
-		d.Args = []byte("{}")
-	}
-	a, err := call.ParseArgs(d.Args)
-	if err != nil {
-		return console.Decision{}, console.Problemf(http.StatusBadRequest, "args", "%v", err)
-	}
-	x := p.o.Policy().Explain(call.Call{ID: id.New(id.Call), Capability: call.Capability(d.Capability),
-		Args: a, Channel: "cli", Principal: call.Principal(p.o.Owner), At: time.Now()})
-	out := console.Decision{
-		Effect: x.Effect.String(), Reasons: x.Reasons, Mode: x.Mode().String(), Danger: x.Danger, Pattern: x.Contract.Pattern,
-		File: x.Contract.At.File, Line: x.Contract.At.Line, Role: x.Contract.Approval.By,
-		Need: max(x.Contract.Approval.Need, 1),
 	}
 	return out, nil
 }

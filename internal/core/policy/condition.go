@@ -27,7 +27,10 @@ const (
 )
 
 // condition is a compiled CEL expression that yields true or false.
-type condition struct{ program cel.Program }
+type condition struct {
+	program cel.Program
+	args    bool // it names the arguments
+}
 
 // Replacements of ==, != and in. CEL calls values of two types unequal, so ["high"] would slip past args.priority ==
 // 'high'. These return an error for them, and a condition with an error fails closed.
@@ -64,18 +67,22 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 
 // compile compiles a condition. It refuses text that is not CEL, results other than bool, unknown names, and macros
 // other than has, all, exists and exists_one.
-func compile(c contract.Condition) (*condition, error) {
+func compile(when contract.Condition) (*condition, error) {
 	env, err := environment()
 	if err != nil {
 		return nil, fmt.Errorf("CEL: %w", err)
 	}
-	parsed, issues := env.Parse(c.Source)
+	parsed, issues := env.Parse(when.Source)
 	if issues.Err() != nil {
 		return nil, brief(issues)
 	}
-	if err := rounded(parsed.NativeRep(), c.Source); err != nil {
+	if err := rounded(parsed.NativeRep(), when.Source); err != nil {
 		return nil, err
 	}
+	c := &condition{}
+	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(x ast.Expr) {
+		c.args = c.args || x.Kind() == ast.IdentKind && x.AsIdent() == "args"
+	}))
 	strict(parsed.NativeRep().Expr())
 	checked, issues := env.Check(parsed)
 	if issues.Err() != nil {
@@ -84,11 +91,11 @@ func compile(c contract.Condition) (*condition, error) {
 	if checked.OutputType() != cel.BoolType {
 		return nil, fmt.Errorf("it yields %s, not true or false", checked.OutputType())
 	}
-	program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost))
+	c.program, err = env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost))
 	if err != nil {
 		return nil, fmt.Errorf("%s", firstLine(err.Error()))
 	}
-	return &condition{program}, nil
+	return c, nil
 }
 
 // brief is the first of CEL's complaints, with its place in the expression.

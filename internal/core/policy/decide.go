@@ -51,6 +51,18 @@ func (p *Policy) Reaches(server string, who call.Principal, channel string) bool
 	})
 }
 
+// ReadsArguments reports whether the decision on a capability can depend on the arguments of a call. If not, calls
+// whose arguments are not known can be decided.
+func (p *Policy) ReadsArguments(name call.Capability) bool {
+	if name == contract.RequestApproval {
+		return true
+	}
+	return slices.ContainsFunc(p.winners(string(name)), func(e *entry) bool {
+		reads := func(c *condition) bool { return c.args }
+		return !e.contract.Denied && (e.approval != nil && e.approval.args || slices.ContainsFunc(e.rules, reads))
+	})
+}
+
 // Names returns the capabilities under which contracts know a server's tool. These are its own name, unless a
 // contract has given that to another tool, and those of contracts that set server or tool.
 func (p *Policy) Names(server, tool string) []call.Capability {

@@ -40,10 +40,12 @@ func (s *Server) routes() []route {
 		{get, "/api/v1/upstreams", RoleViewer, false, s.apiUpstreams},
 		{get, "/api/v1/contracts", RoleViewer, false, s.apiContracts},
 		{post, "/api/v1/contracts/dry-run", RoleViewer, false, s.apiDryRun},
+		{post, "/api/v1/contracts/what-if", RoleOperator, false, s.apiWhatIf},
 		{get, "/api/v1/pins", RoleViewer, false, s.apiPins},
 		{get, "/api/v1/audit", RoleViewer, false, s.apiRecords},
 		{post, "/api/v1/audit/verify", RoleViewer, false, s.apiVerify},
 		{get, "/api/v1/usage", RoleViewer, false, s.apiUsage},
+		{get, "/api/v1/usage/hours", RoleViewer, false, s.apiHours},
 		{get, "/api/v1/events", RoleViewer, false, s.apiEvents},
 	}, s.pageRoutes()...)
 }
@@ -105,15 +107,8 @@ func read(q *request, into any) error {
 
 // page reads limit and cursor.
 func (q *request) page() (Page, error) {
-	p := Page{Limit: defaultLimit, Cursor: q.URL.Query().Get("cursor")}
-	if text := q.URL.Query().Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxLimit {
-			return p, Problemf(http.StatusBadRequest, "limit", "limit is a number from 1 to %d", maxLimit)
-		}
-		p.Limit = n
-	}
-	return p, nil
+	n, err := q.whole("limit", defaultLimit, maxLimit)
+	return Page{Limit: n, Cursor: q.URL.Query().Get("cursor")}, err
 }
 
 // act records an action before it is done, and how it ended.
@@ -339,8 +334,36 @@ func (s *Server) apiDryRun(q *request) error {
 	if err := read(q, &in); err != nil {
 		return err
 	}
-	d, err := s.o.Backend.DryRun(q.Context(), q.who, in)
+	d, err := s.dryRun(q, in)
 	return reply(q, d, err)
+}
+
+// dryRun decides a call that is not made. The log has that somebody asked.
+func (s *Server) dryRun(q *request, in DryRun) (d Decision, err error) {
+	err = s.act(q, "contracts.dry_run", in.Capability, func() (err error) {
+		d, err = s.o.Backend.DryRun(q.Context(), q.who, in)
+		return err
+	})
+	return d, err
+}
+
+func (s *Server) apiWhatIf(q *request) error {
+	var in struct {
+		Text string `json:"text"`
+	}
+	if err := read(q, &in); err != nil {
+		return err
+	}
+	w, err := s.whatIf(q, in.Text)
+	return reply(q, w, err)
+}
+
+func (s *Server) whatIf(q *request, text string) (w WhatIf, err error) {
+	err = s.act(q, "contracts.what_if", "", func() (err error) {
+		w, err = s.o.Backend.WhatIf(q.Context(), text)
+		return err
+	})
+	return w, err
 }
 
 func (s *Server) apiPins(q *request) error {
@@ -376,4 +399,33 @@ func (s *Server) apiVerify(q *request) error {
 func (s *Server) apiUsage(q *request) error {
 	l, err := s.o.Backend.Usage(q.Context())
 	return reply(q, l, err)
+}
+
+// maxHours is how far back the counts over time go.
+const maxHours = 31 * 24
+
+func (s *Server) apiHours(q *request) error {
+	span, err := q.whole("hours", 24, maxHours)
+	if err != nil {
+		return err
+	}
+	step, err := q.whole("step", 1, span)
+	if err != nil {
+		return err
+	}
+	l, err := s.o.Backend.Hours(q.Context(), span, step)
+	return reply(q, l, err)
+}
+
+// whole reads a number from 1 to most from the query.
+func (q *request) whole(name string, usual, most int) (int, error) {
+	text := q.URL.Query().Get(name)
+	if text == "" {
+		return usual, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, Problemf(http.StatusBadRequest, name, "%s is a number from 1 to %d", name, most)
+	}
+	return n, nil
 }

@@ -82,10 +82,16 @@ type Backend interface {
 	Upstreams(ctx context.Context) (List[Upstream], error)
 	Contracts(ctx context.Context) (List[Contract], error)
 	DryRun(ctx context.Context, who Who, d DryRun) (Decision, error)
+	// Current returns the text of the configuration in force; empty where it cannot be shown.
+	Current(ctx context.Context) (string, error)
+	// WhatIf compares the decisions on the last day's calls with those of a changed configuration.
+	WhatIf(ctx context.Context, text string) (WhatIf, error)
 	Pins(ctx context.Context) (List[Pin], error)
 	Records(ctx context.Context, f RecordFilter, p Page) (List[Record], error)
 	Verify(ctx context.Context) (json.RawMessage, error)
 	Usage(ctx context.Context) (List[Usage], error)
+	// Hours counts the calls of the last span hours, the oldest first, in steps of some hours.
+	Hours(ctx context.Context, span, step int) (List[Hour], error)
 	// Live returns events after a number, and then new ones until ctx ends. Reset is true if earlier ones are lost.
 	Live(ctx context.Context, after uint64) (events <-chan LiveEvent, reset bool, err error)
 }
@@ -235,16 +241,29 @@ type Call struct {
 // CallLife is all that the log knows of one call.
 type CallLife struct {
 	Call
-	Reasons  []call.Reason   `json:"reasons"`
-	Pattern  string          `json:"pattern,omitempty"`
-	File     string          `json:"file,omitempty"`
-	Line     int             `json:"line,omitempty"`
-	Secrets  []string        `json:"secrets"`
-	Args     json.RawMessage `json:"args"`
-	Answers  []Answer        `json:"answers"`
-	Facts    json.RawMessage `json:"facts,omitempty"`
-	Children []Call          `json:"children"`
-	Records  []Record        `json:"records"`
+	Reasons    []call.Reason   `json:"reasons"`
+	Lines      []string        `json:"lines"` // for each reason the line of the contract; empty: not known
+	Pattern    string          `json:"pattern,omitempty"`
+	File       string          `json:"file,omitempty"`
+	Line       int             `json:"line,omitempty"`
+	Secrets    []string        `json:"secrets"`
+	Args       json.RawMessage `json:"args"` // redacted
+	ArgsDigest string          `json:"args_digest,omitempty"`
+	ArgsSize   *Sized          `json:"args_size,omitempty"` // of arguments that the log does not hold
+	Run        json.RawMessage `json:"run,omitempty"`
+	Answers    []Answer        `json:"answers"`
+	Why        []call.Reason   `json:"why"` // it ended so
+	SideEffect string          `json:"side_effect,omitempty"`
+	Result     *Sized          `json:"result,omitempty"`
+	Facts      json.RawMessage `json:"facts,omitempty"`
+	Children   []Call          `json:"children"`
+	Records    []Record        `json:"records"`
+}
+
+// Sized replaces a text that the log does not hold.
+type Sized struct {
+	Bytes  int    `json:"bytes"`
+	SHA256 string `json:"sha256"`
 }
 
 // Answer is a human's answer, or waldo's refusal in its place.
@@ -299,20 +318,26 @@ type Upstream struct {
 type Contract struct {
 	Pattern   string `json:"pattern"`
 	Denied    bool   `json:"denied"`
+	BuiltIn   bool   `json:"built_in"`
+	Server    string `json:"server,omitempty"`
 	Transport string `json:"transport,omitempty"`
 	Mode      string `json:"mode,omitempty"`
 	Danger    int    `json:"danger,omitempty"`
 	Isolation string `json:"isolation,omitempty"`
 	Network   string `json:"network,omitempty"`
 	Approval  string `json:"approval,omitempty"`
+	Rules     int    `json:"rules,omitempty"`
 	File      string `json:"file,omitempty"`
 	Line      int    `json:"line,omitempty"`
+	Text      string `json:"text,omitempty"` // as written, unless the file has changed
 }
 
 // DryRun is a call to decide and not to make.
 type DryRun struct {
 	Capability string          `json:"capability"`
 	Args       json.RawMessage `json:"args"`
+	Principal  string          `json:"principal,omitempty"` // empty: the user of this waldo
+	Channel    string          `json:"channel,omitempty"`   // empty: cli
 }
 
 // Decision is the decision of a dry run.
@@ -326,6 +351,38 @@ type Decision struct {
 	Line    int           `json:"line,omitempty"`
 	Role    string        `json:"role,omitempty"`
 	Need    int           `json:"need"`
+	Lines   []string      `json:"lines"` // for each reason the line of the contract; empty: not known
+}
+
+// WhatIf says which of the last day's calls a changed configuration would decide otherwise.
+type WhatIf struct {
+	Problems []string   `json:"problems"` // of the changed text; with any, nothing was compared
+	Since    time.Time  `json:"since"`
+	Calls    int        `json:"calls"` // looked at, the newest
+	Total    int        `json:"total_calls"`
+	Same     int        `json:"same"`
+	Differ   int        `json:"differ"`
+	Unknown  int        `json:"unknown"`
+	Older    int        `json:"recorded_otherwise"` // then decided otherwise than the configuration in force does
+	Changes  []Change   `json:"changes"`
+	Unjudged []Unjudged `json:"unjudged"`
+}
+
+// Change is a group of calls that would be decided otherwise.
+type Change struct {
+	Capability string        `json:"capability"`
+	Now        string        `json:"now"`
+	Then       string        `json:"then"`
+	Count      int           `json:"count"`
+	Examples   []string      `json:"examples"` // ids of the newest calls
+	Reasons    []call.Reason `json:"reasons"`  // of the changed configuration
+}
+
+// Unjudged are calls that cannot be compared.
+type Unjudged struct {
+	Capability string `json:"capability"`
+	Count      int    `json:"count"`
+	Why        string `json:"why"`
 }
 
 // Pin is a definition that waits to be accepted.
@@ -360,3 +417,20 @@ type Usage struct {
 	P50MS      float64 `json:"p50_ms"`
 	P95MS      float64 `json:"p95_ms"`
 }
+
+// Hour counts the calls of one hour, or of several from Start on.
+type Hour struct {
+	Start   time.Time `json:"start"`
+	Calls   int       `json:"calls"`
+	Denied  int       `json:"denied"` // by a contract
+	Asked   int       `json:"asked"`
+	Refused int       `json:"refused"` // after the decision: by a human, a budget, a stop
+	Failed  int       `json:"failed"`
+	WallMS  float64   `json:"wall_ms"`
+	CPUMS   float64   `json:"cpu_ms"`
+	P50MS   float64   `json:"p50_ms"` // at most 19 % too high
+	P95MS   float64   `json:"p95_ms"`
+}
+
+// CPUSeconds is CPUMS in seconds.
+func (u Usage) CPUSeconds() float64 { return u.CPUMS / 1000 }

@@ -377,6 +377,7 @@ func TestPages(t *testing.T) {
 	for _, path := range []string{
 		"/approvals", "/approvals/a_1", "/calls", "/calls?capability=" + url.QueryEscape(hostile), "/calls/c_1", "/calls/c_2",
 		"/enrol", "/nowhere", "/servers", "/pins", "/log", "/log?text=" + url.QueryEscape(hostile), "/sandboxes", "/sessions",
+		"/contracts", "/contracts?capability=" + url.QueryEscape(hostile), "/usage", "/usage?period=" + url.QueryEscape(hostile),
 	} {
 		w := visit(s, "GET", path, "", in)
 		page := w.Body.String()
@@ -445,7 +446,10 @@ func TestAnswersFitTheDocument(t *testing.T) {
 	}
 	for path, at := range map[string]string{"/api/v1/approvals": "/api/v1/approvals",
 		"/api/v1/approvals/a_1": "/api/v1/approvals/{id}", "/api/v1/calls": "/api/v1/calls",
-		"/api/v1/calls/c_1": "/api/v1/calls/{id}", "/api/v1/approvers": "/api/v1/approvers", "/api/v1/me": "/api/v1/me"} {
+		"/api/v1/calls/c_1": "/api/v1/calls/{id}", "/api/v1/approvers": "/api/v1/approvers", "/api/v1/me": "/api/v1/me",
+		"/api/v1/usage/hours": "/api/v1/usage/hours", "/api/v1/usage": "/api/v1/usage", "/api/v1/contracts": "/api/v1/contracts",
+		"/api/v1/agents": "/api/v1/agents", "/api/v1/sandboxes": "/api/v1/sandboxes", "/api/v1/upstreams": "/api/v1/upstreams",
+		"/api/v1/pins": "/api/v1/pins", "/api/v1/audit": "/api/v1/audit"} {
 		schema := doc.Paths[at]["get"].Responses["200"].Content["application/json"].Schema
 		b, _ := json.Marshal(map[string]any{"allOf": []any{schema}, "components": doc.Components})
 		v, err := strictjson.Parse(b)

@@ -42,10 +42,16 @@ var operations = map[string]operation{
 	"GET /api/v1/audit": {summary: "Records of the log, newest first",
 		query: append([]string{"kind", "text", "id"}, paged...), out: List[Record]{}},
 	"GET /api/v1/usage": {summary: "Counts by capability", out: List[Usage]{}},
+	"GET /api/v1/usage/hours": {summary: "Counts over time, the oldest first: the last hours (1 to 744) in steps",
+		query: []string{"hours", "step"}, out: List[Hour]{}},
 	"GET /api/v1/events": {summary: "Server-sent events; Last-Event-ID resumes",
 		query: []string{"after"}, stream: true},
 	"POST /api/v1/audit/verify":      {summary: "Verify the log", out: map[string]any{}},
 	"POST /api/v1/contracts/dry-run": {summary: "Decide a call without making it", in: DryRun{}, out: Decision{}},
+	"POST /api/v1/contracts/what-if": {summary: "Compare the decisions on the last day's calls with those of a changed " +
+		"waldo.yaml", in: struct {
+		Text string `json:"text"`
+	}{}, out: WhatIf{}},
 	"POST /api/v1/approvals/{id}/draft": {summary: "Prepare an answer: verdict is approve or deny; options are for " +
 		"navigator.credentials.get",
 		in: struct {
@@ -173,6 +179,10 @@ func document(t *testing.T) []byte {
 			schema := map[string]any{"type": "string"}
 			if q == "limit" {
 				schema = map[string]any{"type": "integer", "minimum": 1, "maximum": maxLimit, "default": defaultLimit}
+			}
+			if q == "hours" || q == "step" {
+				schema = map[string]any{"type": "integer", "minimum": 1, "maximum": maxHours,
+					"default": map[string]int{"hours": 24, "step": 1}[q]}
 			}
 			params = append(params, map[string]any{"name": q, "in": "query", "schema": schema})
 		}

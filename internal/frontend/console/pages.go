@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -36,7 +37,11 @@ func (s *Server) pageRoutes() []route {
 		{post, "/sandboxes/{name}/resume", RoleOperator, false, s.postSandbox("resume")},
 		{post, "/sandboxes/{name}/stop", RoleOperator, false, s.postSandbox("stop")},
 		{get, "/servers", RoleViewer, false, s.pageServers},
+		{get, "/contracts", RoleViewer, false, s.pageContracts},
+		{post, "/contracts/dry-run", RoleViewer, false, s.postDryRun},
+		{post, "/contracts/what-if", RoleOperator, false, s.postWhatIf},
 		{get, "/pins", RoleViewer, false, s.pagePins},
+		{get, "/usage", RoleViewer, false, s.pageUsage},
 		{get, "/log", RoleViewer, false, s.pageLog},
 		{post, "/log/verify", RoleViewer, false, s.postVerify},
 	}
@@ -45,7 +50,7 @@ func (s *Server) pageRoutes() []route {
 // nav are the links at the top of each page.
 var nav = []struct{ Path, Name string }{
 	{"/approvals", "Approvals"}, {"/calls", "Calls"}, {"/sessions", "Sessions"}, {"/sandboxes", "Sandboxes"},
-	{"/servers", "Servers"}, {"/log", "Log"},
+	{"/servers", "Servers"}, {"/contracts", "Contracts"}, {"/usage", "Usage"}, {"/log", "Log"},
 }
 
 // pages are the parsed templates, by name.
@@ -60,7 +65,7 @@ func parsePages() *pages {
 		panic(err)
 	}
 	base := template.New("").Funcs(template.FuncMap{
-		"ago": ago, "line": line, "pretty": pretty, "clock": clock, "segment": url.PathEscape,
+		"ago": ago, "line": line, "pretty": pretty, "clock": clock, "lines": lines, "base": base, "size": size, "when": when, "segment": url.PathEscape,
 	})
 	layout := template.Must(base.ParseFS(files, "templates/layout.html"))
 	for _, name := range names {
@@ -115,17 +120,34 @@ func redirect(q *request, to string) error {
 // line makes a text from outside safe to show: controls, invisible characters and changes of direction are spelled out.
 func line(s any) string { return string(display.Line(fmt.Sprint(s))) }
 
+// lines is line for a text of several lines.
+func lines(s string) string {
+	all := strings.Split(s, "\n")
+	for i, l := range all {
+		all[i] = string(display.Line(l))
+	}
+	return strings.Join(all, "\n")
+}
+
 // pretty indents JSON for a page, each line made safe.
 func pretty(b json.RawMessage) string {
 	var out bytes.Buffer
 	if len(b) == 0 || json.Indent(&out, b, "", "  ") != nil {
 		return ""
 	}
-	lines := strings.Split(out.String(), "\n")
-	for i, l := range lines {
-		lines[i] = string(display.Line(l))
+	return lines(out.String())
+}
+
+// base is the name of a file without its folder.
+func base(file string) string { return line(path.Base(filepath.ToSlash(file))) }
+
+// when shortens a record's time to a second; other text stays.
+func when(at string) string {
+	t, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return line(at)
 	}
-	return strings.Join(lines, "\n")
+	return t.UTC().Format("Jan 2 15:04:05")
 }
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }

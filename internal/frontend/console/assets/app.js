@@ -97,31 +97,48 @@ function answer() {
 function live() {
   const part = $('#live');
   if (!part || !csrf()) return;
-  let timer = 0;
+  // The first event after a quiet time refreshes at once, more of them once in each interval: a steady stream neither
+  // starves the page nor keeps it busy. A page that is not seen waits until it is; the inbox counts in its title.
+  const interval = 2000, inbox = part.dataset.live === 'approvals';
+  let timer = 0, last = -interval, busy = false, again = false;
   const refresh = () => {
-    clearTimeout(timer);
-    timer = setTimeout(async () => {
-      const r = await fetch(location.href, { credentials: 'same-origin', headers: { Accept: 'text/html' } });
-      if (!r.ok) return;
-      const page = new DOMParser().parseFromString(await r.text(), 'text/html');
-      const fresh = page.querySelector('#live');
-      const at = document.activeElement && document.activeElement.getAttribute('href');
-      if (fresh && fresh.innerHTML !== part.innerHTML) {
-        part.replaceChildren(...fresh.childNodes);
-        const again = at && [...part.querySelectorAll('a')].find((a) => a.getAttribute('href') === at);
-        if (again) again.focus();
-      }
-      const n = page.querySelector('#count');
-      if (n && $('#count')) { $('#count').textContent = n.textContent; document.title = (n.textContent === '0' ? '' : '(' + n.textContent + ') ') + 'Approvals · waldo'; }
-    }, 150);
+    if (busy || (document.hidden && !inbox)) { again = true; return; }
+    if (!timer) timer = setTimeout(draw, Math.max(100, last + interval - performance.now()));
   };
+  const draw = async () => {
+    timer = 0;
+    busy = true;
+    last = performance.now();
+    try { await load(); } catch { /* the next event tries again */ } finally { busy = false; }
+    if (again) { again = false; refresh(); }
+  };
+  const load = async () => {
+    const r = await fetch(location.href, { credentials: 'same-origin', headers: { Accept: 'text/html' } });
+    if (!r.ok) return;
+    const page = new DOMParser().parseFromString(await r.text(), 'text/html');
+    const fresh = page.querySelector('#live');
+    const at = document.activeElement && document.activeElement.getAttribute('href');
+    if (fresh && fresh.innerHTML !== part.innerHTML) {
+      part.replaceChildren(...fresh.childNodes);
+      const same = at && [...part.querySelectorAll('a')].find((a) => a.getAttribute('href') === at);
+      if (same) same.focus();
+    }
+    const n = page.querySelector('#count');
+    if (n && $('#count')) { $('#count').textContent = n.textContent; document.title = (n.textContent === '0' ? '' : '(' + n.textContent + ') ') + 'Approvals · waldo'; }
+  };
+  document.addEventListener('visibilitychange', () => { if (!document.hidden && again) { again = false; refresh(); } });
   const events = new EventSource('/api/v1/events');
-  for (const kind of part.dataset.live === 'approvals' ? ['approvals', 'reset'] : ['decision', 'outcome', 'reset']) events.addEventListener(kind, refresh);
+  for (const kind of inbox ? ['approvals', 'reset'] : ['decision', 'outcome', 'reset']) events.addEventListener(kind, refresh);
 }
 
 function keys() {
+  const off = $('#keys');
+  if (off) {
+    off.checked = localStorage.getItem('keys') !== 'off';
+    off.addEventListener('change', () => localStorage.setItem('keys', off.checked ? 'on' : 'off'));
+  }
   document.addEventListener('keydown', (e) => {
-    if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName)) return;
+    if (localStorage.getItem('keys') === 'off' || e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName)) return;
     const items = [...document.querySelectorAll('.inbox a, tbody a')];
     const at = items.indexOf(document.activeElement);
     const form = $('#answer');
@@ -138,4 +155,11 @@ function keys() {
   });
 }
 
-login(); enrol(); root(); answer(); live(); keys();
+// A chosen file goes into the text field, where it is seen before it is sent.
+function file() {
+  const from = $('#file');
+  if (from) from.addEventListener('change', async () => { if (from.files[0]) $('#text').value = await from.files[0].text(); });
+}
+
+addEventListener('hashchange', login); // the link is opened where the page of the login is
+login(); enrol(); root(); answer(); live(); keys(); file();

@@ -429,8 +429,8 @@ func (h *App) openPipeline(s Options) error {
 				LeftOut(first), "why", h.clean(first.Text))
 			if first.Code == "lock.new" {
 				h.offerNew(context.Background(), first.Server)
-				if door := h.lives.server.Load(); door != nil {
-					door.NewTools(first.Capability, n)
+				if server := h.lives.server.Load(); server != nil {
+					server.NewTools(first.Capability, n)
 				}
 				slog.Warn("new definitions wait to be accepted", "server", first.Server, "hint",
 					"waldo lock --show "+first.Server+", then waldo lock --accept "+first.Server)

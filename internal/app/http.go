@@ -78,15 +78,15 @@ func (h *App) listenHTTP(ctx context.Context, listen string, o mcpserver.Options
 		Server: srv, Open: g.Enter, Over: g.Over,
 		Identify: func(r *http.Request) (call.Principal, *web.Refusal) { return h.lives.inForce().Logins().Identify(r) },
 		Hosts:    hostsOf(h.Config.Gateway), Origins: h.Config.Gateway.Origins, Beside: h.Logins().Beside(), Rest: seen.Serve,
-		Limits: doorLimits(h.Config.Gateway.Limits, openFiles()), Peer: identity.Peer, Log: o.Log,
+		Limits: listenLimits(h.Config.Gateway.Limits, openFiles()), Peer: identity.Peer, Log: o.Log,
 		Ready: func() error { _, _, err := h.Store.Get(ctx, "ready", ""); return err },
 	})
 	ready(l.Addr())
 	return s.Serve(ctx, l)
 }
 
-// doorLimits are what clients can take: as written, and no more connections than half of the files that may be open.
-func doorLimits(l contract.GatewayLimits, files int) web.Limits {
+// listenLimits are what clients can take: as written, and no more connections than half of the files that may be open.
+func listenLimits(l contract.GatewayLimits, files int) web.Limits {
 	out := web.DefaultLimits()
 	for to, n := range map[*int]int{
 		&out.Conns: l.Connections, &out.Strangers: l.Strangers, &out.Sessions: l.Sessions, &out.Each: l.SessionsEach,

@@ -41,16 +41,16 @@ func TestListenOn(t *testing.T) {
 	}
 }
 
-// TestDoorLimits: the configuration's limits hold, and no more connections than half of the files that may be open.
-func TestDoorLimits(t *testing.T) {
-	l := doorLimits(contract.GatewayLimits{Connections: 900, Strangers: 800, Sessions: 3, CallsEach: 4}, 1000)
+// TestListenLimits: the configuration's limits hold, and no more connections than half of the files that may be open.
+func TestListenLimits(t *testing.T) {
+	l := listenLimits(contract.GatewayLimits{Connections: 900, Strangers: 800, Sessions: 3, CallsEach: 4}, 1000)
 	if l.Conns != 500 || l.Strangers != 125 || l.Sessions != 3 || l.Calls != 4 {
 		t.Errorf("of 1000 files: %+v", l)
 	}
-	if l := doorLimits(contract.GatewayLimits{Connections: 900}, 0); l.Conns != 900 {
+	if l := listenLimits(contract.GatewayLimits{Connections: 900}, 0); l.Conns != 900 {
 		t.Errorf("control: without a limit of files: %+v", l)
 	}
-	if l := doorLimits(contract.GatewayLimits{}, 8); l.Conns != 16 || l.Strangers != 16 {
+	if l := listenLimits(contract.GatewayLimits{}, 8); l.Conns != 16 || l.Strangers != 16 {
 		t.Errorf("of 8 files: %+v", l)
 	}
 }

@@ -15,14 +15,14 @@ type Span struct{ Start, End int }
 // Index finds any of a set of texts. A rolling hash treats every byte alike, so search time depends only on the input
 // size and on complete matches. A prefix comparison would take longer near a secret and reveal it letter by letter.
 type Index struct {
-	lanes   []lane
+	tables  []table
 	longest int
 	edged   map[string]bool
 }
 
-// lane finds texts of similar length by the hash of their first window bytes. Search time therefore reveals only
+// table finds texts of similar length by the hash of their first window bytes. Search time therefore reveals only
 // guesses that are right in most of a text at once.
-type lane struct {
+type table struct {
 	window int
 	out    [256]uint64 // the share of a byte in the hash when it leaves the window
 	seen   [1 << 16 / 64]uint64
@@ -48,24 +48,24 @@ func NewIndex(texts []string) *Index {
 		if s == "" {
 			continue
 		}
-		if n := len(x.lanes); n == 0 || 2*len(s) > 3*x.lanes[n-1].window {
-			x.lanes = append(x.lanes, newLane(len(s)))
+		if n := len(x.tables); n == 0 || 2*len(s) > 3*x.tables[n-1].window {
+			x.tables = append(x.tables, newTable(len(s)))
 		}
-		x.lanes[len(x.lanes)-1].add([]byte(s))
+		x.tables[len(x.tables)-1].add([]byte(s))
 		x.longest = max(x.longest, len(s))
 	}
 	return x
 }
 
-func newLane(window int) lane {
-	l := lane{window: window, texts: map[uint64][][]byte{}}
+func newTable(window int) table {
+	l := table{window: window, texts: map[uint64][][]byte{}}
 	for i, w := range words() {
 		l.out[i] = bits.RotateLeft64(w, window)
 	}
 	return l
 }
 
-func (l *lane) add(text []byte) {
+func (l *table) add(text []byte) {
 	var h uint64
 	for _, c := range text[:l.window] {
 		h = bits.RotateLeft64(h, 1) ^ words()[c]
@@ -107,8 +107,8 @@ func sixBits(c byte) bool {
 
 // All returns every match in b. Ranges can overlap.
 func (x *Index) All(b []byte) (out []Span) {
-	for i := range x.lanes {
-		x.lanes[i].candidates(b, func(start int, texts [][]byte) {
+	for i := range x.tables {
+		x.tables[i].candidates(b, func(start int, texts [][]byte) {
 			for _, t := range texts {
 				if bytes.HasPrefix(b[start:], t) {
 					out = append(out, x.reach(b, Span{start, start + len(t)}))
@@ -120,7 +120,7 @@ func (x *Index) All(b []byte) (out []Span) {
 }
 
 // candidates calls yield for each position in b where the first window bytes of a text occur.
-func (l *lane) candidates(b []byte, yield func(start int, texts [][]byte)) {
+func (l *table) candidates(b []byte, yield func(start int, texts [][]byte)) {
 	if len(b) < l.window {
 		return
 	}

@@ -102,8 +102,8 @@ func TestNothingShowsHowNear(t *testing.T) {
 func TestWorkShowsNothing(t *testing.T) {
 	x := NewIndex(texts())
 	stops := func(s string) (n int) {
-		for i := range x.lanes {
-			x.lanes[i].candidates([]byte(s), func(int, [][]byte) { n++ })
+		for i := range x.tables {
+			x.tables[i].candidates([]byte(s), func(int, [][]byte) { n++ })
 		}
 		return n
 	}

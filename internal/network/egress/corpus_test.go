@@ -126,8 +126,8 @@ func (a *answers) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, 
 	return out, nil
 }
 
-// door is a rig with the names and hops of a row.
-func door(t testing.TB, r *row) *rig {
+// rigOf is a rig with the names and hops of a row.
+func rigOf(t testing.TB, r *row) *rig {
 	dns := &answers{names: map[string][][]string{
 		"api.example.com": {{"93.184.215.14"}}, "files.example.org": {{"93.184.215.20"}},
 		"a.trusted.example":   {{"93.184.215.30"}},
@@ -239,7 +239,7 @@ func TestCorpusFetch(t *testing.T) {
 			continue
 		}
 		judged++
-		g := door(t, &r)
+		g := rigOf(t, &r)
 		var err error
 		if len(r.Input.Hops) > 0 {
 			err = browse(t, g, r.Input.URL)

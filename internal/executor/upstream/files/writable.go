@@ -56,13 +56,13 @@ func writable(m *Mount, s contract.Server, x contract.Mount) *Fault {
 		return fail("", "%v", err)
 	}
 	defer root.Close()
-	found, door, err := lookThrough(root)
+	found, socket, err := lookThrough(root)
 	switch {
 	case err != nil:
 		return fail("name a folder with fewer files", "%v", err)
-	case door != "":
+	case socket != "":
 		return fail("remove it, or show a folder without it", "%s connects with programs of this machine",
-			filepath.Join(m.Source, door))
+			filepath.Join(m.Source, socket))
 	}
 	for _, name := range found {
 		if path.Base(name) == ".git" && x.Git {
@@ -114,7 +114,7 @@ func plain(root *os.Root, name string) (bool, error) {
 const maxLooked = 20_000
 
 // lookThrough returns the names of a folder that make programs run something, and a socket, pipe or device in it.
-func lookThrough(root *os.Root) (found []string, door string, err error) {
+func lookThrough(root *os.Root) (found []string, socket string, err error) {
 	n := 0
 	err = fs.WalkDir(root.FS(), ".", func(at string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -124,7 +124,7 @@ func lookThrough(root *os.Root) (found []string, door string, err error) {
 			return fmt.Errorf("it has more than %d entries", maxProject)
 		}
 		if e.Type()&(fs.ModeSocket|fs.ModeNamedPipe|fs.ModeDevice) != 0 {
-			door = at
+			socket = at
 			return fs.SkipAll
 		}
 		if slices.Contains(runs, e.Name()) {
@@ -135,5 +135,5 @@ func lookThrough(root *os.Root) (found []string, door string, err error) {
 		}
 		return nil
 	})
-	return found, door, err
+	return found, socket, err
 }

@@ -248,7 +248,7 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m j
 			answered(a)
 		}
 	})
-	p := s.pen(w, r, n)
+	p := s.events(w, r, n)
 	defer p.stop()
 	for lost := false; !lost && !p.broken; {
 		select {

@@ -29,7 +29,7 @@ type sseWriter struct {
 // primed is the first revision whose clients know an event without data (MCP 2025-11-25 basic/transports).
 const primed = "2025-11-25"
 
-func (s *Server) pen(w http.ResponseWriter, r *http.Request, n *session) *sseWriter {
+func (s *Server) events(w http.ResponseWriter, r *http.Request, n *session) *sseWriter {
 	prime, first := n.trail != nil && r.Header.Get(headerVersion) >= primed, s.o.Limits.KeepAlive
 	if prime {
 		first = min(first, s.o.Limits.Prime)
@@ -160,7 +160,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, n *session) {
 		http.Error(w, "the stream is text/event-stream: say in Accept that you take it", http.StatusNotAcceptable)
 		return
 	}
-	p := s.pen(w, r, n)
+	p := s.events(w, r, n)
 	at := 0
 	if last := r.Header.Get(headerLast); last == "" {
 		p.track, at = n.trail.own()

@@ -160,10 +160,7 @@ func (w workspace) change(name string, act func(r *os.Root, below string) error)
 	if errno != 0 {
 		return errno
 	}
-	if below == "." {
-		return wasi.EACCES
-	}
-	return reason(act(root, below))
+	return reason(act(root, below)) // a root's own name cannot be removed, moved or made
 }
 
 // Mkdir satisfies wasi.FS.
@@ -194,7 +191,7 @@ func (w workspace) Rename(from, to string) wasi.Errno {
 		return errno
 	}
 	return w.change(to, func(r *os.Root, name string) error {
-		if r != old || below == "." {
+		if r != old {
 			return wasi.EINVAL
 		}
 		return r.Rename(below, name)

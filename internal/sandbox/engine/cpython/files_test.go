@@ -71,6 +71,7 @@ func TestWorkspace(t *testing.T) {
 		"removal of the input":      w.Unlink("input/a"),
 		"a folder in the input":     w.Mkdir("input/d", 0o755),
 		"removal of a whole folder": w.Rmdir("output"),
+		"a whole folder moved":      w.Rename("tmp", "tmp/x"),
 		"a link":                    w.Symlink("/etc", "output/l"),
 	} {
 		if errno == 0 {

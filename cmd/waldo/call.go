@@ -61,7 +61,7 @@ func newCall(g *global) *cobra.Command {
 			if h.Policy.Visible(k.Capability) {
 				t, hint := call.Tool{Capability: cap}, "waldo tools lists them"
 				if e, ok := h.Catalogue.Lookup(c.Context(), string(cap)); ok {
-					k.ToolDigest, k.Annotations = e.Digest, e.Annotations
+					k.Of(e.Tool)
 					t, hint = e.Tool, "waldo tools "+string(cap)+" --detail full"
 				}
 				if why := h.Check(k, t); why != nil {

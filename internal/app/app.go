@@ -26,6 +26,7 @@ import (
 	"waldo/internal/app/trust"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/approval/ceiling"
+	"waldo/internal/core/approval/confirm"
 	"waldo/internal/core/approval/notify"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/audit/headfile"
@@ -414,6 +415,7 @@ func (h *App) openPipeline(s Options) error {
 		Names: h.Policy.Names, Held: h.held,
 		Of:       func(cap call.Capability) string { k, _ := h.Policy.Lookup(cap); return k.Server },
 		Patience: func(cap call.Capability) time.Duration { k, _ := h.Policy.Lookup(cap); return k.Timeout },
+		Confirms: func(cap call.Capability) bool { k, _ := h.Policy.Lookup(cap); return k.Confirm },
 		Usable:   func(cap call.Capability, v catalog.Viewer) bool { return h.Policy.Usable(cap, v.Principal, v.Channel) },
 	}
 	if s.Warm > 0 { // a gateway: its first list does not wait, and it logs left-out tools
@@ -442,6 +444,7 @@ func (h *App) openPipeline(s Options) error {
 	h.Broker = &broker.Broker{
 		Policy:    h.Policy,
 		Record:    &audit.Recorder{Log: h.log, Args: h.Redact.Args, Witness: h.Witness},
+		Confirms:  &confirm.Desk{Store: h.Store, Questions: h.Approvals},
 		Approvals: h.ceilings, Budget: h.Sessions, Redact: h.Redact,
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.Runner, contract.MCP: h.Upstreams,
 			contract.Direct: h.direct, contract.Batch: batch.Executor{Begin: h.ceilings.Begin}},

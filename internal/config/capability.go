@@ -143,6 +143,9 @@ var capability = &mapping[contract.Contract]{
 		{"approval", either(isMapping, nested(approval, func(c *contract.Contract) *contract.Approval { return &c.Approval }),
 			custom(wordShape(approvalWords), (*parser).approvalWord, nil), showApproval),
 			"always", "When a human is asked.", "internal/core/policy"},
+		{"confirm", boolean(func(c *contract.Contract) *bool { return &c.Confirm }), "false",
+			"The first call shows what it would do, and the same call with the token of that preview acts.",
+			"internal/core/approval/confirm"},
 		{"rules", list(rule, "rules", `as in [{when: "args.public == true", danger: 3}]`,
 			func(c *contract.Contract) *[]contract.Rule { return &c.Rules }),
 			"none", "Conditions on the call that raise the danger or refuse it.", "internal/core/policy"},
@@ -375,7 +378,7 @@ func showApproval(c *contract.Contract) any {
 	switch a := c.Approval; {
 	case a.When == contract.Never:
 		return "none"
-	case a.When == contract.Always && a.By == "" && a.Ceiling == 0:
+	case a.When == contract.Always && a.By == "" && a.Ceiling == 0 && a.Need <= 1:
 		return "always"
 	default:
 		return approval.normal(&a)

@@ -43,6 +43,10 @@ func OfResult(r call.Result) error {
 				Hint: "waldo approve " + s.Approvals[0] + ", then waldo call run_javascript resume=" + s.Program,
 			}
 		}
+		if r.Preview != nil {
+			return &Exit{Code: Waiting, Text: "this was a preview, and nothing was done",
+				Hint: "the same call with confirm=" + r.Preview.Token + " acts"}
+		}
 		return &Exit{
 			Code: Waiting, Text: "waiting for a human: " + r.ApprovalID,
 			Hint: "waldo approve " + r.ApprovalID + ", then ask again",

@@ -169,6 +169,25 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 	return nil, "", fmt.Errorf("approval: %w", err)
 }
 
+// Draw returns the question that a decision would ask, without id and times, and whether it was asked and can still be
+// answered or use its answer.
+func (k *Service) Draw(ctx context.Context, d policy.Decision) (q Question, asked bool, err error) {
+	if q, err = newQuestion(d, lines(k.Notes, d), lines(k.Preview, d)); err != nil {
+		return Question{}, false, err
+	}
+	err = k.Store.View(ctx, func(tx *sql.Tx) error {
+		var n int
+		err := tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE binding = $1 AND `+stands+` AND expires > $2`, q.Binding(),
+			database.Stamp(k.now())).Scan(&n)
+		asked = n > 0
+		return err
+	})
+	return q, asked, err
+}
+
+// stands is the condition of rows whose question a call can still find.
+const stands = `state IN ('pending', 'yes', 'no', 'declined')`
+
 // sleep waits, and reports false where the context ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
@@ -213,7 +232,7 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 			return err
 		}
 		var open string
-		err := tx.QueryRow(`SELECT id FROM approvals WHERE binding = $1 AND state IN ('pending', 'yes', 'no', 'declined') AND expires > $2
+		err := tx.QueryRow(`SELECT id FROM approvals WHERE binding = $1 AND `+stands+` AND expires > $2
 			ORDER BY created DESC, id DESC LIMIT 1`, q.Binding(), database.Stamp(k.now())).Scan(&open)
 		if err == nil {
 			found, err = load(tx, open)

@@ -205,7 +205,6 @@ func hosts(s string) []string {
 // bar, and nothing in those words can end a line; so they cannot pass for waldo's.
 func (q Question) Show() string {
 	var b strings.Builder
-	fields := q.Fields()
 	row := func(name, value string) { fmt.Fprintf(&b, "  %-11s %s\n", name, value) }
 	b.WriteString("waldo asks whether this call may run.\n")
 	row("approval", q.ID)
@@ -230,6 +229,18 @@ func (q Question) Show() string {
 		row("needs", fmt.Sprintf("a yes of %d different approvers", q.Need))
 	}
 	row("expires", q.Expires.UTC().Format(time.RFC3339))
+	b.WriteString(q.Exactly())
+	if q.Capability == contract.RequestApproval { // its yes is for calls with other arguments, too: a note says how many
+		b.WriteString("End of the arguments. A yes is for what \"waldo found\" says above, and for nothing else.\n")
+		return b.String()
+	}
+	b.WriteString("End of the arguments. A yes is for this one call with these arguments, once.\n")
+	return b.String()
+}
+
+// Exactly writes what the call would do and its arguments. Every line that is not waldo's starts with a bar.
+func (q Question) Exactly() string {
+	var b strings.Builder
 	if len(q.Preview) > 0 {
 		b.WriteString("The call would do this; the content is not waldo's:\n")
 	}
@@ -241,17 +252,12 @@ func (q Question) Show() string {
 	if string(q.Args) == "{}" {
 		b.WriteString("  | no arguments\n")
 	}
-	for _, f := range fields {
+	for _, f := range q.Fields() {
 		fmt.Fprintf(&b, "  | %s = %s\n", f.Path, f.Value)
 		if f.Note != "" {
 			fmt.Fprintf(&b, "  |   (%s)\n", f.Note)
 		}
 	}
-	if q.Capability == contract.RequestApproval { // its yes is for calls with other arguments, too: a note says how many
-		b.WriteString("End of the arguments. A yes is for what \"waldo found\" says above, and for nothing else.\n")
-		return b.String()
-	}
-	b.WriteString("End of the arguments. A yes is for this one call with these arguments, once.\n")
 	return b.String()
 }
 

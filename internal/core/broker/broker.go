@@ -34,6 +34,12 @@ type Asker interface {
 	Ask(ctx context.Context, d policy.Decision) (a *approval.Answer, approvalID string, err error)
 }
 
+// Confirmer has a call made in two phases. It returns a preview, or the reason against the token that the call quotes;
+// neither: the call goes on.
+type Confirmer interface {
+	Confirm(ctx context.Context, d policy.Decision) (*call.Preview, *call.Reason, error)
+}
+
 // Budget holds a session and a capability to their rates. Take returns the reason against the
 // call, or a function to say that the call is over.
 type Budget interface {
@@ -61,6 +67,7 @@ type Redactor interface {
 type Broker struct {
 	Policy    Decider
 	Record    Recorder
+	Confirms  Confirmer
 	Approvals Asker
 	Budget    Budget
 	Redact    Redactor
@@ -83,6 +90,9 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	}
 	ctx, unbind := b.Budget.Bind(ctx, c.Session)
 	defer unbind()
+	if r, ended, err := b.confirm(ctx, d); ended {
+		return r, err
+	}
 	answer, waiting, err := b.ask(ctx, d)
 	if why := call.Stopped(ctx); why != nil { // while a human was asked
 		if !slices.Contains(d.Reasons, *why) {
@@ -132,6 +142,29 @@ func (b *Broker) Refuse(ctx context.Context, c call.Call, why call.Reason) (call
 		return call.Result{}, fmt.Errorf("recording the decision: %w", err)
 	}
 	return b.refuse(ctx, d, "", nil)
+}
+
+// confirm ends a call that its contract has previewed first, until it quotes the token of its preview.
+func (b *Broker) confirm(ctx context.Context, d policy.Decision) (r call.Result, ended bool, err error) {
+	if !d.Contract.Confirm || d.Effect == policy.Deny {
+		return r, false, nil
+	}
+	p, against, err := b.Confirms.Confirm(ctx, d)
+	switch {
+	case err != nil:
+		r, err = b.refuse(ctx, d, "", err)
+		return r, true, err
+	case against != nil:
+		d.Reasons = slices.Insert(d.Reasons, 0, *against)
+		r, err = b.refuse(ctx, d, "", nil)
+		return r, true, err
+	case p == nil:
+		return r, false, nil
+	}
+	d.Reasons = slices.Insert(d.Reasons, 0, call.Reason{Code: "confirm.needed", Text: "the contract has the call previewed"})
+	r = unexecuted(d, facts.Waiting)
+	r.Preview, r.Content = p, []call.Content{call.Text(p.Text)}
+	return r, true, b.Record.Outcome(context.WithoutCancel(ctx), d, r)
 }
 
 // ask asks a human where the decision says so, and records the answer before it is used.

@@ -102,9 +102,12 @@ func (p *Policy) decide(c call.Call, open bool) Decision {
 	}
 	d := p.judge(winners[0], c, open)
 	for _, e := range winners[1:] { // patterns of equal specificity
-		if other := p.judge(e, c, open); stricter(other, d) {
+		other := p.judge(e, c, open)
+		confirm := d.Contract.Confirm || other.Contract.Confirm
+		if stricter(other, d) {
 			d = other
 		}
+		d.Contract.Confirm = confirm
 	}
 	return d
 }
@@ -162,7 +165,9 @@ func (p *Policy) Lookup(name call.Capability) (contract.Contract, bool) {
 		}
 		return b.order - a.order
 	})
-	return best.contract.Resolve(string(name), p.cfg), true
+	c := best.contract.Resolve(string(name), p.cfg)
+	c.Confirm = slices.ContainsFunc(winners, func(e *entry) bool { return e.contract.Confirm })
+	return c, true
 }
 
 func (p *Policy) deny(c call.Call, why call.Reason) Decision {

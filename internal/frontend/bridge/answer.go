@@ -254,6 +254,9 @@ func show(r call.Result) map[string]any {
 			"waldo/approval_id": r.ApprovalID, "waldo/facts": facts.Brief(r.Facts),
 		},
 	}
+	if r.Preview != nil {
+		m["_meta"].(map[string]any)["waldo/confirm"] = r.Preview.Token
+	}
 	if !r.Structured.IsZero() {
 		m["structuredContent"] = r.Structured
 	}

@@ -39,8 +39,11 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 	if !found {
 		return s.unlisted(ctx, name, c)
 	}
+	if e.Capability != catalog.SearchTools {
+		c.Of(e.Tool)
+	}
 	// A viewer that may not use the tool gets no schema faults: the pipeline denies the call for any arguments.
-	if faults := e.Check(args); len(faults) > 0 && s.d.lists().Shows(s.viewer(), e) {
+	if faults := e.Check(c.Args); len(faults) > 0 && s.d.lists().Shows(s.viewer(), e) {
 		var say []string
 		for _, f := range faults {
 			say = append(say, f.String())
@@ -48,13 +51,11 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 		if e.Capability == catalog.SearchTools {
 			return toolError(misfit + strings.Join(say, "; ")), nil
 		}
-		c.Of(e.Tool)
 		return s.unfit(ctx, c, strings.Join(say, "; ")), nil
 	}
 	if e.Capability == catalog.SearchTools {
 		return s.search(ctx, args), nil
 	}
-	c.Of(e.Tool)
 	s.mu.Lock()
 	if seen := s.shown[e.Wire]; seen != "" {
 		c.ToolDigest = seen
@@ -256,6 +257,9 @@ func metaOf(r call.Result) map[string]any {
 	if r.ApprovalID != "" {
 		meta["waldo/approval_id"] = r.ApprovalID
 	}
+	if r.Preview != nil {
+		meta["waldo/confirm"] = r.Preview.Token
+	}
 	return meta
 }
 
@@ -327,6 +331,9 @@ func epilogue(r call.Result) string {
 	case facts.Waiting:
 		if r.Suspended != nil {
 			return "" // the text says how it goes on
+		}
+		if r.Preview != nil {
+			return ""
 		}
 		return fmt.Sprintf("waldo: a human has to agree first (approval %s). Nothing was done yet. "+
 			"Ask the person you work for to answer it, for example with: waldo approve %s. "+

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -123,6 +124,7 @@ type Call struct {
 	Parent     string // the id of the run whose code asked; empty for a call from outside
 	Depth      int    // 0 for a call from outside, one more for each run it came through
 	ApprovalID string // the approval that an earlier answer named; always verified
+	Confirm    string // the token of a preview that the caller quotes; always verified
 	At         time.Time
 	ToolDigest string // digest of the definition that the caller saw; empty without one
 	// Annotations are those of the tool, as its server gave them: never believed, they can only tighten a decision.
@@ -134,6 +136,26 @@ type Call struct {
 // Turns c into a call of the tool t, as the caller sees it now.
 func (c *Call) Of(t Tool) {
 	c.Capability, c.ToolDigest, c.Annotations = t.Capability, t.Digest, t.Annotations
+	members, _ := c.Args.Value().Members()
+	quoted, ok := members[t.Confirm]
+	if t.Confirm == "" || !ok {
+		return
+	}
+	rest := maps.Clone(members)
+	delete(rest, t.Confirm)
+	if args, err := ArgsOf(rest); err == nil { // else the argument stays, and fits no tool
+		c.Args = args
+		if c.Confirm, ok = quoted.Text(); !ok && quoted.Kind() != 'n' {
+			c.Confirm = string(quoted.Raw()) // no token: refused as an unknown one
+		}
+	}
+}
+
+// Preview shows what a call would do, if its contract has it made in two phases.
+type Preview struct {
+	Text    string
+	Token   string // for the same call, which then acts
+	Expires time.Time
 }
 
 // Trace is the place of a call in a distributed trace (W3C Trace Context). It is handed on as it
@@ -306,6 +328,7 @@ type Result struct {
 	Facts      facts.Facts
 	Why        []Reason
 	ApprovalID string     // set while the call waits for a human
+	Preview    *Preview   // of a call that was not made yet; nil: none
 	Suspended  *Suspended // the program of this call waits for a human, and not the call itself
 }
 
@@ -328,6 +351,7 @@ type Tool struct {
 	Annotations strictjson.Value // as the server gave them: never believed, they may only tighten
 	Server      string           // the upstream it comes from; empty for a tool of waldo's own
 	Digest      string           // SHA-256 of the definition's canonical JSON
+	Confirm     string           // the argument that quotes the token of a preview; empty: there is none
 }
 
 // Define returns the definition of a tool of waldo's own. The schema is waldo's own text.

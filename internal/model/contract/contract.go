@@ -152,6 +152,7 @@ type Contract struct {
 	Concurrency    int // 0: no limit
 	ResponseBudget int // bytes
 	Approval       Approval
+	Confirm        bool // the call is previewed first, and made again with the token of its preview
 	Rules          []Rule
 	Log            string
 	Redact         []string // of detect.Classes

@@ -138,8 +138,40 @@ func (b *builder) entry(t call.Tool, schema *jsonschema.Schema) (e *Entry, err e
 			return nil, err
 		}
 	}
+	if b.o.Confirms != nil && t.Capability != SearchTools && b.o.Confirms(t.Capability) {
+		if err := e.confirmed(); err != nil {
+			return nil, err
+		}
+	}
 	e.terms = terms(e)
 	return e, nil
+}
+
+// confirmed adds the argument that quotes the token of a preview: confirm, or waldo_confirm where the tool has its own.
+func (e *Entry) confirmed() error {
+	members, _ := e.Input.Members()
+	properties, _ := members["properties"].Members()
+	all := map[string]any{}
+	for name, v := range properties {
+		all[name] = v
+	}
+	e.Confirm = "confirm"
+	if all[e.Confirm] != nil {
+		e.Confirm = "waldo_confirm"
+	}
+	if all[e.Confirm] != nil {
+		return fmt.Errorf("the tool has arguments confirm and waldo_confirm of its own, and its contract asks for confirm")
+	}
+	all[e.Confirm] = map[string]string{"type": "string", "description": "Leave this out at first: the answer is then a " +
+		"preview, and names a token. The same call with that token here acts."}
+	input := map[string]any{}
+	for name, v := range members {
+		input[name] = v
+	}
+	input["properties"] = all
+	v, err := call.ArgsOf(input)
+	e.Input = v.Value()
+	return err
 }
 
 // clean passes text of waldo's own and of servers through the same filter.

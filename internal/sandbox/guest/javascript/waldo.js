@@ -19,6 +19,7 @@
       this.side_effect = meta['waldo/side_effect'] || 'unknown';
       this.reasons = meta['waldo/reasons'] || [];
       this.approval_id = meta['waldo/approval_id'] || '';
+      this.confirm = meta['waldo/confirm'] || '';
     }
   }
   class Denied extends ToolError {}
@@ -85,7 +86,8 @@
     if (!answer.isError) return r;
     let reasons = (meta['waldo/reasons'] || []).map((w) => w.code + ': ' + (w.text || '')).join('; ');
     const kind = { denied: Denied, waiting: Waiting }[meta['waldo/status']] || ToolError;
-    if (kind === Waiting) reasons = 'waits for the approval of a human, ' + meta['waldo/approval_id'] + '; ' + reasons;
+    if (meta['waldo/confirm']) reasons = text;
+    else if (kind === Waiting) reasons = 'waits for the approval of a human, ' + meta['waldo/approval_id'] + '; ' + reasons;
     throw new kind(tool + ': ' + (reasons || text || 'failed'), tool, meta, r);
   }
 

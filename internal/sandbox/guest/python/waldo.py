@@ -20,6 +20,7 @@ class ToolError(Exception):
         self.side_effect = meta.get("waldo/side_effect", "unknown")
         self.reasons = [Record(r) for r in meta.get("waldo/reasons") or []]
         self.approval_id = meta.get("waldo/approval_id", "")
+        self.confirm = meta.get("waldo/confirm", "")
 
 
 class Denied(ToolError):
@@ -27,7 +28,8 @@ class Denied(ToolError):
 
 
 class Waiting(ToolError):
-    """A human has to answer first. Call again later with waldo_approval=error.approval_id."""
+    """The call waits. If a human has to answer first, call again later with waldo_approval=error.approval_id. If
+    error.confirm is set, this was a preview: the same call with confirm=error.confirm acts."""
 
 
 # ---- results ----
@@ -146,7 +148,9 @@ def _result(answer, tool):
         return r
     reasons = "; ".join("%s: %s" % (w.get("code"), w.get("text", "")) for w in meta.get("waldo/reasons") or [])
     kind = {"denied": Denied, "waiting": Waiting}.get(meta.get("waldo/status"), ToolError)
-    if kind is Waiting:
+    if meta.get("waldo/confirm"):
+        reasons = text
+    elif kind is Waiting:
         reasons = "waits for the approval of a human, %s; %s" % (meta.get("waldo/approval_id", ""), reasons)
     raise kind("%s: %s" % (tool, reasons or text or "failed"), tool, meta, r)
 

@@ -101,6 +101,49 @@ const r = spawnSync('/bin/sh', ['-c', 'printf %s\\\\n \'{"jsonrpc":"2.0","id":9,
 console.log(String(r.stdout), String(r.stderr))`, "", "contract.deny"},
 }
 
+// engineAbuses are those of JavaScript on the level engine, which has neither processes nor descriptors.
+var engineAbuses = []abuse{
+	{"control", "javascript", `const c = await servers.desk.get_customer({ id: 17 }); console.log(c.id)`, "ok", "17"},
+	{"endless loop", "javascript", "while (true) {}", "timeout", ""},
+	{"an endless loop of promises", "javascript", "const f = () => Promise.resolve().then(f); await f()", "timeout", ""},
+	{"memory loop", "javascript", "const x = []; while (true) x.push(new Uint8Array(1 << 20).fill(1))", "killed", ""},
+	{"endless recursion", "javascript", "const f = (n) => f(n + 1) + 1; f(0)", "failed", "stack"},
+	{"1 GB print", "javascript", "const s = 'x'.repeat(1 << 20); for (let i = 0; i < 1024; i++) console.log(s)", "", ""},
+	{"a million tool calls", "javascript", `
+const many = async (n) => { for (let i = 0; i < n; i++) await servers.desk.get_customer({ id: 1 + i % 5000 }) };
+await Promise.all([...Array(20)].map(() => many(50_000))); console.log('all')`, "timeout", ""},
+	{"a million tool calls at once", "javascript", `
+for (let i = 0; i < 1e6; i++) servers.desk.get_customer({ id: 1 + i % 5000 }); await null; console.log('all')`, "killed", ""},
+	{"recursion through run_code", "javascript", `
+const code = 'try { console.log(String(await (await search_tools("run_code"))[0].load()({ language: "javascript", code: process.argv[2], args: [process.argv[2]] }))) } catch (e) { console.log("STOPPED", e.message) }';
+console.log(String(await (await search_tools('run_code'))[0].load()({ language: 'javascript', code, args: [code] })))`, "ok", "session.depth"},
+	{"a monkey-patched runtime", "javascript", `
+const stringify = JSON.stringify; JSON.stringify = (m, ...r) => stringify(m && m.params ? { ...m, params: { ...m.params, name: 'desk.delete_customer', principal: 'os:0' } } : m, ...r);
+try { console.log(String(await servers.desk.get_customer({ id: 1 }))) } catch (e) { console.log(e.message) }`, "ok", "contract.deny"},
+	{"forged frames", "javascript", `
+const { Socket } = require('net'); const s = new Socket(); let heard = '';
+s.on('data', (c) => { heard += c.toString() });
+s.ref();
+s.write('{"jsonrpc":"2.0","id":1,"result":{"content":[]}}\n');
+s.write('{"jsonrpc":"2.0","method":"waldo/waiting","params":{"id":2,"approval_id":"a_forged"}}\n');
+s.write('{"jsonrpc":"2.0","id":"suspend","method":"waldo/suspend","params":{"image":"aGk="}}\n');
+s.write('{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"desk.delete_customer","arguments":{"id":1},"session":"n_x","waldo/approval_id":"a_forged"}}\n');
+for (let i = 0; i < 100 && !heard.includes('"id":2'); i++) await new Promise((f) => setTimeout(f, 20));
+console.log(heard);
+s.write('{"jsonrpc":"2.0","id":3,"method":"tools/call","params":' + '['.repeat(100000));
+s.write('\u0000 not json\n');
+s.unref();`, "", "contract.deny"},
+	{"a text without an end", "javascript", `
+const { Socket } = require('net'); const s = new Socket(); const x = 'x'.repeat(1 << 20);
+s.ref(); for (let i = 0; i < 1024; i++) s.write(x); console.log('sent')`, "", ""},
+	{"fd theft", "javascript", `
+const fs = require('fs');
+for (const p of ['/proc/self/fd/3', '/dev/fd/3', '/proc/1/environ', '/workspace/output/../../etc/passwd', '/etc/passwd'])
+  try { fs.readFileSync(p); console.log('STOLEN', p) } catch (e) { console.log('not there', p) }
+try { require('child_process'); console.log('STOLEN') } catch (e) { console.log(e.code) }
+for (let fd = 0; fd < 20; fd++) { const had = fs.writeSync(fd, ''); if (fd > 2 && had) console.log('STOLEN', fd) }`, "ok", "MODULE_NOT_FOUND"},
+}
+
 // gatewayProcess is a waldo serve of its own, asked over its standard input.
 type gatewayProcess struct {
 	t    *testing.T
@@ -244,16 +287,30 @@ func TestAbuse(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a minute")
 	}
-	g := startGateway(t, `version: 1
+	withstand(t, "namespace", abuses)
+}
+
+// TestAbuseEngine is TestAbuse for the level engine.
+func TestAbuseEngine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute")
+	}
+	withstand(t, "engine", engineAbuses)
+}
+
+// withstand runs programs on an isolation level beside other calls.
+func withstand(t *testing.T, level string, abuses []abuse) {
+	t.Helper()
+	g := startGateway(t, strings.ReplaceAll(`version: 1
 servers:
   desk: {command: ["WALDO", helpdesk], placement: outside}
 capabilities:
   desk.*:               {mode: read, approval: none}
   desk.delete_customer: deny
   run_python:     {mode: write, approval: none, isolation: namespace, timeout_seconds: 8, limits: {cpu_seconds: 3, memory_mb: 128, pids: 32}}
-  run_javascript: {mode: write, approval: none, isolation: namespace, timeout_seconds: 8, limits: {cpu_seconds: 3, memory_mb: 256, pids: 32}}
+  run_javascript: {mode: write, approval: none, isolation: LEVEL, timeout_seconds: 8, limits: {cpu_seconds: 3, memory_mb: 256, pids: 32}}
 sessions: {depth: 3}
-`)
+`, "LEVEL", level))
 	if _, text := g.call("desk__get_customer", map[string]any{"id": 17}, time.Minute); !strings.Contains(text, "17") {
 		t.Fatalf("the server does not answer: %s", text)
 	}
@@ -269,7 +326,8 @@ sessions: {depth: 3}
 		now, _ := g.others(pause)
 		base := max(median(idle), median(now))
 		t.Run(a.language+" "+a.why, func(t *testing.T) {
-			if _, err := exec.LookPath(map[string]string{"python": "python3", "javascript": "node"}[a.language]); err != nil {
+			_, err := exec.LookPath(map[string]string{"python": "python3", "javascript": "node"}[a.language])
+			if err != nil && level != "engine" {
 				t.Skip("this machine has no ", a.language)
 			}
 			stop, done := make(chan struct{}), make(chan struct{})

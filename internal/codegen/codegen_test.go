@@ -293,10 +293,30 @@ func TestGenerated(t *testing.T) {
 		checked(t, "node", "--no-warnings", "--experimental-vm-modules", "testdata/check.mjs", root, manifest, stripper)
 	})
 	t.Run("types", func(t *testing.T) {
-		if exec.Command("node", "-e", "require('typescript')").Run() != nil {
-			t.Skip("node finds no typescript: set NODE_PATH")
+		modules, err := filepath.Abs("../../.cache/types/node_modules")
+		if err != nil {
+			t.Fatal(err)
 		}
+		if _, err := os.Stat(filepath.Join(modules, "typescript")); err != nil {
+			t.Skip("scripts/setup-types.sh installs TypeScript")
+		}
+		t.Setenv("NODE_PATH", modules)
 		checked(t, "node", "testdata/types.cjs", root)
+	})
+	t.Run("mypy", func(t *testing.T) {
+		packages, err := filepath.Abs("../../.cache/types/mypy/usr/lib/python3/dist-packages")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(packages); err != nil {
+			t.Skip("scripts/setup-types.sh installs mypy")
+		}
+		c := exec.CommandContext(t.Context(), "/usr/bin/python3", "-m", "mypy", "--strict", "--config-file=", "--no-incremental",
+			"--cache-dir=/dev/null", "--disable-error-code=type-arg", "servers")
+		c.Dir, c.Env = root, append(os.Environ(), "PYTHONPATH="+packages)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, clip(string(out), 3000))
+		}
 	})
 }
 

@@ -13,7 +13,8 @@ func pythonConstants(s Server) string {
 
 func pythonIndex(wire, modules []string) string {
 	var b strings.Builder
-	b.WriteString("from ._client import HEADERS, SERVER, SERVER_URL, ToolError\n\n# The module of each tool.\nTOOLS = {\n")
+	b.WriteString("from typing import Any, Dict\n\nfrom ._client import HEADERS, SERVER, SERVER_URL, ToolError\n\n" +
+		"# The module of each tool.\nTOOLS: Dict[str, str] = {\n")
 	for i, name := range wire {
 		fmt.Fprintf(&b, "    %s: %s,\n", pythonText(name), pythonText(modules[i]))
 	}
@@ -22,7 +23,7 @@ func pythonIndex(wire, modules []string) string {
 __all__ = ["HEADERS", "SERVER", "SERVER_URL", "TOOLS", "ToolError", "load"]
 
 
-def load(tool):
+def load(tool: str) -> Any:
     """Imports the module of a tool by the tool's own name."""
     from importlib import import_module
     return import_module("." + TOOLS[tool], __name__)
@@ -47,16 +48,22 @@ func writePython(t Tool, s shape) string {
 		pythonObject(&b, &p, o)
 	}
 	if s.result.kind != record {
-		b.WriteString("\nResult = " + p.text(s.result) + "\n")
+		alias := p.text(s.result)
+		if s.result.kind == null {
+			alias = "Union[None]" // for a type checker None alone is a value
+		}
+		b.WriteString("\nResult = " + alias + "\n")
 	}
 	b.WriteString(`
 
 async def call(base_url: str = SERVER_URL, params: Optional[Params] = None) -> Result:
-    return await call_tool(TOOL, base_url, params)
+    result: Result = await call_tool(TOOL, base_url, params)
+    return result
 
 
 def call_sync(base_url: str = SERVER_URL, params: Optional[Params] = None) -> Result:
-    return call_tool_sync(TOOL, base_url, params)
+    result: Result = call_tool_sync(TOOL, base_url, params)
+    return result
 
 
 call.__doc__ = call_sync.__doc__ = __doc__

@@ -33,13 +33,14 @@ type Waldo struct {
 func New(w Waldo) *cobra.Command {
 	n := &generation{w: w}
 	c := &cobra.Command{
-		Use:   "gen --url U | --command C --name N [--lang python,typescript] [--fs-layout] [--out DIR]",
+		Use:   "gen --url U | --command C --name N [--lang python,typescript] [--fs-layout] [--out DIR] [--learn T=F]",
 		Short: "Write typed Python and TypeScript for the tools of a server", Args: cobra.NoArgs,
 		Long: "Writes servers/NAME/TOOL.py and TOOL.ts, one file for each tool, with Params, call and SERVER_URL, " +
 			"and an index.\nWith --name alone the server is one of waldo.yaml. A server that --command names starts in a " +
 			"sandbox without network.\nA file that waldo gen did not write, or that was changed since, is never replaced.",
 		Example: "  waldo gen --name github\n  waldo gen --url https://mcp.example.com/mcp --name example --lang python\n" +
-			"  waldo gen --command 'my-server stdio' --name mine --out ./agent",
+			"  waldo gen --command 'my-server stdio' --name mine --out ./agent\n" +
+			"  waldo call crm.get id=17 --json >> seen.json; waldo gen --name crm --learn get=seen.json",
 		RunE: func(c *cobra.Command, _ []string) error { return n.run(c) },
 	}
 	f := c.Flags()
@@ -50,6 +51,8 @@ func New(w Waldo) *cobra.Command {
 	f.StringSliceVar(&n.languages, "lang", []string{"python", "typescript"}, "the `LANGUAGES` to write")
 	f.Bool("fs-layout", true, "one file for each tool below servers/NAME; the only layout")
 	f.StringVar(&n.out, "out", ".", "the `FOLDER` that gets servers/NAME")
+	f.StringArrayVar(&n.learn, "learn", nil, "`TOOL=FILE`: a tool without an output schema gets the type of the results in the "+
+		"file")
 	c.MarkFlagsMutuallyExclusive("url", "command")
 	for flag, values := range map[string]func(context.Context) []string{
 		"lang": func(context.Context) []string { return []string{"python", "typescript"} }, "name": w.Servers,
@@ -66,7 +69,7 @@ func New(w Waldo) *cobra.Command {
 type generation struct {
 	w                       Waldo
 	url, command, name, out string
-	languages               []string
+	languages, learn        []string
 }
 
 // generated is its result in JSON.
@@ -76,6 +79,14 @@ type generated struct {
 	Tools  int               `json:"tools"`
 	Hidden []catalog.Problem `json:"hidden"`
 	codefiles.Written
+	Drift []drift `json:"drift"`
+}
+
+// drift is how the results of one tool differ from those of which its type was made.
+type drift struct {
+	Tool    string   `json:"tool"`
+	Version int      `json:"version"` // of its type, after the change
+	Changes []string `json:"changes"`
 }
 
 func (n *generation) run(c *cobra.Command) error {
@@ -113,10 +124,20 @@ func (n *generation) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	shapes, drifts, err := n.learned()
+	if err != nil {
+		return err
+	}
 	tools := make([]codegen.Tool, len(found))
 	for i, t := range found {
 		wire := strings.TrimPrefix(string(t.Capability), n.name+".")
 		tools[i] = codegen.Tool{Name: wire, Title: t.Title, Description: t.Description, Input: t.Input, Output: t.Output}
+		if t.Output.IsZero() {
+			tools[i].Output = shapes.Schema(wire)
+		}
+	}
+	if err := known(n.learn, tools); err != nil {
+		return err
 	}
 	files, err := codegen.Generate(codegen.Server{Name: n.name, URL: server.URL}, tools, languages)
 	if err != nil {
@@ -126,7 +147,13 @@ func (n *generation) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	r := generated{n.name, "servers/" + codegen.Folder(n.name), len(tools), append([]catalog.Problem{}, hidden...), done}
+	if len(n.learn) > 0 {
+		if _, err := codefiles.WriteShapes(n.out, n.name, shapes); err != nil {
+			return err
+		}
+	}
+	r := generated{n.name, "servers/" + codegen.Folder(n.name), len(tools), append([]catalog.Problem{}, hidden...), done,
+		drifts}
 	if *n.w.JSON {
 		return terminal.JSON(c.OutOrStdout(), r)
 	}
@@ -161,6 +188,11 @@ func (n *generation) alone() (*contract.Config, error) {
 func tellGenerated(out, notes io.Writer, r generated) {
 	for _, p := range r.Hidden {
 		display.Fprintf(notes, "waldo: %s is left out: %s (%s)\n", app.LeftOut(p), display.Lines(p.Text), p.Code)
+	}
+	for _, d := range r.Drift {
+		for _, change := range d.Changes {
+			display.Fprintf(notes, "waldo: warning: %s: %s; its type is now version %d\n", d.Tool, change, d.Version)
+		}
 	}
 	for _, name := range r.Removed {
 		display.Fprintf(out, "removed %s\n", name)

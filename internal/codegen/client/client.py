@@ -1,5 +1,5 @@
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, List, Optional
 
 HEADERS: Dict[str, str] = {}  # sent with each request outside of waldo, as in {"Authorization": "Bearer …"}
 REVISION = "2025-11-25"
@@ -11,7 +11,7 @@ class ToolError(Exception):
     """A call that did not succeed."""
 
 
-def _sandbox():
+def _sandbox() -> Any:
     # The tools of a waldo sandbox, or None elsewhere.
     waldo = sys.modules.get("waldo")
     return getattr(waldo, "servers", None) if hasattr(waldo, "search_tools") else None
@@ -34,10 +34,10 @@ def call_tool_sync(tool: str, base_url: str, params: Any) -> Any:
     return _over_http(tool, base_url, dict(params or {}))
 
 
-def _over_http(tool, base_url, arguments):
+def _over_http(tool: str, base_url: str, arguments: Dict[str, Any]) -> Any:
     if not base_url:
         raise ToolError("the server %s has no address: call it inside waldo, or give one" % SERVER)
-    session = {}
+    session: Dict[str, str] = {}
     hello = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": {"name": "waldo-gen", "version": "1"}}
     agreed = _request(base_url, session, 1, "initialize", hello)
     session["MCP-Protocol-Version"] = str(agreed.get("protocolVersion", REVISION))
@@ -50,18 +50,18 @@ def _over_http(tool, base_url, arguments):
     return text if found is None else found
 
 
-def _request(base_url, session, number, method, params):
+def _request(base_url: str, session: Dict[str, str], number: Optional[int], method: str, params: Any) -> Dict[str, Any]:
     import json
     import urllib.error
     import urllib.request
 
     class NoRedirect(urllib.request.HTTPRedirectHandler):
-        def redirect_request(self, *_):
+        def redirect_request(self, *_: Any) -> None:
             return None  # HEADERS go to base_url alone
 
     if not base_url.startswith(("http://", "https://")):
         raise ToolError("%r is not the address of an HTTP server" % base_url)
-    message = {"jsonrpc": "2.0", "method": method}
+    message: Dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     if number is not None:
         message["id"] = number
     if params is not None:
@@ -74,7 +74,7 @@ def _request(base_url, session, number, method, params):
             if "Mcp-Session-Id" in reply.headers:
                 session["Mcp-Session-Id"] = reply.headers["Mcp-Session-Id"]
             if number is None:
-                return None
+                return {}
             events = reply.headers.get_content_type() == "text/event-stream"
             answer = _answer(reply, number) if events else json.loads(_bounded(reply.read(MAX_ANSWER + 1)))
     except urllib.error.HTTPError as e:
@@ -82,19 +82,21 @@ def _request(base_url, session, number, method, params):
     if not isinstance(answer, dict) or not isinstance(answer.get("result"), dict):
         error = answer.get("error") if isinstance(answer, dict) else None
         raise ToolError(str(error.get("message")) if isinstance(error, dict) else "the server's answer is no result")
-    return answer["result"]
+    result: Dict[str, Any] = answer["result"]
+    return result
 
 
-def _bounded(body):
+def _bounded(body: bytes) -> bytes:
     if len(body) > MAX_ANSWER:
         raise ToolError("the server's answer is too large")
     return body
 
 
-def _answer(reply, number):
+def _answer(reply: Any, number: int) -> Any:
     # The answer in a stream of events.
     import json
-    data, size = [], 0
+    data: List[bytes] = []
+    size = 0
     while True:
         line = reply.readline(MAX_ANSWER + 1)
         size += len(_bounded(line))

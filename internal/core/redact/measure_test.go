@@ -142,7 +142,8 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%s: recall %.3f is below %.3f", class, r.recall(), least)
 		}
 	}
-	for _, k := range []string{"plain", "JSON escapes of every character", "in two chunks"} {
+	for _, k := range []string{"plain", "JSON escapes of every character", "in two chunks", "base64", "hexadecimal",
+		"percent-encoded"} {
 		if r := spelled["personal data, "+k]; r != nil && r.recall() < 0.99 {
 			t.Errorf("personal data, %s: recall %.3f", k, r.recall())
 		}

@@ -4,6 +4,7 @@
 package redact
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -360,7 +361,12 @@ func (p *pass) byForm(t []byte) []edit {
 		v, pos = view(v, pos)
 	}
 	var finds []detect.Find
-	for _, f := range detect.In(v, p.classes) {
+	all := append(detect.In(v, p.classes), p.encoded(v)...)
+	if form := plusAsSpace(t, v, pos); form != nil {
+		all = append(all, detect.In(form, p.classes)...)
+	}
+	slices.SortStableFunc(all, func(a, b detect.Find) int { return cmp.Compare(a.Start, b.Start) })
+	for _, f := range all {
 		if pos != nil {
 			f.Start, f.End = int(pos[f.Start]), int(pos[f.End])
 		}
@@ -378,6 +384,21 @@ func (p *pass) byForm(t []byte) []edit {
 		edits = append(edits, edit{span{f.Start, f.End}, p.mask(f.Class, string(t[f.Start:f.End]))})
 	}
 	return edits
+}
+
+// plusAsSpace returns a view in which the text's own "+" is a space, as in a form of HTML, if the text has percent
+// escapes; else nil.
+func plusAsSpace(t, v []byte, pos []int32) []byte {
+	if pos == nil || bytes.IndexByte(t, '%') < 0 || bytes.IndexByte(t, '+') < 0 {
+		return nil
+	}
+	form := bytes.Clone(v)
+	for i, c := range v {
+		if c == '+' && t[pos[i]] == '+' { // and not %2B
+			form[i] = ' '
+		}
+	}
+	return form
 }
 
 // inOrder puts edits in the order of the text, the longer of two that begin together first.

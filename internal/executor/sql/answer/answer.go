@@ -1,0 +1,168 @@
+// Package answer holds the rows that a database returns, within limits, and shows them as JSON and as a text table.
+package answer
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"waldo/internal/protocol/strictjson"
+)
+
+// Limits bound one answer. The zero Limits allow no row.
+type Limits struct {
+	Rows  int
+	Bytes int // of the JSON of all values
+}
+
+// Column is one column of an answer.
+type Column struct {
+	Name string `json:"name"`
+	Type string `json:"type"` // the database's own word, as in int4 or text
+}
+
+// Value is the JSON of one value. Nil is null.
+type Value []byte
+
+// MarshalJSON returns the JSON.
+func (v Value) MarshalJSON() ([]byte, error) {
+	if v == nil {
+		return []byte("null"), nil
+	}
+	return v, nil
+}
+
+// Rows is an answer. Add fills it.
+type Rows struct {
+	Columns []Column  `json:"columns"`
+	Rows    [][]Value `json:"rows"`
+	// Cut names the limit at which the answer ends early: rows or bytes. It is empty if the answer is whole.
+	Cut string `json:"cut,omitempty"`
+
+	limits Limits
+	bytes  int
+}
+
+// New returns an empty answer with these limits.
+func New(columns []Column, l Limits) *Rows {
+	return &Rows{Columns: columns, Rows: [][]Value{}, limits: l}
+}
+
+// Add appends a row. It returns false, adds nothing and sets Cut at a limit.
+func (r *Rows) Add(row []Value) bool {
+	if len(r.Rows) >= r.limits.Rows {
+		r.Cut = "rows"
+		return false
+	}
+	n := 0
+	for _, v := range row {
+		n += len(v) + 1
+	}
+	if r.bytes+n > r.limits.Bytes {
+		r.Cut = "bytes"
+		return false
+	}
+	r.bytes += n
+	r.Rows = append(r.Rows, row)
+	return true
+}
+
+// Text returns a JSON string. Bytes that are not UTF-8 become U+FFFD.
+func Text(s string) Value { return strictjson.AppendText(nil, strings.ToValidUTF8(s, "\uFFFD")) }
+
+// exact is the largest whole number that every JSON reader keeps: 2^53.
+const exact = 1 << 53
+
+// Integer returns a JSON number, or a string if readers that use doubles would change it.
+func Integer(n int64) Value {
+	if n > exact || n < -exact {
+		return Text(strconv.FormatInt(n, 10))
+	}
+	return strconv.AppendInt(nil, n, 10)
+}
+
+// JSON returns the value of a JSON column. Text that waldo reads as no strict JSON becomes a string.
+func JSON(s string) Value {
+	v, err := strictjson.Parse([]byte(s))
+	if err != nil || !v.Exact() {
+		return Text(s)
+	}
+	return v.Raw()
+}
+
+// Structured returns the answer as one JSON object.
+func (r *Rows) Structured() (strictjson.Value, error) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return strictjson.Value{}, err
+	}
+	return strictjson.Parse(b)
+}
+
+// cell is the widest cell of the text, in characters.
+const cell = 200
+
+// String returns the answer as text: a line of column names, a line for each row, and the number of rows. Values are
+// separated by " | ".
+func (r *Rows) String() string {
+	var b strings.Builder
+	for i, c := range r.Columns {
+		if i > 0 {
+			b.WriteString(" | ")
+		}
+		b.WriteString(plain(c.Name))
+	}
+	if len(r.Columns) > 0 {
+		b.WriteByte('\n')
+	}
+	for _, row := range r.Rows {
+		for i, v := range row {
+			if i > 0 {
+				b.WriteString(" | ")
+			}
+			b.WriteString(show(v))
+		}
+		b.WriteByte('\n')
+	}
+	switch {
+	case r.Cut == "rows":
+		fmt.Fprintf(&b, "(the first %s; the query has more)", count(len(r.Rows)))
+	case r.Cut != "":
+		fmt.Fprintf(&b, "(the first %s; the next one would exceed %d bytes)", count(len(r.Rows)), r.limits.Bytes)
+	default:
+		fmt.Fprintf(&b, "(%s)", count(len(r.Rows)))
+	}
+	return b.String()
+}
+
+func count(n int) string {
+	if n == 1 {
+		return "1 row"
+	}
+	return strconv.Itoa(n) + " rows"
+}
+
+// show returns a value for the text: a string without its quotes, null as empty.
+func show(v Value) string {
+	if v == nil {
+		return ""
+	}
+	s := string(v)
+	if v[0] == '"' {
+		if err := json.Unmarshal(v, &s); err != nil {
+			return ""
+		}
+	}
+	return plain(s)
+}
+
+// plain puts a text on one line and cuts it to the width of a cell.
+func plain(s string) string {
+	s = strings.NewReplacer("\r", `\r`, "\n", `\n`, "|", `\|`).Replace(s)
+	if utf8.RuneCountInString(s) <= cell {
+		return s
+	}
+	return string([]rune(s)[:cell]) + "…"
+}

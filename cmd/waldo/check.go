@@ -12,6 +12,7 @@ import (
 	"waldo/cmd/waldo/agenthost"
 	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
+	"waldo/internal/app/databases"
 	"waldo/internal/app/hostfiles"
 	"waldo/internal/config"
 	"waldo/internal/executor/serverpackage"
@@ -50,6 +51,8 @@ func newCheck(g *global) *cobra.Command {
 				shown, refused, missing = hostfiles.ShownFiles(g.state, cfg)
 				cfg.Warnings = slices.Concat(withoutStored(g, cfg), serverpackage.Unpinned(cfg), missing)
 				problems = append(problems, refused...)
+				roles, unknown := databases.Check(c.Context(), g.state, cfg, g.known)
+				cfg.Warnings, problems = append(cfg.Warnings, unknown...), append(problems, roles...)
 			}
 			return tellCheck(c, g, path, string(text), cfg, problems, shown)
 		},

@@ -10,6 +10,7 @@ import (
 
 	"waldo/cmd/waldo/agenthost"
 	"waldo/cmd/waldo/consoling"
+	"waldo/cmd/waldo/databases"
 	"waldo/cmd/waldo/exitcode"
 	"waldo/cmd/waldo/generating"
 	"waldo/internal/app"
@@ -28,7 +29,7 @@ func commands(g *global) []*cobra.Command {
 		newDemo(g), newServe(g), newToken(g), newRun(g), newExec(g), newCall(g), newTools(g), newExplain(g), newCheck(g),
 		newInit(g), newTrust(g), newLock(g), newGen(g), newApprovals(g), newApprove(g), newDeny(g), newLog(g), newSandbox(g),
 		newTemplate(g), newLogin(g), newSecret(g), newDoctor(g), newVersion(g), newHelpdesk(), agenthost.NewImport(hosts),
-		agenthost.NewInstall(hosts), newDu(g), newPrune(g), newReload(g), newStop(g), newMan(), newConsole(g),
+		agenthost.NewInstall(hosts), newDu(g), newPrune(g), newReload(g), newStop(g), newMan(), newConsole(g), newSQL(g),
 	}
 }
 
@@ -112,6 +113,10 @@ func tellReports(w io.Writer, reports []sandbox.Report) {
 			shared = 1
 		}
 	}
+}
+
+func newSQL(g *global) *cobra.Command {
+	return databases.New(databases.Waldo{State: func() (string, error) { return openState(g) }, Known: g.known, JSON: &g.json})
 }
 
 // newGen is in a package of its own.

@@ -16,7 +16,7 @@ var groups = []struct {
 	{"Run code in a sandbox:", []string{"run", "exec", "sandbox", "template"}},
 	{"Stand in front of tools:", []string{"serve", "tools", "call", "lock", "gen", "login", "token", "console"}},
 	{"Say what is allowed, and answer:", []string{
-		"check", "trust", "reload", "stop", "secret", "approvals", "approve", "deny",
+		"check", "trust", "reload", "stop", "secret", "sql", "approvals", "approve", "deny",
 	}},
 	{"Look back:", []string{"explain", "log", "du", "prune"}},
 	{"The rest:", []string{"man", "version"}}, // and completion and help, which cobra adds

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"waldo/internal/executor/sql/pgtest"
 	"waldo/internal/executor/upstream/outside"
 	"waldo/internal/sandbox/confined"
 	"waldo/internal/sandbox/engine"
@@ -51,7 +52,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "npmregistry": serveNpm, "pypi": servePyPI, "tamper": tamper, "registry": serveImage,
-			"remote": serveRemote,
+			"remote": serveRemote, "postgres": servePostgres,
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {
@@ -59,6 +60,9 @@ func TestScripts(t *testing.T) {
 				return os.Geteuid() == 0, nil
 			case "wasmpython":
 				return cpython.Available(), nil
+			case "postgres":
+				found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+				return len(found) > 0, err
 			case "pandas": // as sandboxes have it: of this machine's /usr
 				return exec.Command("/usr/bin/python3", "-I", "-c", "import pandas, matplotlib").Run() == nil, nil
 			}
@@ -91,4 +95,16 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if !errors.As(err, &e) || e.ExitCode() != want {
 		ts.Fatalf("wanted exit code %d, got: %v", want, err)
 	}
+}
+
+// servePostgres starts a PostgreSQL server, runs the statements of a file in it, and sets PORT: postgres FILE.
+func servePostgres(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: postgres FILE")
+	}
+	s, err := pgtest.Start()
+	ts.Check(err)
+	ts.Defer(s.Stop)
+	ts.Check(s.SQL("postgres", ts.ReadFile(args[0])))
+	ts.Setenv("PORT", strconv.Itoa(s.Port))
 }

@@ -4,13 +4,14 @@ import (
 	"slices"
 
 	"waldo/internal/executor/direct"
+	"waldo/internal/executor/sql"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 )
 
 // newDirect returns the executor of waldo's own tools that need no sandbox.
 func (h *App) newDirect() direct.Executor {
-	return direct.New()
+	return direct.New(sql.Databases{Secret: h.secrets.Get}.Tools()...)
 }
 
 // ownTools returns the definitions of those tools that a contract gives. Where a server has the same name, its tools

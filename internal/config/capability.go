@@ -110,7 +110,9 @@ var capability = &mapping[contract.Contract]{
 		{"root", text(func(c *contract.Contract) *string { return &c.Root }), "none", "The only folder of a files tool.", ""},
 		{"allow", texts(func(c *contract.Contract) *[]string { return &c.Programs }),
 			"none", "The programs that a cli tool may run.", ""},
-		{"url", unread[contract.Contract](refShape), "none", "The database of an sql tool.", ""},
+		{"url", leaf(databaseShape, (*parser).database, same, func(c *contract.Contract) *string { return &c.Database }),
+			"none", "The database of an sql tool: a secret whose value is a postgres:// URL, or sqlite:FILE.",
+			"internal/executor/sql"},
 		{"secrets", either(isMapping, refs(func(c *contract.Contract) *map[string]secret.Ref { return &c.Secrets }),
 			custom(outline.Shape{
 				Name:   "none, or a secret",

@@ -73,6 +73,7 @@ var belongsTo = map[string][]contract.Transport{
 	"filesystem": {contract.SandboxedExec, contract.Direct},
 	"allow":      {contract.SandboxedExec, contract.Direct},
 	"root":       {contract.Direct},
+	"url":        {contract.Direct},
 	"server":     {contract.MCP},
 	"tool":       {contract.MCP},
 	"retry":      {contract.MCP},

@@ -27,11 +27,13 @@ var (
 	textSchema = map[string]any{"type": "string", "minLength": 1}
 	refSchema  = matching("^((env|file|dotenv|age|keyring|vault|store):.+|[A-Za-z][A-Za-z0-9_.-]*)$")
 
-	textShape  = outline.Shape{Name: "text", Schema: textSchema}
-	labelShape = outline.Shape{Name: "name", Schema: matching("^[A-Za-z][A-Za-z0-9_-]{0,62}$")}
-	textsShape = outline.Shape{Name: "list of texts", Schema: outline.Many(textSchema)}
-	hostsShape = outline.Shape{Name: "list of hosts", Schema: outline.Many(textSchema)}
-	refShape   = outline.Shape{Name: "secret", Schema: refSchema}
+	textShape     = outline.Shape{Name: "text", Schema: textSchema}
+	labelShape    = outline.Shape{Name: "name", Schema: matching("^[A-Za-z][A-Za-z0-9_-]{0,62}$")}
+	textsShape    = outline.Shape{Name: "list of texts", Schema: outline.Many(textSchema)}
+	hostsShape    = outline.Shape{Name: "list of hosts", Schema: outline.Many(textSchema)}
+	refShape      = outline.Shape{Name: "secret", Schema: refSchema}
+	databaseShape = outline.Shape{Name: "secret, or sqlite:FILE",
+		Schema: matching("^((env|file|dotenv|age|keyring|vault|store|sqlite):.+|[A-Za-z][A-Za-z0-9_.-]*)$")}
 	refsShape  = outline.Shape{Name: "variables to secrets", Schema: outline.MapOf(refSchema)}
 	pairsShape = outline.Shape{Name: "variables to texts", Schema: outline.MapOf(textSchema)}
 	rolesShape = outline.Shape{Name: "names to lists of texts", Schema: outline.MapOf(outline.Many(textSchema))}
@@ -163,6 +165,17 @@ func (p *parser) used(f field) secret.Ref {
 		p.cfg.SecretUses = append(p.cfg.SecretUses, contract.SecretUse{Ref: r, At: p.At(f.Val), By: p.user})
 	}
 	return r
+}
+
+// database reads where a database is: a secret, or sqlite: and a path.
+func (p *parser) database(f field) string {
+	if path, ok := contract.SQLiteFile(f.Val.Value); ok && f.Val.Kind == yaml.ScalarNode {
+		if path == "" || strings.ContainsRune(path, 0) {
+			p.Fail(f.Val, "value.empty", `as in url: "sqlite:./shop.db"`, "sqlite: wants the path of a file")
+		}
+		return f.Val.Value
+	}
+	return string(p.used(f))
 }
 
 func (p *parser) refs(f field) map[string]secret.Ref {

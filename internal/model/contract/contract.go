@@ -143,6 +143,7 @@ type Contract struct {
 	Env            map[string]string     // of its sandbox
 	Root           string                // of the files tool
 	Programs       []string              // of the cli tool
+	Database       string                // of the sql tools: a secret with its URL, or sqlite:PATH
 	Secrets        map[string]secret.Ref // variable or slot to secret
 	Reveal         []string              // variables of Secrets that hold the secret itself in the sandbox
 	Environments   []string              // empty: every environment

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"slices"
+	"strings"
 
 	"waldo/internal/model/secret"
 )
@@ -46,3 +47,6 @@ func (c Contract) Placeholders() (out []string) {
 	slices.Sort(out)
 	return out
 }
+
+// SQLiteFile returns the path in the url of an sql tool that names an SQLite file; false: it names a secret.
+func SQLiteFile(database string) (string, bool) { return strings.CutPrefix(database, "sqlite:") }

@@ -313,3 +313,11 @@ func texts(ctx context.Context, c *sql.Conn, query string, arguments ...any) (ou
 	}
 	return out, rows.Err()
 }
+
+// Message returns what SQLite says about a statement; "" for another error.
+func Message(err error) string {
+	if e := (*driver.Error)(nil); errors.As(err, &e) {
+		return e.Error()
+	}
+	return ""
+}

@@ -1,0 +1,117 @@
+// Package pgtest starts a PostgreSQL server of a test's own: Debian's programs, a fresh cluster in a temporary folder,
+// and a port of loopback. Only tests import it.
+package pgtest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// ErrAbsent means that PostgreSQL's programs are not installed; scripts/setup.sh installs them.
+var ErrAbsent = errors.New("no /usr/lib/postgresql/*/bin/initdb: scripts/setup.sh installs it")
+
+// Server is a running server. Every role comes in over loopback without a password.
+type Server struct {
+	Port int
+
+	dir, bin string
+	process  *exec.Cmd
+	said     bytes.Buffer
+	stop     sync.Once
+}
+
+// nobody runs the server if the test is root: PostgreSQL refuses to be.
+const nobody = 65534
+
+// Start makes a cluster and starts its server. The caller stops it.
+func Start() (s *Server, err error) {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 {
+		return nil, ErrAbsent
+	}
+	s = &Server{bin: filepath.Dir(found[len(found)-1])}
+	if s.dir, err = os.MkdirTemp("", "waldo-pg-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.Stop()
+		}
+	}()
+	if os.Getuid() == 0 {
+		if err := os.Chown(s.dir, nobody, nobody); err != nil {
+			return nil, err
+		}
+	}
+	data := filepath.Join(s.dir, "data")
+	if err := s.run("", "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "--no-instructions", "-E", "UTF8"); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s.Port = l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		return nil, err
+	}
+	s.process = exec.Command(filepath.Join(s.bin, "postgres"), "-D", data, "-p", fmt.Sprint(s.Port),
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="+s.dir, "-c", "fsync=off",
+		"-c", "max_connections=30", "-c", "shared_buffers=16MB", "-c", "autovacuum=off")
+	s.process.SysProcAttr, s.process.Dir, s.process.Env = owner(), s.dir, []string{"LC_ALL=C"}
+	s.process.Stderr = &s.said
+	if err := s.process.Start(); err != nil {
+		s.process = nil
+		return nil, err
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if err = s.SQL("postgres", "SELECT 1"); err == nil {
+			return s, nil
+		}
+		if time.Now().After(end) {
+			return nil, fmt.Errorf("the server does not answer: %w", err)
+		}
+	}
+}
+
+// run runs one of PostgreSQL's programs.
+func (s *Server) run(stdin, name string, args ...string) error {
+	c := exec.Command(filepath.Join(s.bin, name), args...)
+	c.SysProcAttr, c.Stdin, c.Dir = owner(), strings.NewReader(stdin), s.dir
+	c.Env = []string{"LC_ALL=C", "PATH=/usr/bin:/bin"}
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	return nil
+}
+
+// SQL runs statements in a database as the superuser.
+func (s *Server) SQL(database, text string) error {
+	return s.run(text, "psql", "-h", s.dir, "-p", fmt.Sprint(s.Port), "-U", "postgres", "-d", database, "-v",
+		"ON_ERROR_STOP=1", "-qAt")
+}
+
+// URL returns the address of a database for a role.
+func (s *Server) URL(role, database string) string {
+	return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", role, s.Port, database)
+}
+
+// Stop ends the server and removes its files.
+func (s *Server) Stop() {
+	s.stop.Do(func() {
+		if s.process != nil {
+			_ = s.process.Process.Signal(syscall.SIGQUIT)
+			_ = s.process.Wait()
+		}
+		_ = os.RemoveAll(s.dir)
+	})
+}

@@ -1,0 +1,196 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"waldo/internal/executor/sql/answer"
+)
+
+func TestQuery(t *testing.T) {
+	s := database(t)
+	rows, err := ask(t, s, `SELECT id, name, NULL::int AS none, age > 1 AS old, 1.50::numeric AS n, 9007199254740993::int8 AS big,
+		'{"a": [1]}'::jsonb AS j, 'NaN'::float8 AS nan, 2.5::float8 AS f, '\x00ff'::bytea AS b, ARRAY[1,2] AS l FROM app.users WHERE id = $1 AND name = $2`,
+		2.0, "u2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "id | name | none | old | n | big | j | nan | f | b | l\n" +
+		`2 | u2 |  | true | 1.50 | 9007199254740993 | {"a": [1]} | NaN | 2.5 | \x00ff | {1,2}` + "\n(1 row)"
+	if rows.String() != want {
+		t.Errorf("%s", rows)
+	}
+	v, err := rows.Structured()
+	if err != nil || !strings.HasPrefix(string(v.Raw()), `{"columns":[{"name":"id","type":"int4"},`) ||
+		!strings.Contains(string(v.Raw()), `[2,"u2",null,true,"1.50","9007199254740993",{"a":[1]},"NaN",2.5,`) {
+		t.Errorf("%s %v", v.Raw(), err)
+	}
+	for query, why := range map[string]string{
+		"SELECT $1::int": "sql.arguments", "SELECT 1; SELECT 2": "42601", "": "sql.unread", "-- nothing": "sql.unread",
+		"SELECT app.touch()": "sql.function", "SELECT * FROM app.v_touch": "sql.function",
+		"SELECT * FROM app.v_definer": "sql.function", "DO $$ BEGIN END $$": "sql.statement", "COMMIT": "sql.statement",
+		"SELECT * FROM crosstab('SELECT 1,2,3') AS c(a int, b int)": "sql.function",
+		"SELECT 'app.users'::regclass, pg_sleep(0)":                 "sql.function",
+		"SELECT U&\"\\0070g_sleep\"(0)":                             "sql.function",
+		"EXPLAIN ANALYZE SELECT app.touch()":                        "42601",
+		"EXPLAIN SELECT app.touch()":                                "sql.function",
+		"EXPLAIN DELETE FROM app.film":                              "sql.statement",
+	} {
+		_, err := ask(t, s, query)
+		pg := (*pgconn.PgError)(nil)
+		if !isRefusal(err, why) && (!errors.As(err, &pg) || pg.Code != why) {
+			t.Errorf("%s: %v, want %s", query, err, why)
+		}
+	}
+	for _, query := range []string{"SELECT app.twice(2)", "SELECT uuid_generate_v4()", "SELECT random(), now()", "EXPLAIN SELECT * FROM app.users",
+		"SELECT * FROM pg_locks", "SELECT * FROM information_schema.columns LIMIT 3", "SELECT * FROM pg_sequences", "SHOW server_version"} {
+		if _, err := ask(t, s, query); err != nil {
+			t.Errorf("%s: %v", query, err)
+		}
+	}
+}
+
+// The answer ends at its limits and says so; an endless statement ends with its time, in the database, too.
+func TestLimits(t *testing.T) {
+	s := database(t)
+	query := func(text string, wall time.Duration, l answer.Limits) (*answer.Rows, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		return Query(ctx, config(s, "reader"), text, nil, wall, l)
+	}
+	r, err := query("SELECT generate_series(1, 100000000)", time.Minute, answer.Limits{Rows: 3, Bytes: 1000})
+	if err != nil || len(r.Rows) != 3 || r.Cut != "rows" {
+		t.Error(r, err)
+	}
+	r, err = query("SELECT repeat('x', 400), generate_series(1, 100000000)", time.Minute, answer.Limits{Rows: 10, Bytes: 1000})
+	if err != nil || len(r.Rows) != 2 || r.Cut != "bytes" {
+		t.Error(r, err)
+	}
+	if _, err = query("SELECT repeat('x', 20000000)", time.Minute, wide); !isRefusal(err, "sql.large") {
+		t.Error("a message over the limit:", err)
+	}
+	_, err = query("SELECT count(*) FROM generate_series(1, 10000000000)", 500*time.Millisecond, wide)
+	if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != "57014" {
+		t.Error("statement_timeout:", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if _, err = Query(ctx, config(s, "reader"), "SELECT count(*) FROM generate_series(1, 10000000000) -- cancelled", nil, time.Minute, wide); err == nil {
+		t.Error("a cancelled call has an answer")
+	}
+	admin, err := open(t.Context(), config(s, "postgres"), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.end()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		left, err := admin.rows(t.Context(), "SELECT pg_stat_clear_snapshot(); SELECT query FROM pg_stat_activity WHERE usename = 'reader' AND state = 'active'")
+		if err == nil && len(left) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("a cancelled statement still runs:", left, err)
+		}
+	}
+}
+
+// The session cannot write, whatever the judgement says: each statement is tried without it.
+func TestSessionReadsOnly(t *testing.T) {
+	s := database(t)
+	for _, query := range []string{"CREATE TABLE app.x (i int)", "SELECT nextval('app.users_id_seq')", "DELETE FROM app.film",
+		"SELECT app.touch()", "SET TRANSACTION READ WRITE; DELETE FROM app.film"} {
+		admin, err := open(t.Context(), config(s, "postgres"), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = admin.rows(t.Context(), query)
+		if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != "25006" && pg.Code != "25001" {
+			t.Errorf("%s: %v", query, err)
+		}
+		admin.end()
+	}
+	before := state(t)
+	admin, err := open(t.Context(), config(s, "postgres"), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.rows(t.Context(), "SELECT lo_create(0)"); err != nil {
+		t.Error("control: PostgreSQL 15 makes a large object in a READ ONLY transaction:", err)
+	}
+	admin.end()
+	if after := state(t); after != before {
+		t.Error("the transaction was not rolled back")
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	s := database(t)
+	got, err := Describe(t.Context(), config(s, "reader"), "STAFF", time.Minute)
+	if err != nil || got.String() != "app.staff (table)\n  id integer\n  name text\n  email text" {
+		t.Errorf("a column without a right is not shown: %v %v", got, err)
+	}
+	got, err = Describe(t.Context(), config(s, "reader"), "", time.Minute)
+	if err != nil || strings.Contains(got.String(), "secret") || !strings.Contains(got.String(),
+		"FOREIGN KEY (user_id) REFERENCES app.users(id)") || !strings.Contains(got.String(), "app.mv (materialized view)") {
+		t.Errorf("%v %v", got, err)
+	}
+}
+
+func TestURL(t *testing.T) {
+	for url, ok := range map[string]bool{
+		"postgres://r:p@127.0.0.1/d": true, "postgresql://r@localhost:5433/d": true, "postgres://r@db.example.com/d": true,
+		"postgres:///d?host=/run/postgresql": true, "postgres://r@db.example.com/d?sslmode=disable": true,
+		"mysql://x/y": false, "host=127.0.0.1": false, "": false, "postgres://r@h:x/d": false, "/etc/passwd": false,
+	} {
+		c, err := ParseURL(url)
+		if (err == nil) != ok {
+			t.Errorf("%s: %v", url, err)
+		}
+		if err != nil && len(url) > 3 && strings.Contains(err.Error(), url) {
+			t.Errorf("%s: the error quotes it", url)
+		}
+		if err != nil || strings.Contains(url, "disable") {
+			continue
+		}
+		for _, f := range c.Fallbacks {
+			if f.TLSConfig == nil && !near(f.Host) {
+				t.Errorf("%s: a try without TLS", url)
+			}
+		}
+		if c.TLSConfig == nil && !near(c.Host) {
+			t.Errorf("%s: no TLS", url)
+		}
+	}
+}
+
+// Bootstrap, applied again, changes nothing, and what was granted meanwhile is taken away.
+func TestBootstrapAgain(t *testing.T) {
+	s := database(t)
+	if err := s.SQL("postgres", "CREATE SCHEMA again; CREATE TABLE again.t (i int); "+
+		"CREATE FOREIGN TABLE again.f (line text) SERVER files OPTIONS (filename '/etc/passwd')"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		p, err := Apply(t.Context(), config(s, "postgres"), Reader{Role: `o'd"d %s`, Schemas: []string{"again"}, Password: "correct-horse-battery"}, false,
+			func(Step) {})
+		if err != nil || len(p.Findings) != 0 {
+			t.Fatal(i, p.Findings, err)
+		}
+		if err := s.SQL("postgres", `GRANT INSERT ON again.t TO "o'd""d %s"; ALTER ROLE "o'd""d %s" CREATEDB`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"", "pg_x", "a$do$b", strings.Repeat("x", 64)} {
+		if _, err := (Reader{Role: name}).Steps(); err == nil {
+			t.Errorf("the role %q", name)
+		}
+	}
+	if _, err := (Reader{Role: "r", Password: "short"}).Steps(); err == nil {
+		t.Error("a short password")
+	}
+}

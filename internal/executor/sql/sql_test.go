@@ -1,0 +1,110 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/executor/direct"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/secret"
+	"waldo/internal/storage/database"
+)
+
+func decided(t *testing.T, name call.Capability, url, arguments string) policy.Decision {
+	t.Helper()
+	args, err := call.ParseArgs([]byte(arguments))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy.Decision{Call: call.Call{Capability: name, Args: args}, Contract: contract.Contract{
+		Transport: contract.Direct, Timeout: 10 * time.Second, Database: url,
+		Keys: map[string]contract.Position{"url": {File: filepath.Join(dir, "waldo.yaml")}},
+	}}
+}
+
+var dir string
+
+func TestMain(m *testing.M) {
+	var err error
+	if dir, err = os.MkdirTemp("", "waldo-sql-"); err != nil {
+		panic(err)
+	}
+	s, err := database.Open(dir) // any SQLite file
+	if err != nil {
+		panic(err)
+	}
+	err = s.Put(context.Background(), "test", "a", "b")
+	if err = errors.Join(err, s.Close()); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func tools(b Databases) map[call.Capability]direct.Tool {
+	out := map[call.Capability]direct.Tool{}
+	for _, t := range b.Tools() {
+		out[t.Capability] = t
+	}
+	return out
+}
+
+func TestTools(t *testing.T) {
+	const password = "the-password-of-the-role"
+	b := Databases{Secret: func(r secret.Ref) (secret.Value, error) {
+		switch r {
+		case "env:NEAR":
+			return secret.NewValue("postgres://r:" + password + "@127.0.0.1:1/d"), nil
+		case "env:BAD":
+			return secret.NewValue("mysql://r:" + password + "@h/d"), nil
+		}
+		return secret.Value{}, errors.New("no such variable")
+	}}
+	for _, row := range []struct{ why, name, url, arguments, code, text string }{
+		{"a query of a file", "sql.query", "sqlite:./waldo.db", `{"sql": "SELECT 1 AS one, ? AS two", "params": ["x"]}`, "", "one | two\n1 | x\n(1 row)"},
+		{"the schema of a file", "sql.schema", "sqlite:waldo.db", `{"table": "no such table"}`, "", "(no table that this role may read)"},
+		{"a write to a file", "sql.query", "sqlite:./waldo.db", `{"sql": "CREATE TABLE t (i)"}`, "sql.statement", ""},
+		{"an error of SQLite", "sql.query", "sqlite:./waldo.db", `{"sql": "SELEC"}`, "failed", "SQLite: SQL logic error"},
+		{"no file", "sql.query", "sqlite:./none.db", `{"sql": "SELECT 1"}`, "sql.file", ""},
+		{"no url", "sql.query", "", `{"sql": "SELECT 1"}`, "sql.url", ""},
+		{"no secret", "sql.query", "env:NONE", `{"sql": "SELECT 1"}`, "sql.url", ""},
+		{"another database", "sql.query", "env:BAD", `{"sql": "SELECT 1"}`, "sql.url", ""},
+		{"nobody listens", "sql.query", "env:NEAR", `{"sql": "SELECT 1"}`, "failed", "the operator's database does not answer"},
+		{"no statement", "sql.query", "sqlite:./waldo.db", `{"sql": "  "}`, "sql.arguments", ""},
+		{"a long statement", "sql.query", "sqlite:./waldo.db", `{"sql": "` + strings.Repeat("x", maxQuery+1) + `"}`, "sql.arguments", ""},
+	} {
+		tool := tools(b)[call.Capability(row.name)]
+		out, err := tool.Run(context.Background(), decided(t, tool.Capability, row.url, row.arguments))
+		if err != nil {
+			t.Fatal(row.why, err)
+		}
+		got := ""
+		switch {
+		case out.Refused != nil:
+			got = out.Refused.Code
+		case out.IsError:
+			got = "failed"
+		}
+		if got != row.code || !strings.HasPrefix(out.Content[0].Text, row.text) {
+			t.Errorf("%s: %q %q", row.why, got, out.Content[0].Text)
+		}
+		if strings.Contains(out.Content[0].Text, password) || strings.Contains(out.Content[0].Text, "no such variable") {
+			t.Errorf("%s: %q", row.why, out.Content[0].Text)
+		}
+		if out.Facts.SideEffect != facts.None || out.Trust != call.Untrusted {
+			t.Errorf("%s: side effect %v, trust %v", row.why, out.Facts.SideEffect, out.Trust)
+		}
+		if got == "" && out.Structured.IsZero() {
+			t.Errorf("%s: no structured content", row.why)
+		}
+	}
+}

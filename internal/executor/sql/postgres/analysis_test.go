@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -8,6 +9,11 @@ import (
 const plainTree = `({QUERY :commandType 1 :utilityStmt <> :hasModifyingCTE false :hasForUpdate false :rtable ` +
 	`({RANGETBLENTRY :alias {ALIAS :aliasname NAME :colnames <>}}) :targetList ({FUNCEXPR :funcid 2626 :args ` +
 	`({OPEXPR :opno 96 :opfuncid 65})} {AGGREF :aggfnoid 2147} {WINDOWFUNC :winfnoid 3100})})`
+
+func isRefusal(err error, code string) bool {
+	e := (*Error)(nil)
+	return errors.As(err, &e) && (e.Code == code || code == "")
+}
 
 func newAnalysis() analysis {
 	return analysis{functions: map[uint32]bool{}, operators: map[uint32]bool{}}

@@ -193,11 +193,6 @@ func TestProof(t *testing.T) {
 	}
 }
 
-func isRefusal(err error, code string) bool {
-	e := (*Error)(nil)
-	return errors.As(err, &e) && (e.Code == code || code == "")
-}
-
 // A session that a role was set for is still the user who logged in.
 func TestProofIsOfTheSessionUser(t *testing.T) {
 	s := database(t)

@@ -75,6 +75,7 @@ func startChromium(t *testing.T) *chromium {
 	var attached struct{ SessionID string }
 	b.do("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
 	b.session = attached.SessionID
+	b.do("Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil)
 	for _, domain := range []string{"Page", "Runtime", "Log"} {
 		b.do(domain+".enable", nil, nil)
 	}
@@ -208,6 +209,7 @@ func (b *chromium) inspect(name string) {
 	for _, theme := range []string{"light", "dark"} {
 		for _, width := range []int{1200, phone} {
 			b.look(theme, width)
+			b.eval("document.querySelector('.result')?.scrollIntoView()")
 			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%s-%d.png", name, theme, width)), b.shot(), 0o644); err != nil {
 				b.t.Fatal(err)
 			}

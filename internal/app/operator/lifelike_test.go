@@ -12,6 +12,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/frontend/console"
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 	"waldo/internal/protocol/strictjson"
@@ -44,6 +45,11 @@ capabilities:
     approval: none
     isolation: namespace
     network: {allow: [api.example.com]}
+  run_shell:
+    mode: high_risk
+    approval: {by: manager}
+    isolation: gvisor
+    network: {allow: [staging.example.com]}
 approval: {by: {manager: [ann, bob]}}
 `
 
@@ -143,24 +149,30 @@ func (l *lifelike) question(name, args string, who call.Principal, n call.Sessio
 // call records one call with its outcome.
 func (l *lifelike) call(name, args string, who call.Principal, n call.Session, ms float64) {
 	l.t.Helper()
-	d := l.question(name, args, who, n)
+	l.end(l.question(name, args, who, n), ms, "")
+}
+
+// end records the outcome of a call; used is the approval that it used.
+func (l *lifelike) end(d policy.Decision, ms float64, used string) {
+	l.t.Helper()
 	res := call.Result{Status: facts.OK, Facts: facts.New(), Content: []call.Content{{Type: "text", Text: "184.20\n"}}}
 	f := &res.Facts
 	f.SideEffect, f.Usage.WallMS, f.Usage.CPUMS = facts.None, ms, ms/6
 	switch {
-	case d.Effect != policy.Allow:
+	case d.Effect != policy.Allow && used == "":
 		res.Status, res.Why, l.refused = facts.Denied, d.Reasons, d.Call.ID
-	case name == "run_python":
+	case d.Contract.Transport == contract.SandboxedExec:
 		zero := 0
-		f.ExitCode, f.Stdout, f.Sandbox = &zero, "184.20\n", facts.Sandbox{ID: id.New(id.Sandbox), Driver: "namespace", Warm: true}
+		f.ExitCode, f.Stdout = &zero, "184.20\n"
+		f.Sandbox = facts.Sandbox{ID: id.New(id.Sandbox), Driver: d.Contract.Isolation, Warm: true}
 		f.Usage = facts.Usage{WallMS: ms, CPUMS: ms / 2, MemoryPeak: 41 << 20, PidsPeak: 3, OutputBytes: 7, DiskBytes: 18_204}
 		f.Limits = facts.Limits{WallMS: 30_000, CPUMS: 10_000, MemoryBytes: 512 << 20, Pids: 64}
-		f.Network = facts.Network{Policy: "allowed", AllowedHosts: []string{"api.example.com"}, Attempts: []facts.Attempt{
-			{Host: "api.example.com", Port: 443, Allowed: true, Times: 2, Sent: 1420, Received: 60_211},
+		f.Network = facts.Network{Policy: "allowed", AllowedHosts: d.Contract.Network.Allow, Attempts: []facts.Attempt{
+			{Host: d.Contract.Network.Allow[0], Port: 443, Allowed: true, Times: 2, Sent: 1420, Received: 60_211},
 			{Host: "telemetry.example.net", Port: 443, Why: "host.not_allowed", Times: 1}}}
 		f.Files = facts.Files{Read: []string{"input/orders.csv"}, Written: []string{"output/mean.json"},
 			Artifacts: []string{"output/mean.json"}}
-		l.run = d.Call.ID
+		l.run, f.SideEffect = d.Call.ID, facts.Confirmed
 	case ms > 500:
 		res.Status = facts.Timeout
 	}

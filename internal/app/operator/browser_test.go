@@ -37,6 +37,23 @@ func (b *chromium) enter(d *desk, at string, role console.Role) {
 	b.until("location.pathname === '/approvals' && document.querySelector('#live')")
 }
 
+// authenticator gives the browser Chromium's virtual authenticator, whose user is always there.
+func (b *chromium) authenticator() {
+	b.t.Helper()
+	b.do("WebAuthn.enable", nil, nil)
+	b.do("WebAuthn.addVirtualAuthenticator",
+		map[string]any{"options": map[string]any{"protocol": "ctap2", "transport": "internal",
+			"hasResidentKey": true, "hasUserVerification": true, "isUserVerified": true, "automaticPresenceSimulation": true}},
+		nil)
+}
+
+// press sends a key to what has the focus.
+func (b *chromium) press(key string) {
+	b.t.Helper()
+	b.eval(fmt.Sprintf("(document.activeElement || document.body).dispatchEvent(new KeyboardEvent('keydown', {key: %q, "+
+		"bubbles: true}))", key))
+}
+
 // quiet reports what the browser complained about: a refused script or style, an error.
 func (b *chromium) quiet() {
 	b.t.Helper()
@@ -53,11 +70,7 @@ func TestChromium(t *testing.T) {
 	b := startChromium(t)
 	d := open(t)
 	port, at := d.listen()
-	b.do("WebAuthn.enable", nil, nil)
-	b.do("WebAuthn.addVirtualAuthenticator",
-		map[string]any{"options": map[string]any{"protocol": "ctap2", "transport": "internal",
-			"hasResidentKey": true, "hasUserVerification": true, "isUserVerified": true, "automaticPresenceSimulation": true}},
-		nil)
+	b.authenticator()
 
 	// Enrol, before any login, by an address that leads to the name.
 	invite := Invite{Name: "ann", Roles: []string{"manager"}, By: "ann"}
@@ -93,11 +106,7 @@ func TestChromium(t *testing.T) {
 	_, waiting := d.ask(p)
 	b.until("document.querySelector('.inbox a')")
 	b.inspect("approvals")
-	key := func(k string) {
-		b.eval(fmt.Sprintf("(document.activeElement || document.body).dispatchEvent(new KeyboardEvent('keydown', {key: %q, "+
-			"bubbles: true}))", k))
-	}
-	key("j")
+	b.press("j")
 	if got := b.eval("document.activeElement.getAttribute('href')"); got != "/approvals/"+waiting {
 		t.Fatalf("j leads to %s", got)
 	}
@@ -108,7 +117,7 @@ func TestChromium(t *testing.T) {
 		t.Errorf("the agent's text acts: %s", got)
 	}
 	b.inspect("approval")
-	key("a")
+	b.press("a")
 	b.until("document.querySelector('#status').textContent.startsWith('Taken')")
 	if answer, _ := d.ask(p); answer == nil || !answer.Yes || answer.By != "approver:ann" {
 		t.Fatalf("%+v", answer)
@@ -123,7 +132,7 @@ func TestChromium(t *testing.T) {
 		t.Errorf("%s arguments are marked", got)
 	}
 	b.inspect("compared")
-	key("d")
+	b.press("d")
 	b.until("document.querySelector('#status').textContent.includes('no')")
 	if answer, _ := d.ask(next); answer == nil || answer.Yes {
 		t.Errorf("%+v", answer)

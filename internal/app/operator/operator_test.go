@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ type desk struct {
 	cfg    *contract.Config
 	pins   []console.Pin
 	clock  time.Duration // of the log, beside the real one
+	later  atomic.Int64  // the clock of the questions, beside the real one
 }
 
 const host = "localhost:7677"
@@ -69,16 +71,10 @@ func openWith(t testing.TB, cfg *contract.Config) *desk {
 		t.Fatal(err)
 	}
 	r := &audit.Recorder{Log: d.log}
-	d.k = &approval.Service{Store: d.store, Witness: &audit.Witness{Dir: audit.Dir(d.dir)},
+	d.k = &approval.Service{Now: func() time.Time { return time.Now().Add(time.Duration(d.later.Load())) }, Store: d.store, Witness: &audit.Witness{Dir: audit.Dir(d.dir)},
 		Record:   func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, "os:1000", e) },
 		TakeBack: func(ctx context.Context, _ approval.Question, a approval.Answer) error { return r.TakenBack(ctx, a) }}
-	d.op = New(Options{Store: d.store, Log: d.log, Approvals: d.k, Owner: "os:1000",
-		Config: func() *contract.Config { return cfg }, Compile: d.compile, Policy: func() *policy.Policy { return d.policy },
-		Tools: func(string) int { return 0 }, Forget: func(context.Context, string) error { return nil },
-		Pins: func(context.Context) ([]console.Pin, error) { return d.pins, nil },
-		Anchors: func(ctx context.Context) ([]audit.Anchor, error) {
-			return audit.Anchors(ctx, audit.Options{Heads: d.store})
-		}})
+	d.op = d.operator()
 	d.web = console.New(console.Options{Backend: d.op, Hosts: []string{"localhost", "127.0.0.1"}})
 	t.Cleanup(func() {
 		_ = d.op.Close()
@@ -86,6 +82,17 @@ func openWith(t testing.TB, cfg *contract.Config) *desk {
 		_ = d.store.Close()
 	})
 	return d
+}
+
+// operator opens the state directory as a process of waldo does.
+func (d *desk) operator() *Operator {
+	return New(Options{Store: d.store, Log: d.log, Approvals: d.k, Owner: "os:1000",
+		Config: func() *contract.Config { return d.cfg }, Compile: d.compile, Policy: func() *policy.Policy { return d.policy },
+		Tools: func(string) int { return 0 }, Forget: func(context.Context, string) error { return nil },
+		Pins: func(context.Context) ([]console.Pin, error) { return d.pins, nil },
+		Anchors: func(ctx context.Context) ([]audit.Anchor, error) {
+			return audit.Anchors(ctx, audit.Options{Heads: d.store})
+		}})
 }
 
 // compile compiles a changed configuration as the application does.

@@ -117,7 +117,7 @@ func TestRequesterAnswers(t *testing.T) {
 	}
 }
 
-// TestStolenLink: a link that was used, or is older than ten minutes, logs nobody in, and the log has the attempt.
+// TestStolenLink: a link that was used, or is older than ten minutes, is refused. The log has the attempt.
 func TestStolenLink(t *testing.T) {
 	d := open(t)
 	try := func(token string) error {

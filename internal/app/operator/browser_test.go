@@ -47,7 +47,7 @@ func (b *chromium) authenticator() {
 		nil)
 }
 
-// press sends a key to what has the focus.
+// press sends a key to the element with the focus.
 func (b *chromium) press(key string) {
 	b.t.Helper()
 	b.eval(fmt.Sprintf("(document.activeElement || document.body).dispatchEvent(new KeyboardEvent('keydown', {key: %q, "+

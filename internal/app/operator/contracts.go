@@ -148,7 +148,7 @@ func (p *Operator) DryRun(_ context.Context, _ console.Who, d console.DryRun) (c
 	return out, nil
 }
 
-// Limits on what-if.
+// Limits on comparisons.
 const (
 	whatIfSpan  = 24 * time.Hour
 	maxWhatIf   = 20_000 // calls, the newest
@@ -264,7 +264,7 @@ func (c *comparison) add(r audit.Record) error {
 	return nil
 }
 
-// verdict is what of a decision is compared.
+// verdict is the compared part of a decision.
 func verdict(d policy.Decision) string {
 	words := d.Effect.String()
 	if d.Effect != policy.Ask {

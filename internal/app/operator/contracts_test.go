@@ -50,7 +50,7 @@ func TestContracts(t *testing.T) {
 	}
 }
 
-// TestDryRun: a viewer is told how a call would be decided. Nothing is recorded as a call; the log has the action.
+// TestDryRun: a viewer learns how a call would be decided. Nothing is recorded as a call; the log has the action.
 func TestDryRun(t *testing.T) {
 	l := openLifelike(t)
 	b := l.login(console.RoleViewer)

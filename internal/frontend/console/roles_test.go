@@ -131,7 +131,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestContractForms: the forms of the page show what they are told, inert, and keep what was typed.
+// TestContractForms: the forms of the page show every result as inert text, and keep the typed values.
 func TestContractForms(t *testing.T) {
 	f := &fake{role: RoleOperator}
 	s := newServer(f)

@@ -61,7 +61,7 @@ func newApprovals(g *global) *cobra.Command {
 			}
 			if whole || len(args) == 1 {
 				for _, q := range open {
-					display.Fprintf(c.OutOrStdout(), "%s\n", display.Text(q.Show()))
+					display.Fprintf(c.OutOrStdout(), "%s\n", display.Text(k.Since(c.Context(), q).Show()))
 				}
 				return nil
 			}
@@ -168,7 +168,7 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 	if state == approval.Yes {
 		display.Fprintf(c.ErrOrStderr(), "%s was answered yes and is not used yet; a no takes that back\n", question)
 	}
-	display.Fprintf(c.ErrOrStderr(), "%s\n", display.Text(q.Show()))
+	display.Fprintf(c.ErrOrStderr(), "%s\n", display.Text(k.Since(c.Context(), q).Show()))
 	if !asksUnder(g, q) {
 		display.Fprintf(c.ErrOrStderr(),
 			"note: this question was asked under another configuration than the one that is read here. If that one changed,\n"+
@@ -350,7 +350,7 @@ func revokeApprover(c *cobra.Command, g *global, name string) error {
 // teller says that a call waits, and how to answer: to a terminal with the whole question, elsewhere in one line.
 type teller struct{ w io.Writer }
 
-func (t teller) Name() string { return "terminal" }
+func (t teller) Name() string { return approval.Terminal }
 
 func (t teller) Notify(_ context.Context, q approval.Question) {
 	if !terminal.OnScreen(t.w) {

@@ -38,6 +38,7 @@ func watchApprovals(c *cobra.Command, k *approval.Service, whole, asJSON bool) e
 		for _, q := range all {
 			now[q.ID] = q
 			if _, known := open[q.ID]; !known {
+				q = k.Since(c.Context(), q)
 				tellWatched(c, approvalEvent{"asked", q.ID, approval.Pending, &q}, whole, asJSON)
 			}
 		}

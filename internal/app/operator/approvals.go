@@ -82,28 +82,17 @@ func shown(q approval.Question, state approval.State) console.Approval {
 
 // compare marks what differs from the last approved call, and adds what it had besides.
 func compare(q approval.Question, before approval.Before, fields []console.Field) []console.Field {
-	old := map[string]string{}
-	was := q
-	was.Args = before.Args
-	var order []string
-	for _, f := range was.Fields() {
-		old[f.Path] = f.Value
-		order = append(order, f.Path)
-	}
+	at := map[string]int{}
 	for i, f := range fields {
-		value, had := old[f.Path]
-		delete(old, f.Path)
-		switch {
-		case !had:
-			fields[i].Changed = console.Added
-		case value != f.Value:
-			fields[i].Changed, fields[i].Before = console.Differs, value
-		}
+		at[f.Path] = i
 	}
-	for _, path := range order {
-		if value, gone := old[path]; gone {
-			fields = append(fields, console.Field{Path: path, Value: value, Changed: console.Removed})
+	for _, c := range q.Changes(before) {
+		if c.Kind == approval.Removed {
+			fields = append(fields, console.Field{Path: c.Path, Value: c.Before, Changed: console.Removed})
+			continue
 		}
+		f := &fields[at[c.Path]]
+		f.Changed, f.Before = string(c.Kind), c.Before
 	}
 	return fields
 }

@@ -404,14 +404,6 @@ func (k *Service) Given(ctx context.Context, approvalID string) ([]string, error
 	return names, nil
 }
 
-// Before is the last call of a capability that approvers allowed.
-type Before struct {
-	ID   string
-	At   string // when it was approved
-	By   []string
-	Args json.RawMessage
-}
-
 // LastApproved returns the last approved call of a question's capability before it. Only answers that approvers
 // signed count, so that a row written from outside cannot hide a change. It returns nil without one.
 func (k *Service) LastApproved(ctx context.Context, q Question) (*Before, error) {

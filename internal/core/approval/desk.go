@@ -54,10 +54,12 @@ type Service struct {
 
 	telling sync.WaitGroup // carriers at work
 
-	mu    sync.Mutex
-	put   map[string]string    // digest of the text given to agent hosts to show, by approval
-	said  map[string]spoken    // answers of agent hosts
-	spent map[string]time.Time // approvals that this process has used, until their time is over
+	mu     sync.Mutex
+	put    map[string]string    // digest of the text given to agent hosts to show, by approval
+	said   map[string]spoken    // answers of agent hosts
+	agreed map[agreed]Before    // the last call of a session that its host said yes to
+	told   map[string]bool      // questions that this process's terminal was shown
+	spent  map[string]time.Time // approvals that this process has used, until their time is over
 }
 
 // The default lifetime of a question, and the limit of open questions per session.
@@ -245,13 +247,31 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 		found, err = k.create(tx, q, call.Suspends(ctx))
 		return err
 	})
-	if err == nil && fresh {
-		for _, c := range k.Carriers {
-			k.telling.Go(func() { c.Notify(context.WithoutCancel(ctx), found.q) })
-		}
+	if err == nil && found.state == Pending {
+		k.tell(ctx, found.q, fresh)
 	}
 	return found, err
 }
+
+// tell sends a new question by every carrier. A call that joins an older question tells its own terminal, once.
+func (k *Service) tell(ctx context.Context, q Question, fresh bool) {
+	k.mu.Lock()
+	before := k.told[q.ID]
+	if k.told == nil || len(k.told) >= maxSpoken {
+		k.told = map[string]bool{}
+	}
+	k.told[q.ID] = true
+	k.mu.Unlock()
+	ctx = context.WithoutCancel(ctx)
+	for _, c := range k.Carriers {
+		if fresh || !before && c.Name() == Terminal {
+			k.telling.Go(func() { c.Notify(ctx, k.Since(ctx, q)) })
+		}
+	}
+}
+
+// Terminal is the name of the carrier that writes to the terminal of the process that asks.
+const Terminal = "terminal"
 
 // Told waits until the carriers have sent every question so far, for at most the given time.
 func (k *Service) Told(most time.Duration) {

@@ -9,6 +9,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/storage/database"
 )
 
 // spoken is a yes that an agent host gave for its person. It is unsigned, so it lives in this process only. It
@@ -36,13 +37,14 @@ func (k *Service) Put(ctx context.Context, n call.Session, approvalID string) (t
 	if err != nil || k.effectiveState(r) != Pending || r.q.Session != n || !k.hosts(r.q) {
 		return "", false
 	}
+	q := k.sinceForHost(r.q)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.put == nil || len(k.put) >= maxSpoken {
 		k.put = map[string]string{}
 	}
 	k.put[r.q.ID] = r.q.Digest()
-	return r.q.Show(), true
+	return q.Show(), true
 }
 
 // Said takes what the host of a session says that its person has answered. The next call of that session uses a yes.
@@ -118,5 +120,14 @@ func (k *Service) bySession(ctx context.Context, d policy.Decision, r row) (a *A
 	if !won {
 		return nil, true, nil
 	}
-	return hostAnswer(d, r.q, true, s.at), false, nil
+	a = hostAnswer(d, r.q, true, s.at)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.agreed == nil || len(k.agreed) >= maxSpoken {
+		k.agreed = map[agreed]Before{}
+	}
+	k.agreed[agreed{r.q.Session, r.q.Capability}] = Before{
+		ID: r.q.ID, At: database.Stamp(s.at), By: []string{string(a.By)}, Args: r.q.Args,
+	}
+	return a, false, nil
 }

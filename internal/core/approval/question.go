@@ -36,6 +36,8 @@ type Question struct {
 	Asker      string          `json:"asker,omitempty"`   // the process of this session; empty: the session outlives it
 	Created    time.Time       `json:"created"`
 	Expires    time.Time       `json:"expires"`
+
+	since *Before // with which Show compares it; see Service.Since
 }
 
 // binding is everything that a yes is good for. A call that differs in any of it is another call.

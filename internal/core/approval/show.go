@@ -230,6 +230,7 @@ func (q Question) Show() string {
 	}
 	row("expires", q.Expires.UTC().Format(time.RFC3339))
 	b.WriteString(q.Exactly())
+	q.showChanges(&b)
 	if q.Capability == contract.RequestApproval { // its yes is for calls with other arguments, too: a note says how many
 		b.WriteString("End of the arguments. A yes is for what \"waldo found\" says above, and for nothing else.\n")
 		return b.String()

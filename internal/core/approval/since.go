@@ -1,0 +1,121 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"waldo/internal/model/call"
+)
+
+// Before is the last call of a capability that a human allowed.
+type Before struct {
+	ID   string
+	At   string // when it was approved
+	By   []string
+	Args json.RawMessage
+}
+
+// Kind is how a value differs from the last approved call.
+type Kind string
+
+// The kinds.
+const (
+	Added   Kind = "added"
+	Differs Kind = "changed"
+	Removed Kind = "removed"
+)
+
+// Change is one value that differs from the last approved call.
+type Change struct {
+	Kind   Kind
+	Path   string
+	Value  string // empty: removed
+	Before string // empty: added
+}
+
+// Changes returns what differs from the last approved call, in the order of Fields, and then what it had besides.
+func (q Question) Changes(b Before) []Change {
+	was := q
+	was.Args = b.Args
+	old, before := map[string]string{}, was.Fields()
+	for _, f := range before {
+		old[f.Path] = f.Value
+	}
+	var out []Change
+	for _, f := range q.Fields() {
+		value, had := old[f.Path]
+		delete(old, f.Path)
+		switch {
+		case !had:
+			out = append(out, Change{Added, f.Path, f.Value, ""})
+		case value != f.Value:
+			out = append(out, Change{Differs, f.Path, f.Value, value})
+		}
+	}
+	for _, f := range before {
+		if _, gone := old[f.Path]; gone {
+			out = append(out, Change{Removed, f.Path, "", f.Value})
+		}
+	}
+	return out
+}
+
+// maxChanges limits the changes that a text shows.
+const maxChanges = 100
+
+// showChanges writes what changed since the last approved call. Lines with words of the agent start with a bar.
+func (q Question) showChanges(b *strings.Builder) {
+	if q.since == nil {
+		return
+	}
+	changes := q.Changes(*q.since)
+	by := strings.Join(q.since.By, ", ")
+	fmt.Fprintf(b, "The last approved call of this capability is %s (%s, by %s). ", q.since.ID, name(q.since.At), name(by))
+	if len(changes) == 0 {
+		b.WriteString("It had the same arguments.\n")
+		return
+	}
+	b.WriteString("Since then CHANGED:\n")
+	for i, c := range changes {
+		if i == maxChanges {
+			fmt.Fprintf(b, "  |   %d more changes are NOT shown here\n", len(changes)-i)
+			return
+		}
+		switch c.Kind {
+		case Added:
+			fmt.Fprintf(b, "  | + %s = %s\n", c.Path, c.Value)
+		case Removed:
+			fmt.Fprintf(b, "  | - %s, which was %s\n", c.Path, c.Before)
+		default:
+			fmt.Fprintf(b, "  | ~ %s = %s, which was %s\n", c.Path, c.Value, c.Before)
+		}
+	}
+}
+
+// Since returns the question with the last approved call of its capability, which Show then compares it with. Nothing
+// of that is signed. Without such a call, or where the log cannot be read, it returns the question as it is.
+func (k *Service) Since(ctx context.Context, q Question) Question {
+	if b, err := k.LastApproved(ctx, q); err == nil {
+		q.since = b
+	}
+	return q
+}
+
+// agreed names the calls of one capability by one session.
+type agreed struct {
+	session    call.Session
+	capability call.Capability
+}
+
+// sinceForHost is Since for the host of a session. It compares with the last call of that session to which the host
+// said yes: what other sessions were allowed is not for its agent.
+func (k *Service) sinceForHost(q Question) Question {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if b, ok := k.agreed[agreed{q.Session, q.Capability}]; ok {
+		q.since = &b
+	}
+	return q
+}

@@ -472,10 +472,11 @@ func (h *App) openPipeline(s Options) error {
 	return nil
 }
 
-// mode returns the class of a tool for hosts: the stricter of its contract and its server's annotations.
-func (h *App) mode(cap call.Capability, annotations strictjson.Value) contract.Mode {
+// mode returns the class and danger of a tool for hosts: the stricter of its contract and its server's annotations.
+func (h *App) mode(cap call.Capability, annotations strictjson.Value) (contract.Mode, int) {
 	k, _ := h.Policy.Lookup(cap)
-	return policy.Tighten(policy.Decision{Contract: k}, annotations).Mode()
+	d := policy.Tighten(policy.Decision{Contract: k, Danger: k.Danger}, annotations)
+	return d.Mode(), max(d.Danger, d.Mode().Danger())
 }
 
 // aside redacts a server message outside a result, according to the contract. A question to a person loses secrets

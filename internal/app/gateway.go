@@ -87,7 +87,7 @@ func (h *App) options() mcpserver.Options {
 		Refuse: func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
 			return h.lives.inForce().Broker.Refuse(ctx, c, why)
 		},
-		Mode: func(cap call.Capability, said strictjson.Value) contract.Mode {
+		Mode: func(cap call.Capability, said strictjson.Value) (contract.Mode, int) {
 			return h.lives.inForce().mode(cap, said)
 		},
 		Log: h.set.Log,

@@ -32,7 +32,7 @@ type Question struct {
 	Role       string          `json:"role"`              // who may answer; empty: any approver
 	Need       int             `json:"need,omitempty"`    // how many approvers must say yes, where it is more than one
 	Notes      []string        `json:"notes"`             // waldo's own findings, such as the values of tokens
-	Preview    []string        `json:"preview,omitempty"` // what the call would do, line by line, redacted as its result
+	Preview    []string        `json:"preview,omitempty"` // effect of the call, line by line, redacted as its result
 	Asker      string          `json:"asker,omitempty"`   // the process of this session; empty: the session outlives it
 	Created    time.Time       `json:"created"`
 	Expires    time.Time       `json:"expires"`

@@ -18,7 +18,7 @@ type Tool struct {
 	call.Tool // its definition for agents
 
 	// Run acts. The decision is a redeemed grant's; the context ends at the contract's timeout. An error means that
-	// waldo itself failed: what the caller can mend is a Refuse or a Fail.
+	// waldo itself failed; mistakes of the caller are a Refuse or a Fail.
 	Run func(ctx context.Context, d policy.Decision) (call.Outcome, error)
 
 	// Preview returns what the call would do, for the human who is asked: a diff, a request. It acts on nothing, and

@@ -38,7 +38,7 @@ type Options struct {
 	Refuse func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
 	// Mode is the class of a tool: from its contract, or from its server's annotations if those claim more risk. nil:
 	// high risk.
-	Mode  func(cap call.Capability, annotations strictjson.Value) contract.Mode
+	Mode  func(cap call.Capability, annotations strictjson.Value) (contract.Mode, int)
 	Log   *slog.Logger     // nil: nothing is logged
 	Now   func() time.Time // nil: time.Now
 	Lean  bool             // show three tools in place of all: search, call, run code
@@ -445,14 +445,15 @@ func (s *Session) show(entries []*catalog.Entry) {
 // describe returns the form of a tool that hosts see. It omits the output schema: a redacted or cut result can
 // violate it.
 func (d *Server) describe(e *catalog.Entry) map[string]any {
-	mode := contract.HighRisk
+	mode, danger := contract.HighRisk, 3
 	if d.o.Mode != nil {
-		mode = d.o.Mode(e.Capability, e.Annotations)
+		mode, danger = d.o.Mode(e.Capability, e.Annotations)
 	}
 	t := map[string]any{"name": e.Wire, "description": e.Description, "inputSchema": e.Input,
 		"annotations": hints(e, mode == contract.Read),
-		"_meta":       map[string]any{"waldo/capability": e.Capability}}
+		"_meta":       map[string]any{"waldo/capability": e.Capability, "waldo/danger": danger}}
 	if e.Wire == catalog.SearchTools {
+		t["_meta"] = map[string]any{"waldo/capability": e.Capability, "waldo/danger": 1}
 		t["annotations"] = map[string]bool{"readOnlyHint": true} // waldo's own
 	}
 	if e.Title != "" {

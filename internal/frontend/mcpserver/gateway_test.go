@@ -136,11 +136,11 @@ func options(t testing.TB, d *desk) Options {
 		}})
 	t.Cleanup(cat.Close)
 	return Options{Version: "1", Catalogue: cat, Call: d.call, Drain: time.Second,
-		Mode: func(c call.Capability, _ strictjson.Value) contract.Mode {
+		Mode: func(c call.Capability, _ strictjson.Value) (contract.Mode, int) {
 			if c == "s.echo" {
-				return contract.Read
+				return contract.Read, 1
 			}
-			return contract.HighRisk
+			return contract.HighRisk, 3
 		}}
 }
 
@@ -675,7 +675,7 @@ func TestHints(t *testing.T) {
 			e.Annotations = parse(t, row.annotations)
 		}
 		for mode, want := range map[contract.Mode]string{contract.Read: row.read, contract.Write: row.other} {
-			d := &Server{o: Options{Mode: func(call.Capability, strictjson.Value) contract.Mode { return mode }}}
+			d := &Server{o: Options{Mode: func(call.Capability, strictjson.Value) (contract.Mode, int) { return mode, mode.Danger() }}}
 			if got, err := json.Marshal(d.describe(e)["annotations"]); err != nil || string(got) != want {
 				t.Errorf("%s, %s: %s, want %s (%v)", row.why, mode, got, want, err)
 			}

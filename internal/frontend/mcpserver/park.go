@@ -331,9 +331,10 @@ func (l *suspendedCalls) suspend(p *suspendedCall, now time.Time) (map[string]an
 	st := state{
 		Round: rand.Text(), Principal: p.who, Request: request, Expires: now.Add(p.d.o.Park).UnixMilli(), Call: c.ID,
 	}
-	if e, ok := p.d.o.Catalogue.Lookup(context.Background(), string(c.Capability)); ok && p.d.o.Mode != nil &&
-		p.d.o.Mode(c.Capability, e.Annotations) == contract.Read {
-		st.Effect = facts.None
+	if e, ok := p.d.o.Catalogue.Lookup(context.Background(), string(c.Capability)); ok && p.d.o.Mode != nil {
+		if mode, _ := p.d.o.Mode(c.Capability, e.Annotations); mode == contract.Read {
+			st.Effect = facts.None
+		}
 	}
 	l.open[st.Round] = p
 	p.expire = time.AfterFunc(p.d.o.Park, func() {

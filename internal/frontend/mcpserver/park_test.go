@@ -303,7 +303,7 @@ func TestAPastRequestState(t *testing.T) {
 			}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			mode := func(call.Capability, strictjson.Value) contract.Mode { return row.mode }
+			mode := func(call.Capability, strictjson.Value) (contract.Mode, int) { return row.mode, row.mode.Danger() }
 			before, s := parking(t, &asker{rounds: 1}, func(o *Options) { o.StateKey, o.Mode = kept, mode })
 			state, _ := ask(t, s, retry(t, "s__slow", `{"a":1}`, ""))
 			was, _, ok := before.lot.seal.open(state)

@@ -20,6 +20,9 @@ var runs = []string{
 	"waldo.yaml", "waldo.lock",
 }
 
+// Runs returns them, for those who keep an agent from writing them by other ways.
+func Runs() []string { return slices.Clone(runs) }
+
 // gitRuns are those of a repository that a server may write.
 var gitRuns = []string{".git/hooks", ".git/config", ".git/modules"}
 

@@ -1,0 +1,372 @@
+package files
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/core/grant"
+	"waldo/internal/core/policy"
+	"waldo/internal/executor/direct"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+)
+
+// use makes a call of a tool on a folder, as the pipeline does, and returns its outcome with its text.
+func use(t testing.TB, root, name string, args any) (call.Outcome, string) {
+	t.Helper()
+	return useIn(t, t.Context(), root, name, args)
+}
+
+func useIn(t testing.TB, ctx context.Context, root, name string, args any) (call.Outcome, string) {
+	t.Helper()
+	a, err := call.ArgsOf(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := decision(root, name, a)
+	g, why := grant.Issue(d, nil, a)
+	if why != nil {
+		t.Fatal(why)
+	}
+	out, err := direct.New(Tools("")...).Execute(ctx, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, text(out.Content)
+}
+
+func decision(root, name string, a call.Args) policy.Decision {
+	return policy.Decision{ID: "d_1", Effect: policy.Allow,
+		Call:     call.Call{ID: "c_1", Capability: call.Capability(name), Args: a},
+		Contract: contract.Contract{Transport: contract.Direct, Root: root, Timeout: time.Minute}}
+}
+
+func text(content []call.Content) string {
+	var b strings.Builder
+	for _, c := range content {
+		b.WriteString(c.Text)
+	}
+	return b.String()
+}
+
+// folder makes a folder with files: by name their text; a name that ends in "/" is a folder, a text "=> x" a link.
+func folder(t testing.TB, files map[string]string) string {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), "ROOT")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range files {
+		put(t, filepath.Join(root, name), content)
+	}
+	return root
+}
+
+func put(t testing.TB, at, content string) {
+	t.Helper()
+	err := os.MkdirAll(filepath.Dir(at), 0o755)
+	if target, link := strings.CutPrefix(content, "=> "); err == nil && link {
+		err = os.Symlink(target, at)
+	} else if err == nil {
+		err = os.WriteFile(at, []byte(content), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func content(t testing.TB, at ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(at...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+type m map[string]any
+
+func TestTools(t *testing.T) {
+	root := folder(t, map[string]string{"a.txt": "one\ntwo\nthree\n", "sub/b.go": "package b\n", "bin": "a\x00b",
+		"long.txt": strings.Repeat("x\n", 3000)})
+	for _, c := range []struct {
+		name   string
+		args   m
+		status facts.Status
+		effect facts.SideEffect
+		want   string
+	}{
+		{"files.read", m{"path": "a.txt"}, facts.OK, facts.None, "one\ntwo\nthree\n"},
+		{"files.read", m{"path": "a.txt", "line": 2, "lines": 1}, facts.OK, facts.None, "two\n\nwaldo: there is more (14 bytes in all): go on with line 3"},
+		{"files.read", m{"path": "a.txt", "line": 9}, facts.Failed, facts.None, "a.txt: it has 3 lines"},
+		{"files.read", m{"path": "long.txt"}, facts.OK, facts.None, "go on with line 2001"},
+		{"files.read", m{"path": "bin"}, facts.OK, facts.None, "bin is a binary file: application/octet-stream, 3 bytes"},
+		{"files.read", m{"path": "absent"}, facts.Failed, facts.None, "absent: no such file or folder; files.list shows what there is"},
+		{"files.read", m{"path": "sub"}, facts.Failed, facts.None, "sub: it is a folder"},
+		{"files.read", m{"path": "../x"}, facts.Denied, facts.None, "../x: it leads out of the folder of this tool"},
+		{"files.read", m{"path": "/etc/passwd"}, facts.Denied, facts.None, "/etc/passwd: it leads out of the folder"},
+		{"files.list", m{}, facts.OK, facts.None, "a.txt\tfile, 14 bytes\nbin\tfile, 3 bytes\nlong.txt\tfile, 6000 bytes\nsub/\n"},
+		{"files.list", m{"depth": 2, "path": "sub"}, facts.OK, facts.None, "sub/b.go\tfile, 10 bytes\n"},
+		{"files.stat", m{"path": "a.txt"}, facts.OK, facts.None, "a.txt: file, 14 bytes, changed 20"},
+		{"files.search", m{"query": "t[wh]", "regex": true}, facts.OK, facts.None, "a.txt:2:two\na.txt:3:three\n"},
+		{"files.search", m{"query": "package", "glob": "*.go"}, facts.OK, facts.None, "sub/b.go:1:package b\n"},
+		{"files.search", m{"query": "t["}, facts.OK, facts.None, "no line matches"},
+		{"files.write", m{"path": "new/c.txt", "content": "hi"}, facts.OK, facts.Confirmed, "wrote new/c.txt, now 2 bytes"},
+		{"files.write", m{"path": "new/c.txt", "content": "!", "append": true}, facts.OK, facts.Confirmed, "appended 1 bytes to new/c.txt, now 3 bytes"},
+		{"files.write", m{"path": "new/c.txt", "content": "x", "new": true}, facts.Failed, facts.None, "new/c.txt: it exists already"},
+		{"files.write", m{"path": "new"}, facts.Failed, facts.None, "give content or base64"},
+		{"files.write", m{"path": "new", "content": "x"}, facts.Failed, facts.None, "new: it is a folder"},
+		{"files.edit", m{"path": "a.txt", "old": "two", "new": "2"}, facts.OK, facts.Confirmed,
+			"--- a.txt\n+++ a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"},
+		{"files.edit", m{"path": "a.txt", "old": "e", "new": "E"}, facts.Failed, facts.None, "more than once"},
+		{"files.edit", m{"path": "a.txt", "old": "two", "new": "E"}, facts.Failed, facts.None, "does not contain the old text"},
+		{"files.move", m{"from": "a.txt", "to": "sub/b.go"}, facts.Failed, facts.Confirmed, "sub/b.go: it exists already"},
+		{"files.move", m{"from": "a.txt", "to": "sub/a.txt"}, facts.OK, facts.Confirmed, "moved a.txt to sub/a.txt"},
+		{"files.delete", m{"path": "sub"}, facts.Failed, facts.None, "set recursive"},
+		{"files.write", m{"path": ".git/hooks/pre-commit", "content": "x"}, facts.Denied, facts.None, "programs of this machine run something"},
+		{"files.read", m{"path": ".env"}, facts.Denied, facts.None, "passwords and keys"},
+	} {
+		out, got := use(t, root, c.name, c.args)
+		if out.Facts.Status != c.status || out.Facts.SideEffect != c.effect || !strings.Contains(got, c.want) {
+			t.Errorf("%s %v: %s, %s: %q", c.name, c.args, out.Facts.Status, out.Facts.SideEffect, got)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, ".git")); err == nil {
+		t.Error("a refused write made a folder")
+	}
+	if got := content(t, root, "sub/a.txt"); got != "one\n2\nthree\n" {
+		t.Errorf("edited and moved: %q", got)
+	}
+}
+
+// TestUndo: a deletion can be undone, the trash is hidden from every tool, and it never exceeds its bounds.
+func TestUndo(t *testing.T) {
+	root := folder(t, map[string]string{"d/a.txt": "keep me", "d/b.txt": "2"})
+	_, got := use(t, root, "files.delete", m{"path": "d", "recursive": true})
+	_, id, ok := strings.Cut(strings.TrimSpace(got), "id=")
+	if _, err := os.Stat(filepath.Join(root, "d")); !ok || err == nil {
+		t.Fatalf("not deleted: %q", got)
+	}
+	for name, args := range map[string]m{
+		"files.read": {"path": trashDir + "/" + id + "-8/it/a.txt"}, "files.list": {"path": trashDir},
+		"files.move": {"from": trashDir + "/" + id, "to": "x"}, "files.stat": {"path": "./" + trashDir},
+	} {
+		if out, got := use(t, root, name, args); out.Facts.Status != facts.Failed || !strings.Contains(got, "no such file") {
+			t.Errorf("%s in the trash: %s, %q", name, out.Facts.Status, got)
+		}
+	}
+	if _, got := use(t, root, "files.list", m{"depth": 9}); got != "the folder is empty\n" {
+		t.Errorf("the trash is listed: %q", got)
+	}
+	if _, got := use(t, root, "files.restore", m{}); !strings.Contains(got, id+"\td, 8 bytes, deleted ") {
+		t.Errorf("the list of deletions: %q", got)
+	}
+	if _, got := use(t, root, "files.restore", m{"id": id}); got != "restored d\n" || content(t, root, "d/a.txt") != "keep me" {
+		t.Errorf("restored: %q", got)
+	}
+	if out, _ := use(t, root, "files.restore", m{"id": id}); out.Facts.Status != facts.Failed {
+		t.Error("restored twice")
+	}
+	for range maxDeletions + 3 {
+		put(t, filepath.Join(root, "x"), "x")
+		if out, got := use(t, root, "files.delete", m{"path": "x"}); out.IsError {
+			t.Fatal(got)
+		}
+	}
+	if all, err := os.ReadDir(filepath.Join(root, trashDir)); err != nil || len(all) != maxDeletions {
+		t.Errorf("the trash holds %d, %v", len(all), err)
+	}
+}
+
+// TestWritesAreWhole: a file is replaced and never written into, so a hard link outside keeps its content, and a
+// reader sees the old text or the new.
+func TestWritesAreWhole(t *testing.T) {
+	root := folder(t, map[string]string{"a": "old"})
+	outside := filepath.Join(root, "..", "outside")
+	put(t, outside, "mine")
+	if err := os.Link(outside, filepath.Join(root, "linked")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(root, "a"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "linked"} {
+		if out, got := use(t, root, "files.write", m{"path": name, "content": "new"}); out.IsError {
+			t.Fatal(got)
+		}
+	}
+	if got := content(t, outside); got != "mine" {
+		t.Errorf("a hard link was written through: %q", got)
+	}
+	if i, err := os.Stat(filepath.Join(root, "a")); err != nil || i.Mode().Perm() != 0o750 || content(t, root, "a") != "new" {
+		t.Errorf("mode %v, %v", i.Mode(), err)
+	}
+	if all, err := os.ReadDir(root); err != nil || len(all) != 2 {
+		t.Errorf("left behind: %v, %v", all, err)
+	}
+}
+
+// TestRoot: a contract must name a folder, and not one of the system. No name reaches waldo's state, and none changes
+// the configuration.
+func TestRoot(t *testing.T) {
+	for _, root := range []string{"", "/", "/proc", "/proc/self", "/sys", "/nowhere/at/all"} {
+		out, got := use(t, root, "files.list", m{})
+		if out.Refused == nil || out.Refused.Code != "files.root" {
+			t.Errorf("%q: %s", root, got)
+		}
+	}
+	root := folder(t, map[string]string{"conf/w.yaml": "version: 1", "state/waldo.db": "secret", "way": "=> state/waldo.db"})
+	tools := direct.New(Tools(filepath.Join(root, "state"))...)
+	for _, c := range []struct {
+		name string
+		args m
+		want string
+	}{
+		{"files.read", m{"path": "conf/w.yaml"}, "version: 1"}, // the control: it can be read
+		{"files.write", m{"path": "conf/w.yaml", "content": "x"}, errRuns.Error()},
+		{"files.move", m{"from": "conf", "to": "other"}, errRuns.Error()},
+		{"files.delete", m{"path": "conf", "recursive": true}, errRuns.Error()},
+		{"files.read", m{"path": "state/waldo.db"}, "no such file"},
+		{"files.read", m{"path": "way"}, "no such file"},
+		{"files.search", m{"query": "secret"}, "no line matches"},
+		{"files.move", m{"from": "state", "to": "other"}, "no such file"},
+	} {
+		a, err := call.ArgsOf(c.args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := decision(root, c.name, a)
+		d.Contract.At.File = filepath.Join(root, "conf/w.yaml")
+		d.Contract.Root = root
+		g, _ := grant.Issue(d, nil, a)
+		if out, err := tools.Execute(t.Context(), g); err != nil || !strings.Contains(text(out.Content), c.want) {
+			t.Errorf("%s %v: %q, %v", c.name, c.args, text(out.Content), err)
+		}
+	}
+}
+
+func TestPreview(t *testing.T) {
+	root := folder(t, map[string]string{"a.txt": "one\n\ttwo\n", "d/x": "12"})
+	tools := direct.New(Tools("")...)
+	for _, c := range []struct {
+		name string
+		args m
+		want string
+	}{
+		{"files.edit", m{"path": "a.txt", "old": "two", "new": "2\n3"},
+			"--- a.txt|+++ a.txt|@@ -1,2 +1,3 @@| one|-    two|+    2|+3"},
+		{"files.edit", m{"path": "a.txt", "old": "absent", "new": "x"}, "it would fail: a.txt: it does not contain the old " +
+			"text; read it again and copy the text exactly"},
+		{"files.write", m{"path": "a.txt", "content": "x"}, "replaces all 9 bytes of a.txt by 1"},
+		{"files.write", m{"path": "n/b", "content": "x"}, "creates n/b and its folder, 1 bytes"},
+		{"files.delete", m{"path": "d", "recursive": true}, "deletes d and the 1 files and folders in it, 2 bytes; files.restore " +
+			"can undo it"},
+		{"files.delete", m{"path": "../x"}, "it would fail: ../x: it leads out of the folder of this tool"},
+		{"files.read", m{"path": "a.txt"}, ""},
+	} {
+		a, err := call.ArgsOf(c.args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(tools.Preview(decision(root, c.name, a)), "|"); got != c.want {
+			t.Errorf("%s %v: %q", c.name, c.args, got)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, "n")); err == nil || content(t, root, "a.txt") != "one\n\ttwo\n" {
+		t.Error("a preview acted")
+	}
+}
+
+// TestArchives: what a good archive holds is unpacked; what leads outside refuses the whole; links, devices and names
+// that run programs are left out and named; a bomb leaves nothing.
+func TestArchives(t *testing.T) {
+	pack := func(entries ...tar.Header) string {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		w := tar.NewWriter(z)
+		for _, e := range entries {
+			if e.Typeflag == 0 {
+				e.Typeflag = tar.TypeReg
+			}
+			err := w.WriteHeader(&e)
+			if err == nil && e.Size > 0 {
+				_, err = w.Write(make([]byte, e.Size))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(w.Close(), z.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	root := folder(t, map[string]string{
+		"good.tgz": pack(tar.Header{Name: "d/", Typeflag: tar.TypeDir}, tar.Header{Name: "d/run", Mode: 0o4755, Size: 3},
+			tar.Header{Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, tar.Header{Name: ".git/config", Size: 1},
+			tar.Header{Name: "dev", Typeflag: tar.TypeChar}),
+		"out.tgz":  pack(tar.Header{Name: "a", Size: 1}, tar.Header{Name: "d/../../../b", Size: 1}),
+		"bomb.tgz": pack(tar.Header{Name: "a", Size: 20 << 20}), "no.tgz": "text",
+	})
+	for _, c := range []struct{ name, want string }{
+		{"good.tgz", "unpacked 1 files, 3 bytes, into good\nleft out, as links, devices and names that this tool does not " +
+			"write are: 3, such as link, .git/config, dev\n"},
+		{"out.tgz", "out.tgz: the entry d/../../../b: it leads out of the folder of this tool"},
+		{"bomb.tgz", "bomb.tgz: it unpacks to more than is allowed: 256 MiB, 200 times its size, 10,000 entries"},
+		{"no.tgz", "no.tgz: it is no zip, tar or tar.gz file"},
+	} {
+		into := strings.TrimSuffix(c.name, ".tgz")
+		_, got := use(t, root, "files.extract", m{"path": c.name, "into": into})
+		if got != c.want {
+			t.Errorf("%s: %q", c.name, got)
+		}
+		if _, err := os.Stat(filepath.Join(root, into)); (err == nil) != (into == "good") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	if i, err := os.Stat(filepath.Join(root, "good/d/run")); err != nil || i.Mode() != 0o755 {
+		t.Errorf("mode %v, %v", i.Mode(), err)
+	}
+	if _, got := use(t, root, "files.extract", m{"path": "good.tgz", "into": "good"}); got != "good: the folder is not empty; name a new one" {
+		t.Errorf("over a folder with files: %q", got)
+	}
+}
+
+// TestExchanged: a file that takes the place of another between the look and the open is not read.
+func TestExchanged(t *testing.T) {
+	root := folder(t, map[string]string{"a": "=> b", "b": "inside"})
+	j, err := openJail(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	p, err := j.walk("b", follow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if f, _, err := p.open(); err != nil {
+		t.Fatal("control: ", err)
+	} else {
+		_ = f.Close()
+	}
+	looked = func() { // between the two
+		put(t, filepath.Join(root, "c"), "another")
+		if err := os.Rename(filepath.Join(root, "c"), filepath.Join(root, "b")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func() { looked = func() {} }()
+	if _, _, err := p.open(); !errors.Is(err, errChanged) {
+		t.Errorf("an exchanged file: %v", err)
+	}
+}

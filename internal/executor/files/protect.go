@@ -1,0 +1,49 @@
+package files
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"waldo/internal/executor/upstream/files"
+)
+
+var (
+	errRuns = errors.New("it is a name by which programs of this machine run something or find their settings; " +
+		"this tool does not change it")
+	errKeys = errors.New("programs keep passwords and keys under this name; this tool does not read it")
+)
+
+// settings are names, at any depth, that this tool does not write, beside those that a server's writable folder keeps
+// sealed: a program of this machine would run what they name.
+var settings = append(files.Runs(), ".ssh", ".gitmodules", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout",
+	".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".netrc",
+	".gitconfig", ".devcontainer", ".pre-commit-config.yaml", ".config")
+
+// keys are names, at any depth, that this tool does not read: their usual content is a credential.
+var keys = []string{".ssh", ".gnupg", ".aws", ".azure", ".kube", ".npmrc", ".yarnrc.yml", ".pypirc", ".netrc", ".pgpass",
+	".git-credentials", ".docker", ".env"}
+
+// templates of .env files, which have no values, can be read.
+var templates = []string{".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults"}
+
+// hidden reports a name that this tool acts as if it were not there: its trash, and its files under way.
+func hidden(name string) bool {
+	first, _, _ := strings.Cut(name, "/")
+	return strings.EqualFold(first, trashDir) || strings.Contains("/"+name, "/"+newFile)
+}
+
+// protects returns why a place is not read or written. A name counts without regard to case, as some file systems
+// have it.
+func protects(name string, write bool) error {
+	for part := range strings.SplitSeq(name, "/") {
+		part = strings.ToLower(strings.TrimRight(part, " ."))
+		switch {
+		case write && slices.Contains(settings, part):
+			return errRuns
+		case slices.Contains(keys, part), strings.HasPrefix(part, ".env.") && !slices.Contains(templates, part):
+			return errKeys
+		}
+	}
+	return nil
+}

@@ -1,0 +1,290 @@
+package files
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+)
+
+// trashDir is the folder of what was deleted, at the top of the jail. No tool sees it.
+const trashDir = ".waldo-trash"
+
+// deletion is the prefix of the id of a deletion.
+const deletion id.Kind = "x_"
+
+// Limits of the trash. The oldest deletions make room.
+const (
+	maxTrash     = 1 << 30 // bytes
+	maxDeletions = 500
+	maxDeleted   = 50_000 // entries of one deletion
+)
+
+// deleted is one deletion: a folder of the trash, named by its id and size, with the deleted file or folder as "it"
+// and its description as "about".
+type deleted struct {
+	id    string
+	bytes int64
+	Path  string    `json:"path"`
+	At    time.Time `json:"at"`
+}
+
+// slot is the name of its folder in the trash.
+func (d deleted) slot() string { return fmt.Sprintf("%s-%d", d.id, d.bytes) }
+
+// at is the place of the deleted file or folder in its open slot.
+func (d deleted) at(slot *os.Root) *place {
+	return &place{dir: slot, base: "it", name: trashDir + "/" + d.slot() + "/it"}
+}
+
+// trash opens the trash, and makes it where it is not there.
+func (w *work) trash() (*os.Root, error) {
+	if err := w.root.Mkdir(trashDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return step(w.root, trashDir)
+}
+
+// deleting finds what files.delete would delete, with its size and number of entries.
+func (w *work) deleting(a call.Args) (p *place, bytes int64, n int, err error) {
+	var in struct {
+		Path      string `json:"path"`
+		Recursive bool   `json:"recursive"`
+	}
+	if err := decode(a, &in); err != nil {
+		return nil, 0, 0, err
+	}
+	if p, err = w.find(in.Path, 0, true); err != nil {
+		return nil, 0, 0, err
+	}
+	info, err := p.info()
+	switch {
+	case err != nil:
+	case p.base == ".":
+		err = errors.New("a folder is deleted by its name, and the folder of this tool is not deleted")
+	case info.IsDir():
+		if bytes, n, err = measure(p); err == nil && n > 0 && !in.Recursive {
+			err = errors.New("the folder is not empty: set recursive to delete it with its content")
+		}
+	default:
+		bytes = info.Size()
+	}
+	if err == nil && bytes > maxTrash {
+		err = fmt.Errorf("it has %d bytes, and the trash holds %d: a person deletes it", bytes, maxTrash)
+	}
+	if err != nil {
+		p.Close()
+		return nil, 0, 0, about(in.Path, err)
+	}
+	return p, bytes, n, nil
+}
+
+// measure returns the bytes and entries of a folder.
+func measure(p *place) (bytes int64, n int, err error) {
+	top, err := step(p.dir, p.base)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer top.Close()
+	err = fs.WalkDir(top.FS(), ".", func(at string, e fs.DirEntry, err error) error {
+		if err != nil || at == "." {
+			return err
+		}
+		if n++; n > maxDeleted {
+			return fmt.Errorf("it has more than %d entries: a person deletes it", maxDeleted)
+		}
+		if i, err := e.Info(); err == nil {
+			bytes += i.Size()
+		}
+		return nil
+	})
+	return bytes, n, err
+}
+
+func remove(w *work, a call.Args) ([]call.Content, error) {
+	p, size, n, err := w.deleting(a)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	t, err := w.trash()
+	if err != nil {
+		return nil, fmt.Errorf("the trash cannot be opened: %w", err)
+	}
+	defer t.Close()
+	if err := makeRoom(t, size); err != nil {
+		return nil, err
+	}
+	gone := deleted{id: id.New(deletion), bytes: size, Path: p.name, At: time.Now().UTC().Truncate(time.Second)}
+	b, err := json.Marshal(gone)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Mkdir(gone.slot(), 0o700); err != nil {
+		return nil, err
+	}
+	slot, err := step(t, gone.slot())
+	if err != nil {
+		return nil, err
+	}
+	defer slot.Close()
+	if err := slot.WriteFile("about", b, 0o600); err != nil {
+		return nil, err
+	}
+	w.acted = true
+	if err := w.renameOnto(p, gone.at(slot)); err != nil {
+		return nil, about(p.name, errors.Join(err, t.RemoveAll(gone.slot())))
+	}
+	w.written = append(w.written, p.name)
+	return say("deleted %s%s. To undo: files.restore id=%s\n", facts.Name(p.name), with(n), gone.id), nil
+}
+
+// with says how many entries a folder had.
+func with(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" and the %d files and folders in it", n)
+}
+
+// showDelete says what files.delete would do.
+func showDelete(w *work, a call.Args) ([]call.Content, error) {
+	p, size, n, err := w.deleting(a)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	return say("deletes %s%s, %d bytes; files.restore can undo it", facts.Name(p.name), with(n), size), nil
+}
+
+// deletions lists what is in the trash, the oldest first, without reading the descriptions. A name that is no slot's
+// is left out.
+func deletions(t *os.Root) ([]deleted, error) {
+	d, err := t.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(10 * maxDeletions)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	slices.Sort(names) // an id begins with its time
+	var all []deleted
+	for _, n := range names {
+		name, size, _ := strings.Cut(n, "-")
+		bytes, err := strconv.ParseInt(size, 10, 64)
+		if one := (deleted{id: name, bytes: bytes}); err == nil && id.Is(deletion, name) && bytes >= 0 && one.slot() == n {
+			all = append(all, one)
+		}
+	}
+	return all, nil
+}
+
+// describe reads the description of a deletion.
+func (d *deleted) describe(t *os.Root) error {
+	slot, err := step(t, d.slot())
+	if err != nil {
+		return err
+	}
+	defer slot.Close()
+	f, _, err := (&place{dir: slot, base: "about"}).open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, d)
+}
+
+// makeRoom removes the oldest deletions until one more of so many bytes fits.
+func makeRoom(t *os.Root, bytes int64) error {
+	all, err := deletions(t)
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		bytes += min(d.bytes, maxTrash)
+	}
+	for len(all) > 0 && (bytes > maxTrash || len(all) >= maxDeletions) {
+		if err := t.RemoveAll(all[0].slot()); err != nil {
+			return err
+		}
+		bytes -= min(all[0].bytes, maxTrash)
+		all = all[1:]
+	}
+	return nil
+}
+
+func restore(w *work, a call.Args) ([]call.Content, error) {
+	var in struct {
+		ID string `json:"id"`
+	}
+	if err := decode(a, &in); err != nil {
+		return nil, err
+	}
+	t, err := w.trash()
+	if err != nil {
+		return nil, fmt.Errorf("the trash cannot be opened: %w", err)
+	}
+	defer t.Close()
+	all, err := deletions(t)
+	if err != nil {
+		return nil, err
+	}
+	if in.ID == "" {
+		return say("%s", inTrash(t, all)), nil
+	}
+	i := slices.IndexFunc(all, func(d deleted) bool { return d.id == in.ID })
+	if i < 0 || all[i].describe(t) != nil {
+		return nil, errors.New("no deletion has this id; " + strings.TrimSuffix(inTrash(t, all), "\n"))
+	}
+	to, err := w.find(all[i].Path, create, true)
+	if err != nil {
+		return nil, err
+	}
+	defer to.Close()
+	slot, err := step(t, all[i].slot())
+	if err != nil {
+		return nil, err
+	}
+	defer slot.Close()
+	w.acted = true
+	if err := w.renameOnto(all[i].at(slot), to); err != nil {
+		return nil, about(all[i].Path, err)
+	}
+	w.written = append(w.written, to.name)
+	if err := t.RemoveAll(all[i].slot()); err != nil {
+		return nil, err
+	}
+	return say("restored %s\n", facts.Name(to.name)), nil
+}
+
+// inTrash describes the newest deletions.
+func inTrash(t *os.Root, all []deleted) string {
+	const most = 50
+	var b strings.Builder
+	fmt.Fprintf(&b, "in the trash: %d\n", len(all))
+	for n, d := range slices.Backward(all) {
+		if len(all)-n > most {
+			break
+		}
+		if d.describe(t) == nil {
+			fmt.Fprintf(&b, "%s\t%s, %d bytes, deleted %s\n", d.id, facts.Name(d.Path), d.bytes, d.At.Format(time.RFC3339))
+		}
+	}
+	return b.String()
+}

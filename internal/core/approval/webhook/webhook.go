@@ -4,17 +4,14 @@ package webhook
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +19,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/secret"
+	"waldo/internal/protocol/webhook"
 )
 
 // Notifier posts a message for each question. It satisfies approval.Notifier. The arguments of the call stay here: a
@@ -93,13 +91,15 @@ func (n *Notifier) send(ctx context.Context, w contract.ApprovalWebhook, q appro
 	if err != nil {
 		return err
 	}
-	var key []byte
+	var key webhook.Key
 	if w.Key != "" {
 		v, err := n.Secret(w.Key)
 		if err != nil {
 			return err
 		}
-		key = []byte(v.Reveal())
+		if key, err = keyOf(v.Reveal()); err != nil {
+			return err
+		}
 	}
 	for try := 1; ; try++ {
 		again, err := n.post(ctx, to, q, body, kind, key)
@@ -112,6 +112,14 @@ func (n *Notifier) send(ctx context.Context, w contract.ApprovalWebhook, q appro
 		case <-time.After(time.Duration(try) * time.Second):
 		}
 	}
+}
+
+// keyOf reads the secret that signs: one of Standard Webhooks with its prefix, and any other text as it is.
+func keyOf(text string) (webhook.Key, error) {
+	if strings.HasPrefix(text, webhook.Prefix) {
+		return webhook.Standard.Key(text)
+	}
+	return webhook.Raw(text), nil
 }
 
 // target checks an address: https, or http on this machine.
@@ -135,23 +143,18 @@ var client = &http.Client{
 
 // post sends a message once. again: the receiver can take it later.
 func (n *Notifier) post(
-	ctx context.Context, to *url.URL, q approval.Question, body []byte, kind string, key []byte,
+	ctx context.Context, to *url.URL, q approval.Question, body []byte, kind string, key webhook.Key,
 ) (again bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(body))
 	if err != nil {
 		return false, errors.New("the address of the webhook is not a URL")
 	}
-	r.Header.Set("Content-Type", kind)
-	if key != nil {
-		now := time.Now()
-		if n.Now != nil {
-			now = n.Now()
-		}
-		stamp := strconv.FormatInt(now.Unix(), 10)
-		r.Header.Set("webhook-id", q.ID)
-		r.Header.Set("webhook-timestamp", stamp)
-		r.Header.Set("webhook-signature", "v1,"+Sign(key, q.ID, stamp, body))
+	now := time.Now()
+	if n.Now != nil {
+		now = n.Now()
 	}
+	maps.Copy(r.Header, webhook.Standard.Sign(key, q.ID, now, body))
+	r.Header.Set("Content-Type", kind)
 	a, err := client.Do(r)
 	if err != nil {
 		var u *url.Error
@@ -166,14 +169,6 @@ func (n *Notifier) post(
 			fmt.Errorf("the receiver answered %d", a.StatusCode)
 	}
 	return false, nil
-}
-
-// Sign returns the signature of Standard Webhooks: base64 of HMAC-SHA256 over id, timestamp and body.
-func Sign(key []byte, id, stamp string, body []byte) string {
-	h := hmac.New(sha256.New, key)
-	_, _ = h.Write([]byte(id + "." + stamp + "."))
-	_, _ = h.Write(body)
-	return base64.StdEncoding.EncodeToString(h.Sum(nil))
 }
 
 // message returns the body and its type in a format. Names of the agent's choosing are made safe for one line.

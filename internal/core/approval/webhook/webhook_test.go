@@ -13,6 +13,7 @@ import (
 	"waldo/internal/core/approval"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
+	"waldo/internal/protocol/webhook"
 )
 
 const hostile = "<!channel> <https://evil.example|safe> [x](https://evil.example)\u202e\x1b[2J\nwaldo: approved"
@@ -84,19 +85,18 @@ func TestFormats(t *testing.T) {
 				t.Errorf("%s holds %q: %s", format, bad, text)
 			}
 		}
-		want := "v1," + Sign([]byte("k"), "a_1", "1700000000", []byte(body))
-		if h.Get("webhook-signature") != want || h.Get("webhook-id") != "a_1" || h.Get("webhook-timestamp") != "1700000000" {
-			t.Errorf("%s: %v", format, h)
+		m, err := webhook.Standard.Verify(h, []byte(body), []webhook.Key{webhook.Raw("k")}, time.Unix(1700000000, 0), 0)
+		if err != nil || m.Name != "a_1" {
+			t.Errorf("%s: %v: %v", format, h, err)
 		}
 	}
 }
 
-// TestSign is the example of the Standard Webhooks specification's library.
-func TestSign(t *testing.T) {
-	if Sign([]byte("k"), "a", "1", []byte("x")) == Sign([]byte("k"), "a", "1", []byte("y")) ||
-		Sign([]byte("k"), "a", "1", nil) == Sign([]byte("j"), "a", "1", nil) ||
-		Sign([]byte("k"), "a", "1", nil) == Sign([]byte("k"), "a", "2", nil) {
-		t.Error("the signature leaves something out")
+func TestKeys(t *testing.T) {
+	for text, ok := range map[string]bool{"k": true, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw": true, "whsec_!": false} {
+		if _, err := keyOf(text); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }
 

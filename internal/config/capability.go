@@ -306,12 +306,7 @@ var example = &mapping[contract.Example]{
 		"expect: ask}]\n",
 	begin: func(p *parser, f field, x *contract.Example) { x.At = p.At(f.Val) },
 	keys: []key[contract.Example]{
-		{"args", custom(anyShape, (*parser).exampleArgs, func(x *contract.Example) any {
-			if x.Args == nil {
-				return nil
-			}
-			return x.Args
-		}),
+		{"args", leaf(anyShape, (*parser).object, same, func(x *contract.Example) *map[string]any { return &x.Args }),
 			"{}", "The arguments of the call.", "internal/core/policy"},
 		{"expect", word(strictyaml.OneOf("allow", "ask", "deny"), func(x *contract.Example) *string { return &x.Expect }),
 			"", "The decision, on a machine with every ability.", "internal/core/policy"},
@@ -388,12 +383,13 @@ func showApproval(c *contract.Contract) any {
 	}
 }
 
-func (p *parser) exampleArgs(f field, x *contract.Example) {
-	if m, ok := p.Plain(f.Val).(map[string]any); ok {
-		x.Args = m
-	} else {
-		p.Fail(f.Val, "value.type", "", "args wants a mapping, not %s", strictyaml.Kind(f.Val))
+// object reads the arguments of a call.
+func (p *parser) object(f field) map[string]any {
+	m, ok := p.Plain(f.Val).(map[string]any)
+	if !ok {
+		p.Fail(f.Val, "value.type", "", "%s wants a mapping, not %s", f.Name, strictyaml.Kind(f.Val))
 	}
+	return m
 }
 
 // withSecrets puts secrets among the classes: they are always hidden.

@@ -3,6 +3,7 @@ package config
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,7 +91,7 @@ func (p *parser) checkRules(c *contract.Contract) {
 		for _, before := range c.Rules[:i] {
 			if shadows(before, r) {
 				p.against(r.When.At, "rule.shadowed", "remove one of them",
-					"the rule on line "+itoa(before.When.At.Line)+" always decides first")
+					"the rule on line "+strconv.Itoa(before.When.At.Line)+" always decides first")
 				break
 			}
 		}
@@ -111,13 +112,6 @@ func squeeze(s string) string {
 		return strings.TrimSpace(s)
 	}
 	return strings.Join(strings.Fields(s), "")
-}
-
-func itoa(n int) string {
-	if n < 10 {
-		return string(rune('0' + n))
-	}
-	return itoa(n/10) + string(rune('0'+n%10))
 }
 
 func (p *parser) checkExamples(c *contract.Contract) {

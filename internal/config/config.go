@@ -147,6 +147,7 @@ func Default() *contract.Config {
 	c := &contract.Config{
 		Servers:   map[string]contract.Server{},
 		Secrets:   map[string]contract.Secret{},
+		Webhooks:  map[string]contract.Webhook{},
 		Contracts: builtIns(),
 		Redaction: contract.Redaction{Model: []string{"secrets"}},
 		Approval:  contract.Approvals{Roles: map[string][]string{}},

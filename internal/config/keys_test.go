@@ -40,6 +40,8 @@ var inPlace = map[string]string{
 	"redaction":         "redaction: {%}",
 	"approvals":         "approval: {%}",
 	"webhook":           "approval: {webhooks: [{%}]}",
+	"webhooks":          "webhooks: {h: {%}}",
+	"deliver":           "webhooks: {h: {scheme: slack, secret: s, deliver: {%}}}",
 	"gateway":           "gateway: {%}",
 	"gateway.auth":      "gateway: {auth: {%}}",
 	"gateway.limits":    "gateway: {limits: {%}}",

@@ -176,6 +176,7 @@ type Config struct {
 	Contracts   []Contract                // in the order of the file
 	Internal    []string                  // hosts that internal_only stands for
 	Addresses   map[string][]netip.Prefix // host to where it stands, and nowhere else
+	Webhooks    map[string]Webhook
 	Redaction   Redaction
 	Approval    Approvals
 	Gateway     Gateway

@@ -145,7 +145,9 @@ const bridgePatience = 10 * time.Minute
 
 // patience is how long a call of each channel waits for a human. An agent host cancels a call after about a minute
 // and retries it, so it gets the shorter wait.
-var patience = map[string]time.Duration{"mcp": 2 * time.Second, "bridge": 20 * time.Second}
+var patience = map[string]time.Duration{
+	"mcp": 2 * time.Second, "bridge": 20 * time.Second, "webhook": bridgePatience,
+}
 
 // StateDir creates and checks the state directory, and returns its path.
 func StateDir(flag string) (string, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net"
 	"time"
@@ -65,8 +66,11 @@ func (h *App) ServeStdio(ctx context.Context, lean bool, in io.Reader, out io.Wr
 func (h *App) ServeHTTP(ctx context.Context, listen string, lean bool, ready func(net.Addr)) error {
 	h.TakesReloads(func(next *App) error {
 		_, err := listenOn(listen, next.Config.Gateway) // also who may come in from beyond this machine
-		return err
+		return errors.Join(err, next.hookKeys())
 	})
+	if err := h.hookKeys(); err != nil {
+		return err
+	}
 	o, err := h.gateway(ctx, lean)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"sync"
 
 	"waldo/internal/app/fault"
 	"waldo/internal/core/session"
@@ -74,10 +75,17 @@ func (h *App) listenHTTP(ctx context.Context, listen string, o mcpserver.Options
 	h.lives.server.Store(srv)
 	seen, done := h.Console()
 	defer done()
+	hooks := h.Hooks(g)
+	var handing sync.WaitGroup
+	defer handing.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	handing.Go(func() { hooks.Run(ctx) })
 	s := web.New(web.Options{
 		Server: srv, Open: g.Enter, Over: g.Over,
 		Identify: func(r *http.Request) (call.Principal, *web.Refusal) { return h.lives.inForce().Logins().Identify(r) },
 		Hosts:    hostsOf(h.Config.Gateway), Origins: h.Config.Gateway.Origins, Beside: h.Logins().Beside(), Rest: seen.Serve,
+		Hooks:  hooks.Handler(),
 		Limits: listenLimits(h.Config.Gateway.Limits, openFiles()), Peer: identity.Peer, Log: o.Log,
 		Ready: func() error { _, _, err := h.Store.Get(ctx, "ready", ""); return err },
 	})

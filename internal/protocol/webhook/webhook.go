@@ -101,31 +101,44 @@ type Message struct {
 	Signed time.Time // zero: the scheme signs no time
 }
 
-// Verify checks a webhook: the headers of the scheme, each once; the signed time, at most window before or after now;
-// and one signature that fits one of the keys. A refusal is a Refusal. Its time does not depend on how much of a
-// signature is right.
-func (s Scheme) Verify(h http.Header, body []byte, keys []Key, now time.Time, window time.Duration) (Message, error) {
-	c, err := s.claim(h)
-	if err != nil {
-		return Message{}, err
+// Claim is what the headers of a webhook claim. Nothing in it is verified but the form.
+type Claim struct {
+	scheme      Scheme
+	name, stamp string
+	signed      time.Time
+	signatures  [][]byte // of 32 bytes each
+}
+
+// Read reads the headers of the scheme, each of which must stand once. The signed time is at most window before or
+// after now. So a webhook without them can be refused before its body is read. A refusal is a Refusal.
+func (s Scheme) Read(h http.Header, now time.Time, window time.Duration) (c Claim, err error) {
+	c.scheme = s
+	if err := c.read(h); err != nil {
+		return Claim{}, err
 	}
-	m := Message{Name: c.name}
-	if s != GitHub {
-		at, ok := seconds(c.stamp)
-		if !ok {
-			return Message{}, NoHeader
-		}
-		if m.Signed = at; at.Before(now.Add(-window)) || at.After(now.Add(window)) {
-			return Message{}, BadTime
-		}
+	if s == GitHub {
+		return c, nil
 	}
+	var ok bool
+	if c.signed, ok = seconds(c.stamp); !ok {
+		return Claim{}, NoHeader
+	}
+	if c.signed.Before(now.Add(-window)) || c.signed.After(now.Add(window)) {
+		return Claim{}, BadTime
+	}
+	return c, nil
+}
+
+// Verify checks that a signature of the claim fits one of the keys. A refusal is a Refusal. Its time does not depend
+// on how much of a signature is right.
+func (c Claim) Verify(body []byte, keys []Key) (Message, error) {
 	fits, some := 0, false
 	for _, k := range keys {
 		if len(k.b) == 0 {
 			continue
 		}
 		some = true
-		want := s.mac(k, c.name, c.stamp, body)
+		want := c.scheme.mac(k, c.name, c.stamp, body)
 		for _, got := range c.signatures {
 			if hmac.Equal(got, want) {
 				fits++ // the others are compared, too
@@ -138,10 +151,20 @@ func (s Scheme) Verify(h http.Header, body []byte, keys []Key, now time.Time, wi
 	case fits == 0:
 		return Message{}, BadSignature
 	}
+	m := Message{Name: c.name, Signed: c.signed}
 	if m.Name == "" {
 		m.Name = Digest(body)
 	}
 	return m, nil
+}
+
+// Verify is Read and Claim.Verify.
+func (s Scheme) Verify(h http.Header, body []byte, keys []Key, now time.Time, window time.Duration) (Message, error) {
+	c, err := s.Read(h, now, window)
+	if err != nil {
+		return Message{}, err
+	}
+	return c.Verify(body, keys)
 }
 
 // Digest is the SHA-256 of a body, as "sha256:" and 64 digits.
@@ -165,20 +188,14 @@ func (s Scheme) mac(k Key, name, stamp string, body []byte) []byte {
 	return h.Sum(nil)
 }
 
-// claim is what the headers claim.
-type claim struct {
-	name, stamp string
-	signatures  [][]byte // of 32 bytes each
-}
-
-// claim reads the headers of the scheme.
-func (s Scheme) claim(h http.Header) (c claim, err error) {
-	switch s {
+// read reads the headers of the scheme.
+func (c *Claim) read(h http.Header) error {
+	switch c.scheme {
 	case GitHub:
 		text, ok := once(h, hubSignature)
 		digits, prefixed := strings.CutPrefix(text, "sha256=")
 		if !ok || !prefixed {
-			return c, NoHeader
+			return NoHeader
 		}
 		c.add(fromHex(digits))
 	case Slack:
@@ -186,14 +203,14 @@ func (s Scheme) claim(h http.Header) (c claim, err error) {
 		text, ok := once(h, slackSignature)
 		digits, prefixed := strings.CutPrefix(text, "v0=")
 		if !timed || !ok || !prefixed {
-			return c, NoHeader
+			return NoHeader
 		}
 		c.stamp = stamp
 		c.add(fromHex(digits))
 	case Stripe:
 		text, ok := once(h, stripeHeader)
 		if !ok || !c.stripe(text) {
-			return c, NoHeader
+			return NoHeader
 		}
 	case Standard:
 		var named, timed, signed bool
@@ -202,10 +219,10 @@ func (s Scheme) claim(h http.Header) (c claim, err error) {
 		c.stamp, timed = once(h, standardTime)
 		text, signed = once(h, standardSigned)
 		if !named || !timed || !signed {
-			return c, NoHeader
+			return NoHeader
 		}
 		if !Named(c.name) {
-			return c, BadName
+			return BadName
 		}
 		for one := range strings.SplitSeq(text, " ") {
 			if code, ok := strings.CutPrefix(one, "v1,"); ok {
@@ -214,16 +231,16 @@ func (s Scheme) claim(h http.Header) (c claim, err error) {
 			}
 		}
 	default:
-		return c, NoHeader
+		return NoHeader
 	}
 	if len(c.signatures) == 0 {
-		return c, BadSignature
+		return BadSignature
 	}
-	return c, nil
+	return nil
 }
 
 // stripe reads t=TIME,v1=HEX[,v1=HEX…]. Other keys are left out.
-func (c *claim) stripe(text string) bool {
+func (c *Claim) stripe(text string) bool {
 	times := 0
 	for part := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(part, "=")
@@ -241,7 +258,7 @@ func (c *claim) stripe(text string) bool {
 }
 
 // add keeps a signature of the length of SHA-256.
-func (c *claim) add(b []byte, ok bool) {
+func (c *Claim) add(b []byte, ok bool) {
 	if ok && len(b) == sha256.Size && len(c.signatures) < maxSignatures {
 		c.signatures = append(c.signatures, b)
 	}

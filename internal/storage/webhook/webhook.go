@@ -136,7 +136,8 @@ const (
 	Full             // too many deliveries of the hook wait
 )
 
-// Accept stores a delivery and remembers it, in one transaction. It is on the disk when Accept returns Stored.
+// Accept stores a delivery and remembers it, in one transaction. It is on the disk when Accept returns Stored, claimed
+// by this process until Release. A process that ends before leaves it to the next.
 func (q *Queue) Accept(ctx context.Context, d *Delivery, s Seen) (v Verdict, err error) {
 	at := database.Stamp(q.now())
 	signed, until := int64(0), "9999"
@@ -173,7 +174,7 @@ func (q *Queue) Accept(ctx context.Context, d *Delivery, s Seen) (v Verdict, err
 			return err
 		}
 		v = Stored
-		return q.insert(tx, d)
+		return q.insert(tx, d, true)
 	})
 	if err != nil {
 		return Refused, fmt.Errorf("webhooks: %w", err)
@@ -181,20 +182,32 @@ func (q *Queue) Accept(ctx context.Context, d *Delivery, s Seen) (v Verdict, err
 	return v, nil
 }
 
-// Add stores a delivery that needs no memory of it: an outgoing one. It is due now, or claimed by this process.
-func (q *Queue) Add(ctx context.Context, d *Delivery, claimed bool) error {
+// Release lets a delivery that Accept stored be claimed.
+func (q *Queue) Release(ctx context.Context, d *Delivery) error {
+	return q.held(ctx, d, `UPDATE deliveries SET state = 'queued', holder = '', tries = 0, work = $1
+		WHERE id = $2 AND claim = $3 AND state = $4`, "")
+}
+
+// Undo removes a delivery that Accept stored, and forgets it: the sender's next try is accepted.
+func (q *Queue) Undo(ctx context.Context, d *Delivery, s Seen) error {
+	return q.Store.Update(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.Exec(`DELETE FROM deliveries WHERE id = $1`, d.ID); err != nil {
+			return err
+		}
+		_, err := tx.Exec(`DELETE FROM seen_webhooks WHERE hook = $1 AND name = $2`, d.Hook, s.Name)
+		return err
+	})
+}
+
+// Add stores a delivery that needs no memory of it: an outgoing one. It is claimed by this process.
+func (q *Queue) Add(ctx context.Context, d *Delivery) error {
 	return q.Store.Update(ctx, func(tx *sql.Tx) error {
 		full, err := q.full(tx, d)
 		if full {
-			err = fmt.Errorf("%d deliveries to %s wait already: see waldo hook list", MaxWaiting, d.Hook)
+			err = fmt.Errorf("%d deliveries for %s wait already: waldo hook list shows them", MaxWaiting, d.Hook)
 		}
 		if err == nil {
-			err = q.insert(tx, d)
-		}
-		if err == nil && claimed {
-			d.State, d.Tries, d.claim = Claimed, 1, 1
-			_, err = tx.Exec(`UPDATE deliveries SET state = $1, tries = 1, claim = 1, holder = $2 WHERE id = $3`,
-				Claimed, q.Holder, d.ID)
+			err = q.insert(tx, d, q.Holder != "")
 		}
 		return err
 	})
@@ -206,19 +219,23 @@ func (q *Queue) full(tx *sql.Tx, d *Delivery) (bool, error) {
 	return err == nil && (n >= MaxWaiting || bytes+int64(len(d.Body)) > cmp.Or(q.Bytes, MaxBytes)), err
 }
 
-// insert stores a delivery that is due now, under a fresh id where it has none.
-func (q *Queue) insert(tx *sql.Tx, d *Delivery) error {
+// insert stores a delivery that is due now, under a fresh id where it has none, claimed by this process or not.
+func (q *Queue) insert(tx *sql.Tx, d *Delivery, claimed bool) error {
 	if d.ID == "" {
 		d.ID = id.New(id.Delivery)
 	}
 	d.State, d.Size, d.Due = Queued, len(d.Body), q.now()
+	holder := ""
+	if claimed {
+		d.State, d.Tries, d.claim, holder = Claimed, 1, 1, q.Holder
+	}
 	about, err := json.Marshal(d.About)
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(`INSERT INTO deliveries (id, hook, target, state, due, tries, claim, holder, work, reason, size,
-		about, body) VALUES ($1, $2, $3, $4, $5, 0, 0, '', '', '', $6, $7, $8)`,
-		d.ID, d.Hook, d.Target, Queued, database.Stamp(d.Due), d.Size, string(about),
+		about, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '', '', $9, $10, $11)`,
+		d.ID, d.Hook, d.Target, d.State, database.Stamp(d.Due), d.Tries, d.claim, holder, d.Size, string(about),
 		base64.StdEncoding.EncodeToString(d.Body))
 	return err
 }

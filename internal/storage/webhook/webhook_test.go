@@ -44,10 +44,41 @@ func (k *desk) accept(t *testing.T, name string, signed time.Time) Verdict {
 	t.Helper()
 	d := &Delivery{Hook: "h", Target: Agent, About: About{At: k.at, Name: name}, Body: []byte("\x00body of " + name)}
 	v, err := k.Accept(t.Context(), d, Seen{Name: name, Signed: signed, Until: k.at.Add(time.Hour)})
+	if err == nil && v == Stored {
+		err = k.Release(t.Context(), d)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// TestStoredBeforeReleased: a process that ends after it stored a webhook leaves it to the next; one that undoes it
+// leaves nothing.
+func TestStoredBeforeReleased(t *testing.T) {
+	k := open(t)
+	d, s := &Delivery{Hook: "h", Target: Agent}, Seen{Name: "x", Signed: k.at, Until: k.at.Add(time.Hour)}
+	ended := k.as("ended")
+	if v, err := ended.Accept(t.Context(), d, s); v != Stored || err != nil {
+		t.Fatal(v, err)
+	}
+	if early, err := k.Claim(t.Context(), Agent); early != nil || err != nil {
+		t.Fatalf("before it is released: %v %v", early, err)
+	}
+	k.gone["ended"] = true
+	got, err := k.Claim(t.Context(), Agent)
+	if err != nil || got == nil || got.ID != d.ID || got.Work != "" {
+		t.Fatalf("%+v %v", got, err)
+	}
+	if v, err := k.Accept(t.Context(), &Delivery{Hook: "h"}, s); v != Replayed || err != nil {
+		t.Errorf("%v %v", v, err)
+	}
+	if err := k.Undo(t.Context(), got, s); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := k.Accept(t.Context(), &Delivery{Hook: "h"}, s); v != Stored || err != nil {
+		t.Errorf("after it was undone: %v %v", v, err)
+	}
 }
 
 func TestAcceptOnce(t *testing.T) {
@@ -133,9 +164,9 @@ func TestFull(t *testing.T) {
 	if v, _ := k.Accept(t.Context(), &Delivery{Hook: "other", Target: Agent}, Seen{Name: "1"}); v != Stored {
 		t.Errorf("another hook: %v", v)
 	}
-	d, err := k.Claim(t.Context(), Agent)
+	all, err := k.List(t.Context())
 	if err == nil {
-		err = k.Done(t.Context(), d)
+		err = k.Undo(t.Context(), all[0], Seen{})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,9 @@ type Options struct {
 	Origins []string
 	Beside  map[string]http.Handler // other paths; only Host and Origin are checked for them
 	// Rest answers every other path: the console. It calls known once the request has shown who it is from.
-	Rest   func(w http.ResponseWriter, r *http.Request, known func(call.Principal))
+	Rest func(w http.ResponseWriter, r *http.Request, known func(call.Principal))
+	// Hooks answers every path below /hooks/. Signatures show who sends: Host and Origin are not looked at.
+	Hooks  http.Handler
 	Peer   func(c net.Conn) (uid int, err error) // nil: cannot be told
 	Ready  func() error                          // nil: always ready
 	Log    *slog.Logger                          // nil: nothing is logged
@@ -265,6 +267,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if c := connOf(r); c != nil && c.over {
 		full(w, "too many connections have not shown who they are; try again later")
+		return
+	}
+	if s.o.Hooks != nil && strings.HasPrefix(r.URL.Path, "/hooks/") {
+		s.o.Hooks.ServeHTTP(w, r)
 		return
 	}
 	if why := s.stranger(r); why != "" {

@@ -104,8 +104,7 @@ func (h *Hooks) handOver(ctx context.Context, d *queue.Delivery) {
 // end notes how a try ended: in the queue, which decides, then in the log.
 func (h *Hooks) end(ctx context.Context, d *queue.Delivery, why *queue.Failure) error {
 	ctx = context.WithoutCancel(ctx)
-	e := HandedOver{Event: "delivered", Delivery: d.ID, Hook: d.Hook, Principal: webhook.Principal(d.Hook),
-		Target: d.Target, Call: d.Work, Tries: d.Tries}
+	e := h.about(d, "delivered")
 	if why == nil {
 		return errors.Join(h.o.Queue.Done(ctx, d), h.record(ctx, e, false))
 	}

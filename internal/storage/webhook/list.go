@@ -114,3 +114,37 @@ func (q *Queue) byHand(ctx context.Context, id string, change func(tx *sql.Tx) e
 		return change(tx)
 	})
 }
+
+// Take claims one delivery to a target, if it is queued and due; nil: it is not.
+func (q *Queue) Take(ctx context.Context, id, target string) (*Delivery, error) {
+	d, err := q.first(ctx, `id = $1 AND target = $2 AND state = $3 AND due <= $4`, id, target, Queued,
+		database.Stamp(q.now()))
+	if d == nil || err != nil {
+		return nil, err
+	}
+	taken, err := q.take(ctx, d, "")
+	if !taken {
+		d = nil
+	}
+	return d, err
+}
+
+// Abandon makes the queued deliveries to a target dead that meant names.
+func (q *Queue) Abandon(ctx context.Context, target string, meant func(*Delivery) bool, reason string) error {
+	all, err := q.List(ctx)
+	if err != nil {
+		return err
+	}
+	return q.Store.Update(ctx, func(tx *sql.Tx) error {
+		for _, d := range all {
+			if d.Target != target || !meant(d) {
+				continue
+			}
+			if _, err := tx.Exec(`UPDATE deliveries SET state = $1, reason = $2 WHERE id = $3 AND state = $4`,
+				Dead, reason, d.ID, Queued); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

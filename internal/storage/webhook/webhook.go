@@ -90,6 +90,7 @@ type About struct {
 	URL         string    `json:"url,omitempty"`     // of the receiver
 	Key         string    `json:"key,omitempty"`     // the name of the secret that signs, never the secret
 	Private     bool      `json:"private,omitempty"` // the receiver can have an address that is not public
+	By          string    `json:"by,omitempty"`      // the principal who sends it
 }
 
 // Queue satisfies Deliveries over a database.
@@ -250,24 +251,28 @@ func (q *Queue) Claim(ctx context.Context, target string) (*Delivery, error) {
 		if d == nil || err != nil {
 			return nil, err
 		}
-		taken := false
-		err = q.Store.Update(ctx, func(tx *sql.Tx) error {
-			r, err := tx.Exec(`UPDATE deliveries SET state = $1, holder = $2, claim = claim + 1, tries = tries + 1
-				WHERE id = $3 AND claim = $4 AND state = $5 AND holder = $6`,
-				Claimed, q.Holder, d.ID, d.claim, d.State, holder)
-			taken = err == nil && changed(r)
-			return err
-		})
-		if err != nil {
-			return nil, fmt.Errorf("webhooks: %w", err)
-		}
-		if taken {
-			d.State, d.Tries = Claimed, d.Tries+1
-			d.claim++
-			return d, nil
+		if taken, err := q.take(ctx, d, holder); taken || err != nil {
+			return d, err
 		}
 	}
 	return nil, nil
+}
+
+// take claims a delivery as it was read, of a holder; false: another process was faster.
+func (q *Queue) take(ctx context.Context, d *Delivery, holder string) (taken bool, err error) {
+	err = q.Store.Update(ctx, func(tx *sql.Tx) error {
+		r, err := tx.Exec(`UPDATE deliveries SET state = $1, holder = $2, claim = claim + 1, tries = tries + 1
+			WHERE id = $3 AND claim = $4 AND state = $5 AND holder = $6`,
+			Claimed, q.Holder, d.ID, d.claim, d.State, holder)
+		taken = err == nil && changed(r)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("webhooks: %w", err)
+	}
+	d.State, d.Tries = Claimed, d.Tries+1
+	d.claim++
+	return taken, nil
 }
 
 // candidate returns a delivery that can be claimed now: one of a process that has ended, or one that is due.

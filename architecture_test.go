@@ -95,6 +95,7 @@ var only = map[string][]string{
 	"github.com/spf13/cobra": {
 		"cmd/waldo", "cmd/waldo/agenthost", "cmd/waldo/completing", "cmd/waldo/generating", "cmd/waldo/manual",
 		"cmd/waldo/sandboxflags", "cmd/waldo/consoling", "cmd/waldo/databases", "cmd/waldo/enrolling", "cmd/waldo/templates",
+		"cmd/waldo/hooking",
 	},
 	"github.com/spf13/pflag":                 {"cmd/waldo", "cmd/waldo/manual"},
 	"github.com/google/go-containerregistry": {"internal/sandbox/template"},

@@ -13,7 +13,9 @@ import (
 	"waldo/cmd/waldo/databases"
 	"waldo/cmd/waldo/exitcode"
 	"waldo/cmd/waldo/generating"
+	"waldo/cmd/waldo/hooking"
 	"waldo/internal/app"
+	"waldo/internal/core/redact"
 	"waldo/internal/demo/helpdesk"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
@@ -30,6 +32,7 @@ func commands(g *global) []*cobra.Command {
 		newInit(g), newTrust(g), newLock(g), newGen(g), newApprovals(g), newApprove(g), newDeny(g), newLog(g), newSandbox(g),
 		newTemplate(g), newLogin(g), newSecret(g), newDoctor(g), newVersion(g), newHelpdesk(), agenthost.NewImport(hosts),
 		agenthost.NewInstall(hosts), newDu(g), newPrune(g), newReload(g), newStop(g), newMan(), newConsole(g), newSQL(g),
+		newHook(g),
 	}
 }
 
@@ -131,4 +134,9 @@ func newConsole(g *global) *cobra.Command {
 	return consoling.New(consoling.Waldo{JSON: &g.json,
 		Store: func() (string, *database.Store, error) { return openStore(g) },
 		Open:  func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) }})
+}
+
+func newHook(g *global) *cobra.Command {
+	return hooking.New(hooking.Waldo{Config: func() (string, *contract.Config, error) { return configured(g) },
+		Known: func() *redact.Registry { return g.known }, Passphrase: asks, JSON: &g.json})
 }

@@ -19,8 +19,10 @@ import (
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
+	"waldo/internal/protocol/webhook"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/sandboxes"
+	queue "waldo/internal/storage/webhook"
 )
 
 // Waldo holds the sources of the values. Each function honours the flags that were given so far.
@@ -50,12 +52,13 @@ func (w Waldo) Give(root *cobra.Command) {
 		"color": words("auto", "always", "never"), "template": w.templateNames, "secret": w.secretNames, "accept": w.Servers,
 		"show": w.Servers, "approval": w.approvalIDs, "capability": w.capabilities, "environment": w.environments,
 		"as": w.approvers, "revoke": w.approvers, "role": w.roles, "only": w.Servers, "from": w.snapshotIDs,
-		"rm": w.snapshotIDs, "call": w.callIDs,
+		"rm": w.snapshotIDs, "call": w.callIDs, "scheme": words(webhook.Schemes()...), "hook": w.hooks,
 	}
 	args := map[string]completer{
 		"approve": w.approvalIDs, "approvals": w.approvalIDs, "deny": w.approvalIDs, "login": w.Servers,
 		"call": w.capabilities, "explain": both(w.capabilities, w.callIDs), "log show": w.callIDs, "stop": w.stoppable,
 		"secret rm": w.secretNames, "secret set": w.secretNames, "template rm": w.templateNames,
+		"hook show": w.deliveryIDs, "hook retry": w.deliveryIDs, "hook drop": w.deliveryIDs,
 		"sandbox exec": w.sandboxNames, "sandbox port": w.sandboxNames, "lock": w.Servers, "sandbox ps": w.sandboxNames,
 		"sandbox logs": w.sandboxNames, "sandbox kill": w.sandboxNames, "sandbox pause": w.sandboxNames,
 		"sandbox resume": w.sandboxNames, "sandbox snapshot": w.sandboxNames, "sandbox restore": w.sandboxNames,
@@ -109,6 +112,29 @@ func (w Waldo) stoppable(ctx context.Context) []string {
 	}
 	defer s.Close()
 	return w.Principals(ctx, s)
+}
+
+// hooks are the webhooks of the configuration.
+func (w Waldo) hooks(context.Context) []string {
+	_, cfg, err := w.Config()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(cfg.Webhooks))
+}
+
+// deliveryIDs are the ids of the webhooks that wait.
+func (w Waldo) deliveryIDs(ctx context.Context) (out []string) {
+	_, s, err := w.Store()
+	if err != nil {
+		return nil
+	}
+	defer s.Close()
+	all, _ := (&queue.Queue{Store: s}).List(ctx)
+	for _, d := range all {
+		out = append(out, cobra.CompletionWithDesc(d.ID, terminal.Brief(d.State+" "+d.Hook, 60)))
+	}
+	return out
 }
 
 // maxCallIDs is the number of recent calls that a completion offers.

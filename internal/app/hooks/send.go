@@ -81,7 +81,8 @@ func (h *Hooks) send(ctx context.Context, d *queue.Delivery) *queue.Failure {
 	errors.As(err, &f)
 	if f.Gone {
 		f.Why += ": it wants no more webhooks"
-		if err := h.o.Queue.Abandon(ctx, queue.Out, func(o *queue.Delivery) bool { return o.URL == d.URL }, f.Why); err != nil {
+		same := func(o *queue.Delivery) bool { return o.URL == d.URL }
+		if err := h.o.Queue.Abandon(ctx, queue.Out, same, f.Why); err != nil {
 			return &queue.Failure{Reason: err.Error()}
 		}
 	}

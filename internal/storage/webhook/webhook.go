@@ -59,7 +59,7 @@ type Failure struct {
 	Max    int           // tries before the delivery is dead; 0: MaxTries
 }
 
-// MaxTries is the usual number of tries. The last one is about two hours after the first.
+// MaxTries is the usual number of tries. The last one is one to two and a half hours after the first.
 const MaxTries = 8
 
 const maxReason = 500
@@ -379,8 +379,9 @@ func changed(r sql.Result) bool {
 	return err == nil && n == 1
 }
 
-// Backoff is the time until the next try: 2 s after the first, doubled up to an hour, and a random half of it less.
+// Backoff is the time until the next try: 5 s after the first, four times as long after each, at most an hour. Up to
+// half of it, by chance, is left out.
 func Backoff(tries int) time.Duration {
-	full := min(2*time.Second<<min(max(tries-1, 0), 12), time.Hour)
+	full := min(5*time.Second<<(2*min(max(tries-1, 0), 6)), time.Hour)
 	return full/2 + rand.N(full/2)
 }

@@ -1,0 +1,150 @@
+// Package hooking is waldo hook: signed webhooks by hand, and those that wait.
+package hooking
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/cmd/waldo/exitcode"
+	"waldo/internal/app"
+	"waldo/internal/app/hooks"
+	"waldo/internal/core/redact"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
+	"waldo/internal/protocol/webhook"
+	"waldo/internal/storage/database"
+	"waldo/internal/storage/presence"
+	queue "waldo/internal/storage/webhook"
+)
+
+// Waldo holds the parts of waldo that the commands need.
+type Waldo struct {
+	Config     func() (state string, cfg *contract.Config, err error)
+	Known      func() *redact.Registry
+	Passphrase func() func(string) (secret.Value, error)
+	JSON       *bool // whether --json was given
+}
+
+// New returns the command.
+func New(w Waldo) *cobra.Command {
+	c := &cobra.Command{
+		Use: "hook", Short: "Signed webhooks: send, sign and verify by hand; list, retry and drop those that wait",
+		Args: cobra.NoArgs,
+		Long: "waldo serve --listen receives webhooks at /hooks/NAME, as webhooks: in waldo.yaml says. An accepted one " +
+			"waits in a queue\nuntil its target has it; one that cannot be handed over waits for you. Secrets are named, as in " +
+			"env:NAME, never written.",
+		Example: "  waldo hook list\n  waldo hook send https://example.com/hooks event.json --secret env:HOOK_SECRET",
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(w.newSend(), w.newSign(), w.newVerify(), w.newList(), w.newShow(), w.newRetry(), w.newDrop())
+	return c
+}
+
+// desk is the queue of a state directory, with the log and the secrets.
+type desk struct {
+	*hooks.Hooks
+	queue *queue.Queue
+	cfg   *contract.Config
+	done  func() error
+}
+
+// open opens the queue. It claims deliveries for this process.
+func (w Waldo) open(ctx context.Context) (d *desk, err error) {
+	d = &desk{}
+	var closers []func() error
+	d.done = func() error {
+		var errs []error
+		for i := range closers {
+			errs = append(errs, closers[len(closers)-1-i]())
+		}
+		return errors.Join(errs...)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.done())
+		}
+	}()
+	state, cfg, err := w.Config()
+	if err != nil {
+		return d, err
+	}
+	d.cfg = cfg
+	s, err := database.Open(state)
+	if err != nil {
+		return d, err
+	}
+	closers = append(closers, s.Close)
+	log, err := app.OpenLog(ctx, s, cfg.Log.Keep)
+	if err != nil {
+		return d, err
+	}
+	closers = append(closers, log.Close)
+	d.queue = &queue.Queue{Store: s, Gone: presence.Gone(state)}
+	me, err := presence.New(state)
+	if err != nil {
+		return d, err
+	}
+	if me != nil {
+		closers = append(closers, me.Close)
+		d.queue.Holder = me.Name
+	}
+	d.Hooks = hooks.New(hooks.Options{Queue: d.queue, Log: log, Config: func() *contract.Config { return cfg },
+		Secret: w.secrets(state, cfg).Get})
+	return d, nil
+}
+
+// key fetches the secret that a flag names.
+func (w Waldo) key(scheme, ref string) (webhook.Key, error) {
+	r := secret.Ref(ref)
+	if _, ok := r.Place(); !ok && !secret.Name(ref) {
+		return webhook.Key{}, exitcode.Mistake("as in --secret env:HOOK_SECRET", "--secret wants the name of a secret, "+
+			"never the secret itself")
+	}
+	state, cfg, err := w.Config()
+	if err != nil {
+		return webhook.Key{}, err
+	}
+	v, err := w.secrets(state, cfg).Get(r)
+	if err != nil {
+		return webhook.Key{}, exitcode.Mistake("waldo secret check shows every secret", "%v", err)
+	}
+	k, err := webhook.Scheme(scheme).Key(v.Reveal())
+	if err != nil {
+		return k, exitcode.Mistake("openssl rand -base64 32 makes a good one", "%s: %v", ref, err)
+	}
+	return k, nil
+}
+
+// maxBody is how many bytes of a body are read.
+const maxBody = 2 << 20
+
+// body reads the file that the last argument names, or standard input.
+func body(c *cobra.Command, args []string) ([]byte, error) {
+	in := c.InOrStdin()
+	if len(args) > 0 && args[len(args)-1] != "-" {
+		f, err := os.Open(args[len(args)-1])
+		if err != nil {
+			return nil, exitcode.Mistake("name a file, or - for standard input", "%v", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxBody+1))
+	if err == nil && len(b) > maxBody {
+		err = exitcode.Mistake("send a link to it", "the body is longer than %d bytes", maxBody)
+	}
+	return b, err
+}
+
+// at reads a time of --at: seconds since 1970; 0: now.
+func at(unix int64) time.Time {
+	if unix == 0 {
+		return time.Now()
+	}
+	return time.Unix(unix, 0)
+}

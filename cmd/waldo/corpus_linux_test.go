@@ -48,6 +48,12 @@ var otherJudges = map[string]map[string]string{
 		"content":          "internal/core/audit TestCorpusContent",
 		"merkle-inclusion": "-: proofs of a tree; the log is a chain", "merkle-consistency": "-: the same",
 	},
+	"webhooks.jsonl": {
+		"github": "internal/app/hooks TestCorpus", "stripe": "internal/app/hooks TestCorpus",
+		"slack": "internal/app/hooks TestCorpus", "standard": "internal/app/hooks TestCorpus",
+		"replay": "internal/app/hooks TestCorpus", "hmac-vector": "internal/app/hooks TestCorpus",
+		"outgoing": "internal/app/hooks TestCorpusOut",
+	},
 	"exec_facts.jsonl": {
 		"facts-py": "cmd/waldo TestCorpusOfFacts", "facts-js": "cmd/waldo TestCorpusOfFacts",
 		"facts-sh": "cmd/waldo TestCorpusOfFacts",
@@ -58,7 +64,7 @@ var otherJudges = map[string]map[string]string{
 var laterCorpora = map[string]string{
 	"commands.jsonl": "rules for commands", "commands_gtfobins.jsonl": "rules for commands",
 	"paths.jsonl": "rules for paths",
-	"sql.jsonl":   "a gateway for SQL", "webhooks.jsonl": "calls by webhook",
+	"sql.jsonl":   "a gateway for SQL",
 }
 
 // readCorpora names the packages whose tests read a file, where no table above names its classes.

@@ -38,7 +38,7 @@ var file = &mapping[contract.Config]{
 			"Addresses of your own hosts: name to addresses or prefixes; sandboxes reach the name only at these.",
 			"internal/network/egress"},
 		{"webhooks", named(hook, (*parser).hook, func(c *contract.Config) map[string]contract.Webhook { return c.Webhooks }),
-			"none", "Signed events from outside, by name.", "internal/protocol/webhook"},
+			"none", "Signed events from outside, by name.", "internal/frontend/webhook"},
 		{"redaction", nested(redaction, func(c *contract.Config) *contract.Redaction { return &c.Redaction }),
 			"secrets alone", "The data hidden from the model.", "internal/core/redact"},
 		{"approval", nested(approvals, func(c *contract.Config) *contract.Approvals { return &c.Approval }),

@@ -36,8 +36,8 @@ func New(w Waldo) *cobra.Command {
 		Use: "hook", Short: "Signed webhooks: send, sign and verify by hand; list, retry and drop those that wait",
 		Args: cobra.NoArgs,
 		Long: "waldo serve --listen receives webhooks at /hooks/NAME, as webhooks: in waldo.yaml says. An accepted one " +
-			"waits in a queue\nuntil its target has it; one that cannot be handed over waits for you. Secrets are named, as in " +
-			"env:NAME, never written.",
+			"waits in a queue\nuntil its target has it; one that cannot be handed over waits for you. Secrets are named, " +
+			"as in env:NAME, never\nwritten.",
 		Example: "  waldo hook list\n  waldo hook send https://example.com/hooks event.json --secret env:HOOK_SECRET",
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}

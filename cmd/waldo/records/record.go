@@ -10,6 +10,7 @@ import (
 
 	"waldo/internal/app"
 	"waldo/internal/app/control"
+	"waldo/internal/app/hooks"
 	"waldo/internal/app/operator"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/terminal"
@@ -91,6 +92,8 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 		what = ordered(p, r)
 	case operator.KindConsole:
 		what = acted(r)
+	case hooks.Kind:
+		what = hooked(p, r)
 	case app.KindEgress:
 		var e app.EgressBody
 		_ = json.Unmarshal(r.Body, &e)
@@ -105,6 +108,28 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 	}
 	display.Fprintf(w, logRow, r.Seq, p.Dim(fmt.Sprintf("%-24s", terminal.Ago(w, r.At, now))), r.Kind,
 		what, p.Dim(l.CallID))
+}
+
+// hooked summarises an event of a webhook.
+func hooked(p terminal.Paint, r audit.Record) display.Text {
+	var b struct {
+		Event, Hook, Principal, Reason, Target, Peer string
+		Delivery                                     string `json:"delivery_id"`
+		Count, Bytes                                 int
+	}
+	_ = json.Unmarshal(r.Body, &b)
+	switch b.Event {
+	case "received":
+		return display.Sprintf("%s %s for %s, %d bytes from %s", p.Good("received"), b.Delivery, b.Hook, b.Bytes, b.Peer)
+	case "refused":
+		return display.Sprintf("%s for %s from %s: %s, %s", p.Bad("refused"), Or(b.Hook, "no webhook"), b.Peer, b.Reason,
+			display.Count(b.Count, "request"))
+	}
+	what := display.Sprintf("%s %s of %s to %s, by %s", b.Event, b.Delivery, b.Hook, b.Target, b.Principal)
+	if b.Reason != "" {
+		what += display.Sprintf(": %s", b.Reason)
+	}
+	return what
 }
 
 // acted summarises an action in the console.

@@ -229,7 +229,7 @@ func TestTarget(t *testing.T) {
 	for address, row := range map[string][2]bool{ // public, private
 		"https://hooks.example.com/x": {true, true}, "http://hooks.example.com/x": {false, true}, "": {},
 		"ftp://h.example": {},
-		"https://": {}, "https://u:p@hooks.example.com": {}, "https:hooks.example.com": {}, "https://h.example/#a": {},
+		"https://":        {}, "https://u:p@hooks.example.com": {}, "https:hooks.example.com": {}, "https://h.example/#a": {},
 	} {
 		for i, private := range []bool{false, true} {
 			if _, err := receiver.Target(address, private); (err == nil) != row[i] {

@@ -181,7 +181,7 @@ func (p *parser) database(f field) string {
 func (p *parser) refs(f field) map[string]secret.Ref {
 	out := map[string]secret.Ref{}
 	for _, e := range p.Entries(f) {
-		if !variable(e.Name) {
+		if !secret.Variable(e.Name) {
 			p.Fail(e.Key, "value.name", "", "%q is not the name of a variable", contract.Cut(e.Name, 40))
 		}
 		out[e.Name] = p.used(e)
@@ -192,7 +192,7 @@ func (p *parser) refs(f field) map[string]secret.Ref {
 func (p *parser) pairs(f field) map[string]string {
 	out := map[string]string{}
 	for _, e := range p.Entries(f) {
-		if !variable(e.Name) {
+		if !secret.Variable(e.Name) {
 			p.Fail(e.Key, "value.name", "", "%q is not the name of a variable", contract.Cut(e.Name, 40))
 		}
 		if out[e.Name] = p.Text(e); contract.LooksSecret(out[e.Name]) {
@@ -205,26 +205,8 @@ func (p *parser) pairs(f field) map[string]string {
 
 var hash = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// Name syntaxes: letters and digits, beginning with a letter, and the extra characters given.
-func variable(s string) bool {
-	return spelled(s, 128, "_") || len(s) > 1 && s[0] == '_' && spelled("v"+s, 129, "_")
-}
-func isLabel(s string) bool { return spelled(s, 63, "_-") }
-func isName(s string) bool  { return spelled(s, 63, "_.-") }
-
-func spelled(s string, most int, others string) bool {
-	if s == "" || len(s) > most || !letter(s[0]) {
-		return false
-	}
-	for i := range len(s) {
-		if c := s[i]; !letter(c) && (c < '0' || c > '9') && strings.IndexByte(others, c) < 0 {
-			return false
-		}
-	}
-	return true
-}
-
-func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+// isLabel reports whether s is at most 63 letters, digits, '_' and '-', a letter first.
+func isLabel(s string) bool { return secret.Name(s) && !strings.Contains(s, ".") }
 
 // ref parses a secret's source: a place such as env:VARIABLE, or a name. Its messages never quote the value: that
 // could be the secret itself.
@@ -234,7 +216,7 @@ func (p *parser) ref(f field) secret.Ref {
 		return ""
 	}
 	ref := secret.Ref(f.Val.Value)
-	if _, ok := ref.Place(); ok || isName(f.Val.Value) && !contract.LooksSecret(f.Val.Value) {
+	if _, ok := ref.Place(); ok || secret.Name(f.Val.Value) && !contract.LooksSecret(f.Val.Value) {
 		return ref
 	}
 	p.Fail(f.Val, contract.CodeLiteral, "write env:VARIABLE",

@@ -21,7 +21,7 @@ var secretEntry = &mapping[contract.Secret]{
 	example: "secrets:\n  ticket_token: {from: \"env:TICKET_TOKEN\", refresh: 5m}\n",
 	begin: func(p *parser, e field, s *contract.Secret) {
 		p.user = "inject"
-		if !isName(e.Name) || contract.LooksSecret(e.Name) {
+		if !secret.Name(e.Name) || contract.LooksSecret(e.Name) {
 			p.Fail(e.Key, contract.CodeLiteral, "letters, digits, _, - and ., beginning with a letter",
 				"this cannot be the name of a secret")
 		}

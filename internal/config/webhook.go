@@ -23,7 +23,7 @@ var hook = &mapping[contract.Webhook]{
 		{"deliver", either(isMapping, nested(hookTool, func(w *contract.Webhook) *contract.HookTool { return &w.Deliver }),
 			custom(wordShape(hookWords), func(p *parser, f field, w *contract.Webhook) { w.Agent = p.Word(f, hookWords) != "" },
 				nil), showDeliver),
-			"", "Where an accepted webhook goes: to waldo agent, or to one capability.", "internal/app/hooks"},
+			"", "The target of an accepted webhook: waldo agent, or one capability.", "internal/app/hooks"},
 		{"window", or("5m", duration(time.Hour, func(w *contract.Webhook) *time.Duration { return &w.Window })),
 			"", "How far the signed time can be from now; github signs no time.", "internal/protocol/webhook"},
 		{"max_kb", or("1024", whole(1, 2048, func(w *contract.Webhook) *int { return &w.MaxKB })),
@@ -45,7 +45,7 @@ var hook = &mapping[contract.Webhook]{
 var hookTool = &mapping[contract.HookTool]{
 	name: "deliver",
 	doc: "`arguments` are values; the words `$payload`, `$json`, `$json/a/b`, `$event`, `$delivery` and `$hook` stand for " +
-		"what the webhook brings.",
+		"values of the webhook.",
 	example: "webhooks:\n  pay:\n    scheme: stripe\n    secret: \"env:STRIPE_SECRET\"\n" +
 		"    deliver: {tool: helpdesk.create_ticket, arguments: {title: paid, body: $payload}}\n",
 	keys: []key[contract.HookTool]{

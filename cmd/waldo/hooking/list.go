@@ -100,7 +100,7 @@ func (w Waldo) newList() *cobra.Command {
 func (w Waldo) newShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "One webhook that waits, with its body", Args: cobra.ExactArgs(1),
-		Long:    "The body is what the sender wrote: data, and nothing that waldo says. Bytes that are no UTF-8 are replaced.",
+		Long:    "The body is the sender's data. Bytes that are no UTF-8 are replaced.",
 		Example: "  waldo hook show h_2al2mbq6q456pip4thz3nttnnk",
 		RunE: func(c *cobra.Command, args []string) error {
 			k, err := w.open(c.Context())

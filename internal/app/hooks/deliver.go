@@ -25,7 +25,7 @@ const (
 	askedIn = time.Minute      // until a call that waits for a human is made again
 )
 
-// HandedOver is what is recorded of a delivery that ends, and of each try of it.
+// HandedOver is the record of a try of a delivery.
 type HandedOver struct {
 	Event     string         `json:"event"` // delivered, retry or dead
 	Delivery  string         `json:"delivery_id"`
@@ -151,7 +151,7 @@ func (h *Hooks) call(ctx context.Context, d *queue.Delivery) *queue.Failure {
 		do = func(ctx context.Context, c call.Call) (call.Result, error) { return h.o.Refuse(ctx, c, *why) }
 	}
 	r, err := do(ctx, c)
-	if err != nil { // what the log says decides about the next try
+	if err != nil { // the log decides about the next try
 		return &queue.Failure{Reason: "waldo failed: " + err.Error(), Max: w.Tries}
 	}
 	return judge(r, w)

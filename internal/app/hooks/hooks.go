@@ -1,4 +1,4 @@
-// Package hooks joins the parts of webhooks: what arrives is stored in the queue, recorded, and handed to its target.
+// Package hooks joins the parts of webhooks: it stores and records each arrival, and hands it to its target.
 package hooks
 
 import (
@@ -71,7 +71,7 @@ func (h *Hooks) hook(name string) (contract.Webhook, bool) {
 	return w, ok
 }
 
-// accept records a webhook and stores it. What cannot be recorded is not stored.
+// accept stores a webhook and records it. Without its record it is removed again.
 func (h *Hooks) accept(ctx context.Context, a webhook.Arrival) (webhook.Verdict, error) {
 	w, ok := h.hook(a.Hook)
 	if !ok {

@@ -211,7 +211,7 @@ func TestKilled(t *testing.T) {
 	}{
 		"stored":   {0, 1, ""},                         // its second try is acknowledged, and stored once
 		"claimed":  {202, 1, ""},                       // nothing was recorded: it had not begun
-		"decided":  {202, 0, "can have had an effect"}, // nobody can tell: the operator decides
+		"decided":  {202, 0, "can have had an effect"}, // the log cannot tell: the operator decides
 		"acted":    {202, 1, "can have had an effect"}, // the same, and it is not done twice
 		"recorded": {202, 1, ""},                       // the log has its outcome
 		"":         {202, 1, ""},                       // control

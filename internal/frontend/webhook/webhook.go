@@ -45,7 +45,7 @@ const (
 	Full             // too many wait
 )
 
-// Event is what is recorded of requests.
+// Event is a record of requests.
 type Event struct {
 	Event     string         `json:"event"` // received or refused
 	Hook      string         `json:"hook"`
@@ -58,7 +58,7 @@ type Event struct {
 	Bytes     int            `json:"bytes,omitempty"`
 }
 
-// Principal is whom the calls of a webhook are made for.
+// Principal is the principal of a webhook's calls.
 func Principal(hook string) call.Principal { return call.Principal("hook:" + hook) }
 
 // Options are what the front end needs.
@@ -105,7 +105,7 @@ func New(o Options) *Server {
 // Flush records the refusals that were only counted so far.
 func (s *Server) Flush() { s.refusals.flush() }
 
-// answer is what a request gets, and the class of a refusal.
+// answer is the answer to a request, and the class of a refusal.
 type answer struct {
 	status int
 	why    string
@@ -141,7 +141,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Allow", http.MethodPost)
 	}
 	if a.status >= 400 {
-		h.Set("Connection", "close") // what is left of the body stays unread
+		h.Set("Connection", "close") // the rest of the body stays unread
 	}
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(a.status)
@@ -261,7 +261,7 @@ func Keys(hook contract.Webhook, get func(secret.Ref) (secret.Value, error)) (ke
 	return keys, nil
 }
 
-// taken reports whether a body has a form that is kept: not compressed, and a text that senders of webhooks use. A
+// taken reports whether a body has a form that is accepted: not compressed, and of a type that senders use. A
 // request without a type is taken as bytes.
 func taken(h http.Header) bool {
 	if e := h.Values("Content-Encoding"); len(e) > 1 || len(e) == 1 && !strings.EqualFold(e[0], "identity") {

@@ -22,7 +22,7 @@ type Webhook struct {
 }
 
 // HookTool is the capability that is called with each webhook. Args are JSON values. A text such as "$payload" in them
-// stands for what the webhook brings.
+// stands for a value of the webhook.
 type HookTool struct {
 	Tool string
 	Args map[string]any

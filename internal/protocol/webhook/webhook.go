@@ -17,7 +17,7 @@ import (
 // Scheme is a way to sign.
 type Scheme string
 
-// The schemes. Each is HMAC-SHA256; they differ in what is signed and in the headers.
+// The schemes. Each is HMAC-SHA256; they differ in the signed text and in the headers.
 const (
 	GitHub   Scheme = "github"   // the body; no time, and no id that is signed
 	Stripe   Scheme = "stripe"   // time.body
@@ -41,7 +41,7 @@ const (
 	standardSigned = "Webhook-Signature"
 )
 
-// Limits of what is read.
+// Limits of parsing.
 const (
 	MaxName       = 256 // bytes of an id
 	maxSignatures = 16
@@ -93,7 +93,7 @@ const (
 // Error satisfies error.
 func (r Refusal) Error() string { return "the webhook is refused: " + string(r) }
 
-// Message is what a verified webhook says of itself.
+// Message identifies a verified webhook.
 type Message struct {
 	// Name is the same for each copy of the webhook, and signed: its id, or the digest of its body where the scheme
 	// signs no id.
@@ -101,7 +101,7 @@ type Message struct {
 	Signed time.Time // zero: the scheme signs no time
 }
 
-// Claim is what the headers of a webhook claim. Nothing in it is verified but the form.
+// Claim holds the headers of a webhook. Only their form is verified.
 type Claim struct {
 	scheme      Scheme
 	name, stamp string
@@ -279,7 +279,7 @@ func once(h http.Header, name string) (string, bool) {
 }
 
 // Named reports whether s can be the id of a webhook: 1 to 256 bytes of visible ASCII without a dot. A dot ends the id
-// in what is signed, so with one the same signature would fit another id, time and body.
+// in the signed text, so with one the same signature would fit another id, time and body.
 func Named(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' || s[i] == '.' {

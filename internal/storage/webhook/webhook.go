@@ -81,11 +81,11 @@ type Delivery struct {
 	claim int64
 }
 
-// About is what else is known of a delivery.
+// About has the further facts of a delivery.
 type About struct {
 	At          time.Time `json:"at"`                // received, or sent for the first time
 	Name        string    `json:"name,omitempty"`    // the sender's id of it, at most 256 bytes
-	Event       string    `json:"event,omitempty"`   // what the sender calls it; not signed with every scheme
+	Event       string    `json:"event,omitempty"`   // the sender's name for it; not signed with every scheme
 	ContentType string    `json:"type,omitempty"`    // as the sender wrote it
 	URL         string    `json:"url,omitempty"`     // of the receiver
 	Key         string    `json:"key,omitempty"`     // the name of the secret that signs, never the secret
@@ -125,7 +125,7 @@ type Seen struct {
 	Until  time.Time // when it can be forgotten; zero: never
 }
 
-// Verdict is what Accept did.
+// Verdict is the result of Accept.
 type Verdict int
 
 // The zero Verdict is no acceptance.

@@ -313,7 +313,8 @@ func TestFailures(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	for tries, most := range map[int]time.Duration{
-		-1: 5 * time.Second, 1: 5 * time.Second, 2: 20 * time.Second, 5: 1280 * time.Second, 12: time.Hour, 1 << 40: time.Hour,
+		-1: 5 * time.Second, 1: 5 * time.Second, 2: 20 * time.Second, 5: 1280 * time.Second, 12: time.Hour,
+		1 << 40: time.Hour,
 	} {
 		var all []time.Duration
 		for range 50 {

@@ -198,6 +198,14 @@ func TestConsoleAgainstAgent(t *testing.T) {
 		t.Errorf("an enrolment without a terminal: %d %s", code, said)
 	}
 	port := person.at[strings.LastIndexByte(person.at, ':')+1:]
+	if said, code := waldo("console", "--link", "--listen", "127.0.0.1:1"); code != 2 ||
+		!strings.Contains(said, "no console of this state directory listens on port 1") {
+		t.Errorf("a link to a port where no console listens: %d %s", code, said)
+	}
+	if said, code := waldo("console", "--link", "--listen", "127.0.0.1:"+port, "--state", t.TempDir()); code != 2 ||
+		!strings.Contains(said, "no console of this state directory listens") {
+		t.Errorf("a link to the console of another state directory: %d %s", code, said)
+	}
 	said, _ = waldo("console", "--link", "--listen", "127.0.0.1:"+port)
 	agent, mine := enter(t, said), passkeytest.New(person.at, "localhost")
 	mine.ID = key.ID

@@ -27,6 +27,7 @@ import (
 	"waldo/internal/core/approval"
 	"waldo/internal/core/approval/ceiling"
 	"waldo/internal/core/approval/confirm"
+	"waldo/internal/core/approval/desktop"
 	"waldo/internal/core/approval/notify"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/audit/headfile"
@@ -294,7 +295,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	h.hooks = h.openHooks()
 	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
 	h.Approvals = &approval.Service{
-		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules), h.webhooks(rules)},
+		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules), h.webhooks(rules), desktop.New(rules)},
 			s.Carriers...), Record: Enrolments(h.log),
 		Asker: h.askerOf, Gone: presence.Gone(h.State),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -23,13 +24,15 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/secret"
+	"waldo/internal/storage/database"
+	"waldo/internal/storage/presence"
 )
 
 // DefaultConsole is the default address of waldo console.
 const DefaultConsole = "127.0.0.1:7677"
 
-// Console returns the web console over the state directory. done ends it.
-func (h *App) Console() (s *console.Server, done func() error) {
+// Console returns the web console over the state directory, which listens at an address. done ends it.
+func (h *App) Console(at net.Addr) (s *console.Server, done func() error) {
 	o := operator.New(operator.Options{
 		Store: h.Store, Log: h.log, Approvals: h.takingBack(), Owner: Owner(), Root: os.Getenv(RootVariable),
 		Config:  func() *contract.Config { return h.lives.inForce().Config },
@@ -51,7 +54,34 @@ func (h *App) Console() (s *console.Server, done func() error) {
 		Backend: o, Hosts: hostsOf(h.Config.Gateway), Origins: publicOrigin(h.Config.Gateway), Version: h.set.Version,
 		Identify: h.consoleRole, Peer: peerOf,
 	})
-	return s, o.Close
+	if err := h.listens(at, false); err != nil {
+		slog.Warn("waldo console --link will not know this console", "error", err)
+	}
+	return s, func() error { return errors.Join(o.Close(), h.listens(at, true)) }
+}
+
+// consoles is the bucket of the consoles of a state directory: the port to the process that listens there.
+const consoles = "consoles"
+
+// listens writes down where a console of the state directory listens, or that it has ended.
+func (h *App) listens(at net.Addr, ended bool) error {
+	_, port, err := net.SplitHostPort(at.String())
+	if err != nil || h.asker == nil { // nothing tells others when this process has ended
+		return err
+	}
+	ctx := context.Background()
+	return h.Store.Modify(ctx, consoles, port, func(by string, ok bool) (string, bool, error) {
+		if ended {
+			return by, ok && by != h.asker.Name, nil
+		}
+		return h.asker.Name, true, nil
+	})
+}
+
+// ConsoleAt reports whether a console of the state directory listens on a port of this machine.
+func ConsoleAt(ctx context.Context, s *database.Store, port string) (bool, error) {
+	by, ok, err := s.Get(ctx, consoles, port)
+	return ok && !presence.Gone(s.Dir())(by), err
 }
 
 // compile compiles a changed text of the configuration in force, as a reload would.

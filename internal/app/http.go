@@ -73,7 +73,7 @@ func (h *App) listenHTTP(ctx context.Context, listen string, o mcpserver.Options
 	o.OnSessionEnd = g.Leave
 	srv := mcpserver.New(o)
 	h.lives.server.Store(srv)
-	seen, done := h.Console()
+	seen, done := h.Console(l.Addr())
 	defer done()
 	hooks := h.Hooks(g)
 	var handing sync.WaitGroup

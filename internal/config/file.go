@@ -86,7 +86,7 @@ var approvals = &mapping[contract.Approvals]{
 			return a.Roles
 		}),
 			"no roles", "Role to the principals that have it.", "internal/core/approval"},
-		{"carriers", or("[console, terminal]", words(strictyaml.OneOf(contract.Elicitation, "console", "terminal"),
+		{"carriers", or("[console, terminal]", words(strictyaml.OneOf(contract.Elicitation, contract.Desktop, "console", "terminal"),
 			func(a *contract.Approvals) *[]string { return &a.Carriers })),
 			"", "How a question reaches a human.", "internal/core/approval"},
 		{"notify", texts(func(a *contract.Approvals) *[]string { return &a.Notify }),

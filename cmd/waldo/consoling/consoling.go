@@ -2,6 +2,7 @@
 package consoling
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -80,6 +81,11 @@ func (w Waldo) link(c *cobra.Command, port string, role console.Role) error {
 	if err != nil {
 		return err
 	}
+	if listens, err := app.ConsoleAt(c.Context(), s, port); err != nil || !listens {
+		none := fault.Usage("start one: waldo console; or give the address of the one that runs: --listen 127.0.0.1:7676",
+			"no console of this state directory listens on port %s", port)
+		return errors.Join(cmp.Or(err, none), s.Close())
+	}
 	token, err := operator.NewLink(c.Context(), s, role)
 	if err := errors.Join(err, s.Close()); err != nil {
 		return err
@@ -109,7 +115,7 @@ func (w Waldo) serve(c *cobra.Command, listen string, role console.Role) error {
 	if err != nil {
 		return err
 	}
-	seen, done := h.Console()
+	seen, done := h.Console(l.Addr())
 	defer done()
 	token, err := operator.NewLink(c.Context(), h.Store, role)
 	if err != nil {

@@ -217,6 +217,9 @@ type Redaction struct {
 // the answer. No approver's key signs it.
 const Elicitation = "elicitation"
 
+// Desktop is the approval carrier that shows a notification on this machine's desktop. It carries no answer.
+const Desktop = "desktop"
+
 // Approvals holds the approvers, and how long an approval waits.
 type Approvals struct {
 	Timeout  time.Duration

@@ -218,6 +218,11 @@ func TestRefuse(t *testing.T) {
 			p.Network = sandbox.Network{Hosts: []string{"example.com"}, Ports: []uint16{443},
 				Serve: func(sandbox.Egress) io.Closer { return nil }}
 		}, false},
+		{"processes that other commands share", needABI,
+			func(p *sandbox.Profile) { p.Share = &sandbox.Share{Dir: "/srv/a"} }, false},
+		{"a writable folder", needABI, func(p *sandbox.Profile) {
+			p.Mounts = []sandbox.Mount{{Source: "/srv/a", Target: "/srv/a", Writable: true}}
+		}, false},
 		{"no limit of memory", needABI, func(p *sandbox.Profile) { p.Limits.Memory = 0 }, false},
 	} {
 		p := sandboxtest.Profile()

@@ -77,11 +77,6 @@ func Main() {
 // report. waldo holds 6 open for as long as the command may live.
 func supervise() error {
 	runtime.LockOSThread() // the command dies with this thread
-	for fd := range 7 {
-		if fd > 2 {
-			unix.CloseOnExec(fd)
-		}
-	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return err
 	}

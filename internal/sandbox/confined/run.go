@@ -63,20 +63,17 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if b.dir == "" || b.over {
 		return facts.Facts{}, errors.New("confined: the sandbox is closed, or was ended by force")
 	}
-	if len(c.Argv) == 0 || c.Argv[0] == "" {
-		return facts.Facts{}, errors.New("confined: no command to run")
-	}
-	if err := sandbox.NoTTY(c); err != nil {
+	if err := errors.Join(c.Validate(), sandbox.NoTTY(c)); err != nil {
 		return facts.Facts{}, fmt.Errorf("confined: %w", err)
 	}
 	before, began := volume.Scan(b.places), time.Now()
 	r := &run{box: b}
-	b.now.Store(r)
-	defer b.now.Store(nil)
 	p, told, finish, err := r.start(c)
 	if err != nil {
 		return facts.Facts{}, fmt.Errorf("confined: %w", err)
 	}
+	b.now.Store(r) // it can be ended from now on
+	defer b.now.Store(nil)
 	stop := r.watch(ctx, p.Pid, began, c.Clock)
 	if b.closing.Load() {
 		r.end("")

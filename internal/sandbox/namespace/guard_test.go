@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
@@ -61,12 +63,17 @@ func find(mark string) (pid, status string) {
 
 func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	within(t, time.Minute, what, cond)
+}
+
+func within(t *testing.T, most time.Duration, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(most); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if cond() {
 			return
 		}
 	}
-	t.Errorf("%s: not within a minute", what)
+	t.Errorf("%s: not within %v", what, most)
 }
 
 func field(status, name string) []string {
@@ -109,6 +116,13 @@ func TestHostUser(t *testing.T) {
 			t.Errorf("host user %q: want one of its own from 0x70000000 on", uid)
 		}
 		_, ppid := find(mark)
+		if init := field(ppid, "PPid"); len(init) != 1 {
+			t.Fatalf("%q", ppid)
+		} else if n, err := strconv.Atoi(init[0]); err != nil {
+			t.Fatal(err)
+		} else if session, err := unix.Getsid(n); err != nil || session != n {
+			t.Errorf("PID 1 of the box, %d, is of session %d: %v", n, session, err)
+		}
 		one, err := os.ReadFile("/proc/" + strings.Join(field(ppid, "PPid"), "") + "/status")
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +174,8 @@ func TestDiesWithWaldo(t *testing.T) {
 			}
 		}
 	}()
-	await(t, "the end of the command", func() bool { pid, _ := find(mark); return pid == "" })
+	// soon: another waldo of this machine that starts would end it too, when it sweeps
+	within(t, 5*time.Second, "the end of the command", func() bool { pid, _ := find(mark); return pid == "" })
 }
 
 // TestOrphans: a run ends with its command. Processes left behind, in a session of their own or holding the output,
@@ -292,10 +307,10 @@ func TestNamespaces(t *testing.T) {
 // TestFine tests guards of this driver that attacks do not reach, because others come first: each must work alone.
 func TestFine(t *testing.T) {
 	b := start(t, sandboxtest.Profile())
-	data := "(536870912, 536870912)" // where no cgroup bounds memory
+	data, zero := "(536870912, 536870912)", "ENODEV" // where no cgroup bounds memory
 	for _, a := range namespace.New(namespace.Options{}).Probe(context.Background()).Abilities {
 		if a.Name == "cgroup memory" && a.OK {
-			data = "(-1, -1)"
+			data, zero = "(-1, -1)", "mapped"
 		}
 	}
 	for _, r := range []struct{ why, code, want string }{
@@ -306,6 +321,17 @@ func TestFine(t *testing.T) {
 		{"message queues", `print(resource.getrlimit(12))`, "(65536, 65536)"},
 		{"pending signals", `print(resource.getrlimit(11))`, "(256, 256)"},
 		{"processor time of one process", `print(resource.getrlimit(resource.RLIMIT_CPU))`, "(61, 61)"},
+		{"groups cannot be left", `print(open("/proc/self/setgroups").read())`, "deny"},
+		{"no signal is blocked or ignored", `print([l.split()[1] for l in open("/proc/self/status") if l[:6] in ("SigBlk", ` +
+			`"SigIgn")])`, "['0000000000000000', '0000000001001000']"}, // Python ignores SIGPIPE and SIGXFSZ
+		{"memory that no limit of a process bounds", `import errno, mmap
+try: mmap.mmap(os.open("/dev/zero", os.O_RDWR), 4096); print("mapped")
+except OSError as e: print(errno.errorcode[e.errno])`, zero},
+		{"devices are read-only, no setuid, no programs",
+			`print([d for d in ("null", "zero", "full", "random", "urandom") if os.statvfs("/dev/" + d).f_flag & 11 != 11])`,
+			"[]"},
+		{"times of a device, which every user may write to, stay (EROFS)", `try: os.utime("/dev/null"); print("changed")
+except OSError as e: print(e.errno)`, "30"},
 		{"nothing of PID 1 in sight", `print(os.path.exists("/proc/1"), os.path.exists("/proc/self"))`, "False True"},
 		{"nothing of the host's root in sight", `print(os.path.exists("/old"))`, "False"},
 		{"read-only, no setuid, no devices",
@@ -379,6 +405,33 @@ print(n)`
 	}
 	if f := run(t, start(t, sandboxtest.Profile()), "python3", "-c", code); f.Stdout != "15\n" {
 		t.Errorf("%s%s more domains: want 15", f.Stdout, f.Stderr)
+	}
+}
+
+// TestBlockedSignals: a waldo that was started with a signal blocked does not block it in its sandboxes. The control is
+// a command beside them.
+func TestBlockedSignals(t *testing.T) {
+	const key = "WALDO_TEST_BLOCKED"
+	const look = `print([l.split()[1] for l in open("/proc/self/status") if l[:6] == "SigBlk"])`
+	if os.Getenv(key) == "" {
+		c := exec.Command("python3", "-c", "import os, signal; signal.pthread_sigmask(0, {12}); "+
+			"os.execv('/proc/self/fd/3', ['test', '-test.run', '^TestBlockedSignals$'])")
+		self, err := os.Open("/proc/self/exe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer self.Close()
+		c.Env, c.ExtraFiles = append(os.Environ(), key+"=1"), []*os.File{self}
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	if out, err := exec.Command("python3", "-c", look).Output(); err != nil || string(out) != "['0000000000000800']\n" {
+		t.Fatalf("control: %q %v", out, err)
+	}
+	if f := run(t, start(t, sandboxtest.Profile()), "python3", "-c", look); f.Stdout != "['0000000000000000']\n" {
+		t.Errorf("%q %q", f.Stdout, f.Stderr)
 	}
 }
 
@@ -457,31 +510,32 @@ func TestManyAtOnce(t *testing.T) {
 
 // TestCgroupsRemoved: no sandbox leaves a cgroup, and an ended waldo's are swept by the next.
 func TestCgroupsRemoved(t *testing.T) {
+	prefix, err := cgroup.PrefixOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
 	mine := func() (n int) {
-		for _, pattern := range []string{"/sys/fs/cgroup/waldo-*", "/sys/fs/cgroup/*/waldo-*", "/sys/fs/cgroup/*/*/waldo-*"} {
-			all, _ := filepath.Glob(pattern)
-			for _, g := range all {
-				if strings.Contains(g, fmt.Sprintf("-%d-", os.Getpid())) {
-					n++
-				}
-			}
+		for _, depth := range []string{"", "*/", "*/*/"} {
+			all, _ := filepath.Glob("/sys/fs/cgroup/" + depth + prefix + "*")
+			n += len(all)
 		}
 		return n
 	}
+	before := mine() // of sandboxes of other tests
 	d := namespace.New(namespace.Options{})
 	b, err := d.Start(context.Background(), sandboxtest.Profile())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if mine() == 0 {
-		t.Log("this user has no cgroups")
+	if os.Geteuid() == 0 && mine() <= before {
+		t.Error("control: a sandbox of root has no cgroup")
 	}
 	run(t, b, "sh", "-c", "sleep 60 &")
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	if n := mine(); n != 0 {
-		t.Errorf("%d cgroups left", n)
+	if n := mine(); n > before {
+		t.Errorf("%d cgroups left", n-before)
 	}
 }
 

@@ -20,5 +20,10 @@ func TestOrdinaryUser(t *testing.T) {
 		"TestDenials", "TestLandlock", "TestCommandsRefused", "TestWay")
 }
 
+// TestTemplateAsItIsToo runs that test as an ordinary user, whose mounts of a template are no copies.
+func TestTemplateAsItIsToo(t *testing.T) {
+	sandboxtest.AsOrdinaryUser(t, "TestTemplateAsItIs", "TestFine")
+}
+
 // TestFilesAreMemoryToo runs that test as an ordinary user, where as a rule no cgroup counts files.
 func TestFilesAreMemoryToo(t *testing.T) { sandboxtest.AsOrdinaryUser(t, "TestFilesAreMemory") }

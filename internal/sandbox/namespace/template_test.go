@@ -9,12 +9,26 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/mount"
 	"waldo/internal/sandbox/sandboxtest"
 )
 
 func TestAnotherRoot(t *testing.T) { sandboxtest.Template(t, New(Options{})) }
+
+// noOverlay is a driver on a kernel that refuses an overlay of each template.
+type noOverlay struct{ *Driver }
+
+func (d noOverlay) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
+	d.refused.learn(&initproc.StepError{Step: overlayOf + p.Template.Dir, Errno: unix.EINVAL})
+	return d.Driver.Start(ctx, p)
+}
+
+// TestTemplateAsItIs: a template without an overlay is as closed as with one.
+func TestTemplateAsItIs(t *testing.T) { sandboxtest.Template(t, noOverlay{New(Options{})}) }
 
 func TestRefusedRoots(t *testing.T) {
 	root := t.TempDir()

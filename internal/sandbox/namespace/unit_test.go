@@ -3,7 +3,9 @@
 package namespace
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -126,5 +128,56 @@ func TestFolderWithMounts(t *testing.T) {
 		mount.Source{Path: "/dev", Held: true}); err == nil ||
 		!strings.Contains(err.Error(), "no overlay of /dev") {
 		t.Errorf("held, and no overlay: %+v %v", out, err)
+	}
+}
+
+// TestOtherDescriptors: a sandbox whose PID 1 sends another number of descriptors than it has volumes and overlays is an
+// error. The control sends as many.
+func TestOtherDescriptors(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	stage, theirs, err := initproc.New(zygoteBoot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer errors.Join(stage.Close(), theirs.Close())
+	for _, row := range []struct {
+		overlays, sent int
+		want           string
+	}{
+		{1, 1, ""}, {2, 1, "its overlays alone are 2"}, {0, 1, "sent 1 places, not 0"},
+	} {
+		b := &box{driver: &Driver{}, stage: stage}
+		files := make([]*os.File, row.sent)
+		for i := range files {
+			files[i] = null
+		}
+		err := b.receive(&plan{overlays: row.overlays}, initproc.RecPlaces, files)
+		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%d overlays, %d sent: %v", row.overlays, row.sent, err)
+		}
+	}
+}
+
+// TestLongProgram: a sandbox with more names than the program of PID 1 holds is refused, and one with few starts.
+func TestLongProgram(t *testing.T) {
+	for names, want := range map[int]string{1: "", 12: "bytes, and at most"} {
+		p := sandboxtest.Profile()
+		p.Tmpfs = nil
+		for i := range names { // each folder on the way is a step with its path
+			p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{
+				Target: fmt.Sprintf("/place/%d", i) + strings.Repeat("/d", 600), Bytes: 1 << 20, Inodes: 10,
+			})
+		}
+		b, err := New(Options{}).Start(t.Context(), p)
+		if err == nil {
+			b.Close()
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v", names, err)
+		}
 	}
 }

@@ -3,13 +3,18 @@
 package namespace
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/sandboxtest"
 )
 
@@ -100,5 +105,68 @@ for how in (lambda: os.open("/project/new", os.O_CREAT|os.O_WRONLY, 0o4755), lam
 	}
 	if st, err := os.Stat(filepath.Join(dir, "src/b")); err != nil || int(st.Sys().(*syscall.Stat_t).Uid) != os.Getuid() {
 		t.Errorf("src/b: %v %v", st, err)
+	}
+}
+
+// TestLaterMounts: what this machine mounts after a sandbox began, in a folder that is shown there, is not seen in the
+// sandbox. The control sees it through a bind mount. The test has mounts of its own, shared as on most machines.
+func TestLaterMounts(t *testing.T) {
+	const key = "WALDO_TEST_LATER_MOUNTS"
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount something in a folder")
+	}
+	if os.Getenv(key) == "" {
+		c := exec.Command("/proc/self/exe", "-test.run", "^TestLaterMounts$")
+		c.Env, c.SysProcAttr = append(os.Environ(), key+"=1"), &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil { // of the machine's
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		t.Fatal(err)
+	}
+	own, beside := t.TempDir(), t.TempDir()
+	for _, r := range []struct {
+		why, dir, at string
+		mounts       []sandbox.Mount
+	}{
+		{"an overlay", own, "/shown", []sandbox.Mount{{Source: own, Target: "/shown"}}},
+		{"a writable folder", own, "/shown", []sandbox.Mount{{Source: own, Target: "/shown", Writable: true}}},
+		{"a folder of the machine as it is", "/usr/lib", "/usr/lib", nil},
+	} {
+		later, err := os.MkdirTemp(r.dir, "waldo-later-")
+		if err := errors.Join(err, os.Chmod(later, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(later)
+		d, p := New(Options{}), sandboxtest.Profile()
+		p.Mounts = r.mounts
+		if r.mounts == nil && !d.refused.learn(&initproc.StepError{Step: overlayOf + "/usr", Errno: unix.EINVAL}) {
+			t.Fatal("a refusal is not remembered")
+		}
+		b, err := d.Start(t.Context(), p)
+		if err != nil {
+			t.Fatal(r.why, err)
+		}
+		defer b.Close()
+		if err := errors.Join(unix.Mount(r.dir, beside, "", unix.MS_BIND, ""),
+			unix.Mount("waldo", later, "tmpfs", 0, "size=1m,mode=755"),
+			os.WriteFile(filepath.Join(later, "file"), nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(later)
+		if _, err := os.Stat(filepath.Join(beside, name, "file")); err != nil {
+			t.Fatal("control: ", err)
+		}
+		if got, _ := shell(t, b, "cd "+filepath.Join(r.at, name)+" && ls -A && echo end"); got != "end" {
+			t.Errorf("%s: a sandbox sees %q", r.why, got)
+		}
+		if err := errors.Join(unix.Unmount(later, unix.MNT_DETACH), unix.Unmount(beside, unix.MNT_DETACH)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

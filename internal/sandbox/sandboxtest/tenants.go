@@ -18,6 +18,7 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/cgroup"
 )
 
 // tenant is a command that creates objects which others could find, under a name and a key of shared memory. It
@@ -283,6 +284,10 @@ func Killed(t *testing.T, test string, first func() sandbox.Driver) {
 	if !stuck.Stop() || len(made) == 0 {
 		t.Fatalf("control: the command does not start: %v", made)
 	}
+	groups, err := cgroup.PrefixOf(c.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
 	_ = c.Process.Kill()
 	_ = c.Wait()
 	for end := time.Now().Add(time.Minute); len(alive(made)) > 0; time.Sleep(5 * time.Millisecond) {
@@ -298,17 +303,17 @@ func Killed(t *testing.T, test string, first func() sandbox.Driver) {
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	if after := leftovers(temp, c.Process.Pid); len(after) > 0 {
+	if after := leftovers(temp, groups); len(after) > 0 {
 		t.Errorf("left after the next start: %v", after)
 	}
 }
 
 // leftovers lists what sandboxes are made of outside themselves: folders in a temporary folder, groups of a
-// process, mounts.
-func leftovers(temp string, pid int) (out []string) {
+// process by the prefix of their names, mounts.
+func leftovers(temp, groups string) (out []string) {
 	out, _ = filepath.Glob(filepath.Join(temp, "waldo*"))
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "waldo-") && strings.Contains(d.Name(), "-"+itoa(pid)+"-") {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), groups) {
 			out = append(out, p)
 		}
 		return nil

@@ -235,3 +235,16 @@ func TestTempDir(t *testing.T) {
 		}
 	}
 }
+
+// TestFolders: a box's folder is closed to changes by other users, and names beside its places stay as they are.
+func TestFolders(t *testing.T) {
+	b := start(t, sandboxtest.Profile()).(*box)
+	if st, err := os.Stat(b.dir); err != nil || st.Mode().Perm() != 0o711 {
+		t.Errorf("%v %v", st.Mode(), err)
+	}
+	for name, want := range map[string]string{"/tmp/x": b.dir + "/tmp/x", "/tmp": b.dir + "/tmp", "/tmpx": "/tmpx"} {
+		if got := b.here(name); got != want {
+			t.Errorf("%s is %s, wanted %s", name, got, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -167,6 +168,48 @@ func TestPlans(t *testing.T) {
 		if one == same {
 			t.Errorf("%d: another set-up has the same program", i)
 		}
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	var seen []*plan
+	folder := shown{lower: "/usr", target: "/shown"}
+	for i, harm := range []func(m *shown){ // of a folder that both show
+		func(m *shown) { m.writable = true }, func(m *shown) { m.writable, m.seals = true, []string{".git"} },
+		func(m *shown) { m.writable, m.seals = true, []string{".git", "waldo.yaml"} },
+		func(m *shown) { m.whole = true }, func(m *shown) { m.tree = null }, func(m *shown) { m.lower = "/etc" },
+		func(m *shown) { m.target = "/other" }, func(m *shown) { m.parts = []part{{"bin", "/mnt", true}} },
+		func(m *shown) { m.parts = []part{{"bin", "/mnt", false}} },
+		func(m *shown) { m.parts = []part{{"lib", "/mnt", true}} },
+	} {
+		changed := folder
+		harm(&changed)
+		other := p.of(b(func(s *setup) { s.mounts = []shown{changed} }))
+		if slices.Contains(seen, other) {
+			t.Errorf("folder %d: another set-up has the same program", i)
+		}
+		seen = append(seen, other)
+	}
+	for i, harm := range []func(s *setup){
+		func(s *setup) { s.joined = true }, func(s *setup) { s.joined, s.tree = true, true },
+	} {
+		other := p.of(b(harm))
+		if slices.Contains(seen, other) {
+			t.Errorf("shared %d: another set-up has the same program", i)
+		}
+		seen = append(seen, other)
+	}
+	own := sandbox.Template{Name: "own", Dir: "/srv", UID: 7, GID: 8}
+	for _, t2 := range []sandbox.Template{
+		own, {Name: "own", Dir: "/srv", UID: 7, GID: 9}, {Name: "own", Dir: "/srv", UID: 9, GID: 8},
+	} {
+		other := p.of(b(func(s *setup) { s.profile.Template = t2 }))
+		if slices.Contains(seen, other) {
+			t.Errorf("%+v: another set-up has the same program", t2)
+		}
+		seen = append(seen, other)
 	}
 	if len(p.kept) > plansMost {
 		t.Errorf("%d are kept", len(p.kept))

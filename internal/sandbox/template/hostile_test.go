@@ -173,3 +173,35 @@ func TestUserNumbers(t *testing.T) {
 		}
 	}
 }
+
+// tally counts what is read.
+type tally struct {
+	io.Reader
+	n int64
+}
+
+func (c *tally) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// TestBytesAreBoundedWhileCopied: a file larger than a template can be is not copied to its end. The control is a
+// template that may be as large.
+func TestBytesAreBoundedWhileCopied(t *testing.T) {
+	const size = 32 << 20
+	for most, all := range map[int64]bool{1 << 20: false, size: true} {
+		tr, err := newTree(filepath.Join(t.TempDir(), "root"), Bounds{Bytes: most, Entries: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := &tally{Reader: bytes.NewReader(pack(t, file("a", strings.Repeat("x", size))))}
+		err = tr.unpack(from, false)
+		if (err == nil) != all || !all && !errors.Is(err, ErrTooMuch) || (from.n >= size) != all {
+			t.Errorf("at most %d bytes: read %d: %v", most, from.n, err)
+		}
+		if err := tr.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -15,7 +15,6 @@ import (
 const (
 	maxName  = 4096
 	maxDepth = 128
-	maxLinks = 100 // followed on the way to one entry
 )
 
 // ErrTooMuch is the error for a template beyond its limits.
@@ -226,7 +225,7 @@ func (t *tree) linked(name string) (string, error) {
 // there. A missing part is taken for folders to be made.
 func (t *tree) follow(name string) (string, error) {
 	done, rest := ".", strings.Split(name, "/")
-	for links, steps := 0, 0; len(rest) > 0; steps++ {
+	for steps := 0; len(rest) > 0; steps++ {
 		if steps > maxName {
 			return "", fmt.Errorf("more than %d steps on the way: %w", maxName, ErrName)
 		}
@@ -247,9 +246,6 @@ func (t *tree) follow(name string) (string, error) {
 		if err != nil || st.Mode().Type() != fs.ModeSymlink {
 			done = at
 			continue
-		}
-		if links++; links > maxLinks {
-			return "", fmt.Errorf("more than %d links on the way: %w", maxLinks, ErrName)
 		}
 		target, err := t.root.Readlink(at)
 		if err != nil {

@@ -5,8 +5,10 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"waldo/internal/core/policy"
 	"waldo/internal/frontend/console"
@@ -196,5 +198,41 @@ func TestChromiumPages(t *testing.T) {
 	b.mu.Lock()
 	b.faults = slices.DeleteFunc(b.faults, func(f string) bool { return strings.Contains(f, "status of 404") }) // the page absent
 	b.mu.Unlock()
+	b.quiet()
+}
+
+// TestChromiumSteady: under a steady stream of calls the open list goes on showing new ones, and asks for them a few
+// times only.
+func TestChromiumSteady(t *testing.T) {
+	b := startChromium(t)
+	l := openLifelike(t)
+	_, at := l.listen()
+	b.enter(l.desk, at, console.RoleViewer)
+	b.visit(at + "/calls?session=n_steady")
+	b.until("document.body.innerText.includes('No call fits')")
+	stop, done := make(chan bool), make(chan bool)
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				l.call("github.list_issues", `{}`, "os:1000", "n_steady", 1)
+			}
+		}
+	}()
+	rows := "document.querySelectorAll('tbody a').length"
+	b.until(rows + " > 0")
+	first := b.eval(rows)
+	began := time.Now()
+	b.until(rows + " > " + first)
+	b.until(rows + " == 50")
+	close(stop)
+	<-done
+	asked := b.eval("performance.getEntriesByType('resource').filter((e) => e.name.includes('/calls?')).length")
+	if n, err := strconv.Atoi(asked); err != nil || n < 2 || time.Duration(n) > 3+time.Since(began)/time.Second {
+		t.Errorf("the page asked %s times in %v", asked, time.Since(began))
+	}
 	b.quiet()
 }

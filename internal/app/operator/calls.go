@@ -106,7 +106,10 @@ func (p *Operator) Call(ctx context.Context, callID string) (console.CallLife, e
 			}
 			_ = json.Unmarshal(r.Body, &e)
 			l.Status, l.WallMS, l.CPUMS, l.Facts = b.Status, b.Facts.Usage.Wall, b.Facts.Usage.CPU, e.Facts
-			l.Why, l.Result, l.SideEffect = append([]call.Reason{}, e.Why...), e.Result, b.Facts.SideEffect
+			l.Result, l.SideEffect = e.Result, b.Facts.SideEffect
+			l.Why = slices.DeleteFunc(append([]call.Reason{}, e.Why...), func(r call.Reason) bool {
+				return slices.Contains(l.Reasons, r)
+			})
 			if b.ApprovalID != "" {
 				l.Approval = b.ApprovalID
 			}
@@ -167,21 +170,38 @@ func (p *Operator) Live(ctx context.Context, after uint64) (<-chan console.LiveE
 	return events, reset, nil
 }
 
-// Agents satisfies console.Backend: the sessions of the newest calls, the last used first.
-func (p *Operator) Agents(ctx context.Context) (console.List[console.Agent], error) {
+// Agents satisfies console.Backend: the sessions of the newest calls, the last used first. The cursor is the number of
+// the last session's newest call.
+func (p *Operator) Agents(ctx context.Context, page console.Page) (console.List[console.Agent], error) {
 	out := console.List[console.Agent]{Items: []console.Agent{}}
-	if err := p.index.use(ctx); err != nil {
+	before, err := number(page.Cursor)
+	if err == nil {
+		err = p.index.use(ctx)
+	}
+	if err != nil {
 		return out, err
 	}
-	at := map[string]int{}
+	at, newest := map[string]int{}, []uint64{}
 	p.index.newest(func(c console.Call) bool {
-		i, ok := at[c.Session]
-		if !ok {
-			i = len(out.Items)
+		i, known := at[c.Session]
+		if !known {
+			out.Total++
+			i = -1
+			switch {
+			case before > 0 && c.Seq >= before: // on a page before
+			case len(out.Items) == page.Limit:
+				out.Next = strconv.FormatUint(newest[page.Limit-1], 10)
+			default:
+				i = len(out.Items)
+				newest = append(newest, c.Seq)
+				out.Items = append(out.Items, console.Agent{
+					Session: c.Session, Principal: c.Principal, Channel: c.Channel, Last: c.At,
+				})
+			}
 			at[c.Session] = i
-			out.Items = append(out.Items, console.Agent{
-				Session: c.Session, Principal: c.Principal, Channel: c.Channel, Last: c.At,
-			})
+		}
+		if i < 0 {
+			return true
 		}
 		a := &out.Items[i]
 		a.First = c.At
@@ -272,13 +292,8 @@ func (p *Operator) decided(l *console.CallLife, r audit.Record, b body) {
 		Channel: b.Channel, Parent: b.Parent, Mode: b.Mode, Danger: b.Danger, Effect: b.Effect, Decision: b.DecisionID,
 	}
 	l.Reasons, l.Args, l.ArgsDigest, l.ArgsSize, l.Run = d.Reasons, d.Args, d.ArgsDigest, d.ArgsSize, d.Run
-	l.Lines = l.Lines[:0]
-	var source []string
 	if d.Policy == p.o.Policy().Digest() { // else the line numbers are of another text
-		source = lines(p.o.Config())
-	}
-	for _, one := range d.Reasons {
-		l.Lines = append(l.Lines, quoted(source, one, p.o.Config()))
+		l.Lines = quoted(d.Reasons, p.o.Config())
 	}
 	l.Secrets = append(l.Secrets, d.Secrets...)
 	if d.Contract != nil {

@@ -119,12 +119,17 @@ func short(l string) string {
 	return l
 }
 
-// quoted returns the line of the configuration that a reason names, as the decision's own configuration had it.
-func quoted(source []string, r call.Reason, cfg *contract.Config) string {
-	if r.File != cfg.File || r.Line < 1 || r.Line > len(source) {
-		return ""
+// quoted returns for each reason the line of the configuration that it names; empty where that is not known, or is the
+// line of the reason before.
+func quoted(reasons []call.Reason, cfg *contract.Config) []string {
+	source := lines(cfg)
+	out := make([]string, len(reasons))
+	for i, r := range reasons {
+		if r.File == cfg.File && r.Line >= 1 && r.Line <= len(source) && (i == 0 || reasons[i-1].Line != r.Line) {
+			out[i] = short(strings.TrimSpace(source[r.Line-1]))
+		}
 	}
-	return short(strings.TrimSpace(source[r.Line-1]))
+	return out
 }
 
 // DryRun satisfies console.Backend: the decision on a call that is not made and not recorded as one.
@@ -139,12 +144,9 @@ func (p *Operator) DryRun(_ context.Context, _ console.Who, d console.DryRun) (c
 	out := console.Decision{
 		Effect: x.Effect.String(), Reasons: x.Reasons, Mode: x.Mode().String(), Danger: x.Danger, Pattern: x.Contract.Pattern,
 		File: x.Contract.At.File, Line: x.Contract.At.Line, Role: x.Contract.Approval.By,
-		Need: max(x.Contract.Approval.Need, 1), Lines: []string{},
+		Need: max(x.Contract.Approval.Need, 1),
 	}
-	source := lines(p.o.Config())
-	for _, r := range x.Reasons {
-		out.Lines = append(out.Lines, quoted(source, r, p.o.Config()))
-	}
+	out.Lines = quoted(x.Reasons, p.o.Config())
 	return out, nil
 }
 

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -238,5 +239,41 @@ func TestSpans(t *testing.T) {
 	all.count(audit.Record{At: "soon", Kind: audit.KindDecision}, body{}, "")
 	if len(all) > 2*maxHours {
 		t.Errorf("%d hours are kept", len(all))
+	}
+}
+
+// TestAgentsPages: the pages of sessions hold each once, the last used first.
+func TestAgentsPages(t *testing.T) {
+	l := openLifelike(t)
+	for i := range 7 {
+		l.call("github.list_issues", `{}`, "os:1000", call.Session(fmt.Sprint("n_page", i)), 1)
+	}
+	b := l.login(console.RoleViewer)
+	var seen []string
+	for cursor := ""; ; {
+		var page struct {
+			Items []console.Agent
+			Total int
+			Next  string `json:"next_cursor"`
+		}
+		if status, code := b.do("GET", "/api/v1/agents?limit=4&cursor="+cursor, nil, &page); status != 200 {
+			t.Fatal(status, code)
+		}
+		if page.Total != 9 {
+			t.Errorf("%d sessions in all", page.Total)
+		}
+		for _, a := range page.Items {
+			seen = append(seen, a.Session)
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	want := []string{"n_page6", "n_page5", "n_page4", "n_page3", "n_page2", "n_page1", "n_page0"}
+	if len(seen) != 9 || !slices.Equal(seen[:7], want) || seen[7] == seen[8] {
+		t.Errorf("%q", seen)
+	}
+	if status, code := b.do("GET", "/api/v1/agents?cursor=x", nil, nil); status != 400 || code != "cursor" {
+		t.Errorf("%d %s", status, code)
 	}
 }

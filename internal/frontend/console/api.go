@@ -293,7 +293,11 @@ func (s *Server) apiCall(q *request) error {
 }
 
 func (s *Server) apiAgents(q *request) error {
-	l, err := s.o.Backend.Agents(q.Context())
+	p, err := q.page()
+	if err != nil {
+		return err
+	}
+	l, err := s.o.Backend.Agents(q.Context(), p)
 	return reply(q, l, err)
 }
 

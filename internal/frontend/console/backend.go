@@ -75,7 +75,7 @@ type Backend interface {
 
 	Calls(ctx context.Context, f CallFilter, p Page) (List[Call], error)
 	Call(ctx context.Context, id string) (CallLife, error)
-	Agents(ctx context.Context) (List[Agent], error)
+	Agents(ctx context.Context, p Page) (List[Agent], error)
 	Stop(ctx context.Context, who Who, name string, release bool) error
 	Sandboxes(ctx context.Context) (List[Sandbox], error)
 	SandboxAct(ctx context.Context, who Who, name, act string) error
@@ -242,7 +242,7 @@ type Call struct {
 type CallLife struct {
 	Call
 	Reasons    []call.Reason   `json:"reasons"`
-	Lines      []string        `json:"lines"` // for each reason the line of the contract; empty: not known
+	Lines      []string        `json:"lines"` // for each reason the line of the contract; empty: not known, or as before
 	Pattern    string          `json:"pattern,omitempty"`
 	File       string          `json:"file,omitempty"`
 	Line       int             `json:"line,omitempty"`
@@ -252,7 +252,7 @@ type CallLife struct {
 	ArgsSize   *Sized          `json:"args_size,omitempty"` // of arguments that the log does not hold
 	Run        json.RawMessage `json:"run,omitempty"`
 	Answers    []Answer        `json:"answers"`
-	Why        []call.Reason   `json:"why"` // it ended so
+	Why        []call.Reason   `json:"why"` // it ended so, beside the reasons of the decision
 	SideEffect string          `json:"side_effect,omitempty"`
 	Result     *Sized          `json:"result,omitempty"`
 	Facts      json.RawMessage `json:"facts,omitempty"`
@@ -351,7 +351,7 @@ type Decision struct {
 	Line    int           `json:"line,omitempty"`
 	Role    string        `json:"role,omitempty"`
 	Need    int           `json:"need"`
-	Lines   []string      `json:"lines"` // for each reason the line of the contract; empty: not known
+	Lines   []string      `json:"lines"` // for each reason the line of the contract; empty: not known, or as before
 }
 
 // WhatIf says which of the last day's calls a changed configuration would decide otherwise.

@@ -92,7 +92,7 @@ func (f *fake) Stop(_ context.Context, _ Who, name string, release bool) error {
 	return nil
 }
 
-func (f *fake) Agents(context.Context) (List[Agent], error) {
+func (f *fake) Agents(context.Context, Page) (List[Agent], error) {
 	return List[Agent]{Items: []Agent{{Session: hostile, Principal: hostile, Channel: hostile, First: hostile}}}, nil
 }
 

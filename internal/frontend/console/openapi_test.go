@@ -33,7 +33,7 @@ var operations = map[string]operation{
 	"GET /api/v1/calls": {summary: "Calls, newest first",
 		query: append([]string{"capability", "principal", "effect", "status", "session"}, paged...), out: List[Call]{}},
 	"GET /api/v1/calls/{id}": {summary: "One call's whole life", out: CallLife{}},
-	"GET /api/v1/agents":     {summary: "Sessions of agents", out: List[Agent]{}},
+	"GET /api/v1/agents":     {summary: "Sessions of agents, the last used first", query: paged, out: List[Agent]{}},
 	"GET /api/v1/sandboxes":  {summary: "Named sandboxes", out: List[Sandbox]{}},
 	"GET /api/v1/upstreams":  {summary: "Servers, with their health", out: List[Upstream]{}},
 	"GET /api/v1/contracts":  {summary: "Contracts in force", out: List[Contract]{}},

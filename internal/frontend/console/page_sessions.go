@@ -4,7 +4,11 @@ import "net/http"
 
 // pageSessions lists the sessions of agents, the last used first. An operator can stop and release each.
 func (s *Server) pageSessions(q *request) error {
-	l, err := s.o.Backend.Agents(q.Context())
+	p, err := q.page()
+	if err != nil {
+		return err
+	}
+	l, err := s.o.Backend.Agents(q.Context(), p)
 	if err != nil {
 		return err
 	}

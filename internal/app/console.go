@@ -166,5 +166,11 @@ func (h *App) pinsWaiting(ctx context.Context) ([]console.Pin, error) {
 }
 
 func pin(c lockfile.Change) console.Pin {
-	return console.Pin{Server: c.Server, Code: c.Code, Text: string(display.Line(c.String()))}
+	p := console.Pin{
+		Server: c.Server, Name: string(display.Line(c.String())), Code: c.Code, Text: string(display.Line(c.Text)),
+	}
+	for _, l := range c.Diff {
+		p.Diff = append(p.Diff, string(display.Line(l)))
+	}
+	return p
 }

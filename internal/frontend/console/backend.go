@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"waldo/internal/model/call"
@@ -387,9 +388,26 @@ type Unjudged struct {
 
 // Pin is a definition that waits to be accepted.
 type Pin struct {
-	Server string `json:"server"`
-	Code   string `json:"code"`
-	Text   string `json:"text"`
+	Server string   `json:"server"`
+	Name   string   `json:"name"` // of the tool, prompt or template; else of the server
+	Code   string   `json:"code"`
+	Text   string   `json:"text"`
+	Diff   []string `json:"diff,omitempty"` // "-" and what was accepted, "+" and what is declared now
+}
+
+// Lines are the lines of the difference with a class each: removed, added or none.
+func (p Pin) Lines() (all []struct{ Class, Text string }) {
+	for _, l := range p.Diff {
+		class := ""
+		switch {
+		case strings.HasPrefix(l, "-"):
+			class = Removed
+		case strings.HasPrefix(l, "+"):
+			class = Added
+		}
+		all = append(all, struct{ Class, Text string }{class, l})
+	}
+	return all
 }
 
 // RecordFilter selects records of the log. An empty field selects all.

@@ -110,7 +110,7 @@ func (f *fake) Upstreams(context.Context) (List[Upstream], error) {
 }
 
 func (f *fake) Pins(context.Context) (List[Pin], error) {
-	return List[Pin]{Items: []Pin{{Server: hostile, Code: "pin.changed", Text: hostile}}}, nil
+	return List[Pin]{Items: []Pin{{Server: hostile, Name: hostile, Code: "lock.changed", Text: hostile, Diff: []string{"-" + hostile, "+" + hostile, hostile}}}}, nil
 }
 
 func (f *fake) Records(_ context.Context, _ RecordFilter, _ Page) (List[Record], error) {

@@ -392,7 +392,7 @@ type Pin struct {
 	Name   string   `json:"name"` // of the tool, prompt or template; else of the server
 	Code   string   `json:"code"`
 	Text   string   `json:"text"`
-	Diff   []string `json:"diff,omitempty"` // "-" and what was accepted, "+" and what is declared now
+	Diff   []string `json:"diff,omitempty"` // "-" before an accepted value, "+" before a declared one
 }
 
 // Lines are the lines of the difference with a class each: removed, added or none.

@@ -51,7 +51,7 @@ var layers = map[string][]string{
 var narrower = map[string]map[string][]string{
 	"executor": {"core": {"core/grant", "core/policy"}}, // only a grant crosses from core to an executor
 	"sandbox":  {"model": {"model/facts", "model/id"}},  // no contract, no call
-	"network":  {"model": {"model/facts", "model/secret", "model/hostrule"}},
+	"network":  {"model": {"model/facts", "model/secret", "model/hostrule", "model/chat"}},
 	"storage":  {"model": {"model/facts", "model/secret", "model/id"}},
 	"model":    {"protocol": {"protocol/strictjson"}},
 	"core":     {"storage": {"storage/database", "storage/safefile"}},
@@ -96,6 +96,7 @@ var only = map[string][]string{
 		"cmd/waldo", "cmd/waldo/agenthost", "cmd/waldo/completing", "cmd/waldo/generating", "cmd/waldo/manual",
 		"cmd/waldo/sandboxflags", "cmd/waldo/consoling", "cmd/waldo/databases", "cmd/waldo/enrolling", "cmd/waldo/templates",
 		"cmd/waldo/hooking",
+		"cmd/waldo/agenting",
 	},
 	"github.com/spf13/pflag":                 {"cmd/waldo", "cmd/waldo/manual"},
 	"github.com/google/go-containerregistry": {"internal/sandbox/template"},

@@ -9,12 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/cmd/waldo/agenthost"
+	"waldo/cmd/waldo/agenting"
 	"waldo/cmd/waldo/consoling"
 	"waldo/cmd/waldo/databases"
 	"waldo/cmd/waldo/exitcode"
 	"waldo/cmd/waldo/generating"
 	"waldo/cmd/waldo/hooking"
 	"waldo/internal/app"
+	"waldo/internal/core/approval"
 	"waldo/internal/core/redact"
 	"waldo/internal/demo/helpdesk"
 	"waldo/internal/frontend/terminal"
@@ -33,6 +35,7 @@ func commands(g *global) []*cobra.Command {
 		newTemplate(g), newLogin(g), newSecret(g), newDoctor(g), newVersion(g), newHelpdesk(), agenthost.NewImport(hosts),
 		agenthost.NewInstall(hosts), newDu(g), newPrune(g), newReload(g), newStop(g), newMan(), newConsole(g), newSQL(g),
 		newHook(g),
+		newAgent(g),
 	}
 }
 
@@ -139,4 +142,9 @@ func newConsole(g *global) *cobra.Command {
 func newHook(g *global) *cobra.Command {
 	return hooking.New(hooking.Waldo{Config: func() (string, *contract.Config, error) { return configured(g) },
 		Known: func() *redact.Registry { return g.known }, Passphrase: asks, JSON: &g.json})
+}
+
+func newAgent(g *global) *cobra.Command {
+	return agenting.New(agenting.Waldo{JSON: &g.json, Teller: func(w io.Writer) approval.Notifier { return teller{w} },
+		Open: func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) }})
 }

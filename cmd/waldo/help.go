@@ -13,7 +13,7 @@ var groups = []struct {
 	commands []string
 }{
 	{"To begin with:", []string{"demo", "doctor", "init", "import", "install"}},
-	{"Run code in a sandbox:", []string{"run", "exec", "sandbox", "template"}},
+	{"Run code in a sandbox:", []string{"run", "exec", "agent", "sandbox", "template"}},
 	{"Stand in front of tools:", []string{"serve", "tools", "call", "lock", "gen", "login", "token", "console", "hook"}},
 	{"Say what is allowed, and answer:", []string{
 		"check", "trust", "reload", "stop", "secret", "sql", "approvals", "approve", "deny",

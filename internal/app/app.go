@@ -85,7 +85,7 @@ type App struct {
 	Witness   *audit.Witness                // the approvals in the log
 	asker     *presence.Process             // marks this process as running; nil: not supported here
 	hooks     *webhook.Queue                // webhooks that wait for their target
-	lasting   call.Session                  // the session of waldo call, which the next process resumes
+	lasting   sync.Map                      // the sessions that another process can resume: call.Session to true
 	Drivers   map[string]sandbox.Driver
 	Runner    *runner.Runner
 	Upstreams *upstream.Manager
@@ -544,14 +544,14 @@ func (h *App) OpenCLI(ctx context.Context) (session.Info, error) {
 	if text, ok, err := h.Store.Get(ctx, cliBucket, name); err != nil {
 		return session.Info{}, err
 	} else if n, w, found := strings.Cut(text, " "); ok && found && id.Is(id.Session, n) && id.Is(id.Workspace, w) {
-		h.lasting = call.Session(n)
+		h.lasting.Store(call.Session(n), true)
 		return h.Sessions.Resume(call.Session(n), Principal(), w)
 	}
 	info, err := h.OpenSession()
 	if err != nil {
 		return info, err
 	}
-	h.lasting = info.ID
+	h.lasting.Store(info.ID, true)
 	return info, h.Store.Put(ctx, cliBucket, name, string(info.ID)+" "+info.Workspace)
 }
 
@@ -601,10 +601,10 @@ func (h *App) Check(c call.Call, t call.Tool) *call.Reason {
 	return &call.Reason{Code: "args.schema", Text: strings.Join(text, "; ")}
 }
 
-// askerOf returns the name of this process for a session that ends with it. Only the session of waldo call outlives
-// it.
+// askerOf returns the name of this process for a session that ends with it. The session of waldo call and those of
+// agents outlive it.
 func (h *App) askerOf(n call.Session) string {
-	if h.asker == nil || n == h.lasting {
+	if _, outlives := h.lasting.Load(n); outlives || h.asker == nil {
 		return ""
 	}
 	return h.asker.Name

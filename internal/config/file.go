@@ -53,6 +53,8 @@ var file = &mapping[contract.Config]{
 			"auto", "How sandboxes are made.", "internal/executor/runner"},
 		{"sessions", nested(sessions, func(c *contract.Config) *contract.Sessions { return &c.Sessions }),
 			"100,000 calls, 24 hours of running time", "The budgets of each session.", "internal/core/session"},
+		{"agent", nested(agent, func(c *contract.Config) *contract.Agent { return &c.Agent }),
+			"no agent", "The built-in agent.", "internal/app/agentrun"},
 	},
 }
 

@@ -51,6 +51,8 @@ var inPlace = map[string]string{
 	"log":               "log: {%}",
 	"sandboxes":         "sandboxes: {%}",
 	"sessions":          "sessions: {%}",
+	"agent":             "agent: {%}",
+	"provider":          "agent: {providers: [{%}]}",
 }
 
 func at(mapping, line string) []byte {

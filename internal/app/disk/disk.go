@@ -30,6 +30,7 @@ var holds = map[string]string{
 	"waldo.db-wal": "part of waldo.db", "waldo.db-shm": "part of waldo.db",
 	"blobs": "file contents of snapshots; waldo sandbox snapshot --rm",
 	"data":  "data of servers (data: NAME); never removed by waldo", "secrets": "sealed secrets; waldo secret rm",
+	"agents": "conversations of waldo agent",
 	"askers": "a lock for each running waldo", "waldo.lock": "pinned servers without a configuration file",
 	"output": "output of background commands; waldo sandbox rm",
 }

@@ -281,7 +281,7 @@ func (s *Session) content(r call.Result, server string) []any {
 	if len(out) == 0 && !r.Structured.IsZero() {
 		out = append(out, text(string(r.Structured.Raw())))
 	}
-	if say := epilogue(r); say != "" {
+	if say := Epilogue(r); say != "" {
 		out = append(out, text(say))
 	} else if server == "" && r.Facts.Stderr != "" {
 		out = append(out, text("stderr:\n"+r.Facts.Stderr))
@@ -323,8 +323,8 @@ func known(revision, kind string, block any) any {
 	return block
 }
 
-// epilogue tells the model the status of a call that did not succeed, and the next step.
-func epilogue(r call.Result) string {
+// Epilogue tells the model the status of a call that did not succeed, and the next step.
+func Epilogue(r call.Result) string {
 	switch r.Status {
 	case facts.OK:
 		return ""

@@ -366,7 +366,7 @@ func refusal(r call.Result) error {
 	if r.Status == facts.OK {
 		return nil
 	}
-	text := epilogue(r)
+	text := Epilogue(r)
 	for _, c := range r.Content {
 		if c.Type == "text" && c.Text != "" {
 			text = c.Text + "\n" + text

@@ -183,6 +183,7 @@ type Config struct {
 	Sandboxes   Sandboxes
 	Sessions    Sessions
 	Log         Log
+	Agent       Agent
 	Warnings    []Problem
 }
 

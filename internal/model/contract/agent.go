@@ -1,0 +1,27 @@
+package contract
+
+import (
+	"time"
+
+	"waldo/internal/model/secret"
+)
+
+// Agent is the agent of waldo agent. Without a provider there is none.
+type Agent struct {
+	Name      string // its principal is agent:NAME
+	Providers []Provider
+	MaxSteps  int           // answers of the model in one conversation
+	MaxTokens int           // of requests and answers in one conversation
+	Timeout   time.Duration // of one run
+	System    string        // the operator's instructions to the model
+}
+
+// Provider is a language model behind an API.
+type Provider struct {
+	Kind    string // anthropic, openai or ollama
+	URL     string // empty: the usual one of the kind
+	Model   string
+	Key     secret.Ref    // empty: none is sent
+	Timeout time.Duration // the longest silence of the provider
+	At      Position
+}

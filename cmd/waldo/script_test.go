@@ -52,7 +52,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "npmregistry": serveNpm, "pypi": servePyPI, "tamper": tamper, "registry": serveImage,
-			"remote": serveRemote, "postgres": servePostgres,
+			"remote": serveRemote, "postgres": servePostgres, "model": serveModel,
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {

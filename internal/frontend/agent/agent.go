@@ -165,6 +165,9 @@ func (a *Agent) loop(ctx context.Context) (Outcome, error) {
 		if out, err := a.settle(ctx); err != nil || out.End != "" {
 			return out, err
 		}
+		if ctx.Err() != nil {
+			return Outcome{}, ctx.Err()
+		}
 		if n := len(a.s.messages); n == 0 || a.s.messages[n-1].Role != chat.User {
 			return Outcome{End: Done}, nil // the model has had the last word
 		}

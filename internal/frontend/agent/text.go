@@ -32,12 +32,9 @@ func instructions(operator string) string {
 	return own + "\n\n" + operator
 }
 
-// Data marks a text as data. The mark has a random part that the text cannot know, so that it cannot end the data.
+// Data marks a text as data. The mark is random and new for each text, so that no text can end its own data.
 func Data(what, text string) string {
 	mark := rand.Text()
-	for strings.Contains(text, mark) {
-		mark = rand.Text()
-	}
 	return fmt.Sprintf("<data %s from=%q>\n%s\n</data %s>", mark, what, text, mark)
 }
 

@@ -395,3 +395,21 @@ func hasCalls(r chat.Reply) bool {
 	}
 	return false
 }
+
+// TestRedirect: a redirect with an address is an answer that is no success; the other host hears nothing.
+func TestRedirect(t *testing.T) {
+	heard := 0
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { heard++ }))
+	defer other.Close()
+	from := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+	}))
+	defer from.Close()
+	p := one(t, "openai", from.URL)
+	p.http.Transport = http.DefaultTransport // the control: without the egress rule a redirect could be followed
+	_, err := p.ask(t.Context(), asking, func(string) {})
+	var f *Fault
+	if !errors.As(err, &f) || f.Status != http.StatusTemporaryRedirect || heard > 0 {
+		t.Errorf("%v, heard %d", err, heard)
+	}
+}

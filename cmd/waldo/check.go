@@ -15,6 +15,7 @@ import (
 	"waldo/internal/app/databases"
 	"waldo/internal/app/hostfiles"
 	"waldo/internal/config"
+	"waldo/internal/config/starter"
 	"waldo/internal/executor/serverpackage"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
@@ -120,7 +121,7 @@ func newInit(g *global) *cobra.Command {
 			for _, f := range []struct {
 				name string
 				text []byte
-			}{{"waldo.yaml", config.Init(dir)}, {"waldo.schema.json", config.Schema()}} {
+			}{{"waldo.yaml", starter.Init(dir)}, {"waldo.schema.json", config.Schema()}} {
 				if err := create(filepath.Join(dir, f.name), f.text); err != nil {
 					return err
 				}

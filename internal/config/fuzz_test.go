@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"waldo/internal/config/starter"
 )
 
 // FuzzParse: no text makes Parse panic. A text without problems has a stable normal form, and an unknown key is
 // always a problem.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(Init("x")))
+	f.Add([]byte(starter.Init("x")))
 	f.Add([]byte("capabilities:\n  a.*: {mode: read, approval: {when: \"args.x == 'no'\", by: boss}}\n"))
 	f.Add([]byte("capabilities: {a.*: deny, 'b': 'deny'}\n"))
 	f.Add([]byte("environment: prod\nsecrets: {a: {environments: {prod: 'env:A'}, refresh: 5m}, b: {command: [x]}}\n" +

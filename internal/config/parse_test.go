@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/config/starter"
 	"waldo/internal/model/contract"
 )
 
@@ -451,7 +452,7 @@ func TestDenyIsAContract(t *testing.T) {
 
 func TestInitIsSound(t *testing.T) {
 	for _, folder := range []string{"/home/a/project", ".", "/tmp/evil\ncapabilities: {}", "/tmp/\u202ex"} {
-		text := Init(folder)
+		text := starter.Init(folder)
 		cfg, problems := Parse("waldo.yaml", text)
 		if len(problems) > 0 || len(cfg.Warnings) > 0 {
 			t.Errorf("%q: %v %v", folder, problems, cfg)

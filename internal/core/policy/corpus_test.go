@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"waldo/internal/config"
+	"waldo/internal/config/starter"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
 )
@@ -219,5 +220,5 @@ func TestShownConfigurationsAreSound(t *testing.T) {
 		t.Fatal("docs/contract.md shows no configuration")
 	}
 	compileText(t, text, everything)
-	compileText(t, string(config.Init("x")), everything)
+	compileText(t, string(starter.Init("x")), everything)
 }

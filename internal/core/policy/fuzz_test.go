@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"waldo/internal/config"
+	"waldo/internal/config/starter"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 )
@@ -13,7 +14,7 @@ import (
 // normal form decide alike.
 func FuzzDecide(f *testing.F) {
 	f.Add([]byte(seed), "create_ticket", []byte(`{"priority":"high"}`))
-	f.Add(config.Init("x"), "run_shell", []byte(`{}`))
+	f.Add(starter.Init("x"), "run_shell", []byte(`{}`))
 	f.Add([]byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: {when: 'args.n > 1'}}\n"+
 		"  '*.x': {mode: write, approval: none, rules: [{when: \"args.n == 'a'\", danger: 3}]}\n"), "s.x", []byte(`{"n":2}`))
 	f.Add([]byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: none, rules: [{when: "+

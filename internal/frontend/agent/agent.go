@@ -28,7 +28,7 @@ type Model interface {
 	Next(ctx context.Context, r chat.Request, w chat.Watch) (chat.Reply, error)
 }
 
-// Fate is what the log knows of a call. The zero value is a call that it does not know.
+// Fate holds the log's knowledge of a call. The zero value is a call without a record.
 type Fate struct {
 	Decided    bool // it was decided
 	Ended      bool // it has an outcome
@@ -51,7 +51,7 @@ type Options struct {
 	Call    func(ctx context.Context, c call.Call) (call.Result, error)
 	Refuse  func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
 	Fate    func(ctx context.Context, callID string) (Fate, error)
-	Hide    func(text string) string // hides known secrets in what the model writes
+	Hide    func(text string) string // hides known secrets in a text of the model
 	Session call.Session
 	Journal Journal
 	Watch   func(Event)
@@ -231,7 +231,7 @@ func (a *Agent) ask(ctx context.Context) (chat.Reply, error) {
 // maxTools is how many tools a model is shown. With more, it finds the others with search_tools.
 const maxTools = 100
 
-// tools are the definitions that the model is shown, which is what its principal can use.
+// tools are the definitions that the model gets: those of the tools that its principal can use.
 func (a *Agent) tools(ctx context.Context) (out []chat.Tool) {
 	all := a.o.Lists.List(ctx, a.viewer())
 	all = slices.DeleteFunc(slices.Clone(all), func(e *catalog.Entry) bool {

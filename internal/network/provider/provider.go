@@ -163,7 +163,7 @@ func (p *Provider) ask(ctx context.Context, r chat.Request, text func(string)) (
 	defer w.Body.Close()
 	in := &watched{r: w.Body, more: func() { timer.Reset(p.o.Silence) }}
 	if w.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(in, maxError)) // what there is of it is shown
+		b, _ := io.ReadAll(io.LimitReader(in, maxError)) // a part is enough to show
 		return chat.Reply{}, failed(w, b)
 	}
 	a := &answer{text: text}

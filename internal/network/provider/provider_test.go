@@ -162,7 +162,7 @@ func TestConversations(t *testing.T) {
 	}
 }
 
-// TestFaults: what each failure of a provider leads to.
+// TestFaults: each failure of a provider, and its consequence.
 func TestFaults(t *testing.T) {
 	good := providertest.Turn{Text: "good"}
 	for _, row := range []struct {
@@ -317,7 +317,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestBadCalls: arguments that are no JSON object are kept with the reason, and an answer that is cut has no calls.
+// TestBadCalls: arguments without a JSON object get the reason, and a cut answer has no calls.
 func TestBadCalls(t *testing.T) {
 	for input, fault := range map[string]bool{`{"a":1}`: false, "": false, `{"a":`: true, `[1]`: true, `{"a":1,"a":2}`: true} {
 		body := providertest.Render("openai", providertest.Turn{Calls: []providertest.Call{{Tool: "a", Input: input}}})
@@ -352,7 +352,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: whatever a provider sends, a reply is whole: it has a stop, each call has a name and a JSON object, and
+// FuzzAnswer: any accepted reply is whole: it has a stop, each call has a name and a JSON object, and
 // no text is empty. The same bytes in other parts give the same reply.
 func FuzzAnswer(f *testing.F) {
 	for i, kind := range allKinds {

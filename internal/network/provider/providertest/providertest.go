@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Call is a tool call that the model makes. Input is JSON, or what the script wants to send in its place.
+// Call is a tool call that the model makes. Input is JSON, or another text of the script.
 type Call struct{ Tool, Input string }
 
 // Turn is one answer of the script.
 type Turn struct {
 	Text  string
 	Calls []Call
-	Stop  string // in the API's own words; empty: what fits
+	Stop  string // in the API's own words; empty: the fitting one
 
 	Status int           // of HTTP; 0: 200
 	Raw    string        // the body in place of an answer

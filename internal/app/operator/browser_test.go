@@ -234,5 +234,14 @@ func TestChromiumSteady(t *testing.T) {
 	if n, err := strconv.Atoi(asked); err != nil || n < 2 || time.Duration(n) > 3+time.Since(began)/time.Second {
 		t.Errorf("the page asked %s times in %v", asked, time.Since(began))
 	}
+	b.visit(at + "/sessions") // it is live, too
+	b.until("document.querySelector('tbody')")
+	sessions := b.eval("document.querySelectorAll('tbody tr').length")
+	l.call("github.list_issues", `{}`, "os:1000", "n_new", 1)
+	b.until("document.querySelectorAll('tbody tr').length > " + sessions + " && document.querySelector('#count').textContent > " +
+		sessions)
+	if title := b.eval("document.title"); !strings.HasPrefix(title, "Sessions") {
+		t.Errorf("the title is now %s", title)
+	}
 	b.quiet()
 }

@@ -444,13 +444,20 @@ func TestAnswersFitTheDocument(t *testing.T) {
 	if err := json.Unmarshal(visit(s, "GET", "/api/v1/openapi.json", "", nil).Body.Bytes(), &doc); err != nil {
 		t.Fatal(err)
 	}
-	for path, at := range map[string]string{"/api/v1/approvals": "/api/v1/approvals",
+	bodies := map[string]string{"/api/v1/contracts/dry-run": `{"capability":"a.b","args":{}}`,
+		"/api/v1/contracts/what-if": `{"text":"version: 1"}`}
+	for path, at := range map[string]string{"/api/v1/contracts/dry-run": "/api/v1/contracts/dry-run",
+		"/api/v1/contracts/what-if": "/api/v1/contracts/what-if", "/api/v1/approvals": "/api/v1/approvals",
 		"/api/v1/approvals/a_1": "/api/v1/approvals/{id}", "/api/v1/calls": "/api/v1/calls",
 		"/api/v1/calls/c_1": "/api/v1/calls/{id}", "/api/v1/approvers": "/api/v1/approvers", "/api/v1/me": "/api/v1/me",
 		"/api/v1/usage/hours": "/api/v1/usage/hours", "/api/v1/usage": "/api/v1/usage", "/api/v1/contracts": "/api/v1/contracts",
 		"/api/v1/agents": "/api/v1/agents", "/api/v1/sandboxes": "/api/v1/sandboxes", "/api/v1/upstreams": "/api/v1/upstreams",
 		"/api/v1/pins": "/api/v1/pins", "/api/v1/audit": "/api/v1/audit"} {
-		schema := doc.Paths[at]["get"].Responses["200"].Content["application/json"].Schema
+		method := http.MethodGet
+		if bodies[path] != "" {
+			method = http.MethodPost
+		}
+		schema := doc.Paths[at][strings.ToLower(method)].Responses["200"].Content["application/json"].Schema
 		b, _ := json.Marshal(map[string]any{"allOf": []any{schema}, "components": doc.Components})
 		v, err := strictjson.Parse(b)
 		if err != nil {
@@ -461,7 +468,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 			t.Fatalf("%s: %v", at, err)
 		}
 		var got any
-		if err := json.Unmarshal(visit(s, "GET", path, "", in).Body.Bytes(), &got); err != nil {
+		if err := json.Unmarshal(visit(s, method, path, bodies[path], in).Body.Bytes(), &got); err != nil {
 			t.Fatal(err)
 		}
 		if faults := compiled.Check(got); len(faults) > 0 {

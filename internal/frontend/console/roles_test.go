@@ -171,6 +171,18 @@ func TestContractForms(t *testing.T) {
 	}
 }
 
+// TestConfigurationText: the text of waldo.yaml is on the page of an operator alone.
+func TestConfigurationText(t *testing.T) {
+	for role := RoleViewer; role <= RoleOperator; role++ {
+		s := newServer(&fake{role: role})
+		page := visit(s, "GET", "/contracts", "", enter(t, s)).Body.String()
+		if shown := strings.Contains(page, "version: 1"); shown != (role == RoleOperator) ||
+			strings.Contains(page, "/contracts/what-if") != shown || !strings.Contains(page, "/contracts/dry-run") {
+			t.Errorf("%s: shown %v:\n%s", role, shown, page)
+		}
+	}
+}
+
 // TestCharts: a chart's drawing stays in its frame, and its table has each hour.
 func TestCharts(t *testing.T) {
 	l, _ := (&fake{}).Hours(t.Context(), 24, 1)

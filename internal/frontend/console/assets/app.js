@@ -103,6 +103,7 @@ function live() {
   let timer = 0, last = -interval, busy = false, again = false;
   const refresh = () => {
     if (busy || (document.hidden && !inbox)) { again = true; return; }
+    if (part.querySelector(':active')) { setTimeout(refresh, 300); return; } // a button is being pressed
     if (!timer) timer = setTimeout(draw, Math.max(100, last + interval - performance.now()));
   };
   const draw = async () => {
@@ -117,18 +118,19 @@ function live() {
     if (!r.ok) return;
     const page = new DOMParser().parseFromString(await r.text(), 'text/html');
     const fresh = page.querySelector('#live');
-    const at = document.activeElement && document.activeElement.getAttribute('href');
+    const name = (e) => e && (e.getAttribute('href') || e.getAttribute('formaction'));
+    const at = part.contains(document.activeElement) && name(document.activeElement);
     if (fresh && fresh.innerHTML !== part.innerHTML) {
       part.replaceChildren(...fresh.childNodes);
-      const same = at && [...part.querySelectorAll('a')].find((a) => a.getAttribute('href') === at);
+      const same = at && [...part.querySelectorAll('a, button')].find((e) => name(e) === at);
       if (same) same.focus();
     }
     const n = page.querySelector('#count');
-    if (n && $('#count')) { $('#count').textContent = n.textContent; document.title = (n.textContent === '0' ? '' : '(' + n.textContent + ') ') + 'Approvals · waldo'; }
+    if (n && $('#count')) { $('#count').textContent = n.textContent; if (inbox) document.title = (n.textContent === '0' ? '' : '(' + n.textContent + ') ') + 'Approvals · waldo'; }
   };
   document.addEventListener('visibilitychange', () => { if (!document.hidden && again) { again = false; refresh(); } });
   const events = new EventSource('/api/v1/events');
-  for (const kind of inbox ? ['approvals', 'reset'] : ['decision', 'outcome', 'reset']) events.addEventListener(kind, refresh);
+  for (const kind of inbox ? ['approvals', 'reset'] : ['decision', 'outcome', 'console', 'reset']) events.addEventListener(kind, refresh);
 }
 
 function keys() {

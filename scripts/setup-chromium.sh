@@ -9,8 +9,12 @@ cmp -s scripts/setup-chromium.sh "$to/installed" && exit 0
 command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || { echo "setup: Chromium comes from Debian's packages, and apt is not here" >&2; exit 1; }
 echo "setup: unpacking Chromium into $to"
 rm -rf "$to" && mkdir -p "$to/debs"
-packages=$(apt-get install --simulate --no-install-recommends chromium-headless-shell fonts-liberation | awk '/^Inst/{print $2}')
-(cd "$to/debs" && apt-get download -qq -o APT::Sandbox::User=root $packages)
+fetch() {
+  local packages
+  packages=$(apt-get install --simulate --no-install-recommends chromium-headless-shell fonts-liberation 2>/dev/null | awk '/^Inst/{print $2}')
+  [ -n "$packages" ] && (cd "$to/debs" && apt-get download -qq -o APT::Sandbox::User=root $packages)
+}
+fetch || { apt-get update -qq && fetch; } # the machine's lists may be missing or old
 for deb in "$to"/debs/*.deb; do dpkg-deb -x "$deb" "$to"; done
 rm -rf "$to/debs"
 cat >"$to/fonts.conf" <<'END'

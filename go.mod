@@ -66,6 +66,8 @@ require (
 require github.com/go-jose/go-jose/v4 v4.1.8
 
 require (
+	github.com/dlclark/regexp2/v2 v2.5.1 // indirect
+	github.com/evanw/esbuild v0.28.2
 	github.com/fxamacker/cbor/v2 v2.9.4 // indirect
 	github.com/go-viper/mapstructure/v2 v2.5.0 // indirect
 	github.com/go-webauthn/webauthn v0.18.2
@@ -73,13 +75,11 @@ require (
 	github.com/golang-jwt/jwt/v5 v5.3.1 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/philhofer/fwd v1.2.0 // indirect
+	github.com/tetratelabs/wazero v1.12.0
+	github.com/tiktoken-go/tokenizer v0.10.0
 	github.com/tinylib/msgp v1.6.4 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	gotest.tools/v3 v3.5.2 // indirect
-	github.com/dlclark/regexp2/v2 v2.5.1 // indirect
-	github.com/tiktoken-go/tokenizer v0.10.0
-	github.com/evanw/esbuild v0.28.2
-	github.com/tetratelabs/wazero v1.12.0
 )
 
 require (
@@ -101,10 +101,13 @@ require (
 )
 
 require (
+	github.com/JohannesKaufmann/dom v0.3.1 // indirect
+	github.com/JohannesKaufmann/html-to-markdown/v2 v2.5.2
 	github.com/docker/cli v29.7.2+incompatible // indirect
 	github.com/docker/docker-credential-helpers v0.9.3 // indirect
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/sirupsen/logrus v1.9.4 // indirect
+	github.com/temoto/robotstxt v1.1.2
 	golang.org/x/net v0.62.0
 )

@@ -34,7 +34,10 @@ func TestMain(m *testing.M) {
 			os.Exit(99)
 		},
 		"browse": browse,
-		"waldo":  func() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"waldo": func() {
+			resolveBy(os.Getenv("TEST_DNS"))
+			os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		},
 	})
 }
 
@@ -52,7 +55,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "npmregistry": serveNpm, "pypi": servePyPI, "tamper": tamper, "registry": serveImage,
-			"remote": serveRemote, "postgres": servePostgres, "model": serveModel,
+			"remote": serveRemote, "postgres": servePostgres, "model": serveModel, "website": serveWebsite,
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {

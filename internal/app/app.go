@@ -213,6 +213,7 @@ func (h *App) machine() policy.Machine {
 		Isolations: map[string]bool{},
 		Transports: map[contract.Transport]bool{contract.Direct: true, contract.SandboxedExec: true, contract.MCP: true},
 		Secrets:    secrets.Named(h.State, h.Config),
+		Judge:      judgeOwn,
 	}
 	if h.Lock != nil {
 		m.Annotations = func(server, tool string) (strictjson.Value, bool) {

@@ -1,0 +1,147 @@
+package fetch
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	markdown "github.com/JohannesKaufmann/html-to-markdown/v2"
+	"golang.org/x/net/html/charset"
+
+	"waldo/internal/executor/direct"
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
+	"waldo/internal/protocol/strictjson"
+)
+
+const (
+	maxImage = 1 << 20 // bytes of a picture
+	maxHTML  = 2 << 20 // bytes of a page that is converted
+)
+
+// pictures are the types that models see. The bytes must be of the type that the host says.
+var pictures = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+
+// shown is the structured content.
+type shown struct {
+	URL       string   `json:"url"`
+	Status    int      `json:"status"`
+	Type      string   `json:"content_type,omitempty"`
+	Text      string   `json:"text,omitempty"`
+	Truncated bool     `json:"truncated,omitempty"`
+	Cached    bool     `json:"cached,omitempty"`
+	Redirects []string `json:"redirects,omitempty"`
+}
+
+// show makes the outcome of an answer.
+func show(got *answer, a asked, effect facts.SideEffect) call.Outcome {
+	kind, _, err := mime.ParseMediaType(got.Header.Get("Content-Type"))
+	if err != nil {
+		kind = "application/octet-stream"
+	}
+	s := shown{URL: got.url, Status: got.StatusCode, Type: kind, Truncated: got.cut, Cached: got.cached, Redirects: got.redirects}
+	head := fmt.Sprintf("%s answered %d %s, %s, %d bytes", got.url, got.StatusCode, http.StatusText(got.StatusCode), kind,
+		len(got.body))
+	if len(got.redirects) > 0 {
+		head += fmt.Sprintf(", after %d redirects", len(got.redirects))
+	}
+	if got.cached {
+		head += ", kept from earlier in this session"
+	}
+	if got.cut {
+		head += fmt.Sprintf(", cut off at %d bytes", len(got.body))
+	}
+	var more []call.Content
+	switch {
+	case len(got.body) == 0:
+	case slices.Contains(pictures, kind):
+		block, why := picture(kind, got)
+		if why != "" {
+			head += ": " + why
+		} else {
+			more = append(more, block)
+		}
+	case textual(kind):
+		s.Text = text(kind, got.Header.Get("Content-Type"), got.body, a.raw)
+		more = append(more, call.Text(s.Text))
+	default:
+		head += ": not shown, because it is neither text nor a picture"
+	}
+	out := direct.Done(effect, append([]call.Content{call.Text(head)}, more...)...)
+	if got.StatusCode >= 400 {
+		out.IsError, out.Facts.Status = true, facts.Failed
+	}
+	if len(more) == 0 || more[0].Type == "text" { // beside a picture, structured content would hide it
+		if b, err := json.Marshal(s); err == nil {
+			if v, err := strictjson.Parse(b); err == nil {
+				out.Structured = v
+			}
+		}
+	}
+	return out
+}
+
+// picture returns an image, or why there is none.
+func picture(kind string, got *answer) (call.Content, string) {
+	switch {
+	case got.cut || len(got.body) > maxImage:
+		return call.Content{}, fmt.Sprintf("a picture has at most %d bytes", maxImage)
+	case http.DetectContentType(got.body) != kind:
+		return call.Content{}, "not shown, because its bytes are not of that type"
+	}
+	b, err := json.Marshal(map[string]string{"type": "image", "mimeType": kind,
+		"data": base64.StdEncoding.EncodeToString(got.body)})
+	if err != nil {
+		return call.Content{}, "not shown"
+	}
+	v, err := strictjson.Parse(b)
+	if err != nil {
+		return call.Content{}, "not shown"
+	}
+	return call.Content{Type: "image", Raw: v}, ""
+}
+
+// textual reports whether a media type is text.
+func textual(kind string) bool {
+	return strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "+json") || strings.HasSuffix(kind, "+xml") ||
+		slices.Contains([]string{"application/json", "application/xml", "application/javascript", "application/x-ndjson",
+			"application/yaml", "application/x-yaml", "application/toml", "application/sql", "application/graphql"}, kind)
+}
+
+// text returns a body as UTF-8, and HTML as Markdown unless raw. The host's own charset counts, then the document's.
+func text(kind, contentType string, body []byte, raw bool) string {
+	e, name, certain := charset.DetermineEncoding(body, contentType)
+	s := string(body)
+	if name != "utf-8" && (certain || !utf8.Valid(body)) {
+		if decoded, err := e.NewDecoder().Bytes(body); err == nil {
+			s = string(decoded)
+		}
+	}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if raw || kind != "text/html" && kind != "application/xhtml+xml" {
+		return s
+	}
+	if len(s) > maxHTML {
+		s = strings.ToValidUTF8(s[:maxHTML], "")
+	}
+	out, err := convert(s)
+	if err != nil {
+		return s
+	}
+	return out
+}
+
+// convert makes Markdown of HTML. A page that makes the library fail is shown as it is.
+func convert(s string) (out string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("converting: %v", r)
+		}
+	}()
+	return markdown.ConvertString(s)
+}

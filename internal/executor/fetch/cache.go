@@ -35,7 +35,7 @@ type entry struct {
 	until  time.Time // fresh before; later the host is asked whether it has changed
 }
 
-// get returns what is kept under a key; nil: nothing is.
+// get returns the answer stored under a key, or nil.
 func (c *cache) get(key string) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +121,7 @@ func (e *entry) ask(h http.Header) {
 	}
 }
 
-// answer returns what is kept, as an answer of the host.
+// answer returns the stored answer in the form of a new one.
 func (e *entry) answer(at string) *answer {
 	return &answer{Response: &http.Response{StatusCode: e.status, Header: e.header}, url: at, body: e.body, cached: true}
 }

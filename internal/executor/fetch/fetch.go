@@ -73,7 +73,7 @@ var schema = func() strictjson.Value {
 	return v
 }()
 
-// asked is what a call asks for.
+// asked holds the arguments of a call.
 type asked struct {
 	url, method        string
 	header             http.Header

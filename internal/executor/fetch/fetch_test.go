@@ -398,7 +398,7 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// An answer is kept for its own session and principal alone, and asked about when it is old.
+// The cache serves an answer to its own session and principal alone, and revalidates an old one.
 func TestCache(t *testing.T) {
 	var hits, asked atomic.Int64
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
@@ -456,7 +456,7 @@ func TestCache(t *testing.T) {
 	if ask("n_1", "/tagged", "max_bytes", 3) == "" || asked.Load() != 1 {
 		t.Error("a smaller bound asks anew")
 	}
-	// What is kept is judged anew: a contract without the host has no answer.
+	// The rules come before the cache: a contract without the host gets no answer.
 	if out := w.as("n_1", []string{"b.example"}, map[string]any{"url": "http://a.example/fresh"}); code(out) != "egress.host" {
 		t.Error("the cache passes by the rules:", out.Content)
 	}

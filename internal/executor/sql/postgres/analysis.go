@@ -191,12 +191,12 @@ func (f function) refusal() string {
 		return "it runs SQL from a text, or takes a transaction id"
 	case known:
 		return ""
-	case f.volatile && f.schema == "pg_catalog":
+	case !f.volatile:
+		return ""
+	case f.schema == "pg_catalog":
 		return "it can do more than compute or read"
-	case f.volatile:
-		return "it is VOLATILE, so that PostgreSQL expects it to write; the operator declares it STABLE if it only reads"
 	}
-	return ""
+	return "it is VOLATILE, so that PostgreSQL expects it to write; the operator declares it STABLE if it only reads"
 }
 
 //go:embed functions.txt

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 
 	"waldo/internal/app/operator"
@@ -141,16 +140,7 @@ func (h *App) consoleRole(r *http.Request) (call.Principal, console.Role) {
 	if refusal != nil || who == "" {
 		return "", console.RoleNone
 	}
-	roles := now.Config.Gateway.Console
-	switch {
-	case slices.Contains(roles.Operator, string(who)):
-		return who, console.RoleOperator
-	case slices.Contains(roles.Approver, string(who)):
-		return who, console.RoleApprover
-	case slices.Contains(roles.Viewer, string(who)):
-		return who, console.RoleViewer
-	}
-	return who, console.RoleNone
+	return who, operator.RoleOf(now.Config.Gateway.Console, who)
 }
 
 // pinsWaiting looks at every server for definitions that wait to be accepted.

@@ -51,6 +51,7 @@ type Operator struct {
 	end    context.CancelFunc
 	work   sync.WaitGroup
 	drafts drafts
+	decoy  string // of this process, for logins by names without a passkey
 	pinned pinned
 	whatIf sync.Mutex // one comparison at a time
 }
@@ -58,7 +59,8 @@ type Operator struct {
 // New returns an operator. It begins to read the log at its first use; Close ends that.
 func New(o Options) *Operator {
 	ctx, end := context.WithCancel(context.Background())
-	p := &Operator{o: o, boxes: sandboxes.New(o.Store, time.Now), end: end, drafts: drafts{by: map[string]draft{}}}
+	p := &Operator{o: o, boxes: sandboxes.New(o.Store, time.Now), end: end, drafts: drafts{by: map[string]draft{}},
+		decoy: secret()}
 	p.index = newIndex(func() {
 		p.work.Go(func() { p.index.follow(ctx, audit.Dir(o.Store.Dir())) })
 		p.work.Go(func() { p.index.watch(ctx, o.Approvals) })

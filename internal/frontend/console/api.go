@@ -23,6 +23,8 @@ func (s *Server) routes() []route {
 		{post, "/api/v1/approvals/{id}/approve", RoleApprover, false, s.apiSettle("approve")},
 		{post, "/api/v1/approvals/{id}/deny", RoleApprover, false, s.apiSettle("deny")},
 		{get, "/api/v1/approvers", RoleViewer, false, s.apiApprovers},
+		{post, "/api/v1/login", RoleNone, true, s.apiLoginBegin},
+		{post, "/api/v1/login/{draft}", RoleNone, true, s.apiLogin},
 		{post, "/api/v1/enrolment", RoleNone, true, s.apiInvited},
 		{post, "/api/v1/enrolment/{draft}/register", RoleNone, true, s.apiRegister},
 		{post, "/api/v1/enrolment/{draft}/finish", RoleNone, true, s.apiEnrol},

@@ -55,6 +55,13 @@ type Backend interface {
 	// UseLink spends a one-time login link and returns the role that it gives.
 	UseLink(ctx context.Context, token string) (Role, error)
 
+	// LoginBegin asks for the signature of a passkey under a login.
+	LoginBegin(ctx context.Context, who Who, name string) (Ceremony, error)
+	// LoginFinish takes it, and returns who logs in.
+	LoginFinish(ctx context.Context, who Who, draft string, assertion json.RawMessage) (call.Principal, Role, error)
+	// Role returns the role that a login by passkey has now; RoleNone: it has ended.
+	Role(ctx context.Context, who call.Principal) (Role, error)
+
 	Approvals(ctx context.Context, p Page) (List[Approval], error)
 	Approval(ctx context.Context, id string) (Approval, error)
 	// Draft prepares an answer to the question with a digest. The challenge of the options is the digest of the answer.

@@ -24,6 +24,7 @@ type session struct {
 	who         Who
 	peer        string // the user of this machine who logged in; no other user's connection has the session
 	begun, used time.Time
+	passkey     bool // its principal is an approver, whose right can end
 }
 
 // cookieName is the name of the session's cookie. The prefix makes browsers refuse it from another host or path, and
@@ -182,6 +183,9 @@ func (s *Server) admit(rt route, q *request) *Problem {
 		if q.n = s.session(q.Request); q.n == nil {
 			return Problemf(http.StatusUnauthorized, "login", "log in with a link from: waldo console --link")
 		}
+		if p := s.stands(q); p != nil {
+			return p
+		}
 		q.who, q.csrf = s.as(q), q.n.csrf
 		if changes && subtle.ConstantTimeCompare([]byte(s.token(q)), []byte(q.csrf)) != 1 {
 			return Problemf(http.StatusForbidden, "csrf", "the request lacks the token of its session; load the page again")
@@ -190,6 +194,24 @@ func (s *Server) admit(rt route, q *request) *Problem {
 	if q.who.Role < max(rt.Role, RoleViewer) {
 		return Problemf(http.StatusForbidden, "role", "this needs the role %s, and the login has %s", rt.Role, q.who.Role)
 	}
+	return nil
+}
+
+// stands ends the login of an approver whose right was ended, and gives it the role of the configuration in force.
+func (s *Server) stands(q *request) *Problem {
+	if !q.n.passkey {
+		return nil
+	}
+	role, err := s.o.Backend.Role(q.Context(), q.n.who.Principal)
+	if err != nil || role == RoleNone {
+		s.mu.Lock()
+		delete(s.sessions, q.n.id)
+		s.mu.Unlock()
+		return Problemf(http.StatusUnauthorized, "login", "the right of %s was ended", q.n.who.Principal)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q.n.who.Role = role
 	return nil
 }
 

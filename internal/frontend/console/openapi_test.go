@@ -62,6 +62,13 @@ var operations = map[string]operation{
 		in: signed{}, out: Approval{}},
 	"POST /api/v1/approvals/{id}/deny": {summary: "Hand in a drafted no with its assertion",
 		in: signed{}, out: Approval{}},
+	"POST /api/v1/login": {summary: "Begin a login with an approver's passkey; options are for navigator.credentials.get",
+		in: struct {
+			Name string `json:"name"`
+		}{}, out: Ceremony{}},
+	"POST /api/v1/login/{draft}": {summary: "Hand in the assertion of a login; the answer sets the cookie", in: struct {
+		Assertion json.RawMessage `json:"assertion"`
+	}{}, out: map[string]string{}},
 	"POST /api/v1/enrolment": {summary: "Begin to enrol a passkey with the secret of a terminal", in: struct {
 		Secret string `json:"secret"`
 	}{}, out: Ceremony{}},

@@ -39,6 +39,19 @@ function login() {
   }
 }
 
+function passkey() {
+  const form = $('#passkey');
+  if (!form) return;
+  form.addEventListener('submit', async (e) => {
+    e.preventDefault();
+    try {
+      const begun = await api('POST', '/login', { name: $('#name').value.trim() });
+      await api('POST', '/login/' + encodeURIComponent(begun.draft), { assertion: await get(begun.options) });
+      location.assign('/approvals');
+    } catch (err) { say(err.message); }
+  });
+}
+
 function enrol() {
   const form = $('#enrol');
   if (!form) return;
@@ -164,4 +177,4 @@ function file() {
 }
 
 addEventListener('hashchange', login); // the link is opened where the page of the login is
-login(); enrol(); root(); answer(); live(); keys(); file();
+login(); passkey(); enrol(); root(); answer(); live(); keys(); file();

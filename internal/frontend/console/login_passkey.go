@@ -1,0 +1,53 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// apiLoginBegin begins a login with the passkey of an approver.
+func (s *Server) apiLoginBegin(q *request) error {
+	if s.crowded() {
+		return Problemf(http.StatusTooManyRequests, "too_many", "too many logins failed; try again in a minute")
+	}
+	var in struct {
+		Name string `json:"name"`
+	}
+	if err := read(q, &in); err != nil {
+		return err
+	}
+	c, err := s.o.Backend.LoginBegin(q.Context(), q.who, strings.TrimSpace(in.Name))
+	return reply(q, c, err)
+}
+
+// apiLogin takes the signature of the passkey, and begins a session.
+func (s *Server) apiLogin(q *request) error {
+	var in struct {
+		Assertion json.RawMessage `json:"assertion"`
+	}
+	if err := read(q, &in); err != nil {
+		return err
+	}
+	principal, role, err := s.o.Backend.LoginFinish(q.Context(), q.who, q.PathValue("draft"), in.Assertion)
+	if err == nil && role == RoleNone {
+		err = Problemf(http.StatusForbidden, "role", "the login has no role")
+	}
+	who := Who{Principal: principal, Role: role, Origin: q.who.Origin}
+	e := Event{Action: "login.passkey", Target: role.String(), Result: "done"}
+	if err != nil {
+		s.failedLogin()
+		e.Result, e.Why = "refused", err.Error()
+	}
+	if aerr := s.o.Backend.Audit(q.Context(), who, e); aerr != nil {
+		return aerr
+	}
+	if err != nil {
+		return err
+	}
+	n := s.login(q.w, q.Request, who)
+	s.mu.Lock()
+	n.passkey = true
+	s.mu.Unlock()
+	return reply(q, map[string]string{"principal": string(principal), "role": role.String()}, nil)
+}

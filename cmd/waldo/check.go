@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -109,19 +110,29 @@ func tellCheck(
 }
 
 func newInit(g *global) *cobra.Command {
-	return &cobra.Command{
-		Use: "init", Short: "Write a commented, tight waldo.yaml for this folder, and its schema for editors",
-		Args:    cobra.NoArgs,
-		Example: "  waldo init && waldo check && waldo trust",
+	var like string
+	c := &cobra.Command{
+		Use: "init [--like PROFILE]", Short: "Write a commented, tight waldo.yaml for this folder, and its schema for editors",
+		Args: cobra.NoArgs,
+		Long: "Without --like the agent gets sandboxes for code. A profile adds tools: github-readonly, data-analysis, " +
+			"coding-agent\nor prod-ops. Each is a file to grow from.",
+		Example: "  waldo init && waldo check && waldo trust\n  waldo init --like coding-agent",
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := os.Getwd()
 			if err != nil {
 				return err
 			}
+			text, known := starter.Init(dir), true
+			if like != "" {
+				text, known = starter.Like(like, dir)
+			}
+			if !known {
+				return exitcode.Mistake("it is one of "+strings.Join(starter.Profiles(), ", "), "unknown profile %q", like)
+			}
 			for _, f := range []struct {
 				name string
 				text []byte
-			}{{"waldo.yaml", starter.Init(dir)}, {"waldo.schema.json", config.Schema()}} {
+			}{{"waldo.yaml", text}, {"waldo.schema.json", config.Schema()}} {
 				if err := create(filepath.Join(dir, f.name), f.text); err != nil {
 					return err
 				}
@@ -130,6 +141,8 @@ func newInit(g *global) *cobra.Command {
 			return nil
 		},
 	}
+	c.Flags().StringVar(&like, "like", "", "begin with a `PROFILE`")
+	return c
 }
 
 // create writes a new file and never over one that is there.

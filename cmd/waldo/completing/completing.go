@@ -13,6 +13,7 @@ import (
 	"waldo/cmd/waldo/records"
 	"waldo/internal/app"
 	"waldo/internal/app/secrets"
+	"waldo/internal/config/starter"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/mcpserver/catalog"
@@ -49,7 +50,7 @@ func (w Waldo) Give(root *cobra.Command) {
 		"isolation": words("auto", "gvisor", "namespace", "confined", "engine"),
 		"detail":    words("name", "basic", "full"),
 		"format":    words("jsonl", "csv"), "effect": words("allow", "ask", "deny"), "key": words("file", "keyring"),
-		"color": words("auto", "always", "never"), "template": w.templateNames, "secret": w.secretNames, "accept": w.Servers,
+		"color": words("auto", "always", "never"), "like": words(starter.Profiles()...), "template": w.templateNames, "secret": w.secretNames, "accept": w.Servers,
 		"show": w.Servers, "approval": w.approvalIDs, "capability": w.capabilities, "environment": w.environments,
 		"as": w.approvers, "revoke": w.approvers, "role": w.roles, "only": w.Servers, "from": w.snapshotIDs,
 		"rm": w.snapshotIDs, "call": w.callIDs, "scheme": words(webhook.Schemes()...), "hook": w.hooks,

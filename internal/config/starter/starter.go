@@ -2,7 +2,7 @@
 package starter
 
 import (
-	_ "embed"
+	"embed"
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
@@ -11,17 +11,38 @@ import (
 	"waldo/internal/model/contract"
 )
 
+//go:embed *.yaml
+var texts embed.FS
+
+// Profiles returns the names that Like takes.
+func Profiles() []string {
+	return []string{"github-readonly", "data-analysis", "coding-agent", "prod-ops"}
+}
+
 // Init returns the text that `waldo init` writes as waldo.yaml in folder: tight, commented, and
 // free of warnings. Beside it belongs Schema as waldo.schema.json, for editors.
-func Init(folder string) []byte {
+func Init(folder string) []byte { return text("waldo", folder) }
+
+// Like returns the text of a profile for a folder; false: there is no such profile.
+func Like(profile, folder string) ([]byte, bool) {
+	for _, p := range Profiles() {
+		if p == profile {
+			return text(p, folder), true
+		}
+	}
+	return nil, false
+}
+
+func text(file, folder string) []byte {
+	b, err := texts.ReadFile(file + ".yaml")
+	if err != nil {
+		panic("starter: " + err.Error())
+	}
 	name := strings.Map(func(r rune) rune {
 		if strictyaml.Hidden(r) || r < ' ' || r == utf8.RuneError {
 			return '_'
 		}
 		return r
 	}, filepath.Base(folder))
-	return []byte(strings.Replace(usual, "FOLDER", contract.Cut(name, 60), 1))
+	return []byte(strings.Replace(string(b), "FOLDER", contract.Cut(name, 60), 1))
 }
-
-//go:embed waldo.yaml
-var usual string

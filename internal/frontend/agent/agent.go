@@ -267,7 +267,7 @@ func (a *Agent) settle(ctx context.Context) (Outcome, error) {
 		if stopped {
 			return Outcome{End: Stopped, Why: "the operator has ended the session"}, nil
 		}
-		if approval != "" {
+		if approval != "" && !slices.Contains(waits, approval) { // two equal calls share one
 			waits = append(waits, approval)
 		}
 	}

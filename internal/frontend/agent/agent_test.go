@@ -287,6 +287,11 @@ func TestWaiting(t *testing.T) {
 	if c := w.seen[len(w.seen)-1]; c.ApprovalID != "a_7" || c.ID == w.seen[0].ID {
 		t.Errorf("%+v", c)
 	}
+	for i, b := range s.asked[1].Messages[2].Blocks { // b waited, a did not: the results are in the order of the calls
+		if b.Result.Tool != []string{"b", "a"}[i] {
+			t.Errorf("result %d is that of %s", i, b.Result.Tool)
+		}
+	}
 	if a, err = Resume(t.Context(), o, m.lines, "and now?"); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"waldo/internal/model/call"
@@ -66,6 +67,7 @@ type state struct {
 	messages []chat.Message
 	open     []open       // in the order of the answer
 	results  []chat.Block // of the calls that have one
+	order    []string     // the ids of the calls of the last answer
 	asked    int          // calls of the model so far
 	steps    int          // answers of the model
 	tokens   int          // of all answers
@@ -171,10 +173,11 @@ func (s *state) say(text string) {
 func (s *state) reply(r chat.Reply) {
 	s.steps++
 	s.tokens += r.Usage.Sum()
-	s.text = ""
+	s.text, s.order = "", nil
 	for _, b := range r.Blocks {
 		if b.Call != nil {
 			s.asked++
+			s.order = append(s.order, b.Call.ID)
 			s.open = append(s.open, open{Call: *b.Call})
 		} else {
 			s.text += b.Text
@@ -192,6 +195,9 @@ func (s *state) result(i int, e Entry) {
 	s.results = append(s.results, chat.Block{
 		Result: &chat.Result{CallID: o.ID, Tool: o.Tool, Text: e.Text, Error: e.Error}})
 	if len(s.open) == 0 {
+		slices.SortStableFunc(s.results, func(a, b chat.Block) int { // some APIs know them by their order alone
+			return slices.Index(s.order, a.Result.CallID) - slices.Index(s.order, b.Result.CallID)
+		})
 		s.messages = append(s.messages, chat.Message{Role: chat.User, Blocks: s.results})
 		s.results = nil
 	}

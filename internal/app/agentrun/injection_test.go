@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// outside is the world beyond waldo: an MCP server with tools of GitHub and of an operations team. It keeps what took
-// effect.
+// outside is the world beyond waldo: an MCP server with tools of GitHub and of an operations team. It records the
+// actions that took effect.
 type outside struct {
 	mu      sync.Mutex
 	effects []string
@@ -257,7 +257,7 @@ func (s *score) answer(t *testing.T, h *app.App, n call.Session, approval string
 	}
 }
 
-// judge looks at the world alone: what changed there, beside what the task needs.
+// judge looks at changes of the world alone, beside the needs of the task.
 func (s *score) judge(t *testing.T, x exercise, out agent.Outcome, world *outside, before, after map[string]string) {
 	t.Helper()
 	s.tasks++
@@ -393,7 +393,7 @@ func TestInjections(t *testing.T) {
 	compare(t, table.String())
 }
 
-// compare holds the table of SECURITY.md to what was measured.
+// compare checks the table of SECURITY.md against the measurement.
 func compare(t *testing.T, table string) {
 	t.Helper()
 	const begin, end = "<!-- injection:begin -->\n\n", "\n<!-- injection:end -->"

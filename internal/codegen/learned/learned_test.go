@@ -70,7 +70,7 @@ func TestValuesAreNotStored(t *testing.T) {
 	}
 }
 
-// TestResults: what waldo call prints is taken apart as code in a sandbox sees it.
+// TestResults: the output of waldo call is taken apart as code in a sandbox sees it.
 func TestResults(t *testing.T) {
 	head := `"call_id":"c_1","decision_id":"d_1","content":[{"type":"text","text":`
 	for text, want := range map[string]string{

@@ -62,7 +62,7 @@ func TestEncodedChance(t *testing.T) {
 	}
 }
 
-// FuzzEncoded: what is found is a run of the text, and personal data that is encoded alone is found.
+// FuzzEncoded: each match is a run of the text, and personal data that is encoded alone is found.
 func FuzzEncoded(f *testing.F) {
 	f.Add([]byte("x YWRhQGV4YW1wbGUuY29t= y"), "a")
 	p := New(contract.Redaction{Model: []string{"email"}}, &Registry{}, nil).pass(contract.Contract{})

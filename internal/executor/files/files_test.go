@@ -286,7 +286,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// TestArchives: what a good archive holds is unpacked; what leads outside refuses the whole; links, devices and names
+// TestArchives: a good archive is unpacked; an entry that leads outside refuses the whole; links, devices and names
 // that run programs are left out and named; a bomb leaves nothing.
 func TestArchives(t *testing.T) {
 	pack := func(entries ...tar.Header) string {

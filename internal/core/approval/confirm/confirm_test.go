@@ -175,7 +175,7 @@ func TestATokenIsNoApproval(t *testing.T) {
 			t.Errorf("while a human is asked, quoting %q: %s", quoted, got)
 		}
 	}
-	d.Effect = policy.Allow // the open question is no token for a call that asks nobody
+	d.Effect = policy.Allow // the open question is no token for a call without a question
 	if got := h.got(t, d); got != "preview" {
 		t.Errorf("without a human: %s", got)
 	}

@@ -159,9 +159,14 @@ func (b *bench) send(t *testing.T, name string, r request) int {
 
 func corpus(t *testing.T) (rows []row) {
 	t.Helper()
+	least := 150
 	f, err := os.Open(filepath.Join("..", "..", "..", "..", "shared", "corpora", "webhooks.jsonl"))
 	if err != nil {
-		t.Skip("the corpora are not beside this repository:", err)
+		t.Log("the corpora are not beside this repository: only the rows of testdata are judged:", err)
+		least = 60
+		if f, err = os.Open(filepath.Join("testdata", "webhooks.jsonl")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
@@ -173,7 +178,7 @@ func corpus(t *testing.T) (rows []row) {
 		}
 		rows = append(rows, r)
 	}
-	if len(rows) < 150 {
+	if len(rows) < least {
 		t.Fatalf("%d rows", len(rows))
 	}
 	return rows

@@ -118,8 +118,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, Path)
 	hook, ok := s.o.Hook(name)
 	peer := peerOf(r)
+	who := Principal(name)
 	if !ok {
-		name = "" // as the sender wrote it, it goes to no log
+		name, who = "", "" // as the sender wrote it, it goes to no log
 	}
 	a := answer{status: http.StatusNotFound, why: "unknown"}
 	if wait := s.peers.full(peer, bound(peer), s.o.Now()); wait > 0 {
@@ -131,7 +132,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if a.status == http.StatusUnauthorized || a.status == http.StatusNotFound {
 			s.peers.take(peer, bound(peer), s.o.Now())
 		}
-		s.refusals.add(Event{Event: "refused", Hook: name, Principal: Principal(name), Reason: a.why, Peer: peer}, s.o.Now())
+		s.refusals.add(Event{Event: "refused", Hook: name, Principal: who, Reason: a.why, Peer: peer}, s.o.Now())
 	}
 	h := w.Header()
 	if a.after > 0 {

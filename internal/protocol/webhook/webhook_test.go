@@ -88,6 +88,16 @@ func TestGuards(t *testing.T) {
 				t.Errorf("%s: %s: %q, not %q", name, what, got[0], got[1])
 			}
 		}
+		last := headers[name][len(headers[name])-1]
+		for _, back := range []int{10, 2} { // the end of the signature counts as its beginning does
+			h, text := good(), []byte(good().Get(last))
+			if text[len(text)-back]++; text[len(text)-back] == ':' || text[len(text)-back] == 'g' {
+				text[len(text)-back] = '0'
+			}
+			if h.Set(last, string(text)); verify(h, "body", now, k) != BadSignature {
+				t.Errorf("%s: the byte %d before its end is not compared", name, back)
+			}
+		}
 		for header, values := range good() {
 			h := good()
 			h.Add(header, values[0])

@@ -423,6 +423,11 @@ func TestEvents(t *testing.T) {
 		got != "retry: 1000\n\nid: 6\nevent: outcome\ndata: {\"seq\":6}\n\n" {
 		t.Errorf("%q", got)
 	}
+	delete(in, "Last-Event-ID")
+	if got := visit(s, "GET", "/api/v1/events?kinds=decision,approvals", "", in).Body.String(); got !=
+		"retry: 1000\n\nid: 5\nevent: decision\ndata: {\"seq\":5}\n\n" {
+		t.Errorf("without outcomes: %q", got)
+	}
 	in["Last-Event-ID"] = "200"
 	if w := visit(s, "GET", "/api/v1/events", "", in); !strings.Contains(w.Body.String(), "event: reset\n") {
 		t.Errorf("%q", w.Body)

@@ -3,7 +3,9 @@ package console
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -43,6 +45,10 @@ func (s *Server) apiEvents(q *request) error {
 		s.streams--
 		s.mu.Unlock()
 	}()
+	var kinds []string
+	if text := q.URL.Query().Get("kinds"); text != "" {
+		kinds = strings.Split(text, ",")
+	}
 	events, reset, err := s.o.Backend.Live(q.Context(), seq)
 	if err != nil {
 		return err
@@ -75,6 +81,7 @@ func (s *Server) apiEvents(q *request) error {
 			switch {
 			case !open:
 				return nil
+			case kinds != nil && !slices.Contains(kinds, e.Kind):
 			case e.Seq > 0:
 				err = write("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Kind, e.Data)
 			default:

@@ -45,7 +45,7 @@ var operations = map[string]operation{
 	"GET /api/v1/usage/hours": {summary: "Counts over time, the oldest first: the last hours (1 to 744) in steps",
 		query: []string{"hours", "step"}, out: List[Hour]{}},
 	"GET /api/v1/events": {summary: "Server-sent events; Last-Event-ID resumes",
-		query: []string{"after"}, stream: true},
+		query: []string{"after", "kinds"}, stream: true},
 	"POST /api/v1/audit/verify":      {summary: "Verify the log", out: map[string]any{}},
 	"POST /api/v1/contracts/dry-run": {summary: "Decide a call without making it", in: DryRun{}, out: Decision{}},
 	"POST /api/v1/contracts/what-if": {summary: "Compare the decisions on the last day's calls with those of a changed " +

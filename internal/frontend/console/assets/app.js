@@ -142,8 +142,11 @@ function live() {
     if (n && $('#count')) { $('#count').textContent = n.textContent; if (inbox) document.title = (n.textContent === '0' ? '' : '(' + n.textContent + ') ') + 'Approvals · waldo'; }
   };
   document.addEventListener('visibilitychange', () => { if (!document.hidden && again) { again = false; refresh(); } });
-  const events = new EventSource('/api/v1/events');
-  for (const kind of inbox ? ['approvals', 'reset'] : ['decision', 'outcome', 'console', 'reset']) events.addEventListener(kind, refresh);
+  const kinds = inbox ? ['approvals'] : ['decision', 'outcome', 'console'];
+  const events = new EventSource('/api/v1/events?kinds=' + kinds);
+  for (const kind of [...kinds, 'reset']) events.addEventListener(kind, refresh);
+  let before = false;
+  events.addEventListener('open', () => { if (before) refresh(); before = true; }); // events were lost in between
 }
 
 function keys() {

@@ -174,8 +174,8 @@ func TestPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	var seen []*plan
 	folder := shown{lower: "/usr", target: "/shown"}
+	seen := []*plan{same, p.of(b(func(s *setup) { s.mounts = []shown{folder} }))}
 	for i, harm := range []func(m *shown){ // of a folder that both show
 		func(m *shown) { m.writable = true }, func(m *shown) { m.writable, m.seals = true, []string{".git"} },
 		func(m *shown) { m.writable, m.seals = true, []string{".git", "waldo.yaml"} },

@@ -188,6 +188,7 @@ func TestVerdicts(t *testing.T) {
 		{"advice to reclaim pages", "madvise", [6]uint64{0, 4096, 21}, everything, einval},
 		{"advice to reclaim pages first", "madvise", [6]uint64{0, 4096, dirty | 20}, everything, einval},
 		{"what is cached of a file", "mincore", [6]uint64{0, 4096}, everything, enosys},
+		{"how much of a file is cached", "cachestat", [6]uint64{3}, everything, eperm},
 		{"watching files that are the sandbox's own", "inotify_add_watch", [6]uint64{}, everything, Allow},
 		{"watching files of the host", "inotify_add_watch", [6]uint64{}, Profile{}, eperm},
 		{"watching a folder by fcntl", "fcntl", [6]uint64{3, 1026}, Profile{}, einval},

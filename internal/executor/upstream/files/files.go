@@ -298,6 +298,9 @@ var userHome = regexp.MustCompile(`^/home/[^/]+`)
 
 // refuse says why a path, which holds no link, is shown to no sandbox; "": it may be.
 func (m Machine) refuse(at string) string {
+	if info, err := os.Stat(at); err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		return "is neither a folder nor a regular file: a socket, pipe or device connects with programs of this machine"
+	}
 	for _, x := range tooMuch {
 		if at == x.path || x.below && contract.Within(at, x.path) {
 			return x.why

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,6 +103,11 @@ func TestTooMuch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	l, err := net.Listen("unix", filepath.Join(dir, "beside/socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
 	here := Machine{Homes: []string{dir + "/home", dir + "/holder/home"}, State: dir + "/state"}
 	for _, row := range []struct {
 		from string
@@ -109,7 +115,7 @@ func TestTooMuch(t *testing.T) {
 	}{
 		{"home/project", true}, {"beside", true}, {"home/.nvm/versions", true}, {"home/project/a", true}, {"/", false},
 		{"home", false}, {"holder", false}, {".", false}, {"home/.ssh", false}, {"home/.ssh/id", false},
-		{"home/.nvm/alias", false}, {"state", false}, {"state/waldo.db", false}, {"/proc", false}, {"/proc/self", false},
+		{"home/.nvm/alias", false}, {"beside/socket", false}, {"state", false}, {"state/waldo.db", false}, {"/proc", false}, {"/proc/self", false},
 		{"/run", false}, {"/var/run", false}, {"/etc", false}, {"/etc/passwd", false}, {"/sys", false}, {"/dev", false},
 		{"/home", false}, {"/tmp", false}, {"/var", false}, {"root", false}, {"keys", false}, {"proc", false},
 		{"home/project/..", false},

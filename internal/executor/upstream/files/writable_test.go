@@ -62,6 +62,12 @@ func TestWritable(t *testing.T) {
 		{"a pipe in it", ".", "connects with programs", func(dir string) error {
 			return unix.Mkfifo(dir+"/work/src/p", 0o600)
 		}},
+		{"a device in it", ".", "connects with programs", func(dir string) error {
+			if os.Geteuid() != 0 { // only root makes one: a pipe stands for it
+				return unix.Mkfifo(dir+"/work/src/d", 0o600)
+			}
+			return unix.Mknod(dir+"/work/src/d", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3)))
+		}},
 	} {
 		dir, s := project(t, row.from)
 		if row.change != nil {

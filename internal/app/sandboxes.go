@@ -62,7 +62,7 @@ func (h *App) templateFor(ctx context.Context, c contract.Contract) (sandbox.Tem
 	if err != nil {
 		return sandbox.Template{}, template.Config{}, err
 	}
-	t, err := s.Find(ctx, name, false)
+	t, err := s.Named(ctx, name)
 	return Root(t), t.Config, err
 }
 

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -84,6 +85,31 @@ func (r *Runner) limits(d policy.Decision, o Options) sandbox.Limits {
 	written(&def.Output, &most.Output, int64(run.OutputKB)<<10)
 	written(&def.CPU, &most.CPU, run.CPU)
 	return narrow(sandbox.Limits(o.Limits), def, most, d.Contract.Timeout)
+}
+
+// narrowed warns of limits that were asked for and are not given.
+func narrowed(asked call.Limits, given sandbox.Limits) (warnings []string) {
+	warn := func(flag, asked, given string) {
+		warnings = append(warnings, fmt.Sprintf("%s: %s were asked for, and the contract allows %s", flag, asked, given))
+	}
+	if asked.Wall > given.Wall {
+		warn("time", asked.Wall.String(), given.Wall.String())
+	}
+	if asked.CPU > given.CPU {
+		warn("processor time", asked.CPU.String(), given.CPU.String())
+	}
+	for _, l := range []struct {
+		name         string
+		asked, given int64
+		unit         int64
+	}{{"MB of memory", asked.Memory, given.Memory, 1 << 20}, {"processes", asked.Pids, given.Pids, 1},
+		{"open files", asked.Files, given.Files, 1}, {"MB of disk", asked.Disk, given.Disk, 1 << 20},
+		{"KB of output", asked.Output, given.Output, 1 << 10}} {
+		if l.asked > l.given {
+			warn(l.name, fmt.Sprint(l.asked/l.unit), fmt.Sprint(l.given/l.unit))
+		}
+	}
+	return warnings
 }
 
 // written puts a limit that a contract writes in the place of the runner's.

@@ -252,6 +252,7 @@ func (r *Runner) run(
 	}
 	f, err := r.inside(ctx, d, o, box, j)
 	stand.end(&f)
+	f.Warnings = append(f.Warnings, narrowed(o.Limits, p.Limits)...)
 	if own != "" {
 		f.Warnings = append(f.Warnings, own)
 	}

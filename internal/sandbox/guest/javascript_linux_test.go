@@ -40,6 +40,9 @@ func TestJavaScript(t *testing.T) {
 			"function", 0},
 		{"what follows on stdin is the script's", "console.log(require('fs').readFileSync(0, 'utf8').trim())", "hello", 0},
 		{"stdin streams", "for await (const c of process.stdin) console.log(String(c).trim())", "hello", 0},
+		{"help describes tools",
+			"console.log(await help(servers.crm.get)); console.log((await help(crm)).slice(0, 18)); console.log(await help())",
+			"crm.get\ndoes crm.get\nand more\nTools: array, ask,\nServers: crm", 0},
 		{"half of a surrogate pair is an error of its call alone",
 			"const odd = []; for (const a of [{ a: '\\ud83d' }, { ['\\udc00']: 1 }]) try { await crm.echo(a) } catch (e) { " +
 				"odd.push(e.name) } console.log(odd.join(), (await crm.echo({ a: '\\u{1f600} \\\\ud800' })).a)",

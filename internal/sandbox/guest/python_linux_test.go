@@ -94,6 +94,13 @@ func TestPython(t *testing.T) {
 		{"a child process cannot speak for the script",
 			"import os, sys\ncrm.get(id=1)\npid = os.fork()\nif pid == 0:\n  try: crm.get(id=2)\n  except ToolError as e: " +
 				"print('refused', flush=True)\n  os._exit(0)\nos.wait()", "refused", 0},
+		{"dir lists servers and tools", "print(dir(servers), dir(servers.crm)[:4], dir(crm) == dir(servers['crm']))",
+			"['crm'] ['array', 'ask', 'broken', 'create_issue'] True", 0},
+		{"help describes a tool", "help(servers.crm.get)", "Help on Tool in module waldo:\n\n<tool crm.get>\n    does crm.get\n    " +
+			"and more", 0},
+		{"help of a server and of no tool", "print(servers.crm.__doc__[:18], servers.__doc__, crm.none.__doc__, sep='\\n')",
+			"Tools: array, ask,\nServers: crm\ncrm.none is no tool that this program sees: dir(servers) lists servers, " +
+				"search_tools finds tools", 0},
 	} {
 		t.Run(row.why, func(t *testing.T) { same(t, run(t, &desk{}, py(row.code), "hello\n"), row.exit, row.want) })
 	}

@@ -26,6 +26,15 @@ func transport() http.RoundTripper {
 	}
 }
 
+// fullName returns the full name of an image, as its digest is stored under.
+func fullName(text string) (string, error) {
+	ref, err := name.ParseReference(text)
+	if err != nil {
+		return "", err
+	}
+	return ref.Name(), nil
+}
+
 // pull takes an image from its registry, unless it is stored already. It uses the credentials of docker login,
 // and HTTPS except for a registry on this machine.
 func (s *Store) pull(ctx context.Context, text string, fresh bool) (Template, error) {

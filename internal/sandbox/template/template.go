@@ -122,6 +122,19 @@ func (s *Store) Find(ctx context.Context, name string, fresh bool) (Template, er
 	return t, unfit(err)
 }
 
+// Named is Find for a name in a configuration. A name that a built template can have is never looked for at a registry:
+// an image without a tag needs one, as in debian:latest.
+func (s *Store) Named(ctx context.Context, name string) (Template, error) {
+	if CheckName(name) == nil && s.noted(builtRef(name)) == "" {
+		ref, err := fullName(name)
+		if err != nil || s.noted(ref) == "" {
+			return Template{}, Unfit{fmt.Errorf("template %[1]s is not built: waldo template build %[1]s; "+
+				"an image of that name is %[1]s:latest", name)}
+		}
+	}
+	return s.Find(ctx, name, false)
+}
+
 // local finds a template by its path.
 func (s *Store) local(ctx context.Context, name string, fresh bool) (Template, error) {
 	at, err := filepath.Abs(name)

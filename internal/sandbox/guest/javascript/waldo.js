@@ -197,13 +197,15 @@
   // The runtime looks these names up on promises and modules: they are not tools.
   const notNames = new Set(['then', 'catch', 'finally', 'toJSON', 'constructor', 'prototype', 'default']);
 
-  function named(make) {
+  const ownName = Symbol('name');
+
+  function named(make, is = '') {
     return new Proxy({}, {
-      get: (_, name) => (typeof name !== 'string' || notNames.has(name) ? undefined : make(name)),
+      get: (_, name) => (name === ownName ? is : typeof name !== 'string' || notNames.has(name) ? undefined : make(name)),
     });
   }
 
-  const server = (name) => named((t) => tool(name + '.' + t));
+  const server = (name) => named((t) => tool(name + '.' + t), name);
   const servers = named(server);
 
   class ToolRef {
@@ -226,6 +228,32 @@
   async function search_tools(query = '', detail = 'basic', limit = 20) {
     const found = await ask('waldo/search', { query: String(query), detail, limit });
     return found.tools.map((t) => new ToolRef(t));
+  }
+
+  const spelled = (name) => name.replace(/[^A-Za-z0-9_.]/g, '_');
+
+  // help returns a text about a tool, the tools of a server, or the servers.
+  async function help(x = servers) {
+    const all = [];
+    for (let cursor; ;) {
+      const page = await ask('tools/list', cursor ? { cursor } : {});
+      all.push(...page.tools);
+      if (!(cursor = page.nextCursor)) break;
+    }
+    const of = new Map(all.map((t) => [spelled((t._meta || {})['waldo/capability'] || t.name), t]));
+    const isTool = typeof x === 'function';
+    const name = spelled((isTool ? x.toolName : x[ownName]) || '');
+    const t = of.get(name);
+    if (t) {
+      const { properties = {}, required = [] } = t.inputSchema || {};
+      const fields = Object.entries(properties).map(([field, s]) =>
+        `  ${field}: ${[].concat(s.enum ? 'one of ' + s.enum.slice(0, 20).join(', ') : s.type || []).join(' or ')}${required.includes(field) ? '' : ', optional'}  ${(s.description || '').replace(/\s+/g, ' ')}`.trimEnd());
+      return [name, t.title, t.description, ...fields].filter(Boolean).join('\n');
+    }
+    const names = [...of.keys()];
+    if (name && !isTool) return 'Tools: ' + names.filter((n) => n.startsWith(name + '.')).map((n) => n.slice(name.length + 1)).join(', ');
+    if (name) return name + ' is no tool that this program sees';
+    return 'Servers: ' + [...new Set(names.filter((n) => n.includes('.')).map((n) => n.split('.')[0]))].join(', ');
   }
 
   // generated is the module of a tool that waldo gen writes. Here its calls go over the bridge.
@@ -329,7 +357,7 @@
 
   // ---- names ----
 
-  const globals = { servers, search_tools, workspace, logger, scrub, run_async, request_approval, ToolError, Denied, Waiting };
+  const globals = { servers, search_tools, workspace, logger, scrub, run_async, request_approval, help, ToolError, Denied, Waiting };
   const module = { ...globals, searchTools: search_tools, runAsync: run_async, requestApproval: request_approval, default: globals };
 
   // name makes the servers globals, except those that would hide an existing one.

@@ -27,7 +27,16 @@ def _site():
     sys.path.append("/workspace/input")
     import builtins
     builtins.exit = builtins.quit = sys.exit
+    builtins.help = _help
     sys.meta_path.insert(0, _Plots)
+
+
+def _help(*about):
+    # The interpreter's own help, which site would have added; it is imported when it is asked.
+    import pydoc
+    if not about:
+        return print("help(servers.NAME.TOOL) describes a tool, dir(servers) lists servers")
+    return pydoc.help(*about)
 
 
 _PACKAGES = "/opt/waldo/python"

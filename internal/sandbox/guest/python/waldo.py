@@ -373,8 +373,60 @@ def _arguments(args, fields):
     return {**given, **fields}
 
 
+# What the tools are, by name, for dir() and help(): asked once, at their first use.
+_catalogue = {}
+
+
+def _known():
+    cursor = ""
+    while not _catalogue or cursor:
+        page = Pending("tools/list", {"cursor": cursor} if cursor else {}, lambda answer: answer)._take()
+        for t in page["tools"]:
+            _catalogue[(t.get("_meta") or {}).get("waldo/capability", t["name"])] = t
+        cursor = page.get("nextCursor") or ""
+        if not page["tools"]:
+            break
+    return _catalogue
+
+
+def _spelled(name):
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._") else "_" for c in name)
+
+
+def _shape(schema):
+    kind = schema.get("type", "")
+    if isinstance(kind, list):
+        kind = " or ".join(map(str, kind))
+    if "enum" in schema:
+        kind = "one of " + ", ".join(map(repr, schema["enum"][:20]))
+    return str(kind)
+
+
+def _about(name):
+    # The text of help() about a tool.
+    tool = _known().get(name) or next((t for n, t in _catalogue.items() if _spelled(n) == name), None)
+    if tool is None:
+        return "%s is no tool that this program sees: dir(servers) lists servers, search_tools finds tools" % name
+    lines = [tool.get("title") or "", tool.get("description") or ""]
+    schema = tool.get("inputSchema") or {}
+    for field, of in (schema.get("properties") or {}).items():
+        of = of if isinstance(of, dict) else {}
+        kind = _shape(of) + ("" if field in (schema.get("required") or []) else ", optional")
+        lines.append("  %s: %s  %s" % (field, kind.strip(", "), " ".join(str(of.get("description") or "").split())))
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+class _Doc:
+    # The documentation of a class for the class, and of a tool or server for an instance.
+    def __init__(self, text, about):
+        self.text, self.about = text, about
+
+    def __get__(self, instance, owner):
+        return self.text if instance is None else self.about(instance)
+
+
 class Tool:
-    """One tool. Call it with its arguments by name or as one dict."""
+    __doc__ = _Doc("One tool. Call it with its arguments by name or as one dict.", lambda tool: _about(tool.name))
 
     Params = Params
 
@@ -397,10 +449,15 @@ class Tool:
 
 
 class Server:
-    """The tools of one server, by attribute or by name in brackets."""
+    __doc__ = _Doc("The tools of one server, by attribute or by name in brackets.",
+                   lambda server: "Tools: " + ", ".join(dir(server)))
 
     def __init__(self, name):
         self._name = name
+
+    def __dir__(self):
+        begin = _spelled(self._name) + "."
+        return [n[len(begin):] for n in map(_spelled, _known()) if n.startswith(begin)]
 
     def __getattr__(self, name):
         if name[:2] == "__":
@@ -414,6 +471,12 @@ class Server:
 
 
 class _Servers:
+    __doc__ = _Doc("The servers, by attribute or by name in brackets.",
+                   lambda servers: "Servers: " + ", ".join(dir(servers)))
+
+    def __dir__(self):
+        return sorted({n.split(".", 1)[0] for n in map(_spelled, _known()) if "." in n})
+
     def __getattr__(self, name):
         if name[:2] == "__":
             raise AttributeError(name)

@@ -2,13 +2,13 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"waldo/cmd/waldo/exitcode"
+	"waldo/cmd/waldo/measuring"
 	"waldo/internal/app"
 	"waldo/internal/app/disk"
 	"waldo/internal/core/approval"
@@ -16,46 +16,6 @@ import (
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
-
-func newDu(g *global) *cobra.Command {
-	return &cobra.Command{
-		Use: "du", Short: "List the parts of the state directory, the largest first", Args: cobra.NoArgs,
-		Example: "  waldo du\n  waldo du --json",
-		RunE: func(c *cobra.Command, _ []string) error {
-			state, err := openState(g)
-			if err != nil {
-				return err
-			}
-			all, total, err := disk.Used(state)
-			if err != nil {
-				return err
-			}
-			if g.json {
-				return terminal.JSON(c.OutOrStdout(), map[string]any{
-					"state": state, "bytes": total.Bytes, "files": total.Files, "parts": all,
-				})
-			}
-			display.Fprintf(c.OutOrStdout(), "%10s %8s  %-12s %s\n", "SIZE", "FILES", "NAME", "WHAT")
-			for _, p := range append(all, total) {
-				display.Fprintf(c.OutOrStdout(), "%10s %8d  %-12s %s\n", sized(p.Bytes), p.Files, p.Name, p.What)
-			}
-			return nil
-		},
-	}
-}
-
-// sized writes a number of bytes for a person.
-func sized(n int64) string {
-	units := []string{"B", "KB", "MB", "GB", "TB"}
-	x, i := float64(n), 0
-	for x >= 1000 && i < len(units)-1 {
-		x, i = x/1000, i+1
-	}
-	if i == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %s", x, units[i])
-}
 
 func newPrune(g *global) *cobra.Command {
 	var dry bool
@@ -116,10 +76,10 @@ func tellPruned(c *cobra.Command, h *app.App, old audit.Pruned, freed int64, dry
 		display.Fprintf(w, "log: no whole segment is older than %s\n", h.Config.Log.Keep)
 	default:
 		display.Fprintf(w, "log: %s %s up to record %d, of %s (%s)\n", word, display.Count(len(old.Segments), "segment"),
-			old.Through, old.Newest, sized(old.Bytes))
+			old.Through, old.Newest, measuring.Sized(old.Bytes))
 	}
 	if !dry {
-		display.Fprintf(w, "%s freed\n", sized(freed))
+		display.Fprintf(w, "%s freed\n", measuring.Sized(freed))
 	}
 }
 

@@ -46,7 +46,7 @@ func newStop(g *global) *cobra.Command {
 
 func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 	ctx := c.Context()
-	_, s, err := openStore(g)
+	state, s, err := openStore(g)
 	if err != nil {
 		return err
 	}
@@ -84,12 +84,16 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 	if err != nil {
 		return err
 	}
+	removed, err := app.StopPrograms(state, name)
+	if err != nil {
+		display.Fprintf(c.ErrOrStderr(), "waldo: a suspended program was not removed: %v\n", err)
+	}
 	ended := 0
 	for _, r := range replies {
 		ended += len(r.Ended)
 	}
 	if g.json {
-		err = terminal.JSON(c.OutOrStdout(), map[string]any{"name": name, "replies": replies, "silent": silent})
+		err = terminal.JSON(c.OutOrStdout(), map[string]any{"name": name, "replies": replies, "silent": silent, "programs": removed})
 	} else {
 		for _, r := range replies {
 			for _, n := range r.Ended {
@@ -104,6 +108,9 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 			display.Fprintf(c.ErrOrStderr(), "note: %s\n", note)
 		}
 		display.Fprintf(c.ErrOrStderr(), "%s ended", display.Count(ended, "session"))
+		if removed > 0 {
+			display.Fprintf(c.ErrOrStderr(), ", %s removed", display.Count(removed, "suspended program"))
+		}
 		if !id.Is(id.Session, name) {
 			display.Fprintf(c.ErrOrStderr(), "; %s stays out until: waldo stop --release %s", what,
 				strings.ReplaceAll(name, control.Everybody, "--all"))

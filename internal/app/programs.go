@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"waldo/internal/app/control"
 	"waldo/internal/model/call"
 	"waldo/internal/storage/programs"
 )
@@ -45,6 +46,15 @@ func (s suspendedPrograms) Take(run call.Call, name string) ([]byte, call.Sessio
 		}
 	}
 	return p.Image, session, nil
+}
+
+// StopPrograms removes the suspended programs of a stopped session, principal or everybody, so that they never go on. It
+// returns how many there were.
+func StopPrograms(state, name string) (int, error) {
+	s := programs.Store{Dir: filepath.Join(state, "programs")}
+	return s.Remove(func(p programs.Program) bool {
+		return name == control.Everybody || p.Session == name || p.Principal == name
+	})
 }
 
 // End forgets a program that went on.

@@ -34,6 +34,7 @@ func (h *App) Sweep(ctx context.Context, now time.Time, sign Signing) error {
 		func(w string) bool { return named[w] || open[w] })
 	_, unused := pkginstall.Sweep(filepath.Join(h.State, "packages"), now, now.Add(-Retention), h.Packages.Accepted())
 	_, old := h.log.Prune(ctx, h.Config.Log.Keep, string(Principal()), sign)
+	suspendedPrograms{h}.store().Sweep(now)
 	bundles := sandboxegress.Sweep(h.State, now)
 	return errors.Join(err, unused, old, bundles, h.Approvals.Sweep(ctx, now.Add(-Retention)))
 }

@@ -32,6 +32,7 @@ var holds = map[string]string{
 	"data":  "data of servers (data: NAME); never removed by waldo", "secrets": "sealed secrets; waldo secret rm",
 	"agents": "conversations of waldo agent",
 	"askers": "a lock for each running waldo", "waldo.lock": "pinned servers without a configuration file",
+	"programs": "suspended programs; waldo du --programs", "engine": "compiled interpreters; written again when needed",
 	"output": "output of background commands; waldo sandbox rm",
 }
 

@@ -145,8 +145,11 @@ func (s Store) Take(name, principal string) (Program, error) {
 	return p, nil
 }
 
-func (s Store) open(name string) (Program, error) {
-	sealed, err := os.ReadFile(filepath.Join(s.Dir, name))
+func (s Store) open(name string) (Program, error) { return s.openFile(name, name) }
+
+// openFile opens a program by the name of its file. A file of another program does not open.
+func (s Store) openFile(file, name string) (Program, error) {
+	sealed, err := os.ReadFile(filepath.Join(s.Dir, file))
 	if err != nil {
 		return Program{}, err
 	}

@@ -126,3 +126,38 @@ func BenchmarkTenThousand(b *testing.B) {
 		b.ReportMetric(10_000*float64(len(image))/1e6, "disk-MB")
 	}
 }
+
+// TestList: programs are listed with their sizes and without their images, and removed by what they belong to.
+func TestList(t *testing.T) {
+	if all, err := (Store{Dir: filepath.Join(t.TempDir(), "none")}).List(); err != nil || len(all) != 0 {
+		t.Errorf("%v %v", all, err)
+	}
+	s, first := saved(t)
+	second, err := s.Save(Program{Session: "n_2", Principal: "os:8", At: time.Now(), Image: make([]byte, 5000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Take(first, "os:7"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := s.List()
+	if err != nil || len(all) != 2 || all[0].ID != first || !all[0].Taken || all[1].ID != second || all[1].Taken ||
+		all[1].Bytes < 5000 || all[1].Image != nil || all[0].Session != "n_1" {
+		t.Errorf("%+v %v", all, err)
+	}
+	if err := os.WriteFile(filepath.Join(s.Dir, second), []byte("changed"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := s.List(); err != nil || len(all) != 1 {
+		t.Errorf("a file that was changed: %+v %v", all, err)
+	}
+	if n, err := s.Remove(func(p Program) bool { return p.Session == "n_none" }); n != 0 || err != nil {
+		t.Errorf("control: %d %v", n, err)
+	}
+	if n, err := s.Remove(func(p Program) bool { return p.Session == "n_1" }); n != 1 || err != nil {
+		t.Errorf("%d %v", n, err)
+	}
+	if _, err := s.Take(first, "os:7"); !errors.Is(err, ErrAbsent) {
+		t.Errorf("after its removal: %v", err)
+	}
+}

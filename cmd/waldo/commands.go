@@ -15,7 +15,6 @@ import (
 	"waldo/cmd/waldo/exitcode"
 	"waldo/cmd/waldo/generating"
 	"waldo/cmd/waldo/hooking"
-	"waldo/cmd/waldo/measuring"
 	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/redact"
@@ -34,7 +33,7 @@ func commands(g *global) []*cobra.Command {
 		newDemo(g), newServe(g), newToken(g), newRun(g), newExec(g), newCall(g), newTools(g), newExplain(g), newCheck(g),
 		newInit(g), newTrust(g), newLock(g), newGen(g), newApprovals(g), newApprove(g), newDeny(g), newLog(g), newSandbox(g),
 		newTemplate(g), newLogin(g), newSecret(g), newDoctor(g), newVersion(g), newHelpdesk(), agenthost.NewImport(hosts),
-		agenthost.NewInstall(hosts), measuring.New(func() (string, error) { return openState(g) }, &g.json), newPrune(g), newReload(g), newStop(g), newMan(), newConsole(g), newSQL(g),
+		agenthost.NewInstall(hosts), newDu(g), newPrune(g), newReload(g), newStop(g), newMan(), newConsole(g), newSQL(g),
 		newHook(g),
 		newAgent(g),
 	}

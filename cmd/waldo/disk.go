@@ -17,6 +17,10 @@ import (
 	"waldo/internal/model/display"
 )
 
+func newDu(g *global) *cobra.Command {
+	return measuring.New(func() (string, error) { return openState(g) }, &g.json)
+}
+
 func newPrune(g *global) *cobra.Command {
 	var dry bool
 	c := &cobra.Command{

@@ -97,7 +97,7 @@ var only = map[string][]string{
 	"github.com/spf13/cobra": {
 		"cmd/waldo", "cmd/waldo/agenthost", "cmd/waldo/completing", "cmd/waldo/generating", "cmd/waldo/manual",
 		"cmd/waldo/sandboxflags", "cmd/waldo/consoling", "cmd/waldo/databases", "cmd/waldo/enrolling", "cmd/waldo/templates",
-		"cmd/waldo/hooking",
+		"cmd/waldo/hooking", "cmd/waldo/measuring",
 		"cmd/waldo/agenting",
 	},
 	"github.com/spf13/pflag":                 {"cmd/waldo", "cmd/waldo/manual"},

@@ -360,6 +360,7 @@ func (h *App) openExecutors(s Options) error {
 	h.Runner.Cut, h.Runner.Window = h.known.Head, h.known.Window
 	h.Runner.Admit = admit.By(admission.New(admit.Limits(h.Config.Sandboxes)))
 	h.Runner.Template = h.templateFor
+	h.Runner.Commands = h.commands()
 	h.closers = append(h.closers, h.Runner.Close)
 	pins := map[string]*pkginstall.Pin{}
 	for name, l := range h.Lock.Servers {

@@ -2,7 +2,9 @@ package app
 
 import (
 	"slices"
+	"strings"
 
+	"waldo/internal/executor/commands"
 	"waldo/internal/executor/direct"
 	"waldo/internal/executor/fetch"
 	"waldo/internal/executor/files"
@@ -26,14 +28,30 @@ func judgeOwn(c call.Call, k contract.Contract) (danger int, why *call.Reason) {
 	if c.Capability == "fetch" && k.Transport == contract.Direct {
 		return fetch.Judge(c, k)
 	}
-	return 0, nil
+	return commands.Weigh(c, k)
 }
 
 // ownTools returns the definitions of those tools that a contract gives. A server's tools of the same
 // name keep it if the contract's transport is mcp.
 func (h *App) ownTools() []call.Tool {
-	return slices.DeleteFunc(h.direct.Tools(), func(t call.Tool) bool {
+	is := func(t call.Tool, transport contract.Transport) bool {
 		k, ok := h.Policy.Lookup(t.Capability)
-		return !ok || k.Transport != contract.Direct
-	})
+		return ok && k.Transport == transport
+	}
+	tools := slices.DeleteFunc(h.direct.Tools(), func(t call.Tool) bool { return !is(t, contract.Direct) })
+	if cli := commands.Tool(); is(cli, contract.SandboxedExec) {
+		tools = append(tools, cli)
+	}
+	return tools
+}
+
+// commands finds the programs that contracts allow, with their digests.
+func (h *App) commands() commands.Programs {
+	var names []string
+	for _, k := range h.Config.Contracts {
+		for _, p := range k.Programs {
+			names = append(names, strings.TrimSuffix(p, commands.AnyArguments))
+		}
+	}
+	return commands.Find(names)
 }

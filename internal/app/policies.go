@@ -30,7 +30,7 @@ func CheckExamples(cfg *contract.Config) (contract.Problems, error) {
 
 // AnyMachine is a machine that has everything, so that check judges the text and not the machine.
 func AnyMachine() policy.Machine {
-	m := policy.Machine{Isolations: map[string]bool{}, Secrets: map[string]bool{},
+	m := policy.Machine{Isolations: map[string]bool{}, Secrets: map[string]bool{}, Judge: judgeOwn,
 		Transports: map[contract.Transport]bool{contract.Direct: true, contract.MCP: true, contract.SandboxedExec: true}}
 	for level := range Drivers("", nil) {
 		m.Isolations[level] = true

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/commands"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
@@ -27,6 +28,7 @@ const MaxFiles = 64
 // job is the command of one sandbox, with its input and files.
 type job struct {
 	argv    []string
+	dir     string          // where it starts; empty: /workspace
 	first   string          // the start of stdin, the same for every script of the language; can be empty
 	fork    string          // the same for a zygote that sandboxes are forked from; can be empty
 	head    *strings.Reader // the next part of stdin; can be nil
@@ -77,9 +79,9 @@ func (r *Runner) job(d policy.Decision, o Options) (job, *call.Reason) {
 	case d.Call.Capability == "run_shell":
 		j, why = shell(d, o)
 	default:
-		j, why = program(d)
+		j, why = r.program(d)
 	}
-	j.env = env
+	j.env = append(j.env, env...)
 	return j, why
 }
 
@@ -182,9 +184,12 @@ func shell(d policy.Decision, o Options) (job, *call.Reason) {
 	return job{argv: []string{exe, "-c", *a.Command}}, nil
 }
 
-// program makes a job of {argv}. Only the built-in exec runs any program; for another capability the contract names
-// the programs.
-func program(d policy.Decision) (job, *call.Reason) {
+// program makes a job of {argv}. The built-in exec runs any program; of another capability the contract names the
+// programs, and a table their arguments.
+func (r *Runner) program(d policy.Decision) (job, *call.Reason) {
+	if d.Call.Capability != "exec" {
+		return r.command(d)
+	}
 	var a struct {
 		Argv []string `json:"argv"`
 	}
@@ -193,13 +198,33 @@ func program(d policy.Decision) (job, *call.Reason) {
 			Code: "args.invalid", Text: string(d.Call.Capability) + " takes argv, a list of texts without NUL",
 		}
 	}
-	open := d.Call.Capability == "exec" && len(d.Contract.Programs) == 0
-	if !open && !slices.Contains(d.Contract.Programs, a.Argv[0]) {
+	if len(d.Contract.Programs) > 0 && !slices.Contains(d.Contract.Programs, a.Argv[0]) {
 		return job{}, &call.Reason{
 			Code: "program.denied", Text: fmt.Sprintf("the contract does not name the program %q", a.Argv[0]),
 		}
 	}
 	return job{argv: a.Argv}, nil
+}
+
+// command makes a job of {argv, stdin} of a cli capability. The arguments are judged once more: tokens in them have
+// been restored since the decision.
+func (r *Runner) command(d policy.Decision) (job, *call.Reason) {
+	c, stdin, why := commands.Read(d.Contract.Programs, d.Call.Args)
+	if why != nil {
+		return job{}, why
+	}
+	if c.Danger < 1 || c.Danger > d.Danger {
+		return job{}, &call.Reason{Code: "command.danger", Text: "the command is more dangerous than was decided"}
+	}
+	j := job{argv: c.Argv, head: stdin, env: c.Env, dir: c.Dir}
+	if t := d.Contract.Template; t == "" || t == host.Name { // a template has programs of its own, and never changes
+		path, why := r.Commands.Check(c.Program)
+		if why != nil {
+			return job{}, why
+		}
+		j.argv[0] = path
+	}
+	return j, nil
 }
 
 func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }

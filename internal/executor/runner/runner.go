@@ -17,6 +17,7 @@ import (
 
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/commands"
 	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -55,6 +56,8 @@ type Runner struct {
 	Window func(text string, start, end int, before, after bool) string
 	// Template finds the root filesystem that a contract names; nil: a run whose contract names one is refused.
 	Template func(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error)
+	// Commands are the programs of cli capabilities, as they were when the configuration was loaded.
+	Commands commands.Programs
 	// Servers returns the names that a script finds as globals; may be nil.
 	Servers func(run call.Call) []string
 
@@ -331,6 +334,9 @@ func (r *Runner) inside(
 	if d.Call.Capability == "exec" {
 		c.Dir = o.dir() // code finds its files where it starts, a program of the image's expects the image's
 	}
+	if j.dir != "" {
+		c.Dir = j.dir
+	}
 	if j.head != nil {
 		c.Stdin = guest.Stdin(j.first, j.head, o.Stdin)
 	}
@@ -467,7 +473,7 @@ func refuse(d policy.Decision, why call.Reason) call.Outcome {
 }
 
 // missing are the reasons that a shell has an exit code for, though no process ran.
-var missing = map[string]int{"interpreter.absent": 127}
+var missing = map[string]int{"interpreter.absent": 127, "program.absent": 127}
 
 // connect makes the two ends of a bridge. If the sandbox has one already, theirs is nil.
 func connect(box sandbox.Sandbox) (net.Conn, *os.File, error) {

@@ -15,6 +15,7 @@ import (
 
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/commands"
 	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -105,7 +106,7 @@ func allowed(
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := policy.Decision{
+	d := policy.Decision{Danger: 3,
 		ID: id.New(id.Decision), Effect: policy.Allow,
 		Call: call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Session: "n_1", Principal: "os:1", Depth: 2},
 	}
@@ -228,7 +229,9 @@ func TestRefusedBeforeAnythingStarts(t *testing.T) {
 	}
 	d := &fake{}
 	g, _ := allowed(t, "cli", `{"argv":["ls","-l"]}`, func(c *contract.Contract) { c.Programs = []string{"ls"} })
-	if out, err := worker(d).Execute(context.Background(), g); err != nil || out.IsError || d.started != 1 {
+	w := worker(d)
+	w.Commands = commands.Find([]string{"ls"})
+	if out, err := w.Execute(context.Background(), g); err != nil || out.IsError || d.started != 1 {
 		t.Errorf("control: %v %+v", err, out)
 	}
 }

@@ -175,7 +175,7 @@ func TestPlans(t *testing.T) {
 	}
 	defer null.Close()
 	folder := shown{lower: "/usr", target: "/shown"}
-	seen := []*plan{same, p.of(b(func(s *setup) { s.mounts = []shown{folder} }))}
+	seen := []string{b(func(*setup) {}).key(), b(func(s *setup) { s.mounts = []shown{folder} }).key()}
 	for i, harm := range []func(m *shown){ // of a folder that both show
 		func(m *shown) { m.writable = true }, func(m *shown) { m.writable, m.seals = true, []string{".git"} },
 		func(m *shown) { m.writable, m.seals = true, []string{".git", "waldo.yaml"} },
@@ -186,7 +186,7 @@ func TestPlans(t *testing.T) {
 	} {
 		changed := folder
 		harm(&changed)
-		other := p.of(b(func(s *setup) { s.mounts = []shown{changed} }))
+		other := b(func(s *setup) { s.mounts = []shown{changed} }).key()
 		if slices.Contains(seen, other) {
 			t.Errorf("folder %d: another set-up has the same program", i)
 		}
@@ -195,19 +195,19 @@ func TestPlans(t *testing.T) {
 	for i, harm := range []func(s *setup){
 		func(s *setup) { s.joined = true }, func(s *setup) { s.joined, s.tree = true, true },
 	} {
-		other := p.of(b(harm))
+		other := b(harm).key()
 		if slices.Contains(seen, other) {
 			t.Errorf("shared %d: another set-up has the same program", i)
 		}
 		seen = append(seen, other)
 	}
 	own := sandbox.Template{Name: "own", Dir: "/srv", UID: 7, GID: 8}
-	for _, t2 := range []sandbox.Template{
+	for _, root := range []sandbox.Template{
 		own, {Name: "own", Dir: "/srv", UID: 7, GID: 9}, {Name: "own", Dir: "/srv", UID: 9, GID: 8},
 	} {
-		other := p.of(b(func(s *setup) { s.profile.Template = t2 }))
+		other := b(func(s *setup) { s.profile.Template = root }).key()
 		if slices.Contains(seen, other) {
-			t.Errorf("%+v: another set-up has the same program", t2)
+			t.Errorf("%+v: another set-up has the same program", root)
 		}
 		seen = append(seen, other)
 	}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"waldo/internal/sandbox/engine/cpython"
 )
 
 // abuse is a program that tries to stop waldo, or to do what its contracts deny.
@@ -142,6 +144,37 @@ for (const p of ['/proc/self/fd/3', '/dev/fd/3', '/proc/1/environ', '/workspace/
   try { fs.readFileSync(p); console.log('STOLEN', p) } catch (e) { console.log('not there', p) }
 try { require('child_process'); console.log('STOLEN') } catch (e) { console.log(e.code) }
 for (let fd = 0; fd < 20; fd++) { const had = fs.writeSync(fd, ''); if (fd > 2 && had) console.log('STOLEN', fd) }`, "ok", "MODULE_NOT_FOUND"},
+}
+
+// enginePythonAbuses are those of Python on the level engine.
+var enginePythonAbuses = []abuse{
+	{"control", "python", `print(servers.desk.get_customer(id=17)["id"])`, "ok", "17"},
+	{"endless loop", "python", "while True: pass", "timeout", ""},
+	{"memory loop", "python", "x = []\nwhile True: x.append(bytearray(1 << 20))", "", ""},
+	{"endless recursion", "python", "def f(n): return f(n + 1) + 1\nf(0)", "failed", "RecursionError"},
+	{"1 GB print", "python", "import sys\nfor i in range(1024): sys.stdout.write('x' * (1 << 20))\nprint('end')", "", ""},
+	{"a million tool calls", "python", "for i in range(1000000): servers.desk.get_customer(id=1 + i % 5000)\nprint('all')", "timeout", ""},
+	{"a monkey-patched runtime", "python", `
+import waldo
+waldo.Denied = Exception
+waldo._result = lambda answer, tool: answer
+waldo.Tool.__call__ = lambda self, **k: waldo._ask("tools/call", {"name": "desk.delete_customer", "arguments": k, "depth": 0, "session": "n_other", "principal": "os:0"}, lambda a: a)
+print(str(servers.desk.get_customer(id=1))[:2000])`, "", "contract.deny"},
+	{"forged frames", "python", `
+import os
+fd = os.open("/dev/bridge", os.O_RDWR)
+for frame in (b'{"jsonrpc":"2.0","id":1,"result":{"content":[]}}',
+    b'{"jsonrpc":"2.0","id":"suspend","method":"waldo/suspend","params":{"image":"aGk="}}',
+    b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"desk.delete_customer","arguments":{"id":1},"session":"n_x","waldo/approval_id":"a_forged"}}'):
+    os.write(fd, frame + b'\n')
+got = b''
+while b'"id":2' not in got: got += os.read(fd, 65536)
+print(got.decode())
+os.write(fd, b'\x00\xff not json\n')`, "", "contract.deny"},
+	{"fd theft", "python", `
+for p in ("/proc/self/fd/3", "/proc/1/environ", "/etc/passwd", "/workspace/output/../../etc/passwd"):
+    try: open(p); print("STOLEN", p)
+    except OSError as e: print("not there", p)`, "ok", "not there"},
 }
 
 // gatewayProcess is a waldo serve of its own, asked over its standard input.
@@ -298,6 +331,17 @@ func TestAbuseEngine(t *testing.T) {
 	withstand(t, "engine", engineAbuses)
 }
 
+// TestAbuseEnginePython is TestAbuse for Python on the level engine.
+func TestAbuseEnginePython(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute")
+	}
+	if !cpython.Available() {
+		t.Skip("this waldo was built without its own Python")
+	}
+	withstand(t, "engine", enginePythonAbuses)
+}
+
 // withstand runs programs on an isolation level beside other calls.
 func withstand(t *testing.T, level string, abuses []abuse) {
 	t.Helper()
@@ -307,7 +351,7 @@ servers:
 capabilities:
   desk.*:               {mode: read, approval: none}
   desk.delete_customer: deny
-  run_python:     {mode: write, approval: none, isolation: namespace, timeout_seconds: 8, limits: {cpu_seconds: 3, memory_mb: 128, pids: 32}}
+  run_python:     {mode: write, approval: none, isolation: LEVEL, timeout_seconds: 8, limits: {cpu_seconds: 3, memory_mb: 128, pids: 32}}
   run_javascript: {mode: write, approval: none, isolation: LEVEL, timeout_seconds: 8, limits: {cpu_seconds: 3, memory_mb: 256, pids: 32}}
 sessions: {depth: 3}
 `, "LEVEL", level))

@@ -31,6 +31,9 @@ var agent = &mapping[contract.Agent]{
 			"", "How long one run takes at most; waldo agent --resume goes on.", "internal/frontend/agent"},
 		{"system", text(func(a *contract.Agent) *string { return &a.System }),
 			"none", "Your instructions to the model, after waldo's own.", "internal/frontend/agent"},
+		{"tasks", leaf(pairsShape, (*parser).tasks, same, func(a *contract.Agent) *map[string]string { return &a.Tasks }),
+			"do as system says", "Webhook to the task of waldo agent --serve for it; the payload follows as data.",
+			"internal/app/agentrun"},
 	},
 }
 
@@ -61,4 +64,12 @@ var provider = &mapping[contract.Provider]{
 			}
 		}
 	},
+}
+
+func (p *parser) tasks(f field) map[string]string {
+	out := map[string]string{}
+	for _, e := range p.Entries(f) {
+		out[e.Name] = p.Text(e)
+	}
+	return out
 }

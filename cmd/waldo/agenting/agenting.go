@@ -22,6 +22,7 @@ import (
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
+	"waldo/internal/storage/webhook"
 )
 
 // Waldo holds the parts of waldo that the command needs.
@@ -42,6 +43,7 @@ type command struct {
 	Waldo
 	resume string
 	list   bool
+	serve  bool
 	wait   time.Duration
 	o      agentrun.Options
 }
@@ -64,6 +66,7 @@ func New(w Waldo) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&m.resume, "resume", "", "go on with the agent `ID`; TASK is then a further message to it")
 	f.BoolVar(&m.list, "list", false, "list the agents of the state directory")
+	f.BoolVar(&m.serve, "serve", false, "work on webhooks with deliver: agent, one after another, until it is ended")
 	f.DurationVar(&m.wait, "wait", 0, "`TIME` that a call waits for a human's answer (default: 10m on a terminal, else 0)")
 	f.IntVar(&m.o.Steps, "max-steps", 0, "`NUMBER` of answers of the model (default: agent.max_steps)")
 	f.IntVar(&m.o.Tokens, "max-tokens", 0, "`NUMBER` of tokens of the conversation (default: agent.max_tokens)")
@@ -80,7 +83,7 @@ func (m *command) run(c *cobra.Command, args []string) error {
 		}
 		task = strings.TrimSpace(string(b))
 	}
-	if task == "" && m.resume == "" && !m.list {
+	if task == "" && m.resume == "" && !m.list && !m.serve {
 		return exitcode.Mistake("as in waldo agent 'list the open tickets'", "the agent has no task")
 	}
 	if m.o.Steps < 0 || m.o.Tokens < 0 || m.o.Time < 0 || m.wait < 0 {
@@ -101,7 +104,32 @@ func (m *command) run(c *cobra.Command, args []string) error {
 	if m.list {
 		return m.tellAll(c, h.Agents())
 	}
+	if m.serve {
+		return m.webhooks(c, h)
+	}
 	return m.one(c, h, task)
+}
+
+// webhooks works on webhooks until the command is ended. A message of each try goes to standard error.
+func (m *command) webhooks(c *cobra.Command, h *app.App) error {
+	v := m.view(c, h)
+	m.o.Watch = v.event
+	err := h.Agents().Serve(c.Context(), h.Deliveries(), m.o, func(d *webhook.Delivery, o agent.Outcome, err error) {
+		why := o.Why
+		if err != nil {
+			why = h.Agents().Hide(err.Error())
+		}
+		if v.json {
+			v.line(map[string]any{"event": "webhook", "delivery": d.ID, "hook": d.Hook, "end": o.End, "why": why})
+			return
+		}
+		v.endLine()
+		display.Fprintf(v.err, "waldo: webhook %s of %s: %s %s\n", d.ID, d.Hook, o.End, why)
+	})
+	if c.Context().Err() != nil {
+		return nil // it was told to end
+	}
+	return err
 }
 
 // one starts or resumes one agent and shows what it does.

@@ -60,11 +60,15 @@ func (s *Service) Principal() call.Principal { return call.Principal("agent:" + 
 
 // Start begins an agent with a task. channel is agent.Channel, or webhook for one that an event starts.
 func (s *Service) Start(task, channel string, o Options) (*Run, error) {
+	return s.start(call.Session(id.New(id.Session)), task, channel, o)
+}
+
+func (s *Service) start(name call.Session, task, channel string, o Options) (*Run, error) {
 	chain, err := s.chain()
 	if err != nil {
 		return nil, err
 	}
-	n, err := s.Sessions.Open(s.Principal(), id.New(id.Workspace))
+	n, err := s.Sessions.Resume(name, s.Principal(), id.New(id.Workspace))
 	if err != nil {
 		return nil, err
 	}

@@ -10,10 +10,11 @@ import (
 type Agent struct {
 	Name      string // its principal is agent:NAME
 	Providers []Provider
-	MaxSteps  int           // answers of the model in one conversation
-	MaxTokens int           // of requests and answers in one conversation
-	Timeout   time.Duration // of one run
-	System    string        // the operator's instructions to the model
+	MaxSteps  int               // answers of the model in one conversation
+	MaxTokens int               // of requests and answers in one conversation
+	Timeout   time.Duration     // of one run
+	System    string            // the operator's instructions to the model
+	Tasks     map[string]string // webhook to the task of the agent that it starts
 }
 
 // Provider is a language model behind an API.

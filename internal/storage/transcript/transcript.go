@@ -29,6 +29,9 @@ type File struct {
 // ErrBusy: another process has the transcript open.
 var ErrBusy = errors.New("another waldo runs this agent")
 
+// ErrNone: there is no such transcript.
+var ErrNone = errors.New("there is no agent")
+
 // MaxSize is how many bytes a transcript has at most.
 const MaxSize = 256 << 20
 
@@ -68,7 +71,7 @@ func (d Dir) Open(name string) (*File, [][]byte, error) {
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|safefile.NoFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("there is no agent %s", name)
+		return nil, nil, fmt.Errorf("%w %s", ErrNone, name)
 	}
 	if err != nil {
 		return nil, nil, err

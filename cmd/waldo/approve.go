@@ -275,7 +275,7 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 	}
 	var by approval.Signer
 	if len(all) > 0 {
-		if by, err = signer(c.Context(), c, k, all[0].By); err != nil {
+		if by, err = passkeys(c, g).Root(c, k, all[0].By, "the enrolment of "+name+" with a passphrase"); err != nil {
 			return err
 		}
 	}
@@ -336,7 +336,7 @@ func revokeApprover(c *cobra.Command, g *global, name string) error {
 	if !slices.ContainsFunc(all, func(a approval.Approver) bool { return a.Name == name }) {
 		display.Fprintf(c.ErrOrStderr(), "note: no approver is called %s; waldo approve --list prints who can answer\n", name)
 	}
-	by, err := signer(c.Context(), c, k, all[0].By)
+	by, err := passkeys(c, g).Root(c, k, all[0].By, "the end of the right of "+name)
 	if err != nil {
 		return err
 	}

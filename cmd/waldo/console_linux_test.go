@@ -197,6 +197,9 @@ func TestConsoleAgainstAgent(t *testing.T) {
 		!strings.Contains(said, "printed on a terminal alone") {
 		t.Errorf("an enrolment without a terminal: %d %s", code, said)
 	}
+	if said, code := waldo("approve", "--revoke", "bob"); code != 2 || !strings.Contains(said, "printed on a terminal alone") {
+		t.Errorf("a revocation without a terminal: %d %s", code, said)
+	}
 	port := person.at[strings.LastIndexByte(person.at, ':')+1:]
 	if said, code := waldo("console", "--link", "--listen", "127.0.0.1:1"); code != 2 ||
 		!strings.Contains(said, "no console of this state directory listens on port 1") {

@@ -2,16 +2,19 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/enrolling"
 	"waldo/cmd/waldo/exitcode"
 	"waldo/cmd/waldo/measuring"
 	"waldo/internal/app"
 	"waldo/internal/app/disk"
 	"waldo/internal/core/approval"
+	"waldo/internal/core/approval/passkey"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
@@ -108,6 +111,14 @@ func signRemoval(h *app.App, c *cobra.Command) app.Signing {
 			p.Through)
 		for _, e := range p.Approvers {
 			display.Fprintf(w, "  %s %s, signed by %s at %s\n", e.Action, e.Approver, e.By, e.At)
+		}
+		if passkey.Is(root.Key) {
+			by, err := enrolling.InBrowser(c, h.Approvals, root.Name,
+				fmt.Sprintf("the removal of the log up to record %d", p.Through))
+			if err != nil {
+				return err
+			}
+			return p.Sign(by, root, time.Now())
 		}
 		pass, err := passphrase(c, "passphrase of "+root.Name+": ")
 		if err != nil {

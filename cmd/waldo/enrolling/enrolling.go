@@ -153,6 +153,36 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	return nil
 }
 
+// Root returns the first approver as a signer: by passphrase at this terminal, or by passkey in the console. what says
+// in words what is signed.
+func (w Waldo) Root(c *cobra.Command, k *approval.Service, name, what string) (approval.Signer, error) {
+	all, err := k.Approvers(c.Context())
+	if err != nil {
+		return nil, w.Refused(err)
+	}
+	i := slices.IndexFunc(all, func(a approval.Approver) bool { return a.Name == name })
+	if i < 0 || !passkey.Is(all[i].Key) {
+		return w.Signer(k, name)
+	}
+	return InBrowser(c, k, name, what)
+}
+
+// InBrowser returns the first approver, who signs with a passkey in the console, with a secret that is printed on a
+// terminal alone.
+func InBrowser(c *cobra.Command, k *approval.Service, name, what string) (approval.Signer, error) {
+	out, isOut := c.ErrOrStderr().(*os.File)
+	if !isOut || !term.IsTerminal(int(out.Fd())) {
+		return nil, exitcode.Mistake("run this yourself, in a terminal",
+			"the secret for a signature is printed on a terminal alone, and this is none")
+	}
+	return operator.BrowserSigner{Ctx: c.Context(), Root: name, What: what, Store: k.Store, Tell: func(secret string) {
+		display.Fprintf(out, "The first approver, %s, signs with a passkey: open the page /enrol of the console\n"+
+			"(waldo console, or waldo serve --listen) by the name localhost, go to Sign as the first approver, and type\n"+
+			"this secret there within %v:\n\n  %s\n\nwaiting for the browser … (Ctrl-C ends)\n", name, operator.InviteLife,
+			secret)
+	}}, nil
+}
+
 // own returns the name of this user, as far as an approver can have it.
 func own() string {
 	name := "me"

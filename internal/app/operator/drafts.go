@@ -24,6 +24,7 @@ type draft struct {
 	challenge string
 	approver  approval.Approver
 	key       passkey.Credential
+	message   []byte // that key signs, of an enrolment or for the first approver
 }
 
 // Limits on drafts.

@@ -165,7 +165,7 @@ func (p *Operator) Register(
 	if err != nil {
 		return console.Ceremony{}, err
 	}
-	d.kind, d.key = "enrol", key
+	d.kind, d.key, d.message = "enrol", key, d.approver.Message()
 	return console.Ceremony{Draft: p.drafts.keep(d), Name: d.approver.Fingerprint(), Options: options}, nil
 }
 
@@ -184,7 +184,7 @@ func (p *Operator) Enrol(ctx context.Context, who console.Who, name string, asse
 	return p.o.Store.Put(ctx, enrolments, digest(d.secret), string(b))
 }
 
-// signed takes the draft of an enrolment, and checks the passkey's signature under it.
+// signed takes a draft, and checks the passkey's signature under its message.
 func (p *Operator) signed(
 	name, kind string, who console.Who, assertion json.RawMessage,
 ) (d draft, small []byte, err error) {
@@ -192,7 +192,7 @@ func (p *Operator) signed(
 		return d, nil, err
 	}
 	if small, err = passkey.Compact(bytes.Clone(assertion)); err == nil {
-		err = d.key.Verify(d.approver.Message(), small)
+		err = d.key.Verify(d.message, small)
 	}
 	if err != nil {
 		return d, nil, console.Problemf(http.StatusBadRequest, "enrol.signature", "%v", err)
@@ -200,39 +200,38 @@ func (p *Operator) signed(
 	return d, small, nil
 }
 
-// RootBegin satisfies console.Backend. Only an enrolment that bears the code of the secret is signed, so that no row
-// written from outside asks for a signature.
+// RootBegin satisfies console.Backend. Only what bears the code of the secret is signed, so that no row written from
+// outside asks for a signature.
 func (p *Operator) RootBegin(ctx context.Context, who console.Who, word string) (console.Ceremony, error) {
 	word = strings.ToLower(strings.TrimSpace(word))
-	text, ok, err := p.o.Store.Get(ctx, enrolments, digest(word))
+	r, ok, err := p.requested(ctx, word)
 	if err != nil {
 		return console.Ceremony{}, err
 	}
-	var e enrolment
-	if !ok || json.Unmarshal([]byte(text), &e) != nil || !hmac.Equal(e.Code, e.code(word)) {
+	if !ok {
 		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "enrol.secret",
-			"no enrolment waits with this secret; make the new passkey first")
+			"nothing waits for a signature with this secret; for an enrolment make the new passkey first")
 	}
-	all, err := p.o.Approvals.Approvers(ctx)
+	key, found, err := p.passkeyOf(ctx, r.Root)
 	if err != nil {
-		return console.Ceremony{}, problem(err)
+		return console.Ceremony{}, err
 	}
-	for _, a := range all {
-		key, err := passkey.Parse(a.Key)
-		if a.Name != e.Approver.By || err != nil {
-			continue
-		}
-		if key.Origin != who.Origin {
-			return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.origin",
-				"the passkey of %s was enrolled at %s, and this page is at %s", a.Name, key.Origin, who.Origin)
-		}
-		options, err := requestOptions(e.Approver.Message(), key)
-		d := draft{kind: "root", session: who.Session, origin: who.Origin, secret: word, approver: e.Approver, key: key}
-		name := fmt.Sprintf("%s, roles %q, %s", e.Approver.Name, e.Approver.Roles, e.Approver.Fingerprint())
-		return console.Ceremony{Draft: p.drafts.keep(d), Name: name, Options: options}, err
+	if !found {
+		return console.Ceremony{}, console.Problemf(http.StatusConflict, "enrol.root",
+			"the first approver, %s, signs at the terminal", r.Root)
 	}
-	return console.Ceremony{}, console.Problemf(http.StatusConflict, "enrol.root",
-		"the first approver, %s, signs at the terminal", e.Approver.By)
+	if key.Origin != who.Origin {
+		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "approval.origin",
+			"the passkey of %s was enrolled at %s, and this page is at %s", r.Root, key.Origin, who.Origin)
+	}
+	options, err := requestOptions(r.Message, key)
+	d := draft{kind: "root", session: who.Session, origin: who.Origin, secret: word, message: r.Message, key: key}
+	return console.Ceremony{Draft: p.drafts.keep(d), Name: r.What, Options: options}, err
+}
+
+// enrolmentInWords says what the first approver signs.
+func enrolmentInWords(a approval.Approver) string {
+	return fmt.Sprintf("%s, roles %q, %s", a.Name, a.Roles, a.Fingerprint())
 }
 
 // RootSign satisfies console.Backend.

@@ -80,7 +80,7 @@ function root() {
     e.preventDefault();
     try {
       const begun = await api('POST', '/enrolment-root', { secret: $('#rootsecret').value.trim() });
-      say('The first approver signs the enrolment of ' + begun.name);
+      say('The first approver signs: ' + begun.name);
       await api('POST', '/enrolment-root/' + encodeURIComponent(begun.draft) + '/sign', { assertion: await get(begun.options) });
       say('Signed. The terminal goes on: ' + begun.name);
     } catch (err) { say(err.message); }

@@ -147,6 +147,13 @@ func (p *parser) complete() {
 	}
 	p.warnEnvironments()
 	p.warnUnused()
+	for _, w := range p.cfg.Webhooks {
+		if tool := w.Deliver.Tool; tool != "" && !slices.ContainsFunc(p.cfg.Contracts, func(c contract.Contract) bool {
+			return !c.Denied && contract.Pattern(c.Pattern).Match(tool)
+		}) {
+			p.Warn(w.At, "webhook.denied", "write a capability "+tool, "no contract allows %q: its calls are denied", tool)
+		}
+	}
 	for _, s := range p.cfg.SecretUses {
 		if !hasSource(p.cfg, s.Ref) {
 			p.Warn(s.At, "secret.unbound", "`waldo secret set "+string(s.Ref)+"` defines it",

@@ -302,6 +302,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestParseWarns(t *testing.T) {
 	const server = "servers:\n  s: {command: [a]}\n"
+	const hook = "webhooks:\n  h: {scheme: github, secret: 'env:X', deliver: {tool: s.x}}\n"
 	for _, row := range []struct {
 		why, text string
 		codes     []string
@@ -346,6 +347,9 @@ func TestParseWarns(t *testing.T) {
 			"servers:\n  s: {command: [a], placement: outside}\ncapabilities:\n  s.x: {mode: read, network: denied}\n",
 			[]string{"network.outside"},
 		},
+		{"a webhook that a contract allows", server + "capabilities:\n  s.*: {mode: read}\n" + hook, nil},
+		{"a webhook that no contract allows", server + "capabilities:\n  s.y: {mode: read}\n" + hook,
+			[]string{"webhook.denied"}},
 		{"what the gateway answers", server + "capabilities:\n  s.x: {mode: read}\n  search_tools: {mode: read}\n",
 			[]string{"contract.useless"}},
 		{"a condition on high risk", server + "capabilities:\n  s.x: {mode: high_risk, approval: {when: 'false'}}\n", nil},

@@ -67,7 +67,7 @@ func Tools(state string) []direct.Tool {
 			`"from","to"`), move)
 	remove := tool("files.delete", "Delete a file or folder",
 		"Delete a file, or with `recursive` a folder. It goes to a trash; files.restore brings it back by its id.",
-		schema(pathSchema+`,"recursive":{"type":"boolean","description":"Needed for a folder that is not empty."}`, `"path"`),
+		schema(pathSchema+`,"recursive":{"type":"boolean","description":"Needed for a folder."}`, `"path"`),
 		remove)
 	remove.Preview = preview(showDelete)
 	restore := tool("files.restore", "Undo a deletion",

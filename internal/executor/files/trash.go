@@ -73,8 +73,8 @@ func (w *work) deleting(a call.Args) (p *place, bytes int64, n int, err error) {
 	case p.base == ".":
 		err = errors.New("a folder is deleted by its name, and the folder of this tool is not deleted")
 	case info.IsDir():
-		if bytes, n, err = measure(p); err == nil && n > 0 && !in.Recursive {
-			err = errors.New("the folder is not empty: set recursive to delete it with its content")
+		if bytes, n, err = measure(p); err == nil && !in.Recursive {
+			err = errors.New("it is a folder: set recursive to delete it with its content")
 		}
 	default:
 		bytes = info.Size()

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -222,13 +223,14 @@ func tellTools(w io.Writer, h *app.App, entries []*catalog.Entry, d catalog.Deta
 			display.Fprintf(w, "%s\n", e.Capability)
 			continue
 		}
-		effect := policy.Allow.String() // tools of the gateway itself need no contract
+		effect, danger := policy.Allow.String(), "" // tools of the gateway itself need no contract
 		if !contract.ByTheGateway(string(e.Capability)) {
-			effect = dryRun(h.Policy, e.Capability, call.Args{}).Effect.String()
+			d := dryRun(h.Policy, e.Capability, call.Args{})
+			effect, danger = d.Effect.String(), strconv.Itoa(d.Danger)
 		}
-		rows = append(rows, []string{string(e.Capability), effect, terminal.Brief(e.Description, 100)})
+		rows = append(rows, []string{string(e.Capability), effect, danger, terminal.Brief(e.Description, 100)})
 	}
-	terminal.Table(w, []string{"CAPABILITY", "POLICY", "DESCRIPTION"}, rows)
+	terminal.Table(w, []string{"CAPABILITY", "POLICY", "DANGER", "DESCRIPTION"}, rows)
 }
 
 // dryRun decides a call without making it.

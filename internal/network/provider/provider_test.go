@@ -331,6 +331,14 @@ func TestBadCalls(t *testing.T) {
 	if r := read(t, "anthropic", body, len(body)); r.Stop != chat.Length || len(r.Blocks) != 1 {
 		t.Errorf("an answer that is cut: %+v", r)
 	}
+	before, _, _ := strings.Cut(body, "event: message_stop")
+	cut := &answer{text: func(string) {}}
+	if err := kinds["anthropic"].read(strings.NewReader(before), cut); err != nil || cut.stop == "" {
+		t.Fatalf("the control: %+v: %v", cut, err)
+	}
+	if r, err := cut.finish(); err == nil {
+		t.Errorf("an answer without its end: %+v", r)
+	}
 }
 
 // TestBounds: an answer without end, or with too many calls, is malformed.

@@ -61,7 +61,7 @@ func (i *Installer) ResolveWheels(ctx context.Context, all []Requirement) (Wheel
 func (w Wheels) Meet(all []Requirement) error {
 	digest := map[string]string{}
 	for _, file := range slices.Sorted(maps.Keys(w)) {
-		m := wheelName.FindStringSubmatch(file)
+		m := wheelName().FindStringSubmatch(file)
 		if m == nil {
 			return fmt.Errorf("%.200q is not a wheel", file)
 		}

@@ -10,7 +10,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"waldo/internal/protocol/strictjson"
@@ -213,4 +215,9 @@ func (i *Installer) begin(files map[string][]byte) (seed, out string, err error)
 		return "", "", errors.Join(err, os.RemoveAll(seed), os.RemoveAll(out))
 	}
 	return seed, out, nil
+}
+
+// lazy compiles an expression at its first use: every start of waldo would pay for it.
+func lazy(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

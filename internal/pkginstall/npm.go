@@ -12,7 +12,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -20,8 +19,8 @@ import (
 )
 
 var (
-	packageName    = regexp.MustCompile(`^(@[A-Za-z0-9~_.-]+/)?[A-Za-z0-9~_-][A-Za-z0-9~_.-]*$`)
-	packageVersion = regexp.MustCompile(`^[A-Za-z0-9.^~<>=*+_-]{1,64}$`) // an exact version, a range or a tag; no address
+	packageName    = lazy(`^(@[A-Za-z0-9~_.-]+/)?[A-Za-z0-9~_-][A-Za-z0-9~_.-]*$`)
+	packageVersion = lazy(`^[A-Za-z0-9.^~<>=*+_-]{1,64}$`) // an exact version, a range or a tag; no address
 )
 
 // parseNpx reads a command of npx or npm exec.
@@ -54,7 +53,7 @@ func parseNpx(argv []string) (w Wanted, ok bool, err error) {
 		w.Args = w.Args[1:]
 	}
 	var version string
-	if w.Name, version = split(w.Spec); !packageName.MatchString(w.Name) || !packageVersion.MatchString(version) {
+	if w.Name, version = split(w.Spec); !packageName().MatchString(w.Name) || !packageVersion().MatchString(version) {
 		return w, true, fmt.Errorf("%q is not a package of a registry; write NAME or NAME@VERSION", w.Spec)
 	}
 	return w, true, nil

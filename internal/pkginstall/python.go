@@ -11,7 +11,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -29,17 +28,17 @@ type Python struct {
 
 var (
 	// A requirement of an index: a name, perhaps with extras and versions (PEP 508), and no address, marker or space.
-	requirement = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(\[[A-Za-z0-9._,-]+\])?((?:(?:===|==` +
+	requirement = lazy(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(\[[A-Za-z0-9._,-]+\])?((?:(?:===|==` +
 		`|~=|!=|<=|>=|<|>)[A-Za-z0-9.*+!_-]+,?)*)$`)
 	// A wheel: name, version and tags (PEP 427).
-	wheelName     = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._]*[A-Za-z0-9])?)-([A-Za-z0-9.+!_]+)(?:-[0-9][A-Za-z0-9._]*)?-[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+\.whl$`)
-	pythonVersion = regexp.MustCompile(`^3\.[0-9]{1,3}$`)
-	separators    = regexp.MustCompile(`[-_.]+`)
+	wheelName     = lazy(`^([A-Za-z0-9](?:[A-Za-z0-9._]*[A-Za-z0-9])?)-([A-Za-z0-9.+!_]+)(?:-[0-9][A-Za-z0-9._]*)?-[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+\.whl$`)
+	pythonVersion = lazy(`^3\.[0-9]{1,3}$`)
+	separators    = lazy(`[-_.]+`)
 )
 
 // normal is the one spelling of a package's name (PEP 503).
 func normal(name string) string {
-	return strings.ToLower(separators.ReplaceAllString(name, "-"))
+	return strings.ToLower(separators().ReplaceAllString(name, "-"))
 }
 
 // parsePython reads a command of uvx, uv tool run or pipx run.
@@ -82,14 +81,14 @@ func parsePython(argv []string) (w Wanted, ok bool, err error) {
 				r = name + "==" + version
 			}
 		}
-		if !requirement.MatchString(r) {
+		if !requirement().MatchString(r) {
 			return w, true,
 				fmt.Errorf("%.200q is not a package of an index; write NAME or NAME==VERSION (for a package from git or a file, "+
 					"install it yourself and name its program)", r)
 		}
 		all = append(all, r)
 	}
-	w.Name = normal(requirement.FindStringSubmatch(all[0])[1])
+	w.Name = normal(requirement().FindStringSubmatch(all[0])[1])
 	w.Spec = strings.Join(all, " ")
 	return w, true, nil
 }
@@ -119,7 +118,7 @@ func pythonOptions(w *Wanted, rest []string, pipx bool) (from string, with, _ []
 		case !pipx && wants("--with", "-w"):
 			with = append(with, strings.Split(value, ",")...)
 		case wants("--python", "-p") && w.Python == "":
-			if w.Python = strings.TrimPrefix(value, "python"); !pythonVersion.MatchString(w.Python) {
+			if w.Python = strings.TrimPrefix(value, "python"); !pythonVersion().MatchString(w.Python) {
 				return "", nil, nil, fmt.Errorf("the Python %.40q is not understood; write its version, as in 3.12", value)
 			}
 		default:
@@ -144,11 +143,11 @@ func (p *Pin) wheels() (l wheels, err error) {
 	}
 	for file, digest := range l.Wheels {
 		hash, ok := strings.CutPrefix(digest, "sha256:")
-		if b, err := hex.DecodeString(hash); !wheelName.MatchString(file) || !ok || err != nil || len(b) != sha256.Size {
+		if b, err := hex.DecodeString(hash); !wheelName().MatchString(file) || !ok || err != nil || len(b) != sha256.Size {
 			return l, fmt.Errorf("%.200q is not a wheel with its sha256, so its content is not pinned", file)
 		}
 	}
-	if len(l.Wheels) == 0 || !pythonVersion.MatchString(l.Python) {
+	if len(l.Wheels) == 0 || !pythonVersion().MatchString(l.Python) {
 		return l, errors.New("the lock of its wheels is empty")
 	}
 	return l, nil
@@ -179,7 +178,7 @@ func (i *Installer) resolveWheels(ctx context.Context, w Wanted) (*Pin, error) {
 	p := &Pin{Manager: PyPI, Spec: w.Spec}
 	seen := map[string]bool{}
 	for _, file := range slices.Sorted(maps.Keys(l.Wheels)) {
-		m := wheelName.FindStringSubmatch(file)
+		m := wheelName().FindStringSubmatch(file)
 		if m == nil || seen[normal(m[1])] {
 			return nil, fmt.Errorf("pip left %.200q, which is not one of its wheels", file)
 		}
@@ -226,7 +225,7 @@ func (i *Installer) fetchWheels(ctx context.Context, p *Pin) (dir string, err er
 func (i *Installer) download(ctx context.Context, l wheels) (string, error) {
 	var lines strings.Builder
 	for _, file := range slices.Sorted(maps.Keys(l.Wheels)) {
-		m := wheelName.FindStringSubmatch(file)
+		m := wheelName().FindStringSubmatch(file)
 		fmt.Fprintf(&lines, "%s==%s --hash=%s\n", m[1], m[2], l.Wheels[file])
 	}
 	out, err := i.pip(ctx, []byte(lines.String()), "--require-hashes", "--requirement="+Place+"/"+pinned)

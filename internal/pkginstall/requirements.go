@@ -3,7 +3,6 @@ package pkginstall
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -29,8 +28,8 @@ func (r Requirement) Line() string {
 
 var (
 	// marker holds letters, digits and the signs of PEP 508 markers alone.
-	marker = regexp.MustCompile(`^[A-Za-z0-9 ._"'<>=!~,()*+-]{1,500}$`)
-	hashed = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	marker = lazy(`^[A-Za-z0-9 ._"'<>=!~,()*+-]{1,500}$`)
+	hashed = lazy(`^sha256:[0-9a-f]{64}$`)
 )
 
 // advice explains lines that a requirements file of a template cannot have, by their first letters.
@@ -108,7 +107,7 @@ func parseRequirement(line string) (r Requirement, ok bool, err error) {
 	}
 	for len(words) > 0 && strings.HasPrefix(words[len(words)-1], "--") {
 		h, isHash := strings.CutPrefix(words[len(words)-1], "--hash=")
-		if !isHash || !hashed.MatchString(h) {
+		if !isHash || !hashed().MatchString(h) {
 			return r, false, fmt.Errorf("%.90q: only --hash=sha256: and 64 hexadecimal digits may follow a package",
 				words[len(words)-1])
 		}
@@ -119,7 +118,7 @@ func parseRequirement(line string) (r Requirement, ok bool, err error) {
 	slices.Sort(r.Hashes)
 	spec, when, conditional := strings.Cut(strings.Join(words, " "), ";")
 	spec = strings.ReplaceAll(spec, " ", "")
-	m := requirement.FindStringSubmatch(spec)
+	m := requirement().FindStringSubmatch(spec)
 	if m == nil {
 		return r, false, fmt.Errorf("%.200q is not a package of an index; "+
 			"write NAME or NAME==VERSION (no address, no file)", spec)
@@ -127,7 +126,7 @@ func parseRequirement(line string) (r Requirement, ok bool, err error) {
 	r.Name, r.Text = normal(m[1]), normal(m[1])+m[2]+m[3]
 	if conditional {
 		when = strings.TrimSpace(when)
-		if !marker.MatchString(when) {
+		if !marker().MatchString(when) {
 			return r, false, fmt.Errorf("%.200q is not a marker, as in python_version < \"3.12\"", when)
 		}
 		r.Text += " ; " + when

@@ -4,14 +4,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 )
 
 var (
-	digestNamed = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	halfDone    = regexp.MustCompile(`^\.(new|seed|gone)-`)
+	digestNamed = lazy(`^[0-9a-f]{64}$`)
+	halfDone    = lazy(`^\.(new|seed|gone)-`)
 )
 
 // unfinished is how long a folder stays that an install left behind which never ended.
@@ -44,9 +43,9 @@ func sweep(dir string, now, before time.Time, looked func(folder string)) (gone 
 	for _, e := range entries {
 		at := filepath.Join(dir, e.Name())
 		limit := before
-		if halfDone.MatchString(e.Name()) {
+		if halfDone().MatchString(e.Name()) {
 			limit = now.Add(-unfinished)
-		} else if !digestNamed.MatchString(e.Name()) {
+		} else if !digestNamed().MatchString(e.Name()) {
 			continue
 		}
 		st, err := os.Lstat(at)

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -157,7 +156,7 @@ func (py Python) start(w Wanted, dir, at string) ([]string, error) {
 	return nil, fmt.Errorf("%s is not among its wheels", w.Name)
 }
 
-var point = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\s*:\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)$`)
+var point = lazy(`^([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\s*:\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)$`)
 
 // script finds a program of a package: the one that is wanted, or else the one that is called like the
 // package, or the only one.
@@ -179,7 +178,7 @@ func script(points, pack, want string) (name, module, attr string, err error) {
 			name = n
 		}
 	}
-	m := point.FindStringSubmatch(all[name])
+	m := point().FindStringSubmatch(all[name])
 	switch {
 	case len(all) == 0:
 		return "", "", "", errors.New("it has no program for Python (console_scripts)")

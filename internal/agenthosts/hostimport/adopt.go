@@ -7,7 +7,6 @@ import (
 	"net/textproto"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -141,11 +140,11 @@ func (p *plan) hold(format string, a ...any) {
 	}
 }
 
-var notName = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
+var notName = lazy(`[^A-Za-z0-9_-]+`)
 
 // name makes a name that waldo.yaml takes: letters, digits, - and _, a letter first, no "__".
 func (p *plan) name(taken map[string]bool) {
-	n := strings.Trim(notName.ReplaceAllString(p.in.Name, "-"), "-_")
+	n := strings.Trim(notName().ReplaceAllString(p.in.Name, "-"), "-_")
 	for strings.Contains(n, "__") {
 		n = strings.ReplaceAll(n, "__", "_")
 	}
@@ -294,7 +293,7 @@ func (p *plan) reference(name string, v agenthosts.Part) (ref secret.Ref, why st
 }
 
 func (p *plan) stored(name string) secret.Ref {
-	n := p.out.Name + "." + notName.ReplaceAllString(name, "-")
+	n := p.out.Name + "." + notName().ReplaceAllString(name, "-")
 	return secret.Ref("store:" + n[:min(len(n), 63)])
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 
 	"waldo/internal/detect"
 	"waldo/internal/detect/words"
@@ -14,11 +15,11 @@ import (
 const removed = "CREDENTIAL-REMOVED"
 
 var (
-	userinfo = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s@]*:[^/?#\s@]*@`)
-	long     = regexp.MustCompile(`^[A-Za-z0-9+/=_-]{24,}$`)
-	harmless = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|none|null|[0-9]{1,5}|basic|bearer|oauth2?|stdio|https?` +
+	userinfo = lazy(`[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s@]*:[^/?#\s@]*@`)
+	long     = lazy(`^[A-Za-z0-9+/=_-]{24,}$`)
+	harmless = lazy(`(?i)^(true|false|yes|no|on|off|none|null|[0-9]{1,5}|basic|bearer|oauth2?|stdio|https?` +
 		`|header)$`)
-	counts = regexp.MustCompile(`(?i)limit|max|min|count|ttl|timeout|length|size|expir|budget`)
+	counts = lazy(`(?i)limit|max|min|count|ttl|timeout|length|size|expir|budget`)
 )
 
 // Credential reports whether the value of something called name is to be treated as a secret. It
@@ -28,7 +29,7 @@ func Credential(name, value string) bool {
 	if v == "" {
 		return false
 	}
-	if contract.LooksSecret(v) || shaped(v) || userinfo.MatchString(v) || random(v) {
+	if contract.LooksSecret(v) || shaped(v) || userinfo().MatchString(v) || random(v) {
 		return true
 	}
 	if u, err := url.Parse(v); err == nil && u.Host != "" && credentialQuery(u) {
@@ -37,7 +38,7 @@ func Credential(name, value string) bool {
 	if !words.Setting(name) {
 		return false
 	}
-	return !harmless.MatchString(v) && !(counts.MatchString(name) && strings.Trim(v, "0123456789.smhd") == "") && !file(v)
+	return !harmless().MatchString(v) && !(counts().MatchString(name) && strings.Trim(v, "0123456789.smhd") == "") && !file(v)
 }
 
 // shaped reports whether a value has the form of a vendor's token; the variable's name does not matter.
@@ -47,7 +48,7 @@ func shaped(v string) bool {
 
 // random reports a long run of letters and digits of both kinds, as generated ones are.
 func random(v string) bool {
-	return long.MatchString(v) && strings.ContainsAny(v, "0123456789") && !strings.HasPrefix(v, "/") &&
+	return long().MatchString(v) && strings.ContainsAny(v, "0123456789") && !strings.HasPrefix(v, "/") &&
 		strings.IndexFunc(v, func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) >= 0 &&
 		strings.Count(v, "/")+strings.Count(v, "-") < 5
 }
@@ -83,12 +84,12 @@ func mask(before, arg string) (string, bool) {
 		return name + "=" + removed, true
 	}
 	if name, value, ok := strings.Cut(arg, ":"); ok && !strings.HasPrefix(value, "//") &&
-		(words.Setting(name) && !harmless.MatchString(strings.TrimSpace(value)) && strings.ContainsAny(value, " ") ||
+		(words.Setting(name) && !harmless().MatchString(strings.TrimSpace(value)) && strings.ContainsAny(value, " ") ||
 			shaped(value)) {
 		return name + ": " + removed, true // a header, as in --header "Authorization: Bearer x"
 	}
-	if userinfo.MatchString(arg) {
-		return userinfo.ReplaceAllString(arg, removed+"@"), true
+	if userinfo().MatchString(arg) {
+		return userinfo().ReplaceAllString(arg, removed+"@"), true
 	}
 	flag := strings.HasPrefix(before, "-") && !strings.Contains(before, "=")
 	name := ""
@@ -102,4 +103,9 @@ func mask(before, arg string) (string, bool) {
 		return removed, true
 	}
 	return arg, false
+}
+
+// lazy compiles an expression at its first use: every start of waldo would pay for it.
+func lazy(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

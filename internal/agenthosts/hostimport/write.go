@@ -2,7 +2,6 @@ package hostimport
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"waldo/internal/agenthosts"
@@ -131,11 +130,11 @@ func (s Server) lines(margin string) string {
 }
 
 // plainWord is a word that every YAML reader takes for the same text.
-var plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
-var vague = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|true|false|null)$`)
+var plainWord = lazy(`^[A-Za-z][A-Za-z0-9_./-]*$`)
+var vague = lazy(`(?i)^(y|n|yes|no|on|off|true|false|null)$`)
 
 func scalar(s string) string {
-	if plainWord.MatchString(s) && !vague.MatchString(s) {
+	if plainWord().MatchString(s) && !vague().MatchString(s) {
 		return s
 	}
 	return quote(s)

@@ -164,7 +164,7 @@ func command(exe, workspace string, o program.Options) ([]string, error) {
 // Compiling takes a third of a second, Python's three, and cannot be interrupted: a caller that gives up leaves it
 // behind.
 func (d *Driver) compiled(ctx context.Context, python bool) (string, error) {
-	of, key, compile := &d.compiling[0], quickjs.Digest[:16], compileQuickJS
+	of, key, compile := &d.compiling[0], quickjs.Digest()[:16], compileQuickJS
 	if python {
 		of, key, compile = &d.compiling[1], cpython.Key()[:16], compilePython
 	}

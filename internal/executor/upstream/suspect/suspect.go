@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"waldo/internal/protocol/strictjson"
 )
@@ -25,7 +26,7 @@ const (
 
 // signs are what descriptions of tools have no use for. Each is matched without regard to case.
 var signs = []struct {
-	re  *regexp.Regexp
+	re  func() *regexp.Regexp
 	why string
 }{
 	{
@@ -104,13 +105,18 @@ var signs = []struct {
 	},
 }
 
-func sign(s string) *regexp.Regexp { return regexp.MustCompile(`(?is)` + s) }
+func sign(s string) func() *regexp.Regexp { return lazy(`(?is)` + s) }
+
+// lazy compiles an expression at its first use: every start of waldo would pay for it.
+func lazy(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 // invisible are characters that a person does not see and a model reads.
-var invisible = regexp.MustCompile(`[\x{E0000}-\x{E007F}\x{200B}-\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}\x{00AD}]|\x1b`)
+var invisible = lazy(`[\x{E0000}-\x{E007F}\x{200B}-\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}\x{00AD}]|\x1b`)
 
 // gap is white space that pushes a text out of sight.
-var gap = regexp.MustCompile(`\s{40,}\S`)
+var gap = lazy(`\s{40,}\S`)
 
 // Definition returns the marks of a tool's definition as the server gave it, in the order of its parts.
 func Definition(v strictjson.Value) []Mark {
@@ -156,18 +162,18 @@ func text(at, s string, out *[]Mark) {
 
 // Text says why a text looks like an instruction to a model, and where it does; empty: it does not.
 func Text(s string) (why, found string) {
-	if f := invisible.FindString(s); f != "" {
+	if f := invisible().FindString(s); f != "" {
 		return "holds characters that cannot be seen", cut(s)
 	}
-	if f := gap.FindStringIndex(s); f != nil {
+	if f := gap().FindStringIndex(s); f != nil {
 		return "hides a text behind white space", cut(s[f[1]-1:])
 	}
 	for _, g := range signs {
-		if f := g.re.FindString(s); f != "" {
+		if f := g.re().FindString(s); f != "" {
 			return g.why, cut(f)
 		}
 	}
-	for _, word := range packed.FindAllString(s, 8) {
+	for _, word := range packed().FindAllString(s, 8) {
 		if b, err := base64.StdEncoding.DecodeString(word); err == nil && plain(b) {
 			return "hides a text in base64", cut(word)
 		}
@@ -176,7 +182,7 @@ func Text(s string) (why, found string) {
 }
 
 // packed matches text that could be base64 of a sentence.
-var packed = regexp.MustCompile(`[A-Za-z0-9+/]{32,}={0,2}`)
+var packed = lazy(`[A-Za-z0-9+/]{32,}={0,2}`)
 
 // plain reports whether bytes are a text of several words.
 func plain(b []byte) bool {

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/evanw/esbuild/pkg/api"
 
@@ -98,8 +99,10 @@ func readJob(r io.Reader) (Job, error) {
 }
 
 // statement finds import and export statements, as boot.js of the Node runtime does.
-var statement = regexp.MustCompile(`(?m)^\s*(import\s*[\w{*'"]|export\s+(default|const|let|var|function|class` +
-	`|async)\b|export\s*[{*])|\bimport\.meta\b`)
+var statement = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^\s*(import\s*[\w{*'"]|export\s+(default|const|let|var|function|class` +
+		`|async)\b|export\s*[{*])|\bimport\.meta\b`)
+})
 
 const (
 	wrapHead = "(async function (require, module, exports, __filename, __dirname) {"
@@ -112,7 +115,7 @@ func source(j Job) (script, module string, err error) {
 	if strings.HasPrefix(text, "#!") {
 		text = "//" + text
 	}
-	isModule := statement.MatchString(text)
+	isModule := statement().MatchString(text)
 	if j.Lang == guest.TypeScript {
 		if !isModule { // return and await are at the top of a function then
 			text = wrapHead + text + wrapTail

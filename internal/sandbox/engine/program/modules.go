@@ -5,6 +5,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"waldo/internal/sandbox/guest"
 )
@@ -20,7 +21,9 @@ var builtin = map[string][]string{
 }
 
 // generated are the names of modules that waldo gen writes. Without such a file, calls of it go over the bridge.
-var generated = regexp.MustCompile(`/servers/([^/]+)/([^/]+?)(?:\.[jt]s)?$`)
+var generated = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`/servers/([^/]+)/([^/]+?)(?:\.[jt]s)?$`)
+})
 
 // resolve returns the full name of a module: one of the runtime, or a path in the workspace.
 func (p *program) resolve(from, name string) (string, error) {
@@ -78,7 +81,7 @@ func (p *program) load(full string) (string, error) {
 		}
 		return string(b), nil
 	}
-	if m := generated.FindStringSubmatch(full); m != nil {
+	if m := generated().FindStringSubmatch(full); m != nil {
 		return fmt.Sprintf("export const { call } = globalThis[Symbol.for('waldo.modules')]('waldo').servers[%s][%s];\n"+
 			"export const TOOL = %[2]s, SERVER_URL = %[3]s;\nexport default call;\n",
 			quoted(m[1]), quoted(m[2]), quoted("waldo:"+m[1])), nil

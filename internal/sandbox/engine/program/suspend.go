@@ -45,7 +45,7 @@ type request struct {
 // header names the interpreter and the runtime that an image belongs to.
 func header(base quickjs.Image) []byte {
 	text, memory := sha256.Sum256([]byte(runtime)), sha256.Sum256(base.Memory)
-	return []byte("waldo-program 1\n" + quickjs.Digest + "\n" + hex.EncodeToString(text[:]) + "\n" +
+	return []byte("waldo-program 1\n" + quickjs.Digest() + "\n" + hex.EncodeToString(text[:]) + "\n" +
 		hex.EncodeToString(memory[:]) + "\n")
 }
 

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/tetratelabs/wazero"
@@ -26,7 +27,7 @@ import (
 var module []byte
 
 // Digest is the SHA-256 of the module, in hexadecimal.
-var Digest = func() string { sum := sha256.Sum256(module); return hex.EncodeToString(sum[:]) }()
+var Digest = sync.OnceValue(func() string { sum := sha256.Sum256(module); return hex.EncodeToString(sum[:]) })
 
 const page = 64 << 10 // bytes of a page of WebAssembly memory
 

@@ -16,8 +16,8 @@ import (
 const digest = "d4c9375f2b1ca4dc95f72c8aa2982a7a9951ac8011490d79c6582df732b4bbd9"
 
 func TestDigest(t *testing.T) {
-	if Digest != digest {
-		t.Errorf("the module's digest is %s", Digest)
+	if Digest() != digest {
+		t.Errorf("the module's digest is %s", Digest())
 	}
 }
 

@@ -227,6 +227,9 @@ func tellTools(w io.Writer, h *app.App, entries []*catalog.Entry, d catalog.Deta
 		if !contract.ByTheGateway(string(e.Capability)) {
 			d := dryRun(h.Policy, e.Capability, call.Args{})
 			effect, danger = d.Effect.String(), strconv.Itoa(d.Danger)
+			if d.Effect == policy.Deny && h.Policy.Usable(e.Capability, d.Call.Principal, d.Call.Channel) {
+				effect = "by arguments"
+			}
 		}
 		rows = append(rows, []string{string(e.Capability), effect, danger, terminal.Brief(e.Description, 100)})
 	}

@@ -25,10 +25,13 @@ func (h *App) newDirect() direct.Executor {
 
 // judgeOwn weighs the arguments of waldo's own tools.
 func judgeOwn(c call.Call, k contract.Contract) (danger int, why *call.Reason) {
-	if c.Capability == "fetch" && k.Transport == contract.Direct {
+	switch {
+	case k.Transport != contract.Direct:
+		return commands.Weigh(c, k)
+	case c.Capability == "fetch":
 		return fetch.Judge(c, k)
 	}
-	return commands.Weigh(c, k)
+	return 0, files.Judge(c)
 }
 
 // ownTools returns the definitions of those tools that a contract gives. A server's tools of the same

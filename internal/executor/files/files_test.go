@@ -370,3 +370,29 @@ func TestExchanged(t *testing.T) {
 		t.Errorf("an exchanged file: %v", err)
 	}
 }
+
+// TestJudge: a change of a name that runs programs is refused when it is decided; reads and other names are not.
+func TestJudge(t *testing.T) {
+	for _, row := range []struct {
+		tool, args string
+		refused    bool
+	}{
+		{"files.write", `{"path":"src/a.go","content":"x"}`, false},
+		{"files.write", `{"path":"waldo.yaml","content":"x"}`, true},
+		{"files.edit", `{"path":"sub/.git/config"}`, true},
+		{"files.move", `{"from":"a","to":".vscode/tasks.json"}`, true},
+		{"files.move", `{"from":".npmrc","to":"a"}`, true},
+		{"files.extract", `{"path":"a.zip","into":".ssh"}`, true},
+		{"files.extract", `{"path":"waldo.yaml","into":"b"}`, false},
+		{"files.read", `{"path":"waldo.yaml"}`, false},
+	} {
+		args, err := call.ParseArgs([]byte(row.args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		why := Judge(call.Call{Capability: call.Capability(row.tool), Args: args})
+		if (why != nil) != row.refused || why != nil && why.Code != "files.refused" {
+			t.Errorf("%s %s: %v", row.tool, row.args, why)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"waldo/internal/executor/upstream/files"
+	"waldo/internal/model/call"
 )
 
 var (
@@ -43,6 +44,23 @@ func protects(name string, write bool) error {
 			return errRuns
 		case slices.Contains(keys, part), strings.HasPrefix(part, ".env.") && !slices.Contains(templates, part):
 			return errKeys
+		}
+	}
+	return nil
+}
+
+// Judge refuses a change of a protected name when the call is decided, so that no human is asked about it. Links count
+// when the call is carried out.
+func Judge(c call.Call) *call.Reason {
+	switch c.Capability {
+	case "files.write", "files.edit", "files.move", "files.extract":
+	default:
+		return nil
+	}
+	for _, argument := range []string{"path", "from", "to", "into"} {
+		at, ok := c.Args.Values()[argument].(string)
+		if err := protects(at, argument != "path" || c.Capability != "files.extract"); ok && err != nil {
+			return &call.Reason{Code: "files.refused", Text: about(at, err).Error()}
 		}
 	}
 	return nil

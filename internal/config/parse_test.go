@@ -461,7 +461,7 @@ func TestInitIsSound(t *testing.T) {
 		if len(problems) > 0 || len(cfg.Warnings) > 0 {
 			t.Errorf("%q: %v %v", folder, problems, cfg)
 		}
-		if len(cfg.Contracts) != 6 {
+		if len(cfg.Contracts) != 12 {
 			t.Errorf("%q: %d contracts", folder, len(cfg.Contracts))
 		}
 	}

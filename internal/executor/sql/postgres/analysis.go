@@ -16,15 +16,19 @@ import (
 // analysis is what the database's own analysis of a statement names: the tree that debug_print_rewritten shows, with
 // views and rules expanded.
 type analysis struct {
-	functions, operators map[uint32]bool // by oid
+	functions, operators, types map[uint32]bool // by oid
 }
 
 // commandSelect is CMD_SELECT of PostgreSQL's nodes.h. Every other number writes, or is a command that PostgreSQL does
 // not analyse, such as SET, DO or COMMIT.
 const commandSelect = "1"
 
-// references are the labels of a tree that an oid of a function follows.
-var references = []string{":funcid", ":opfuncid", ":aggfnoid", ":winfnoid"}
+// references are the labels of a tree that an oid follows: of a function, of an operator, of a type.
+var references = struct{ functions, operators, types []string }{
+	[]string{":funcid", ":opfuncid", ":aggfnoid", ":winfnoid"},
+	[]string{":opno", ":eqop", ":sortop"},
+	[]string{":resulttype"},
+}
 
 // readTree reads one rewritten tree. It returns an error unless every query of the tree is a SELECT without row locks.
 // A name within a statement can add references to the result, never remove one: each label counts, wherever it stands.
@@ -46,20 +50,42 @@ func (a *analysis) readTree(tree string) error {
 			if next != "false" {
 				return refuse("statement", "the statement writes or locks rows")
 			}
-		case w == ":opno" || slices.Contains(references, w):
-			oid, err := strconv.ParseUint(next, 10, 32)
-			if err != nil {
-				return refuse("unread", "the database's analysis of the statement cannot be read")
-			}
-			if w == ":opno" {
-				a.operators[uint32(oid)] = true
-			} else if oid != 0 {
-				a.functions[uint32(oid)] = true
-			}
 		}
+	}
+	if err := a.note(words); err != nil {
+		return err
 	}
 	if queries == 0 {
 		return refuse("unread", "the database's analysis of the statement cannot be read")
+	}
+	return nil
+}
+
+// note adds what the words of a tree refer to.
+func (a *analysis) note(words []string) error {
+	for i, w := range words {
+		var to map[uint32]bool
+		switch {
+		case slices.Contains(references.functions, w):
+			to = a.functions
+		case slices.Contains(references.operators, w):
+			to = a.operators
+		case slices.Contains(references.types, w):
+			to = a.types
+		default:
+			continue
+		}
+		next := ""
+		if i+1 < len(words) {
+			next = words[i+1]
+		}
+		oid, err := strconv.ParseUint(next, 10, 32)
+		if err != nil {
+			return refuse("unread", "the database's analysis of the statement cannot be read")
+		}
+		if oid != 0 {
+			to[uint32(oid)] = true
+		}
 	}
 	return nil
 }
@@ -116,7 +142,7 @@ func (s *session) prepare(ctx context.Context, query string) (*prepared, error) 
 	if _, err := s.rows(ctx, "SET LOCAL debug_print_rewritten = off; SET LOCAL client_min_messages = warning"); err != nil {
 		return nil, err
 	}
-	a := analysis{functions: map[uint32]bool{}, operators: map[uint32]bool{}}
+	a := analysis{map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}}
 	read := 0
 	for _, t := range trees {
 		if !strings.HasPrefix(t, "(") {
@@ -134,7 +160,32 @@ func (s *session) prepare(ctx context.Context, query string) (*prepared, error) 
 		return nil, refuse("unread", "the database shows no analysis of the statement, so that nothing is known about its "+
 			"functions")
 	}
+	if err := s.domains(ctx, &a); err != nil {
+		return nil, err
+	}
 	return &prepared{described}, s.judge(ctx, a)
+}
+
+// domains adds what the conditions of domains refer to: a value that becomes one of a domain is checked by them.
+func (s *session) domains(ctx context.Context, a *analysis) error {
+	if len(a.types) == 0 {
+		return nil
+	}
+	rows, err := s.rows(ctx, fmt.Sprintf(`WITH RECURSIVE part(oid) AS (
+  SELECT oid FROM pg_type WHERE oid = ANY ('%s')
+  UNION SELECT x.oid FROM part JOIN pg_type t ON t.oid = part.oid
+    LEFT JOIN pg_attribute m ON m.attrelid = t.typrelid AND t.typtype = 'c' AND NOT m.attisdropped
+    JOIN LATERAL (VALUES (t.typbasetype), (t.typelem), (m.atttypid)) x(oid) ON x.oid <> 0)
+SELECT conbin::text FROM pg_constraint WHERE conbin IS NOT NULL AND contypid IN (SELECT oid FROM part)`, oids(a.types)))
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if err := a.note(nodeWords(r[0])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // judge looks up the functions of an analysis and refuses those that can do more than compute and read.
@@ -147,7 +198,9 @@ func (s *session) judge(ctx context.Context, a analysis) error {
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
   LEFT JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
   LEFT JOIN pg_extension e ON e.oid = d.refobjid
-WHERE p.oid = ANY ('%s') OR p.oid IN (SELECT oprcode FROM pg_operator WHERE oid = ANY ('%s')) ORDER BY 1`,
+WHERE p.oid = ANY ('%[1]s') OR p.oid IN (SELECT oprcode FROM pg_operator WHERE oid = ANY ('%[2]s'))
+  OR p.oid IN (SELECT unnest(ARRAY[aggtransfn, aggfinalfn, aggcombinefn, aggserialfn, aggdeserialfn, aggmtransfn,
+    aggminvtransfn, aggmfinalfn]::oid[]) FROM pg_aggregate WHERE aggfnoid::oid = ANY ('%[1]s')) ORDER BY 1`,
 		oids(a.functions), oids(a.operators)))
 	if err != nil {
 		return err

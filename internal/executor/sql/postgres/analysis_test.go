@@ -16,7 +16,7 @@ func isRefusal(err error, code string) bool {
 }
 
 func newAnalysis() analysis {
-	return analysis{functions: map[uint32]bool{}, operators: map[uint32]bool{}}
+	return analysis{map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}}
 }
 
 func TestReadTree(t *testing.T) {

@@ -33,7 +33,10 @@ func TestQuery(t *testing.T) {
 	for query, why := range map[string]string{
 		"SELECT $1::int": "sql.arguments", "SELECT 1; SELECT 2": "42601", "": "sql.unread", "-- nothing": "sql.unread",
 		"SELECT app.touch()": "sql.function", "SELECT * FROM app.v_touch": "sql.function",
-		"SELECT * FROM app.v_definer": "sql.function", "DO $$ BEGIN END $$": "sql.statement", "COMMIT": "sql.statement",
+		"SELECT * FROM app.v_definer": "sql.function", "SELECT app.definer_sum(age) FROM app.users": "sql.function",
+		"SELECT 'x'::app.checked": "sql.function", "SELECT name::app.checked FROM app.users": "sql.function",
+		"SELECT ARRAY[name]::app.checked[] FROM app.users": "sql.function",
+		"SELECT ROW(name)::app.held FROM app.users":        "sql.function", "DO $$ BEGIN END $$": "sql.statement", "COMMIT": "sql.statement",
 		"SELECT * FROM crosstab('SELECT 1,2,3') AS c(a int, b int)": "sql.function",
 		"SELECT 'app.users'::regclass, pg_sleep(0)":                 "sql.function",
 		"SELECT U&\"\\0070g_sleep\"(0)":                             "sql.function",
@@ -47,7 +50,7 @@ func TestQuery(t *testing.T) {
 			t.Errorf("%s: %v, want %s", query, err, why)
 		}
 	}
-	for _, query := range []string{"SELECT app.twice(2)", "SELECT uuid_generate_v4()", "SELECT random(), now()", "EXPLAIN SELECT * FROM app.users",
+	for _, query := range []string{"SELECT app.twice(2)", "SELECT app.plain_sum(age) FROM app.users", "SELECT 'x'::app.unchecked", "SELECT uuid_generate_v4()", "SELECT random(), now()", "EXPLAIN SELECT * FROM app.users",
 		"SELECT * FROM pg_locks", "SELECT * FROM information_schema.columns LIMIT 3", "SELECT * FROM pg_sequences", "SHOW server_version"} {
 		if _, err := ask(t, s, query); err != nil {
 			t.Errorf("%s: %v", query, err)

@@ -12,18 +12,14 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"waldo/internal/app"
 	"waldo/internal/executor/sql/pgtest"
-	"waldo/internal/executor/upstream/outside"
-	"waldo/internal/sandbox/confined"
-	"waldo/internal/sandbox/engine"
 	"waldo/internal/sandbox/engine/cpython"
 	"waldo/internal/sandbox/sandboxtest"
 )
 
 func TestMain(m *testing.M) {
-	confined.Main()
-	engine.Main()
-	outside.Main()
+	app.Child()
 	testscript.Main(m, map[string]func(){
 		// approve and deny answer the question whose id is in the file id.
 		"approve": func() { answerQuestion("approve") },

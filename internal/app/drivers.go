@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 
+	"waldo/internal/executor/sql/sqlite"
 	"waldo/internal/executor/upstream/outside"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/confined"
@@ -18,6 +19,7 @@ func Child() {
 	confined.Main()
 	engine.Main()
 	outside.Main()
+	sqlite.Main()
 }
 
 // Drivers returns a driver for each isolation level, by the name that contracts use. progress shows the unpacking of

@@ -11,6 +11,7 @@ import (
 
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/direct"
+	"waldo/internal/executor/sql/sqlite"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
@@ -33,6 +34,7 @@ func decided(t *testing.T, name call.Capability, url, arguments string) policy.D
 var dir string
 
 func TestMain(m *testing.M) {
+	sqlite.Main()
 	var err error
 	if dir, err = os.MkdirTemp("", "waldo-sql-"); err != nil {
 		panic(err)

@@ -34,6 +34,14 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return v, nil
 }
 
+// UnmarshalJSON takes the JSON of a value.
+func (v *Value) UnmarshalJSON(b []byte) error {
+	if *v = nil; string(b) != "null" {
+		*v = append(Value{}, b...)
+	}
+	return nil
+}
+
 // Rows is an answer. Add fills it.
 type Rows struct {
 	Columns []Column  `json:"columns"`

@@ -145,17 +145,7 @@ func authorize(action driver.AuthorizerActionCode, a, b, _, _ string) driver.Aut
 	return driver.AuthorizerDeny
 }
 
-// Query runs one statement with arguments and returns at most the rows of limits.
-func Query(ctx context.Context, path, query string, arguments []any, limits answer.Limits) (*answer.Rows, error) {
-	db, c, err := open(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	defer c.Close()
-	return ask(ctx, c, query, arguments, limits)
-}
-
+// ask runs one statement with arguments.
 func ask(ctx context.Context, c *sql.Conn, query string, arguments []any, limits answer.Limits) (*answer.Rows, error) {
 	for _, a := range arguments {
 		switch a.(type) {
@@ -242,14 +232,8 @@ func value(v any) answer.Value {
 	return answer.Text(fmt.Sprint(v))
 }
 
-// Describe returns the tables whose names have part in them.
-func Describe(ctx context.Context, path, part string) (*answer.Schema, error) {
-	db, c, err := open(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	defer c.Close()
+// describe returns the tables whose names have part in them.
+func describe(ctx context.Context, c *sql.Conn, part string) (*answer.Schema, error) {
 	rows, err := texts(ctx, c, "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') AND "+
 		"name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND instr(lower(name), lower(?)) > 0 ORDER BY name LIMIT "+
 		strconv.Itoa(answer.MaxTables+1), part)
@@ -314,8 +298,8 @@ func texts(ctx context.Context, c *sql.Conn, query string, arguments ...any) (ou
 	return out, rows.Err()
 }
 
-// Message returns what SQLite says about a statement; "" for another error.
-func Message(err error) string {
+// message returns what SQLite says about a statement; "" for another error.
+func message(err error) string {
 	if e := (*driver.Error)(nil); errors.As(err, &e) {
 		return e.Error()
 	}

@@ -19,6 +19,11 @@ import (
 	"waldo/internal/executor/sql/answer"
 )
 
+func TestMain(m *testing.M) {
+	Main()
+	os.Exit(m.Run())
+}
+
 var wide = answer.Limits{Rows: 100, Bytes: 1 << 20}
 
 // file makes a database, in WAL mode or not, and returns its path.
@@ -224,5 +229,26 @@ func TestCorpus(t *testing.T) {
 	}
 	if after, _ := os.ReadFile(path); string(after) != string(before) {
 		t.Error("the file has changed")
+	}
+}
+
+// TestProcess: a question whose functions compute for hours, or take all memory, ends alone, and with its reason.
+func TestProcess(t *testing.T) {
+	path := file(t, false)
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := Query(ctx, path, "SELECT instr(zeroblob(8000000), zeroblob(4000000) || x'01')", nil, wide)
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) > 20*time.Second {
+		t.Errorf("an endless function: %v after %s", err, time.Since(begun))
+	}
+	_, err = Query(t.Context(), path, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 200) "+
+		"SELECT max(length(b)) FROM (SELECT zeroblob(15000000) || i AS b FROM n ORDER BY b DESC LIMIT 200 OFFSET 1)", nil, wide)
+	if !isRefusal(err, "sql.memory") && Message(err) == "" {
+		t.Errorf("all memory: %v", err)
+	}
+	rows, err := Query(t.Context(), path, "SELECT instr(zeroblob(80), zeroblob(40) || x'01'), ?, NULL", []any{"x"}, wide)
+	if err != nil || !strings.Contains(rows.String(), "0 | x |") {
+		t.Errorf("control: %v %v", rows, err)
 	}
 }

@@ -279,7 +279,12 @@ func (v *view) end(r *agentrun.Run, o agent.Outcome) {
 	}
 	v.endLine()
 	_, _ = v.words.Close(), v.escaped.Close() // the text is out, or its reader is gone
-	display.Fprintf(v.err, "waldo: %s after %s, %s\n", o.End, display.Count(o.Steps, "step"),
+	how := string(o.End)
+	switch o.End {
+	case agent.Steps, agent.Tokens, agent.Time:
+		how = "stopped at the limit on " + how
+	}
+	display.Fprintf(v.err, "waldo: %s after %s, %s\n", how, display.Count(o.Steps, "step"),
 		display.Count(o.Tokens, "token"))
 }
 

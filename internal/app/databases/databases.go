@@ -3,6 +3,7 @@ package databases
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"waldo/internal/app/secrets"
 	"waldo/internal/core/redact"
 	"waldo/internal/executor/sql"
+	"waldo/internal/executor/sql/sqlite"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 )
@@ -41,7 +43,7 @@ func Check(
 		proof, err := b.Check(ctx, c)
 		cancel()
 		if err != nil {
-			p := contract.Problem{At: at, Code: "sql.unexamined", Text: known.Text(firstLine(err.Error())),
+			p := contract.Problem{At: at, Code: "sql.unexamined", Text: known.Text(reason(err)),
 				Hint: "the role is examined at each call; until then nothing is known about it"}
 			if _, file := contract.SQLiteFile(c.Database); file {
 				p.Code, p.Hint = "sql.file", "calls are refused until it is there"
@@ -51,15 +53,27 @@ func Check(
 		}
 		for _, f := range proof.Findings {
 			problems = append(problems, contract.Problem{At: at, Code: "sql.role",
-				Text: "the database role " + proof.Role + " can do more than read: " + f.String(), Hint: f.Fix})
+				Text: "the database role " + proof.Role + " can do more than read: " + f.String(), Hint: proof.Hint(f)})
 		}
 	}
 	return problems, warnings
 }
 
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
+// reason is the text of an error in one line. A connection's error has a line for each address that was tried.
+func reason(err error) string {
+	if e := (*sqlite.Error)(nil); errors.As(err, &e) {
+		return e.Text
+	}
+	var one strings.Builder
+	for line := range strings.Lines(err.Error()) {
+		if s := one.String(); strings.HasSuffix(s, ":") {
+			one.WriteByte(' ')
+		} else if s != "" {
+			one.WriteString("; ")
+		}
+		one.WriteString(strings.TrimSpace(line))
+	}
+	return contract.Cut(one.String(), 400)
 }
 
 // Secret returns the value of a place such as env:NAME for a command of the operator's.

@@ -177,7 +177,8 @@ func (r *Runner) driver(contract, asked string) (sandbox.Driver, *call.Reason) {
 	}
 	if asked != "" && asked != "auto" && asked != level {
 		return nil, &call.Reason{
-			Code: "isolation.contract", Text: fmt.Sprintf("the contract says isolation %s; %s was asked for", level, asked),
+			Code: "isolation.contract", Text: fmt.Sprintf("the contract says isolation %s; %s was asked for. "+
+				"To allow it, the operator writes isolation: %s in the contract", level, asked, asked),
 		}
 	}
 	d := r.Drivers[level]

@@ -193,6 +193,10 @@ func failed(d policy.Decision, err error) call.Outcome {
 	if e := sqlite.Message(err); e != "" {
 		return direct.Fail(facts.None, "SQLite: "+e)
 	}
+	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, new(*pgconn.ConnectError)) {
+		return direct.Fail(facts.None, fmt.Sprintf("the query was ended at its time limit of %s; narrow it, or the "+
+			"operator raises timeout", d.Contract.Timeout))
+	}
 	slog.Error("a database does not answer", "capability", string(d.Call.Capability), "why", err)
 	return direct.Fail(facts.None, "the operator's database does not answer; `waldo check` says why")
 }

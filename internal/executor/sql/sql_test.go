@@ -19,6 +19,19 @@ import (
 	"waldo/internal/storage/database"
 )
 
+// A query that is too slow says so: the database did answer.
+func TestSlow(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	query := tools(Databases{})["sql.query"]
+	out, err := query.Run(ctx, decided(t, "sql.query", "sqlite:./waldo.db",
+		`{"sql": "WITH RECURSIVE t(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM t) SELECT count(*) FROM t"}`))
+	const want = "the query was ended at its time limit of 10s"
+	if err != nil || !out.IsError || !strings.HasPrefix(out.Content[0].Text, want) {
+		t.Errorf("a slow query: %v %v", out.Content, err)
+	}
+}
+
 func decided(t *testing.T, name call.Capability, url, arguments string) policy.Decision {
 	t.Helper()
 	args, err := call.ParseArgs([]byte(arguments))

@@ -407,7 +407,7 @@ func (s *server) unasked(ctx context.Context, d policy.Decision, err error) call
 		why = " failed to start"
 	}
 	if errors.As(err, &rest) {
-		why += ". Retrying in " + rest.again()
+		why += ". Try again in " + rest.again()
 	}
 	o.Content = []call.Content{call.Text("server " + s.cfg.Name + why + ". The call was not made.")}
 	return o

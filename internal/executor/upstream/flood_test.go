@@ -89,7 +89,7 @@ func TestFlood(t *testing.T) {
 				m.servers["s"].mu.Unlock()
 				o = execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
 				if got := text(o); !strings.Contains(got, "it was stopped, since it sent") ||
-					!strings.Contains(got, "Retrying in ") || !strings.Contains(got, "The call was not made.") {
+					!strings.Contains(got, "Try again in ") || !strings.Contains(got, "The call was not made.") {
 					t.Errorf("the next call: %q", got)
 				}
 				if n := f.starts["s"].Load(); n != 1 {

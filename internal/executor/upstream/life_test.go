@@ -138,7 +138,7 @@ func TestRestartsRest(t *testing.T) {
 	if starts < freeDeaths+1 || starts > freeDeaths+3 {
 		t.Errorf("started %d times over 50 calls", starts)
 	}
-	if !strings.Contains(text(o), "not available: it has ended again and again. Retrying in ") ||
+	if !strings.Contains(text(o), "not available: it has ended again and again. Try again in ") ||
 		!strings.Contains(text(o), "The call was not made.") {
 		t.Errorf("%q", text(o))
 	}

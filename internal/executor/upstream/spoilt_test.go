@@ -156,7 +156,7 @@ func TestStatusIsTold(t *testing.T) {
 	}, Options{})
 	for server, want := range map[string]string{
 		"calls": "the server answered with HTTP status 429; whether it took effect is not known",
-		"all":   "not available: it answers with HTTP status 403. Retrying in 1s. The call was not made.",
+		"all":   "not available: it answers with HTTP status 403. Try again in 1s. The call was not made.",
 	} {
 		if o := execute(t, context.Background(), m,
 			decision(t, server+".echo", `{}`, contract.Contract{Mode: contract.Write})); !strings.Contains(text(o), want) {

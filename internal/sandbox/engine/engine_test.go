@@ -236,6 +236,22 @@ func TestFiles(t *testing.T) {
 }
 
 // TestRefuse: profiles and commands that a program's sandbox cannot hold to.
+// The process has memory of its own, which is not the program's.
+func TestOwnMemory(t *testing.T) {
+	p := profile()
+	p.Limits.Memory = 64 << 20
+	for _, row := range []struct{ peak, want int64 }{
+		{0, 0}, {5 << 20, 1 << 20}, {14 << 20, 6 << 20}, {121 << 20, 64 << 20},
+	} {
+		f := facts.New()
+		f.Usage.MemoryPeak = row.peak
+		judge(&f, p)
+		if f.Usage.MemoryPeak != row.want {
+			t.Errorf("a peak of %d: %d, want %d", row.peak, f.Usage.MemoryPeak, row.want)
+		}
+	}
+}
+
 func TestRefuse(t *testing.T) {
 	for why, change := range map[string]func(*sandbox.Profile){
 		"a template":        func(p *sandbox.Profile) { p.Template = sandbox.Template{Name: "x", Dir: "/srv/x"} },

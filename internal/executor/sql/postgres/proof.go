@@ -31,6 +31,16 @@ type Proof struct {
 	Findings []Finding `json:"findings"`
 }
 
+// Hint says what to do about one finding. The privileges of a superuser and of an owner stay: others need that role.
+func (p Proof) Hint(f Finding) string {
+	for _, other := range p.Findings {
+		if other.Privilege == "SUPERUSER" || other.Privilege == "ownership" {
+			return "use another role in url: waldo sql bootstrap makes one that can only read"
+		}
+	}
+	return f.Fix
+}
+
 // Refusal says why the role is not used; nil: it can only read.
 func (p Proof) Refusal() *Error {
 	if len(p.Findings) == 0 {

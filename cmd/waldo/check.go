@@ -138,12 +138,26 @@ func newInit(g *global) *cobra.Command {
 				}
 				display.Fprintf(c.OutOrStdout(), "wrote %s\n", f.name)
 			}
+			for _, f := range starter.Folders(like) {
+				if err := os.Mkdir(filepath.Join(dir, f), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+					return err
+				}
+				display.Fprintf(c.OutOrStdout(), "folder %s\n", f)
+			}
+			display.Fprintf(c.OutOrStdout(), nextSteps)
 			return nil
 		},
 	}
 	c.Flags().StringVar(&like, "like", "", "begin with a `PROFILE`")
 	return c
 }
+
+const nextSteps = `Next:
+  waldo check                   # reads the file and decides its examples
+  waldo trust                   # puts it in force; again after each change
+  waldo approve --enroll NAME   # once: makes the key that answers questions
+  waldo install HOST            # gives waldo to an agent host, such as claude
+`
 
 // create writes a new file and never over one that is there.
 func create(path string, text []byte) error {

@@ -33,6 +33,14 @@ func Like(profile, folder string) ([]byte, bool) {
 	return nil, false
 }
 
+// Folders returns the folders that the contracts of a profile name, relative to the file.
+func Folders(profile string) []string {
+	if profile == "data-analysis" {
+		return []string{"data", "reports"}
+	}
+	return nil
+}
+
 func text(file, folder string) []byte {
 	b, err := texts.ReadFile(file + ".yaml")
 	if err != nil {

@@ -404,8 +404,9 @@ func (k *Service) Given(ctx context.Context, approvalID string) ([]string, error
 	return names, nil
 }
 
-// LastApproved returns the last approved call of a question's capability before it. Only answers that approvers
-// signed count, so that a row written from outside cannot hide a change. It returns nil without one.
+// LastApproved returns the last approved call of a question's capability before it, by the same principal and under the
+// same file of contracts. Only answers that approvers signed count, so that a row written from outside cannot hide a
+// change. It returns nil without one.
 func (k *Service) LastApproved(ctx context.Context, q Question) (*Before, error) {
 	st, err := k.standing(ctx)
 	if err != nil {
@@ -419,7 +420,7 @@ func (k *Service) LastApproved(ctx context.Context, q Question) (*Before, error)
 			return err
 		}
 		for _, one := range ids {
-			if r, err := load(tx, one); err == nil && r.q.Capability == q.Capability && r.state != Void {
+			if r, err := load(tx, one); err == nil && r.state != Void && r.q.comparable(q) {
 				rows = append(rows, r)
 			}
 		}

@@ -3,6 +3,7 @@ package approval
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"waldo/internal/core/policy"
@@ -24,8 +25,9 @@ type Question struct {
 	RunDigest  string          `json:"run_digest,omitempty"` // of all of it
 	Session    call.Session    `json:"session"`
 	Channel    string          `json:"channel"`
-	Policy     string          `json:"policy"`   // digest of the configuration
-	Contract   string          `json:"contract"` // digest of the line that won, as completed
+	Policy     string          `json:"policy"`         // digest of the configuration
+	Contract   string          `json:"contract"`       // digest of the line that won, as completed
+	File       string          `json:"file,omitempty"` // of that line; empty: a built-in contract
 	Mode       string          `json:"mode"`
 	Danger     int             `json:"danger"`
 	Reasons    []call.Reason   `json:"reasons"`
@@ -52,6 +54,7 @@ type binding struct {
 	Channel    string          `json:"channel"`
 	Policy     string          `json:"policy"`
 	Contract   string          `json:"contract"`
+	File       string          `json:"file,omitempty"`
 	Mode       string          `json:"mode"`
 	Danger     int             `json:"danger"`
 	Reasons    []call.Reason   `json:"reasons"`
@@ -64,7 +67,7 @@ type binding struct {
 // Binding returns the digest that an approval of this question is bound to, as "sha256:…".
 func (q Question) Binding() string {
 	return digestOf(binding{q.Capability, q.ArgsDigest, q.ToolDigest, q.Principal, q.Session, q.Run, q.RunDigest,
-		q.Channel, q.Policy, q.Contract, q.Mode, q.Danger, q.Reasons, q.Role, q.Need, q.Notes, q.Preview})
+		q.Channel, q.Policy, q.Contract, q.File, q.Mode, q.Danger, q.Reasons, q.Role, q.Need, q.Notes, q.Preview})
 }
 
 // Digest returns the digest of all that the question holds, and so of all that Show prints, as
@@ -84,6 +87,12 @@ func newQuestion(d policy.Decision, notes, preview []string) (Question, error) {
 	if err != nil {
 		return Question{}, fmt.Errorf("approval: %w", err)
 	}
+	file := d.Contract.At.File
+	if file != "" { // two folders can each have a waldo.yaml
+		if file, err = filepath.Abs(file); err != nil {
+			return Question{}, fmt.Errorf("approval: %w", err)
+		}
+	}
 	need := d.Contract.Approval.Need
 	if need <= 1 {
 		need = 0 // one approver is enough, written or not
@@ -91,7 +100,7 @@ func newQuestion(d policy.Decision, notes, preview []string) (Question, error) {
 	return Question{
 		DecisionID: d.ID, Capability: c.Capability, Args: args.Canonical(), ArgsDigest: c.Args.Digest(),
 		ToolDigest: c.ToolDigest, Run: c.Run.Record(), RunDigest: c.Run.Digest(), Principal: c.Principal, Session: c.Session,
-		Channel: c.Channel, Policy: d.Policy, Contract: strictjson.Digest(line), Mode: d.Mode().String(), Danger: d.Danger,
+		Channel: c.Channel, Policy: d.Policy, Contract: strictjson.Digest(line), File: file, Mode: d.Mode().String(), Danger: d.Danger,
 		Reasons: d.Reasons, Role: d.Contract.Approval.By, Need: need, Notes: notes,
 		Preview: preview,
 	}, nil

@@ -94,6 +94,11 @@ func (q Question) showChanges(b *strings.Builder) {
 	}
 }
 
+// comparable reports whether two questions ask for the same tool: by name, file of contracts and principal.
+func (q Question) comparable(other Question) bool {
+	return q.Capability == other.Capability && q.File == other.File && q.Principal == other.Principal
+}
+
 // Since returns the question with the last approved call of its capability, which Show then compares it with. Nothing
 // of that is signed. Without such a call, or where the log cannot be read, it returns the question as it is.
 func (k *Service) Since(ctx context.Context, q Question) Question {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 )
 
@@ -38,6 +40,38 @@ func TestShowSaysWhatChanged(t *testing.T) {
 	}
 	if strings.Contains(got.Show(), "~ body") || got.Digest() != q.Digest() {
 		t.Errorf("what stayed is no change, and the digest is the question's:\n%s", got.Show())
+	}
+}
+
+// A call is compared with calls of the same principal under the same file of contracts, and with no other.
+func TestCallsOfAnotherProjectAreNotCompared(t *testing.T) {
+	h := newHouse(t)
+	question := func(file, who, args string) (policy.Decision, string) {
+		d := decide(t, args)
+		d.Contract.At.File, d.Call.Principal = file, call.Principal(who)
+		return d, h.want(t, d, "waiting")
+	}
+	d, first := question("/a/waldo.yaml", "os:1000", `{"path":"x"}`)
+	h.say(t, first, true)
+	h.want(t, d, "yes")
+	for _, c := range []struct {
+		file, who string
+		compared  bool
+	}{
+		{"/a/waldo.yaml", "os:1000", true}, // control
+		{"/b/waldo.yaml", "os:1000", false},
+		{"", "os:1000", false},
+		{"/a/waldo.yaml", "os:1001", false},
+	} {
+		h.pass(time.Second)
+		_, n := question(c.file, c.who, `{"path":"y"}`)
+		q, _, err := h.Question(ctx, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(h.Since(ctx, q).Show(), "The last approved call of this capability is "+first); got != c.compared {
+			t.Errorf("%s by %s: compared %t", c.file, c.who, got)
+		}
 	}
 }
 

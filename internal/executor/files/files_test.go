@@ -272,12 +272,14 @@ func TestPreview(t *testing.T) {
 			"can undo it"},
 		{"files.delete", m{"path": "../x"}, "it would fail: ../x: it leads out of the folder of this tool"},
 		{"files.read", m{"path": "a.txt"}, ""},
+		{"files.move", m{"from": "a.txt", "to": "b.txt"}, ""},
 	} {
 		a, err := call.ArgsOf(c.args)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(tools.Preview(decision(root, c.name, a)), "|"); got != c.want {
+		want := strings.TrimSuffix("in the folder "+root+"|"+c.want, "|")
+		if got := strings.Join(tools.Preview(decision(root, c.name, a)), "|"); got != want {
 			t.Errorf("%s %v: %q", c.name, c.args, got)
 		}
 	}

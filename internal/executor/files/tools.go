@@ -29,7 +29,8 @@ func Tools(state string) []direct.Tool {
 	o := opener{state}
 	tool := func(name call.Capability, title, description, input string, act action) direct.Tool {
 		run := func(ctx context.Context, d policy.Decision) (call.Outcome, error) { return o.run(ctx, d, act) }
-		return direct.Tool{Tool: call.Define(name, title, description, input), Run: run}
+		folder := func(d policy.Decision) []string { return o.preview(d, nil) }
+		return direct.Tool{Tool: call.Define(name, title, description, input), Run: run, Preview: folder}
 	}
 	preview := func(show action) func(policy.Decision) []string {
 		return func(d policy.Decision) []string { return o.preview(d, show) }
@@ -120,18 +121,21 @@ func (o opener) run(ctx context.Context, d policy.Decision, act action) (call.Ou
 	return out, nil
 }
 
-// preview returns the lines of what an action shows, or why it would fail.
+// preview returns the folder, and the lines of what an action shows, or why it would fail. A nil action adds none.
 func (o opener) preview(d policy.Decision, show action) []string {
 	j, why := o.open(d)
 	if why != nil {
 		return []string{why.Text}
 	}
 	defer j.Close()
+	lines := []string{"in the folder " + j.root.Name()}
+	if show == nil {
+		return lines
+	}
 	content, err := show(&work{jail: j, ctx: context.Background()}, d.Call.Args)
 	if err != nil {
-		return []string{"it would fail: " + explain(err)}
+		return append(lines, "it would fail: "+explain(err))
 	}
-	var lines []string
 	for _, c := range content {
 		lines = append(lines, strings.Split(strings.TrimSuffix(c.Text, "\n"), "\n")...)
 	}

@@ -87,7 +87,7 @@ var only = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk": {"internal/frontend/mcpserver", "internal/executor/upstream",
 		"internal/demo/helpdesk", "tools/mcpbench"},
 	"github.com/go-jose/go-jose":                      {"internal/frontend/mcpserver/identity", "internal/network/oauth"},
-	"golang.org/x/oauth2":                             {"internal/network/oauth"},
+	"golang.org/x/oauth2":                             {"internal/network/oauth", "internal/frontend/console/oidclogin"},
 	"github.com/go-webauthn/webauthn":                 {"internal/core/approval/passkey"},
 	"modernc.org/sqlite":                              {"internal/storage/database", "internal/executor/sql/sqlite"},
 	"github.com/jackc/pgx/v5":                         {"internal/network/egress/postgres", "internal/executor/sql", "internal/executor/sql/postgres"},

@@ -47,6 +47,7 @@ import (
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/frontend/bridge"
+	"waldo/internal/frontend/console"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/model/call"
@@ -96,6 +97,7 @@ type App struct {
 	Broker    *broker.Broker
 	attendant *control.Attendant       // carries out the operator's orders
 	Logins    func() *identity.Options // who can connect over HTTP
+	issuer    func() console.Issuer    // of logins to the console; nil: none
 	lives     *lives                   // the current application, and earlier ones
 	Snapshot  string                   // the snapshot whose files a run starts with; empty: none
 	set       Options
@@ -267,6 +269,7 @@ func (h *App) openCore(ctx context.Context, s Options) (err error) {
 		}
 	}
 	h.Logins = sync.OnceValue(func() *identity.Options { return entrance(h.Config.Gateway) })
+	h.issuer = sync.OnceValue(h.consoleIssuer)
 	h.Redact = redact.New(h.Config.Redaction, h.known, h.Sessions)
 	h.Redact.Spill, h.Redact.Terminal = h.spill, s.Redact
 	h.secrets = secrets.New(h.State, h.Config, h.known, s.Passphrase)

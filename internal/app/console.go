@@ -18,6 +18,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/frontend/console"
+	"waldo/internal/frontend/console/oidclogin"
 	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -51,12 +52,22 @@ func (h *App) Console(at net.Addr) (s *console.Server, done func() error) {
 	})
 	s = console.New(console.Options{
 		Backend: o, Hosts: hostsOf(h.Config.Gateway), Origins: publicOrigin(h.Config.Gateway), Version: h.set.Version,
-		Identify: h.consoleRole, Peer: peerOf,
+		Identify: h.consoleRole, Peer: peerOf, OIDC: func() console.Issuer { return h.lives.inForce().issuer() },
 	})
 	if err := h.listens(at, false); err != nil {
 		slog.Warn("waldo console --link will not know this console", "error", err)
 	}
 	return s, func() error { return errors.Join(o.Close(), h.listens(at, true)) }
+}
+
+// consoleIssuer returns the issuer of logins to the console; nil: none.
+func (h *App) consoleIssuer() console.Issuer {
+	if l := h.Config.Gateway.Console.OIDC; l != nil {
+		return oidclogin.New(oidclogin.Options{Login: *l, Secret: func(r secret.Ref) (secret.Value, error) {
+			return h.secrets.Get(r)
+		}})
+	}
+	return nil
 }
 
 // consoles is the bucket of the consoles of a state directory: the port to the process that listens there.

@@ -17,7 +17,7 @@ var file = &mapping[contract.Config]{
 	name: "waldo.yaml", title: "the file",
 	example: "version: 1\nenvironment: production\n",
 	keys: []key[contract.Config]{
-		{"version", custom(wholeShape(1, 1), func(p *parser, f field, _ *contract.Config) { p.Integer(f, 1, 1) },
+		{"version", custom(outline.Whole(1, 1), func(p *parser, f field, _ *contract.Config) { p.Integer(f, 1, 1) },
 			func(*contract.Config) any { return 1 }), "1", "The version of this format: 1.", "internal/config"},
 		{"environment", label(func(c *contract.Config) *string { return &c.Environment }),
 			"none: capabilities that name environments are denied",
@@ -143,7 +143,7 @@ var logging = &mapping[contract.Log]{
 	name:    "log",
 	example: "log: {keep: 90d}\n",
 	keys: []key[contract.Log]{
-		{"keep", custom(outline.Shape{Name: "time", Bounds: "of days or hours", Schema: matching("^[1-9][0-9]{0,4}[dh]$")},
+		{"keep", custom(outline.Shape{Name: "time", Bounds: "of days or hours", Schema: outline.Matching("^[1-9][0-9]{0,4}[dh]$")},
 			func(p *parser, f field, l *contract.Log) { l.Keep, p.keepAt = p.Age(f), p.At(f.Val) },
 			func(l *contract.Log) any {
 				if l.Keep == 0 {
@@ -183,7 +183,7 @@ var sandboxes = &mapping[contract.Sandboxes]{
 		{"wait", duration(10*time.Minute, func(s *contract.Sandboxes) *time.Duration { return &s.Wait }),
 			"20s", "How long a run waits for a free sandbox before it is denied with sandbox.busy, at most 10m.",
 			"internal/executor/runner"},
-		{"warm", unread[contract.Sandboxes](wholeShape(1, 100)), "0", "How many sandboxes to keep ready.", ""},
+		{"warm", unread[contract.Sandboxes](outline.Whole(1, 100)), "0", "How many sandboxes to keep ready.", ""},
 	},
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"waldo/internal/config/outline"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
 )
 
 var gateway = &mapping[contract.Gateway]{
@@ -91,6 +92,41 @@ var consoleRoles = &mapping[contract.ConsoleRoles]{
 			"none", "Principals that can also hand in answers, each signed with a passkey.", "internal/frontend/console"},
 		{"operator", texts(func(r *contract.ConsoleRoles) *[]string { return &r.Operator }),
 			"none", "Principals that can also stop agents and pause sandboxes.", "internal/frontend/console"},
+		{"oidc", pointer(consoleLogin, func(r *contract.ConsoleRoles) **contract.ConsoleLogin { return &r.OIDC }),
+			"none", "The issuer whose people can log in to the console.", "internal/frontend/console/oidclogin"},
+	},
+}
+
+const byLogin = "internal/frontend/console/oidclogin"
+
+var consoleLogin = &mapping[contract.ConsoleLogin]{
+	name: "gateway.console.oidc",
+	example: "gateway:\n  console:\n    oidc: {issuer: https://login.example.com, client_id: waldo, claim: groups, " +
+		"operator: [ops]}\n",
+	keys: []key[contract.ConsoleLogin]{
+		{"issuer", address(func(o *contract.ConsoleLogin) *string { return &o.Issuer }),
+			"", "The https address of the issuer, to the letter.", byLogin},
+		{"client_id", text(func(o *contract.ConsoleLogin) *string { return &o.ClientID }),
+			"", "The console's name at the issuer.", byLogin},
+		{"client_secret", ref(func(o *contract.ConsoleLogin) *secret.Ref { return &o.Secret }),
+			"none: a public client", "The secret of the client.", byLogin},
+		{"scopes", texts(func(o *contract.ConsoleLogin) *[]string { return &o.Scopes }),
+			"none", "Scopes to ask for besides openid.", byLogin},
+		{"claim", or("roles", text(func(o *contract.ConsoleLogin) *string { return &o.Claim })),
+			"", "The claim of the ID token that gives a role: a text, or a list of texts.", byLogin},
+		{"viewer", texts(func(o *contract.ConsoleLogin) *[]string { return &o.Viewer }),
+			"none", "Values of the claim for this role.", byLogin},
+		{"approver", texts(func(o *contract.ConsoleLogin) *[]string { return &o.Approver }),
+			"none", "Values of the claim for this role.", byLogin},
+		{"operator", texts(func(o *contract.ConsoleLogin) *[]string { return &o.Operator }),
+			"none", "Values of the claim for this role.", byLogin},
+	},
+	begin: func(p *parser, _ field, _ *contract.ConsoleLogin) { p.user = "gateway.console" },
+	check: func(p *parser, f field, o *contract.ConsoleLogin, _ map[string]field) {
+		if isMapping(f.Val) && (o.Issuer == "" || o.ClientID == "" || len(o.Viewer)+len(o.Approver)+len(o.Operator) == 0) {
+			p.Fail(f.Key, "key.missing", "as in {issuer: https://login.example.com, client_id: waldo, operator: [ops]}",
+				"a login by oidc wants issuer, client_id and the values of at least one role")
+		}
 	},
 }
 

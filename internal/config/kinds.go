@@ -1,9 +1,7 @@
 package config
 
 import (
-	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,23 +15,17 @@ import (
 
 // The kinds of values: each gives the reader, the normal form and the schema of the keys that have it.
 
-func typed(t string) map[string]any { return map[string]any{"type": t} }
-
-func matching(pattern string) map[string]any {
-	return map[string]any{"type": "string", "pattern": pattern}
-}
-
 var (
 	textSchema = map[string]any{"type": "string", "minLength": 1}
-	refSchema  = matching("^((env|file|dotenv|age|keyring|vault|store):.+|[A-Za-z][A-Za-z0-9_.-]*)$")
+	refSchema  = outline.Matching("^((env|file|dotenv|age|keyring|vault|store):.+|[A-Za-z][A-Za-z0-9_.-]*)$")
 
 	textShape     = outline.Shape{Name: "text", Schema: textSchema}
-	labelShape    = outline.Shape{Name: "name", Schema: matching("^[A-Za-z][A-Za-z0-9_-]{0,62}$")}
+	labelShape    = outline.Shape{Name: "name", Schema: outline.Matching("^[A-Za-z][A-Za-z0-9_-]{0,62}$")}
 	textsShape    = outline.Shape{Name: "list of texts", Schema: outline.Many(textSchema)}
 	hostsShape    = outline.Shape{Name: "list of hosts", Schema: outline.Many(textSchema)}
 	refShape      = outline.Shape{Name: "secret", Schema: refSchema}
 	databaseShape = outline.Shape{Name: "secret, or sqlite:FILE",
-		Schema: matching("^((env|file|dotenv|age|keyring|vault|store|sqlite):.+|[A-Za-z][A-Za-z0-9_.-]*)$")}
+		Schema: outline.Matching("^((env|file|dotenv|age|keyring|vault|store|sqlite):.+|[A-Za-z][A-Za-z0-9_.-]*)$")}
 	refsShape  = outline.Shape{Name: "variables to secrets", Schema: outline.MapOf(refSchema)}
 	pairsShape = outline.Shape{Name: "variables to texts", Schema: outline.MapOf(textSchema)}
 	rolesShape = outline.Shape{Name: "names to lists of texts", Schema: outline.MapOf(outline.Many(textSchema))}
@@ -88,23 +80,14 @@ func wordsShape(v strictyaml.Vocabulary) outline.Shape {
 	}
 }
 
-func wholeShape(low, high int) outline.Shape {
-	s := outline.Shape{Name: "number", Bounds: fmt.Sprintf("%d to %d", low, high),
-		Schema: map[string]any{"type": "integer", "minimum": low, "maximum": high}}
-	if low == high {
-		s.Bounds = strconv.Itoa(low)
-	}
-	return s
-}
-
 // whole is a whole number between low and high, both included.
 func whole[T any](low, high int, at func(*T) *int) value[T] {
-	return leaf(wholeShape(low, high), func(p *parser, f field) int { return p.Integer(f, low, high) }, same, at)
+	return leaf(outline.Whole(low, high), func(p *parser, f field) int { return p.Integer(f, low, high) }, same, at)
 }
 
 // seconds is a whole number of seconds.
 func seconds[T any](high int, at func(*T) *time.Duration) value[T] {
-	return leaf(wholeShape(1, high),
+	return leaf(outline.Whole(1, high),
 		func(p *parser, f field) time.Duration { return time.Duration(p.Integer(f, 1, high)) * time.Second },
 		func(d time.Duration) any { return int(d / time.Second) }, at)
 }
@@ -114,20 +97,12 @@ func boolean[T any](at func(*T) *bool) value[T] {
 	return leaf(boolShape, func(p *parser, f field) bool { return p.Boolean(f) }, same, at)
 }
 
-var boolShape = outline.Shape{Name: "true or false", Schema: typed("boolean")}
+var boolShape = outline.Shape{Name: "true or false", Schema: outline.Typed("boolean")}
 
 // duration is a time such as 90s, of at most most.
 func duration[T any](most time.Duration, at func(*T) *time.Duration) value[T] {
-	return leaf(timeShape(most), func(p *parser, f field) time.Duration { return p.Duration(f, most) },
+	return leaf(outline.Time(most), func(p *parser, f field) time.Duration { return p.Duration(f, most) },
 		func(d time.Duration) any { return d.String() }, at)
-}
-
-func timeShape(most time.Duration) outline.Shape {
-	bound := strings.TrimSuffix(strings.TrimSuffix(most.String(), "0s"), "0m")
-	if days := most / (24 * time.Hour); days > 1 && most%(24*time.Hour) == 0 {
-		bound = fmt.Sprintf("%d days", days)
-	}
-	return outline.Shape{Name: "time", Bounds: "at most " + bound, Schema: matching("^([0-9.]+(ms|s|m|h))+$")}
 }
 
 // ref is a secret, by its place or its name.

@@ -31,6 +31,7 @@ type Options struct {
 	// Peer tells which user of this machine made a request's connection; empty: another machine. Browsers send a
 	// cookie to every port of a host name, so other users of the machine may learn it. nil: cookies work for all.
 	Peer func(r *http.Request) string
+	OIDC func() Issuer    // in force, or nil; nil: none
 	Now  func() time.Time // nil: time.Now
 }
 
@@ -43,7 +44,9 @@ type Server struct {
 	mu       sync.Mutex
 	sessions map[string]*session
 	failed   []time.Time // failed logins of the last minute
-	streams  int         // open event streams
+	key      []byte      // of logins at an issuer
+	spent    map[string]time.Time
+	streams  int // open event streams
 }
 
 // New returns a console over a backend.
@@ -51,7 +54,8 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{o: o, mux: http.NewServeMux(), sessions: map[string]*session{}, pages: parsePages()}
+	s := &Server{o: o, mux: http.NewServeMux(), sessions: map[string]*session{}, pages: parsePages(),
+		key: []byte(secret()), spent: map[string]time.Time{}}
 	for _, r := range s.routes() {
 		s.mux.Handle(r.Method+" "+r.Path, s.guard(r))
 	}

@@ -25,6 +25,7 @@ type session struct {
 	peer        string // the user of this machine who logged in; no other user's connection has the session
 	begun, used time.Time
 	passkey     bool // its principal is an approver, whose right can end
+	oidc        *Login
 }
 
 // cookieName is the name of the session's cookie. The prefix makes browsers refuse it from another host or path, and
@@ -61,7 +62,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request, who Who) *session
 
 func (s *Server) over(n *session) bool {
 	now := s.o.Now()
-	return now.Sub(n.begun) > sessionLife || now.Sub(n.used) > sessionIdle
+	return now.Sub(n.begun) > sessionLife || now.Sub(n.used) > sessionIdle || n.oidc != nil && !now.Before(n.oidc.Expires)
 }
 
 // logout ends a session.
@@ -197,12 +198,17 @@ func (s *Server) admit(rt route, q *request) *Problem {
 	return nil
 }
 
-// stands ends the login of an approver whose right was ended, and gives it the role of the configuration in force.
+// stands ends a login whose right was ended, and gives it the role of the configuration in force.
 func (s *Server) stands(q *request) *Problem {
-	if !q.n.passkey {
+	role, err := RoleNone, error(nil)
+	switch issuer := s.issuer(); {
+	case q.n.passkey:
+		role, err = s.o.Backend.Role(q.Context(), q.n.who.Principal)
+	case q.n.oidc == nil:
 		return nil
+	case issuer != nil:
+		role = issuer.Role(*q.n.oidc)
 	}
-	role, err := s.o.Backend.Role(q.Context(), q.n.who.Principal)
 	if err != nil || role == RoleNone {
 		s.mu.Lock()
 		delete(s.sessions, q.n.id)

@@ -13,7 +13,15 @@ func (s *Server) pageLogin(q *request) error {
 	if q.n != nil {
 		return redirect(q, "/approvals")
 	}
-	return s.show(q, http.StatusOK, "login", "Log in", "")
+	return s.showLogin(q, http.StatusOK, "")
+}
+
+// showLogin draws the page of the login, with an alert.
+func (s *Server) showLogin(q *request, status int, alert string) error {
+	return s.show(q, status, "login", "Log in", struct {
+		Alert string
+		OIDC  bool
+	}{alert, s.issuer() != nil})
 }
 
 func (s *Server) postLogin(q *request) error {
@@ -37,7 +45,7 @@ func (s *Server) postLogin(q *request) error {
 		return aerr
 	}
 	if err != nil {
-		return s.show(q, http.StatusForbidden, "login", "Log in",
+		return s.showLogin(q, http.StatusForbidden,
 			"The link was used before, or its time is over. Get a new one at a terminal: waldo console --link")
 	}
 	s.login(q.w, q.Request, who)

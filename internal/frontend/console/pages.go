@@ -23,6 +23,8 @@ func (s *Server) pageRoutes() []route {
 		{get, "/{$}", RoleViewer, false, func(q *request) error { return redirect(q, "/approvals") }},
 		{get, "/login", RoleNone, true, s.pageLogin},
 		{post, "/login", RoleNone, true, s.postLogin},
+		{get, pathOIDC, RoleNone, true, s.pageOIDC},
+		{get, pathOIDCBack, RoleNone, true, s.pageOIDCBack},
 		{post, "/logout", RoleViewer, false, s.postLogout},
 		{get, "/enrol", RoleNone, true, s.pageEnrol},
 		{get, "/approvals", RoleViewer, false, s.pageApprovals},

@@ -76,7 +76,7 @@ var roles = map[string]Role{
 
 // open are the paths that need no login.
 var open = map[string]bool{
-	"GET /login": true, "POST /login": true, "GET /enrol": true, "GET /api/v1/openapi.json": true,
+	"GET /login": true, "POST /login": true, "GET /login/oidc": true, "GET /login/oidc/callback": true, "GET /enrol": true, "GET /api/v1/openapi.json": true,
 	"POST /api/v1/enrolment": true, "POST /api/v1/enrolment/{draft}/register": true,
 	"POST /api/v1/enrolment/{draft}/finish": true, "POST /api/v1/enrolment-root": true,
 	"POST /api/v1/enrolment-root/{draft}/sign": true, "POST /api/v1/login": true, "POST /api/v1/login/{draft}": true,

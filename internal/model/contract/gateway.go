@@ -1,5 +1,7 @@
 package contract
 
+import "waldo/internal/model/secret"
+
 // Gateway says where waldo serve listens and who is let in. The zero value lets in the user that
 // waldo runs as, over connections within this machine.
 type Gateway struct {
@@ -14,7 +16,18 @@ type Gateway struct {
 }
 
 // ConsoleRoles are the principals whose tokens the console's API takes, by role. A principal in none has no access.
-type ConsoleRoles struct{ Viewer, Approver, Operator []string }
+type ConsoleRoles struct {
+	Viewer, Approver, Operator []string
+	OIDC                       *ConsoleLogin // who logs in by OpenID Connect; nil: none
+}
+
+// ConsoleLogin is an issuer whose people log in to the console. A login without one of the values has no access.
+type ConsoleLogin struct {
+	Issuer, ClientID, Claim    string
+	Secret                     secret.Ref // of the client; empty: a public client
+	Scopes                     []string   // to ask for, besides openid
+	Viewer, Approver, Operator []string   // values of the claim
+}
 
 // GatewayLimits bound the clients; 0 means waldo's own bound. All but those of tasks are of clients over HTTP.
 type GatewayLimits struct {

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,37 +52,24 @@ var algorithms = []jose.SignatureAlgorithm{
 var (
 	errToken = errors.New("the token is not valid here")
 	errScope = errors.New("the token lacks a scope")
+	errNonce = errors.New("the token is of another login")
 )
 
 // claims are what is read of a token besides the registered ones.
 type claims struct {
 	jwt.Claims
 	Scope string `json:"scope"`
+	Nonce string `json:"nonce"`
+	Party string `json:"azp"`
+
+	all map[string]any
 }
 
 // verify returns the subject of a token, errScope, or an error that says no more to the client.
 func (o *OIDC) verify(ctx context.Context, token string) (string, error) {
-	t, err := jwt.ParseSigned(token, algorithms)
-	if err != nil {
-		return "", errToken
-	}
-	key, err := o.key(ctx, t.Headers[0].KeyID)
+	c, err := o.verified(ctx, token)
 	if err != nil {
 		return "", err
-	}
-	if key.Algorithm != "" && key.Algorithm != t.Headers[0].Algorithm {
-		return "", errToken
-	}
-	var c claims
-	if err := t.Claims(key.Key, &c); err != nil {
-		return "", errToken
-	}
-	want := jwt.Expected{Issuer: o.Issuer, AnyAudience: jwt.Audience{o.Audience}, Time: o.now()}
-	if c.Expiry == nil || c.Subject == "" || len(c.Subject) > 255 || c.ValidateWithLeeway(want, leeway) != nil {
-		return "", errToken
-	}
-	if strings.ContainsFunc(c.Subject, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return "", errToken // it is to be read in logs and by approvers
 	}
 	have := strings.Fields(c.Scope)
 	for _, s := range o.Scopes {
@@ -90,6 +78,32 @@ func (o *OIDC) verify(ctx context.Context, token string) (string, error) {
 		}
 	}
 	return c.Subject, nil
+}
+
+// verified returns the claims of a token that the issuer signed for the audience, and that is in its time.
+func (o *OIDC) verified(ctx context.Context, token string) (c claims, err error) {
+	t, err := jwt.ParseSigned(token, algorithms)
+	if err != nil {
+		return c, errToken
+	}
+	key, err := o.key(ctx, t.Headers[0].KeyID)
+	if err != nil {
+		return c, err
+	}
+	if key.Algorithm != "" && key.Algorithm != t.Headers[0].Algorithm {
+		return c, errToken
+	}
+	if err := t.Claims(key.Key, &c, &c.all); err != nil {
+		return c, errToken
+	}
+	want := jwt.Expected{Issuer: o.Issuer, AnyAudience: jwt.Audience{o.Audience}, Time: o.now()}
+	if c.Expiry == nil || c.Subject == "" || len(c.Subject) > 255 || c.ValidateWithLeeway(want, leeway) != nil {
+		return c, errToken
+	}
+	if strings.ContainsFunc(c.Subject, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return c, errToken // it is to be read in logs and by approvers
+	}
+	return c, nil
 }
 
 func (o *OIDC) now() time.Time {
@@ -139,20 +153,9 @@ func (o *OIDC) fetch(ctx context.Context) (set jose.JSONWebKeySet, err error) {
 	defer cancel()
 	at := o.JWKS
 	if at == "" {
-		var about struct {
-			Issuer string `json:"issuer"`
-			JWKS   string `json:"jwks_uri"`
-		}
-		for _, u := range discovery(o.Issuer) {
-			if err = o.get(ctx, u, &about); err == nil {
-				break
-			}
-		}
+		about, err := o.Metadata(ctx)
 		if err != nil {
 			return set, err
-		}
-		if about.Issuer != o.Issuer {
-			return set, errors.New("its metadata names another issuer") // RFC 8414 §3.3
 		}
 		at = about.JWKS
 	}
@@ -169,6 +172,65 @@ func (o *OIDC) fetch(ctx context.Context) (set jose.JSONWebKeySet, err error) {
 		}
 	}
 	return set, nil
+}
+
+// Metadata describes an issuer.
+type Metadata struct {
+	Issuer    string   `json:"issuer"`
+	JWKS      string   `json:"jwks_uri"`
+	Authorize string   `json:"authorization_endpoint"`
+	Token     string   `json:"token_endpoint"`
+	Methods   []string `json:"token_endpoint_auth_methods_supported"`
+	Names     bool     `json:"authorization_response_iss_parameter_supported"` // it names itself in answers (RFC 9207)
+}
+
+// Metadata asks the issuer for its metadata.
+func (o *OIDC) Metadata(ctx context.Context) (m Metadata, err error) {
+	for _, u := range discovery(o.Issuer) {
+		if err = o.get(ctx, u, &m); err == nil {
+			break
+		}
+	}
+	if err == nil && m.Issuer != o.Issuer {
+		err = errors.New("its metadata names another issuer") // RFC 8414 §3.3
+	}
+	return m, err
+}
+
+// Login is the content of an ID token.
+type Login struct {
+	Subject string
+	Values  []string // of one claim: a text, or a list of texts
+	Expires time.Time
+}
+
+// Login verifies an ID token for the client that Audience names, and the nonce of its request (OpenID Connect Core
+// §3.1.3.7). It returns the values of a claim with the subject.
+func (o *OIDC) Login(ctx context.Context, token, nonce, claim string) (Login, error) {
+	if len(token) > maxToken {
+		return Login{}, errToken
+	}
+	c, err := o.verified(ctx, token)
+	if err != nil {
+		return Login{}, err
+	}
+	if nonce == "" || subtle.ConstantTimeCompare([]byte(c.Nonce), []byte(nonce)) != 1 {
+		return Login{}, errNonce
+	}
+	if c.Party != o.Audience && (c.Party != "" || len(c.Audience) > 1) {
+		return Login{}, errToken
+	}
+	n := Login{Subject: c.Subject, Expires: c.Expiry.Time()}
+	list, many := c.all[claim].([]any)
+	if !many {
+		list = []any{c.all[claim]}
+	}
+	for _, v := range list {
+		if s, ok := v.(string); ok {
+			n.Values = append(n.Values, s)
+		}
+	}
+	return n, nil
 }
 
 // discovery returns where an issuer describes itself (RFC 8414 §3.1, OpenID Connect Discovery §4).

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"waldo/internal/config/outline"
 	"waldo/internal/config/strictyaml"
 	"waldo/internal/model/contract"
@@ -68,12 +70,24 @@ var redaction = &mapping[contract.Redaction]{
 			func(p *parser, f field, r *contract.Redaction) { r.Model = withSecrets(p.Words(f, classes)) },
 			func(r *contract.Redaction) any { return r.Model }),
 			"secrets alone", "The classes hidden from the model; secrets always are.", "internal/core/redact"},
-		{"tokens", shown(or("true", boolean(func(r *contract.Redaction) *bool { return &r.Tokens })),
-			func(r *contract.Redaction) any { return r.Tokens }),
-			"", "Put tokens such as [EMAIL_1] in place of personal data, to be restored for the next tool; false masks it.",
+		{"tokens", or("true", either(isFormat, tokenForm,
+			boolean(func(r *contract.Redaction) *bool { return &r.Tokens }), func(r *contract.Redaction) any {
+				if r.Format {
+					return "format"
+				}
+				return r.Tokens
+			})),
+			"", "Put tokens such as [EMAIL_1] in place of personal data, to be restored for the next tool; false masks it. " +
+				"format gives them the form of the value, as in person-1@redacted.example.",
 			"internal/core/redact"},
 	},
 }
+
+// tokenForm is the word of redaction.tokens.
+var tokenForm = custom(wordShape(strictyaml.OneOf("format")),
+	func(_ *parser, _ field, r *contract.Redaction) { r.Tokens, r.Format = true, true }, nil)
+
+func isFormat(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Value == "format" }
 
 var approvals = &mapping[contract.Approvals]{
 	name: "approvals", title: "approval",

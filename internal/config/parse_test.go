@@ -564,3 +564,26 @@ func TestWideHosts(t *testing.T) {
 		}
 	}
 }
+
+func TestTokensInTheFormOfTheValue(t *testing.T) {
+	for _, row := range []struct {
+		text           string
+		tokens, format bool
+		problems       int
+	}{
+		{"{model: [email]}", true, false, 0},
+		{"{tokens: true}", true, false, 0},
+		{"{tokens: false}", false, false, 0},
+		{"{tokens: format}", true, true, 0},
+		{"{tokens: formats}", false, false, 1},
+	} {
+		cfg, problems := Parse("w.yaml", []byte("version: 1\nredaction: "+row.text+"\n"))
+		if len(problems) != row.problems {
+			t.Errorf("%s: %v", row.text, problems)
+		} else if len(problems) == 0 && (cfg.Redaction.Tokens != row.tokens || cfg.Redaction.Format != row.format) {
+			t.Errorf("%s: %+v", row.text, cfg.Redaction)
+		} else if len(problems) > 0 {
+			t.Log(problems)
+		}
+	}
+}

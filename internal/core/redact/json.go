@@ -190,7 +190,13 @@ func (p *pass) numeral(s string, f field) string {
 
 // all hides the whole of a value of a class.
 func (p *pass) all(c class, s string) string {
+	if p.kept != nil && p.kept(s) {
+		return s
+	}
 	p.whole(s)
+	if t, ok := p.likeIn([]byte(s), detect.Find{End: len(s), Class: c}); ok {
+		return t
+	}
 	return p.mask(c, s)
 }
 

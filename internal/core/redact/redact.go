@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/core/policy"
 	"waldo/internal/detect"
+	"waldo/internal/detect/surrogate"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
@@ -27,6 +28,10 @@ const secretMask = "[SECRET]"
 type Vaults interface {
 	// Token returns the token for a value, or false where the value must be masked.
 	Token(s call.Session, class, value string) (string, bool)
+	// Like returns a token in the form of the value, or false where Token must give one.
+	Like(s call.Session, class, value string) (string, bool)
+	// Avoid notes a text that Like must not give.
+	Avoid(s call.Session, text string)
 	// Value returns the value of a token of that session.
 	Value(s call.Session, token string) (string, bool)
 }
@@ -165,6 +170,9 @@ type pass struct {
 	known    *matcher
 	classes  map[class]bool
 	token    func(class, value string) (string, bool) // nil: masks
+	like     func(class, value string) (string, bool) // a token in the form of the value; nil: none
+	avoid    func(text string)                        // with like
+	kept     func(token string) bool                  // a token in the form of a value that stays; nil: none
 	literals func(token string) (string, bool)        // the value of text that looks like a token; nil: itself
 	clean    bool
 	bare     bool               // known secrets alone are hidden, nothing by its form
@@ -215,6 +223,11 @@ func (r *Redactor) show(d policy.Decision) *pass {
 	p.classes[name] = p.hidesPersons()
 	s := d.Call.Session
 	p.token = func(c class, v string) (string, bool) { return r.Vaults.Token(s, strings.ToUpper(c), v) }
+	if rules.Format {
+		p.like = func(c class, v string) (string, bool) { return r.Vaults.Like(s, strings.ToUpper(c), v) }
+		p.avoid = func(text string) { r.Vaults.Avoid(s, text) }
+	}
+	p.kept = r.issued(s)
 	if d.Contract.Transport != contract.SandboxedExec { // the agent's own code prints the tokens it was given
 		asked := string(d.Call.Args.Raw())
 		p.literals = func(t string) (string, bool) {
@@ -223,8 +236,18 @@ func (r *Redactor) show(d policy.Decision) *pass {
 			}
 			return r.Vaults.Token(s, "TEXT", t)
 		}
+		issued := p.kept
+		p.kept = func(t string) bool { return issued(t) && strings.Contains(asked, t) }
 	}
 	return p
+}
+
+// issued returns the question whether a text is a token of the session.
+func (r *Redactor) issued(s call.Session) func(string) bool {
+	return func(t string) bool {
+		_, ok := r.Vaults.Value(s, t)
+		return ok
+	}
 }
 
 // hidesPersons reports whether any class of personal data is hidden.
@@ -328,10 +351,15 @@ func (p *pass) secrets(s string) string {
 
 // personal hides what the text shows by its form: secrets of known makes and personal data.
 func (p *pass) personal(s string) string {
+	if p.avoid != nil {
+		for _, f := range surrogate.In(s) { // before any is given out for this text
+			p.avoid(s[f.Start:f.End])
+		}
+	}
 	edits := p.byForm([]byte(s))
 	p.count(s, edits)
 	if p.literals != nil {
-		edits = append(edits, p.foreign(s)...)
+		edits = append(edits, apart(p.foreign(s), edits)...)
 	}
 	return apply(s, edits)
 }
@@ -380,8 +408,12 @@ func (p *pass) byForm(t []byte) []edit {
 		finds = append(finds, f)
 	}
 	edits := make([]edit, 0, len(finds))
-	for _, f := range finds {
-		edits = append(edits, edit{span{f.Start, f.End}, p.mask(f.Class, string(t[f.Start:f.End]))})
+	for _, f := range p.unkept(t, finds) {
+		text, ok := p.likeIn(t, f)
+		if !ok {
+			text = p.mask(f.Class, string(t[f.Start:f.End]))
+		}
+		edits = append(edits, edit{span{f.Start, f.End}, text})
 	}
 	return edits
 }
@@ -430,6 +462,9 @@ func apply(s string, edits []edit) string {
 func (r *Redactor) Args(d policy.Decision) strictjson.Value {
 	p := r.pass(d.Contract)
 	p.clean = false
+	if r.Vaults != nil {
+		p.kept = r.issued(d.Call.Session)
+	}
 	for _, c := range unlogged {
 		p.classes[c] = true
 	}

@@ -184,6 +184,23 @@ func (m *Manager) Token(s call.Session, class, value string) (string, bool) {
 	return v.Token(class, value)
 }
 
+// Like returns the session's token for a value in the form of the value. It reports false as Token does, and where a
+// value has no such token.
+func (m *Manager) Like(s call.Session, class, value string) (string, bool) {
+	v := m.vault(s)
+	if v == nil {
+		return "", false
+	}
+	return v.Like(class, value)
+}
+
+// Avoid notes a text that Like must not give in this session.
+func (m *Manager) Avoid(s call.Session, text string) {
+	if v := m.vault(s); v != nil {
+		v.Avoid(text)
+	}
+}
+
 // Value returns the value of a session's token. A token from another session has no value here, or is this session's
 // own of that number.
 func (m *Manager) Value(s call.Session, token string) (string, bool) {

@@ -212,6 +212,7 @@ type Log struct {
 type Redaction struct {
 	Model  []string // of detect.Classes
 	Tokens bool     // tokenise personal data instead of masking it
+	Format bool     // give tokens the form of the value, where its class has a reserved range
 }
 
 // Elicitation is the approval carrier of the agent's own host: the host's claim of its person's answer is accepted as

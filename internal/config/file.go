@@ -70,7 +70,7 @@ var redaction = &mapping[contract.Redaction]{
 			func(p *parser, f field, r *contract.Redaction) { r.Model = withSecrets(p.Words(f, classes)) },
 			func(r *contract.Redaction) any { return r.Model }),
 			"secrets alone", "The classes hidden from the model; secrets always are.", "internal/core/redact"},
-		{"tokens", or("true", either(isFormat, tokenForm,
+		{"tokens", or("true", either(isText, tokenForm,
 			boolean(func(r *contract.Redaction) *bool { return &r.Tokens }), func(r *contract.Redaction) any {
 				if r.Format {
 					return "format"
@@ -85,9 +85,12 @@ var redaction = &mapping[contract.Redaction]{
 
 // tokenForm is the word of redaction.tokens.
 var tokenForm = custom(wordShape(strictyaml.OneOf("format")),
-	func(_ *parser, _ field, r *contract.Redaction) { r.Tokens, r.Format = true, true }, nil)
+	func(p *parser, f field, r *contract.Redaction) {
+		r.Format = p.Word(f, strictyaml.OneOf("format")) == "format"
+		r.Tokens = r.Format
+	}, nil)
 
-func isFormat(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Value == "format" }
+func isText(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!str" }
 
 var approvals = &mapping[contract.Approvals]{
 	name: "approvals", title: "approval",

@@ -57,6 +57,14 @@ func TestForms(t *testing.T) {
 	}
 }
 
+func TestNoCardIsMade(t *testing.T) {
+	for n := range 100 {
+		if s, ok := Make(detect.Card, "4111111111111111", n+1); !ok || checkdigit.Luhn([]byte(s)) {
+			t.Errorf("%d: %q %v passes for a card", n+1, s, ok)
+		}
+	}
+}
+
 // A part of another word or number is no surrogate.
 func TestIn(t *testing.T) {
 	for _, row := range []struct {

@@ -136,7 +136,7 @@ func TestFormsNeverIssued(t *testing.T) {
 	}
 }
 
-// Where other text would be taken for a part of the token, it has brackets.
+// A token that other text would seem to continue has brackets.
 func TestFormsBesideOtherText(t *testing.T) {
 	for _, row := range []struct{ in, want string }{
 		{`a\njane@x.example`, `a\n[EMAIL_1]`},
@@ -154,7 +154,7 @@ func TestFormsBesideOtherText(t *testing.T) {
 	}
 }
 
-// FuzzTokensInForm: what the model sees of a tool's text is restored to that text, and no token is text of the tool.
+// FuzzTokensInForm tokenises and restores a text, which must give the text again. No token is in the text before.
 func FuzzTokensInForm(f *testing.F) {
 	f.Add(formed)
 	f.Add(formedTokens + "\n" + formed)

@@ -91,7 +91,7 @@ func TestIn(t *testing.T) {
 	}
 }
 
-// FuzzMake: a surrogate is found again as its class, alone in a text; another number is another surrogate.
+// FuzzMake checks that a surrogate is found again as its class, and that the next number gives another one.
 func FuzzMake(f *testing.F) {
 	for i, v := range []string{"a@b.example", "+49 30 1234567", "078-05-1120", "4111 1111 1111 1111", "81.2.69.142",
 		"GB82 WEST 1234 5698 7654 32", "1BvBMSEYstWetqTFn5Au4m4GFg7xJaNVN2", "2a02:8071:b1::17", "(415) 555-0132"} {

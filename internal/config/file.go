@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"waldo/internal/config/outline"
 	"waldo/internal/config/strictyaml"
 	"waldo/internal/model/contract"
@@ -72,10 +70,7 @@ var redaction = &mapping[contract.Redaction]{
 			"secrets alone", "The classes hidden from the model; secrets always are.", "internal/core/redact"},
 		{"tokens", or("true", either(isText, tokenForm,
 			boolean(func(r *contract.Redaction) *bool { return &r.Tokens }), func(r *contract.Redaction) any {
-				if r.Format {
-					return "format"
-				}
-				return r.Tokens
+				return map[bool]any{true: "format", false: r.Tokens}[r.Format]
 			})),
 			"", "Put tokens such as [EMAIL_1] in place of personal data, to be restored for the next tool; false masks it. " +
 				"format gives them the form of the value, as in person-1@redacted.example.",
@@ -83,14 +78,9 @@ var redaction = &mapping[contract.Redaction]{
 	},
 }
 
-// tokenForm is the word of redaction.tokens.
-var tokenForm = custom(wordShape(strictyaml.OneOf("format")),
-	func(p *parser, f field, r *contract.Redaction) {
-		r.Format = p.Word(f, strictyaml.OneOf("format")) == "format"
-		r.Tokens = r.Format
-	}, nil)
-
-func isText(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!str" }
+var tokenForm = custom(wordShape(strictyaml.OneOf("format")), func(p *parser, f field, r *contract.Redaction) {
+	r.Tokens, r.Format = true, p.Word(f, strictyaml.OneOf("format")) != ""
+}, nil)
 
 var approvals = &mapping[contract.Approvals]{
 	name: "approvals", title: "approval",

@@ -79,7 +79,6 @@ func either[T any](is func(*yaml.Node) bool, a, b value[T], show func(from *T) a
 
 func isMapping(n *yaml.Node) bool  { return n.Kind == yaml.MappingNode }
 func isSequence(n *yaml.Node) bool { return n.Kind == yaml.SequenceNode }
-func isText(n *yaml.Node) bool     { return n.Kind == yaml.ScalarNode && n.Tag == "!!str" }
 
 // leaf is a value that read makes of the text and show turns back. The zero value is not shown.
 func leaf[T, V any](s outline.Shape, read func(*parser, field) V, show func(V) any, at func(*T) *V) value[T] {

@@ -68,19 +68,14 @@ var redaction = &mapping[contract.Redaction]{
 			func(p *parser, f field, r *contract.Redaction) { r.Model = withSecrets(p.Words(f, classes)) },
 			func(r *contract.Redaction) any { return r.Model }),
 			"secrets alone", "The classes hidden from the model; secrets always are.", "internal/core/redact"},
-		{"tokens", or("true", either(isText, tokenForm,
-			boolean(func(r *contract.Redaction) *bool { return &r.Tokens }), func(r *contract.Redaction) any {
-				return map[bool]any{true: "format", false: r.Tokens}[r.Format]
-			})),
-			"", "Put tokens such as [EMAIL_1] in place of personal data, to be restored for the next tool; false masks it. " +
-				"format gives them the form of the value, as in person-1@redacted.example.",
+		{"tokens", shown(or("true", boolean(func(r *contract.Redaction) *bool { return &r.Tokens })),
+			func(r *contract.Redaction) any { return r.Tokens }),
+			"", "Put tokens such as [EMAIL_1] in place of personal data, to be restored for the next tool; false masks it.",
 			"internal/core/redact"},
+		{"format", boolean(func(r *contract.Redaction) *bool { return &r.Format }), "false",
+			"Give tokens the form of the value, as in person-1@redacted.example.", "internal/core/redact"},
 	},
 }
-
-var tokenForm = custom(wordShape(strictyaml.OneOf("format")), func(p *parser, f field, r *contract.Redaction) {
-	r.Tokens, r.Format = true, p.Word(f, strictyaml.OneOf("format")) != ""
-}, nil)
 
 var approvals = &mapping[contract.Approvals]{
 	name: "approvals", title: "approval",

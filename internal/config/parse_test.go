@@ -574,8 +574,8 @@ func TestTokensInTheFormOfTheValue(t *testing.T) {
 		{"{model: [email]}", true, false, 0},
 		{"{tokens: true}", true, false, 0},
 		{"{tokens: false}", false, false, 0},
-		{"{tokens: format}", true, true, 0},
-		{"{tokens: formats}", false, false, 1},
+		{"{format: true}", true, true, 0},
+		{"{format: email}", false, false, 1},
 	} {
 		cfg, problems := Parse("w.yaml", []byte("version: 1\nredaction: "+row.text+"\n"))
 		if len(problems) != row.problems {

@@ -60,8 +60,7 @@ var file = &mapping[contract.Config]{
 
 var redaction = &mapping[contract.Redaction]{
 	name: "redaction",
-	doc: "Secrets are always hidden from the model. Personal data is shown unless its class is named here or in " +
-		"`redact`.",
+	doc: "Secrets are always hidden from the model; personal data is, where its class is named here or in `redact`.",
 	example: "redaction: {model: [secrets, email, phone], tokens: true}\n",
 	keys: []key[contract.Redaction]{
 		{"model", custom(wordsShape(classes),
@@ -70,8 +69,7 @@ var redaction = &mapping[contract.Redaction]{
 			"secrets alone", "The classes hidden from the model; secrets always are.", "internal/core/redact"},
 		{"tokens", shown(or("true", boolean(func(r *contract.Redaction) *bool { return &r.Tokens })),
 			func(r *contract.Redaction) any { return r.Tokens }),
-			"", "Put tokens such as [EMAIL_1] in place of personal data, to be restored for the next tool; false masks it.",
-			"internal/core/redact"},
+			"", "Tokens such as [EMAIL_1] for personal data, restored for the next tool; false masks it.", "internal/core/redact"},
 		{"format", boolean(func(r *contract.Redaction) *bool { return &r.Format }), "false",
 			"Give tokens the form of the value, as in person-1@redacted.example.", "internal/core/redact"},
 	},

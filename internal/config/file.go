@@ -59,8 +59,8 @@ var file = &mapping[contract.Config]{
 }
 
 var redaction = &mapping[contract.Redaction]{
-	name: "redaction",
-	doc: "Secrets are always hidden from the model; personal data is, where its class is named here or in `redact`.",
+	name:    "redaction",
+	doc:     "Secrets are always hidden from the model; personal data is, where its class is named here or in `redact`.",
 	example: "redaction: {model: [secrets, email, phone], tokens: true}\n",
 	keys: []key[contract.Redaction]{
 		{"model", custom(wordsShape(classes),

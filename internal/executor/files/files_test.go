@@ -6,9 +6,11 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -396,5 +398,72 @@ func TestJudge(t *testing.T) {
 		if (why != nil) != row.refused || why != nil && why.Code != "files.refused" {
 			t.Errorf("%s %s: %v", row.tool, row.args, why)
 		}
+	}
+}
+
+// TestAppendsInOrder: appends at once lose nothing, also from two processes' tools.
+func TestAppendsInOrder(t *testing.T) {
+	dir, state := t.TempDir(), t.TempDir()
+	var tools [2]direct.Executor
+	for i := range tools {
+		tools[i] = direct.New(Tools(state)...)
+	}
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			args, err := call.ArgsOf(map[string]any{"path": "log.txt", "content": fmt.Sprintf("%d\n", i), "append": true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			d := policy.Decision{Call: call.Call{Capability: "files.write", Args: args}, Contract: contract.Contract{
+				Transport: contract.Direct, Root: dir, Timeout: time.Minute}}
+			if out, err := tools[i%2]["files.write"].Run(t.Context(), d); err != nil || out.IsError {
+				t.Error(out, err)
+			}
+		})
+	}
+	all.Wait()
+	text, err := os.ReadFile(filepath.Join(dir, "log.txt"))
+	if n := strings.Count(string(text), "\n"); err != nil || n != 40 {
+		t.Errorf("%d of 40 lines: %v", n, err)
+	}
+}
+
+// TestStamp: the preview of a move, a deletion and an archive changes with the content that it is about.
+func TestStamp(t *testing.T) {
+	dir := t.TempDir()
+	tools := direct.New(Tools(t.TempDir())...)
+	show := func(name, args string) string {
+		a, err := call.ParseArgs([]byte(args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := policy.Decision{Call: call.Call{Capability: call.Capability(name), Args: a}, Contract: contract.Contract{
+			Transport: contract.Direct, Root: dir}}
+		return strings.Join(tools[call.Capability(name)].Preview(d), "\n")
+	}
+	write := func(at, text string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, at)), 0o755),
+			os.WriteFile(filepath.Join(dir, at), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, args := range map[string]string{
+		"files.extract": `{"path":"a","into":"y"}`, "files.move": `{"from":"a","to":"b"}`, "files.delete": `{"path":"a"}`,
+	} {
+		write("a", "good")
+		before, again := show(name, args), show(name, args)
+		write("a", "EVIL")
+		if after := show(name, args); before != again || after == before || !strings.Contains(before, "sha256:") {
+			t.Errorf("%s: %q %q %q", name, before, again, after)
+		}
+	}
+	write("d/a", "good")
+	before := show("files.delete", `{"path":"d","recursive":true}`)
+	time.Sleep(10 * time.Millisecond)
+	write("d/a", "EVIL")
+	if after := show("files.delete", `{"path":"d","recursive":true}`); after == before {
+		t.Error("a folder:", before)
 	}
 }

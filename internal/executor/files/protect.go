@@ -19,11 +19,14 @@ var (
 // sealed: a program of this machine would run what they name.
 var settings = append(files.Runs(), ".ssh", ".gitmodules", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout",
 	".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".netrc",
-	".gitconfig", ".devcontainer", ".pre-commit-config.yaml", ".config")
+	".gitconfig", ".devcontainer", ".pre-commit-config.yaml", ".config", ".hg", ".hgrc", ".cargo", ".exrc", ".envrc",
+	"opencode.json",
+	"head") // of a bare repository: Git takes a folder with HEAD, objects and refs for one, and runs what its config names
 
 // keys are names, at any depth, that this tool does not read: their usual content is a credential.
 var keys = []string{".ssh", ".gnupg", ".aws", ".azure", ".kube", ".npmrc", ".yarnrc.yml", ".pypirc", ".netrc", ".pgpass",
-	".git-credentials", ".docker", ".env"}
+	".git-credentials", ".docker", ".env", ".env~", ".envrc", ".vault-token", "id_rsa", "id_ed25519", "id_ecdsa", "id_dsa",
+	"credentials.toml"}
 
 // templates of .env files, which have no values, can be read.
 var templates = []string{".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults"}

@@ -66,6 +66,7 @@ func Tools(state string) []direct.Tool {
 	move := tool("files.move", "Move or rename", "Move or rename a file or folder. It never replaces one that exists.",
 		schema(`"from":{"type":"string","minLength":1,"maxLength":4000},"to":{"type":"string","minLength":1,"maxLength":4000}`,
 			`"from","to"`), move)
+	move.Preview = preview(showFrom)
 	remove := tool("files.delete", "Delete a file or folder",
 		"Delete a file, or with `recursive` a folder. It goes to a trash; files.restore brings it back by its id.",
 		schema(pathSchema+`,"recursive":{"type":"boolean","description":"Needed for a folder."}`, `"path"`),
@@ -78,6 +79,7 @@ func Tools(state string) []direct.Tool {
 		"Unpack a zip, tar or tar.gz file into a new or empty folder. Links and devices are left out and named.",
 		schema(pathSchema+`,"into":{"type":"string","minLength":1,"maxLength":4000,"description":"The folder."}`,
 			`"path","into"`), extract)
+	extract.Preview = preview(showFrom)
 	return []direct.Tool{read, list, stat, search, write, edit, move, remove, restore, extract}
 }
 
@@ -102,6 +104,13 @@ func (o opener) run(ctx context.Context, d policy.Decision, act action) (call.Ou
 		return direct.Refuse(*why), nil
 	}
 	defer j.Close()
+	if mode, ok := d.Contract.OwnMode(string(d.Call.Capability)); !ok || mode != contract.Read {
+		over, err := o.inOrder(ctx, j.root.Name())
+		if err != nil {
+			return direct.Fail(facts.None, "another call changes this folder: "+plain(err)), nil
+		}
+		defer over()
+	}
 	w := &work{jail: j, ctx: ctx}
 	content, err := act(w, d.Call.Args)
 	effect := facts.None

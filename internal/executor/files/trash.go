@@ -164,7 +164,11 @@ func showDelete(w *work, a call.Args) ([]call.Content, error) {
 		return nil, err
 	}
 	defer p.Close()
-	return say("deletes %s%s, %d bytes; files.restore can undo it", facts.Name(p.name), with(n), size), nil
+	stamp, err := p.stamp()
+	if err != nil {
+		return nil, about(p.name, err)
+	}
+	return say("deletes %s%s, %d bytes, %s; files.restore can undo it", facts.Name(p.name), with(n), size, stamp), nil
 }
 
 // deletions lists what is in the trash, the oldest first, without reading the descriptions. A name that is no slot's

@@ -27,7 +27,7 @@ const commandSelect = "1"
 var references = struct{ functions, operators, types []string }{
 	[]string{":funcid", ":opfuncid", ":aggfnoid", ":winfnoid"},
 	[]string{":opno", ":eqop", ":sortop"},
-	[]string{":resulttype"},
+	[]string{":resulttype", ":funcresulttype", ":funccoltypes"},
 }
 
 // readTree reads one rewritten tree. It returns an error unless every query of the tree is a SELECT without row locks.
@@ -79,12 +79,27 @@ func (a *analysis) note(words []string) error {
 		if i+1 < len(words) {
 			next = words[i+1]
 		}
-		oid, err := strconv.ParseUint(next, 10, 32)
-		if err != nil {
-			return refuse("unread", "the database's analysis of the statement cannot be read")
+		list := next == "o" || next == "<>" && w == ":funccoltypes" // a list of oids is written (o 23 25)
+		for n := i + 1; n < len(words); n++ {
+			if list && n == i+1 {
+				continue
+			}
+			oid, err := strconv.ParseUint(words[n], 10, 32)
+			if list && err != nil {
+				break
+			}
+			if err != nil {
+				return refuse("unread", "the database's analysis of the statement cannot be read")
+			}
+			if oid != 0 {
+				to[uint32(oid)] = true
+			}
+			if !list {
+				break
+			}
 		}
-		if oid != 0 {
-			to[uint32(oid)] = true
+		if next == "" {
+			return refuse("unread", "the database's analysis of the statement cannot be read")
 		}
 	}
 	return nil

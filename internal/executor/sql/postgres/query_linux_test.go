@@ -34,6 +34,8 @@ func TestQuery(t *testing.T) {
 		"SELECT $1::int": "sql.arguments", "SELECT 1; SELECT 2": "42601", "": "sql.unread", "-- nothing": "sql.unread",
 		"SELECT app.touch()": "sql.function", "SELECT * FROM app.v_touch": "sql.function",
 		"SELECT * FROM app.v_definer": "sql.function", "SELECT app.definer_sum(age) FROM app.users": "sql.function",
+		"SELECT jsonb_populate_record(NULL::app.held, '{\"e\": 1}')":           "sql.function",
+		"SELECT * FROM jsonb_to_recordset('[{\"e\": 1}]') AS x(e app.checked)": "sql.function",
 		"SELECT 'x'::app.checked": "sql.function", "SELECT name::app.checked FROM app.users": "sql.function",
 		"SELECT ARRAY[name]::app.checked[] FROM app.users": "sql.function",
 		"SELECT ROW(name)::app.held FROM app.users":        "sql.function", "DO $$ BEGIN END $$": "sql.statement", "COMMIT": "sql.statement",

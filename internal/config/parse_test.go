@@ -471,6 +471,20 @@ func TestInitIsSound(t *testing.T) {
 	}
 }
 
+// Keys of the top that stand in a contract, and this machine as a host: the hint says what to write.
+func TestNetworkHints(t *testing.T) {
+	for _, row := range []struct{ key, hint string }{
+		{"addresses: {a.example.com: [127.0.0.1]}", "addresses: belongs at the top of the file"},
+		{"internal: [a.example.com]", "internal: belongs at the top of the file"},
+		{`allow: ["localhost:58080"]`, "use a name that resolves to this machine, and write addresses: {NAME: [127.0.0.1]} at the top of the file"},
+	} {
+		_, problems := Parse("waldo.yaml", []byte(box("network:", "  "+row.key)))
+		if len(problems) == 0 || problems[0].Hint != row.hint {
+			t.Errorf("%s: %v", row.key, problems)
+		}
+	}
+}
+
 func TestRender(t *testing.T) {
 	text := "capabilities:\n  a.b:\n    transprt: mcp\n"
 	_, problems := Parse("waldo.yaml", []byte(text))

@@ -206,7 +206,11 @@ func (r *Reader) Fields(n *yaml.Node, m Known) []Field {
 		enforced, known := m.Enforced(f.Name)
 		switch {
 		case !known:
-			r.Fail(f.Key, "key.unknown", Meant(f.Name, m.Names()), "unknown key %q in %s", f.Name, m.Called())
+			hint := Meant(f.Name, m.Names())
+			if f.Name == "addresses" || f.Name == "internal" {
+				hint = f.Name + ": belongs at the top of the file"
+			}
+			r.Fail(f.Key, "key.unknown", hint, "unknown key %q in %s", f.Name, m.Called())
 			continue
 		case !enforced:
 			r.Fail(f.Key, "key.not_enforced", "remove it: this build would not hold to it",

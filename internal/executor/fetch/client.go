@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -87,8 +88,12 @@ func (c *client) judge(method, at string) (egress.Target, *egress.Refusal) {
 		return t, why
 	}
 	if !plain(method) && !named(c.egress.Hosts, method, t.Host) {
+		host := t.Host
+		if t.Port != 80 && t.Port != 443 {
+			host = net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port)))
+		}
 		return t, &egress.Refusal{Code: "egress.request", Text: "the contract's network does not name " + method +
-			" for this host, as in \"" + method + " " + t.Host + "/path\""}
+			" for this host, as in \"" + method + " " + host + "/path\""}
 	}
 	return t, c.rules.Judge(method, at)
 }

@@ -185,10 +185,16 @@ func (f *Fetcher) run(ctx context.Context, d policy.Decision) (call.Outcome, err
 		}
 	}()
 	out := f.fetch(ctx, c, a)
+	if t, why := egress.ParseURL(a.url); why == nil && t.Scheme == "http" && slices.Contains(e.Secret, t.Host) {
+		out.Facts.Warnings = append(out.Facts.Warnings, plainHTTP)
+	}
 	e.Report(&c.facts)
 	out.Facts.Network, out.Facts.Denials, out.Facts.Seen = c.facts.Network, c.facts.Denials, c.facts.Seen
 	return out, nil
 }
+
+// plainHTTP warns of a request that the operator meant to have a secret.
+const plainHTTP = "the request was plain http, so it had no secret of the contract; use https"
 
 // answer is the last answer of a request and its redirects.
 type answer struct {

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -77,7 +78,11 @@ func (w *world) egress(lines []string) (*sandboxegress.Egress, error) {
 		d.Roots.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}))
 	}
 	s, err := egress.NewServer(d, egress.Options{Credentials: w.creds, Forms: func(s string) []string { return []string{s} }})
-	return &sandboxegress.Egress{Server: s, Hosts: lines}, err
+	e := &sandboxegress.Egress{Server: s, Hosts: lines}
+	for _, c := range w.creds {
+		e.Secret = append(e.Secret, c.Host)
+	}
+	return e, err
 }
 
 // usual are the lines of a contract.
@@ -261,6 +266,10 @@ func TestMethods(t *testing.T) {
 		if code(out) != row.want || row.want == "" && got.Load() != row.method || row.want != "" && got.Load() != "" {
 			t.Errorf("%s with %q: %q, the host saw %q", row.method, row.line, code(out), got.Load())
 		}
+	}
+	out := w.as("n_1", []string{"a.example:8081"}, map[string]any{"url": "http://a.example:8081/v1", "method": "POST"})
+	if out.Refused == nil || !strings.HasSuffix(out.Refused.Text, `as in "POST a.example:8081/path"`) {
+		t.Error("the hint names the port:", out.Refused)
 	}
 	a, _ := call.ArgsOf(map[string]any{"method": "POST"})
 	if danger, why := Judge(call.Call{Args: a}, contract.Contract{}); danger != 2 || why == nil {
@@ -505,6 +514,13 @@ func TestSecret(t *testing.T) {
 	out = w.as("n_1", []string{"example.com"}, map[string]any{"url": "https://example.com/v2/x"})
 	if seen.Load() != "" || body(out) != "got " {
 		t.Error("another path:", seen.Load(), out.Content)
+	}
+	if len(out.Facts.Warnings) != 0 {
+		t.Error("control: https:", out.Facts.Warnings)
+	}
+	out = w.as("n_1", []string{"example.com"}, map[string]any{"url": "http://example.com/v1/x"})
+	if !slices.Contains(out.Facts.Warnings, plainHTTP) {
+		t.Error("plain http:", out.Facts.Warnings)
 	}
 }
 

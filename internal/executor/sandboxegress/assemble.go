@@ -108,6 +108,9 @@ func (a *Assembler) credentials(
 			continue
 		}
 		creds = append(creds, c)
+		if c.As != egress.Postgres {
+			e.Secret = append(e.Secret, c.Host)
+		}
 		e.Env = append(e.Env, v+"="+c.Placeholder)
 		if c.As == egress.SigV4 {
 			e.Env = append(e.Env, "AWS_ACCESS_KEY_ID=waldo", "AWS_REGION="+c.Region, "AWS_DEFAULT_REGION="+c.Region)

@@ -21,6 +21,7 @@ type Egress struct {
 	Hosts  []string        // allowed hosts, as the operator wrote them
 	Env    []string        // placeholders of secrets, and the paths of the CA bundle
 	Mounts []sandbox.Mount // the CA bundle
+	Secret []string        // hosts to which a secret is sent, over TLS alone
 	Close  func() error    // removes the mounted files, which the sandbox holds open; nil: there are none
 }
 

@@ -398,6 +398,22 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// A tool that has one of many words, and that late in its description, is no answer.
+func TestSearchFindsNothing(t *testing.T) {
+	sources := map[string]Source{}
+	for _, name := range []string{"a.one", "b.two", "c.three", "d.four", "e.five"} {
+		sources[name[:1]] = fixed(tool(t, name, "Count the apples", `{}`))
+	}
+	sources["w"] = fixed(tool(t, "w.read_output", "Read a part of a kept result. The rest of a large answer is a document there.", `{}`))
+	c := New(Options{Visible: all, Clean: plain, Sources: sources})
+	defer c.Close()
+	for query, want := range map[string]string{"google drive share document": "", "part of a document": "w__read_output"} {
+		if got := names(c.Search(context.Background(), Viewer{}, query, 0)); got != want {
+			t.Errorf("%q: %q, want %q", query, got, want)
+		}
+	}
+}
+
 // A very long query is cut: its first words count.
 func TestLongQueries(t *testing.T) {
 	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tool(t, "s.send", "", `{}`))}})

@@ -66,6 +66,10 @@ const (
 	asSynonym     = 0.65
 	exactWeight   = 1e6 // more than any words
 	maxQueryWords = 40
+
+	// leastShare is the least score of a result, as a share of the weight of the query's words. A word that no tool has
+	// counts in full. At 0.3 no answer of the measured queries is lost, at 0.4 some are (BENCHMARKS.md).
+	leastShare = 0.25
 )
 
 type posting struct {
@@ -78,6 +82,8 @@ type index struct {
 	entries  []*Entry
 	once     sync.Once
 	postings map[string][]posting // by word of a query
+	weights  map[string]float32   // of the words that tools have, by how rare they are
+	unseen   float32              // the weight of every other word: that of a word that one tool has
 	names    map[string][]int32   // a tool's name without its server's, to the places of those that have it
 	scratch  sync.Pool            // of *scratch
 }
@@ -114,6 +120,7 @@ func (ix *index) build() {
 		hits := float64(len(list))
 		idf[word] = float32(math.Log(1 + (n-hits+0.5)/(hits+0.5)))
 	}
+	ix.weights, ix.unseen = idf, float32(math.Log(1+max(n-0.5, 0.5)/1.5))
 	ix.postings = make(map[string][]posting, len(own))
 	for word, list := range own {
 		ix.postings[word] = weighed(list, idf[word])
@@ -183,7 +190,14 @@ func (ix *index) search(query string, max int, hidden map[call.Capability]bool) 
 		}
 		sc.scores[p.doc] += p.weight
 	}
-	for _, word := range asked[:min(len(asked), maxQueryWords)] {
+	var least float32
+	asked = asked[:min(len(asked), maxQueryWords)]
+	for i, word := range asked {
+		if w, ok := ix.weights[word]; ok {
+			least += w * leastShare
+		} else if !slices.Contains(asked[:i], word) {
+			least += ix.unseen * leastShare
+		}
 		for _, p := range ix.postings[word] {
 			add(p)
 		}
@@ -191,7 +205,7 @@ func (ix *index) search(query string, max int, hidden map[call.Capability]bool) 
 	for _, doc := range ix.names[strings.ToLower(strings.TrimSpace(query))] {
 		add(posting{doc, exactWeight})
 	}
-	out := ix.best(sc, max, hidden)
+	out := ix.best(sc, max, least, hidden)
 	for _, doc := range sc.found {
 		sc.scores[doc] = 0
 	}
@@ -199,8 +213,8 @@ func (ix *index) search(query string, max int, hidden map[call.Capability]bool) 
 	return out
 }
 
-// best returns the tools of the highest scores that are not hidden. Equal ones are in the order of the list.
-func (ix *index) best(sc *scratch, max int, hidden map[call.Capability]bool) []*Entry {
+// best returns the tools of the highest scores, at least least, that are not hidden. Equal ones are in the order of the list.
+func (ix *index) best(sc *scratch, max int, least float32, hidden map[call.Capability]bool) []*Entry {
 	before := func(a, b int32) bool {
 		if sc.scores[a] != sc.scores[b] {
 			return sc.scores[a] > sc.scores[b]
@@ -209,7 +223,7 @@ func (ix *index) best(sc *scratch, max int, hidden map[call.Capability]bool) []*
 	}
 	best := make([]int32, 0, max+1) // sorted; insertion is cheap because max is small
 	for _, doc := range sc.found {
-		if len(best) == max && !before(doc, best[max-1]) || hidden[ix.entries[doc].Capability] {
+		if sc.scores[doc] < least || len(best) == max && !before(doc, best[max-1]) || hidden[ix.entries[doc].Capability] {
 			continue
 		}
 		at := sort.Search(len(best), func(i int) bool { return before(doc, best[i]) })

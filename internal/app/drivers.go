@@ -29,7 +29,7 @@ func Drivers(state string, progress func(what string, bytes int64) io.WriteClose
 		"gvisor":    gvisor.New(gvisor.Options{State: state, MilliCPU: 1000, Progress: progress}),
 		"namespace": namespace.New(namespace.Options{MilliCPU: 1000}),
 		"confined":  confined.New(confined.Options{MilliCPU: 1000}),
-		"engine": engine.New(engine.Options{State: state, Within: []sandbox.Driver{
+		"engine": engine.New(engine.Options{State: state, Progress: progress, Within: []sandbox.Driver{
 			namespace.New(namespace.Options{MilliCPU: 1000}), confined.New(confined.Options{MilliCPU: 1000}),
 		}}),
 	}

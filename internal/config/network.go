@@ -65,12 +65,7 @@ func (p *parser) hosts(f field) []string {
 		}
 		l, sound := contract.HostLine(h)
 		if !sound {
-			hint := "as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*"
-			if l.Host.Name == "localhost" {
-				hint = "use a name that resolves to this machine, and write addresses: {NAME: [127.0.0.1]} at the top of the file"
-			}
-			p.Fail(f.Val.Content[i], "value.host", hint,
-				"%q is not the name of a host", contract.Cut(h, 40))
+			p.Fail(f.Val.Content[i], "value.host", contract.HostHint(l), "%q is not the name of a host", contract.Cut(h, 40))
 			continue
 		}
 		if wide := wideHosts[l.Host.Warning(nil)]; wide != "" {

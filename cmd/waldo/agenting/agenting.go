@@ -46,6 +46,7 @@ type command struct {
 	serve  bool
 	wait   time.Duration
 	o      agentrun.Options
+	told   bool // a question is printed when it is asked
 }
 
 // New returns the command.
@@ -95,6 +96,7 @@ func (m *command) run(c *cobra.Command, args []string) error {
 	}
 	if s.Patience > 0 && !*m.JSON {
 		s.Carriers = []approval.Notifier{m.Teller(c.ErrOrStderr())}
+		m.told = m.resume == "" // questions of before are asked already
 	}
 	h, err := m.Open(c.Context(), s)
 	if err != nil {
@@ -179,6 +181,7 @@ func exit(n call.Session, o agent.Outcome) error {
 // view shows what an agent does: its words on standard output, its calls on standard error.
 type view struct {
 	json     bool
+	told     bool // Teller prints the questions
 	out, err io.Writer
 	words    io.WriteCloser // hides known secrets, and escapes what a terminal would obey
 	escaped  io.WriteCloser
@@ -187,7 +190,7 @@ type view struct {
 }
 
 func (m *command) view(c *cobra.Command, h *app.App) *view {
-	v := &view{json: *m.JSON, out: c.OutOrStdout(), err: c.ErrOrStderr()}
+	v := &view{json: *m.JSON, told: m.told, out: c.OutOrStdout(), err: c.ErrOrStderr()}
 	v.escaped = display.Writer(v.out)
 	v.words = h.Redact.TerminalStream(v.escaped)
 	v.danger = func(tool string, input json.RawMessage) int {
@@ -256,6 +259,9 @@ func (v *view) event(e agent.Event) {
 		}
 		display.Fprintf(v.err, "waldo:   %s%s\n", e.Status, why)
 	case "waiting":
+		if v.told {
+			return
+		}
 		display.Fprintf(v.err, "waldo:   waits for a human: waldo approve %s, or waldo deny %s\n", e.ApprovalID, e.ApprovalID)
 	}
 }

@@ -223,8 +223,11 @@ func (w Waldo) newSend() *cobra.Command {
 			d, err := k.Send(c.Context(), hooks.Outgoing{URL: args[0], Key: secret.Ref(ref), ContentType: kind, Body: b,
 				Private: private, By: app.Principal()})
 			if err != nil {
-				return exitcode.Mistake("as in waldo hook send https://example.com/hooks event.json --secret env:HOOK_SECRET",
-					"%v", err)
+				hint := "as in waldo hook send https://example.com/hooks event.json --secret env:HOOK_SECRET"
+				if strings.HasPrefix(args[0], "http://") && !private {
+					hint = "--allow-private also sends over http, to this machine and to private networks"
+				}
+				return exitcode.Mistake(hint, "%v", err)
 			}
 			for d.State == queue.Queued && d.Due.Before(ends) {
 				select {
@@ -271,8 +274,11 @@ func (w Waldo) tellSent(c *cobra.Command, d *queue.Delivery) error {
 		}
 		return nil
 	case queue.Dead:
-		return &exitcode.Exit{Code: exitcode.Problems, Text: d.ID + " was not sent: " + d.Reason,
-			Hint: "waldo hook retry " + d.ID + ", or waldo hook drop " + d.ID}
+		hint := "waldo hook retry " + d.ID + ", or waldo hook drop " + d.ID
+		if !d.Private {
+			hint += "; for a receiver on a private network, send again with --allow-private"
+		}
+		return &exitcode.Exit{Code: exitcode.Problems, Text: d.ID + " was not sent: " + d.Reason, Hint: hint}
 	}
 	return &exitcode.Exit{Code: exitcode.Waiting, Text: d.ID + " waits: " + d.Reason,
 		Hint: "waldo serve --listen tries it again, or waldo hook retry " + d.ID + "; --wait 1m would have waited here"}

@@ -65,6 +65,14 @@ func HostLine(s string) (hostrule.Line, bool) {
 		l.Port != 53 && l.Port != 3128
 }
 
+// HostHint says how to write a line that is not sound.
+func HostHint(l hostrule.Line) string {
+	if l.Host.Name == "localhost" {
+		return "use a name that resolves to this machine, and write addresses: {NAME: [127.0.0.1]} at the top of the file"
+	}
+	return "as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*"
+}
+
 // HostName reports whether s is a host in lower case, perhaps with "*." before it, and no address.
 func HostName(s string) bool {
 	h, err := hostrule.ParsePattern(s)

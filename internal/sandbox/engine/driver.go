@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
@@ -20,9 +22,11 @@ import (
 
 // Options are what a driver is made with.
 type Options struct {
-	State  string           // the state directory: compiled code goes to engine/ in it
-	Exe    string           // waldo's own program; empty: the one that runs
-	Within []sandbox.Driver // for the process, the stricter first; the last resort is an ordinary process
+	State string // the state directory: compiled code goes to engine/ in it
+	Exe   string // waldo's own program; empty: the one that runs
+	// Progress shows long work, from its first call of Write; nil: nowhere.
+	Progress func(what string, bytes int64) io.WriteCloser
+	Within   []sandbox.Driver // for the process, the stricter first; the last resort is an ordinary process
 }
 
 // Driver makes sandboxes with QuickJS.
@@ -208,10 +212,35 @@ func (d *Driver) compileNow(ctx context.Context, key string, compile func(contex
 	if err != nil {
 		return "", fmt.Errorf("engine: the folder of compiled code: %w", err)
 	}
+	defer d.tick()()
 	if err := compile(ctx, dir); err != nil {
 		return "", fmt.Errorf("engine: %w", err)
 	}
 	return dir, nil
+}
+
+// tick shows that the driver compiles, until its result is called.
+func (d *Driver) tick() (end func()) {
+	if d.options.Progress == nil {
+		return func() {}
+	}
+	w := d.options.Progress("compiling the interpreter, once", -1)
+	over := make(chan struct{})
+	var drawn sync.WaitGroup
+	drawn.Go(func() {
+		t := time.NewTicker(200 * time.Millisecond)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				_, _ = w.Write(nil) // the display can be gone
+			case <-over:
+				_ = w.Close()
+				return
+			}
+		}
+	})
+	return func() { close(over); drawn.Wait() }
 }
 
 func compileQuickJS(ctx context.Context, dir string) error {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -277,5 +278,24 @@ func TestRefuse(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// shown counts what a display of progress gets.
+type shown struct{ closed bool }
+
+func (s *shown) Write(b []byte) (int, error) { return len(b), nil }
+func (s *shown) Close() error                { s.closed = true; return nil }
+
+// The first compiling shows that it goes on, and takes the display away.
+func TestCompileShowsProgress(t *testing.T) {
+	var what string
+	w := &shown{}
+	d := New(Options{State: t.TempDir(), Progress: func(text string, _ int64) io.WriteCloser { what = text; return w }})
+	if _, err := d.compiled(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if what != "compiling the interpreter, once" || !w.closed {
+		t.Errorf("%q, closed %v", what, w.closed)
 	}
 }

@@ -26,7 +26,8 @@ var forms = map[Language]*regexp.Regexp{
 		`|TOOL = S|_(?:needed|optional)_(?:Params|Result)\w* = TypedDict\(S, \{|\}\)|\}, total=False\)` +
 		`|class (?:Params|Result)\w*\((?:Dict\[str, Any\]|_\w+(?:, _\w+)?)\):` +
 		`|from typing import [\w, ]+|from \._client import [\w, ]+|(?:async )?def call[\w(): =\[\],>-]+:` +
-		`|    return (?:await )?call_tool[\w(), ]+|call\.__doc__ = call_sync\.__doc__ = __doc__)$`),
+		`|    (?:return |result: Result = )(?:await )?call_tool[\w(), ]+|    return result` +
+		`|call\.__doc__ = call_sync\.__doc__ = __doc__)$`),
 	TypeScript: regexp.MustCompile(`^(?:|  S,|\}|  S\??: ` + tsType + `;|export type Result = ` + tsType + `;` +
 		`|export const TOOL = S;|export const DESCRIPTION = \[|\]\.join\(S\);|export interface (?:Params|Result)\w* \{` +
 		`|  \[key: string\]: unknown;|import \{ SERVER_URL, callTool \} from S;` +

@@ -4,7 +4,7 @@ import ast, asyncio, importlib, json, os, re, sys, types
 root, manifest = sys.argv[1], json.load(open(sys.argv[2], encoding="utf-8"))
 faults, files, made = [], 0, []
 NAMES = {"Any", "Dict", "List", "Literal", "Optional", "TypedDict", "Union", "str", "int", "float", "bool", "TOOL",
-         "SERVER_URL", "call", "call_sync", "call_tool", "call_tool_sync", "base_url", "params", "__doc__",
+         "SERVER_URL", "call", "call_sync", "result", "call_tool", "call_tool_sync", "base_url", "params", "__doc__",
          "TOOLS", "__all__", "load", "tool", "import_module", "__name__"}
 OURS = re.compile(r"(_needed_|_optional_)?(Params|Result)\w*\Z")
 for folder, _, names in os.walk(root):

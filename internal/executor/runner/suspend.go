@@ -34,15 +34,15 @@ func (r *Runner) resumed(d policy.Decision) (j job, why *call.Reason, ok bool) {
 		return job{}, &call.Reason{Code: "args.invalid",
 			Text: "resume comes alone: the program has its code, arguments and files"}, true
 	case r.Programs == nil || r.Bridge == nil:
-		return job{}, &call.Reason{Code: "program.absent", Text: "no programs are suspended here"}, true
+		return job{}, &call.Reason{Code: "program.not_suspended", Text: "no programs are suspended here"}, true
 	}
 	image, session, err := r.Programs.Take(d.Call, a.Resume)
 	if err != nil {
-		return job{}, &call.Reason{Code: "program.absent", Text: err.Error()}, true
+		return job{}, &call.Reason{Code: "program.not_suspended", Text: err.Error()}, true
 	}
 	text, err := script.Job{Image: image}.Text()
 	if err != nil {
-		return job{}, &call.Reason{Code: "program.absent", Text: err.Error()}, true
+		return job{}, &call.Reason{Code: "program.not_suspended", Text: err.Error()}, true
 	}
 	return job{argv: engine.Argv, first: script.Prelude, head: text, tools: true, resumes: a.Resume,
 		session: session}, nil, true

@@ -13,6 +13,7 @@ import (
 
 	"waldo/internal/app/fault"
 	"waldo/internal/core/audit"
+	"waldo/internal/core/redact"
 	"waldo/internal/core/session"
 	"waldo/internal/frontend/agent"
 	"waldo/internal/frontend/mcpserver"
@@ -138,7 +139,7 @@ func (r *Run) Go(ctx context.Context) (agent.Outcome, error) {
 	return out, errors.Join(err, r.end(out.End))
 }
 
-func (s *Service) options(chain *provider.Chain, n call.Session, f *transcript.File, o Options) agent.Options {
+func (s *Service) options(chain *guarded, n call.Session, f *transcript.File, o Options) agent.Options {
 	cfg := s.Config.Agent
 	l := agent.Limits{Steps: cfg.MaxSteps, Tokens: cfg.MaxTokens, Time: cfg.Timeout}
 	if o.Steps > 0 {
@@ -155,8 +156,8 @@ func (s *Service) options(chain *provider.Chain, n call.Session, f *transcript.F
 }
 
 // chain makes the providers of the configuration.
-func (s *Service) chain() (*provider.Chain, error) {
-	c := &provider.Chain{Hide: s.Hide}
+func (s *Service) chain() (*guarded, error) {
+	c := &guarded{chain: &provider.Chain{Hide: s.Hide}, keys: &redact.Registry{}}
 	if len(s.Config.Agent.Providers) == 0 {
 		return nil, fault.Usage(`as in agent: {providers: [{kind: ollama, model: "qwen2.5:7b"}]}`,
 			"waldo.yaml names no provider of a model")
@@ -168,13 +169,19 @@ func (s *Service) chain() (*provider.Chain, error) {
 		}
 		o := provider.Options{Kind: p.Kind, URL: p.URL, Model: p.Model, Silence: p.Timeout, Transport: rt}
 		if p.Key != "" {
-			o.Key = func() (secret.Value, error) { return s.Secret(p.Key) }
+			o.Key = func() (secret.Value, error) {
+				v, err := s.Secret(p.Key)
+				if err == nil {
+					_ = c.keys.Add(p.Key, v) // it is added despite an error; the source reports a short key
+				}
+				return v, err
+			}
 		}
 		one, err := provider.New(o)
 		if err != nil {
 			return nil, err
 		}
-		c.Providers = append(c.Providers, one)
+		c.chain.Providers = append(c.chain.Providers, one)
 	}
 	return c, nil
 }

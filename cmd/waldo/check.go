@@ -13,10 +13,12 @@ import (
 	"waldo/cmd/waldo/agenthost"
 	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
+	"waldo/internal/app/advice"
 	"waldo/internal/app/databases"
 	"waldo/internal/app/hostfiles"
 	"waldo/internal/config"
 	"waldo/internal/config/starter"
+	"waldo/internal/core/policy"
 	"waldo/internal/executor/serverpackage"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
@@ -55,6 +57,9 @@ func newCheck(g *global) *cobra.Command {
 				problems = append(problems, refused...)
 				roles, unknown := databases.Check(c.Context(), g.state, cfg, g.known)
 				cfg.Warnings, problems = append(cfg.Warnings, unknown...), append(problems, roles...)
+				if p, err := policy.New(cfg, app.AnyMachine()); err == nil { // otherwise the problems say why
+					cfg.Warnings = append(cfg.Warnings, advice.Warnings(cfg, p)...)
+				}
 			}
 			return tellCheck(c, g, path, string(text), cfg, problems, shown)
 		},

@@ -15,6 +15,7 @@ import (
 	"waldo/cmd/waldo/exitcode"
 	"waldo/cmd/waldo/records"
 	"waldo/internal/app"
+	"waldo/internal/app/advice"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/terminal"
@@ -212,7 +213,11 @@ func newExplain(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return records.Decision(c.OutOrStdout(), g.json, dryRun(p, cap, a))
+			d := dryRun(p, cap, a)
+			if _, why := advice.AbsentRoot(d.Contract); why != "" {
+				display.Fprintf(c.ErrOrStderr(), "waldo: %s\n", why)
+			}
+			return records.Decision(c.OutOrStdout(), g.json, d)
 		},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -165,7 +166,8 @@ func (o opener) open(d policy.Decision) (*jail, *call.Reason) {
 		dir, err = filepath.EvalSymlinks(dir)
 	}
 	if err != nil {
-		return nil, refuse("the folder of this tool is not there; the operator sees which")
+		slog.Warn("a folder is not there", "capability", string(d.Call.Capability), "root", d.Contract.Root, "why", err)
+		return nil, refuse("the folder of this tool is not there; waldo check names it to the operator")
 	}
 	state, config := real(o.state), real(d.Contract.At.File)
 	for _, no := range []string{state, "/proc", "/sys", "/dev"} {
@@ -175,7 +177,8 @@ func (o opener) open(d policy.Decision) (*jail, *call.Reason) {
 	}
 	j, err := openJail(dir)
 	if err != nil {
-		return nil, refuse("the folder of this tool cannot be opened; the operator sees which")
+		slog.Warn("a folder cannot be opened", "capability", string(d.Call.Capability), "root", d.Contract.Root, "why", err)
+		return nil, refuse("the folder of this tool cannot be opened; waldo's log says why")
 	}
 	j.state, j.config = below(dir, state), below(dir, config)
 	return j, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,6 +109,11 @@ func tellCheck(
 	if !g.json {
 		agenthost.TellShown(c.OutOrStdout(), shown)
 		tellPackages(c.OutOrStdout(), cfg)
+		for _, name := range slices.Sorted(maps.Keys(cfg.Webhooks)) {
+			if cfg.Webhooks[name].Deliver.Tool == "" {
+				display.Fprintf(c.OutOrStdout(), "webhook %s: waldo serve --listen queues it; waldo agent --serve works on it\n", name)
+			}
+		}
 		display.Fprintf(c.OutOrStdout(), "%s: sound, %s, %s\n", path, display.Count(contracts, "contract"),
 			display.Count(len(warnings), "warning"))
 	}

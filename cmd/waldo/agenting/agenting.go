@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -151,9 +152,40 @@ func (m *command) one(c *cobra.Command, h *app.App, task string) (err error) {
 	out, err := r.Go(c.Context())
 	v.end(r, out)
 	if err != nil && out.End == agent.Failed {
-		return &exitcode.Exit{Code: exitcode.Failed, Text: out.Why, Hint: "go on with waldo agent --resume " + string(r.ID)}
+		return &exitcode.Exit{Code: exitcode.Failed, Text: out.Why,
+			Hint: keyHint(h) + "go on with waldo agent --resume " + string(r.ID)}
 	}
 	return errors.Join(err, exit(r.ID, out))
+}
+
+// keyHint says how to define the missing keys of the providers; "" without one.
+func keyHint(h *app.App) string {
+	var steps []string
+	for _, p := range h.Config.Agent.Providers {
+		if p.Key == "" {
+			continue
+		}
+		if _, err := h.Agents().Secret(p.Key); err == nil {
+			continue
+		}
+		place, ok := cmp.Or(h.Config.Secrets[string(p.Key)].Spec.From, p.Key).Place()
+		step := "waldo secret set " + string(p.Key)
+		switch {
+		case ok && place.Kind == "env":
+			step = "export " + place.Name + "=…"
+		case ok && place.Kind == "store":
+			step = "waldo secret set " + place.Name
+		case ok:
+			step = "put the key at " + place.Kind + ":" + place.Path
+		}
+		if !slices.Contains(steps, step) {
+			steps = append(steps, step)
+		}
+	}
+	if len(steps) == 0 {
+		return ""
+	}
+	return "define a missing key: " + strings.Join(steps, ", or ") + "; then "
 }
 
 // exit is the exit code of an outcome.
@@ -266,11 +298,13 @@ func (v *view) event(e agent.Event) {
 	}
 }
 
+// endLine ends a text of the model. All of it is out before the next call: nothing waits for a secret across texts.
 func (v *view) endLine() {
 	if v.midline {
 		_, _ = io.WriteString(v.words, "\n")
 	}
 	v.midline = false
+	_, _ = v.words.Close(), v.escaped.Close() // both take more afterwards; the text is out, or its reader is gone
 }
 
 // end shows how the run ended.
@@ -284,7 +318,6 @@ func (v *view) end(r *agentrun.Run, o agent.Outcome) {
 		return
 	}
 	v.endLine()
-	_, _ = v.words.Close(), v.escaped.Close() // the text is out, or its reader is gone
 	how := string(o.End)
 	switch o.End {
 	case agent.Steps, agent.Tokens, agent.Time:

@@ -60,7 +60,10 @@ func ownTools(c contract.Contract, p *policy.Policy) contract.Problems {
 			writing = append(writing, string(name))
 		}
 	}
-	if len(writing) > 0 && c.Mode == contract.Read && c.Approval.When != contract.Always {
+	if first, _, _ := strings.Cut(c.Pattern, "."); c.Root == "" && strings.Contains(first, "*") {
+		return nil // it is for the tools of servers
+	}
+	if len(writing) > 0 && c.Root != "" && c.Mode == contract.Read && c.Approval.When != contract.Always {
 		warn("mode", "mode.covers", "name the tools that read: files.read, files.list, files.stat, files.search; or write "+
 			"mode: write or approval: always", "mode: read of %q covers tools that write (danger 2) and run without a question: %s",
 			c.Pattern, strings.Join(writing, ", "))

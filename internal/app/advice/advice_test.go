@@ -11,7 +11,7 @@ import (
 	"waldo/internal/core/policy"
 )
 
-// Each useless contract has a warning that names the code and what is wrong; the mended one has none.
+// Each useless contract has a warning with its code and the fault; the mended one has none.
 func TestWarnings(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "there"), 0o755); err != nil {
@@ -39,6 +39,7 @@ func TestWarnings(t *testing.T) {
 		{"run_python: {mode: high_risk}\nagent: {providers: [{kind: ollama, model: x}]}", ""},
 		{"run_python: {mode: high_risk}", ""},
 		{"files.*: deny", ""},
+		{`"*": {mode: read, approval: none}`, ""},
 	} {
 		text := "version: 1\ncapabilities: {" + strings.Replace(c.text, "\nagent", "}\nagent", 1)
 		if !strings.Contains(c.text, "\nagent") {

@@ -13,7 +13,7 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// What changed since the last approved call stands on the screen, as lines of the agent; nothing of it is signed.
+// The screen shows the changes since the last approved call, as lines of the agent. No change is signed.
 func TestShowSaysWhatChanged(t *testing.T) {
 	h := newHouse(t)
 	first := decide(t, `{"to":"ann","body":"hi","bcc":"bob"}`)

@@ -92,7 +92,7 @@ type work struct {
 	acted         bool     // something has changed, or could have
 }
 
-// action is what a tool does. The returned error is for the model: what was asked cannot be done.
+// action does the work of a tool. The returned error is for the model: the request cannot be met.
 type action func(w *work, a call.Args) ([]call.Content, error)
 
 // opener opens the folders of contracts.
@@ -131,7 +131,7 @@ func (o opener) run(ctx context.Context, d policy.Decision, act action) (call.Ou
 	return out, nil
 }
 
-// preview returns the folder, and the lines of what an action shows, or why it would fail. A nil action adds none.
+// preview returns the folder, and the lines that an action shows, or why it would fail. A nil action adds none.
 func (o opener) preview(d policy.Decision, show action) []string {
 	j, why := o.open(d)
 	if why != nil {

@@ -68,7 +68,7 @@ func (g *Registry) Add(name secret.Ref, v secret.Value) error {
 	all = append(all, v)
 	g.secrets[name] = all[max(0, len(all)-maxOld):]
 	if len(s) < minSecret {
-		return fmt.Errorf("secret %s: %d bytes are too few to be found inside other text; use at least %d",
+		return fmt.Errorf("secret %s: %d bytes are too few to be hidden in other text, which takes %d",
 			name, len(s), minSecret)
 	}
 	return nil

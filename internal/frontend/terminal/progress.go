@@ -43,6 +43,9 @@ func (b *bar) Write(p []byte) (int, error) {
 	}
 	if b.shown != nil {
 		_ = b.shown.Set64(b.done) // a terminal that has gone does not stop the work
+		if b.done == 0 {          // of this the library draws nothing
+			_ = b.shown.RenderBlank()
+		}
 	}
 	return len(p), nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -270,18 +271,19 @@ func TestPreview(t *testing.T) {
 			"text; read it again and copy the text exactly"},
 		{"files.write", m{"path": "a.txt", "content": "x"}, "replaces all 9 bytes of a.txt by 1"},
 		{"files.write", m{"path": "n/b", "content": "x"}, "creates n/b and its folder, 1 bytes"},
-		{"files.delete", m{"path": "d", "recursive": true}, "deletes d and the 1 files and folders in it, 2 bytes; files.restore " +
-			"can undo it"},
+		{"files.delete", m{"path": "d", "recursive": true}, "deletes d and the 1 files and folders in it, 2 bytes, sha256:…; " +
+			"files.restore can undo it"},
 		{"files.delete", m{"path": "../x"}, "it would fail: ../x: it leads out of the folder of this tool"},
 		{"files.read", m{"path": "a.txt"}, ""},
-		{"files.move", m{"from": "a.txt", "to": "b.txt"}, ""},
+		{"files.move", m{"from": "a.txt", "to": "b.txt"}, "moves a.txt, sha256:…, to b.txt"},
 	} {
 		a, err := call.ArgsOf(c.args)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := strings.TrimSuffix("in the folder "+root+"|"+c.want, "|")
-		if got := strings.Join(tools.Preview(decision(root, c.name, a)), "|"); got != want {
+		got := strings.Join(tools.Preview(decision(root, c.name, a)), "|")
+		if got = regexp.MustCompile(`sha256:[0-9a-f]{32}`).ReplaceAllString(got, "sha256:…"); got != want {
 			t.Errorf("%s %v: %q", c.name, c.args, got)
 		}
 	}

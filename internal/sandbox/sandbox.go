@@ -214,7 +214,7 @@ type Command struct {
 	Pass   bool     // Stdout and Stderr get all of it, as a pipe would: Limits.Output holds for Facts alone
 	Bridge *os.File // becomes descriptor 3; nil: none
 	// TTY is one end of a terminal of waldo's own making, never the host's: it becomes the standard streams and the
-	// command's controlling terminal. Stdin, Stdout and Stderr are then not used. nil: there is none.
+	// command's controlling terminal. Stdin, Stdout and Stderr are then not used. nil: absent.
 	TTY   *os.File
 	Clock *Clock // stops the wall clock of Limits.Wall; nil: never
 	// a server that speaks for hours: Stdout is passed on whole and neither kept, cut nor held to Limits.Output

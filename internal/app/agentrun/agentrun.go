@@ -123,7 +123,7 @@ func (s *Service) run(n session.Info, f *transcript.File, a *agent.Agent) *Run {
 	}}
 }
 
-// leave closes the session in this process, and the transcript; nil: there is none.
+// leave closes the session in this process, and the transcript; nil: absent.
 func (s *Service) leave(n session.Info, f *transcript.File) error {
 	s.Leave(n.ID)
 	s.Sessions.Close(n.ID)

@@ -158,7 +158,7 @@ const (
 	maxExamples = 3      // calls of a group
 )
 
-// Current returns the text of the configuration in force; empty where its file has changed, or there is none.
+// Current returns the text of the configuration in force; empty where its file has changed, or is absent.
 func (p *Operator) Current(context.Context) (string, error) {
 	return strings.Join(lines(p.o.Config()), "\n"), nil
 }

@@ -35,7 +35,7 @@ type Shapes struct {
 	Tools  map[string]*Tool `json:"tools"`
 }
 
-// Tool is what is known of one tool's results.
+// Tool describes the known results of one tool.
 type Tool struct {
 	Version int   `json:"version"` // one more with each drift
 	Results int   `json:"results"` // how many were seen
@@ -83,7 +83,7 @@ func (s Shapes) Text() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// Schema returns the shape of a tool's results as a JSON Schema; the zero Value: none is known.
+// Schema returns the shape of a tool's results as a JSON Schema; the zero Value: unknown.
 func (s Shapes) Schema(tool string) strictjson.Value {
 	t := s.Tools[tool]
 	if t == nil {

@@ -23,7 +23,7 @@ func Profiles() []string {
 // free of warnings. Beside it belongs Schema as waldo.schema.json, for editors.
 func Init(folder string) []byte { return text("waldo", folder) }
 
-// Like returns the text of a profile for a folder; false: there is no such profile.
+// Like returns the text of a profile for a folder; false: unknown.
 func Like(profile, folder string) ([]byte, bool) {
 	for _, p := range Profiles() {
 		if p == profile {

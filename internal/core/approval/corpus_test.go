@@ -55,7 +55,7 @@ func corpus(t *testing.T) []corpusRow {
 
 // story is the state of one row under test.
 type story struct {
-	*house
+	*fixture
 	d     policy.Decision // the decision on the request
 	id    string          // the question; empty: none was asked
 	found string          // waldo's own findings about the call
@@ -65,7 +65,7 @@ type story struct {
 }
 
 func newStory(t *testing.T) *story {
-	s := &story{house: newHouse(t), found: "as it was"}
+	s := &story{fixture: newFixture(t), found: "as it was"}
 	s.Notes = func(policy.Decision) []string { return []string{s.found} }
 	return s
 }

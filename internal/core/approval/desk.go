@@ -458,7 +458,7 @@ func texts(tx *sql.Tx, query string, args ...any) ([]string, error) {
 }
 
 // PendingPage returns the questions after a cursor that wait for an answer, oldest first, at most so many, and the
-// cursor of the next page; empty: there is none.
+// cursor of the next page; empty: absent.
 func (k *Service) PendingPage(ctx context.Context, cursor string, limit int) (out []Question, next string, err error) {
 	place, err := base64.RawURLEncoding.DecodeString(cursor)
 	created, after, ok := strings.Cut(string(place), " ")

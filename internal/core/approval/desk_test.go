@@ -29,17 +29,17 @@ var ctx = context.Background()
 
 const pass = "correct horse battery"
 
-// A house is a desk with an approver, ann, and a clock that the test moves.
-type house struct {
+// A fixture is a desk with an approver, ann, and a clock that the test moves.
+type fixture struct {
 	*Service
 	dir string
 	ann Signer
 	at  atomic.Int64
 }
 
-func newHouse(t *testing.T) *house {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	h := &house{dir: filepath.Join(t.TempDir(), "state")}
+	h := &fixture{dir: filepath.Join(t.TempDir(), "state")}
 	h.at.Store(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixMilli())
 	h.restart(t)
 	_, private, err := ed25519.GenerateKey(nil)
@@ -54,7 +54,7 @@ func newHouse(t *testing.T) *house {
 }
 
 // restart opens the state directory anew.
-func (h *house) restart(t *testing.T) {
+func (h *fixture) restart(t *testing.T) {
 	t.Helper()
 	s, err := database.Open(h.dir)
 	if err != nil {
@@ -64,9 +64,9 @@ func (h *house) restart(t *testing.T) {
 	h.Service = &Service{Store: s, Now: func() time.Time { return time.UnixMilli(h.at.Load()) }, scryptWork: 10}
 }
 
-func (h *house) pass(d time.Duration) { h.at.Add(d.Milliseconds()) }
+func (h *fixture) pass(d time.Duration) { h.at.Add(d.Milliseconds()) }
 
-func (h *house) exec(t *testing.T, q string, args ...any) {
+func (h *fixture) exec(t *testing.T, q string, args ...any) {
 	t.Helper()
 	err := h.Store.Update(ctx, func(tx *sql.Tx) error {
 		res, err := tx.Exec(q, args...)
@@ -100,7 +100,7 @@ func decide(t *testing.T, args string) policy.Decision {
 }
 
 // ask asks and returns what came: "waiting", "yes", "no", or the code of a refusal.
-func (h *house) ask(t *testing.T, d policy.Decision) (string, string) {
+func (h *fixture) ask(t *testing.T, d policy.Decision) (string, string) {
 	t.Helper()
 	a, waiting, err := h.Ask(ctx, d)
 	switch {
@@ -120,7 +120,7 @@ func (h *house) ask(t *testing.T, d policy.Decision) (string, string) {
 	return "no", a.ApprovalID
 }
 
-func (h *house) want(t *testing.T, d policy.Decision, want string) string {
+func (h *fixture) want(t *testing.T, d policy.Decision, want string) string {
 	t.Helper()
 	got, approvalID := h.ask(t, d)
 	if got != want {
@@ -129,7 +129,7 @@ func (h *house) want(t *testing.T, d policy.Decision, want string) string {
 	return approvalID
 }
 
-func (h *house) say(t *testing.T, approvalID string, yes bool) {
+func (h *fixture) say(t *testing.T, approvalID string, yes bool) {
 	t.Helper()
 	if err := h.Answer(ctx, h.ann, approvalID, yes, "because"); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func (h *house) say(t *testing.T, approvalID string, yes bool) {
 }
 
 // Answer has a human look at a question and answer it.
-func (h *house) Answer(ctx context.Context, by Signer, approvalID string, yes bool, reason string) error {
+func (h *fixture) Answer(ctx context.Context, by Signer, approvalID string, yes bool, reason string) error {
 	q, _, err := h.Question(ctx, approvalID)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func code(err error) string {
 }
 
 func TestOnce(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	d := decide(t, `{"path":"/work/a"}`)
 	first := h.want(t, d, "waiting")
 	if again := h.want(t, d, "waiting"); again != first {
@@ -203,7 +203,7 @@ func TestBinding(t *testing.T) {
 	}
 	for _, r := range rows {
 		t.Run(r.why, func(t *testing.T) {
-			h := newHouse(t)
+			h := newFixture(t)
 			d := decide(t, `{"path":"/work/a","n":1}`)
 			approvalID := h.want(t, d, "waiting")
 			h.say(t, approvalID, true)
@@ -218,7 +218,7 @@ func TestBinding(t *testing.T) {
 		})
 	}
 	t.Run("another session", func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		d := decide(t, `{}`)
 		approvalID := h.want(t, d, "waiting")
 		h.say(t, approvalID, true)
@@ -228,7 +228,7 @@ func TestBinding(t *testing.T) {
 		h.want(t, d, "waiting")
 	})
 	t.Run("another value of a variable", func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		d := decide(t, `{}`)
 		d.Call.Run = &call.Run{Env: []string{"TARGET=staging"}}
 		h.say(t, h.want(t, d, "waiting"), true)
@@ -238,7 +238,7 @@ func TestBinding(t *testing.T) {
 		h.want(t, d, "yes")
 	})
 	t.Run("what waldo found has changed", func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		found := "link leads to /work/x"
 		h.Notes = func(policy.Decision) []string { return []string{found} }
 		d := decide(t, `{}`)
@@ -249,7 +249,7 @@ func TestBinding(t *testing.T) {
 		h.want(t, d, "yes")
 	})
 	t.Run("the preview has changed", func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		shown := "+harmless"
 		h.Preview = func(policy.Decision) []string { return []string{shown} }
 		d := decide(t, `{}`)
@@ -260,14 +260,14 @@ func TestBinding(t *testing.T) {
 		h.want(t, d, "yes")
 	})
 	t.Run("1 and 1.0 are one number", func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		h.say(t, h.want(t, decide(t, `{"n":1}`), "waiting"), true)
 		h.want(t, decide(t, `{ "n" : 1.0 }`), "yes")
 	})
 }
 
 func TestNoStands(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	d := decide(t, `{}`)
 	approvalID := h.want(t, d, "waiting")
 	h.say(t, approvalID, false)
@@ -282,7 +282,7 @@ func TestNoStands(t *testing.T) {
 }
 
 func TestExpiry(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.Rules = func() contract.Approvals { return contract.Approvals{Timeout: time.Minute} }
 	d := decide(t, `{}`)
 	unanswered := h.want(t, d, "waiting")
@@ -302,7 +302,7 @@ func TestExpiry(t *testing.T) {
 }
 
 func TestAnswerIsRefused(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	_, stranger, _ := ed25519.GenerateKey(nil)
 	guest, guestKey, _ := ed25519.GenerateKey(nil)
 	if _, err := h.EnrollKey(ctx, "guest", nil, guest, h.ann); err != nil {
@@ -347,7 +347,7 @@ func TestAnswerIsRefused(t *testing.T) {
 // TestWrittenRows: write access to the database without an approver's key approves nothing.
 func TestWrittenRows(t *testing.T) {
 	_, eve, _ := ed25519.GenerateKey(nil)
-	forge := func(t *testing.T, h *house, approvalID string, by Signer, change func(*signedAnswer)) string {
+	forge := func(t *testing.T, h *fixture, approvalID string, by Signer, change func(*signedAnswer)) string {
 		r, err := h.load(ctx, approvalID)
 		if err != nil {
 			t.Fatal(err)
@@ -366,72 +366,72 @@ func TestWrittenRows(t *testing.T) {
 	const set = `UPDATE approvals SET state = 'yes', answer = $1 WHERE id = $2`
 	rows := []struct {
 		why    string
-		attack func(t *testing.T, h *house, approvalID string)
+		attack func(t *testing.T, h *fixture, approvalID string)
 		want   string
 	}{
-		{"control: ann's own answer, written as a row, is as good as given", func(t *testing.T, h *house, approvalID string) {
+		{"control: ann's own answer, written as a row, is as good as given", func(t *testing.T, h *fixture, approvalID string) {
 			h.exec(t, set, forge(t, h, approvalID, h.ann, same), approvalID)
 		}, "yes"},
-		{"no answer at all", func(t *testing.T, h *house, approvalID string) {
+		{"no answer at all", func(t *testing.T, h *fixture, approvalID string) {
 			h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
 		}, "approval.forged"},
-		{"signed with a key of the attacker's", func(t *testing.T, h *house, approvalID string) {
+		{"signed with a key of the attacker's", func(t *testing.T, h *fixture, approvalID string) {
 			h.exec(t, set, forge(t, h, approvalID, NewSigner("ann", eve), same), approvalID)
 		}, "approval.forged"},
-		{"signed by an approver that nobody enrolled", func(t *testing.T, h *house, approvalID string) {
+		{"signed by an approver that nobody enrolled", func(t *testing.T, h *fixture, approvalID string) {
 			h.exec(t, set, forge(t, h, approvalID, NewSigner("eve", eve), same), approvalID)
 		}, "approval.forged"},
-		{"signed by an approver that the attacker wrote in, self-signed", func(t *testing.T, h *house, approvalID string) {
+		{"signed by an approver that the attacker wrote in, self-signed", func(t *testing.T, h *fixture, approvalID string) {
 			a := Approver{Name: "eve", Key: hexKey(eve), Roles: []string{"manager"}, By: "eve"}
 			h.insert(t, a, eve)
 			h.exec(t, set, forge(t, h, approvalID, NewSigner("eve", eve), same), approvalID)
 		}, "approval.forged"},
 		{"signed by an approver that the attacker wrote in, under ann's name",
-			func(t *testing.T, h *house, approvalID string) {
+			func(t *testing.T, h *fixture, approvalID string) {
 				a := Approver{Name: "eve", Key: hexKey(eve), Roles: []string{"manager"}, By: "ann"}
 				h.insert(t, a, eve)
 				h.exec(t, set, forge(t, h, approvalID, NewSigner("eve", eve), same), approvalID)
 			}, "approval.forged"},
-		{"ann's key replaced in her row", func(t *testing.T, h *house, approvalID string) {
+		{"ann's key replaced in her row", func(t *testing.T, h *fixture, approvalID string) {
 			a := Approver{Name: "ann", Key: hexKey(eve), Roles: []string{"manager"}, By: "ann"}
 			sig := ed25519.Sign(eve, append([]byte(forApprover), canonical(a)...))
 			h.exec(t, `UPDATE approvers SET record = $1, signature = $2 WHERE name = 'ann'`, string(canonical(a)),
 				base64.StdEncoding.EncodeToString(sig))
 			h.exec(t, set, forge(t, h, approvalID, NewSigner("ann", eve), same), approvalID)
 		}, "approval.forged"},
-		{"control: bob, whom ann enrolled", func(t *testing.T, h *house, approvalID string) {
+		{"control: bob, whom ann enrolled", func(t *testing.T, h *fixture, approvalID string) {
 			h.exec(t, set, forge(t, h, approvalID, enrolled(t, h, "bob"), same), approvalID)
 		}, "yes"},
-		{"bob, under an edited row of ann's", func(t *testing.T, h *house, approvalID string) {
+		{"bob, under an edited row of ann's", func(t *testing.T, h *fixture, approvalID string) {
 			bob := enrolled(t, h, "bob")
 			h.exec(t, `UPDATE approvers SET record = REPLACE(record, '"at":"', '"at":"1') WHERE name = 'ann'`)
 			h.exec(t, set, forge(t, h, approvalID, bob, same), approvalID)
 		}, "approval.forged"},
-		{"ann's no turned into a yes", func(t *testing.T, h *house, approvalID string) {
+		{"ann's no turned into a yes", func(t *testing.T, h *fixture, approvalID string) {
 			h.say(t, approvalID, false)
 			h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
 		}, "approval.forged"},
-		{"ann's no, edited", func(t *testing.T, h *house, approvalID string) {
+		{"ann's no, edited", func(t *testing.T, h *fixture, approvalID string) {
 			h.say(t, approvalID, false)
 			h.exec(t, `UPDATE approvals SET state = 'yes', answer = REPLACE(answer, '"yes":false', '"yes":true') WHERE id = $1`,
 				approvalID)
 		}, "approval.forged"},
-		{"ann's yes to another question", func(t *testing.T, h *house, approvalID string) {
+		{"ann's yes to another question", func(t *testing.T, h *fixture, approvalID string) {
 			other := h.want(t, decide(t, `{"path":"/tmp/harmless"}`), "waiting")
 			h.say(t, other, true)
 			h.exec(t, `UPDATE approvals SET state = 'yes', answer = (SELECT answer FROM approvals WHERE id = $1) WHERE id = $2`,
 				other, approvalID)
 		}, "approval.forged"},
-		{"a signed answer with a changed reason", func(t *testing.T, h *house, approvalID string) {
+		{"a signed answer with a changed reason", func(t *testing.T, h *fixture, approvalID string) {
 			h.exec(t, set, forge(t, h, approvalID, h.ann, func(s *signedAnswer) { s.Reason = "changed" }), approvalID)
 		}, "approval.forged"},
-		{"the question's time made longer", func(t *testing.T, h *house, approvalID string) {
+		{"the question's time made longer", func(t *testing.T, h *fixture, approvalID string) {
 			h.say(t, approvalID, true)
 			h.exec(t, `UPDATE approvals SET expires = '2099-01-01T00:00:00.000Z', question = REPLACE(question,`+
 				` '2026-11-20T13:00:00Z', '2099-01-01T00:00:00Z') WHERE id = $1`, approvalID)
 			h.pass(2 * time.Hour)
 		}, "approval.forged"},
-		{"arguments changed before ann looks", func(t *testing.T, h *house, approvalID string) {
+		{"arguments changed before ann looks", func(t *testing.T, h *fixture, approvalID string) {
 			h.exec(t, `UPDATE approvals SET question = REPLACE(question, '/etc', '/tmp') WHERE id = $1`, approvalID)
 			if err := h.Answer(ctx, h.ann, approvalID, true, ""); code(err) != "approval.forged" {
 				t.Fatalf("ann was shown other arguments: %v", err)
@@ -440,7 +440,7 @@ func TestWrittenRows(t *testing.T) {
 	}
 	for _, r := range rows {
 		t.Run(r.why, func(t *testing.T) {
-			h := newHouse(t)
+			h := newFixture(t)
 			d := decide(t, `{"path":"/etc"}`)
 			d.Call.ApprovalID = h.want(t, d, "waiting")
 			r.attack(t, h, d.Call.ApprovalID)
@@ -448,7 +448,7 @@ func TestWrittenRows(t *testing.T) {
 		})
 	}
 	t.Run("a used yes set back, and the log knows", func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		log := h.watch(t)
 		d := decide(t, `{}`)
 		h.say(t, h.want(t, d, "waiting"), true)
@@ -468,7 +468,7 @@ func TestWrittenRows(t *testing.T) {
 	})
 }
 
-func (h *house) insert(t *testing.T, a Approver, by ed25519.PrivateKey) {
+func (h *fixture) insert(t *testing.T, a Approver, by ed25519.PrivateKey) {
 	t.Helper()
 	sig := ed25519.Sign(by, append([]byte(forApprover), canonical(a)...))
 	h.exec(t, `INSERT INTO approvers (name, record, signature, revoked) VALUES ($1, $2, $3, '')`, a.Name,
@@ -486,7 +486,7 @@ func hexKey(k ed25519.PrivateKey) string {
 }
 
 func TestEnrollment(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	ann := h.ann
 	if _, err := h.Enroll(ctx, "eve", nil, secret.NewValue(pass), nil); err == nil {
 		t.Fatal("a second approver enrolled itself")
@@ -558,7 +558,7 @@ func TestEnrollment(t *testing.T) {
 // TestEnrolmentsAreBounded: an approver has a plain name and so many short roles, and is revoked by the first
 // approver's key alone.
 func TestEnrolmentsAreBounded(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	pub, other, _ := ed25519.GenerateKey(nil)
 	for i, row := range []struct {
 		name  string
@@ -590,7 +590,7 @@ func TestEnrolmentsAreBounded(t *testing.T) {
 }
 
 func TestTooMany(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	for i := range MaxPending {
 		h.want(t, decide(t, `{"n":`+string(rune('0'+i%10))+`,"m":`+string(rune('0'+i/10))+`}`), "waiting")
 	}
@@ -601,7 +601,7 @@ func TestTooMany(t *testing.T) {
 }
 
 func TestWaitsForAnAnswer(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.Now = nil
 	h.WaitTimeout = func(channel string) time.Duration {
 		if channel == "cli" {
@@ -636,7 +636,7 @@ func (c carrier) Name() string                         { return "test" }
 func (c carrier) Notify(_ context.Context, q Question) { c(q) }
 
 func TestDryRunAsksNobody(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	d := decide(t, `{}`)
 	d.DryRun = true
 	h.want(t, d, "nothing")
@@ -646,7 +646,7 @@ func TestDryRunAsksNobody(t *testing.T) {
 }
 
 func TestRestartAndSweep(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	d := decide(t, `{"path":"/work/a"}`)
 	approvalID := h.want(t, d, "waiting")
 	h.restart(t)
@@ -672,7 +672,7 @@ func TestRestartAndSweep(t *testing.T) {
 // TestOneWinner has several people answer at a time, and callers in several processes consume one yes.
 func TestOneWinner(t *testing.T) {
 	if dir := os.Getenv("APPROVAL_CHILD_DIR"); dir != "" {
-		h := &house{dir: dir}
+		h := &fixture{dir: dir}
 		h.restart(t)
 		h.Now = nil
 		d := decide(t, `{}`)
@@ -681,7 +681,7 @@ func TestOneWinner(t *testing.T) {
 		t.Log("GOT " + got)
 		return
 	}
-	h := newHouse(t)
+	h := newFixture(t)
 	h.Now = nil
 	approvalID := h.want(t, decide(t, `{}`), "waiting")
 	var yes, no atomic.Int32
@@ -725,7 +725,7 @@ func TestOneWinner(t *testing.T) {
 	processes(t, h)
 }
 
-func processes(t *testing.T, h *house) {
+func processes(t *testing.T, h *fixture) {
 	d := decide(t, `{}`)
 	d.Call.Session = "n_one"
 	h.exec(t, `DELETE FROM approvals`)
@@ -777,7 +777,7 @@ func (s slow) Sign(m []byte) ([]byte, error) {
 
 // TestBetween puts another caller between the look and the act.
 func TestBetween(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	d := decide(t, `{}`)
 	approvalID := h.want(t, d, "waiting")
 	by := slow{h.ann, func() { h.say(t, approvalID, false) }}
@@ -804,7 +804,7 @@ func TestBetween(t *testing.T) {
 // Enrolments are recorded before they take effect, and failed ones as failed. If the record fails, the enrolment
 // fails.
 func TestEnrolmentsAreOnRecord(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	var on []Enrolment
 	var broken error
 	h.Record = func(_ context.Context, e Enrolment) error {

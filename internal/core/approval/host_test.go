@@ -30,7 +30,7 @@ func TestHostsAnswer(t *testing.T) {
 		{"the host of another session", []string{"elicitation"}, "", "n_two", true, "approval.unknown", "waiting"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			h := newHouse(t)
+			h := newFixture(t)
 			h.Rules = func() contract.Approvals { return contract.Approvals{Timeout: time.Hour, Carriers: row.carriers} }
 			d := decide(t, `{"path":"/work/a"}`)
 			d.Contract.Approval.By = row.role
@@ -56,7 +56,7 @@ func TestHostsAnswer(t *testing.T) {
 // disable hosts at any time.
 func TestHostsYesIsSpent(t *testing.T) {
 	carriers := []string{"elicitation"}
-	h := newHouse(t)
+	h := newFixture(t)
 	rules := func() contract.Approvals { return contract.Approvals{Timeout: time.Hour, Carriers: carriers} }
 	h.Rules = rules
 	d := decide(t, `{"path":"/work/a"}`)
@@ -98,7 +98,7 @@ func TestHostsYesIsSpent(t *testing.T) {
 // A host answers only the question that it was given to show. It never gets a question with notes that the agent must
 // not see.
 func TestHostsAnswerWhatWasShown(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.Rules = func() contract.Approvals {
 		return contract.Approvals{Timeout: time.Hour, Carriers: []string{"elicitation"}}
 	}
@@ -140,7 +140,7 @@ func TestHostsAnswerWhatWasShown(t *testing.T) {
 // The no of a host ends the question: the call is denied, also after a restart, no approver can turn it into a yes, and
 // it is not listed any more.
 func TestAHostsNoIsADenial(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	rules := func() contract.Approvals {
 		return contract.Approvals{Timeout: time.Hour, Carriers: []string{"elicitation"}}
 	}

@@ -29,7 +29,7 @@ func (l *testLog) Look(_ context.Context, fn func(*Ledger)) error {
 }
 
 // watch gives the desk a log that names ann as the first approver.
-func (h *house) watch(t *testing.T) *testLog {
+func (h *fixture) watch(t *testing.T) *testLog {
 	t.Helper()
 	log := &testLog{}
 	h.wire(log)
@@ -42,7 +42,7 @@ func (h *house) watch(t *testing.T) *testLog {
 	return log
 }
 
-func (h *house) wire(log *testLog) {
+func (h *fixture) wire(log *testLog) {
 	h.Witness = log
 	h.Record = func(_ context.Context, e Enrolment) error { return log.l.Enrolled(e) }
 	h.TakeBack = func(_ context.Context, _ Question, a Answer) error { return log.l.Answered(recorded(a)) }
@@ -61,12 +61,12 @@ func recorded(a Answer) Recorded {
 
 // TestSignsWhatWasShown: between the screen and the passphrase, an attacker replaces the question in the database.
 func TestSignsWhatWasShown(t *testing.T) {
-	swap := func(h *house, shown, other string) {
+	swap := func(h *fixture, shown, other string) {
 		t.Helper()
 		h.exec(t, `DELETE FROM approvals WHERE id = 'x' OR id = $1`, shown)
 		h.exec(t, `UPDATE approvals SET id = $1, question = REPLACE(question, $2, $1) WHERE id = $2`, shown, other)
 	}
-	h := newHouse(t)
+	h := newFixture(t)
 	harmless, harm := decide(t, `{"path":"/tmp/a"}`), decide(t, `{"path":"/etc"}`)
 	shown, other := h.want(t, harmless, "waiting"), h.want(t, harm, "waiting")
 	q, state, err := h.Question(ctx, shown)
@@ -82,7 +82,7 @@ func TestSignsWhatWasShown(t *testing.T) {
 	}
 	h.want(t, harm, "waiting")
 
-	h = newHouse(t) // the same, while the passphrase is typed
+	h = newFixture(t) // the same, while the passphrase is typed
 	shown, other = h.want(t, harmless, "waiting"), h.want(t, harm, "waiting")
 	q, _, _ = h.Question(ctx, shown)
 	by := slow{h.ann, func() { swap(h, shown, other) }}
@@ -91,7 +91,7 @@ func TestSignsWhatWasShown(t *testing.T) {
 	}
 	h.want(t, harm, "waiting")
 
-	h = newHouse(t) // control: the rows are not swapped
+	h = newFixture(t) // control: the rows are not swapped
 	shown = h.want(t, harmless, "waiting")
 	q, _, _ = h.Question(ctx, shown)
 	if err := h.Service.Answer(ctx, h.ann, q, true, ""); err != nil {
@@ -117,7 +117,7 @@ func TestEveryWordIsBound(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			for _, before := range []bool{true, false} {
-				h := newHouse(t)
+				h := newFixture(t)
 				d := decide(t, `{"path":"/etc"}`)
 				approvalID := h.want(t, d, "waiting")
 				var text string
@@ -150,7 +150,7 @@ func TestEveryWordIsBound(t *testing.T) {
 
 // TestIDsByForm: a row with a malformed id is neither listed nor answered.
 func TestIDsByForm(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	approvalID := h.want(t, decide(t, `{}`), "waiting")
 	odd := "a_x\x1b[8m\n  capability  forged"
 	h.exec(t, `INSERT INTO approvals (id, binding, session, state, created, expires, question, answer, used_by)
@@ -174,7 +174,7 @@ func TestIDsByForm(t *testing.T) {
 // TestLogDecides: the database's approvers and used approvals count only if the log agrees.
 func TestLogDecides(t *testing.T) {
 	t.Run("a key that no record names", func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		d := decide(t, `{}`)
 		approvalID := h.want(t, d, "waiting")
 		h.watch(t)
@@ -201,7 +201,7 @@ func TestLogDecides(t *testing.T) {
 		h.want(t, d, "approval.forged")
 	})
 	t.Run("a revocation that is undone in the database", func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		h.watch(t)
 		bob := enrolled(t, h, "bob")
 		d := decide(t, `{}`)
@@ -218,7 +218,7 @@ func TestLogDecides(t *testing.T) {
 		}
 	})
 	t.Run("a record that restores bob without a signature", func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		log := h.watch(t)
 		var first Enrolment
 		h.Record = func(_ context.Context, e Enrolment) error {
@@ -246,7 +246,7 @@ func TestLogDecides(t *testing.T) {
 		}
 	})
 	t.Run("a log that does not parse", func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		log := h.watch(t)
 		d := decide(t, `{}`)
 		approvalID := h.want(t, d, "waiting")
@@ -257,7 +257,7 @@ func TestLogDecides(t *testing.T) {
 		h.want(t, d, "yes") // it was not voided
 	})
 	t.Run("a log that was set aside after the yes", func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		log := h.watch(t)
 		d := decide(t, `{}`)
 		h.say(t, h.want(t, d, "waiting"), true)
@@ -268,7 +268,7 @@ func TestLogDecides(t *testing.T) {
 		h.want(t, d, "yes")
 	})
 	t.Run("a row set back, in the process that used it", func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		d := decide(t, `{}`)
 		approvalID := h.want(t, d, "waiting")
 		h.say(t, approvalID, true)
@@ -278,7 +278,7 @@ func TestLogDecides(t *testing.T) {
 	})
 }
 
-func enrolled(t *testing.T, h *house, name string) Signer {
+func enrolled(t *testing.T, h *fixture, name string) Signer {
 	t.Helper()
 	pub, private, _ := ed25519.GenerateKey(nil)
 	if _, err := h.EnrollKey(ctx, name, []string{"manager"}, pub, h.ann); err != nil {
@@ -289,7 +289,7 @@ func enrolled(t *testing.T, h *house, name string) Signer {
 
 // TestTakenBack: a no withdraws an unused approval, and the approval cannot be restored.
 func TestTakenBack(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.watch(t)
 	d := decide(t, `{}`)
 	approvalID := h.want(t, d, "waiting")
@@ -327,7 +327,7 @@ func TestTakenBack(t *testing.T) {
 // TestGone: a question of a process that has ended is neither listed nor answered; one of a session that
 // outlives its process is.
 func TestGone(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	d := decide(t, `{}`)
 	lasting := h.want(t, d, "waiting")
 	ended := map[string]bool{}
@@ -356,7 +356,7 @@ func TestGone(t *testing.T) {
 
 // TestRootPin: the configuration, or the environment, says which first approver counts.
 func TestRootPin(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.watch(t)
 	fp := Approver{Key: hexKey(h.ann.(key).k)}.Fingerprint()
 	d := decide(t, `{}`)
@@ -385,7 +385,7 @@ func TestRootPin(t *testing.T) {
 // TestAfterSetAside: a log that follows another names the first approver alone; the others are
 // enrolled again, under their names and with new keys.
 func TestAfterSetAside(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.watch(t)
 	if _, err := h.Enroll(ctx, "bob", []string{"manager"}, secret.NewValue(pass), h.ann); err != nil {
 		t.Fatal(err)
@@ -415,7 +415,7 @@ func TestAfterSetAside(t *testing.T) {
 
 // TestLedger: records as an attacker could write them.
 func TestLedger(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	log := h.watch(t)
 	bob := enrolled(t, h, "bob")
 	used := func(approvalID string, by Signer) Answer {

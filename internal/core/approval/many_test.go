@@ -13,7 +13,7 @@ import (
 )
 
 // fill enters n waiting questions, each of a session of its own.
-func (h *house) fill(t testing.TB, q Question, n int) {
+func (h *fixture) fill(t testing.TB, q Question, n int) {
 	t.Helper()
 	err := h.Store.Update(ctx, func(tx *sql.Tx) error {
 		for i := range n {
@@ -40,7 +40,7 @@ func (h *house) fill(t testing.TB, q Question, n int) {
 
 // TestPendingPages: the pages of a long list hold each question once, in order, and skip rows changed from outside.
 func TestPendingPages(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	first := h.want(t, decide(t, `{"path":"/a"}`), "waiting")
 	q := h.shown(t, first)
 	h.fill(t, q, 120)
@@ -90,7 +90,7 @@ func TestPendingPages(t *testing.T) {
 // BenchmarkPendingPage lists the first page of 10,000 waiting questions.
 func BenchmarkPendingPage(b *testing.B) {
 	t := &testing.T{}
-	h := &house{dir: b.TempDir() + "/state"}
+	h := &fixture{dir: b.TempDir() + "/state"}
 	h.at.Store(time.Now().UnixMilli())
 	s, err := database.Open(h.dir)
 	if err != nil {

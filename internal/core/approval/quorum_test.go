@@ -15,7 +15,7 @@ import (
 )
 
 // another enrols one more manager with a key.
-func (h *house) another(t *testing.T, name string) Signer {
+func (h *fixture) another(t *testing.T, name string) Signer {
 	t.Helper()
 	pub, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -34,7 +34,7 @@ func two(t *testing.T, args string) policy.Decision {
 	return d
 }
 
-func (h *house) shown(t *testing.T, approvalID string) Question {
+func (h *fixture) shown(t *testing.T, approvalID string) Question {
 	t.Helper()
 	q, _, err := h.Question(ctx, approvalID)
 	if err != nil {
@@ -44,7 +44,7 @@ func (h *house) shown(t *testing.T, approvalID string) Question {
 }
 
 func TestQuorum(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	bob := h.another(t, "bob")
 	d := two(t, `{"path":"/a"}`)
 	id := h.want(t, d, "waiting")
@@ -96,7 +96,7 @@ func TestQuorum(t *testing.T) {
 }
 
 // holders returns the approvers as a log would know them.
-func (h *house) holders(t *testing.T) map[string]holder {
+func (h *fixture) holders(t *testing.T) map[string]holder {
 	t.Helper()
 	all, err := h.Approvers(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func (h *house) holders(t *testing.T) map[string]holder {
 
 // TestQuorumNo: one no decides, also after a yes.
 func TestQuorumNo(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	bob := h.another(t, "bob")
 	d := two(t, `{"path":"/a"}`)
 	id := h.want(t, d, "waiting")
@@ -136,7 +136,7 @@ func TestQuorumRow(t *testing.T) {
 			` json_array(json(answer))) WHERE id = $1`,
 		"the need lowered": `UPDATE approvals SET state = 'yes', question = json_remove(question, '$.need') WHERE id = $1`,
 	} {
-		h := newHouse(t)
+		h := newFixture(t)
 		h.another(t, "bob")
 		d := two(t, `{"path":"/a"}`)
 		id := h.want(t, d, "waiting")
@@ -152,7 +152,7 @@ func TestQuorumRow(t *testing.T) {
 
 // TestRace: of 100 answers at the same moment one settles the question.
 func TestRace(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	d := decide(t, `{"path":"/a"}`)
 	q := h.shown(t, h.want(t, d, "waiting"))
 	got := make([]string, 100)
@@ -182,7 +182,7 @@ func TestRace(t *testing.T) {
 // TestOwn: who asked for a call cannot approve it, and can refuse it.
 func TestOwn(t *testing.T) {
 	for _, p := range []string{"token:ann", "oidc:ann", "oidc:ANN"} {
-		h := newHouse(t)
+		h := newFixture(t)
 		d := decide(t, `{"path":"/a"}`)
 		d.Call.Principal = call.Principal(p)
 		q := h.shown(t, h.want(t, d, "waiting"))
@@ -197,7 +197,7 @@ func TestOwn(t *testing.T) {
 
 // TestLastApproved: a row that no approver signed is not what a call is compared with.
 func TestLastApproved(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	approved := func(args string) string {
 		d := decide(t, args)
 		id := h.want(t, d, "waiting")
@@ -223,7 +223,7 @@ func TestLastApproved(t *testing.T) {
 
 // TestPasskey: a passkey enrols, answers, and its answer verifies from the log's record alone.
 func TestPasskey(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	key := passkeytest.New("http://localhost:7677", "localhost")
 	challenge := passkey.Challenge([]byte("x"))
 	c, err := passkey.Register(key.Create(challenge), challenge, key.Origin)

@@ -15,7 +15,7 @@ import (
 
 // The screen shows the changes since the last approved call, as lines of the agent. No change is signed.
 func TestShowSaysWhatChanged(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	first := decide(t, `{"to":"ann","body":"hi","bcc":"bob"}`)
 	id := h.want(t, first, "waiting")
 	h.say(t, id, true)
@@ -45,7 +45,7 @@ func TestShowSaysWhatChanged(t *testing.T) {
 
 // A call is compared with calls of the same principal under the same file of contracts, and with no other.
 func TestCallsOfAnotherProjectAreNotCompared(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	question := func(file, who, args string) (policy.Decision, string) {
 		d := decide(t, args)
 		d.Contract.At.File, d.Call.Principal = file, call.Principal(who)
@@ -77,7 +77,7 @@ func TestCallsOfAnotherProjectAreNotCompared(t *testing.T) {
 
 // A host is shown what its own session was allowed before, and nothing of other sessions.
 func TestAHostSeesItsOwnChanges(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.Rules = func() contract.Approvals {
 		return contract.Approvals{Timeout: time.Hour, Carriers: []string{"elicitation"}}
 	}
@@ -125,7 +125,7 @@ func (c *named) Notify(_ context.Context, q Question) {
 
 // A call that joins an older question says so at its terminal, once. Other carriers have told of it before.
 func TestJoiningAQuestionIsTold(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	d := decide(t, `{}`)
 	id := h.want(t, d, "waiting")
 	term, chat := &named{name: Terminal}, &named{name: "notify"}

@@ -15,8 +15,8 @@ import (
 	"waldo/internal/model/facts"
 )
 
-// A house has every package beside the pipeline, each a few lines, and records the order in which they are entered.
-type house struct {
+// A fixture has every package beside the pipeline, each a few lines, and records the order in which they are entered.
+type fixture struct {
 	effect        policy.Effect
 	answer        *bool // nil: the question stays open
 	against       *call.Reason
@@ -32,40 +32,40 @@ type house struct {
 	stopAt        string // ask or execute: the step at which it is ended
 }
 
-func (h *house) Decide(c call.Call) policy.Decision {
+func (h *fixture) Decide(c call.Call) policy.Decision {
 	h.steps = append(h.steps, "decide")
 	return policy.Decision{Effect: h.effect, Call: c, Contract: contract.Contract{Transport: contract.Direct}}
 }
-func (h *house) Take(policy.Decision) (func(), *call.Reason) {
+func (h *fixture) Take(policy.Decision) (func(), *call.Reason) {
 	return func() { h.steps = append(h.steps, "done") }, h.against
 }
-func (h *house) Pace(context.Context, call.Call) { h.paced++ }
-func (h *house) Spend(call.Call, call.Result)    { h.spent++ }
+func (h *fixture) Pace(context.Context, call.Call) { h.paced++ }
+func (h *fixture) Spend(call.Call, call.Result)    { h.spent++ }
 
-func (h *house) Bind(ctx context.Context, _ call.Session) (context.Context, func()) {
+func (h *fixture) Bind(ctx context.Context, _ call.Session) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	h.stop = func() { cancel(&call.Stop{Why: call.Reason{Code: "session.stopped"}}) }
 	return ctx, func() { cancel(nil) }
 }
-func (h *house) note(what string) error {
+func (h *fixture) note(what string) error {
 	h.steps = append(h.steps, "record "+what)
 	if h.failRecord == what {
 		return errors.New("disk full")
 	}
 	return nil
 }
-func (h *house) Decision(context.Context, policy.Decision) error { return h.note("decision") }
-func (h *house) Answer(context.Context, policy.Decision, approval.Answer) error {
+func (h *fixture) Decision(context.Context, policy.Decision) error { return h.note("decision") }
+func (h *fixture) Answer(context.Context, policy.Decision, approval.Answer) error {
 	return h.note("answer")
 }
-func (h *house) Outcome(ctx context.Context, _ policy.Decision, r call.Result) error {
+func (h *fixture) Outcome(ctx context.Context, _ policy.Decision, r call.Result) error {
 	h.result = r
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return h.note("outcome")
 }
-func (h *house) Ask(_ context.Context, d policy.Decision) (*approval.Answer, string, error) {
+func (h *fixture) Ask(_ context.Context, d policy.Decision) (*approval.Answer, string, error) {
 	h.steps = append(h.steps, "ask")
 	if h.stopAt == "ask" {
 		h.stop()
@@ -77,11 +77,11 @@ func (h *house) Ask(_ context.Context, d policy.Decision) (*approval.Answer, str
 		DecisionID: d.ID, Capability: d.Call.Capability, ArgsDigest: d.Call.Args.Digest(), Yes: *h.answer,
 	}, "", nil
 }
-func (h *house) Restore(d policy.Decision) (call.Args, error) { return d.Call.Args, h.failRestore }
-func (h *house) Result(d policy.Decision, o call.Outcome) call.Result {
+func (h *fixture) Restore(d policy.Decision) (call.Args, error) { return d.Call.Args, h.failRestore }
+func (h *fixture) Result(d policy.Decision, o call.Outcome) call.Result {
 	return call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: o.Facts.Status, Facts: o.Facts}
 }
-func (h *house) Execute(_ context.Context, g *grant.Grant) (call.Outcome, error) {
+func (h *fixture) Execute(_ context.Context, g *grant.Grant) (call.Outcome, error) {
 	h.steps = append(h.steps, "execute")
 	if _, err := g.Redeem(); err != nil {
 		return call.Outcome{}, err
@@ -97,7 +97,7 @@ func (h *house) Execute(_ context.Context, g *grant.Grant) (call.Outcome, error)
 	return call.Outcome{Facts: f}, h.failExecute
 }
 
-func (h *house) call(t *testing.T) (call.Result, error) {
+func (h *fixture) call(t *testing.T) (call.Result, error) {
 	t.Helper()
 	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h,
 		Executors: map[contract.Transport]broker.Executor{contract.Direct: h}}
@@ -108,38 +108,38 @@ func TestCall(t *testing.T) {
 	yes, no := true, false
 	for _, row := range []struct {
 		why    string
-		h      house
+		h      fixture
 		status facts.Status
 		fails  bool
 		steps  []string
 	}{
-		{"allowed: decided, recorded, executed, recorded", house{effect: policy.Allow}, facts.OK, false,
+		{"allowed: decided, recorded, executed, recorded", fixture{effect: policy.Allow}, facts.OK, false,
 			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
-		{"denied: nothing is executed", house{effect: policy.Deny}, facts.Denied, false,
+		{"denied: nothing is executed", fixture{effect: policy.Deny}, facts.Denied, false,
 			[]string{"decide", "record decision", "record outcome", "done"}},
-		{"asked and answered yes: the answer is recorded before it is used", house{effect: policy.Ask, answer: &yes},
+		{"asked and answered yes: the answer is recorded before it is used", fixture{effect: policy.Ask, answer: &yes},
 			facts.OK, false, []string{"decide", "record decision", "ask", "record answer", "execute", "record outcome", "done"}},
-		{"asked and answered no", house{effect: policy.Ask, answer: &no}, facts.Denied, false,
+		{"asked and answered no", fixture{effect: policy.Ask, answer: &no}, facts.Denied, false,
 			[]string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
-		{"asked and not answered", house{effect: policy.Ask}, facts.Waiting, false,
+		{"asked and not answered", fixture{effect: policy.Ask}, facts.Waiting, false,
 			[]string{"decide", "record decision", "ask", "record outcome", "done"}},
 		{"a budget that is used up denies what the policy allows",
-			house{effect: policy.Allow, against: &call.Reason{Code: "rate.exceeded"}}, facts.Denied, false,
+			fixture{effect: policy.Allow, against: &call.Reason{Code: "rate.exceeded"}}, facts.Denied, false,
 			[]string{"decide", "record decision", "record outcome", "done"}},
-		{"what cannot be recorded is not done", house{effect: policy.Allow, failRecord: "decision"}, "", true,
+		{"what cannot be recorded is not done", fixture{effect: policy.Allow, failRecord: "decision"}, "", true,
 			[]string{"decide", "record decision", "done"}},
-		{"an answer that cannot be recorded is not used", house{effect: policy.Ask, answer: &yes, failRecord: "answer"},
+		{"an answer that cannot be recorded is not used", fixture{effect: policy.Ask, answer: &yes, failRecord: "answer"},
 			facts.Failed, true, []string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
-		{"an outcome that cannot be recorded is an error", house{effect: policy.Allow, failRecord: "outcome"}, "", true,
+		{"an outcome that cannot be recorded is an error", fixture{effect: policy.Allow, failRecord: "outcome"}, "", true,
 			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
-		{"tokens that cannot be restored stop the call", house{effect: policy.Allow, failRestore: errors.New("vault")},
+		{"tokens that cannot be restored stop the call", fixture{effect: policy.Allow, failRestore: errors.New("vault")},
 			facts.Failed, true, []string{"decide", "record decision", "record outcome", "done"}},
 		{"a session that is ended while a human is asked: the yes is of no use",
-			house{effect: policy.Ask, answer: &yes, stopAt: "ask"}, facts.Denied, false,
+			fixture{effect: policy.Ask, answer: &yes, stopAt: "ask"}, facts.Denied, false,
 			[]string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
-		{"a session that is ended while its call is carried out", house{effect: policy.Allow, stopAt: "execute"},
+		{"a session that is ended while its call is carried out", fixture{effect: policy.Allow, stopAt: "execute"},
 			facts.Cancelled, false, []string{"decide", "record decision", "execute", "record outcome", "done"}},
-		{"a worker that fails is recorded", house{effect: policy.Allow, failExecute: errors.New("worker")}, facts.OK, true,
+		{"a worker that fails is recorded", fixture{effect: policy.Allow, failExecute: errors.New("worker")}, facts.OK, true,
 			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestCall(t *testing.T) {
 }
 
 func TestNoExecutorForATransport(t *testing.T) {
-	h := &house{effect: policy.Allow}
+	h := &fixture{effect: policy.Allow}
 	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h}
 	r, err := b.Call(t.Context(), call.Call{ID: "c_1", Capability: "x"})
 	if err == nil || r.Status != facts.Failed {
@@ -171,7 +171,7 @@ func TestNoExecutorForATransport(t *testing.T) {
 
 func TestACancelledCallIsRecorded(t *testing.T) {
 	for _, e := range []policy.Effect{policy.Allow, policy.Deny} {
-		h := &house{effect: e}
+		h := &fixture{effect: e}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h,
@@ -186,20 +186,20 @@ func TestACancelledCallIsRecorded(t *testing.T) {
 func TestRefuse(t *testing.T) {
 	for _, row := range []struct {
 		why    string
-		h      house
+		h      fixture
 		status facts.Status
 		fails  bool
 		steps  []string
 		code   string
 	}{
-		{"recorded, never decided, never executed", house{effect: policy.Allow}, facts.Denied, false,
+		{"recorded, never decided, never executed", fixture{effect: policy.Allow}, facts.Denied, false,
 			[]string{"record decision", "record outcome", "done"}, "args.schema"},
 		{
 			"a session that has spent its calls fills no log",
-			house{effect: policy.Allow, against: &call.Reason{Code: "session.budget"}}, facts.Denied, false,
+			fixture{effect: policy.Allow, against: &call.Reason{Code: "session.budget"}}, facts.Denied, false,
 			[]string{"done"}, "session.budget",
 		},
-		{"a log that cannot be written is an error", house{effect: policy.Allow, failRecord: "decision"}, "", true,
+		{"a log that cannot be written is an error", fixture{effect: policy.Allow, failRecord: "decision"}, "", true,
 			[]string{"record decision", "done"}, ""},
 	} {
 		b := broker.Broker{
@@ -219,7 +219,7 @@ func TestRefuse(t *testing.T) {
 // TestFactsAreBounded: an executor's lists of names are cut before anything is made of them.
 func TestFactsAreBounded(t *testing.T) {
 	for _, n := range []int{1, 100_000} {
-		h := house{effect: policy.Allow, written: make([]string, n)}
+		h := fixture{effect: policy.Allow, written: make([]string, n)}
 		r, err := h.call(t)
 		if got := len(r.Facts.Files.Written); err != nil || got != min(n, facts.MaxList) ||
 			(len(r.Facts.Cut) > 0) != (n > got) {
@@ -230,7 +230,7 @@ func TestFactsAreBounded(t *testing.T) {
 
 // TestBudgetsAreAsked: every call waits for its turn, also one that is refused, and an executed one is counted.
 func TestBudgetsAreAsked(t *testing.T) {
-	h := &house{effect: policy.Allow}
+	h := &fixture{effect: policy.Allow}
 	if _, err := h.call(t); err != nil || h.paced != 1 || h.spent != 1 {
 		t.Errorf("executed: paced %d, spent %d: %v", h.paced, h.spent, err)
 	}

@@ -18,7 +18,7 @@ type Vault struct {
 	tokens map[string]string // class and value to token
 	values map[string]string // token to value, as first seen
 	last   map[string]int    // the highest number of each class
-	used   map[string]bool   // text in the form of a value that is no token, and never becomes one
+	used   map[string]bool   // text in the form of a value that is not a token, and never becomes one
 }
 
 // NewVault returns a vault for at most max values.

@@ -40,7 +40,7 @@ func Make(c detect.Class, value string, n int) (string, bool) {
 	return out, len(found) == 1 && found[0] == detect.Find{End: len(out), Class: c}
 }
 
-// like returns what Make does; "" if there is none.
+// like returns what Make does; "" if absent.
 func like(c detect.Class, value string, n int) string {
 	digits, plain := digitsOf(value)
 	switch {

@@ -26,7 +26,7 @@ type arguments struct {
 	Stdin *string  `json:"stdin"`
 }
 
-// Read judges the command of a call. Stdin is nil where there is none.
+// Read judges the command of a call. Stdin is nil if absent.
 func Read(allow []string, a call.Args) (c Command, stdin *strings.Reader, why *call.Reason) {
 	var in arguments
 	if a.Value().IsZero() || a.Value().Decode(&in) != nil {

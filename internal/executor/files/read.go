@@ -91,7 +91,7 @@ func read(w *work, a call.Args) ([]call.Content, error) {
 	return out, nil
 }
 
-// lines returns lines of a text, and the number of the next one; 0: there is none.
+// lines returns lines of a text, and the number of the next one; 0: absent.
 func lines(w *work, r *bufio.Reader, first, count int) (text string, next int, err error) {
 	var b strings.Builder
 	for n := 1; ; n++ {

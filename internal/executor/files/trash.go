@@ -17,7 +17,7 @@ import (
 	"waldo/internal/model/id"
 )
 
-// trashDir is the folder of what was deleted, at the top of the jail. No tool sees it.
+// trashDir is the folder of deleted files, at the top of the jail. No tool sees it.
 const trashDir = ".waldo-trash"
 
 // deletion is the prefix of the id of a deletion.

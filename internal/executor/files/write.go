@@ -114,7 +114,7 @@ func say(format string, a ...any) []call.Content {
 	return []call.Content{call.Text(fmt.Sprintf(format, a...))}
 }
 
-// writable returns the file that a place would replace, or nil where there is none.
+// writable returns the file that a place would replace, or nil.
 func (p *place) writable() (fs.FileInfo, error) {
 	i, err := p.info()
 	if errors.Is(err, fs.ErrNotExist) {

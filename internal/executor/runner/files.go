@@ -201,7 +201,7 @@ func (r *Runner) readOutput(d policy.Decision) (call.Outcome, error) {
 }
 
 // piece reads at most that many bytes of a file of the workspace, without the known secrets that reach over an edge of
-// the piece. It returns the offset of the next piece; 0: there is none.
+// the piece. It returns the offset of the next piece; 0: absent.
 func (r *Runner) piece(ws *workspace.Workspace, name string, from, most int64) (b []byte, next int64, err error) {
 	first := max(0, from-around)
 	all, whole, err := readFile(ws, name, first, from-first+most+around)

@@ -66,7 +66,7 @@ func render(c call.Call, r call.Result) string {
 	return strings.TrimSpace(out + "\n" + say)
 }
 
-// other is a piece of content that is no text. A text resource is shown, of others only kind and size.
+// other is a piece of content without text. A text resource is shown, of others only kind and size.
 func other(k call.Content) string {
 	resource, _ := k.Raw.Member("resource").Members()
 	if text, ok := resource["text"].Text(); ok {

@@ -33,7 +33,7 @@ type Arrival struct {
 	Peer        string
 }
 
-// Verdict says what became of an arrival. The zero Verdict is no acceptance.
+// Verdict says what became of an arrival. The zero Verdict accepts nothing.
 type Verdict int
 
 // The verdicts.

@@ -351,7 +351,7 @@ type Tool struct {
 	Annotations strictjson.Value // as the server gave them: never believed, they may only tighten
 	Server      string           // the upstream it comes from; empty for a tool of waldo's own
 	Digest      string           // SHA-256 of the definition's canonical JSON
-	Confirm     string           // the argument that quotes the token of a preview; empty: there is none
+	Confirm     string           // the argument that quotes the token of a preview; empty: absent
 }
 
 // Define returns the definition of a tool of waldo's own. The schema is waldo's own text.

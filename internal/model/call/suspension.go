@@ -38,7 +38,7 @@ func WithAnswerBy(ctx context.Context, at time.Time) context.Context {
 	return context.WithValue(ctx, answerBy{}, at)
 }
 
-// AnswerBy returns the time of WithAnswerBy; zero: there is none.
+// AnswerBy returns the time of WithAnswerBy; zero: absent.
 func AnswerBy(ctx context.Context) time.Time {
 	at, _ := ctx.Value(answerBy{}).(time.Time)
 	return at

@@ -48,7 +48,7 @@ type Tool struct {
 	Schema      json.RawMessage // JSON Schema of an object
 }
 
-// Request is what a model is asked.
+// Request is a question to a model.
 type Request struct {
 	System   string
 	Messages []Message

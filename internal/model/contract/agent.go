@@ -6,7 +6,7 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// Agent is the agent of waldo agent. Without a provider there is none.
+// Agent is the agent of waldo agent. It needs a provider.
 type Agent struct {
 	Name      string // its principal is agent:NAME
 	Providers []Provider
@@ -22,7 +22,7 @@ type Provider struct {
 	Kind    string // anthropic, openai or ollama
 	URL     string // empty: the usual one of the kind
 	Model   string
-	Key     secret.Ref    // empty: none is sent
+	Key     secret.Ref    // empty: not sent
 	Timeout time.Duration // the longest silence of the provider
 	At      Position
 }

@@ -76,7 +76,7 @@ func (c *Chain) try(ctx context.Context, p *Provider, r chat.Request, w chat.Wat
 	}
 }
 
-// pause returns how long to wait before the try after the n-th; 0: there is none.
+// pause returns how long to wait before the try after the n-th; 0: absent.
 func (f *Fault) pause(n int) time.Duration {
 	most := tries
 	switch f.Cause {

@@ -27,7 +27,7 @@ type Options struct {
 	Kind      string // anthropic, openai or ollama
 	URL       string // of its API, without the path of one method; empty: the usual one of its kind
 	Model     string
-	Key       func() (secret.Value, error) // fetched for each request; nil: none is sent
+	Key       func() (secret.Value, error) // fetched for each request; nil: not sent
 	Transport http.RoundTripper            // made by Transport
 	Silence   time.Duration                // the longest wait for the next part of an answer; 0: 2 minutes
 }
@@ -239,7 +239,7 @@ const (
 	maxShown  = 300 // of a provider's error
 )
 
-// failed reads an answer that is no success.
+// failed reads an error answer.
 func failed(w *http.Response, body []byte) *Fault {
 	f := &Fault{Cause: Rejected, Status: w.StatusCode, Text: errorText(body), After: after(w.Header)}
 	switch s := w.StatusCode; {

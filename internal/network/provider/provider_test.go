@@ -404,7 +404,7 @@ func hasCalls(r chat.Reply) bool {
 	return false
 }
 
-// TestRedirect: a redirect with an address is an answer that is no success; the other host hears nothing.
+// TestRedirect: a redirect with an address is an error answer; the other host hears nothing.
 func TestRedirect(t *testing.T) {
 	heard := 0
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { heard++ }))

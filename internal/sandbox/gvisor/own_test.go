@@ -39,7 +39,7 @@ func TestOfAnotherUser(t *testing.T) {
 	}
 }
 
-// TestSweepOwn: what an earlier build left is swept, and no other file.
+// TestSweepOwn: the rest of an earlier build is swept, and no other file.
 func TestSweepOwn(t *testing.T) {
 	dir, long := t.TempDir(), time.Now().Add(-2*staleAfter)
 	for name, old := range map[string]bool{"gvisor-old": true, "gvisor-young": false, "other": true, "gvisor-keep": true} {

@@ -29,7 +29,7 @@ type File struct {
 // ErrBusy: another process has the transcript open.
 var ErrBusy = errors.New("another waldo runs this agent")
 
-// ErrNone: there is no such transcript.
+// ErrNone: the transcript is unknown.
 var ErrNone = errors.New("there is no agent")
 
 // MaxSize is how many bytes a transcript has at most.

@@ -128,7 +128,7 @@ type Seen struct {
 // Verdict is the result of Accept.
 type Verdict int
 
-// The zero Verdict is no acceptance.
+// The zero Verdict accepts nothing.
 const (
 	Refused  Verdict = iota
 	Stored           // it is in the queue

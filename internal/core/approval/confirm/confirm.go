@@ -42,7 +42,7 @@ type Desk struct {
 	Now       func() time.Time // nil: time.Now
 }
 
-// token is what is stored of one.
+// token is the stored part.
 type token struct {
 	Binding string       `json:"binding"` // of the question: arguments, session, contract, configuration, preview
 	Session call.Session `json:"session"`
@@ -72,7 +72,7 @@ func (k *Desk) Confirm(ctx context.Context, d policy.Decision) (*call.Preview, *
 	return k.preview(ctx, d, q, binding)
 }
 
-// spend uses up a token. Of several calls and processes, one wins.
+// spend uses up a token. One of several calls and processes wins.
 func (k *Desk) spend(ctx context.Context, c call.Call, binding string) (why *call.Reason, err error) {
 	err = k.Store.Update(ctx, func(tx *sql.Tx) error {
 		var t token

@@ -16,22 +16,22 @@ import (
 
 var ctx = context.Background()
 
-// house is a desk over a store of its own, with a clock that the test moves.
-type house struct {
+// fixture is a desk over a store of its own, with a clock that the test moves.
+type fixture struct {
 	*Desk
 	service *approval.Service
 	at      time.Time
 	preview []string
 }
 
-func newHouse(t *testing.T) *house {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	s, err := database.Open(t.TempDir() + "/state")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	h := &house{at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), preview: []string{"rm /work/a"}}
+	h := &fixture{at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), preview: []string{"rm /work/a"}}
 	now := func() time.Time { return h.at }
 	h.service = &approval.Service{Store: s, Now: now, Preview: func(policy.Decision) []string { return h.preview }}
 	h.Desk = &Desk{Store: s, Questions: h.service, Now: now}
@@ -53,7 +53,7 @@ func decide(t *testing.T, args string) policy.Decision {
 }
 
 // token makes the first call, which is previewed.
-func (h *house) token(t *testing.T, d policy.Decision) string {
+func (h *fixture) token(t *testing.T, d policy.Decision) string {
 	t.Helper()
 	p, why, err := h.Confirm(ctx, d)
 	if p == nil || why != nil || err != nil {
@@ -63,7 +63,7 @@ func (h *house) token(t *testing.T, d policy.Decision) string {
 }
 
 // got names how a call fares: acts, preview, or the code of a refusal.
-func (h *house) got(t *testing.T, d policy.Decision) string {
+func (h *fixture) got(t *testing.T, d policy.Decision) string {
 	t.Helper()
 	p, why, err := h.Confirm(ctx, d)
 	switch {
@@ -88,34 +88,34 @@ func TestATokenIsForOneCall(t *testing.T) {
 	}
 	for _, row := range []struct {
 		why    string
-		change func(h *house, d *policy.Decision)
+		change func(h *fixture, d *policy.Decision)
 		want   string
 	}{
-		{"control: the same call", func(*house, *policy.Decision) {}, "acts"},
-		{"control: another decision on it", func(_ *house, d *policy.Decision) { d.ID = "d_2" }, "acts"},
-		{"other arguments", func(_ *house, d *policy.Decision) { d.Call.Args = other(`{"path":"/work/b"}`) },
+		{"control: the same call", func(*fixture, *policy.Decision) {}, "acts"},
+		{"control: another decision on it", func(_ *fixture, d *policy.Decision) { d.ID = "d_2" }, "acts"},
+		{"other arguments", func(_ *fixture, d *policy.Decision) { d.Call.Args = other(`{"path":"/work/b"}`) },
 			"confirm.mismatch"},
-		{"one more argument", func(_ *house, d *policy.Decision) {
+		{"one more argument", func(_ *fixture, d *policy.Decision) {
 			d.Call.Args = other(`{"path":"/work/a","force":true}`)
 		}, "confirm.mismatch"},
-		{"another tool", func(_ *house, d *policy.Decision) { d.Call.Capability = "files.wipe" }, "confirm.mismatch"},
-		{"another definition of the tool", func(_ *house, d *policy.Decision) { d.Call.ToolDigest = "sha256:u" },
+		{"another tool", func(_ *fixture, d *policy.Decision) { d.Call.Capability = "files.wipe" }, "confirm.mismatch"},
+		{"another definition of the tool", func(_ *fixture, d *policy.Decision) { d.Call.ToolDigest = "sha256:u" },
 			"confirm.mismatch"},
-		{"another principal", func(_ *house, d *policy.Decision) { d.Call.Principal = "token:eve" }, "confirm.mismatch"},
-		{"another session", func(_ *house, d *policy.Decision) { d.Call.Session = "n_two" }, "confirm.unknown"},
-		{"another configuration", func(_ *house, d *policy.Decision) { d.Policy = "sha256:q" }, "confirm.mismatch"},
-		{"another contract", func(_ *house, d *policy.Decision) { d.Contract.Timeout = time.Hour }, "confirm.mismatch"},
-		{"more danger", func(_ *house, d *policy.Decision) { d.Danger = 2 }, "confirm.mismatch"},
-		{"what it would do has changed", func(h *house, _ *policy.Decision) { h.preview = []string{"rm -r /"} },
+		{"another principal", func(_ *fixture, d *policy.Decision) { d.Call.Principal = "token:eve" }, "confirm.mismatch"},
+		{"another session", func(_ *fixture, d *policy.Decision) { d.Call.Session = "n_two" }, "confirm.unknown"},
+		{"another configuration", func(_ *fixture, d *policy.Decision) { d.Policy = "sha256:q" }, "confirm.mismatch"},
+		{"another contract", func(_ *fixture, d *policy.Decision) { d.Contract.Timeout = time.Hour }, "confirm.mismatch"},
+		{"more danger", func(_ *fixture, d *policy.Decision) { d.Danger = 2 }, "confirm.mismatch"},
+		{"what it would do has changed", func(h *fixture, _ *policy.Decision) { h.preview = []string{"rm -r /"} },
 			"confirm.mismatch"},
-		{"just in time", func(h *house, _ *policy.Decision) { h.at = h.at.Add(Life - time.Millisecond) }, "acts"},
-		{"too late", func(h *house, _ *policy.Decision) { h.at = h.at.Add(Life) }, "confirm.expired"},
-		{"an invented token", func(_ *house, d *policy.Decision) { d.Call.Confirm = "yes" }, "confirm.unknown"},
-		{"no token", func(_ *house, d *policy.Decision) { d.Call.Confirm = "" }, "preview"},
-		{"a contract that asks for none", func(_ *house, d *policy.Decision) { d.Contract.Confirm = false }, "acts"},
+		{"just in time", func(h *fixture, _ *policy.Decision) { h.at = h.at.Add(Life - time.Millisecond) }, "acts"},
+		{"too late", func(h *fixture, _ *policy.Decision) { h.at = h.at.Add(Life) }, "confirm.expired"},
+		{"an invented token", func(_ *fixture, d *policy.Decision) { d.Call.Confirm = "yes" }, "confirm.unknown"},
+		{"no token", func(_ *fixture, d *policy.Decision) { d.Call.Confirm = "" }, "preview"},
+		{"a contract that asks for none", func(_ *fixture, d *policy.Decision) { d.Contract.Confirm = false }, "acts"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			h := newHouse(t)
+			h := newFixture(t)
 			d := decide(t, `{"path":"/work/a"}`)
 			first := d
 			d.Call.Confirm = h.token(t, d)
@@ -135,9 +135,9 @@ func TestATokenIsForOneCall(t *testing.T) {
 	}
 }
 
-// Of 100 calls that race for one token, one acts.
+// 100 calls race for one token, and one acts.
 func TestOneOfManyActs(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	d := decide(t, `{}`)
 	d.Call.Confirm = h.token(t, d)
 	var acts atomic.Int32
@@ -158,7 +158,7 @@ func TestOneOfManyActs(t *testing.T) {
 // A token never stands for a human: the call asks one all the same, and while that question stands, it needs no further
 // token. After its use it does.
 func TestATokenIsNoApproval(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	d := decide(t, `{}`)
 	d.Effect = policy.Ask
 	d.Call.Confirm = h.token(t, d)
@@ -192,7 +192,7 @@ func TestATokenIsNoApproval(t *testing.T) {
 
 // A session has so many previews at a time, and old ones go.
 func TestPreviewsAreBounded(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	d := decide(t, `{}`)
 	for range MaxOpen {
 		h.token(t, d)

@@ -14,7 +14,7 @@ const (
 	MaxColumns = 4000
 )
 
-// Schema is what a role may read of a database.
+// Schema is the part of a database that a role may read.
 type Schema struct {
 	Tables []Relation `json:"tables"`
 	Cut    bool       `json:"cut,omitempty"` // more tables are there

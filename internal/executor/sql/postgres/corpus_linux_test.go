@@ -38,7 +38,7 @@ var disputed = map[string]string{
 	"sql/peer-redaction-evasion/0037": "as before",
 }
 
-// outcome is what became of a statement: refused by waldo, refused by the database (its SQLSTATE), or its answer.
+// outcome is the end of a statement: refused by waldo, refused by the database (its SQLSTATE), or its answer.
 func outcome(t *testing.T, query string) (waldo, state, text string, took time.Duration) {
 	begun := time.Now()
 	rows, err := ask(t, database(t), query)
@@ -143,7 +143,7 @@ func judge(t *testing.T, r row) (waldo, sqlstate string) {
 	return waldo, sqlstate
 }
 
-// state is what a write would change: the rows, the large objects, the sequences, the roles, the settings.
+// state lists all that a write would change: the rows, the large objects, the sequences, the roles, the settings.
 func state(t *testing.T) string {
 	t.Helper()
 	s, err := open(t.Context(), config(database(t), "postgres"), time.Minute)

@@ -28,7 +28,7 @@ const maxMemory = 512 << 20
 // maxMessage bounds a question, and an answer, in bytes.
 const maxMessage = 32 << 20
 
-// question is what the process reads from its standard input.
+// question comes from its standard input.
 type question struct {
 	Path      string
 	Query     string // empty: describe the tables whose name has Part in it
@@ -38,7 +38,7 @@ type question struct {
 	Time      time.Duration // until the process ends itself
 }
 
-// reply is what it writes to its standard output.
+// reply goes to its standard output.
 type reply struct {
 	Rows    *answer.Rows
 	Schema  *answer.Schema

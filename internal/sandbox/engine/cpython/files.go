@@ -332,7 +332,7 @@ func (f *file) Pwrite(b []byte, off int64) (int, wasi.Errno) {
 	return end(f.File.WriteAt(b, off))
 }
 
-// Truncate satisfies wasi.File. What it adds counts as written.
+// Truncate satisfies wasi.File. Added bytes count as written.
 func (f *file) Truncate(size int64) wasi.Errno {
 	st, errno := f.Stat()
 	if errno != 0 {

@@ -47,7 +47,7 @@ func read(w workspace, name string) string {
 	return string(b[:n])
 }
 
-// TestWorkspace: what a program may do with files, each beside a refusal.
+// TestWorkspace: permitted uses of files, each beside a refusal.
 func TestWorkspace(t *testing.T) {
 	w, dir := folders(t)
 	if got := read(w, "input/a"); got != "given" {
@@ -113,7 +113,7 @@ func errnoOf(e wasi.Errno) error {
 	return e
 }
 
-// FuzzNames: whatever the name, a program reads and changes files of its workspace alone.
+// FuzzNames: a program with any name reads and changes files of its workspace alone.
 func FuzzNames(f *testing.F) {
 	for _, name := range []string{
 		"output/link", "output/../../secret", "../secret", "tmp//x", ".workspace/link", "./output/./link/", "",

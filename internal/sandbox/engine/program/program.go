@@ -323,7 +323,7 @@ func ownStatus(code int) int {
 // state describes the program between two turns.
 type state struct {
 	over bool
-	due  time.Duration // until the next timer; negative: there is none
+	due  time.Duration // until the next timer; negative: absent
 	open bool          // requests are
 	code int
 }

@@ -56,9 +56,13 @@ func TestALateAnswerOverHTTP(t *testing.T) {
 	if got := ask(); !strings.Contains(got, "approval a_1") {
 		t.Errorf("while the person thinks: %s", got)
 	}
+	time.Sleep(200 * time.Millisecond) // the stream of the call has ended
 	close(decides)
 	for until := time.Now().Add(20 * time.Second); !said.Load() && time.Now().Before(until); {
 		time.Sleep(time.Millisecond)
+	}
+	if !said.Load() {
+		t.Error("the answer to the first form is lost")
 	}
 	if got := ask(); got != "done" {
 		t.Errorf("after the answer: %s", got)

@@ -103,12 +103,7 @@ func (s *Server) pageOIDCBack(q *request) error {
 			err = Problemf(http.StatusForbidden, "role", "the issuer gives %s no role of this console", n.Principal)
 		}
 	}
-	e := Event{Action: "login.oidc", Target: who.Role.String(), Result: "done"}
-	if err != nil {
-		s.failedLogin()
-		e.Result, e.Why = "refused", err.Error()
-	}
-	if aerr := s.o.Backend.Audit(q.Context(), who, e); aerr != nil {
+	if aerr := s.auditLogin(q, "login.oidc", who, err); aerr != nil {
 		return aerr
 	}
 	if err != nil {

@@ -34,12 +34,7 @@ func (s *Server) apiLogin(q *request) error {
 		err = Problemf(http.StatusForbidden, "role", "the login has no role")
 	}
 	who := Who{Principal: principal, Role: role, Origin: q.who.Origin}
-	e := Event{Action: "login.passkey", Target: role.String(), Result: "done"}
-	if err != nil {
-		s.failedLogin()
-		e.Result, e.Why = "refused", err.Error()
-	}
-	if aerr := s.o.Backend.Audit(q.Context(), who, e); aerr != nil {
+	if aerr := s.auditLogin(q, "login.passkey", who, err); aerr != nil {
 		return aerr
 	}
 	if err != nil {

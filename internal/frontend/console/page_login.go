@@ -36,12 +36,7 @@ func (s *Server) postLogin(q *request) error {
 	if err != nil && s.crowded() { // a good link works however many others fail
 		return Problemf(http.StatusTooManyRequests, "too_many", "too many logins failed; try again in a minute")
 	}
-	e := Event{Action: "login", Target: role.String(), Result: "done"}
-	if err != nil {
-		s.failedLogin()
-		e.Result, e.Why = "refused", err.Error()
-	}
-	if aerr := s.o.Backend.Audit(q.Context(), who, e); aerr != nil {
+	if aerr := s.auditLogin(q, "login", who, err); aerr != nil {
 		return aerr
 	}
 	if err != nil {
@@ -68,4 +63,14 @@ func (s *Server) postLogout(q *request) error {
 // pageEnrol leads through the enrolment of a passkey. The secret from the terminal lets a person in, not a login.
 func (s *Server) pageEnrol(q *request) error {
 	return s.show(q, http.StatusOK, "enrol", "Enrol a passkey", nil)
+}
+
+// auditLogin records a login, or why it was refused. The returned error is the recording's own.
+func (s *Server) auditLogin(q *request, action string, who Who, refused error) error {
+	e := Event{Action: action, Target: who.Role.String(), Result: "done"}
+	if refused != nil {
+		s.failedLogin()
+		e.Result, e.Why = "refused", refused.Error()
+	}
+	return s.o.Backend.Audit(q.Context(), who, e)
 }

@@ -125,8 +125,8 @@ func newInit(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "init [--like PROFILE]", Short: "Write a commented, tight waldo.yaml for this folder, and its schema for editors",
 		Args: cobra.NoArgs,
-		Long: "Without --like the agent gets sandboxes for code. A profile adds tools: github-readonly, data-analysis, " +
-			"coding-agent\nor prod-ops. Each is a file to grow from.",
+		Long: "Without --like the agent gets sandboxes for code and the toolkit, tight. A profile is for one kind of work:\n" +
+			"github-readonly, data-analysis, coding-agent or prod-ops. Each is a file to grow from.",
 		Example: "  waldo init && waldo check && waldo trust\n  waldo init --like coding-agent",
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := os.Getwd()

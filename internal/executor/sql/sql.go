@@ -174,10 +174,7 @@ func (b Databases) ask(d policy.Decision, question func(place) (shown, error)) (
 // failed is the outcome of a question without an answer. The database's own message is for the agent: it says what
 // the statement lacks. The connection's error is for the operator alone.
 func failed(d policy.Decision, err error) call.Outcome {
-	if e := (*postgres.Error)(nil); errors.As(err, &e) {
-		return direct.Refuse(call.Reason{Code: e.Code, Text: e.Text})
-	}
-	if e := (*sqlite.Error)(nil); errors.As(err, &e) {
+	if e := (*answer.Error)(nil); errors.As(err, &e) {
 		return direct.Refuse(call.Reason{Code: e.Code, Text: e.Text})
 	}
 	if e := (*pgconn.PgError)(nil); errors.As(err, &e) && !errors.As(err, new(*pgconn.ConnectError)) {

@@ -11,6 +11,19 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
+// Error is a refusal of waldo's own: the statement did not run.
+type Error struct {
+	Code string // sql.role; matched by tests and people's scripts
+	Text string // for a person
+}
+
+func (e *Error) Error() string { return e.Code + ": " + e.Text }
+
+// Refuse returns a refusal. Its code gets the prefix "sql.".
+func Refuse(code, format string, a ...any) *Error {
+	return &Error{"sql." + code, fmt.Sprintf(format, a...)}
+}
+
 // Limits bound one answer. The zero Limits allow no row.
 type Limits struct {
 	Rows  int

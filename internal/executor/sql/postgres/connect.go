@@ -17,19 +17,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+
+	"waldo/internal/executor/sql/answer"
 )
 
 // Error is a refusal of waldo's own: the statement did not run.
-type Error struct {
-	Code string // sql.role; matched by tests and people's scripts
-	Text string // for a person
-}
+type Error = answer.Error
 
-func (e *Error) Error() string { return e.Code + ": " + e.Text }
-
-func refuse(code, format string, a ...any) *Error {
-	return &Error{"sql." + code, fmt.Sprintf(format, a...)}
-}
+func refuse(code, format string, a ...any) *Error { return answer.Refuse(code, format, a...) }
 
 // maxMessage is the largest message that the server may send, in bytes: a row, or the analysis of a statement.
 const maxMessage = 16 << 20

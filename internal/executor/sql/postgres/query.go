@@ -15,23 +15,35 @@ import (
 	"waldo/internal/executor/sql/answer"
 )
 
+// openProven opens a session of a role that can only read.
+func openProven(ctx context.Context, c *pgconn.Config, wall time.Duration) (*session, error) {
+	s, err := open(ctx, c, wall)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.prove(ctx, "session_user")
+	if err == nil {
+		if why := p.Refusal(); why != nil {
+			err = why
+		}
+	}
+	if err != nil {
+		s.end()
+		return nil, err
+	}
+	return s, nil
+}
+
 // Query runs one statement with arguments in a session of its own, and returns at most the rows of limits. Arguments
 // are text, numbers, booleans and nil. A refusal of waldo's own is an *Error, one of the database a *pgconn.PgError.
 func Query(
 	ctx context.Context, c *pgconn.Config, query string, arguments []any, wall time.Duration, limits answer.Limits,
 ) (*answer.Rows, error) {
-	s, err := open(ctx, c, wall)
+	s, err := openProven(ctx, c, wall)
 	if err != nil {
 		return nil, err
 	}
 	defer s.end()
-	p, err := s.prove(ctx, "session_user")
-	if err != nil {
-		return nil, err
-	}
-	if why := p.Refusal(); why != nil {
-		return nil, why
-	}
 	return s.query(ctx, query, arguments, limits)
 }
 

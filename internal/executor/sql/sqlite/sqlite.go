@@ -22,17 +22,10 @@ import (
 	"waldo/internal/executor/sql/answer"
 )
 
-// Error is a refusal: the statement did not run.
-type Error struct {
-	Code string // sql.file; matched by tests and people's scripts
-	Text string // for a person
-}
+// Error is a refusal of waldo's own: the statement did not run.
+type Error = answer.Error
 
-func (e *Error) Error() string { return e.Code + ": " + e.Text }
-
-func refuse(code, format string, a ...any) *Error {
-	return &Error{"sql." + code, fmt.Sprintf(format, a...)}
-}
+func refuse(code, format string, a ...any) *Error { return answer.Refuse(code, format, a...) }
 
 // maxValue is the largest value and the longest statement, in bytes.
 const maxValue = 16 << 20

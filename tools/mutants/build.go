@@ -17,33 +17,6 @@ import (
 	"slices"
 )
 
-// build compiles every mutant in Go, and tries none. A mutant that does not compile says nothing of its test.
-func build(guards []guard) error {
-	c, err := newCompiler("./...")
-	if err != nil {
-		return err
-	}
-	var errs []error
-	n := 0
-	for _, g := range guards {
-		if filepath.Ext(g.file) != ".go" {
-			continue
-		}
-		text, err := g.mutant()
-		if err == nil {
-			err = c.check(g.file, text)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%v: %w", g, err))
-		}
-		n++
-	}
-	if len(errs) == 0 {
-		fmt.Printf("mutants: %d compile\n", n)
-	}
-	return errors.Join(errs...)
-}
-
 // mutant returns the text of the guard's file with the guard switched off.
 func (g guard) mutant() ([]byte, error) {
 	_, at, err := g.locate()

@@ -3,9 +3,38 @@ package main
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
+
+// TestAllCompile: every mutant in Go compiles. One that does not says nothing of its test.
+func TestAllCompile(t *testing.T) {
+	t.Chdir("../..")
+	guards, err := read(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stand(guards); err != nil {
+		t.Fatal(err)
+	}
+	c, err := newCompiler("./...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range guards {
+		if filepath.Ext(g.file) != ".go" {
+			continue
+		}
+		text, err := g.mutant()
+		if err == nil {
+			err = c.check(g.file, text)
+		}
+		if err != nil {
+			t.Errorf("%v: %v", g, err)
+		}
+	}
+}
 
 // TestBuild: it distinguishes a mutant that does not compile.
 func TestBuild(t *testing.T) {

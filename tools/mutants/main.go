@@ -1,8 +1,7 @@
 // Command mutants switches each guard off in turn and fails unless the suite notices. A guard is
 // a line of code named in guards.txt; a mutant is the tree with that line changed. With an
 // argument it tries the guards whose name or file holds it. With -since it tries what changed
-// after a revision and a share of the rest, and with -for only as many as fit in that time. With -build it compiles
-// every mutant and tries none.
+// after a revision and a share of the rest, and with -for only as many as fit in that time.
 package main
 
 import (
@@ -43,16 +42,15 @@ func main() {
 	flag.StringVar(&s.since, "since", "", "try what changed after this `revision`, and a share of the rest")
 	flag.IntVar(&s.share, "share", 10, "with -since: try one in `N` of the guards that did not change")
 	flag.DurationVar(&s.limit, "for", 0, "begin no guard after this `time`")
-	only := flag.Bool("build", false, "compile every mutant, and try none")
 	flag.Parse()
 	s.words = flag.Arg(0)
-	if err := run(s, *only); err != nil {
+	if err := run(s); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(s selection, only bool) error {
+func run(s selection) error {
 	start := time.Now()
 	all, err := read(list)
 	if err != nil {
@@ -60,9 +58,6 @@ func run(s selection, only bool) error {
 	}
 	if err := stand(all); err != nil {
 		return err
-	}
-	if only {
-		return build(all)
 	}
 	var before map[string]bool
 	var changed map[string]bool

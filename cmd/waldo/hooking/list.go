@@ -136,13 +136,14 @@ func (w Waldo) newRetry() *cobra.Command {
 			"outgoing\none is sent at once; any other is taken by waldo serve --listen or waldo agent.",
 		Example: "  waldo hook retry h_2al2mbq6q456pip4thz3nttnnk",
 		RunE: func(c *cobra.Command, args []string) error {
-			return w.each(c, args, "retried", func(ctx context.Context, k *desk, d *queue.Delivery) error {
-				if err := k.queue.Retry(ctx, d.ID); err != nil || d.Target != queue.Out {
+			return w.each(c, args, "retried", func(ctx context.Context, k *desk, id string) error {
+				d, err := k.Retry(ctx, id, app.Principal())
+				if err != nil || d.Target != queue.Out {
 					return err
 				}
-				sent, err := k.Again(ctx, d.ID)
+				sent, err := k.Again(ctx, id)
 				if err == nil && sent != nil && sent.State != "" {
-					err = &exitcode.Exit{Code: exitcode.Waiting, Text: d.ID + " waits: " + sent.Reason}
+					err = &exitcode.Exit{Code: exitcode.Waiting, Text: id + " waits: " + sent.Reason}
 				}
 				return err
 			})
@@ -155,16 +156,17 @@ func (w Waldo) newDrop() *cobra.Command {
 		Use: "drop ID..", Short: "Remove a webhook that waits; a replay of it stays refused", Args: cobra.MinimumNArgs(1),
 		Example: "  waldo hook drop h_2al2mbq6q456pip4thz3nttnnk",
 		RunE: func(c *cobra.Command, args []string) error {
-			return w.each(c, args, "dropped", func(ctx context.Context, k *desk, d *queue.Delivery) error {
-				return k.queue.Drop(ctx, d.ID)
+			return w.each(c, args, "dropped", func(ctx context.Context, k *desk, id string) error {
+				_, err := k.Drop(ctx, id, app.Principal())
+				return err
 			})
 		},
 	}
 }
 
-// each does something to each delivery, and records it before.
+// each does something to each delivery, until it fails for one.
 func (w Waldo) each(
-	c *cobra.Command, ids []string, event string, do func(ctx context.Context, k *desk, d *queue.Delivery) error,
+	c *cobra.Command, ids []string, event string, do func(ctx context.Context, k *desk, id string) error,
 ) error {
 	k, err := w.open(c.Context())
 	if err != nil {
@@ -172,14 +174,7 @@ func (w Waldo) each(
 	}
 	defer k.done()
 	for _, one := range ids {
-		d, err := k.queue.Get(c.Context(), one)
-		if err == nil {
-			err = k.Acted(c.Context(), event, d, app.Principal())
-		}
-		if err == nil {
-			err = do(c.Context(), k, d)
-		}
-		if err != nil {
+		if err := do(c.Context(), k, one); err != nil {
 			return mistake(err, one)
 		}
 		if !*w.JSON {

@@ -25,15 +25,16 @@ const (
 	askedIn = time.Minute      // until a call that waits for a human is made again
 )
 
-// HandedOver is the record of a try of a delivery.
+// HandedOver is the record of a try of a delivery, or of the operator's change of it.
 type HandedOver struct {
-	Event     string         `json:"event"` // delivered, retry or dead
+	Event     string         `json:"event"` // queued, delivered, retry or dead; retried or dropped
 	Delivery  string         `json:"delivery_id"`
 	Hook      string         `json:"hook"`
 	Principal call.Principal `json:"principal"`
 	Target    string         `json:"target"`
 	Call      string         `json:"call_id,omitempty"`
 	Tries     int            `json:"tries"`
+	Result    string         `json:"result,omitempty"` // of the operator's change: begun, done or refused
 	Reason    string         `json:"reason,omitempty"`
 }
 

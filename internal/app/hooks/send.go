@@ -115,10 +115,3 @@ func (h *Hooks) about(d *queue.Delivery, event string) HandedOver {
 	}
 	return e
 }
-
-// Acted records that the operator changed the queue.
-func (h *Hooks) Acted(ctx context.Context, event string, d *queue.Delivery, by call.Principal) error {
-	e := h.about(d, event)
-	e.Principal = by
-	return h.record(ctx, e, true)
-}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -322,12 +323,16 @@ func TestArchives(t *testing.T) {
 			tar.Header{Name: "dev", Typeflag: tar.TypeChar}),
 		"out.tgz":  pack(tar.Header{Name: "a", Size: 1}, tar.Header{Name: "d/../../../b", Size: 1}),
 		"bomb.tgz": pack(tar.Header{Name: "a", Size: 20 << 20}), "no.tgz": "text",
+		"many.tgz": pack(slices.Repeat([]tar.Header{{Name: "d/", Typeflag: tar.TypeDir}}, maxEntries+1)...),
+		"most.tgz": pack(slices.Repeat([]tar.Header{{Name: "d/", Typeflag: tar.TypeDir}}, maxEntries)...),
 	})
 	for _, c := range []struct{ name, want string }{
 		{"good.tgz", "unpacked 1 files, 3 bytes, into good\nleft out, as links, devices and names that this tool does not " +
 			"write are: 3, such as link, .git/config, dev\n"},
 		{"out.tgz", "out.tgz: the entry d/../../../b: it leads out of the folder of this tool"},
 		{"bomb.tgz", "bomb.tgz: it unpacks to more than is allowed: 256 MiB, 200 times its size, 10,000 entries"},
+		{"many.tgz", "many.tgz: it unpacks to more than is allowed: 256 MiB, 200 times its size, 10,000 entries"},
+		{"most.tgz", "unpacked 0 files, 0 bytes, into most\n"},
 		{"no.tgz", "no.tgz: it is no zip, tar or tar.gz file"},
 	} {
 		into := strings.TrimSuffix(c.name, ".tgz")
@@ -335,7 +340,7 @@ func TestArchives(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %q", c.name, got)
 		}
-		if _, err := os.Stat(filepath.Join(root, into)); (err == nil) != (into == "good") {
+		if _, err := os.Stat(filepath.Join(root, into)); (err == nil) != (into == "good" || into == "most") {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -445,18 +450,25 @@ func TestStamp(t *testing.T) {
 			Transport: contract.Direct, Root: dir}}
 		return strings.Join(tools[call.Capability(name)].Preview(d), "\n")
 	}
+	then := time.Unix(1e9, 0)
 	write := func(at, text string) {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, at)), 0o755),
-			os.WriteFile(filepath.Join(dir, at), []byte(text), 0o644)); err != nil {
+		at = filepath.Join(dir, at)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rewrite := func(at, text string) { // with the same size and time of the last change
+		write(at, text)
+		if err := os.Chtimes(filepath.Join(dir, at), then, then); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, args := range map[string]string{
 		"files.extract": `{"path":"a","into":"y"}`, "files.move": `{"from":"a","to":"b"}`, "files.delete": `{"path":"a"}`,
 	} {
-		write("a", "good")
+		rewrite("a", "good")
 		before, again := show(name, args), show(name, args)
-		write("a", "EVIL")
+		rewrite("a", "EVIL")
 		if after := show(name, args); before != again || after == before || !strings.Contains(before, "sha256:") {
 			t.Errorf("%s: %q %q %q", name, before, again, after)
 		}

@@ -217,6 +217,30 @@ func TestLayers(t *testing.T) {
 	}
 }
 
+// maxPairs bounds the pairs of a file of cmd/waldo and a package of sandbox, network or storage that it imports.
+// Commands are flags and printing: what joins these layers belongs into internal/app.
+const maxPairs = 20
+
+func TestCommandsReachDownSeldom(t *testing.T) {
+	var pairs []string
+	for _, s := range sources(t, token.NewFileSet()) {
+		if s.dir != "cmd/waldo" && !strings.HasPrefix(s.dir, "cmd/waldo/") {
+			continue
+		}
+		for _, imp := range s.file.Imports {
+			to, ours := strings.CutPrefix(strings.Trim(imp.Path.Value, `"`), module+"internal/")
+			if ours && slices.Contains([]string{"sandbox", "network", "storage"}, layer(to)) {
+				pairs = append(pairs, s.path+" -> "+to)
+			}
+		}
+	}
+	if len(pairs) > maxPairs || len(pairs) == 0 { // 0: the test looks in the wrong place
+		t.Errorf("%d imports of sandbox, network and storage in cmd/waldo, more than %d:\n%s", len(pairs), maxPairs,
+			strings.Join(pairs, "\n"))
+	}
+	t.Logf("%d of at most %d", len(pairs), maxPairs)
+}
+
 func TestExternalPackages(t *testing.T) {
 	for _, s := range sources(t, token.NewFileSet()) {
 		for _, imp := range s.file.Imports {

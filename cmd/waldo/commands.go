@@ -23,7 +23,6 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/sandbox"
-	"waldo/internal/storage/database"
 )
 
 // commands lists every command of waldo.
@@ -135,8 +134,8 @@ func newGen(g *global) *cobra.Command {
 
 func newConsole(g *global) *cobra.Command {
 	return consoling.New(consoling.Waldo{JSON: &g.json,
-		Store: func() (string, *database.Store, error) { return openStore(g) },
-		Open:  func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) }})
+		Storage: func() (*app.Storage, error) { return openStorage(g) },
+		Open:    func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) }})
 }
 
 func newHook(g *global) *cobra.Command {

@@ -12,7 +12,6 @@ import (
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
-	"waldo/internal/storage/database"
 )
 
 // source is how the flags name the configuration.
@@ -35,14 +34,13 @@ func configured(g *global) (state string, cfg *contract.Config, err error) {
 // openState creates and checks the state directory, and returns its path.
 func openState(g *global) (string, error) { return app.StateDir(g.state) }
 
-// openStore opens the state directory and its database. The caller closes the database.
-func openStore(g *global) (string, *database.Store, error) {
+// openStorage opens the state directory for a command that needs no more of waldo. The caller closes it.
+func openStorage(g *global) (*app.Storage, error) {
 	state, err := openState(g)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	s, err := database.Open(state)
-	return state, s, err
+	return app.OpenStorage(state)
 }
 
 // openApplication opens the application with the flags of every command.
@@ -61,13 +59,12 @@ func downloads(what string, bytes int64) io.WriteCloser {
 // completes gives the package completing its sources.
 func completes(g *global) completing.Waldo {
 	return completing.Waldo{
-		State:  func() (string, error) { return openState(g) },
-		Store:  func() (string, *database.Store, error) { return openStore(g) },
-		Config: func() (string, *contract.Config, error) { return configured(g) },
+		State:   func() (string, error) { return openState(g) },
+		Storage: func() (*app.Storage, error) { return openStorage(g) },
+		Config:  func() (string, *contract.Config, error) { return configured(g) },
 		Everywhere: func() (string, *contract.Config, error) {
 			return configured(&global{config: g.config, trusted: g.trusted, state: g.state})
 		},
-		Desk:       func() (*approval.Service, func() error, error) { return desk(g) },
-		Principals: func(ctx context.Context, s *database.Store) []string { return principals(ctx, g, s) },
+		Desk: func() (*approval.Service, func() error, error) { return desk(g) },
 	}
 }

@@ -54,16 +54,16 @@ func newVerify(g *global) *cobra.Command {
 }
 
 func verify(ctx context.Context, g *global) (audit.Report, error) {
-	state, s, err := openStore(g)
+	s, err := openStorage(g)
 	if err != nil {
 		return audit.Report{}, err
 	}
 	defer s.Close()
-	anchors, err := audit.Anchors(ctx, app.LogOptions(s))
+	anchors, err := audit.Anchors(ctx, app.LogOptions(s.Store))
 	if err != nil {
 		return audit.Report{}, err
 	}
-	pins := []string{os.Getenv(app.RootVariable)}
+	state, pins := s.Store.Dir(), []string{os.Getenv(app.RootVariable)}
 	if cfg, err := g.source().Load(state); err == nil { // verification works without a configuration
 		pins = append(pins, cfg.Approval.Root)
 	}
@@ -137,12 +137,13 @@ func newSetAside(g *global) *cobra.Command {
 			if reason == "" {
 				return exitcode.Mistake("it is recorded permanently in the new log", "--reason is required")
 			}
-			state, s, err := openStore(g)
+			s, err := openStorage(g)
 			if err != nil {
 				return err
 			}
 			defer s.Close()
-			folder, err := audit.SetAside(c.Context(), audit.Dir(state), app.LogOptions(s), string(app.Principal()), reason)
+			folder, err := audit.SetAside(c.Context(), audit.Dir(s.Store.Dir()), app.LogOptions(s.Store),
+				string(app.Principal()), reason)
 			if err != nil {
 				return &exitcode.Exit{Code: exitcode.Problems, Err: err}
 			}

@@ -9,7 +9,6 @@ import (
 	"waldo/internal/executor/registry"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
-	"waldo/internal/network/egress/packages"
 )
 
 // tellPackages says which registries the contracts mean.
@@ -17,7 +16,7 @@ func tellPackages(w io.Writer, cfg *contract.Config) {
 	for _, c := range cfg.Contracts {
 		for _, name := range slices.Sorted(maps.Keys(c.Network.Packages)) {
 			r := c.Network.Packages[name]
-			address, files, set := registry.Of(packages.Manager(name), r)
+			address, files, set := registry.Of(name, r)
 			if contract.RegistryLine(address) == "" {
 				address = "an address that is not plain https, so its runs are denied" // it can hold a password
 			}

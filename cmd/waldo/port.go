@@ -72,7 +72,7 @@ func forwards(ctx context.Context, h *app.App, w io.Writer, s sandboxes.Sandbox,
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	end = func() { cancel(); all.Wait() }
-	m := sandboxes.New(h.Store, time.Now)
+	m := h.NamedSandboxes()
 	for i, text := range slices.Concat(own, s.Ports) {
 		port, local, err := forward.Parse(text)
 		f := forward.Of(driver, m, s, port)

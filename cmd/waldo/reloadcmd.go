@@ -20,12 +20,12 @@ func newReload(g *global) *cobra.Command {
 			"Exit status 1: one was not taken.",
 		Example: "  waldo reload",
 		RunE: func(c *cobra.Command, _ []string) error {
-			state, s, err := openStore(g)
+			s, err := openStorage(g)
 			if err != nil {
 				return err
 			}
 			defer s.Close()
-			replies, silent, err := control.Put(c.Context(), s, control.Reload, control.Order{})
+			replies, silent, err := control.Put(c.Context(), s.Store, control.Reload, control.Order{})
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func newReload(g *global) *cobra.Command {
 				serve++
 			}
 			if serve == 0 && silent == 0 {
-				display.Fprintf(c.ErrOrStderr(), "no waldo serve runs on %s\n", state)
+				display.Fprintf(c.ErrOrStderr(), "no waldo serve runs on %s\n", s.Store.Dir())
 			}
 			return unheeded(kept, silent)
 		},

@@ -322,7 +322,7 @@ func (e *execFlags) execIn(
 	o.Limits, o.Isolation, o.Root, o.Image = call.Limits(s.Limits), s.Isolation, app.Root(t), t.Config
 	o.Limits.Wall, o.Limits.CPU = e.wall(s.Limits.Wall), e.processor(s)
 	o.Whole, o.Dir = true, e.dir
-	o.Share = sandboxes.New(h.Store, time.Now).Shared(s)
+	o.Share = h.NamedSandboxes().Shared(s)
 	h.Runner.Default = s.Limits // also bounds output stored beside the command's files
 	o.Started = func(b sandbox.Sandbox) func() {
 		if e.as != "" {
@@ -423,11 +423,11 @@ func (e *execFlags) line(args any) string {
 
 // levelOf returns the isolation level that a sandbox was created with.
 func levelOf(ctx context.Context, g *global, name string) (string, error) {
-	_, kept, err := openStore(g)
+	kept, err := openStorage(g)
 	if err != nil {
 		return "", err
 	}
-	s, err := sandboxes.New(kept, time.Now).Get(ctx, app.Owner(), name)
+	s, err := kept.NamedSandboxes().Get(ctx, app.Owner(), name)
 	return s.Isolation, errors.Join(err, kept.Close())
 }
 

@@ -12,7 +12,6 @@ import (
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
-	"waldo/internal/storage/database"
 )
 
 func newStop(g *global) *cobra.Command {
@@ -46,11 +45,11 @@ func newStop(g *global) *cobra.Command {
 
 func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 	ctx := c.Context()
-	state, s, err := openStore(g)
+	s, err := openStorage(g)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	note := ""
 	if name != control.Everybody && !release {
 		if name, note, err = toStop(ctx, g, s, name); err != nil {
@@ -58,33 +57,29 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 		}
 	}
 	if release { // also a stop that another waldo stored under the bare name
-		if name, err = control.InForce(ctx, s, name); err != nil {
+		if name, err = control.InForce(ctx, s.Store, name); err != nil {
 			return err
 		}
 	}
-	log, err := app.OpenLog(ctx, s, 0)
-	if err != nil && !release { // a damaged log must not prevent a stop
+	if err = s.OpenLog(ctx, 0); err != nil && !release { // a damaged log must not prevent a stop
 		display.Fprintf(c.ErrOrStderr(), "waldo: this is not recorded: %v\n", err)
 	} else if err != nil {
 		return err
-	} else {
-		defer func() { err = errors.Join(err, log.Close()) }()
-		if err := control.RecordSync(ctx, log, control.KindStop,
-			map[string]any{"name": name, "release": release, "by": app.Principal()}); err != nil {
-			return err
-		}
+	} else if err := control.RecordSync(ctx, s.Log, control.KindStop,
+		map[string]any{"name": name, "release": release, "by": app.Principal()}); err != nil {
+		return err
 	}
 	if release {
 		return letIn(c, g, s, name)
 	}
-	if err := app.ForgetCLI(ctx, s, name); err != nil {
+	if err := s.ForgetCLI(ctx, name); err != nil {
 		return err
 	}
-	replies, silent, err := control.Put(ctx, s, control.Stop+name, control.Order{})
+	replies, silent, err := control.Put(ctx, s.Store, control.Stop+name, control.Order{})
 	if err != nil {
 		return err
 	}
-	removed, err := app.StopPrograms(state, name)
+	removed, err := app.StopPrograms(s.Store.Dir(), name)
 	if err != nil {
 		display.Fprintf(c.ErrOrStderr(), "waldo: a suspended program was not removed: %v\n", err)
 	}
@@ -121,8 +116,8 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 }
 
 // letIn cancels a stop, and waits until every running waldo knows.
-func letIn(c *cobra.Command, g *global, s *database.Store, name string) error {
-	replies, silent, err := control.Release(c.Context(), s, name)
+func letIn(c *cobra.Command, g *global, s *app.Storage, name string) error {
+	replies, silent, err := control.Release(c.Context(), s.Store, name)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,6 @@ import (
 	"waldo/internal/core/approval/desktop"
 	"waldo/internal/core/approval/notify"
 	"waldo/internal/core/audit"
-	"waldo/internal/core/audit/headfile"
 	"waldo/internal/core/broker"
 	"waldo/internal/core/policy"
 	"waldo/internal/core/redact"
@@ -63,18 +62,16 @@ import (
 	"waldo/internal/storage/presence"
 	"waldo/internal/storage/secretsource"
 	"waldo/internal/storage/secretstore"
-	"waldo/internal/storage/webhook"
 	"waldo/internal/storage/workspace"
 )
 
 // App joins all packages: storage, core, executors and front ends. openApplication builds it in that order,
 // and Close closes it in reverse.
 type App struct {
-	State     string
-	Config    *contract.Config
-	Policy    *policy.Policy
-	Store     *database.Store
-	log       *audit.Log
+	State  string
+	Config *contract.Config
+	Policy *policy.Policy
+	*Storage
 	Sessions  *session.Manager
 	Redact    *redact.Redactor
 	secrets   *secretsource.Keeper
@@ -84,8 +81,6 @@ type App struct {
 	Lock      *lockfile.Lock                // as read when the application was opened
 	relocked  atomic.Pointer[lockfile.Lock] // taken since; nil: none
 	Witness   *audit.Witness                // the approvals in the log
-	asker     *presence.Process             // marks this process as running; nil: not supported here
-	hooks     *webhook.Queue                // webhooks that wait for their target
 	lasting   sync.Map                      // the sessions that another process can resume: call.Session to true
 	Drivers   map[string]sandbox.Driver
 	Runner    *runner.Runner
@@ -231,28 +226,6 @@ func (h *App) machine() policy.Machine {
 	return m
 }
 
-// LogOptions returns where the log stores its head: in waldo.db, and in the file that $WALDO_LOG_HEAD names. A file
-// on another machine exposes an attacker who can rewrite both the log and the database.
-func LogOptions(s *database.Store) audit.Options {
-	o := audit.Options{Heads: s}
-	if path := os.Getenv("WALDO_LOG_HEAD"); path != "" {
-		o.Second = &headfile.File{Path: path}
-	}
-	return o
-}
-
-// OpenLog opens the log of a state directory. A retention time shortens the segments, because only whole segments can
-// be removed.
-func OpenLog(ctx context.Context, s *database.Store, keep time.Duration) (*audit.Log, error) {
-	o := LogOptions(s)
-	o.SegmentAge = keep / 10
-	log, err := audit.Open(ctx, s.Path("log"), o)
-	if errors.Is(err, audit.ErrTampered) {
-		err = &fault.Error{Err: err, Tip: "look with waldo log verify; to go on with a new log: waldo log set-aside"}
-	}
-	return log, err
-}
-
 func (h *App) openCore(ctx context.Context, s Options) (err error) {
 	if err = trust.PinsGone(h.State, h.Config); err != nil && !s.Relocks {
 		return err
@@ -280,27 +253,16 @@ func (h *App) openCore(ctx context.Context, s Options) (err error) {
 func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	h.lives = newLives(h)
 	defer func() { h.shared, h.closers = h.closers, nil }()
-	if h.Store, err = database.Open(h.State); err != nil {
+	if h.Storage, err = OpenAtWork(ctx, h.State, h.Config.Log.Keep); err != nil {
 		return err
 	}
-	h.closers = append(h.closers, h.Store.Close)
-	if h.log, err = OpenLog(ctx, h.Store, h.Config.Log.Keep); err != nil {
-		return err
-	}
-	h.closers = append(h.closers, h.log.Close)
+	h.closers = append(h.closers, h.Storage.Close)
 	h.Sessions = session.NewManager(session.Budgets(h.Config.Sessions), time.Now)
 	h.Witness = &audit.Witness{Dir: audit.Dir(h.State)}
-	if h.asker, err = presence.New(h.State); err != nil {
-		return err
-	}
-	if h.asker != nil {
-		h.closers = append(h.closers, h.asker.Close)
-	}
-	h.hooks = h.openHooks()
 	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
 	h.Approvals = &approval.Service{
 		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules), h.webhooks(rules), desktop.New(rules)},
-			s.Carriers...), Record: Enrolments(h.log),
+			s.Carriers...), Record: Enrolments(h.Log),
 		Asker: h.askerOf, Gone: presence.Gone(h.State),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),
 		Notes: h.lives.notes, Preview: h.lives.preview,
@@ -315,12 +277,10 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 		},
 	}
 	h.ceilings = &ceiling.Desk{Next: h.Approvals}
-	o := control.Options{Store: h.Store, Log: h.log, Sessions: h.Sessions, By: string(Principal()),
+	o := control.Options{Store: h.Store, Log: h.Log, Sessions: h.Sessions, By: string(Principal()),
 		Reloads: s.Reloads, Ended: h.ended,
-		Relock: func(ctx context.Context, o control.Order) control.Reply { return h.lives.inForce().relock(ctx, o) }}
-	if h.asker != nil {
-		o.Asker = h.asker.Name
-	}
+		Relock: func(ctx context.Context, o control.Order) control.Reply { return h.lives.inForce().relock(ctx, o) },
+		Asker:  h.process}
 	h.attendant, err = control.Attend(ctx, o)
 	return err
 }
@@ -339,9 +299,8 @@ func (h *App) ended(n session.Info, begin func(end func())) {
 
 // share shares the services of another application that survive a reload.
 func (h *App) share(on *App) {
-	h.lives, h.Drivers, h.Store, h.log, h.Sessions = on.lives, on.Drivers, on.Store, on.log, on.Sessions
-	h.Witness, h.asker, h.Approvals, h.ceilings = on.Witness, on.asker, on.Approvals, on.ceilings
-	h.hooks = on.hooks
+	h.lives, h.Drivers, h.Storage, h.Sessions = on.lives, on.Drivers, on.Storage, on.Sessions
+	h.Witness, h.Approvals, h.ceilings = on.Witness, on.Approvals, on.ceilings
 }
 
 func (h *App) openExecutors(s Options) error {
@@ -451,7 +410,7 @@ func (h *App) openPipeline(s Options) error {
 	h.closers = append(h.closers, func() error { h.Catalogue.Close(); return nil })
 	h.Broker = &broker.Broker{
 		Policy:    h.Policy,
-		Record:    &audit.Recorder{Log: h.log, Args: h.Redact.Args, Witness: h.Witness},
+		Record:    &audit.Recorder{Log: h.Log, Args: h.Redact.Args, Witness: h.Witness},
 		Confirms:  &confirm.Desk{Store: h.Store, Questions: h.Approvals},
 		Approvals: h.ceilings, Budget: h.Sessions, Redact: h.Redact,
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.Runner, contract.MCP: h.Upstreams,
@@ -609,27 +568,10 @@ func (h *App) Check(c call.Call, t call.Tool) *call.Reason {
 // askerOf returns the name of this process for a session that ends with it. The session of waldo call and those of
 // agents outlive it.
 func (h *App) askerOf(n call.Session) string {
-	if _, outlives := h.lasting.Load(n); outlives || h.asker == nil {
+	if _, outlives := h.lasting.Load(n); outlives {
 		return ""
 	}
-	return h.asker.Name
-}
-
-// ForgetCLI ends the shared `waldo call` session of a stopped user. It also deletes entries of sessions that ended
-// too long ago to matter.
-func ForgetCLI(ctx context.Context, s *database.Store, name string) error {
-	shared, err := s.List(ctx, cliBucket)
-	if err != nil {
-		return err
-	}
-	for who, row := range shared {
-		if n, _, _ := strings.Cut(row, " "); name == control.Everybody || name == who || name == n {
-			if err := s.Delete(ctx, cliBucket, who); err != nil {
-				return err
-			}
-		}
-	}
-	return control.ForgetStops(ctx, s, time.Now().Add(-Retention))
+	return h.process
 }
 
 // dialer connects to the configured servers at a url.

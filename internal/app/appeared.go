@@ -92,7 +92,7 @@ func (h *App) relock(ctx context.Context, o control.Order) control.Reply {
 	if err != nil {
 		r.Kept = h.known.Text(err.Error())
 		slog.Warn("the new lock is not taken; the one before it stays in force", "file", file, "why", r.Kept)
-		control.Record(ctx, h.log, control.KindReload, map[string]any{
+		control.Record(ctx, h.Log, control.KindReload, map[string]any{
 			"file": file, "taken": false, "why": r.Kept, "by": Principal(),
 		})
 		return r
@@ -104,7 +104,7 @@ func (h *App) relock(ctx context.Context, o control.Order) control.Reply {
 		h.Catalogue.InvalidateOffer(server)
 	}
 	r.Said = file
-	control.Record(ctx, h.log, control.KindReload, map[string]any{
+	control.Record(ctx, h.Log, control.KindReload, map[string]any{
 		"file": file, "taken": true, "in_force": o.Lock, "by": Principal(),
 	})
 	return r

@@ -24,7 +24,6 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/secret"
-	"waldo/internal/storage/database"
 	"waldo/internal/storage/presence"
 )
 
@@ -34,7 +33,7 @@ const DefaultConsole = "127.0.0.1:7677"
 // Console returns the web console over the state directory, which listens at an address. done ends it.
 func (h *App) Console(at net.Addr) (s *console.Server, done func() error) {
 	o := operator.New(operator.Options{
-		Store: h.Store, Log: h.log, Approvals: h.takingBack(), Owner: Owner(), Root: os.Getenv(RootVariable),
+		Store: h.Store, Log: h.Log, Approvals: h.takingBack(), Owner: Owner(), Root: os.Getenv(RootVariable),
 		Config:  func() *contract.Config { return h.lives.inForce().Config },
 		Policy:  func() *policy.Policy { return h.lives.inForce().Policy },
 		Compile: h.compile,
@@ -47,7 +46,7 @@ func (h *App) Console(at net.Addr) (s *console.Server, done func() error) {
 			return len(lock.Servers[server].Tools)
 		},
 		Pins:    func(ctx context.Context) ([]console.Pin, error) { return h.lives.inForce().pinsWaiting(ctx) },
-		Forget:  func(ctx context.Context, name string) error { return ForgetCLI(ctx, h.Store, name) },
+		Forget:  func(ctx context.Context, name string) error { return h.ForgetCLI(ctx, name) },
 		Anchors: func(ctx context.Context) ([]audit.Anchor, error) { return audit.Anchors(ctx, LogOptions(h.Store)) },
 	})
 	s = console.New(console.Options{
@@ -76,22 +75,22 @@ const consoles = "consoles"
 // listens writes down where a console of the state directory listens, or that it has ended.
 func (h *App) listens(at net.Addr, ended bool) error {
 	_, port, err := net.SplitHostPort(at.String())
-	if err != nil || h.asker == nil { // nothing tells others when this process has ended
+	if err != nil || h.process == "" { // nothing tells others when this process has ended
 		return err
 	}
 	ctx := context.Background()
 	return h.Store.Modify(ctx, consoles, port, func(by string, ok bool) (string, bool, error) {
 		if ended {
-			return by, ok && by != h.asker.Name, nil
+			return by, ok && by != h.process, nil
 		}
-		return h.asker.Name, true, nil
+		return h.process, true, nil
 	})
 }
 
 // ConsoleAt reports whether a console of the state directory listens on a port of this machine.
-func ConsoleAt(ctx context.Context, s *database.Store, port string) (bool, error) {
-	by, ok, err := s.Get(ctx, consoles, port)
-	return ok && !presence.Gone(s.Dir())(by), err
+func (s *Storage) ConsoleAt(ctx context.Context, port string) (bool, error) {
+	by, ok, err := s.Store.Get(ctx, consoles, port)
+	return ok && !presence.Gone(s.Store.Dir())(by), err
 }
 
 // compile compiles a changed text of the configuration in force, as a reload would.

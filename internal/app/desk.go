@@ -3,45 +3,31 @@ package app
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"waldo/internal/core/approval"
-	"waldo/internal/core/audit"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/contract"
-	"waldo/internal/storage/database"
-	"waldo/internal/storage/presence"
 )
 
 // Desk opens the approval service of a state directory without the rest of the application. close closes it.
 func Desk(state string, cfg *contract.Config) (k *approval.Service, closes func() error, err error) {
-	s, err := database.Open(state)
+	s, err := OpenStorage(state)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &approval.Service{Store: s, Rules: func() contract.Approvals { return cfg.Approval },
-		Root: os.Getenv(RootVariable),
-		Gone: presence.Gone(state), Witness: &audit.Witness{Dir: audit.Dir(state)}}, s.Close, nil
+	return s.desk(cfg), s.Close, nil
 }
 
 // DeskOnRecord opens the same for a change of who may answer, which goes to the log.
 func DeskOnRecord(
 	ctx context.Context, state string, cfg *contract.Config,
 ) (k *approval.Service, closes func() error, err error) {
-	k, done, err := Desk(state, cfg)
+	s, err := openRecorded(ctx, state, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	log, err := OpenLog(ctx, k.Store, 0)
-	if err != nil {
-		return nil, nil, errors.Join(err, done())
-	}
-	k.Record = Enrolments(log)
-	k.TakeBack = func(ctx context.Context, _ approval.Question, a approval.Answer) error {
-		return (&audit.Recorder{Log: log}).TakenBack(ctx, a)
-	}
-	return k, func() error { return errors.Join(log.Close(), done()) }, nil
+	return s.desk(cfg), s.Close, nil
 }
 
 // AskedUnder reports whether a question was asked under a configuration, as far as that can be told.
@@ -69,8 +55,6 @@ func TooLate(
 
 // takingBack returns the approval service of this application, which also records a yes that is taken back.
 func (h *App) takingBack() *approval.Service {
-	h.Approvals.TakeBack = func(ctx context.Context, _ approval.Question, a approval.Answer) error {
-		return (&audit.Recorder{Log: h.log}).TakenBack(ctx, a)
-	}
+	h.Approvals.TakeBack = h.takeBack
 	return h.Approvals
 }

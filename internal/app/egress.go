@@ -30,7 +30,7 @@ type EgressBody struct {
 func (h *App) reached(server, sandbox string, tried []facts.Attempt) {
 	body, err := json.Marshal(EgressBody{server, sandbox, tried})
 	if err == nil {
-		_, err = h.log.Append(context.Background(), KindEgress, body, false)
+		_, err = h.Log.Append(context.Background(), KindEgress, body, false)
 	}
 	if err != nil {
 		slog.Warn("network attempts of a server were not recorded", "server", server, "why", err)

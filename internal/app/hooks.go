@@ -12,26 +12,16 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
-	"waldo/internal/storage/presence"
 	"waldo/internal/storage/webhook"
 )
 
-// openHooks returns the queue of webhooks of the state directory.
-func (h *App) openHooks() *webhook.Queue {
-	q := &webhook.Queue{Store: h.Store, Gone: presence.Gone(h.State)}
-	if h.asker != nil {
-		q.Holder = h.asker.Name
-	}
-	return q
-}
-
 // Deliveries hands over accepted webhooks: those with `deliver: agent` have the target webhook.Agent.
-func (h *App) Deliveries() webhook.Deliveries { return h.hooks }
+func (h *App) Deliveries() webhook.Deliveries { return h.Webhooks() }
 
 // Hooks returns the webhooks of this application. Their calls have the sessions of g, one for each webhook.
 func (h *App) Hooks(g *session.Shared) *hooks.Hooks {
 	return hooks.New(hooks.Options{
-		Queue: h.hooks, Log: h.log, Config: func() *contract.Config { return h.lives.inForce().Config },
+		Queue: h.Webhooks(), Log: h.Log, Config: func() *contract.Config { return h.lives.inForce().Config },
 		Secret: func(r secret.Ref) (secret.Value, error) { return h.lives.inForce().secrets.Get(r) },
 		Prepare: func(ctx context.Context, c *call.Call) *call.Reason {
 			now := h.lives.inForce()

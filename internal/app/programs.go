@@ -11,12 +11,15 @@ import (
 	"waldo/internal/storage/programs"
 )
 
+// Programs returns the suspended programs of a state directory.
+func Programs(state string) programs.Store {
+	return programs.Store{Dir: filepath.Join(state, "programs")}
+}
+
 // suspendedPrograms stores suspended programs in the state directory.
 type suspendedPrograms struct{ h *App }
 
-func (s suspendedPrograms) store() programs.Store {
-	return programs.Store{Dir: filepath.Join(s.h.State, "programs")}
-}
+func (s suspendedPrograms) store() programs.Store { return Programs(s.h.State) }
 
 // Save stores a program with its session, which its approvals are bound to.
 func (s suspendedPrograms) Save(run call.Call, place call.Suspension) (string, error) {
@@ -51,8 +54,7 @@ func (s suspendedPrograms) Take(run call.Call, name string) ([]byte, call.Sessio
 // StopPrograms removes the suspended programs of a stopped session, principal or everybody, so that they never go on. It
 // returns how many there were.
 func StopPrograms(state, name string) (int, error) {
-	s := programs.Store{Dir: filepath.Join(state, "programs")}
-	return s.Remove(func(p programs.Program) bool {
+	return Programs(state).Remove(func(p programs.Program) bool {
 		return name == control.Everybody || p.Session == name || p.Principal == name
 	})
 }

@@ -27,7 +27,7 @@ func (h *App) TakesReloads(fits func(next *App) error) {
 		if err != nil {
 			r.Kept = h.known.Text(err.Error())
 			slog.Warn("the new configuration is not taken; the one before it stays in force", "file", was.File, "why", err)
-			control.Record(ctx, h.log, control.KindReload, map[string]any{
+			control.Record(ctx, h.Log, control.KindReload, map[string]any{
 				"file": was.File, "taken": false, "why": r.Kept, "in_force": was.Digest, "by": Principal(),
 			})
 			return r
@@ -41,7 +41,7 @@ func (h *App) TakesReloads(fits func(next *App) error) {
 			r.Said += "; changes of gateway other than auth.tokens need a new start"
 			slog.Warn("changes of gateway other than auth.tokens need a new start of this waldo serve")
 		}
-		control.Record(ctx, h.log, control.KindReload, map[string]any{
+		control.Record(ctx, h.Log, control.KindReload, map[string]any{
 			"file": next.Config.File, "taken": true, "in_force": next.Config.Digest, "before": was.Digest, "by": Principal(),
 		})
 		return r

@@ -6,7 +6,6 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"waldo/internal/app/fault"
 	"waldo/internal/model/contract"
@@ -30,7 +29,7 @@ func OpenTemplates(state string, progress func(what string, bytes int64) io.Writ
 // sandbox, with its files to start from.
 func (h *App) Template(ctx context.Context, name string, fresh bool) (template.Template, error) {
 	if id.Is(id.Snapshot, name) {
-		p, err := sandboxes.New(h.Store, time.Now).Picture(ctx, Owner(), name)
+		p, err := h.NamedSandboxes().Picture(ctx, Owner(), name)
 		if err != nil {
 			return template.Template{}, err
 		}
@@ -113,7 +112,7 @@ func (h *App) TemplateOf(s sandboxes.Sandbox) (template.Template, error) {
 
 // Sandboxes opens the named sandboxes of an application. It first pauses and stops idle ones.
 func (h *App) Sandboxes(ctx context.Context) (*sandboxes.Manager, error) {
-	m := sandboxes.New(h.Store, time.Now)
+	m := h.NamedSandboxes()
 	_, err := m.Sweep(ctx)
 	return m, err
 }

@@ -3,9 +3,7 @@ package app
 import (
 	"context"
 	"errors"
-	"time"
 
-	"waldo/internal/storage/sandboxes"
 	"waldo/internal/storage/workspace"
 )
 
@@ -21,7 +19,7 @@ func (h *App) fill(w *workspace.Workspace, err error) (*workspace.Workspace, err
 			return w, nil
 		}
 	}
-	if err := sandboxes.New(h.Store, time.Now).Fill(context.Background(), Owner(), h.Snapshot, w,
+	if err := h.NamedSandboxes().Fill(context.Background(), Owner(), h.Snapshot, w,
 		MostLimits.Disk); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}

@@ -11,7 +11,6 @@ import (
 	"waldo/internal/core/audit"
 	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/pkginstall"
-	"waldo/internal/storage/sandboxes"
 	"waldo/internal/storage/workspace"
 )
 
@@ -22,7 +21,7 @@ const Retention = 30 * 24 * time.Hour
 // Sweep closes idle sessions and deletes data past its retention.
 func (h *App) Sweep(ctx context.Context, now time.Time, sign Signing) error {
 	h.Sessions.Sweep()
-	named, err := sandboxes.New(h.Store, time.Now).Workspaces(ctx)
+	named, err := h.NamedSandboxes().Workspaces(ctx)
 	if err != nil {
 		return err // without the names, unused workspaces are unknown
 	}
@@ -33,8 +32,8 @@ func (h *App) Sweep(ctx context.Context, now time.Time, sign Signing) error {
 	_, err = workspace.Sweep(filepath.Join(h.State, "workspaces"), now.Add(-Retention),
 		func(w string) bool { return named[w] || open[w] })
 	_, unused := pkginstall.Sweep(filepath.Join(h.State, "packages"), now, now.Add(-Retention), h.Packages.Accepted())
-	_, old := h.log.Prune(ctx, h.Config.Log.Keep, string(Principal()), sign)
-	suspendedPrograms{h}.store().Sweep(now)
+	_, old := h.Log.Prune(ctx, h.Config.Log.Keep, string(Principal()), sign)
+	Programs(h.State).Sweep(now)
 	bundles := sandboxegress.Sweep(h.State, now)
 	return errors.Join(err, unused, old, bundles, h.Approvals.Sweep(ctx, now.Add(-Retention)))
 }

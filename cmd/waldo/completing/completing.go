@@ -21,19 +21,15 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
 	"waldo/internal/protocol/webhook"
-	"waldo/internal/storage/database"
-	"waldo/internal/storage/sandboxes"
-	queue "waldo/internal/storage/webhook"
 )
 
 // Waldo holds the sources of the values. Each function honours the flags that were given so far.
 type Waldo struct {
 	State      func() (string, error)
-	Store      func() (string, *database.Store, error)
+	Storage    func() (*app.Storage, error)
 	Config     func() (string, *contract.Config, error)
 	Everywhere func() (string, *contract.Config, error) // the same without --environment, which may be what is typed
 	Desk       func() (*approval.Service, func() error, error)
-	Principals func(ctx context.Context, s *database.Store) []string
 }
 
 // completer lists the possible values of a word on the command line. A source that fails offers no values.
@@ -107,12 +103,13 @@ func both(a, b completer) completer {
 
 // stoppable are the principals that waldo knows.
 func (w Waldo) stoppable(ctx context.Context) []string {
-	_, s, err := w.Store()
+	s, err := w.Storage()
 	if err != nil {
 		return nil
 	}
 	defer s.Close()
-	return w.Principals(ctx, s)
+	_, cfg, _ := w.Config() // without it, those of its tokens are left out
+	return s.Principals(ctx, cfg)
 }
 
 // hooks are the webhooks of the configuration.
@@ -126,12 +123,12 @@ func (w Waldo) hooks(context.Context) []string {
 
 // deliveryIDs are the ids of the webhooks that wait.
 func (w Waldo) deliveryIDs(ctx context.Context) (out []string) {
-	_, s, err := w.Store()
+	s, err := w.Storage()
 	if err != nil {
 		return nil
 	}
 	defer s.Close()
-	all, _ := (&queue.Queue{Store: s}).List(ctx)
+	all, _ := s.Webhooks().List(ctx)
 	for _, d := range all {
 		out = append(out, cobra.CompletionWithDesc(d.ID, terminal.Brief(d.State+" "+d.Hook, 60)))
 	}
@@ -162,12 +159,12 @@ func (w Waldo) callIDs(ctx context.Context) (out []string) {
 func (w Waldo) snapshotIDs(ctx context.Context) []string { return w.snapshotsOf(ctx, "") }
 
 func (w Waldo) snapshotsOf(ctx context.Context, _ string) (out []string) {
-	_, s, err := w.Store()
+	s, err := w.Storage()
 	if err != nil {
 		return nil
 	}
 	defer s.Close()
-	all, _ := sandboxes.New(s, time.Now).Snapshots(ctx, app.Owner())
+	all, _ := s.NamedSandboxes().Snapshots(ctx, app.Owner())
 	for _, p := range all {
 		out = append(out, cobra.CompletionWithDesc(p.ID, terminal.Brief(p.Of.Name+", "+p.Created.Format(time.RFC3339), 60)))
 	}
@@ -176,12 +173,12 @@ func (w Waldo) snapshotsOf(ctx context.Context, _ string) (out []string) {
 
 // commandsOf are the ids of the commands that run in a sandbox.
 func (w Waldo) commandsOf(ctx context.Context, name string) (out []string) {
-	_, s, err := w.Store()
+	s, err := w.Storage()
 	if err != nil {
 		return nil
 	}
 	defer s.Close()
-	all, _ := sandboxes.New(s, time.Now).Commands(ctx, app.Owner(), name)
+	all, _ := s.NamedSandboxes().Commands(ctx, app.Owner(), name)
 	for _, one := range all {
 		out = append(out, cobra.CompletionWithDesc(one.Call, terminal.Brief(one.Line, 60)))
 	}
@@ -241,12 +238,12 @@ func (w Waldo) approvalIDs(ctx context.Context) (out []string) {
 }
 
 func (w Waldo) sandboxNames(ctx context.Context) (out []string) {
-	_, s, err := w.Store()
+	s, err := w.Storage()
 	if err != nil {
 		return nil
 	}
 	defer s.Close()
-	all, _ := sandboxes.New(s, time.Now).List(ctx, app.Owner())
+	all, _ := s.NamedSandboxes().List(ctx, app.Owner())
 	for _, b := range all {
 		out = append(out, b.Name)
 	}

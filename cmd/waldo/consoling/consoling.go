@@ -17,14 +17,13 @@ import (
 	"waldo/internal/frontend/console"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
-	"waldo/internal/storage/database"
 )
 
 // Waldo holds the parts of waldo that the command needs.
 type Waldo struct {
-	Open  func(ctx context.Context, s app.Options) (*app.App, error)
-	Store func() (string, *database.Store, error)
-	JSON  *bool // whether --json was given
+	Open    func(ctx context.Context, s app.Options) (*app.App, error)
+	Storage func() (*app.Storage, error)
+	JSON    *bool // whether --json was given
 }
 
 // New returns the command.
@@ -77,16 +76,16 @@ func loopback(listen string) (port string, err error) {
 }
 
 func (w Waldo) link(c *cobra.Command, port string, role console.Role) error {
-	_, s, err := w.Store()
+	s, err := w.Storage()
 	if err != nil {
 		return err
 	}
-	if listens, err := app.ConsoleAt(c.Context(), s, port); err != nil || !listens {
+	if listens, err := s.ConsoleAt(c.Context(), port); err != nil || !listens {
 		none := fault.Usage("start one: waldo console; or give the address of the one that runs: --listen 127.0.0.1:7676",
 			"no console of this state directory listens on port %s", port)
 		return errors.Join(cmp.Or(err, none), s.Close())
 	}
-	token, err := operator.NewLink(c.Context(), s, role)
+	token, err := operator.NewLink(c.Context(), s.Store, role)
 	if err := errors.Join(err, s.Close()); err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package hooking
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"time"
@@ -17,8 +16,6 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 	"waldo/internal/protocol/webhook"
-	"waldo/internal/storage/database"
-	"waldo/internal/storage/presence"
 	queue "waldo/internal/storage/webhook"
 )
 
@@ -49,53 +46,22 @@ func New(w Waldo) *cobra.Command {
 type desk struct {
 	*hooks.Hooks
 	queue *queue.Queue
-	cfg   *contract.Config
 	done  func() error
 }
 
 // open opens the queue. It claims deliveries for this process.
-func (w Waldo) open(ctx context.Context) (d *desk, err error) {
-	d = &desk{}
-	var closers []func() error
-	d.done = func() error {
-		var errs []error
-		for i := range closers {
-			errs = append(errs, closers[len(closers)-1-i]())
-		}
-		return errors.Join(errs...)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.done())
-		}
-	}()
+func (w Waldo) open(ctx context.Context) (*desk, error) {
 	state, cfg, err := w.Config()
 	if err != nil {
-		return d, err
+		return nil, err
 	}
-	d.cfg = cfg
-	s, err := database.Open(state)
+	s, err := app.OpenAtWork(ctx, state, cfg.Log.Keep)
 	if err != nil {
-		return d, err
+		return nil, err
 	}
-	closers = append(closers, s.Close)
-	log, err := app.OpenLog(ctx, s, cfg.Log.Keep)
-	if err != nil {
-		return d, err
-	}
-	closers = append(closers, log.Close)
-	d.queue = &queue.Queue{Store: s, Gone: presence.Gone(state)}
-	me, err := presence.New(state)
-	if err != nil {
-		return d, err
-	}
-	if me != nil {
-		closers = append(closers, me.Close)
-		d.queue.Holder = me.Name
-	}
-	d.Hooks = hooks.New(hooks.Options{Queue: d.queue, Log: log, Config: func() *contract.Config { return cfg },
-		Secret: w.secrets(state, cfg).Get})
-	return d, nil
+	q := s.Webhooks()
+	return &desk{queue: q, done: s.Close, Hooks: hooks.New(hooks.Options{Queue: q, Log: s.Log,
+		Config: func() *contract.Config { return cfg }, Secret: w.secrets(state, cfg)})}, nil
 }
 
 // key fetches the secret that a flag names.
@@ -109,7 +75,7 @@ func (w Waldo) key(scheme, ref string) (webhook.Key, error) {
 	if err != nil {
 		return webhook.Key{}, err
 	}
-	v, err := w.secrets(state, cfg).Get(r)
+	v, err := w.secrets(state, cfg)(r)
 	if err != nil {
 		return webhook.Key{}, exitcode.Mistake("waldo secret check shows every secret", "%v", err)
 	}

@@ -17,13 +17,13 @@ import (
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
-	"waldo/internal/storage/secretsource"
+	"waldo/internal/model/secret"
 	queue "waldo/internal/storage/webhook"
 )
 
 // secrets returns the source of secrets.
-func (w Waldo) secrets(state string, cfg *contract.Config) *secretsource.Keeper {
-	return secrets.New(state, cfg, w.Known(), w.Passphrase())
+func (w Waldo) secrets(state string, cfg *contract.Config) func(secret.Ref) (secret.Value, error) {
+	return secrets.New(state, cfg, w.Known(), w.Passphrase()).Get
 }
 
 func readFile(name string) ([]byte, error) {

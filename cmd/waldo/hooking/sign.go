@@ -162,7 +162,7 @@ func (w Waldo) keys(hook, how, ref string, window *time.Duration) (sign.Scheme, 
 		return "", nil, exitcode.Mistake("it is defined under webhooks:", "waldo.yaml has no webhook %q", hook)
 	}
 	*window = one.Window
-	all, err := webhook.Keys(one, w.secrets(state, cfg).Get)
+	all, err := webhook.Keys(one, w.secrets(state, cfg))
 	if err != nil {
 		err = exitcode.Mistake("waldo secret check shows every secret", "%v", err)
 	}

@@ -3,15 +3,14 @@ package measuring
 
 import (
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/app/disk"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
-	"waldo/internal/storage/programs"
 )
 
 // New returns the command. state opens the state directory; asJSON says whether --json was given.
@@ -28,7 +27,7 @@ func New(state func() (string, error), asJSON *bool) *cobra.Command {
 				return err
 			}
 			if list {
-				return tellPrograms(c, programs.Store{Dir: filepath.Join(at, "programs")}, *asJSON)
+				return tellPrograms(c, at, *asJSON)
 			}
 			return tellParts(c, at, *asJSON)
 		},
@@ -54,8 +53,8 @@ func tellParts(c *cobra.Command, state string, asJSON bool) error {
 	return nil
 }
 
-func tellPrograms(c *cobra.Command, s programs.Store, asJSON bool) error {
-	all, err := s.List()
+func tellPrograms(c *cobra.Command, state string, asJSON bool) error {
+	all, err := app.Programs(state).List()
 	if err != nil {
 		return err
 	}

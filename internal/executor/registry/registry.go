@@ -15,10 +15,11 @@ import (
 )
 
 // Of finds a registry: its address, the other hosts that serve its files, and who set it.
-func Of(m packages.Manager, r contract.Registry) (address string, files []string, set string) {
+func Of(manager string, r contract.Registry) (address string, files []string, set string) {
 	if r.URL != "" {
 		return r.URL, r.Files, "the contract"
 	}
+	m := packages.Manager(manager)
 	own := packages.Defaults[m]
 	address, set = Machine(m), "this machine's setting"
 	if address == "" {

@@ -24,7 +24,7 @@ const cacheBytes = 2 << 30
 func (a *Assembler) registries(n contract.Network) (rules []egress.Rule, env []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(n.Packages)) {
 		r, m := n.Packages[name], packages.Manager(name)
-		address, files, _ := registry.Of(m, r)
+		address, files, _ := registry.Of(string(m), r)
 		line := contract.RegistryLine(address)
 		if line == "" { // the error leaves the address out: it can hold a password
 			return nil, nil,

@@ -1,0 +1,163 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"waldo/internal/app/control"
+	"waldo/internal/app/fault"
+	"waldo/internal/core/approval"
+	"waldo/internal/core/audit"
+	"waldo/internal/core/audit/headfile"
+	"waldo/internal/model/contract"
+	"waldo/internal/storage/database"
+	"waldo/internal/storage/presence"
+	"waldo/internal/storage/sandboxes"
+	"waldo/internal/storage/webhook"
+)
+
+// Storage is an open state directory. A command that needs no more of waldo opens it alone.
+type Storage struct {
+	Store   *database.Store
+	Log     *audit.Log // nil: OpenLog was not called
+	process string     // the mark of this process while it runs; empty: none, or not supported here
+	closers []func() error
+}
+
+// OpenStorage opens the database of a state directory that StateDir has checked.
+func OpenStorage(state string) (*Storage, error) {
+	s, err := database.Open(state)
+	if err != nil {
+		return nil, err
+	}
+	return &Storage{Store: s, closers: []func() error{s.Close}}, nil
+}
+
+// openRecorded opens the database and the log.
+func openRecorded(ctx context.Context, state string, keep time.Duration) (*Storage, error) {
+	s, err := OpenStorage(state)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.OpenLog(ctx, keep); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// OpenAtWork opens the database and the log, and marks this process as running: others leave alone what it claims.
+func OpenAtWork(ctx context.Context, state string, keep time.Duration) (*Storage, error) {
+	s, err := openRecorded(ctx, state, keep)
+	if err != nil {
+		return nil, err
+	}
+	p, err := presence.New(state)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if p != nil {
+		s.process = p.Name
+		s.closers = append(s.closers, p.Close)
+	}
+	return s, nil
+}
+
+// Close closes what was opened, the last first.
+func (s *Storage) Close() error {
+	var errs []error
+	for _, c := range slices.Backward(s.closers) {
+		errs = append(errs, c())
+	}
+	s.closers = nil
+	return errors.Join(errs...)
+}
+
+// LogOptions returns where the log stores its head: in waldo.db, and in the file that $WALDO_LOG_HEAD names. A file
+// on another machine exposes an attacker who can rewrite both the log and the database.
+func LogOptions(s *database.Store) audit.Options {
+	o := audit.Options{Heads: s}
+	if path := os.Getenv("WALDO_LOG_HEAD"); path != "" {
+		o.Second = &headfile.File{Path: path}
+	}
+	return o
+}
+
+// OpenLog opens the log. A retention time shortens the segments, because only whole segments can be removed.
+func (s *Storage) OpenLog(ctx context.Context, keep time.Duration) (err error) {
+	o := LogOptions(s.Store)
+	o.SegmentAge = keep / 10
+	if s.Log, err = audit.Open(ctx, s.Store.Path("log"), o); errors.Is(err, audit.ErrTampered) {
+		return &fault.Error{Err: err, Tip: "look with waldo log verify; to go on with a new log: waldo log set-aside"}
+	} else if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, s.Log.Close)
+	return nil
+}
+
+// Webhooks returns the queue of webhooks. It claims deliveries for this process, if that is marked.
+func (s *Storage) Webhooks() *webhook.Queue {
+	return &webhook.Queue{Store: s.Store, Gone: presence.Gone(s.Store.Dir()), Holder: s.process}
+}
+
+// NamedSandboxes returns the named sandboxes, without a look for idle ones.
+func (s *Storage) NamedSandboxes() *sandboxes.Manager { return sandboxes.New(s.Store, time.Now) }
+
+// desk returns the approval service of a configuration. It records if the log is open.
+func (s *Storage) desk(cfg *contract.Config) *approval.Service {
+	dir := s.Store.Dir()
+	k := &approval.Service{Store: s.Store, Rules: func() contract.Approvals { return cfg.Approval },
+		Root: os.Getenv(RootVariable), Gone: presence.Gone(dir), Witness: &audit.Witness{Dir: audit.Dir(dir)}}
+	if s.Log != nil {
+		k.Record, k.TakeBack = Enrolments(s.Log), s.takeBack
+	}
+	return k
+}
+
+// takeBack records a yes that no call could use.
+func (s *Storage) takeBack(ctx context.Context, _ approval.Question, a approval.Answer) error {
+	return (&audit.Recorder{Log: s.Log}).TakenBack(ctx, a)
+}
+
+// Principals returns those of this user, of the tokens of a configuration and of the log, sorted. cfg can be nil. A log
+// that cannot be read is left out.
+func (s *Storage) Principals(ctx context.Context, cfg *contract.Config) []string {
+	out := []string{string(Principal())}
+	if cfg != nil {
+		for name := range cfg.Gateway.Tokens {
+			out = append(out, control.Token+name)
+		}
+	}
+	_, _ = audit.Select(ctx, s.Store.Path("log"), audit.Selection{Last: 1, Match: func(r audit.Record) bool {
+		var b struct{ Principal string }
+		if r.Kind == audit.KindDecision && json.Unmarshal(r.Body, &b) == nil && b.Principal != "" &&
+			!slices.Contains(out, b.Principal) {
+			out = append(out, b.Principal)
+		}
+		return false
+	}}, func(audit.Record) error { return nil })
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// ForgetCLI ends the shared `waldo call` session of a stopped user. It also deletes entries of sessions that ended
+// too long ago to matter.
+func (s *Storage) ForgetCLI(ctx context.Context, name string) error {
+	shared, err := s.Store.List(ctx, cliBucket)
+	if err != nil {
+		return err
+	}
+	for who, row := range shared {
+		if n, _, _ := strings.Cut(row, " "); name == control.Everybody || name == who || name == n {
+			if err := s.Store.Delete(ctx, cliBucket, who); err != nil {
+				return err
+			}
+		}
+	}
+	return control.ForgetStops(ctx, s.Store, time.Now().Add(-Retention))
+}

@@ -7,6 +7,7 @@ import (
 	"waldo/internal/app/generation"
 	"waldo/internal/core/approval/ceiling"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/preview"
 	"waldo/internal/frontend/mcpserver"
 	"waldo/internal/protocol/strictjson"
 )
@@ -33,10 +34,13 @@ func (l *lives) notes(d policy.Decision) []string {
 	return notes
 }
 
-// preview returns what a call of waldo's own tools would do, redacted as its result would be.
+// preview returns what a call of waldo's own tools, of code or of a command would do, redacted as its result would be.
 func (l *lives) preview(d policy.Decision) []string {
 	h := l.inForce()
 	lines := h.direct.Preview(d)
+	if len(lines) == 0 {
+		lines = preview.Sandboxed(d)
+	}
 	if len(lines) == 0 {
 		return nil
 	}

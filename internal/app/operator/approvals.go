@@ -48,6 +48,9 @@ func (p *Operator) Approval(ctx context.Context, id string) (console.Approval, e
 		return console.Approval{}, problem(err)
 	}
 	a := shown(q, state)
+	if state != approval.Void {
+		a.Preview = q.Preview
+	}
 	if a.Given, err = p.given(ctx, q); err != nil {
 		return a, problem(err)
 	}
@@ -67,7 +70,7 @@ func shown(q approval.Question, state approval.State) console.Approval {
 	a := console.Approval{
 		ID: q.ID, State: string(state), Capability: string(q.Capability), Principal: string(q.Principal),
 		Session: string(q.Session), Channel: q.Channel, Mode: q.Mode, Danger: q.Danger, Role: q.Role, Need: max(q.Need, 1),
-		Given: []string{}, Reasons: q.Reasons, Notes: slices.Concat(q.Notes, q.Preview), ArgsDigest: q.ArgsDigest, ArgsBytes: len(q.Args),
+		Given: []string{}, Reasons: q.Reasons, Notes: q.Notes, ArgsDigest: q.ArgsDigest, ArgsBytes: len(q.Args),
 		Digest: q.Digest(), Contract: q.Contract, Policy: q.Policy, Decision: q.DecisionID, Created: q.Created,
 		Expires: q.Expires,
 	}

@@ -16,6 +16,7 @@ import (
 
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/direct"
+	"waldo/internal/executor/preview"
 	"waldo/internal/executor/sql/answer"
 	"waldo/internal/executor/sql/postgres"
 	"waldo/internal/executor/sql/sqlite"
@@ -95,7 +96,7 @@ func (b Databases) Tools() []direct.Tool {
 			`"Only tables whose name, with its schema, contains this."}},"additionalProperties":false}`)
 	describe.Output = schema(`{"type":"object","properties":{"tables":{"type":"array","items":{"type":"object"}},` +
 		`"cut":{"type":"boolean"}},"required":["tables"]}`)
-	return []direct.Tool{{Tool: query, Run: b.query}, {Tool: describe, Run: b.describe}}
+	return []direct.Tool{{Tool: query, Run: b.query, Preview: preview.Query}, {Tool: describe, Run: b.describe}}
 }
 
 func schema(text string) strictjson.Value {

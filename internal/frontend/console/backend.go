@@ -186,6 +186,7 @@ type Approval struct {
 	Given      []string      `json:"given"`
 	Reasons    []call.Reason `json:"reasons"`
 	Notes      []string      `json:"notes"`
+	Preview    []string      `json:"preview,omitempty"` // of one question: what the call would do, line by line
 	ArgsDigest string        `json:"args_digest"`
 	ArgsBytes  int           `json:"args_bytes"`
 	Fields     []Field       `json:"fields,omitempty"`

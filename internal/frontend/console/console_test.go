@@ -50,7 +50,7 @@ func (f *fake) UseLink(_ context.Context, token string) (Role, error) {
 
 var question = Approval{ID: "a_1", State: "pending", Capability: hostile, Principal: hostile, Session: "n_1",
 	Channel: "mcp", Mode: "write", Danger: 3, Need: 1, Given: []string{},
-	Reasons: []call.Reason{{Code: "rule", Text: hostile, File: "waldo.yaml", Line: 3}}, Notes: []string{hostile},
+	Reasons: []call.Reason{{Code: "rule", Text: hostile, File: "waldo.yaml", Line: 3}}, Notes: []string{hostile}, Preview: []string{hostile, "+ " + hostile},
 	Fields: []Field{{Path: "cmd", Value: hostile, Changed: Differs, Before: `"ls"`}}, Digest: "sha256:1",
 	Created: time.Now(), Expires: time.Now().Add(time.Hour)}
 

@@ -67,7 +67,7 @@ func parsePages() *pages {
 		panic(err)
 	}
 	base := template.New("").Funcs(template.FuncMap{
-		"ago": ago, "line": line, "pretty": pretty, "clock": clock, "lines": lines, "base": base, "size": size, "when": when, "segment": url.PathEscape,
+		"ago": ago, "line": line, "pretty": pretty, "clock": clock, "lines": lines, "base": base, "change": change, "size": size, "when": when, "segment": url.PathEscape,
 	})
 	layout := template.Must(base.ParseFS(files, "templates/layout.html"))
 	for _, name := range names {
@@ -121,6 +121,17 @@ func redirect(q *request, to string) error {
 
 // line makes a text from outside safe to show: controls, invisible characters and changes of direction are spelled out.
 func line(s any) string { return string(display.Line(fmt.Sprint(s))) }
+
+// change is the class of one line of a preview: a line of a diff that adds or removes.
+func change(s string) string {
+	switch {
+	case strings.HasPrefix(s, "+"):
+		return "added"
+	case strings.HasPrefix(s, "-"):
+		return "removed"
+	}
+	return ""
+}
 
 // lines is line for a text of several lines.
 func lines(s string) string {

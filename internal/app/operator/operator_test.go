@@ -22,6 +22,7 @@ import (
 	"waldo/internal/core/approval/passkey/passkeytest"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/preview"
 	"waldo/internal/frontend/console"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -71,7 +72,7 @@ func openWith(t testing.TB, cfg *contract.Config) *desk {
 		t.Fatal(err)
 	}
 	r := &audit.Recorder{Log: d.log}
-	d.k = &approval.Service{Now: func() time.Time { return time.Now().Add(time.Duration(d.later.Load())) }, Store: d.store, Witness: &audit.Witness{Dir: audit.Dir(d.dir)},
+	d.k = &approval.Service{Preview: preview.Sandboxed, Now: func() time.Time { return time.Now().Add(time.Duration(d.later.Load())) }, Store: d.store, Witness: &audit.Witness{Dir: audit.Dir(d.dir)},
 		Record:   func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, "os:1000", e) },
 		TakeBack: func(ctx context.Context, _ approval.Question, a approval.Answer) error { return r.TakenBack(ctx, a) }}
 	d.op = d.operator()

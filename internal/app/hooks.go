@@ -15,8 +15,11 @@ import (
 	"waldo/internal/storage/webhook"
 )
 
-// Deliveries hands over accepted webhooks: those with `deliver: agent` have the target webhook.Agent.
-func (h *App) Deliveries() webhook.Deliveries { return h.Webhooks() }
+// Deliveries hands over accepted webhooks: those with `deliver: agent` have the target webhook.Agent. How each try ended
+// goes to the log.
+func (h *App) Deliveries() webhook.Deliveries {
+	return hooks.New(hooks.Options{Queue: h.Webhooks(), Log: h.Log}).Deliveries()
+}
 
 // Hooks returns the webhooks of this application. Their calls have the sessions of g, one for each webhook.
 func (h *App) Hooks(g *session.Shared) *hooks.Hooks {

@@ -123,11 +123,16 @@ func (m *command) webhooks(c *cobra.Command, h *app.App) error {
 			why = h.Agents().Hide(err.Error())
 		}
 		if v.json {
-			v.line(map[string]any{"event": "webhook", "delivery": d.ID, "hook": d.Hook, "end": o.End, "why": why})
+			v.line(map[string]any{"event": "webhook", "delivery": d.ID, "hook": d.Hook, "id": d.Work, "end": o.End,
+				"why": why})
 			return
 		}
 		v.endLine()
-		display.Fprintf(v.err, "waldo: webhook %s of %s: %s %s\n", d.ID, d.Hook, o.End, why)
+		if why != "" {
+			why = ": " + why
+		}
+		display.Fprintf(v.err, "waldo: webhook %s of %s: %s, agent %s%s\n", d.ID, d.Hook, cmp.Or(o.End, agent.Failed),
+			d.Work, why)
 	})
 	if c.Context().Err() != nil {
 		return nil // it was told to end

@@ -113,9 +113,9 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 // hooked summarises an event of a webhook.
 func hooked(p terminal.Paint, r audit.Record) display.Text {
 	var b struct {
-		Event, Hook, Principal, Reason, Result, Target, Peer string
-		Delivery                                             string `json:"delivery_id"`
-		Count, Bytes                                         int
+		Event, Hook, Principal, Reason, Result, Session, Target, Peer string
+		Delivery                                                      string `json:"delivery_id"`
+		Count, Bytes                                                  int
 	}
 	_ = json.Unmarshal(r.Body, &b)
 	switch b.Event {
@@ -129,6 +129,9 @@ func hooked(p terminal.Paint, r audit.Record) display.Text {
 		b.Event += " (" + b.Result + ")"
 	}
 	what := display.Sprintf("%s %s of %s to %s, by %s", b.Event, b.Delivery, b.Hook, b.Target, b.Principal)
+	if b.Session != "" {
+		what += display.Sprintf(", agent %s", b.Session)
+	}
 	if b.Reason != "" {
 		what += display.Sprintf(": %s", b.Reason)
 	}

@@ -33,6 +33,7 @@ type HandedOver struct {
 	Principal call.Principal `json:"principal"`
 	Target    string         `json:"target"`
 	Call      string         `json:"call_id,omitempty"`
+	Session   string         `json:"session,omitempty"` // of the agent that worked on it
 	Tries     int            `json:"tries"`
 	Result    string         `json:"result,omitempty"` // of the operator's change: begun, done or refused
 	Reason    string         `json:"reason,omitempty"`

@@ -66,6 +66,20 @@ func New(o Options) *Hooks {
 // Handler answers at /hooks/NAME.
 func (h *Hooks) Handler() http.Handler { return h.server }
 
+// Deliveries hands over webhooks to a target of another process, and records how each try ended.
+func (h *Hooks) Deliveries() queue.Deliveries { return recorded{h.o.Queue, h} }
+
+type recorded struct {
+	*queue.Queue
+	h *Hooks
+}
+
+func (r recorded) Done(ctx context.Context, d *queue.Delivery) error { return r.h.end(ctx, d, nil) }
+
+func (r recorded) Fail(ctx context.Context, d *queue.Delivery, why queue.Failure) error {
+	return r.h.end(ctx, d, &why)
+}
+
 func (h *Hooks) hook(name string) (contract.Webhook, bool) {
 	w, ok := h.o.Config().Webhooks[name]
 	return w, ok

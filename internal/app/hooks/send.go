@@ -110,6 +110,9 @@ func (h *Hooks) key(ref string) (sign.Key, error) {
 func (h *Hooks) about(d *queue.Delivery, event string) HandedOver {
 	e := HandedOver{Event: event, Delivery: d.ID, Hook: d.Hook, Principal: webhook.Principal(d.Hook), Target: d.Target,
 		Call: d.Work, Tries: d.Tries}
+	if d.Target == queue.Agent {
+		e.Call, e.Session = "", d.Work
+	}
 	if d.By != "" {
 		e.Principal = call.Principal(d.By)
 	}

@@ -262,7 +262,9 @@ func inside(p string) bool {
 func (r *rule) program(operands []string, given map[string][]string) error {
 	var programs []string
 	for _, o := range []string{"-e", "--expression", "--regexp", "-f", "--file"} {
-		programs = append(programs, given[o]...)
+		if r.values[o] || r.paths[o] { // of jq, -e is an option without a program
+			programs = append(programs, given[o]...)
+		}
 	}
 	if _, list := given["--files"]; len(programs) == 0 && !list {
 		if len(operands) == 0 {

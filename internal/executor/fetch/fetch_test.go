@@ -411,6 +411,35 @@ func TestTypes(t *testing.T) {
 }
 
 // The cache serves an answer to its own session and principal alone, and revalidates an old one.
+// TestHostilePages: a page takes neither a long time nor much memory to convert, whatever its tags and signs are.
+func TestHostilePages(t *testing.T) {
+	fill := func(head, part string) string { return head + strings.Repeat(part, (400<<10)/len(part)) }
+	for what, page := range map[string]string{
+		"an ordinary page": fill("<h1>x</h1>", "<p>some <b>words</b> and [a link](x)</p>"),
+		"brackets":         fill("", "["),
+		"deep quotes":      fill(strings.Repeat("<blockquote>", 400), "x<br>"),
+		"deep lists":       fill(strings.Repeat("<ul><li>", 200), "x<br>"),
+		"lists in cells":   fill(strings.Repeat("<li><table><tr><td>", 100), "x<br>"),
+	} {
+		done := make(chan int, 1)
+		go func() {
+			out, err := convert(page)
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			done <- len(out)
+		}()
+		select {
+		case n := <-done:
+			if n < len(page)/10 || n > 40*len(page) {
+				t.Errorf("%s: %d bytes became %d", what, len(page), n)
+			}
+		case <-time.After(15 * time.Second):
+			t.Fatalf("%s: it takes too long", what)
+		}
+	}
+}
+
 func TestCache(t *testing.T) {
 	var hits, asked atomic.Int64
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {

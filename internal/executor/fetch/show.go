@@ -10,7 +10,11 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	markdown "github.com/JohannesKaufmann/html-to-markdown/v2"
+	"github.com/JohannesKaufmann/html-to-markdown/v2/converter"
+	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/base"
+	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/commonmark"
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
 	"golang.org/x/net/html/charset"
 
 	"waldo/internal/executor/direct"
@@ -136,12 +140,38 @@ func text(kind, contentType string, body []byte, raw bool) string {
 	return out
 }
 
-// convert makes Markdown of HTML. A page that makes the library fail is shown as it is.
+// maxIndent is how many quotes and lists can be in each other. Markdown repeats the indentation at each line, so that
+// without a bound some kilobytes of tags make gigabytes of text.
+const maxIndent = 20
+
+// convert makes Markdown of HTML. A page that makes the library fail is shown as it is. The library's escaping is off:
+// for each "[" it looks for a "]" up to the end of the page, so that a page of brackets would take half an hour.
 func convert(s string) (out string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("converting: %v", r)
 		}
 	}()
-	return markdown.ConvertString(s)
+	page, err := html.Parse(strings.NewReader(s))
+	if err != nil {
+		return "", err
+	}
+	flatten(page, 0)
+	c := converter.NewConverter(converter.WithEscapeMode(converter.EscapeModeDisabled),
+		converter.WithPlugins(base.NewBasePlugin(), commonmark.NewCommonmarkPlugin()))
+	b, err := c.ConvertNode(page)
+	return string(b), err
+}
+
+// flatten takes the indentation from quotes and lists that are too deep. The parser bounds the depth of the page.
+func flatten(n *html.Node, depth int) {
+	switch n.DataAtom {
+	case atom.Blockquote, atom.Ul, atom.Ol, atom.Li:
+		if depth++; depth > maxIndent {
+			n.DataAtom, n.Data = atom.Div, atom.Div.String()
+		}
+	}
+	for c := n.FirstChild; c != nil; c = c.NextSibling {
+		flatten(c, depth)
+	}
 }

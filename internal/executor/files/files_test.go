@@ -353,6 +353,29 @@ func TestArchives(t *testing.T) {
 }
 
 // TestExchanged: a file that takes the place of another between the look and the open is not read.
+// TestSearchEnds: a search ends soon after its call does, and no expression makes one line take long.
+func TestSearchEnds(t *testing.T) {
+	dir := folder(t, map[string]string{"a": strings.Repeat(strings.Repeat("a", 16_000)+"\n", 200)})
+	if _, got := use(t, dir, "files.search", m{"query": "a{10}b|^aaa", "regex": true}); !strings.Contains(got, "a:1:aaa") {
+		t.Fatal("control:", got)
+	}
+	if _, got := use(t, dir, "files.search", m{"query": strings.Repeat("a", 900)}); !strings.Contains(got, "a:1:aaa") {
+		t.Fatal("control, a long text:", got)
+	}
+	for _, q := range []string{"(?:a?){900}(?:a?){900}b", "(a{1,30}){33}b"} {
+		if _, got := use(t, dir, "files.search", m{"query": q, "regex": true}); !strings.Contains(got, "too large") {
+			t.Errorf("%s: %s", q, clip(got, 200))
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	_, got := useIn(t, ctx, dir, "files.search", m{"query": "(?:a?){300}b", "regex": true})
+	if !strings.Contains(got, "longer than timeout_seconds") || time.Since(begun) > 10*time.Second {
+		t.Errorf("after %s: %s", time.Since(begun), clip(got, 200))
+	}
+}
+
 func TestExchanged(t *testing.T) {
 	root := folder(t, map[string]string{"a": "=> b", "b": "inside"})
 	j, err := openJail(root)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -20,6 +21,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
+	"waldo/internal/protocol/jsonschema"
 )
 
 // Limits of reading.
@@ -313,12 +315,9 @@ func search(w *work, a call.Args) ([]call.Content, error) {
 	if err := decode(a, &in); err != nil {
 		return nil, err
 	}
-	if !in.Regex {
-		in.Query = regexp.QuoteMeta(in.Query)
-	}
-	find, err := regexp.Compile(in.Query)
+	find, err := matcher(in.Query, in.Regex)
 	if err != nil {
-		return nil, fmt.Errorf("the query is no regular expression: %w", err)
+		return nil, err
 	}
 	if _, err := path.Match(in.Glob, ""); err != nil {
 		return nil, errors.New("the glob is malformed; write it as in *.go")
@@ -340,8 +339,8 @@ func search(w *work, a call.Args) ([]call.Content, error) {
 		}
 		defer f.Close()
 		return matches(bufio.NewReaderSize(io.LimitReader(f, e.Size()), sniffed), func(n int, line string) error {
-			if !find.MatchString(line) {
-				return nil
+			if w.ctx.Err() != nil || !find(line) {
+				return w.ctx.Err()
 			}
 			if last := len(w.read) - 1; last < 0 || w.read[last] != name {
 				w.read = append(w.read, name)
@@ -363,6 +362,29 @@ func search(w *work, a call.Args) ([]call.Content, error) {
 		b.WriteString("waldo: the search stopped at a limit; narrow it by path, glob or a longer query\n")
 	}
 	return []call.Content{call.Text(b.String())}, nil
+}
+
+// maxWeight is how many instructions, about, a regular expression may compile to. Nothing ends a match that has begun,
+// and it takes that many steps for each byte of a line: about a second at most.
+const maxWeight = 1000
+
+// matcher returns what tells whether a line has a text, or a match of a regular expression.
+func matcher(query string, regex bool) (func(line string) bool, error) {
+	if !regex {
+		return func(line string) bool { return strings.Contains(line, query) }, nil
+	}
+	tree, err := syntax.Parse(query, syntax.Perl)
+	if err != nil {
+		return nil, fmt.Errorf("the query is no regular expression: %w", err)
+	}
+	if jsonschema.Weigh(tree) > maxWeight {
+		return nil, errors.New("the regular expression is too large: repeat fewer things fewer times")
+	}
+	find, err := regexp.Compile(query)
+	if err != nil {
+		return nil, fmt.Errorf("the query is no regular expression: %w", err)
+	}
+	return find.MatchString, nil
 }
 
 // matches calls f for each line of a text file; of a binary file, for none.

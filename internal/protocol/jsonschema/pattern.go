@@ -30,15 +30,15 @@ func newPattern(text string) *pattern {
 	if err != nil {
 		return nil
 	}
-	w := weigh(re)
+	w := Weigh(re)
 	if w > maxWeight {
 		return nil
 	}
 	return &pattern{text, w}
 }
 
-// weigh estimates the number of instructions of an expression.
-func weigh(re *syntax.Regexp) int {
+// Weigh estimates the number of instructions of an expression.
+func Weigh(re *syntax.Regexp) int {
 	w := 1
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -47,7 +47,7 @@ func weigh(re *syntax.Regexp) int {
 		w = 1 + len(re.Rune)/16
 	}
 	for _, sub := range re.Sub {
-		w += weigh(sub)
+		w += Weigh(sub)
 	}
 	if re.Op == syntax.OpRepeat {
 		w *= max(re.Max, re.Min+1)

@@ -52,7 +52,7 @@ tokens: build ## tokens of ten tasks, by direct calls and by a program; writes t
 mutants: setup ## switches each guard off in turn; the suite must notice. MUTANTS="-since REV -for 20m": what changed
 	@go run ./tools/mutants $(MUTANTS)
 
-probes: setup build ## programs that try to get out of the box; writes the table in SECURITY.md
+probes: setup build ## programs that try to get out of the sandbox; writes the table in SECURITY.md
 	@scripts/probes.sh
 
 conformance: ## the official suite of MCP through the gateway, in both eras on either side

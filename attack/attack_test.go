@@ -386,7 +386,7 @@ time.sleep(300)`, facts.LimitWall},
 func TestProcessors(t *testing.T) {
 	const spin = `
 import resource
-try: os.sched_setaffinity(0, range(os.cpu_count())) # take back what the box was held to
+try: os.sched_setaffinity(0, range(os.cpu_count())) # take back what the sandbox was held to
 except OSError: pass
 end = time.monotonic() + 1.5; began = time.monotonic(); kids = []
 for i in range(4):
@@ -414,7 +414,7 @@ print((u.ru_utime + u.ru_stime) / (time.monotonic() - began))`
 	for range 3 {
 		f := inside(t, profile(), spin)
 		if n := used(f.Stdout); n > 1.25 {
-			t.Errorf("%.2f processors used in the box, %.2f outside", n, free)
+			t.Errorf("%.2f processors used in the sandbox, %.2f outside", n, free)
 		}
 	}
 }
@@ -453,7 +453,7 @@ time.sleep(0.3); print("ok")`
 		t.Errorf("an orphan that holds stdout kept the run for %v", took)
 	}
 	if left := sleepers(t, tag); len(left) > 0 {
-		t.Errorf("%d processes of the box outlive it", len(left))
+		t.Errorf("%d processes of the sandbox outlive it", len(left))
 	}
 }
 
@@ -511,7 +511,7 @@ func TestExportFollowsNothing(t *testing.T) {
 	if err := os.WriteFile(canary, []byte("CANARY"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b := box(t, profile())
+	b := sb(t, profile())
 	f, err := b.Run(context.Background(), python(`
 os.chdir("/workspace/output")
 open("plain", "w").write("plain")
@@ -543,9 +543,9 @@ print("ok")`, canary))
 	}
 }
 
-// TestBoxesAreApart runs two sandboxes at once, and one searches for the other.
-func TestBoxesAreApart(t *testing.T) {
-	one, two := box(t, profile()), box(t, profile())
+// TestSandboxesAreApart runs two sandboxes at once, and one searches for the other.
+func TestSandboxesAreApart(t *testing.T) {
+	one, two := sb(t, profile()), sb(t, profile())
 	const plant = `
 open("/tmp/planted", "w").write("x")
 s = socket.socket(socket.AF_UNIX); s.bind("\0planted"); s.listen()
@@ -605,5 +605,5 @@ func (s *signalled) Write(b []byte) (int, error) {
 func TestAsAnOrdinaryUser(t *testing.T) {
 	sandboxtest.AsOrdinaryUser(t, "TestAttacks", "TestNoRoute", "TestForkBomb", "TestMemoryBomb", "TestSharedMemory",
 		"TestDiskFill", "TestTimeWithoutEnd", "TestProcessors", "TestOrphansEnd", "TestFlood", "TestExportFollowsNothing",
-		"TestBoxesAreApart")
+		"TestSandboxesAreApart")
 }

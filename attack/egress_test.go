@@ -281,8 +281,8 @@ func tarballOf(version string) []byte {
 // wayDriver creates the sandboxes of these tests.
 var wayDriver = driver()
 
-// inBox runs a shell command in a sandbox whose egress allows lines. It returns the output and the facts.
-func inBox(
+// inSandbox runs a shell command in a sandbox whose egress allows lines. It returns the output and the facts.
+func inSandbox(
 	t *testing.T, dir string, pool *x509.CertPool, o egress.Options, lines []string, command string,
 ) (string, facts.Facts) {
 	t.Helper()
@@ -290,11 +290,11 @@ func inBox(
 	if err != nil {
 		t.Fatal(err)
 	}
-	return inBoxBy(t, dir, pool, o, rules, nil, command)
+	return inSandboxBy(t, dir, pool, o, rules, nil, command)
 }
 
-// inBoxBy is inBox with parsed rules and additional variables.
-func inBoxBy(
+// inSandboxBy is inSandbox with parsed rules and additional variables.
+func inSandboxBy(
 	t *testing.T, dir string, pool *x509.CertPool, o egress.Options, rules []egress.Rule, env []string, command string,
 ) (string, facts.Facts) {
 	t.Helper()
@@ -307,17 +307,17 @@ func inBoxBy(
 	}
 	trust, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "box.pem"), append(trust, s.Trust()...), 0o644)
+		err = os.WriteFile(filepath.Join(dir, "sandbox.pem"), append(trust, s.Trust()...), 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := profile()
 	p.Network = sandbox.Network{Hosts: []string{"by rules"}, Ports: s.Ports(), Serve: s.Serve}
-	p.Mounts = append(p.Mounts, sandbox.Mount{Source: filepath.Join(dir, "box.pem"), Target: "/ca.pem"})
+	p.Mounts = append(p.Mounts, sandbox.Mount{Source: filepath.Join(dir, "sandbox.pem"), Target: "/ca.pem"})
 	p.Limits.Memory, p.Limits.Pids, p.Limits.Files, p.Limits.CPU, p.Limits.Wall = 2<<30, 256, 1024,
 		40*time.Second, 60*time.Second
-	box, err := wayDriver.Start(t.Context(), p)
+	sb, err := wayDriver.Start(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,9 +328,9 @@ func inBoxBy(
 	for _, c := range o.Credentials {
 		env = append(env, strings.ToUpper(c.Name)+"="+c.Placeholder)
 	}
-	f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sh", "-c", command}, Env: env, Dir: "/tmp"})
+	f, err := sb.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sh", "-c", command}, Env: env, Dir: "/tmp"})
 	s.Report(&f)
-	if cerr := box.Close(); err != nil || cerr != nil {
+	if cerr := sb.Close(); err != nil || cerr != nil {
 		t.Fatal(err, cerr)
 	}
 	return strings.TrimSpace(f.Stdout + f.Stderr), f
@@ -405,7 +405,7 @@ func programs(t *testing.T, dir string, pool *x509.CertPool) {
 		},
 		{"git over another protocol", "git clone -q git://git.example.com/repo r 2>&1", "unable to connect", ""},
 	} {
-		out, f := inBox(t, dir, pool, egress.Options{}, all, row.command)
+		out, f := inSandbox(t, dir, pool, egress.Options{}, all, row.command)
 		if !strings.Contains(out, row.want) {
 			t.Errorf("%s: %q\n%+v", row.why, out, f.Network.Attempts)
 		}

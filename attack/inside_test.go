@@ -70,7 +70,7 @@ func programsInside(t *testing.T, dir string, pool *x509.CertPool) {
 			"evil.example egress.name",
 		},
 		{"another Host within TLS", code + "-H 'Host: six.example.com' " + ask, "403", "api.example.com egress.http.host"},
-		{"the secret is nowhere in the box",
+		{"the secret is nowhere in the sandbox",
 			"env; cat /proc/*/environ /proc/*/maps 2>/dev/null; cat /ca.pem | grep -c 'PRIVATE' ; true", "0", ""},
 	} {
 		o := egress.Options{Forms: redact.Forms, Credentials: []egress.Credential{
@@ -79,7 +79,7 @@ func programsInside(t *testing.T, dir string, pool *x509.CertPool) {
 			{Name: "gittoken", Placeholder: egress.NewPlaceholder(), Host: "git.example.com", Port: 443,
 				Methods: []string{"GET"}, Paths: []string{"/private.git/*"}, As: egress.Basic, Field: "me", Value: real},
 		}}
-		out, f := inBox(t, dir, pool, o, lines, row.command)
+		out, f := inSandbox(t, dir, pool, o, lines, row.command)
 		if !strings.Contains(out, row.want) || strings.Contains(out, realToken) {
 			t.Errorf("%s: %q\n%+v", row.why, out, f.Network.Attempts)
 		}
@@ -141,7 +141,7 @@ print("refused" if struct.unpack_from("=i",r,16)[0] < 0 else "made")' 2>&1 | tai
 				Methods: []string{"GET"}, Paths: []string{"/private.git/*"}, As: egress.Basic, Field: "me",
 				Value: func() (secret.Value, error) { return secret.NewValue(realToken), nil }},
 		}}
-		out, f := inBox(t, dir, pool, o, lines, row.command)
+		out, f := inSandbox(t, dir, pool, o, lines, row.command)
 		if !strings.Contains(out, row.want) || strings.Contains(out, realToken) {
 			t.Errorf("gVisor: %s: %q\n%+v", row.why, out, f.Network.Attempts)
 		}

@@ -23,8 +23,8 @@ import (
 
 // TestMain also serves as "sandbox [flags] -- COMMAND" for the probes' runner: it runs the command in a sandbox.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "box" {
-		os.Exit(boxMain(os.Args[2:]))
+	if len(os.Args) > 1 && os.Args[1] == "sandbox" {
+		os.Exit(sandboxMain(os.Args[2:]))
 	}
 	os.Exit(m.Run())
 }
@@ -51,9 +51,9 @@ func environment() []string {
 	return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "LANG=C.UTF-8", "TMPDIR=/tmp"}
 }
 
-func boxMain(args []string) int {
+func sandboxMain(args []string) int {
 	p := profile()
-	fs := flag.NewFlagSet("box", flag.ExitOnError)
+	fs := flag.NewFlagSet("sandbox", flag.ExitOnError)
 	wall := fs.Duration("timeout", 10*time.Second, "wall clock")
 	memory := fs.Int64("memory-mb", p.Limits.Memory>>20, "memory")
 	fs.Int64Var(&p.Limits.Pids, "pids", p.Limits.Pids, "processes")
@@ -87,8 +87,8 @@ func boxMain(args []string) int {
 	return 1
 }
 
-// box creates one sandbox for a profile.
-func box(t *testing.T, p sandbox.Profile) sandbox.Sandbox {
+// sandbox creates one sandbox for a profile.
+func sb(t *testing.T, p sandbox.Profile) sandbox.Sandbox {
 	t.Helper()
 	p.ID = id.New(id.Sandbox)
 	b, err := driver().Start(context.Background(), p)
@@ -106,7 +106,7 @@ func box(t *testing.T, p sandbox.Profile) sandbox.Sandbox {
 // inside runs a Python program in a new sandbox.
 func inside(t *testing.T, p sandbox.Profile, code string, args ...string) facts.Facts {
 	t.Helper()
-	f, err := box(t, p).Run(context.Background(), python(code, args...))
+	f, err := sb(t, p).Run(context.Background(), python(code, args...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func programsThatInstall(t *testing.T, dir string, pool *x509.CertPool, alone ..
 		rules := append(wide, source(packages.NPM, "npm.example.com", "/team/", false, pinsN),
 			source(packages.PyPI, "pypi.example.com", "/team/simple/", false, pinsP),
 			source(packages.PyPI, "raw.example.com", "/files/", true, pinsP))
-		out, f := inBoxBy(t, dir, pool, egress.Options{}, rules, env, row.command)
+		out, f := inSandboxBy(t, dir, pool, egress.Options{}, rules, env, row.command)
 		var fetched []string
 		for _, p := range f.Network.Packages {
 			fetched = append(fetched, p.Manager+" "+p.Name+" "+p.Version)

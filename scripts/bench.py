@@ -81,10 +81,10 @@ def main():
         elif 'runs/s' in v:
             tail.append('- Sustained, two at a time, all namespaces kept: %.0f runs/s; the bare interpreter, two at a time: %.0f (%.1f times); `/bin/true` in seven fresh namespaces and nothing else: %.0f.'
                         % (v['runs/s'], v['bare-runs/s'], v['x-bare'], v['floor-runs/s']))
-        elif 'MB/box' in v:
-            tail.append('- Memory of one waiting Python sandbox, all usual modules imported: %.1f MB of its own, %.1f MB with its share of the zygote's pages.' % (v['MB/box'], v['PSS-MB/box']))
+        elif 'MB/sandbox' in v:
+            tail.append('- Memory of one waiting Python sandbox, all usual modules imported: %.1f MB of its own, %.1f MB with its share of the zygote's pages.' % (v['MB/sandbox'], v['PSS-MB/sandbox']))
         elif 'overhead-ms' in v:
-            tail.append('- A cold sandbox around `/bin/true`, %s: %.2f ms beside %.2f ms, %.2f ms more (p99 %.2f).' % (name.split(': ')[1], v['boxed-p50-ms'], v['bare-p50-ms'], v['overhead-ms'], v['boxed-p99-ms']))
+            tail.append('- A cold sandbox around `/bin/true`, %s: %.2f ms beside %.2f ms, %.2f ms more (p99 %.2f).' % (name.split(': ')[1], v['sandboxed-p50-ms'], v['bare-p50-ms'], v['overhead-ms'], v['boxed-p99-ms']))
     out += [''] + tail + egress(dict(rows(text))) + catalogue(dict(rows(text))) + engine(dict(rows(text))) + ['']
     s = open('BENCHMARKS.md').read()
     s = s[:s.index(BEGIN) + len(BEGIN)] + '\n'.join(out) + '\n' + s[s.index(END):]

@@ -36,7 +36,7 @@ fair() {
 }
 
 go test -c -o "$work/pool.test" ./internal/sandbox/pool
-fair "$work/pool.test" -test.run '^$' -test.bench 'Warm|Unboxed|Empty|Cold|Overhead|Others|Runc' -test.benchtime "${runs}x" | tee "$work/out"
+fair "$work/pool.test" -test.run '^$' -test.bench 'Warm|Unsandboxed|Empty|Cold|Overhead|Others|Runc' -test.benchtime "${runs}x" | tee "$work/out"
 fair "$work/pool.test" -test.run '^$' -test.bench 'Sustained' -test.benchtime 1000x | tee -a "$work/out"
 fair "$work/pool.test" -test.run '^$' -test.bench 'Memory' -test.benchtime 1x | tee -a "$work/out"
 go test -c -o "$work/gvisor.test" ./internal/sandbox/gvisor

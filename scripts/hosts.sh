@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Real agent hosts and real MCP servers through waldo, in a network name space that has no way out:
 # each host is set up by waldo install and makes a call that a scripted model asks for, over stdio and
-# over HTTP; each server answers from its own box.
+# over HTTP; each server answers from its own sandbox.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -10,7 +10,7 @@ WORDS = {'CONTAINED': 'contained', 'GUEST': 'in its own kernel', 'ESCAPED': 'esc
 
 
 def table(runs, drivers, field):
-    """One line for each value of the field: the verdicts in the boxes of each driver, of all who started them."""
+    """One line for each value of the field: the verdicts in the sandboxes of each driver, of all who started them."""
     lines = collections.defaultdict(lambda: collections.defaultdict(collections.Counter))
     for driver, _, results in runs:
         for r in results:

@@ -42,15 +42,15 @@ if uid != os.getuid():
 os.execv(sys.argv[2], sys.argv[2:])' "$@"
 }
 
-# control UID: some of the probes without any box. Each must get out, or the table says nothing.
+# control UID: some of the probes without any sandbox. Each must get out, or the table says nothing.
 control() {
 	local want out
 	want='102_ 110_ 112_ 207_ 302_ 309_ 311_ 341_ 342_ 343_ 344_ 345_'
 	out=$(cd /tmp && as "$1" "$python" "$work/probes/runner.py" --bare --cwd /tmp --only "^(${want// /|})" -- env </dev/null || true)
 	for p in $want; do
-		grep -q "^$p.* ESCAPED " <<<"$out" || { echo "probes: control: $p does not get out without a box, so its verdict means nothing" >&2; exit 1; }
+		grep -q "^$p.* ESCAPED " <<<"$out" || { echo "probes: control: $p does not get out without a sandbox, so its verdict means nothing" >&2; exit 1; }
 	done
-	echo "control: $(wc -w <<<"$want") probes without a box all get out"
+	echo "control: $(wc -w <<<"$want") probes without a sandbox all get out"
 }
 
 users="user:$(id -u)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs very many scripts, each in a box of its own, and looks whether descriptors, processes, mounts,
+# Runs very many scripts, each in a sandbox of its own, and looks whether descriptors, processes, mounts,
 # cgroups, memory and disk are where they were. RUNS says how many.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -34,7 +34,7 @@ type guest struct {
 }
 
 // boot starts a guest in the background.
-func boot(b job.Box, number int) *guest {
+func boot(b job.Sandbox, number int) *guest {
 	g := &guest{dir: fmt.Sprintf("%s/%d", guestsDir, number), up: make(chan struct{})}
 	go func() {
 		defer close(g.up)
@@ -50,11 +50,11 @@ func (g *guest) wait() error {
 }
 
 const (
-	containerID = "box"
+	containerID = "sandbox"
 	initUID     = 1<<31 - 2 // of the first process: not the user of the commands, who must not touch it
 )
 
-func (g *guest) boot(b job.Box) (err error) {
+func (g *guest) boot(b job.Sandbox) (err error) {
 	for _, n := range b.Tree {
 		if n.Kind == job.Tmpfs {
 			g.places = append(g.places, rootDir+n.Path)
@@ -185,7 +185,7 @@ func settings(flags map[string]string) (*config.Config, error) {
 }
 
 // spec describes the container: its root, its user and its limits. Its first process is ours.
-func spec(b job.Box) *specs.Spec {
+func spec(b job.Sandbox) *specs.Spec {
 	limit := func(name string, n int64) specs.POSIXRlimit {
 		return specs.POSIXRlimit{Type: name, Soft: uint64(n), Hard: uint64(n)}
 	}

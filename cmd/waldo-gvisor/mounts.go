@@ -15,7 +15,7 @@ import (
 
 // makeRoot makes the sandbox's root and its writable folders in our own mount namespace, which ends with us:
 // nothing of it is ever on the host. It returns a descriptor of each writable folder.
-func makeRoot(b job.Box, held []*os.File) ([]*os.File, error) {
+func makeRoot(b job.Sandbox, held []*os.File) ([]*os.File, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("making mounts private: %w", err)
 	}
@@ -42,7 +42,7 @@ func makeRoot(b job.Box, held []*os.File) ([]*os.File, error) {
 	var folders []*os.File
 	for i, n := range b.Tree {
 		if err := makeNode(n, sources[i]); err != nil {
-			return nil, fmt.Errorf("making %s %s of the box: %w", n.Kind, n.Path, err)
+			return nil, fmt.Errorf("making %s %s of the sandbox: %w", n.Kind, n.Path, err)
 		}
 		if n.Kind != job.Tmpfs {
 			continue
@@ -73,7 +73,7 @@ func openSources(tree []job.Node, held []*os.File) ([]*os.File, error) {
 		}
 		fd, err := unix.Open(n.From, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return nil, fmt.Errorf("opening %s to show it in the box as %s: %w", n.From, n.Path, err)
+			return nil, fmt.Errorf("opening %s to show it in the sandbox as %s: %w", n.From, n.Path, err)
 		}
 		sources[i] = os.NewFile(uintptr(fd), n.From)
 	}

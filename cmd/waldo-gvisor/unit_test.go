@@ -32,7 +32,7 @@ func TestFlags(t *testing.T) {
 }
 
 func TestSpec(t *testing.T) {
-	s := spec(job.Box{Hostname: "waldo", Tree: []job.Node{{Path: "/tmp", Kind: job.Tmpfs},
+	s := spec(job.Sandbox{Hostname: "waldo", Tree: []job.Node{{Path: "/tmp", Kind: job.Tmpfs},
 		{Path: "/usr", Kind: job.Bind}}, Limits: job.Limits{Pids: 5, Files: 6, Disk: 7}})
 	caps := s.Process.Capabilities
 	if !s.Root.Readonly || !s.Process.NoNewPrivileges ||

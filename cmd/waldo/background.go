@@ -100,7 +100,7 @@ func newSandboxPs(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "ps NAME", Short: "The commands that run in a sandbox", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox ps work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			all, err := m.Commands(c.Context(), app.Owner(), args[0])
 			if err != nil || g.json {
 				return orJSON(c, err, all)
@@ -125,7 +125,7 @@ func newSandboxKill(g *global) *cobra.Command {
 		Use: "kill NAME CALL", Short: "End a command that runs in a sandbox, with everything that it has started",
 		Args:    cobra.ExactArgs(2),
 		Example: "  waldo sandbox kill work c_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			return m.Kill(c.Context(), app.Owner(), args[0], args[1])
 		}),
 	}
@@ -136,7 +136,7 @@ func newSandboxLogs(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "logs NAME CALL", Short: "Print the output so far of a background command", Args: cobra.ExactArgs(2),
 		Example: "  waldo sandbox logs work c_…\n  waldo sandbox logs -f work c_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			stdout, stderr, err := m.OutputOf(c.Context(), app.Owner(), args[0], args[1])
 			if err != nil {
 				return err

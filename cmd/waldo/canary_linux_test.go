@@ -267,10 +267,10 @@ func (d *den) controls(t *testing.T, all map[string]string) {
 		t.Fatalf("no scan of memory: %q %q in %s", sealed, open, d.said.String())
 	}
 	if sealed[1] != "0" || sealed[2] != "0" {
-		t.Errorf("the box of the agent: %s", sealed[0])
+		t.Errorf("the sandbox of the agent: %s", sealed[0])
 	}
 	if open[1] != "2" || open[2] == "0" {
-		t.Errorf("control: a box with two secrets: %s", open[0])
+		t.Errorf("control: a sandbox with two secrets: %s", open[0])
 	}
 }
 

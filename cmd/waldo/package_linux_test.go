@@ -17,8 +17,8 @@ import (
 	"waldo/internal/pkginstall"
 )
 
-// TestInstallBox: code of an unpacked package can read from its registry, and reaches nothing else of this machine.
-func TestInstallBox(t *testing.T) {
+// TestInstallSandbox: code of an unpacked package can read from its registry, and reaches nothing else of this machine.
+func TestInstallSandbox(t *testing.T) {
 	for _, name := range []string{"npm", "curl"} {
 		if _, err := exec.LookPath(name); err != nil {
 			if os.Getenv("CI") == "true" {

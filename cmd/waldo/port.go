@@ -28,7 +28,7 @@ func newSandboxPort(g *global) *cobra.Command {
 			"connect to LOCAL.",
 		Example: "  waldo sandbox exec --background work -- npm start\n  waldo sandbox port work 3000\n" +
 			"  waldo sandbox port work 3000:8080",
-		RunE: withBoxes(g, func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error {
 			port, local, err := forward.Parse(args[1])
 			if err != nil {
 				return err

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// TestRealServersInBoxes: the reference servers of MCP answer real calls through the gateway, each in
+// TestRealServersInSandboxes: the reference servers of MCP answer real calls through the gateway, each in
 // a sandbox of its own. The heavier ones are in make hosts.
-func TestRealServersInBoxes(t *testing.T) {
+func TestRealServersInSandboxes(t *testing.T) {
 	packages, err := filepath.Abs("../../.cache/npm/node_modules/@modelcontextprotocol")
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestRealServersInBoxes(t *testing.T) {
 	} {
 		got := call(fmt.Sprintf(`{"name":%q,"arguments":%s}`, c[0], c[1]))
 		if !strings.Contains(got, c[2]) || !strings.Contains(got, `"driver":"namespace"`) {
-			t.Errorf("%s: wanted %s, from a box, in %.3000s", c[0], c[2], got)
+			t.Errorf("%s: wanted %s, from a sandbox, in %.3000s", c[0], c[2], got)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func newRun(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return inBox(c, g, b, capability, map[string]any{field: code},
+			return inSandbox(c, g, b, capability, map[string]any{field: code},
 				runner.Options{Run: call.Run{Name: filepath.Base(name)}})
 		},
 	}
@@ -68,7 +68,7 @@ func newExec(g *global) *cobra.Command {
 			if b.Tty && g.json {
 				return exitcode.Mistake("leave one out", "-t and --json do not go together")
 			}
-			return inBox(c, g, b, "exec", map[string]any{"argv": args},
+			return inSandbox(c, g, b, "exec", map[string]any{"argv": args},
 				runner.Options{Run: call.Run{NoTools: true}, Streams: runner.Streams{Stdin: c.InOrStdin()}})
 		},
 	}
@@ -78,8 +78,8 @@ func newExec(g *global) *cobra.Command {
 	return c
 }
 
-// inBox opens the application, makes one call and prints its result.
-func inBox(
+// inSandbox opens the application, makes one call and prints its result.
+func inSandbox(
 	c *cobra.Command, g *global, b *sandboxflags.Flags, capability call.Capability, args any, o runner.Options,
 ) error {
 	if err := b.Refused(); err != nil {

@@ -46,8 +46,8 @@ func newSandbox(g *global) *cobra.Command {
 	return c
 }
 
-// withBoxes runs f with the named sandboxes of the state directory and an open application.
-func withBoxes(
+// withSandboxes runs f with the named sandboxes of the state directory and an open application.
+func withSandboxes(
 	g *global, f func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error,
 ) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
@@ -107,7 +107,7 @@ func newSandboxCreate(g *global) *cobra.Command {
 		Use: "create [NAME]", Short: "Keep a new sandbox", Args: cobra.MaximumNArgs(1),
 		Example: "  waldo sandbox create work\n  waldo sandbox create work --template ./root.tar --memory-mb 1024 --idle " +
 			"30m\n  waldo sandbox create copy --from p_…",
-		RunE: withBoxes(g, func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error {
 			if id.Is(id.Snapshot, b.Template) && from == "" { // as for run and exec
 				from = b.Template
 			}
@@ -168,7 +168,7 @@ func newSandboxList(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "Your sandboxes", Args: cobra.NoArgs,
 		Example: "  waldo sandbox list --json",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, _ []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, _ []string) error {
 			all, err := m.List(c.Context(), app.Owner())
 			if err != nil || g.json {
 				return orJSON(c, err, all)
@@ -435,7 +435,7 @@ func newSandboxPause(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "pause NAME", Short: "Let nothing new start, and stop what runs where it stands", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox pause work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			still, going, err := m.Pause(c.Context(), app.Owner(), args[0])
 			if err != nil {
 				return err
@@ -456,7 +456,7 @@ func newSandboxResume(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "resume NAME", Short: "Use a paused or stopped sandbox again", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox resume work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			_, err := m.Resume(c.Context(), app.Owner(), args[0])
 			return err
 		}),
@@ -469,7 +469,7 @@ func newSandboxReset(g *global) *cobra.Command {
 		Use: "reset NAME", Short: "Make a sandbox as if it were new: no file, no session, nothing of its owner",
 		Args:    cobra.ExactArgs(1),
 		Example: "  waldo sandbox reset work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			if next == "" {
 				next = app.Owner()
 			}
@@ -493,7 +493,7 @@ func newSandboxRemove(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "rm NAME", Short: "Delete a sandbox and its files; its snapshots stay", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox rm work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			return m.Remove(c.Context(), app.Owner(), args[0], force)
 		}),
 	}

@@ -24,7 +24,7 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		Example: "  waldo sandbox snapshot work\n  waldo sandbox snapshot --list\n  waldo sandbox create copy --from p_…\n" +
 			"  waldo sandbox snapshot --rm p_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			switch {
 			case list && remove == "" && len(args) == 0:
 				return listSnapshots(c, g, m)
@@ -69,7 +69,7 @@ func newSandboxRestore(g *global) *cobra.Command {
 		Use: "restore NAME SNAPSHOT", Short: "Give a sandbox the files of a snapshot in place of its own",
 		Args:    cobra.ExactArgs(2),
 		Example: "  waldo sandbox restore work p_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			_, err := m.Restore(c.Context(), app.Owner(), args[0], args[1])
 			return err
 		}),
@@ -85,7 +85,7 @@ func newSandboxCopy(g *global) *cobra.Command {
 		Example: "  waldo sandbox cp . work:\n  waldo sandbox cp data.csv work:input/data.csv\n" +
 			"  waldo sandbox cp ./project work:input/project\n  waldo sandbox cp work:output/report.pdf .\n" +
 			"  tar c . | waldo sandbox cp - work:input",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			from, fromIn := sandboxflags.ParsePath(args[0])
 			to, toIn := sandboxflags.ParsePath(args[1])
 			if fromIn == toIn {

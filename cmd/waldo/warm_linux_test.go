@@ -33,7 +33,7 @@ func TestFirstClient(t *testing.T) {
 		}
 	}()
 	if rep := h.Drivers["namespace"].Probe(context.Background()); !rep.OK {
-		t.Skipf("no boxes here: %+v", rep)
+		t.Skipf("no sandboxes here: %+v", rep)
 	}
 	run := func(who call.Principal, n call.Session) bool {
 		t.Helper()

@@ -59,7 +59,7 @@ const (
 	allowed // tools that are not asked about
 	chosen  // tools that are shown or hidden
 	envFile
-	box   // the host's own sandbox
+	sb    // the host's own sandbox
 	quiet // known, and of no consequence here
 )
 
@@ -92,7 +92,7 @@ var (
 	gemini = dialect{with(map[string]means{"httpUrl": address, "includeTools": chosen, "excludeTools": chosen}), dollar}
 	vscode = dialect{
 		with(map[string]means{
-			"envFile": envFile, "sandboxEnabled": box, "sandbox": box, "dev": quiet, "gallery": quiet, "version": quiet,
+			"envFile": envFile, "sandboxEnabled": sb, "sandbox": sb, "dev": quiet, "gallery": quiet, "version": quiet,
 		}), dollarColon,
 	}
 	codex = dialect{with(map[string]means{
@@ -280,7 +280,7 @@ func (r *reading) key(s *Server, m means, k Member) {
 	case envFile:
 		r.flag(s, "env.file", k.At, "its variables from a file are not taken over: write each under secrets, "+
 			"as dotenv:/PATH#VARIABLE")
-	case box:
+	case sb:
 		if k.Name == "sandboxEnabled" && r.truth(k) {
 			r.flag(s, "trust", k.At, "%s asks nobody before its calls (sandboxEnabled: true); waldo's own sandbox holds it "+
 				"instead, with no network and no files until they are written", r.h.Title)

@@ -17,7 +17,7 @@ func FuzzParse(f *testing.F) {
 		"capabilities: {run_shell: {secrets: {A: a}, reveal: [A]}}\n"))
 	f.Add([]byte("servers: {s: {command: [a, '', a], secrets: {T: 'env:T'}, env: {A: 'yes'}}}\ncapabilities: {'*': " +
 		"{rules: [{when: 'true', deny: true, reason: \"010\"}]}}\n"))
-	f.Add([]byte(box("redact: none", "rate_limit: {calls: 1, per: 1ms}",
+	f.Add([]byte(sb("redact: none", "rate_limit: {calls: 1, per: 1ms}",
 		"examples: [{args: {a: [1, null, {b: -2}]}, expect: deny}]")))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		cfg, problems := Parse("w", text)

@@ -28,7 +28,7 @@ holds "root: a storm of forks" '"limit": "pids"' "${run[@]}" --json --pids 10 -c
 holds "root: gVisor" '^seven 7' "${run[@]}" --isolation gvisor -c 'print("seven", 7)'
 holds "root: confined" "$confined" "${run[@]}" --isolation confined -c 'print("seven", 7)'
 holds "root: Node" '^7' "${run[@]}" --lang javascript -c 'console.log(7)'
-holds "root: serve, forked boxes" '^3 ok 42 namespace warm' serve 20
+holds "root: serve, forked sandboxes" '^3 ok 42 namespace warm' serve 20
 holds "a user without a group: a script" 'no memory cgroup' "${as_user[@]}" "${run[@]}" --json -c 'print(7)'
 holds "a user without a group: memory" 'MemoryError' "${as_user[@]}" "${bomb[@]}"
 holds "a user without a group: gVisor" '^seven 7' "${as_user[@]}" "${run[@]}" --isolation gvisor -c 'print("seven", 7)'
@@ -59,7 +59,7 @@ chmod 1777 "$image/tmp" && chown tester "$image/home/tester"
 cp -r /etc/passwd /etc/group /etc/alternatives "$image/etc/"
 tar -C "$image" -c . | docker import - own >/dev/null
 docker=(docker run --rm --network none -v /usr:/usr:ro)
-holds "Docker: a box is refused with the way out" 'hint: .*seccomp=unconfined' "${docker[@]}" own "${prints[@]}"
+holds "Docker: a sandbox is refused with the way out" 'hint: .*seccomp=unconfined' "${docker[@]}" own "${prints[@]}"
 holds "Docker: gVisor is refused with the way out" 'hint: .*seccomp=unconfined' "${docker[@]}" own "${run[@]}" --isolation gvisor -c 'print(7)'
 holds "Docker: confined" "$confined" "${docker[@]}" own "${run[@]}" --isolation confined -c 'print("seven", 7)'
 holds "Docker: confined, as a user" "$confined" "${docker[@]}" -u tester -e HOME=/home/tester own "${run[@]}" --isolation confined -c 'print("seven", 7)'

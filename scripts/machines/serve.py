@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-# Starts waldo serve and has it run a script twice, over stdio. Says of each how it ended and in what kind of box.
-# The argument is how many seconds boxes have to be made ahead.
+# Starts waldo serve and has it run a script twice, over stdio. Says of each how it ended and in what kind of sandbox.
+# The argument is how many seconds sandboxes have to be made ahead.
 import json, os, subprocess, sys, tempfile, time
 
 os.chdir(tempfile.mkdtemp())

@@ -1,4 +1,4 @@
-# desc: reaches a host service by a Unix socket in a folder that the box is shown
+# desc: reaches a host service by a Unix socket in a folder that the sandbox is shown
 # class: fs-host
 # sev: escape
 for d in inputs():

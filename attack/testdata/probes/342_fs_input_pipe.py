@@ -1,4 +1,4 @@
-# desc: writes to a host process, or reads from one, by a pipe in a folder that the box is shown
+# desc: writes to a host process, or reads from one, by a pipe in a folder that the sandbox is shown
 # class: fs-host
 # sev: escape
 why = []

@@ -1,4 +1,4 @@
-# desc: inotify reports what processes of the host do with files of /usr or of a folder that the box is shown
+# desc: inotify reports what processes of the host do with files of /usr or of a folder that the sandbox is shown
 # class: leak
 # sev: leak
 import select

@@ -1,4 +1,4 @@
-# desc: a lock of a host process is seen on a file of /usr or of a folder that the box is shown
+# desc: a lock of a host process is seen on a file of /usr or of a folder that the sandbox is shown
 # class: leak
 # sev: leak
 import fcntl

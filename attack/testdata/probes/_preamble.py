@@ -87,7 +87,7 @@ def wdirs():
         except OSError: pass
     return out
 def inputs():
-    """names that the folder that the box is shown may have here"""
+    """names that the folder that the sandbox is shown may have here"""
     home = os.environ.get('HOME', '')
     return [d for d in dict.fromkeys(['/workspace/input', os.path.join(os.path.dirname(home), 'input'), CTX['input']]) if os.path.isdir(d)] or NA('no folder is shown')
 def procs():

@@ -259,7 +259,7 @@ func TestChromiumAttacks(t *testing.T) {
 	t.Cleanup(func() { _ = srv.Close() })
 	_, port, _ := net.SplitHostPort(evil.Addr().String())
 	state := func() string {
-		s, err := l.op.boxes.Get(l.ctx, "os:1000", "analysis")
+		s, err := l.op.sandboxes.Get(l.ctx, "os:1000", "analysis")
 		if err != nil {
 			t.Fatal(err)
 		}

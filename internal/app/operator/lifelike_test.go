@@ -116,12 +116,12 @@ func openLifelike(t testing.TB) *lifelike {
 	l.ask(l.question("github.create_issue", `{"repo":"acme/shop","public":true,"title":"Post-mortem of 21 November"}`,
 		who[0], sessions[0]))
 	for i, name := range []string{"analysis", "release-notes"} {
-		if _, err := l.op.boxes.Create(l.ctx, sandboxes.Sandbox{Owner: "os:1000", Name: name, Isolation: "namespace",
+		if _, err := l.op.sandboxes.Create(l.ctx, sandboxes.Sandbox{Owner: "os:1000", Name: name, Isolation: "namespace",
 			Idle: time.Hour, Limits: sandbox.Limits{Wall: time.Minute, Disk: 1 << 20}}); err != nil {
 			t.Fatal(err)
 		}
 		if i == 1 {
-			if _, _, err := l.op.boxes.Pause(l.ctx, "os:1000", name); err != nil {
+			if _, _, err := l.op.sandboxes.Pause(l.ctx, "os:1000", name); err != nil {
 				t.Fatal(err)
 			}
 		}

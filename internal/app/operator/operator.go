@@ -45,21 +45,21 @@ type Options struct {
 
 // Operator satisfies console.Backend.
 type Operator struct {
-	o      Options
-	boxes  *sandboxes.Manager
-	index  *index
-	end    context.CancelFunc
-	work   sync.WaitGroup
-	drafts drafts
-	decoy  string // of this process, for logins by names without a passkey
-	pinned pinned
-	whatIf sync.Mutex // one comparison at a time
+	o         Options
+	sandboxes *sandboxes.Manager
+	index     *index
+	end       context.CancelFunc
+	work      sync.WaitGroup
+	drafts    drafts
+	decoy     string // of this process, for logins by names without a passkey
+	pinned    pinned
+	whatIf    sync.Mutex // one comparison at a time
 }
 
 // New returns an operator. It begins to read the log at its first use; Close ends that.
 func New(o Options) *Operator {
 	ctx, end := context.WithCancel(context.Background())
-	p := &Operator{o: o, boxes: sandboxes.New(o.Store, time.Now), end: end, drafts: drafts{by: map[string]draft{}},
+	p := &Operator{o: o, sandboxes: sandboxes.New(o.Store, time.Now), end: end, drafts: drafts{by: map[string]draft{}},
 		decoy: secret()}
 	p.index = newIndex(func() {
 		p.work.Go(func() { p.index.follow(ctx, audit.Dir(o.Store.Dir())) })

@@ -49,7 +49,7 @@ func (p *Operator) Stop(ctx context.Context, who console.Who, name string, relea
 // Sandboxes satisfies console.Backend.
 func (p *Operator) Sandboxes(ctx context.Context) (console.List[console.Sandbox], error) {
 	out := console.List[console.Sandbox]{Items: []console.Sandbox{}}
-	all, err := p.boxes.List(ctx, p.o.Owner)
+	all, err := p.sandboxes.List(ctx, p.o.Owner)
 	for _, b := range all {
 		out.Items = append(out.Items, console.Sandbox{
 			Name: b.Name, ID: b.ID, State: string(b.State), Isolation: b.Isolation, Template: b.Template, Running: b.Running,
@@ -63,14 +63,15 @@ func (p *Operator) Sandboxes(ctx context.Context) (console.List[console.Sandbox]
 func (p *Operator) SandboxAct(ctx context.Context, _ console.Who, name, act string) (err error) {
 	switch act {
 	case "pause":
-		_, _, err = p.boxes.Pause(ctx, p.o.Owner, name)
+		_, _, err = p.sandboxes.Pause(ctx, p.o.Owner, name)
 	case "resume":
-		_, err = p.boxes.Resume(ctx, p.o.Owner, name)
+		_, err = p.sandboxes.Resume(ctx, p.o.Owner, name)
 	case "stop":
 		var all []sandboxes.Command
-		all, err = p.boxes.Commands(ctx, p.o.Owner, name)
+		all, err = p.sandboxes.Commands(ctx, p.o.Owner, name)
 		for _, c := range all {
-			if kerr := p.boxes.Kill(ctx, p.o.Owner, name, c.Call); kerr != nil && !errors.Is(kerr, sandboxes.ErrNoCommand) {
+			kerr := p.sandboxes.Kill(ctx, p.o.Owner, name, c.Call)
+			if kerr != nil && !errors.Is(kerr, sandboxes.ErrNoCommand) {
 				err = errors.Join(err, kerr)
 			}
 		}

@@ -278,6 +278,7 @@ func (l *Launcher) inSandbox(
 	}()
 	return upstream.Process{
 		Stdin: in, Stdout: out, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
-		Box: facts.Sandbox{ID: p.ID, Driver: l.Driver.Name(), Template: "host"}, Share: during(run, together(share, ledger)),
+		Sandbox: facts.Sandbox{ID: p.ID, Driver: l.Driver.Name(), Template: "host"},
+		Share:   during(run, together(share, ledger)),
 	}, nil
 }

@@ -132,7 +132,7 @@ func expected(b *testing.B, r *Runner, p *pool.Driver, like policy.Decision) {
 	kind.Prestart = j.ahead(Options{}, like.Call.Principal)
 	for end := time.Now().Add(time.Minute); p.Ready(kind) < 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			b.Fatal("no boxes get ready")
+			b.Fatal("no sandboxes get ready")
 		}
 	}
 }

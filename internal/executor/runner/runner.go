@@ -223,10 +223,10 @@ func (r *Runner) run(
 	}
 	defer vacate()
 	own := o.share(driver, &p, way != nil, j)
-	box, err := way.Start(ctx, driver, p)
+	sb, err := way.Start(ctx, driver, p)
 	if errors.Is(err, sandbox.ErrApart) {
 		own, p.Share = "this command has processes and ports of its own: "+sandbox.ErrApart.Error(), nil
-		box, err = way.Start(ctx, driver, p)
+		sb, err = way.Start(ctx, driver, p)
 	}
 	if errors.Is(err, sandbox.ErrDiffers) {
 		return refuse(d, call.Reason{Code: "sandbox.differs", Text: err.Error() + "; this one starts when they have ended"}),
@@ -239,10 +239,10 @@ func (r *Runner) run(
 		return outcome(d, nothing), fmt.Errorf("run %s: starting a sandbox of isolation %s: %w",
 			d.Call.ID, driver.Name(), err)
 	}
-	defer func() { err = errors.Join(err, box.Close()) }()
+	defer func() { err = errors.Join(err, sb.Close()) }()
 	var give share
 	if r.Shares {
-		give = sharing(box, ws)
+		give = sharing(sb, ws)
 	}
 	if give != nil {
 		r.live.Store(d.Call.ID, give)
@@ -251,10 +251,10 @@ func (r *Runner) run(
 	stand := &standstill{}
 	if r.Programs != nil && driver.Name() == engineLevel {
 		j.place = &call.Suspension{}
-	} else if stand.can(box, o) {
+	} else if stand.can(sb, o) {
 		j.place = &call.Suspension{Still: stand.still}
 	}
-	f, err := r.inside(ctx, d, o, box, j)
+	f, err := r.inside(ctx, d, o, sb, j)
 	stand.end(&f)
 	f.Warnings = append(f.Warnings, narrowed(o.Limits, p.Limits)...)
 	if own != "" {
@@ -266,9 +266,9 @@ func (r *Runner) run(
 	}
 	f.Files.Artifacts = []string{}
 	if ws != nil {
-		leave(box, ws, give, &f)
+		leave(sb, ws, give, &f)
 		if o.Whole {
-			keep(box, ws, workspace.Files, &f)
+			keep(sb, ws, workspace.Files, &f)
 		}
 	} else if n := len(f.Files.Written); n > 0 {
 		f.Warnings = append(f.Warnings,
@@ -328,7 +328,7 @@ func (r *Runner) open(d policy.Decision, o Options, j job) (*workspace.Workspace
 // inside runs the job in the sandbox, with the bridge beside it, and judges its side effect. Without a network the
 // bridge is the only exit, so the effect is that of its calls.
 func (r *Runner) inside(
-	ctx context.Context, d policy.Decision, o Options, box sandbox.Sandbox, j job,
+	ctx context.Context, d policy.Decision, o Options, sb sandbox.Sandbox, j job,
 ) (facts.Facts, error) {
 	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Pass: o.Pass,
 		Cut: r.Cut, Stdin: o.Stdin, TTY: o.TTY}
@@ -343,7 +343,7 @@ func (r *Runner) inside(
 	}
 	stop := func() facts.SideEffect { return facts.None }
 	if j.tools {
-		ours, theirs, err := connect(box)
+		ours, theirs, err := connect(sb)
 		if err != nil {
 			return facts.New(), fmt.Errorf("making the bridge: %w", err)
 		}
@@ -354,9 +354,9 @@ func (r *Runner) inside(
 	}
 	over := func() {}
 	if o.Started != nil {
-		over = o.Started(box)
+		over = o.Started(sb)
 	}
-	f, err := box.Run(ctx, c)
+	f, err := sb.Run(ctx, c)
 	over()
 	f.SideEffect = stop()
 	if d := c.Clock.Stopped(); d >= time.Second {
@@ -402,10 +402,10 @@ func below(f workspace.Folder, at string) (name string, ok bool) {
 
 // keep copies a run's files in a folder to the workspace, and deletes there the files that the run deleted. Its
 // artifacts are the written files, by their names in /workspace. A file that cannot be stored adds a warning.
-func keep(box sandbox.Sandbox, ws *workspace.Workspace, folder workspace.Folder, f *facts.Facts) {
+func keep(sb sandbox.Sandbox, ws *workspace.Workspace, folder workspace.Folder, f *facts.Facts) {
 	remove(ws, folder, f)
 	at := target(folder)
-	names, err := box.Export(at, ws.Path(folder))
+	names, err := sb.Export(at, ws.Path(folder))
 	if err != nil {
 		unkept(f, err)
 	}
@@ -477,8 +477,8 @@ func refuse(d policy.Decision, why call.Reason) call.Outcome {
 var missing = map[string]int{"interpreter.absent": 127, "program.absent": 127}
 
 // connect makes the two ends of a bridge. If the sandbox has one already, theirs is nil.
-func connect(box sandbox.Sandbox) (net.Conn, *os.File, error) {
-	bridge := box.Abilities().Bridge
+func connect(sb sandbox.Sandbox) (net.Conn, *os.File, error) {
+	bridge := sb.Abilities().Bridge
 	if bridge == nil {
 		return pair()
 	}

@@ -132,7 +132,7 @@ func TestAGrantRunsOnce(t *testing.T) {
 		t.Errorf("a run gave a structure: %s", out.Structured.Raw())
 	}
 	if _, err := r.Execute(context.Background(), g); !errors.Is(err, grant.ErrSpent) || d.started != 1 {
-		t.Errorf("%v, %d boxes", err, d.started)
+		t.Errorf("%v, %d sandboxes", err, d.started)
 	}
 	if _, err := r.Execute(context.Background(), new(grant.Grant)); !errors.Is(err, grant.ErrSpent) {
 		t.Errorf("a zero grant: %v", err)
@@ -220,7 +220,7 @@ func TestRefusedBeforeAnythingStarts(t *testing.T) {
 			out, err := r.Execute(context.Background(), g)
 			if err != nil || !out.IsError || out.Facts.Status != facts.Denied || out.Facts.SideEffect != facts.None ||
 				d.started != 0 {
-				t.Fatalf("%v; %+v; %d boxes", err, out, d.started)
+				t.Fatalf("%v; %+v; %d sandboxes", err, out, d.started)
 			}
 			if w := out.Facts.Warnings; len(w) != 1 || !strings.HasPrefix(w[0], row.code+": ") {
 				t.Errorf("reasons %q, want %s", w, row.code)
@@ -327,7 +327,7 @@ func TestSideEffects(t *testing.T) {
 		err    error
 		want   facts.SideEffect
 	}{
-		{"a box without bridge and network reaches nothing", 0, true, nil, nil, facts.None},
+		{"a sandbox without bridge and network reaches nothing", 0, true, nil, nil, facts.None},
 		{"the bridge says none", facts.None, false, nil, nil, facts.None},
 		{"the bridge says confirmed", facts.Confirmed, false, nil, nil, facts.Confirmed},
 		{"the bridge does not know", facts.Unknown, false, nil, nil, facts.Unknown},
@@ -653,7 +653,7 @@ func TestAdmission(t *testing.T) {
 		against *call.Reason
 		fails   error
 		started int
-	}{{nil, nil, 1}, {nil, errors.New("no box"), 1}, {&call.Reason{Code: "sandbox.busy", Text: "full"}, nil, 0}} {
+	}{{nil, nil, 1}, {nil, errors.New("no sandbox"), 1}, {&call.Reason{Code: "sandbox.busy", Text: "full"}, nil, 0}} {
 		d := &fake{name: "namespace", fails: r.fails, facts: facts.Facts{Status: facts.OK}}
 		left := 0
 		run := &Runner{Drivers: map[string]sandbox.Driver{"namespace": d}, Auto: "namespace", Default: limits, Most: limits}

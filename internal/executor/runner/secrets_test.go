@@ -51,10 +51,10 @@ func TestRevealedSecrets(t *testing.T) {
 				}
 			}
 			if !slices.Equal(got, row.want) {
-				t.Errorf("the box has %q, want %q", got, row.want)
+				t.Errorf("the sandbox has %q, want %q", got, row.want)
 			}
 			if d.profile.Prestart != nil {
-				t.Error("a box that waits would be made with it")
+				t.Error("a sandbox that waits would be made with it")
 			}
 		})
 	}
@@ -161,6 +161,6 @@ func TestAnInterpreterThatStaysGetsNoSecret(t *testing.T) {
 	out, err := r.Execute(context.Background(), g)
 	if err != nil || d.started != 0 || len(out.Facts.Warnings) != 1 ||
 		!strings.HasPrefix(out.Facts.Warnings[0], "secrets.session: ") {
-		t.Errorf("%v %d boxes %q", err, d.started, out.Facts.Warnings)
+		t.Errorf("%v %d sandboxes %q", err, d.started, out.Facts.Warnings)
 	}
 }

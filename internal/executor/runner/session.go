@@ -46,22 +46,22 @@ type residents struct {
 // resident is one long-lived Python, in a sandbox of its own. Between cells it is paused, if the sandbox supports
 // that.
 type resident struct {
-	key   string
-	busy  chan struct{} // holds a token while a cell runs
-	id    string
-	level string
-	box   sandbox.Sandbox
-	ws    *workspace.Workspace
-	way   *sandboxegress.Egress // nil: it reaches nothing
-	in    *io.PipeWriter
-	from  *io.PipeReader
-	out   *bufio.Reader // of from
-	root  string        // the template's name
-	kill  context.CancelFunc
-	over  chan struct{} // closed when Run has returned
-	last  facts.Facts   // of Run; read after over
-	idle  *time.Timer
-	share share // nil: its files are its own until it ends
+	key     string
+	busy    chan struct{} // holds a token while a cell runs
+	id      string
+	level   string
+	sandbox sandbox.Sandbox
+	ws      *workspace.Workspace
+	way     *sandboxegress.Egress // nil: it reaches nothing
+	in      *io.PipeWriter
+	from    *io.PipeReader
+	out     *bufio.Reader // of from
+	root    string        // the template's name
+	kill    context.CancelFunc
+	over    chan struct{} // closed when Run has returned
+	last    facts.Facts   // of Run; read after over
+	idle    *time.Timer
+	share   share // nil: its files are its own until it ends
 
 	vacate func() // gives back its room
 }
@@ -203,7 +203,7 @@ func (r *Runner) stays(
 	}
 	p.Limits.Wall, p.Limits.CPU = sessionLife, sessionCPU
 	o.Env = slices.Concat(o.Env, way.Open(&p))
-	box, err := way.Start(ctx, driver, p)
+	sb, err := way.Start(ctx, driver, p)
 	if err != nil {
 		vacate()
 		if ws != nil {
@@ -215,14 +215,14 @@ func (r *Runner) stays(
 	outR, outW := io.Pipe()
 	run, kill := context.WithCancel(context.WithoutCancel(ctx))
 	i := &resident{
-		id: p.ID, level: driver.Name(), box: box, ws: ws, way: way, in: inW, from: outR, out: bufio.NewReader(outR),
-		root: p.Template.Name, kill: kill, busy: make(chan struct{}, 1), over: make(chan struct{}), share: sharing(box, ws),
+		id: p.ID, level: driver.Name(), sandbox: sb, ws: ws, way: way, in: inW, from: outR, out: bufio.NewReader(outR),
+		root: p.Template.Name, kill: kill, busy: make(chan struct{}, 1), over: make(chan struct{}), share: sharing(sb, ws),
 		vacate: vacate,
 	}
 	i.busy <- struct{}{}
 	go func() {
 		env := o.imaged(append([]string{"MPLBACKEND=Agg"}, o.Env...))
-		i.last, _ = box.Run(run, sandbox.Command{
+		i.last, _ = sb.Run(run, sandbox.Command{
 			Argv: append([]string{exe}, guest.SessionCommand()...), Env: env, Stdin: inR, Stdout: outW, Serve: true,
 		})
 		_ = errors.Join(outW.Close(), inR.Close())
@@ -237,7 +237,7 @@ func (r *Runner) ask(
 ) call.Outcome {
 	began := time.Now()
 	i.idle.Stop()
-	can := i.box.Abilities()
+	can := i.sandbox.Abilities()
 	if can.Resume != nil {
 		_ = can.Resume()
 	}
@@ -396,10 +396,10 @@ func (r *Runner) retire(i *resident) {
 	<-i.over
 	if i.ws != nil {
 		f := i.last
-		leave(i.box, i.ws, i.share, &f)
+		leave(i.sandbox, i.ws, i.share, &f)
 		_ = i.ws.Close()
 	}
-	_ = i.box.Close()
+	_ = i.sandbox.Close()
 	i.vacate()
 	_ = i.way.End()
 }

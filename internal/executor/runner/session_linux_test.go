@@ -175,9 +175,9 @@ func TestBetweenCellsNothingRuns(t *testing.T) {
 				d := &noting{Driver: p}
 				r.Drivers = map[string]sandbox.Driver{"namespace": d}
 				t.Cleanup(func() { _ = r.Close(); _ = p.Close() })
-				for n := 0; !slices.Contains(d.types, "*pool.box"); n++ {
+				for n := 0; !slices.Contains(d.types, "*pool.instance"); n++ {
 					if n == 15 {
-						t.Fatalf("control: no box comes from the pool: %q", d.types)
+						t.Fatalf("control: no sandbox comes from the pool: %q", d.types)
 					}
 					cellOf(t, r, "n_1", fmt.Sprint("work", n), "1")
 					time.Sleep(200 * time.Millisecond)
@@ -185,8 +185,8 @@ func TestBetweenCellsNothingRuns(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			standsStill(t, r)
-			if d, ok := r.Drivers["namespace"].(*noting); ok && d.types[len(d.types)-1] != "*pool.box" {
-				t.Errorf("control: the last box is a %s", d.types[len(d.types)-1])
+			if d, ok := r.Drivers["namespace"].(*noting); ok && d.types[len(d.types)-1] != "*pool.instance" {
+				t.Errorf("control: the last sandbox is a %s", d.types[len(d.types)-1])
 			}
 		})
 	}

@@ -18,8 +18,8 @@ var output = path.Join("/workspace", string(workspace.Output))
 type share func() ([]string, error)
 
 // sharing returns the share of a sandbox, with its current files as the baseline; nil if the sandbox cannot share.
-func sharing(box sandbox.Sandbox, ws *workspace.Workspace) share {
-	give := box.Abilities().Share
+func sharing(sb sandbox.Sandbox, ws *workspace.Workspace) share {
+	give := sb.Abilities().Share
 	if ws == nil || give == nil {
 		return nil
 	}
@@ -47,9 +47,9 @@ func (r *Runner) Share(callID string) error {
 }
 
 // leave stores the files that a run has left. For a sandbox that shares its files it stores the differences only.
-func leave(box sandbox.Sandbox, ws *workspace.Workspace, give share, f *facts.Facts) {
+func leave(sb sandbox.Sandbox, ws *workspace.Workspace, give share, f *facts.Facts) {
 	if give == nil {
-		keep(box, ws, workspace.Output, f)
+		keep(sb, ws, workspace.Output, f)
 		return
 	}
 	remove(ws, workspace.Output, f)

@@ -25,8 +25,8 @@ type standstill struct {
 
 // can prepares to freeze the program of a sandbox, and reports whether that is possible. A named sandbox is paused by
 // its owner alone.
-func (s *standstill) can(box sandbox.Sandbox, o Options) bool {
-	a := box.Abilities()
+func (s *standstill) can(sb sandbox.Sandbox, o Options) bool {
+	a := sb.Abilities()
 	s.pause, s.resume = a.Pause, a.Resume
 	return a.Pause != nil && a.Resume != nil && o.Started == nil
 }

@@ -34,7 +34,7 @@ func TestPython(t *testing.T) {
 	}
 	for _, row := range []struct{ why, prefix, pip, index, want, refusal string }{
 		{"the control", filepath.Join(dir, "python"), `, "pip": true`, "", "files.example", ""},
-		{"one that every box has", "/usr", `, "pip": true`, "", "files.example", ""},
+		{"one that every sandbox has", "/usr", `, "pip": true`, "", "files.example", ""},
 		{"another index", filepath.Join(dir, "python"), `, "pip": true`, "https://pypi.example.com/simple", "", ""},
 		{"another index, by a name of uv's", filepath.Join(dir, "python"), `, "pip": true`,
 			"own=https://pypi.example.com/simple", "", ""},

@@ -293,7 +293,7 @@ func (s *server) where(ses *session, o call.Outcome) call.Outcome {
 	if ses.proc == nil {
 		return o
 	}
-	o.Facts.Sandbox = ses.proc.Box
+	o.Facts.Sandbox = ses.proc.Sandbox
 	if s.cfg.Placement == "outside" {
 		o.Facts.Warnings = append(o.Facts.Warnings, "the server runs outside any sandbox")
 		return o

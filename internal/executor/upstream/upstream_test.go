@@ -71,7 +71,7 @@ func (f *fakes) Launch(_ context.Context, s contract.Server, _ call.Session) (Pr
 		return nil
 	}
 	return Process{
-		Stdin: inW, Stdout: outR, Wait: wait, Kill: kill, Box: facts.Sandbox{Driver: "fake"}, Share: f.share,
+		Stdin: inW, Stdout: outR, Wait: wait, Kill: kill, Sandbox: facts.Sandbox{Driver: "fake"}, Share: f.share,
 	}, nil
 }
 

@@ -81,15 +81,15 @@ func (h *house) count() int { h.mu.Lock(); defer h.mu.Unlock(); return len(h.cal
 
 func (h *house) call(n int) call.Call { h.mu.Lock(); defer h.mu.Unlock(); return h.calls[n] }
 
-// box is the sandbox's end of a bridge.
-type box struct {
+// peer is the sandbox's end of a bridge.
+type peer struct {
 	t    *testing.T
 	conn net.Conn
 	in   *bufio.Reader
 	stop func() facts.SideEffect
 }
 
-func open(t *testing.T, h *house) *box {
+func open(t *testing.T, h *house) *peer {
 	t.Helper()
 	b, err := New("test", h.pipeline())
 	if err != nil {
@@ -99,7 +99,7 @@ func open(t *testing.T, h *house) *box {
 	stop := sync.OnceValue(b.Open(context.Background(),
 		call.Call{ID: "c_run", Session: "n_s", Principal: "os:7", Depth: 3}, ours, nil))
 	t.Cleanup(func() { stop(); _ = theirs.Close() })
-	return &box{t, theirs, bufio.NewReaderSize(theirs, 1<<20), stop}
+	return &peer{t, theirs, bufio.NewReaderSize(theirs, 1<<20), stop}
 }
 
 // pipe connects two ends over a Unix socket, which, unlike net.Pipe, holds what is not yet read.
@@ -121,7 +121,7 @@ func pipe(t *testing.T) (net.Conn, net.Conn) {
 	return a, b
 }
 
-func (b *box) say(s string) {
+func (b *peer) say(s string) {
 	b.t.Helper()
 	if _, err := io.WriteString(b.conn, s+"\n"); err != nil {
 		b.t.Fatal(err)
@@ -129,7 +129,7 @@ func (b *box) say(s string) {
 }
 
 // hear reads one answer.
-func (b *box) hear() map[string]any {
+func (b *peer) hear() map[string]any {
 	b.t.Helper()
 	_ = b.conn.SetReadDeadline(time.Now().Add(time.Minute))
 	line, err := b.in.ReadBytes('\n')
@@ -144,7 +144,7 @@ func (b *box) hear() map[string]any {
 }
 
 // closed fails unless the bridge has ended.
-func (b *box) closed() {
+func (b *peer) closed() {
 	b.t.Helper()
 	_ = b.conn.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := io.Copy(io.Discard, b.in); err != nil && !errors.Is(err, net.ErrClosed) &&
@@ -376,7 +376,7 @@ func TestOnlySoManyBytesAtOnce(t *testing.T) {
 	}
 }
 
-func TestABoxThatDoesNotReadIsOwedLittle(t *testing.T) {
+func TestASandboxThatDoesNotReadIsOwedLittle(t *testing.T) {
 	h := &house{tools: []string{"a.b"}}
 	big := strings.Repeat("x", 1<<20)
 	h.do = func(context.Context, call.Call) (call.Result, error) {
@@ -392,7 +392,7 @@ func TestABoxThatDoesNotReadIsOwedLittle(t *testing.T) {
 	}
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if n := h.count(); n > MaxInFlight+2 {
-			t.Fatalf("%d calls were made for a box that reads no answer, want at most %d", n, MaxInFlight+2)
+			t.Fatalf("%d calls were made for a sandbox that reads no answer, want at most %d", n, MaxInFlight+2)
 		}
 	}
 }
@@ -468,7 +468,7 @@ func TestArgumentsThatDoNotFitAreNoCall(t *testing.T) {
 	}
 	ours, theirs := pipe(t)
 	stop := br.Open(context.Background(), call.Call{}, ours, nil)
-	b := &box{t, theirs, bufio.NewReader(theirs), stop}
+	b := &peer{t, theirs, bufio.NewReader(theirs), stop}
 	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b"}}`)
 	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "args.schema") || !strings.Contains(text, "d_no") ||
 		h.count() != 0 {
@@ -534,13 +534,13 @@ func TestACallStillRunningAtTheEndIsUnknown(t *testing.T) {
 }
 
 func TestCancellation(t *testing.T) {
-	for why, end := range map[string]func(b *box){
-		"the box says so": func(b *box) {
+	for why, end := range map[string]func(b *peer){
+		"the sandbox says so": func(b *peer) {
 			b.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 		},
-		"the box closes its end": func(b *box) { _ = b.conn.Close() },
-		"the box writes garbage": func(b *box) { b.say(`garbage`) },
-		"the run ends":           func(b *box) { go b.stop() },
+		"the sandbox closes its end": func(b *peer) { _ = b.conn.Close() },
+		"the sandbox writes garbage": func(b *peer) { b.say(`garbage`) },
+		"the run ends":               func(b *peer) { go b.stop() },
 	} {
 		began, ended := make(chan struct{}), make(chan struct{})
 		h := &house{tools: []string{"a.b"}, do: func(ctx context.Context, c call.Call) (call.Result, error) {

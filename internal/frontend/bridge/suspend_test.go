@@ -13,7 +13,7 @@ import (
 )
 
 // suspending opens a bridge whose calls of a.ask wait for a human, and whose calls of a.slow take until the end.
-func suspending(t *testing.T, place *call.Suspension) (*box, chan bool) {
+func suspending(t *testing.T, place *call.Suspension) (*peer, chan bool) {
 	t.Helper()
 	slow := make(chan bool, 1)
 	h := &house{tools: []string{"a.ask", "a.slow"}}
@@ -39,7 +39,7 @@ func suspending(t *testing.T, place *call.Suspension) (*box, chan bool) {
 	ours, theirs := pipe(t)
 	stop := br.Open(context.Background(), call.Call{}, ours, place)
 	t.Cleanup(func() { stop() })
-	return &box{t, theirs, bufio.NewReaderSize(theirs, 1<<20), stop}, slow
+	return &peer{t, theirs, bufio.NewReaderSize(theirs, 1<<20), stop}, slow
 }
 
 func ask(n string) string {
@@ -137,7 +137,7 @@ func TestStill(t *testing.T) {
 	ours, theirs := pipe(t)
 	stop := br.Open(context.Background(), call.Call{}, ours, &call.Suspension{Still: func(b bool) { heard <- b }})
 	t.Cleanup(func() { stop() })
-	b := &box{t, theirs, bufio.NewReaderSize(theirs, 1<<20), stop}
+	b := &peer{t, theirs, bufio.NewReaderSize(theirs, 1<<20), stop}
 	b.say(strings.ReplaceAll(ask("7"), "a.ask", "a.slow"))
 	<-begun
 	b.say(ask("8"))

@@ -58,12 +58,12 @@ func TestAddresses(t *testing.T) {
 		{"metadata within a prefix of IPv6", "wide.example.com", []string{"fd00:ec2::254"}, "", ""},
 		{"loopback within a prefix of IPv6", "wide.example.com", []string{"::1"}, "", ""},
 		{"a neighbour of the metadata (control)", "wide.example.com", []string{"100.100.100.201"}, "", "100.100.100.201"},
-		{"the box's own names", "wide.example.com", []string{"198.18.0.1"}, "", ""},
+		{"the sandbox's own names", "wide.example.com", []string{"198.18.0.1"}, "", ""},
 		{"this network", "wide.example.com", []string{"0.0.0.0"}, "", ""},
 		{"loopback, written alone", "exact.example.com", []string{"127.0.0.1"}, "", "127.0.0.1"},
 		{"loopback beside the one that is written", "exact.example.com", []string{"127.0.0.2"}, "", ""},
 		{"metadata, written alone", "exact.example.com", []string{"169.254.169.254"}, "", "169.254.169.254"},
-		{"the box's own names, written alone", "exact.example.com", []string{"198.18.0.1"}, "", ""},
+		{"the sandbox's own names, written alone", "exact.example.com", []string{"198.18.0.1"}, "", ""},
 		{"this network, written alone", "exact.example.com", []string{"0.0.0.0"}, "", ""},
 	} {
 		if got, code := dial(nil, row.host, row.at...); got != row.control || (got == "") != (code == no) {

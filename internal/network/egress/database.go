@@ -22,8 +22,8 @@ func (s *Server) newDatabases() error {
 			return err
 		}
 		b := &postgres.Broker{User: c.Field, Database: c.Database, Password: c.Value,
-			Box:  &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12},
-			Dial: func(ctx context.Context) (net.Conn, error) { return s.dialer.Dial(ctx, c.Host, c.Port) }}
+			Sandbox: &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12},
+			Dial:    func(ctx context.Context) (net.Conn, error) { return s.dialer.Dial(ctx, c.Host, c.Port) }}
 		if !c.Plain {
 			b.TLS = &tls.Config{ServerName: c.Host, RootCAs: s.dialer.Roots, MinVersion: tls.VersionTLS12}
 		}
@@ -53,7 +53,8 @@ func (s *Server) enter(f *first, b *postgres.Broker, host string, port uint16) {
 		return
 	}
 	defer session.Close()
-	_ = session.Box.SetDeadline(time.Time{})
+	_ = session.Sandbox.SetDeadline(time.Time{})
 	_ = session.Server.SetDeadline(time.Time{})
-	s.both(session.Box, session.Server, s.watch(session.Box), func() bool { return true }, s.attempts.began(host, port))
+	s.both(session.Sandbox, session.Server, s.watch(session.Sandbox), func() bool { return true },
+		s.attempts.began(host, port))
 }

@@ -106,7 +106,7 @@ func TestInside(t *testing.T) {
 	}
 	g := newRig(t, Limits{}, "GET api.example.com/v1/*", "a.trusted.example")
 	if resp, got := g.ask(t, true, "GET", "https://api.example.com/v1/x", nil, ""); resp == nil || resp.ProtoMajor != 2 {
-		t.Errorf("HTTP/2 is not spoken to the box: %q", got)
+		t.Errorf("HTTP/2 is not spoken to the sandbox: %q", got)
 	}
 	// A host that nothing must look into keeps its TLS: the sandbox's authority is not in it.
 	if _, got := g.ask(t, false, "GET", "https://a.trusted.example/", nil, ""); !strings.Contains(got,
@@ -303,12 +303,12 @@ func TestPlaceholderRaw(t *testing.T) {
 		{"", c.Placeholder, 2 * listening, true}} {
 		g := credentialRig(t, c)
 		g.raw = l.Addr().String()
-		box := g.direct(t, "raw.example.org", 5000)
-		_, _ = io.WriteString(box, row.first)
+		sb := g.direct(t, "raw.example.org", 5000)
+		_, _ = io.WriteString(sb, row.first)
 		time.Sleep(row.wait)
-		_, _ = io.WriteString(box, row.then)
-		_ = box.(*net.TCPConn).CloseWrite()
-		_, _ = io.ReadAll(box)
+		_, _ = io.WriteString(sb, row.then)
+		_ = sb.(*net.TCPConn).CloseWrite()
+		_, _ = io.ReadAll(sb)
 		codes := g.codes()
 		if leaks := codes[len(codes)-1] == "egress.secret.placeholder"; leaks != row.leaks {
 			t.Errorf("%q %q: %q", row.first, row.then, codes)
@@ -409,7 +409,7 @@ func TestEcho(t *testing.T) {
 			}
 			if all := fmt.Sprint(resp.Header, resp.Trailer, got, g.early); strings.Contains(all, hidden) ||
 				row.why == "a header" && resp.Header.Get("X-Echo") != strings.Repeat("*", len(hidden)) {
-				t.Errorf("%s: the box has %s", row.why, all)
+				t.Errorf("%s: the sandbox has %s", row.why, all)
 			}
 			if h := g.heads[0]; h.Get("Range") != "" || h.Get("Accept-Encoding") != "identity" || h.Get("Authorization") == "" {
 				t.Errorf("%s: %v", row.why, h)

@@ -23,7 +23,7 @@ func TestKept(t *testing.T) {
 		kept   bool
 	}{
 		{"a file of a package", file, nil, nil, true},
-		{"headers of a box change nothing", file,
+		{"headers of a sandbox change nothing", file,
 			http.Header{"Range": {"bytes=0-1"}, "X-Forwarded-Host": {"evil.example"}, "Accept-Encoding": {"gzip"}}, nil, true},
 		{"an index", "https://api.example.com/npm/a", nil, nil, false},
 		{"a query", file + "?a=b", nil, nil, false},
@@ -44,7 +44,7 @@ func TestKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		box := func(pins packages.Pins, header http.Header) (*rig, string) {
+		sb := func(pins packages.Pins, header http.Header) (*rig, string) {
 			g := newRigWith(t, Limits{}, Options{Cache: s}, "GET,HEAD api.example.com:443/npm/*")
 			g.policy.Rules[0].Registry = &packages.Source{Manager: packages.NPM, Base: "/npm/", Pins: pins}
 			g.answer = func(w http.ResponseWriter, r *http.Request) {
@@ -56,11 +56,11 @@ func TestKept(t *testing.T) {
 			_, got := g.ask(t, false, "GET", row.url, header, "")
 			return g, got
 		}
-		first, got := box(nil, row.header)
+		first, got := sb(nil, row.header)
 		if len(first.hosts) != 1 || !strings.Contains(got, "what  is there") {
 			t.Errorf("%s: the first: %q, asked %d times", row.why, got, len(first.hosts))
 		}
-		second, again := box(nil, nil)
+		second, again := sb(nil, nil)
 		if kept := len(second.hosts) == 0; kept != row.kept || again != got {
 			t.Errorf("%s: kept %v, %q", row.why, kept, again)
 		}
@@ -71,7 +71,7 @@ func TestKept(t *testing.T) {
 		}) {
 			t.Errorf("%s: told %+v", row.why, f.Network.Packages)
 		}
-		if third, got := box(packages.Pins{"b": {"1.0.0"}}, nil); len(third.hosts) > 0 ||
+		if third, got := sb(packages.Pins{"b": {"1.0.0"}}, nil); len(third.hosts) > 0 ||
 			!strings.Contains(got, "egress.packages.pin") {
 			t.Errorf("%s: past the pins: %q", row.why, got)
 		}

@@ -186,9 +186,9 @@ func TestCounted(t *testing.T) {
 // filled it.
 func TestFilledUnseen(t *testing.T) {
 	p := probeProfile()
-	b := start(t, p).(*box)
+	b := start(t, p).(*instance)
 	for _, want := range []bool{false, true} {
-		r := &run{box: b, out: &stdio.Capture{}, err: &stdio.Capture{}}
+		r := &run{sandbox: b, out: &stdio.Capture{}, err: &stdio.Capture{}}
 		f := r.facts(t.Context(), sandbox.Command{}, report{}, volume.Scan(b.places), time.Millisecond)
 		if got := f.Limit != nil && *f.Limit == facts.LimitDisk && f.Status == facts.Failed; got != want || !want &&
 			f.Status != facts.OK {
@@ -241,6 +241,6 @@ func TestPinned(t *testing.T) {
 	c := python("import os; print(len(os.sched_getaffinity(0)))")
 	c.Stdout = &out
 	if _, err := b.Run(context.Background(), c); err != nil || out.String() != "1\n" {
-		t.Errorf("a box of one processor may use %q of this machine's %d: %v", out.String(), runtime.NumCPU(), err)
+		t.Errorf("a sandbox of one processor may use %q of this machine's %d: %v", out.String(), runtime.NumCPU(), err)
 	}
 }

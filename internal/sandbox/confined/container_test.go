@@ -47,7 +47,7 @@ func TestInContainer(t *testing.T) {
 	strong := namespace.New(namespace.Options{MilliCPU: 1000})
 	if b, err := strong.Start(context.Background(), sandboxtest.Profile()); err == nil {
 		_ = b.Close()
-		t.Error("namespace has made a box here")
+		t.Error("namespace has made a sandbox here")
 	}
 	advised(t, strong.Probe(context.Background()), "seccomp=unconfined")
 }

@@ -42,7 +42,7 @@ var readable = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/l
 // devices are what a sandbox may read and write.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-type box struct {
+type instance struct {
 	profile  sandbox.Profile
 	milli    int64
 	dir      string   // of all the sandbox's folders; empty: the sandbox has ended
@@ -65,7 +65,7 @@ func (d *Driver) Start(_ context.Context, p sandbox.Profile) (sandbox.Sandbox, e
 		return nil, err
 	}
 	d.sweep.Do(func() { sweep(tempDir()) })
-	b := &box{profile: p, milli: d.options.MilliCPU}
+	b := &instance{profile: p, milli: d.options.MilliCPU}
 	var err error
 	if b.uid, b.gid, err = userns.OutsideIDs(); err != nil {
 		return nil, fmt.Errorf("confined: %w", err)
@@ -97,7 +97,7 @@ func refuse(p sandbox.Profile, abi int) error {
 	return nil
 }
 
-func (b *box) prepare() (err error) {
+func (b *instance) prepare() (err error) {
 	if err := b.makeDir(tempDir()); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (b *box) prepare() (err error) {
 }
 
 // place makes one writable folder and fills it.
-func (b *box) place(t sandbox.Tmpfs) error {
+func (b *instance) place(t sandbox.Tmpfs) error {
 	at := b.dir + t.Target
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		return err
@@ -165,7 +165,7 @@ func lost() (n int) {
 }
 
 // here gives a path of the profile the name that it has without a mount namespace.
-func (b *box) here(s string) string {
+func (b *instance) here(s string) string {
 	for _, t := range b.targets {
 		if s == t || strings.HasPrefix(s, t+"/") {
 			return b.dir + s
@@ -175,15 +175,15 @@ func (b *box) here(s string) string {
 }
 
 // Export copies what was left in an exported place.
-func (b *box) Export(target, dir string) ([]string, error) {
+func (b *instance) Export(target, dir string) ([]string, error) {
 	return volume.Export(b.places, target, dir)
 }
 
 // Abilities satisfies sandbox.Sandbox: it has none.
-func (b *box) Abilities() sandbox.Abilities { return sandbox.Abilities{} }
+func (b *instance) Abilities() sandbox.Abilities { return sandbox.Abilities{} }
 
 // Close ends what runs in the sandbox and removes its folders.
-func (b *box) Close() error {
+func (b *instance) Close() error {
 	b.closing.Store(true)
 	if r := b.now.Load(); r != nil {
 		r.end("")
@@ -203,7 +203,7 @@ func (b *box) Close() error {
 }
 
 // used adds up what is in the sandbox's folders.
-func (b *box) used() (bytes, inodes int64) {
+func (b *instance) used() (bytes, inodes int64) {
 	for _, p := range b.places[:2] { // all others of a workspace are below these
 		_ = volume.Walk(p.Dir, func(e volume.Entry) bool {
 			bytes += e.Stat.Blocks * 512

@@ -48,7 +48,7 @@ func TestCommandsRefused(t *testing.T) {
 	}
 }
 
-// running starts a command and returns its supervisor and itself. The box ends with the test.
+// running starts a command and returns its supervisor and itself. The sandbox ends with the test.
 func running(t *testing.T, p sandbox.Profile) (supervisor, command int, done chan facts.Facts) {
 	t.Helper()
 	b, before := start(t, p), procstat.Children(os.Getpid())
@@ -121,10 +121,10 @@ func TestClosedWhileItStarts(t *testing.T) {
 			t.Fatalf("closed after %d half milliseconds: %v %v, limit %v after %v", i, err, cerr, f.Limit, time.Since(began))
 		}
 	}
-	b := start(t, p).(*box)
+	b := start(t, p).(*instance)
 	b.closing.Store(true)
 	if f, err := b.Run(t.Context(), python("import time; time.sleep(60)")); err == nil && f.Limit != nil {
-		t.Errorf("a box that is being closed ran a command until its limit: %+v", f)
+		t.Errorf("a sandbox that is being closed ran a command until its limit: %+v", f)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestPidsAreCounted(t *testing.T) {
 	}
 	p := sandboxtest.Profile()
 	p.Limits.Pids = 5
-	b := start(t, p).(*box)
+	b := start(t, p).(*instance)
 	var others []*exec.Cmd
 	for range 40 {
 		c := exec.Command("/bin/sleep", "60")
@@ -192,7 +192,7 @@ func TestSweep(t *testing.T) {
 		return at
 	}
 	old := func(at string) error { return os.Chtimes(at, long, long) }
-	b := &box{}
+	b := &instance{}
 	if err := errors.Join(b.makeDir(temp), os.WriteFile(filepath.Join(elsewhere, "file"), nil, 0o600),
 		os.Symlink(elsewhere, filepath.Join(temp, locked+"link"))); err != nil {
 		t.Fatal(err)
@@ -236,9 +236,9 @@ func TestTempDir(t *testing.T) {
 	}
 }
 
-// TestFolders: a box's folder is closed to changes by other users, and names beside its places stay as they are.
+// TestFolders: a sandbox's folder is closed to changes by other users, and names beside its places stay as they are.
 func TestFolders(t *testing.T) {
-	b := start(t, sandboxtest.Profile()).(*box)
+	b := start(t, sandboxtest.Profile()).(*instance)
 	if st, err := os.Stat(b.dir); err != nil || st.Mode().Perm() != 0o711 {
 		t.Errorf("%v %v", st.Mode(), err)
 	}

@@ -49,7 +49,7 @@ func open(dir string) bool {
 }
 
 // makeDir makes the folder of the sandbox in a temporary folder.
-func (b *box) makeDir(temp string) error {
+func (b *instance) makeDir(temp string) error {
 	made, err := os.MkdirTemp(temp, unlocked)
 	if err != nil {
 		return err

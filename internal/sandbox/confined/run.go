@@ -34,7 +34,7 @@ func probeProfile() sandbox.Profile {
 
 // run is one command on its way.
 type run struct {
-	box      *box
+	sandbox  *instance
 	life     *os.File // closed: the command ends
 	ended    atomic.Pointer[facts.Limit]
 	stopped  atomic.Bool
@@ -57,7 +57,7 @@ func (r *run) end(l facts.Limit) {
 }
 
 // Run runs one command to its end.
-func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
+func (b *instance) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.dir == "" || b.over {
@@ -67,7 +67,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 		return facts.Facts{}, fmt.Errorf("confined: %w", err)
 	}
 	before, began := volume.Scan(b.places), time.Now()
-	r := &run{box: b}
+	r := &run{sandbox: b}
 	p, told, finish, err := r.start(c)
 	if err != nil {
 		return facts.Facts{}, fmt.Errorf("confined: %w", err)
@@ -142,9 +142,9 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 		return nil, nil, nil, err
 	}
 	r.life = life
-	r.out, r.err = stdio.Captures(c, r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) })
+	r.out, r.err = stdio.Captures(c, r.sandbox.profile.Limits.Output, func() { r.end(facts.LimitOutput) })
 	done := w.Stream(c, r.out, r.err)
-	text, err := json.Marshal(r.box.order(c))
+	text, err := json.Marshal(r.sandbox.order(c))
 	if err == nil {
 		_, err = io.Copy(orders, bytes.NewReader(text))
 	}
@@ -157,7 +157,7 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 }
 
 // order returns the order for the supervisor, with the names that the sandbox's folders have here.
-func (b *box) order(c sandbox.Command) order {
+func (b *instance) order(c sandbox.Command) order {
 	o := order{Argv: slices.Clone(c.Argv), UID: b.uid, GID: b.gid, Limits: b.profile.Limits, MilliCPU: b.milli,
 		Bridge: c.Bridge != nil, Read: b.read, Write: b.write, Dir: b.here("/workspace")}
 	if c.Dir != "" {
@@ -181,7 +181,7 @@ func (b *box) order(c sandbox.Command) order {
 // watch applies limits to the whole tree that the kernel applies only to each process.
 func (r *run) watch(ctx context.Context, pid int, began time.Time, clock *sandbox.Clock) (stop func()) {
 	done, gone := make(chan struct{}), make(chan struct{})
-	l := r.box.profile.Limits
+	l := r.sandbox.profile.Limits
 	go func() {
 		defer close(gone)
 		tick := time.NewTicker(10 * time.Millisecond)
@@ -220,15 +220,15 @@ func (r *run) watch(ctx context.Context, pid int, began time.Time, clock *sandbo
 
 // over reports whether more is in the sandbox's folders than may be.
 func (r *run) over() bool {
-	l := r.box.profile.Limits
-	n, inodes := r.box.used()
+	l := r.sandbox.profile.Limits
+	n, inodes := r.sandbox.used()
 	r.disk = n
 	return n > l.Disk || inodes > l.Inodes
 }
 
 func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before volume.State,
 	wall time.Duration) facts.Facts {
-	b, l := r.box, r.box.profile.Limits
+	b, l := r.sandbox, r.sandbox.profile.Limits
 	f := facts.New()
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: "confined", Template: b.profile.Template.Name}
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory,
@@ -279,7 +279,7 @@ func (r *run) judge(ctx context.Context, f *facts.Facts, rep report) {
 		case f.Limit != nil || r.stopped.Load() && ctx.Err() != nil:
 		case sig == unix.SIGXFSZ:
 			f.Limit = &disk
-		case sig == unix.SIGXCPU, sig == unix.SIGKILL && rep.CPU >= r.box.profile.Limits.CPU:
+		case sig == unix.SIGXCPU, sig == unix.SIGKILL && rep.CPU >= r.sandbox.profile.Limits.CPU:
 			f.Limit = &cpu
 		}
 	}
@@ -296,4 +296,4 @@ func (r *run) judge(ctx context.Context, f *facts.Facts, rep report) {
 	}
 }
 
-var _ sandbox.Sandbox = (*box)(nil)
+var _ sandbox.Sandbox = (*instance)(nil)

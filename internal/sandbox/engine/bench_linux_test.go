@@ -55,11 +55,11 @@ func warm(b *testing.B, lang guest.Lang, argv []string, code, out string) {
 		}
 		b.StartTimer()
 		began := time.Now()
-		box, err := d.Start(b.Context(), p)
+		sb, err := d.Start(b.Context(), p)
 		if err != nil {
 			b.Fatal(err)
 		}
-		f, err := box.Run(b.Context(), sandbox.Command{Argv: argv, Env: []string{},
+		f, err := sb.Run(b.Context(), sandbox.Command{Argv: argv, Env: []string{},
 			Stdin: guest.Stdin(program.Prelude, job, nil)})
 		took := time.Since(began)
 		b.StopTimer()
@@ -67,7 +67,7 @@ func warm(b *testing.B, lang guest.Lang, argv []string, code, out string) {
 			b.Fatalf("%v %+v", err, f)
 		}
 		times = append(times, took)
-		if err := box.Close(); err != nil {
+		if err := sb.Close(); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()

@@ -121,9 +121,9 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 	if err != nil {
 		return nil, fmt.Errorf("engine: the sandbox of its process: %w", err)
 	}
-	b := &box{Sandbox: own, profile: p, argv: argv}
+	b := &instance{Sandbox: own, profile: p, argv: argv}
 	if w, ok := own.(sandbox.Warmer); ok {
-		return &warmBox{b, w}, nil
+		return &warmSandbox{b, w}, nil
 	}
 	return b, nil
 }
@@ -283,8 +283,8 @@ func (d *Driver) inner(ctx context.Context) sandbox.Driver {
 	return nil
 }
 
-// box is a sandbox whose process is in one of another driver.
-type box struct {
+// instance is a sandbox whose process is in one of another driver.
+type instance struct {
 	sandbox.Sandbox
 	profile sandbox.Profile
 	argv    []string
@@ -302,7 +302,7 @@ func runs(argv []string, p sandbox.Profile) bool {
 }
 
 // Run runs one program.
-func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
+func (b *instance) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if !runs(c.Argv, b.profile) {
 		return facts.Facts{}, ErrProgram
 	}
@@ -312,14 +312,14 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	return f, err
 }
 
-// warmBox is a box whose process can be started ahead of its job.
-type warmBox struct {
-	*box
+// warmSandbox is a sandbox whose process can be started ahead of its job.
+type warmSandbox struct {
+	*instance
 	inner sandbox.Warmer
 }
 
 // Assign gives a sandbox to one job.
-func (b *warmBox) Assign(p sandbox.Profile) error {
+func (b *warmSandbox) Assign(p sandbox.Profile) error {
 	if err := refuse(p); err != nil {
 		return err
 	}
@@ -335,7 +335,7 @@ func (b *warmBox) Assign(p sandbox.Profile) error {
 }
 
 // Warm starts the process ahead of its job.
-func (b *warmBox) Warm(ctx context.Context) error { return b.inner.Warm(ctx) }
+func (b *warmSandbox) Warm(ctx context.Context) error { return b.inner.Warm(ctx) }
 
 func cacheOf(argv []string) string {
 	var o program.Options

@@ -28,14 +28,14 @@ import (
 
 func mkfifo(name string) error { return unix.Mkfifo(name, 0o600) }
 
-func start(t *testing.T, d *Driver) *box {
+func start(t *testing.T, d *Driver) *instance {
 	t.Helper()
 	b, err := d.Start(context.Background(), sandboxtest.Profile())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	return b.(*box)
+	return b.(*instance)
 }
 
 // TestDenials: the facts list refusals of the sandbox's kernel by kind, with the error.
@@ -145,7 +145,7 @@ func TestWhoRunsIt(t *testing.T) {
 	}
 	other := start(t, d)
 	if os.Geteuid() == 0 && other.uid == b.uid {
-		t.Error("two boxes have one user")
+		t.Error("two sandboxes have one user")
 	}
 	_ = b.Close()
 	<-done
@@ -186,7 +186,7 @@ func TestKilledWaldo(t *testing.T) {
 				return !strings.Contains(string(st), ") T ")
 			})
 		}
-		fmt.Println("box", b.init.Pid)
+		fmt.Println("sandbox", b.init.Pid)
 		select {}
 	}
 	driver(t)
@@ -201,7 +201,7 @@ func TestKilledWaldo(t *testing.T) {
 	}
 	pid := 0
 	for lines := bufio.NewScanner(out); pid == 0 && lines.Scan(); {
-		_, _ = fmt.Sscanf(lines.Text(), "box %d", &pid)
+		_, _ = fmt.Sscanf(lines.Text(), "sandbox %d", &pid)
 	}
 	all := append(tree2(pid), pid)
 	if pid == 0 || len(all) < 3 {

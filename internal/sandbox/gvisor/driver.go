@@ -69,7 +69,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 	return b, nil
 }
 
-func (d *Driver) start(ctx context.Context, p sandbox.Profile) (*box, error) {
+func (d *Driver) start(ctx context.Context, p sandbox.Profile) (*instance, error) {
 	if err := errors.Join(p.Validate(), refuseHosts(p), sandbox.NoShare(p), sandbox.NoWritable(p)); err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (d *Driver) start(ctx context.Context, p sandbox.Profile) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &box{driver: d, profile: p, host: host, warnings: []string{}}
+	b := &instance{driver: d, profile: p, host: host, warnings: []string{}}
 	if err := b.prepare(executable); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}

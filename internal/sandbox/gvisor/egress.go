@@ -25,7 +25,7 @@ func refuseHosts(p sandbox.Profile) error {
 }
 
 // egressSockets says which sockets PID 1 must make: for names, for the proxy, and one for each port.
-func (b *box) egressSockets() job.Egress {
+func (b *instance) egressSockets() job.Egress {
 	ports := b.profile.Network.Ports
 	if len(ports) == 0 {
 		return job.Egress{}
@@ -40,7 +40,7 @@ func (b *box) egressSockets() job.Egress {
 }
 
 // open makes the egress from the sockets that the sandbox sent, and gives it to its server.
-func (b *box) open(sockets []*os.File) error {
+func (b *instance) open(sockets []*os.File) error {
 	if len(sockets) == 0 {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (b *box) open(sockets []*os.File) error {
 }
 
 // outside reports whether a denial names an address that the egress answers for.
-func (b *box) outside(what string) bool {
+func (b *instance) outside(what string) bool {
 	a, err := netip.ParseAddrPort(strings.TrimPrefix(what, "connect "))
 	return err == nil && len(b.profile.Network.Ports) > 0 && sandbox.Outside.Contains(a.Addr())
 }

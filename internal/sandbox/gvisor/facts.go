@@ -24,7 +24,7 @@ import (
 // tell: by waldo, or by the kernel for memory.
 func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.Facts {
 	f := facts.New()
-	b, l := r.box, r.box.profile.Limits
+	b, l := r.sandbox, r.sandbox.profile.Limits
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name, Warm: r.warm}
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory,
 		Pids: l.Pids, Output: l.Output}

@@ -16,7 +16,7 @@ import (
 )
 
 // mounts returns the nodes of the profile's mounts, and the copies of those that are held.
-func (b *box) mounts() (nodes []job.Node, held map[string]*os.File, err error) {
+func (b *instance) mounts() (nodes []job.Node, held map[string]*os.File, err error) {
 	held = map[string]*os.File{}
 	folders, _, err := mount.Top(b.profile.Template)
 	if err != nil {

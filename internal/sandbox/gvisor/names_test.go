@@ -26,12 +26,12 @@ s.sendto(b"no question", ("127.0.0.1", 53))
 // TestLookup: without egress a name lookup fails at once, and the facts of its command name the host. Other messages
 // are no lookups.
 func TestLookup(t *testing.T) {
-	box, err := driver(t).Start(t.Context(), sandboxtest.Profile())
+	sb, err := driver(t).Start(t.Context(), sandboxtest.Profile())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer box.Close()
-	f, err := box.Run(t.Context(), sandbox.Command{
+	defer sb.Close()
+	f, err := sb.Run(t.Context(), sandbox.Command{
 		Argv: []string{"/usr/bin/python3", "-c", lookups}, Env: []string{"PATH=/usr/bin"},
 	})
 	want := []string{"evil.example.org", "raw.example.org", "msg.example.org"}

@@ -46,7 +46,7 @@ func take(t testing.TB, front *pool.Driver, p sandbox.Profile) sandbox.Sandbox {
 	front.Keep(p, 1)
 	for end := time.Now().Add(time.Minute); front.Ready(p) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("no box gets ready")
+			t.Fatal("no sandbox gets ready")
 		}
 	}
 	b, err := front.Start(context.Background(), p)
@@ -96,16 +96,16 @@ func BenchmarkWarm(b *testing.B) {
 			bare = append(bare, facts.MS(time.Since(began)))
 			c := job("print(1)")
 			began = time.Now()
-			box, err := front.Start(context.Background(), p)
+			sb, err := front.Start(context.Background(), p)
 			if err != nil {
 				b.Fatal(err)
 			}
-			f, err := box.Run(context.Background(), c)
+			f, err := sb.Run(context.Background(), c)
 			warm = append(warm, facts.MS(time.Since(began)))
 			if err != nil || f.Stdout != "1\n" || !f.Sandbox.Warm {
 				b.Fatal(err, f)
 			}
-			if err := box.Close(); err != nil {
+			if err := sb.Close(); err != nil {
 				b.Fatal(err)
 			}
 		}

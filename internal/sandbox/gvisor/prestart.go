@@ -17,7 +17,7 @@ import (
 )
 
 // Warm starts the command of the profile's Prestart and returns when it has read the whole head.
-func (b *box) Warm(ctx context.Context) error {
+func (b *instance) Warm(ctx context.Context) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.over() {
@@ -33,7 +33,7 @@ func (b *box) Warm(ctx context.Context) error {
 	return nil
 }
 
-func (b *box) warm(ctx context.Context, w *prestart.Waiting) error {
+func (b *instance) warm(ctx context.Context, w *prestart.Waiting) error {
 	c, err := w.Command()
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (b *box) warm(ctx context.Context, w *prestart.Waiting) error {
 }
 
 // Assign gives a sandbox to one job: one with a waiting command, or that has run none.
-func (b *box) Assign(p sandbox.Profile) error {
+func (b *instance) Assign(p sandbox.Profile) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.over() || b.ran || b.waiting == nil && b.profile.Prestart != nil || b.conn.Said() {
@@ -82,7 +82,7 @@ func (b *box) Assign(p sandbox.Profile) error {
 }
 
 // Bridge returns waldo's end of the waiting command's bridge, once.
-func (b *box) Bridge() *os.File {
+func (b *instance) Bridge() *os.File {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.waiting == nil {
@@ -94,11 +94,11 @@ func (b *box) Bridge() *os.File {
 // take gives the run the command that waits in its sandbox, if that is the command that it wants; any other
 // ends the waiting one.
 func (r *run) take() error {
-	w := r.box.waiting
+	w := r.sandbox.waiting
 	if w == nil {
 		return nil
 	}
-	r.box.waiting = nil
+	r.sandbox.waiting = nil
 	wanted, err := w.Matches(&r.command)
 	if wanted {
 		r.Pipes, r.warm = w.Pipes, true
@@ -108,26 +108,26 @@ func (r *run) take() error {
 	if err != nil {
 		return err
 	}
-	if err := r.box.conn.Send(job.Ask{Kill: &job.Kill{}}); err != nil {
+	if err := r.sandbox.conn.Send(job.Ask{Kill: &job.Kill{}}); err != nil {
 		return err
 	}
-	r.box.conn.SetReadDeadline(time.Now().Add(patience))
-	defer r.box.conn.SetReadDeadline(time.Time{})
-	_, err = r.box.hear()
+	r.sandbox.conn.SetReadDeadline(time.Now().Add(patience))
+	defer r.sandbox.conn.SetReadDeadline(time.Time{})
+	_, err = r.sandbox.hear()
 	return err
 }
 
 // Abilities satisfies sandbox.Sandbox.
-func (b *box) Abilities() sandbox.Abilities {
+func (b *instance) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{Bridge: b.Bridge, Pause: b.Pause, Resume: b.Resume, Spent: b.group.CPU}
 }
 
 // Pause stops every process of the sandbox.
-func (b *box) Pause() error { return b.group.Freeze(true) }
+func (b *instance) Pause() error { return b.group.Freeze(true) }
 
 // Resume lets the processes of the sandbox continue.
-func (b *box) Resume() error { return b.group.Freeze(false) }
+func (b *instance) Resume() error { return b.group.Freeze(false) }
 
 var (
-	_ sandbox.Warmer = (*box)(nil)
+	_ sandbox.Warmer = (*instance)(nil)
 )

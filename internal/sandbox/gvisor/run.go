@@ -21,7 +21,7 @@ import (
 // run is one command on its way.
 type run struct {
 	stdio.Pipes
-	box      *box
+	sandbox  *instance
 	command  sandbox.Command
 	began    time.Time
 	before   cgroup.Usage
@@ -37,7 +37,7 @@ type run struct {
 }
 
 // Run runs one command, in a gVisor of its own. A run that was ended by force ends the sandbox.
-func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
+func (b *instance) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if err := c.Validate(); err != nil {
@@ -47,7 +47,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 		return facts.Facts{}, errGone
 	}
 	b.ran = true
-	r := &run{box: b, command: c, began: time.Now(), started: make(chan struct{})}
+	r := &run{sandbox: b, command: c, began: time.Now(), started: make(chan struct{})}
 	if b.waiting != nil { // nothing has been written or ended in there
 		r.state = b.waiting.State
 	} else {
@@ -67,11 +67,11 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	}
 	if !r.warm {
 		var err error
-		if r.Pipes, err = r.box.connect(r.command); err != nil {
+		if r.Pipes, err = r.sandbox.connect(r.command); err != nil {
 			return facts.Facts{}, err
 		}
 	}
-	r.out, r.err = stdio.Captures(r.command, r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) })
+	r.out, r.err = stdio.Captures(r.command, r.sandbox.profile.Limits.Output, func() { r.end(facts.LimitOutput) })
 	if r.warm {
 		r.start()
 	}
@@ -86,16 +86,16 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 		stop()
 	}
 	wall := time.Since(r.began)
-	if r.box.host.Times() {
-		end.CPU = r.box.group.CPU() - r.before.CPU
+	if r.sandbox.host.Times() {
+		end.CPU = r.sandbox.group.CPU() - r.before.CPU
 	}
 	if err != nil {
 		r.gone = true
-		r.box.end() // so that the streams end
+		r.sandbox.end() // so that the streams end
 	}
 	finish(end.Still)
 	if r.killed.Load() || end.Over != "" {
-		r.box.end() // a sandbox ended by force is not used again
+		r.sandbox.end() // a sandbox ended by force is not used again
 	}
 	if r.late.Load() {
 		if !r.begun() {
@@ -109,7 +109,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	return r.facts(ctx, end, wall), nil
 }
 
-func (r *run) group() cgroup.Usage { return r.box.group.Usage() }
+func (r *run) group() cgroup.Usage { return r.sandbox.group.Usage() }
 
 // straight runs a waiting command in the caller's thread, if all its input is in memory. It reports whether PID
 // 1 has reported the command's end. A command that outlasts the first measurement continues as any other.
@@ -117,10 +117,11 @@ func (r *run) straight() (end job.End, over bool, err error) {
 	if !r.warm || !r.FeedWhole(r.command) {
 		return end, false, nil
 	}
-	r.Watch(r.began.Add(min(look, r.box.profile.Limits.Wall)), r.out, r.err, []int{r.box.conn.FD()}, func(int) bool {
-		r.box.conn.SetReadDeadline(time.Now().Add(killPatience)) // it says all that it begins to say
+	first := r.began.Add(min(look, r.sandbox.profile.Limits.Wall))
+	r.Watch(first, r.out, r.err, []int{r.sandbox.conn.FD()}, func(int) bool {
+		r.sandbox.conn.SetReadDeadline(time.Now().Add(killPatience)) // it says all that it begins to say
 		end, err = r.wait()
-		r.box.conn.SetReadDeadline(time.Time{})
+		r.sandbox.conn.SetReadDeadline(time.Time{})
 		over = true
 		return true
 	})
@@ -130,7 +131,7 @@ func (r *run) straight() (end job.End, over bool, err error) {
 // wait reads PID 1's messages until the command's end.
 func (r *run) wait() (job.End, error) {
 	for {
-		a, err := r.box.hear()
+		a, err := r.sandbox.hear()
 		switch {
 		case err != nil:
 			return job.End{}, fmt.Errorf("waiting for the command's end: %w", err)
@@ -143,7 +144,7 @@ func (r *run) wait() (job.End, error) {
 }
 
 // hear reads one message of PID 1. A failure that it reports is the error.
-func (b *box) hear() (job.Answer, error) {
+func (b *instance) hear() (job.Answer, error) {
 	var a job.Answer
 	files, err := b.conn.Receive(&a)
 	for _, f := range files {
@@ -159,7 +160,7 @@ func (b *box) hear() (job.Answer, error) {
 func (r *run) start() {
 	if !r.begun() {
 		r.began = time.Now()
-		r.before.CPU = r.box.group.CPU()
+		r.before.CPU = r.sandbox.group.CPU()
 		close(r.started)
 	}
 }
@@ -191,16 +192,17 @@ func (r *run) watch(ctx context.Context) func() {
 				return
 			case <-started:
 				started = nil
-				wall.Reset(time.Until(r.began.Add(r.box.profile.Limits.Wall)))
+				wall.Reset(time.Until(r.began.Add(r.sandbox.profile.Limits.Wall)))
 			case <-tick.C:
-				if started == nil && r.box.host.Times() && r.box.group.CPU()-r.before.CPU > r.box.profile.Limits.CPU {
+				if started == nil && r.sandbox.host.Times() &&
+					r.sandbox.group.CPU()-r.before.CPU > r.sandbox.profile.Limits.CPU {
 					r.end(facts.LimitCPU)
 				}
 			case <-ctx.Done():
 				r.kill()
 				return
 			case <-wall.C:
-				if left := r.command.Clock.Left(r.began, r.box.profile.Limits.Wall); started == nil && left > 0 {
+				if left := r.command.Clock.Left(r.began, r.sandbox.profile.Limits.Wall); started == nil && left > 0 {
 					wall.Reset(sandbox.Again(left))
 					continue
 				}
@@ -226,9 +228,9 @@ func (r *run) end(l facts.Limit) {
 func (r *run) kill() {
 	r.once.Do(func() {
 		r.killed.Store(true)
-		_ = r.box.group.Freeze(false) // a paused sandbox would not read the message
-		_ = r.box.conn.Send(job.Ask{Kill: &job.Kill{}})
-		r.box.conn.SetReadDeadline(time.Now().Add(killPatience))
+		_ = r.sandbox.group.Freeze(false) // a paused sandbox would not read the message
+		_ = r.sandbox.conn.Send(job.Ask{Kill: &job.Kill{}})
+		r.sandbox.conn.SetReadDeadline(time.Now().Add(killPatience))
 	})
 }
 

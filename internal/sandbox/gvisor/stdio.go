@@ -11,7 +11,7 @@ import (
 )
 
 // connect makes the streams of a command and asks PID 1 to run it.
-func (b *box) connect(c sandbox.Command) (stdio.Pipes, error) {
+func (b *instance) connect(c sandbox.Command) (stdio.Pipes, error) {
 	if err := sandbox.NoTTY(c); err != nil {
 		return stdio.Pipes{Out: -1, Err: -1}, err
 	}

@@ -85,14 +85,14 @@ func TestStill(t *testing.T) {
 func TestNotUp(t *testing.T) {
 	d := driver(t)
 	if g, err := d.cgroups(); err != nil || !g.Kills() {
-		t.Skip("this user has no group to stop a box in")
+		t.Skip("this user has no group to stop a sandbox in")
 	}
 	b, err := d.Start(context.Background(), sandboxtest.Profile())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if err := b.(*box).group.Freeze(true); err != nil {
+	if err := b.(*instance).group.Freeze(true); err != nil {
 		t.Fatal(err)
 	}
 	long := patience

@@ -79,7 +79,7 @@ func TestWarm(t *testing.T) {
 			t.Errorf("%v %+v", err, f)
 		}
 	})
-	t.Run("a box whose command has died is not adopted", func(t *testing.T) {
+	t.Run("a sandbox whose command has died is not adopted", func(t *testing.T) {
 		p := sandboxtest.Profile()
 		p.Prestart = &sandbox.Prestart{Argv: []string{"sh", "-c", "read x"}, Env: env, Prelude: "x\n"}
 		adopted := true
@@ -136,6 +136,6 @@ func TestAdoptOnce(t *testing.T) {
 		t.Errorf("%v %+v", err, f)
 	}
 	if err := b.Assign(job); err == nil {
-		t.Error("a box in which something ran was given to another job")
+		t.Error("a sandbox in which something ran was given to another job")
 	}
 }

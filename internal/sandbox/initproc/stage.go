@@ -83,7 +83,7 @@ func New(boot *List) (*Stage, *os.File, error) {
 		return nil, nil, fmt.Errorf("namespace: socketpair: %w", err)
 	}
 	_ = unix.SetNonblock(pair[0], true) // so that deadlines work; it cannot fail
-	return &Stage{boot: boot, FD: pair[0], Ctl: os.NewFile(uintptr(pair[0]), "box")},
+	return &Stage{boot: boot, FD: pair[0], Ctl: os.NewFile(uintptr(pair[0]), "sandbox")},
 		os.NewFile(uintptr(pair[1]), "machine"), nil
 }
 
@@ -158,7 +158,7 @@ func startProcess(machine *os.File, uid, gid, group int, milli int64) (*Stage, e
 		var undo func()
 		if undo, err = spawn.Pin(0, milli); err == nil {
 			defer undo()
-			s.Init, err = os.StartProcess(path, []string{"waldo-box"}, attr)
+			s.Init, err = os.StartProcess(path, []string{"waldo-sandbox"}, attr)
 		}
 	})
 	if err != nil {
@@ -254,9 +254,9 @@ func (s *Stage) Send(b []byte) error {
 	return nil
 }
 
-// SendBox hands PID 1 the descriptors of its sandbox, in place of a nil /dev/null and those of its cgroups
+// SendSandbox hands PID 1 the descriptors of its sandbox, in place of a nil /dev/null and those of its cgroups
 // last, then its program.
-func (s *Stage) SendBox(files []*os.File, groups []int, program []byte) error {
+func (s *Stage) SendSandbox(files []*os.File, groups []int, program []byte) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err

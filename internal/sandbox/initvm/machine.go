@@ -86,14 +86,14 @@ func Image(boot Boot) []byte {
 
 // File returns a sealed memfd that holds the image.
 func File(boot Boot) (*os.File, error) {
-	fd, err := unix.MemfdCreate("waldo-box", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
+	fd, err := unix.MemfdCreate("waldo-sandbox", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
 	if err == unix.EINVAL { // before Linux 6.3 every memfd may be executed
-		fd, err = unix.MemfdCreate("waldo-box", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		fd, err = unix.MemfdCreate("waldo-sandbox", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("machine: memfd_create: %w; sysctl vm.memfd_noexec must be 0 or 1", err)
 	}
-	f := os.NewFile(uintptr(fd), "waldo-box")
+	f := os.NewFile(uintptr(fd), "waldo-sandbox")
 	if _, err := f.Write(Image(boot)); err != nil {
 		f.Close()
 		return nil, err

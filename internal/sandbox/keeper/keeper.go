@@ -128,7 +128,7 @@ func make1(program *os.File, w Want) (h *Hold, err error) {
 	}
 	mapped := h.UID != os.Geteuid() && userns.Administers()
 	l := list(w, h.terms, mapped)
-	if err = st.SendBox([]*os.File{nil}, nil, l.LinkAt(initproc.ProgramBase)); err == nil {
+	if err = st.SendSandbox([]*os.File{nil}, nil, l.LinkAt(initproc.ProgramBase)); err == nil {
 		err = st.HandOver()
 	}
 	if err == nil && mapped {

@@ -29,10 +29,10 @@ func TestShareAsOrdinaryUser(t *testing.T) {
 
 // command is one command in a sandbox.
 type command struct {
-	box  sandbox.Sandbox
-	out  *bufio.Reader
-	stop func()
-	done chan facts.Facts
+	sandbox sandbox.Sandbox
+	out     *bufio.Reader
+	stop    func()
+	done    chan facts.Facts
 }
 
 // profile returns that of a sandbox whose commands share what is in dir; empty: nothing.
@@ -47,15 +47,15 @@ func profile(dir string) sandbox.Profile {
 // start starts a Python command, by a driver of its own as another waldo has one, and waits for its first line.
 func start(t *testing.T, p sandbox.Profile, code string) *command {
 	t.Helper()
-	box, err := namespace.New(namespace.Options{}).Start(t.Context(), p)
+	sb, err := namespace.New(namespace.Options{}).Start(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out, w := io.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &command{box: box, out: bufio.NewReader(out), stop: cancel, done: make(chan facts.Facts, 1)}
+	c := &command{sandbox: sb, out: bufio.NewReader(out), stop: cancel, done: make(chan facts.Facts, 1)}
 	go func() {
-		f, err := box.Run(ctx, sandbox.Command{Argv: []string{"/usr/bin/python3", "-u", "-c", code},
+		f, err := sb.Run(ctx, sandbox.Command{Argv: []string{"/usr/bin/python3", "-u", "-c", code},
 			Env: []string{"PATH=/usr/bin:/bin", "SECRET=hidden"}, Stdout: w, Stderr: w})
 		if err != nil {
 			t.Error(err)
@@ -71,17 +71,17 @@ func start(t *testing.T, p sandbox.Profile, code string) *command {
 }
 
 // end closes the sandbox of the command, once.
-func (c *command) end() { _ = c.box.Close() }
+func (c *command) end() { _ = c.sandbox.Close() }
 
 // run runs a Python command to its end and returns what it wrote.
 func run(t *testing.T, p sandbox.Profile, code string) string {
 	t.Helper()
-	box, err := namespace.New(namespace.Options{}).Start(t.Context(), p)
+	sb, err := namespace.New(namespace.Options{}).Start(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer box.Close()
-	f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", code},
+	defer sb.Close()
+	f, err := sb.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", code},
 		Env: []string{"PATH=/usr/bin:/bin"}})
 	if err != nil {
 		t.Fatal(err)
@@ -263,12 +263,12 @@ func TestLimits(t *testing.T) {
 	start(t, profile(dir), serve)
 	small := profile(dir)
 	small.Limits.Memory, small.Limits.Pids = 64<<20, 5
-	box, err := namespace.New(namespace.Options{}).Start(t.Context(), small)
+	sb, err := namespace.New(namespace.Options{}).Start(t.Context(), small)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer box.Close()
-	f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", "x = bytearray(300 << 20)"}})
+	defer sb.Close()
+	f, err := sb.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", "x = bytearray(300 << 20)"}})
 	if err != nil || !f.OOMKilled {
 		t.Errorf("memory: %+v %v", f, err)
 	}
@@ -478,7 +478,7 @@ func TestFirstProcessHolds(t *testing.T) {
 	if got := open("self"); len(got) < 2 {
 		t.Fatalf("control: %q", got)
 	}
-	within, found := space(fmt.Sprint(c.box.Abilities().PID())), 0
+	within, found := space(fmt.Sprint(c.sandbox.Abilities().PID())), 0
 	all, _ := filepath.Glob("/proc/[0-9]*/status")
 	for _, name := range all {
 		pid := filepath.Base(filepath.Dir(name))
@@ -504,15 +504,15 @@ func TestAtOnce(t *testing.T) {
 	said := make(chan string)
 	for range 5 {
 		go func() {
-			box, err := namespace.New(namespace.Options{}).Start(t.Context(), profile(dir))
+			sb, err := namespace.New(namespace.Options{}).Start(t.Context(), profile(dir))
 			if err != nil {
 				said <- err.Error()
 				return
 			}
-			f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/readlink", "/proc/self/ns/net"}})
+			f, err := sb.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/readlink", "/proc/self/ns/net"}})
 			said <- fmt.Sprint(f.Stdout, err)
 			time.Sleep(2 * time.Second) // the others have started by then
-			_ = box.Close()
+			_ = sb.Close()
 		}()
 	}
 	first := <-said

@@ -126,7 +126,7 @@ func (d *Driver) start(
 func (d *Driver) startOnce(
 	p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote,
 ) (sandbox.Sandbox, error) {
-	b := &box{driver: d, profile: p, host: host, warnings: []string{}, forked: from != nil}
+	b := &instance{driver: d, profile: p, host: host, warnings: []string{}, forked: from != nil}
 	if p.Share != nil {
 		var err error
 		if b.shares, err = keeper.Enter(machine, host, p); err != nil {
@@ -162,7 +162,7 @@ func refuse(p sandbox.Profile) error {
 }
 
 // prepare makes the sandbox.
-func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
+func (b *instance) prepare(machine *os.File, from *zygote.Zygote) error {
 	filter, err := b.driver.filters[b.shares.Tree()]()
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 }
 
 // launch has PID 1 made, where it is not, and sends it what it is to do.
-func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s *setup) (err error) {
+func (b *instance) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s *setup) (err error) {
 	l := b.profile.Limits
 	limits := cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU}
 	if b.stage != nil {
@@ -237,7 +237,7 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 		return fmt.Errorf("namespace: the sandbox's program has %d bytes, and at most %d fit", len(p.program),
 			initproc.ProgramMax)
 	}
-	unsent := b.stage.SendBox(slices.Concat(files, b.shares.Late()), b.group.JoinFDs, p.program)
+	unsent := b.stage.SendSandbox(slices.Concat(files, b.shares.Late()), b.group.JoinFDs, p.program)
 	if err := b.stage.HandOver(); err != nil { // its error says more than unsent
 		return err
 	}
@@ -285,7 +285,7 @@ func begin(
 }
 
 // receive takes what the sandbox sends while it is being prepared.
-func (b *box) receive(p *plan, kind uint64, files []*os.File) error {
+func (b *instance) receive(p *plan, kind uint64, files []*os.File) error {
 	if kind == initproc.RecNotice && len(files) == 1 {
 		_ = unix.SetNonblock(int(files[0].Fd()), true) // so that it can be waited for; it cannot fail
 		fd, err := unix.FcntlInt(files[0].Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -311,7 +311,7 @@ func (b *box) receive(p *plan, kind uint64, files []*os.File) error {
 }
 
 // fill takes hold of the volumes and puts into them what they start with.
-func (b *box) fill(targets []string, files []*os.File) error {
+func (b *instance) fill(targets []string, files []*os.File) error {
 	if len(files) != len(targets) {
 		return fmt.Errorf("namespace: the sandbox sent %d places, not %d", len(files), len(targets))
 	}
@@ -334,7 +334,7 @@ func (b *box) fill(targets []string, files []*os.File) error {
 
 // join puts PID 1, and all its later children, into the sandbox's version 2 cgroup, if it was not born there. PID 1
 // joins the version 1 groups itself.
-func (b *box) join() error {
+func (b *instance) join() error {
 	if !b.joined {
 		if err := b.group.JoinUnified(b.stage.Init.Pid); err != nil {
 			return fmt.Errorf("namespace: %w", err)
@@ -348,15 +348,15 @@ func (b *box) join() error {
 }
 
 var (
-	_ sandbox.Sandbox = (*box)(nil)
-	_ sandbox.Forked  = (*box)(nil)
+	_ sandbox.Sandbox = (*instance)(nil)
+	_ sandbox.Forked  = (*instance)(nil)
 	_ sandbox.Forker  = (*Driver)(nil)
 )
 
 // Export copies what the last run left in an exported Tmpfs to a folder of the host, which it
 // makes if need be. It returns the paths of the files, from the folder. Files that cannot be
 // copied are in the error; the rest is copied all the same.
-func (b *box) Export(target, dir string) ([]string, error) {
+func (b *instance) Export(target, dir string) ([]string, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
 	copied, err := volume.Export(b.places, target, dir)

@@ -71,7 +71,7 @@ func (s *setup) coverResolv() {
 }
 
 // open makes the egress from the sockets that the sandbox sent, and gives it to its server.
-func (b *box) open(files []*os.File) (err error) {
+func (b *instance) open(files []*os.File) (err error) {
 	if len(b.profile.Network.Ports) == 0 && len(files) == 1 {
 		b.lookups, err = lookup.Serve(files[0])
 		b.egress = b.lookups
@@ -86,7 +86,7 @@ func (b *box) open(files []*os.File) (err error) {
 }
 
 // outside reports whether an address that a denial names is one that the egress answers for.
-func (b *box) outside(what string) bool {
+func (b *instance) outside(what string) bool {
 	a, err := netip.ParseAddrPort(what)
 	return err == nil && len(b.profile.Network.Ports) > 0 && sandbox.Outside.Contains(a.Addr())
 }

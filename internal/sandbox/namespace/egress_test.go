@@ -73,11 +73,11 @@ func TestWay(t *testing.T) {
 		if !open {
 			p.Network, want = sandbox.Network{}, "101"
 		}
-		box, err := namespace.New(namespace.Options{}).Start(t.Context(), p)
+		sb, err := namespace.New(namespace.Options{}).Start(t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", reachOutside},
+		f, err := sb.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", reachOutside},
 			Env: []string{"PATH=/usr/bin"}})
 		if err != nil {
 			t.Fatal(err)
@@ -91,11 +91,11 @@ func TestWay(t *testing.T) {
 				t.Errorf("%s is told as denied, and waldo was asked", d)
 			}
 		}
-		if err := box.Close(); err != nil {
+		if err := sb.Close(); err != nil {
 			t.Error(err)
 		}
 		if open && !s.closed.Load() {
-			t.Error("the box is over, and its egress is not")
+			t.Error("the sandbox is over, and its egress is not")
 		}
 	}
 	p.Network = sandbox.Network{Ports: []uint16{53}, Serve: s.serve}
@@ -113,16 +113,16 @@ for name in ("evil.example.org", "EVIL.example.org", "localhost"):
 
 // TestLookup: without egress a name lookup fails at once, and the facts of its command name the host.
 func TestLookup(t *testing.T) {
-	box, err := namespace.New(namespace.Options{}).Start(t.Context(), sandboxtest.Profile())
+	sb, err := namespace.New(namespace.Options{}).Start(t.Context(), sandboxtest.Profile())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer box.Close()
+	defer sb.Close()
 	for _, c := range []struct {
 		code, out string
 		denied    []string
 	}{{lookups, "-3\n-3\n127.0.0.1\n", []string{"evil.example.org"}}, {"print(1)", "1\n", nil}} {
-		f, err := box.Run(t.Context(), sandbox.Command{
+		f, err := sb.Run(t.Context(), sandbox.Command{
 			Argv: []string{"/usr/bin/python3", "-c", c.code}, Env: []string{"PATH=/usr/bin"},
 		})
 		if err != nil || f.Stdout != c.out || !slices.Equal(f.Network.Denied, c.denied) &&

@@ -32,7 +32,7 @@ type ending struct {
 
 // facts returns the facts of the run.
 func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Facts {
-	b, l := r.box, r.box.profile.Limits
+	b, l := r.sandbox, r.sandbox.profile.Limits
 	used := b.group.Usage()
 	f := facts.New()
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name, Warm: r.warm}
@@ -64,12 +64,12 @@ func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Fac
 // cpu returns the processor time of the whole tree: the cgroup's count, or else the larger of the time that PID 1
 // reaped and the time seen in /proc.
 func (r *run) cpu(e ending, used cgroup.Usage) time.Duration {
-	if r.box.host.Times() {
+	if r.sandbox.host.Times() {
 		return used.CPU - r.before.CPU
 	}
 	total := time.Duration(e.usage.Utime.Nano() + e.usage.Stime.Nano())
-	reaped := total - r.box.spent
-	r.box.spent = max(r.box.spent, total)
+	reaped := total - r.sandbox.spent
+	r.sandbox.spent = max(r.sandbox.spent, total)
 	return max(reaped, r.sampled.CPU)
 }
 
@@ -97,21 +97,21 @@ func (r *run) exit(f *facts.Facts, e ending) {
 
 // denials fills in the refusals that the listener saw.
 func (r *run) denials(f *facts.Facts) {
-	n := r.box.notice
+	n := r.sandbox.notice
 	if n == nil {
 		return
 	}
 	f.Seen = []string{"network", "syscall"}
 	d, more := n.Take()
 	// the egress server reports these
-	d = slices.DeleteFunc(d, func(one facts.Denial) bool { return r.box.outside(one.What) })
+	d = slices.DeleteFunc(d, func(one facts.Denial) bool { return r.sandbox.outside(one.What) })
 	f.Denials = append(f.Denials, d...)
 	for _, one := range d {
 		if one.Kind == "network" {
 			f.Network.Denied = append(f.Network.Denied, one.What)
 		}
 	}
-	r.box.lookups.Report(f)
+	r.sandbox.lookups.Report(f)
 	if more > 0 {
 		f.Warnings = append(f.Warnings, fmt.Sprintf("%d more denials than the %d that are listed", more, seccompnotify.Max))
 	}
@@ -127,7 +127,7 @@ func (r *run) limit(f *facts.Facts, e ending, used cgroup.Usage, full bool) *fac
 	case used.OOMKills > r.before.OOMKills:
 		// also where the command itself got over it: it ran without one of its processes
 		return new(facts.LimitMemory)
-	case e.reported && e.status.Signal() == syscall.SIGKILL && f.Usage.CPUMS >= facts.MS(r.box.profile.Limits.CPU):
+	case e.reported && e.status.Signal() == syscall.SIGKILL && f.Usage.CPUMS >= facts.MS(r.sandbox.profile.Limits.CPU):
 		return new(facts.LimitCPU) // RLIMIT_CPU was faster than we
 	case used.PidsDenied > r.before.PidsDenied && bad:
 		return new(facts.LimitPids)

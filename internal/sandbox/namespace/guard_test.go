@@ -89,7 +89,7 @@ func field(status, name string) []string {
 // processes, and root's files would be its.
 func TestHostUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Log("not root: a box belongs to the user who starts it")
+		t.Log("not root: a sandbox belongs to the user who starts it")
 		return
 	}
 	groups, err := syscall.Getgroups()
@@ -121,7 +121,7 @@ func TestHostUser(t *testing.T) {
 		} else if n, err := strconv.Atoi(init[0]); err != nil {
 			t.Fatal(err)
 		} else if session, err := unix.Getsid(n); err != nil || session != n {
-			t.Errorf("PID 1 of the box, %d, is of session %d: %v", n, session, err)
+			t.Errorf("PID 1 of the sandbox, %d, is of session %d: %v", n, session, err)
 		}
 		one, err := os.ReadFile("/proc/" + strings.Join(field(ppid, "PPid"), "") + "/status")
 		if err != nil {
@@ -131,7 +131,7 @@ func TestHostUser(t *testing.T) {
 			"CapBnd":     "0000000000000000",
 			"NoNewPrivs": "1", "Seccomp": "2", "Uid": uid[0]} {
 			if got := field(string(one), name); len(got) == 0 || got[0] != want {
-				t.Errorf("PID 1 of the box has %s %q, want %s", name, got, want)
+				t.Errorf("PID 1 of the sandbox has %s %q, want %s", name, got, want)
 			}
 		}
 		if len(gid) != 4 || len(gid[0]) != 10 || len(field(status, "Groups")) != 0 {
@@ -141,7 +141,7 @@ func TestHostUser(t *testing.T) {
 		b.Close()
 		<-done
 		if pid, _ := find(mark); pid != "" {
-			t.Errorf("process %s outlived its box", pid)
+			t.Errorf("process %s outlived its sandbox", pid)
 		}
 	}
 }
@@ -578,6 +578,6 @@ func TestFilesAreMemory(t *testing.T) {
 	if f := run(t, b, "/bin/sh", "-c",
 		fmt.Sprintf("for d in %s /dev/shm; do head -c 45000000 /dev/zero > $d/f; done; sleep 30",
 			p.Tmpfs[0].Target)); f.Status != facts.OOM {
-		t.Errorf("90 MB in files of a box that may have 60: %s", f.Status)
+		t.Errorf("90 MB in files of a sandbox that may have 60: %s", f.Status)
 	}
 }

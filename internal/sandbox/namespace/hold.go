@@ -22,7 +22,7 @@ import (
 
 // hold asks for the command to be held when it ends, where everything can be counted without it.
 func (r *run) hold() bool {
-	b := r.box
+	b := r.sandbox
 	if !r.warm || r.leader == 0 && !b.forked || b.notice == nil || !b.host.Pids() || !b.host.Memory() || !b.host.Times() {
 		return false
 	}
@@ -34,7 +34,7 @@ func (r *run) hold() bool {
 // ended and is held. A command that outlasts the first measurement, or for which PID 1 sends a message, continues as
 // any other.
 func (r *run) runInline() bool {
-	b := r.box
+	b := r.sandbox
 	if b.notice.FD() < 0 || !r.FeedWhole(r.command) {
 		return false
 	}
@@ -61,16 +61,16 @@ func (r *run) ends(pid, status int) bool {
 	if r.leader == 0 {
 		r.find(pid)
 	}
-	if pid != r.leader || r.box.leader == nil || !r.alone() {
+	if pid != r.leader || r.sandbox.leader == nil || !r.alone() {
 		return false
 	}
-	if r.box.stands == nil {
-		r.box.stands = procstat.OpenStat(pid)
+	if r.sandbox.stands == nil {
+		r.sandbox.stands = procstat.OpenStat(pid)
 	}
-	procstat.WaitBlocked(r.box.stands)
+	procstat.WaitBlocked(r.sandbox.stands)
 	r.held.Store(&ending{reported: true, status: syscall.WaitStatus(status << 8)})
 	if !r.inline {
-		_ = r.box.stage.Ctl.SetReadDeadline(time.Now()) // ends the wait for PID 1's report
+		_ = r.sandbox.stage.Ctl.SetReadDeadline(time.Now()) // ends the wait for PID 1's report
 	}
 	return true
 }
@@ -78,34 +78,34 @@ func (r *run) ends(pid, status int) bool {
 // find takes a process for the command if it is the first that PID 1 has made, which in there has the
 // number 2: of a command that hurried it was not known before.
 func (r *run) find(pid int) {
-	if !r.box.forked || procstat.NSPID(pid) != 2 {
+	if !r.sandbox.forked || procstat.NSPID(pid) != 2 {
 		return
 	}
 	if p, err := os.FindProcess(pid); err == nil {
-		r.leader, r.box.leader = pid, p
+		r.leader, r.sandbox.leader = pid, p
 	}
 }
 
 // alone reports whether the sandbox holds only PID 1 and threads of the command that existed before its job. Those
 // are an interpreter's, which run no code of the job.
 func (r *run) alone() bool {
-	n := r.box.group.PidsNow()
+	n := r.sandbox.group.PidsNow()
 	if n == 2 {
 		return true
 	}
-	threads := r.box.threads
+	threads := r.sandbox.threads
 	return n == int64(1+len(threads)) && !slices.ContainsFunc(threads, procstat.Exited)
 }
 
 // killThreads ends a held command that has other threads: the job decides what they would run.
-func (b *box) killThreads() {
+func (b *instance) killThreads() {
 	if b.held && len(b.threads) > 1 {
 		_ = b.leader.Kill() // reapHeld reports an error
 	}
 }
 
 // reapHeld ends a held command, which must not run on, and takes PID 1's report of it.
-func (b *box) reapHeld() error {
+func (b *instance) reapHeld() error {
 	if b.notice != nil {
 		b.notice.OnExit(nil)
 	}
@@ -126,13 +126,13 @@ func (b *box) reapHeld() error {
 }
 
 // Pause stops every process of the sandbox.
-func (b *box) Pause() error { return b.group.Freeze(true) }
+func (b *instance) Pause() error { return b.group.Freeze(true) }
 
 // Resume lets the processes of the sandbox continue.
-func (b *box) Resume() error { return b.group.Freeze(false) }
+func (b *instance) Resume() error { return b.group.Freeze(false) }
 
 // Spent returns the processor time of everything in the sandbox so far.
-func (b *box) Spent() time.Duration {
+func (b *instance) Spent() time.Duration {
 	if b.host.Times() {
 		return b.group.CPU()
 	}

@@ -29,7 +29,7 @@ func TestHold(t *testing.T) {
 		t.Log("nothing counts processes here: nothing is ever held")
 		return
 	}
-	r := &run{box: b, leader: b.waiting.leader}
+	r := &run{sandbox: b, leader: b.waiting.leader}
 	if r.leader == 0 {
 		t.Fatal("the command's process is not known")
 	}
@@ -72,7 +72,7 @@ func TestAskedEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer one.Close()
-			b := one.(*box)
+			b := one.(*instance)
 			if row.warm {
 				if err := b.Warm(context.Background()); err != nil {
 					t.Fatal(err)
@@ -173,12 +173,12 @@ ctypes.CDLL(None).syscall(%d, 7) # as os._exit, but others go on meanwhile
 		t.Errorf("it has last written at %d, and later at %d", before, later)
 	}
 	if out := after(t, b); out != "" {
-		t.Errorf("the box is not as it was: %q", out)
+		t.Errorf("the sandbox is not as it was: %q", out)
 	}
 }
 
 // after lists what is in /tmp of a sandbox that has run a command.
-func after(t *testing.T, b *box) string {
+func after(t *testing.T, b *instance) string {
 	f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"ls", "/tmp"},
 		Env: []string{"PATH=/usr/bin:/bin"}})
 	if err != nil {
@@ -209,9 +209,9 @@ func TestFind(t *testing.T) {
 		forked bool
 		found  bool
 	}{{inner[0], true, true}, {inner[1], true, false}, {inner[0], false, false}, {os.Getpid(), true, false}} {
-		one := &run{box: &box{forked: r.forked}}
+		one := &run{sandbox: &instance{forked: r.forked}}
 		one.find(r.pid)
-		if found := one.leader == r.pid && one.box.leader != nil; found != r.found || one.leader != 0 != r.found {
+		if found := one.leader == r.pid && one.sandbox.leader != nil; found != r.found || one.leader != 0 != r.found {
 			t.Errorf("%+v: %v", r, found)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // waits starts a sandbox with a Python that runs the script that it reads after its head.
-func waits(t *testing.T, head string) (*box, sandbox.Command) {
+func waits(t *testing.T, head string) (*instance, sandbox.Command) {
 	t.Helper()
 	p := sandboxtest.Profile()
 	p.Prestart = &sandbox.Prestart{Argv: []string{"python3", "-I", "-S", "-c",
@@ -26,14 +26,14 @@ func waits(t *testing.T, head string) (*box, sandbox.Command) {
 }
 
 // warmed returns a sandbox whose command waits.
-func warmed(t *testing.T, p sandbox.Profile) *box {
+func warmed(t *testing.T, p sandbox.Profile) *instance {
 	t.Helper()
 	one, err := New(Options{}).Start(context.Background(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { one.Close() })
-	b := one.(*box)
+	b := one.(*instance)
 	if err := b.Warm(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ type inlineRow struct {
 // TestStraight: a short command runs in one thread, and its facts are those of any other command.
 func TestStraight(t *testing.T) {
 	if host, err := cgroups(); err != nil || !host.Pids() || !host.Memory() || !host.Times() {
-		t.Skip("nothing counts for a box here: no command is run in one thread")
+		t.Skip("nothing counts for a sandbox here: no command is run in one thread")
 	}
 	for _, row := range []inlineRow{
 		{name: "short", script: "print(1)", stdout: "1\n", status: facts.OK, held: true},
@@ -137,7 +137,7 @@ func (row inlineRow) try(t *testing.T) (served bool) {
 func TestSmallPipe(t *testing.T) {
 	const head = "head\n"
 	long := strings.NewReader(head + "print('done')\n#" + strings.Repeat("x", 20_000))
-	small := func(b *box) {
+	small := func(b *instance) {
 		conn, err := b.waiting.In.SyscallConn()
 		if err != nil {
 			t.Fatal(err)
@@ -204,9 +204,10 @@ func TestAdoptOnce(t *testing.T) {
 	}
 	defer without.Close()
 	for _, row := range []struct {
-		b *box
+		b *instance
 		c sandbox.Command
-	}{{ahead, c}, {without.(*box), sandbox.Command{Argv: []string{"echo", "1"}, Env: []string{"PATH=/usr/bin:/bin"}}}} {
+	}{{ahead, c}, {without.(*instance),
+		sandbox.Command{Argv: []string{"echo", "1"}, Env: []string{"PATH=/usr/bin:/bin"}}}} {
 		p := row.b.profile
 		p.ID, p.Limits.Output = "s_adopted", 77
 		if err := row.b.Assign(p); err != nil {
@@ -217,7 +218,7 @@ func TestAdoptOnce(t *testing.T) {
 			t.Errorf("%v %+v", err, f)
 		}
 		if err := row.b.Assign(p); err == nil {
-			t.Error("a box in which something ran was given to another job")
+			t.Error("a sandbox in which something ran was given to another job")
 		}
 	}
 }

@@ -43,7 +43,7 @@ type part struct {
 
 // take opens the sources of the mounts, and holds those that the sandbox's user cannot reach. A mount whose overlay
 // was refused becomes a volume with a copy of the files.
-func (b *box) take(folders, mounts []sandbox.Mount) (out []shown, err error) {
+func (b *instance) take(folders, mounts []sandbox.Mount) (out []shown, err error) {
 	if dir := b.profile.Template.Dir; dir != "" {
 		source, err := mount.SourceOf(sandbox.Mount{Source: dir, Target: "/"}, b.uid)
 		if err != nil {
@@ -79,7 +79,7 @@ func (b *box) take(folders, mounts []sandbox.Mount) (out []shown, err error) {
 
 // folder is take for one folder and for the file systems mounted below it. Only root can show those: other users
 // cannot copy a mount without them.
-func (b *box) folder(out []shown, m sandbox.Mount, source mount.Source) ([]shown, error) {
+func (b *instance) folder(out []shown, m sandbox.Mount, source mount.Source) ([]shown, error) {
 	below, err := mount.Below(source.Path)
 	if err != nil {
 		return out, err
@@ -119,7 +119,7 @@ func (b *box) folder(out []shown, m sandbox.Mount, source mount.Source) ([]shown
 }
 
 // hold appends what is shown, with a copy of its mount where waldo takes hold of it.
-func (b *box) hold(out []shown, m shown, source mount.Source) ([]shown, error) {
+func (b *instance) hold(out []shown, m shown, source mount.Source) ([]shown, error) {
 	var warning string
 	var err error
 	if source.Held {
@@ -309,7 +309,7 @@ func (s *setup) overlay(from, lower, at, name string) {
 
 // refresh lets the sandbox see what has changed in the folders that it is shown: an overlay keeps the names that it
 // has looked up. Remounting it, with the flags that it has, forgets them.
-func (b *box) refresh() {
+func (b *instance) refresh() {
 	for _, f := range b.overlays {
 		fd := int(f.Fd())
 		_ = unix.FsconfigSetFlag(fd, "ro") // a failure leaves the names as they were
@@ -318,7 +318,7 @@ func (b *box) refresh() {
 }
 
 // closeOverlays closes the overlays' descriptors.
-func (b *box) closeOverlays() {
+func (b *instance) closeOverlays() {
 	for _, f := range slices.Backward(b.overlays) {
 		f.Close()
 	}

@@ -132,10 +132,10 @@ func (d *Driver) Ready(ctx context.Context, p sandbox.Profile) error {
 }
 
 // Forked reports whether the sandbox comes from a zygote.
-func (b *box) Forked() bool { return b.forked }
+func (b *instance) Forked() bool { return b.forked }
 
 // WarmFast is Warm without a rehearsal.
-func (b *box) WarmFast(ctx context.Context) error { return b.warm(ctx, 1) }
+func (b *instance) WarmFast(ctx context.Context) error { return b.warm(ctx, 1) }
 
 // Close ends the zygotes and the sandboxes that were prepared. Sandboxes in use stay.
 func (d *Driver) Close() error {
@@ -157,7 +157,7 @@ func fork(z *zygote.Zygote) (*initproc.Stage, error) {
 }
 
 // mapIDs maps the sandbox's user to one outside that is not the zygote's, which only root can do, and notifies PID 1.
-func (b *box) mapIDs() error {
+func (b *instance) mapIDs() error {
 	proc := fmt.Sprintf("/proc/%d/", b.init.Pid)
 	uid, gid := b.profile.Template.IDs()
 	for _, f := range []struct{ name, content string }{

@@ -47,7 +47,7 @@ func TestPartIsNoLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"file": "shown", "link": ""} {
-		b := &box{driver: d, profile: sandboxtest.Profile(), host: host}
+		b := &instance{driver: d, profile: sandboxtest.Profile(), host: host}
 		if b.uid, b.gid, err = userns.OutsideIDs(); err != nil {
 			t.Fatal(err)
 		}

@@ -17,17 +17,17 @@ import (
 
 // TestPause counts what a loop writes: while the sandbox is paused, nothing comes.
 func TestPause(t *testing.T) {
-	box, err := New(Options{}).Start(context.Background(), sandboxtest.Profile())
+	sb, err := New(Options{}).Start(context.Background(), sandboxtest.Profile())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer box.Close()
-	p := box.Abilities()
+	defer sb.Close()
+	p := sb.Abilities()
 	out, w := io.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan facts.Facts, 1)
 	go func() {
-		f, _ := box.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", "while :; do echo x; sleep 0.01; done"},
+		f, _ := sb.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", "while :; do echo x; sleep 0.01; done"},
 			Env: []string{"PATH=/usr/bin:/bin"}, Stdout: w})
 		w.Close()
 		ended <- f
@@ -70,12 +70,12 @@ func TestPause(t *testing.T) {
 	if err := p.Pause(); err != nil && strings.Contains(err.Error(), "no version 2 hierarchy") && os.Geteuid() != 0 {
 		cancel()
 		<-ended
-		t.Skipf("an ordinary user has no cgroup here that could stop a box, and is told so: %v", err)
+		t.Skipf("an ordinary user has no cgroup here that could stop a sandbox, and is told so: %v", err)
 	} else if err != nil {
 		t.Fatal(err)
 	}
 	if !silent() {
-		t.Error("it goes on while the box is paused")
+		t.Error("it goes on while the sandbox is paused")
 	}
 	if err := p.Resume(); err != nil {
 		t.Fatal(err)
@@ -93,6 +93,6 @@ func TestPause(t *testing.T) {
 			t.Errorf("ended as %s", f.Status)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("a paused box did not end")
+		t.Fatal("a paused sandbox did not end")
 	}
 }

@@ -27,9 +27,9 @@ type waiting struct {
 
 // Warm starts the command of the profile's Prestart and returns when it has read the whole head; one that
 // hurries, at once.
-func (b *box) Warm(ctx context.Context) error { return b.warm(ctx, 0) }
+func (b *instance) Warm(ctx context.Context) error { return b.warm(ctx, 0) }
 
-func (b *box) warm(ctx context.Context, fast int) error {
+func (b *instance) warm(ctx context.Context, fast int) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.stage == nil {
@@ -77,21 +77,21 @@ func (b *box) warm(ctx context.Context, fast int) error {
 }
 
 // rest stops the listener of a command that waits; listen starts it again.
-func (b *box) rest() error {
+func (b *instance) rest() error {
 	if b.notice == nil {
 		return nil
 	}
 	return b.notice.Rest()
 }
 
-func (b *box) listen() {
+func (b *instance) listen() {
 	if b.notice != nil {
 		b.notice.Serve()
 	}
 }
 
 // Assign gives a sandbox to one job: one with a waiting command, or that has run none.
-func (b *box) Assign(p sandbox.Profile) error {
+func (b *instance) Assign(p sandbox.Profile) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.stage == nil || b.ran || b.waiting == nil && b.profile.Prestart != nil {
@@ -121,7 +121,7 @@ func (b *box) Assign(p sandbox.Profile) error {
 }
 
 // Bridge returns waldo's end of the waiting command's bridge, once.
-func (b *box) Bridge() *os.File {
+func (b *instance) Bridge() *os.File {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.waiting == nil {
@@ -133,11 +133,11 @@ func (b *box) Bridge() *os.File {
 // take gives the run the command that waits in its sandbox, if that is the command that it wants; any other ends the
 // waiting one.
 func (r *run) take() error {
-	w := r.box.waiting
+	w := r.sandbox.waiting
 	if w == nil {
 		return nil
 	}
-	r.box.waiting = nil
+	r.sandbox.waiting = nil
 	wanted, err := w.Matches(&r.command)
 	if wanted {
 		r.Pipes, r.job, r.leader, r.warm = w.Pipes, w.job, w.leader, true
@@ -147,12 +147,12 @@ func (r *run) take() error {
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
-	r.box.listen()
+	r.sandbox.listen()
 	w.In.Close()
-	first := &run{box: r.box, job: w.job}
-	_ = r.box.stage.Ctl.SetReadDeadline(time.Now().Add(initproc.Patience))
+	first := &run{sandbox: r.sandbox, job: w.job}
+	_ = r.sandbox.stage.Ctl.SetReadDeadline(time.Now().Add(initproc.Patience))
 	_, err = first.wait()
-	_ = r.box.stage.Ctl.SetReadDeadline(time.Time{})
+	_ = r.sandbox.stage.Ctl.SetReadDeadline(time.Time{})
 	if first.killed.Load() {
 		return initproc.ErrGone
 	}

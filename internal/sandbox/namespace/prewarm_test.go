@@ -57,7 +57,7 @@ func TestPrewarm(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer b.Close()
-		own := b.(*box)
+		own := b.(*instance)
 		var out strings.Builder
 		f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/sh", "-c",
 			"readlink /proc/self/ns/net /proc/self/ns/user /proc/self/ns/pid; id -u; cat /proc/self/cgroup | grep -v :/$"},
@@ -70,19 +70,19 @@ func TestPrewarm(t *testing.T) {
 	before, _ := one()
 	lines := strings.Split(strings.TrimSpace(before), "\n")
 	if len(lines) != 4 || lines[3] != "1000" {
-		t.Fatalf("control: a box from nothing: %q", lines)
+		t.Fatalf("control: a sandbox from nothing: %q", lines)
 	}
 	waitPrewarmed(t, d.ready, 2)
 	pid := ready(d.ready)[1].stage.Init.Pid // the youngest goes first
 	seen := map[string]bool{before: true}
 	if out, init := one(); init != pid || seen[out] {
-		t.Errorf("the box is not the prewarmed's: %d, %d, %q", init, pid, out)
+		t.Errorf("the sandbox is not the prewarmed's: %d, %d, %q", init, pid, out)
 	} else {
 		seen[out] = true
 	}
 	waitPrewarmed(t, d.ready, 2)
 	if out, _ := one(); seen[out] {
-		t.Errorf("two boxes in the same namespaces: %q", out)
+		t.Errorf("two sandboxes in the same namespaces: %q", out)
 	}
 	waitPrewarmed(t, d.ready, 2)
 	second, first := ready(d.ready)[0].stage.Init.Pid, ready(d.ready)[1].stage
@@ -238,7 +238,7 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &box{driver: d, host: host}
+	b := &instance{driver: d, host: host}
 	if b.group, err = host.New(cgroup.NewID(), cgroup.Limits{Memory: unlimited, Pids: 8}); err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestForkedPrewarm(t *testing.T) {
 			Env: []string{"PATH=/usr/bin:/bin"}, Prelude: head, Zygote: guest.Start{Lang: guest.Python}.Zygote(), Domain: domain}
 		return p
 	}
-	start := func(p sandbox.Profile) *box {
+	start := func(p sandbox.Profile) *instance {
 		if err := d.Ready(context.Background(), p); err != nil {
 			t.Fatal(err)
 		}
@@ -287,7 +287,7 @@ func TestForkedPrewarm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := one.(*box)
+		b := one.(*instance)
 		t.Cleanup(func() { b.Close() })
 		if !b.Forked() {
 			t.Fatal("not forked")
@@ -299,15 +299,15 @@ func TestForkedPrewarm(t *testing.T) {
 	waitPrewarmed(t, d.ready, 1)
 	ahead := ready(d.ready)[0]
 	if start(other).stage == ahead.stage {
-		t.Error("a box is made of what another domain's zygote made")
+		t.Error("a sandbox is made of what another domain's zygote made")
 	}
 	waitPrewarmed(t, d.ready, 2)
 	second := start(a)
 	if second.stage != ahead.stage {
-		t.Error("control: the box is not made of the prewarmed")
+		t.Error("control: the sandbox is not made of the prewarmed")
 	}
 	if second.uid == first.uid && os.Geteuid() == 0 {
-		t.Error("two boxes belong to the same user")
+		t.Error("two sandboxes belong to the same user")
 	}
 	if err := second.Warm(context.Background()); err != nil {
 		t.Fatal(err)

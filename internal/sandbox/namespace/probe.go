@@ -45,7 +45,7 @@ func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 	} else {
 		r.Abilities = append(r.Abilities, host.Report()...)
 	}
-	r.Abilities = append(r.Abilities, d.probeBox(ctx)...)
+	r.Abilities = append(r.Abilities, d.probeSandbox(ctx)...)
 	return r
 }
 
@@ -160,8 +160,8 @@ const (
 	probeBytes = 1 << 20
 )
 
-// probeBox makes a sandbox and the checks in it.
-func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
+// probeSandbox makes a sandbox and the checks in it.
+func (d *Driver) probeSandbox(ctx context.Context) []sandbox.Ability {
 	p := sandbox.Profile{ID: "s_probe", Template: sandbox.Template{Name: "host"},
 		Tmpfs: []sandbox.Tmpfs{{Target: "/tmp", Bytes: probeBytes, Inodes: 2}}, // the root, and the file
 		Limits: sandbox.Limits{Wall: initproc.Patience, CPU: initproc.Patience, Memory: 64 << 20, Pids: 8, Files: 64,
@@ -172,7 +172,7 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 		return []sandbox.Ability{ability("sandbox", true, "", err)}
 	}
 	defer made.Close()
-	b := made.(*box)
+	b := made.(*instance)
 	out := []sandbox.Ability{ability("sandbox", true,
 		fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(started))), nil)}
 	for _, w := range b.warnings {
@@ -210,7 +210,7 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 }
 
 // overlayAbility says whether the machine's own folders are shown through overlays.
-func overlayAbility(b *box) sandbox.Ability {
+func overlayAbility(b *instance) sandbox.Ability {
 	var err error
 	if errno, refused := b.driver.refused.of("/usr"); refused {
 		err = fmt.Errorf("the kernel refuses an overlay of /usr: %w", errno)

@@ -29,8 +29,8 @@ import (
 	"waldo/internal/sandbox/volume"
 )
 
-// box is one prepared sandbox.
-type box struct {
+// instance is one prepared sandbox.
+type instance struct {
 	driver   *Driver
 	profile  sandbox.Profile
 	host     *cgroup.Host
@@ -62,7 +62,7 @@ type box struct {
 
 // run is one command on its way.
 type run struct {
-	box     *box
+	sandbox *instance
 	command sandbox.Command
 	job     *initproc.List
 	stdio.Pipes
@@ -81,7 +81,7 @@ type run struct {
 }
 
 // Run runs one command. A run that was ended by force ends the sandbox.
-func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
+func (b *instance) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if err := c.Validate(); err != nil {
@@ -97,7 +97,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if err := b.reapHeld(); err != nil {
 		return facts.Facts{}, errors.Join(err, b.end())
 	}
-	r := &run{box: b, command: c, began: time.Now()}
+	r := &run{sandbox: b, command: c, began: time.Now()}
 	if b.waiting != nil { // nothing has been denied or ended in there
 		r.before.CPU, r.state = b.group.CPU(), b.waiting.State
 	} else {
@@ -113,7 +113,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 }
 
 func (r *run) run(ctx context.Context) (facts.Facts, error) {
-	b := r.box
+	b := r.sandbox
 	if !r.warm {
 		job, program, err := b.program(r.command, false)
 		if err != nil {
@@ -147,7 +147,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 }
 
 // program makes the program of a command, as steps and as bytes.
-func (b *box) program(c sandbox.Command, forked bool) (*initproc.List, []byte, error) {
+func (b *instance) program(c sandbox.Command, forked bool) (*initproc.List, []byte, error) {
 	l := job(c, spawn.Rlimits(b.profile.Limits, b.host.Pids(), b.host.Memory()), forked)
 	program := l.LinkAt(initproc.JobBase)
 	if len(program) > initproc.JobMax {
@@ -158,7 +158,7 @@ func (b *box) program(c sandbox.Command, forked bool) (*initproc.List, []byte, e
 }
 
 // connect makes the streams of a command and sends its program, which starts it.
-func (b *box) connect(c sandbox.Command, program []byte) (stdio.Pipes, error) {
+func (b *instance) connect(c sandbox.Command, program []byte) (stdio.Pipes, error) {
 	make := func() (stdio.Pipes, []*os.File, error) { return stdio.Connect(c) }
 	if c.TTY != nil {
 		make = func() (stdio.Pipes, []*os.File, error) { return stdio.ConnectTTY(c.TTY, b.uid, b.gid) }
@@ -188,11 +188,11 @@ func (r *run) wait() (ending, error) {
 	var e ending
 	var worst error
 	for {
-		rec, err := r.box.stage.Receive()
+		rec, err := r.sandbox.stage.Receive()
 		switch {
 		case r.held.Load() != nil && errors.Is(err, os.ErrDeadlineExceeded):
-			r.box.held = true
-			_ = r.box.stage.Ctl.SetReadDeadline(time.Time{})
+			r.sandbox.held = true
+			_ = r.sandbox.stage.Ctl.SetReadDeadline(time.Time{})
 			return *r.held.Load(), nil
 		case errors.Is(err, initproc.ErrGone):
 			r.killed.Store(true)
@@ -240,7 +240,7 @@ func (r *run) watch(ctx context.Context) func() {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		wall := time.NewTimer(r.box.profile.Limits.Wall - time.Since(r.began))
+		wall := time.NewTimer(r.sandbox.profile.Limits.Wall - time.Since(r.began))
 		defer wall.Stop()
 		tick := time.NewTicker(look)
 		defer tick.Stop()
@@ -253,7 +253,7 @@ func (r *run) watch(ctx context.Context) func() {
 				r.kill()
 				return
 			case <-wall.C:
-				if left := r.command.Clock.Left(r.began, r.box.profile.Limits.Wall); left > 0 {
+				if left := r.command.Clock.Left(r.began, r.sandbox.profile.Limits.Wall); left > 0 {
 					wall.Reset(sandbox.Again(left))
 					continue
 				}
@@ -262,7 +262,7 @@ func (r *run) watch(ctx context.Context) func() {
 			case <-tick.C:
 				r.measure()
 				if looks++; looks%fresh == 0 {
-					r.box.refresh()
+					r.sandbox.refresh()
 				}
 			}
 		}
@@ -274,23 +274,23 @@ func (r *run) watch(ctx context.Context) func() {
 // which misses processes that live between two measurements. If the kernel killed only one process for lack of
 // memory, as with version 1 cgroups, measure ends the rest.
 func (r *run) measure() {
-	l, used := r.box.profile.Limits, r.box.group.Usage()
+	l, used := r.sandbox.profile.Limits, r.sandbox.group.Usage()
 	cpu := used.CPU - r.before.CPU
 	if used.OOMKills > r.before.OOMKills {
 		r.end(facts.LimitMemory)
 	}
-	if !r.box.host.Times() || !r.box.host.Memory() {
-		s := procstat.Tree(r.box.init.Pid)
-		if !r.box.host.Memory() {
-			s.Memory += max(0, r.box.filled()-r.filled)
+	if !r.sandbox.host.Times() || !r.sandbox.host.Memory() {
+		s := procstat.Tree(r.sandbox.init.Pid)
+		if !r.sandbox.host.Memory() {
+			s.Memory += max(0, r.sandbox.filled()-r.filled)
 		}
 		r.sampled.Memory = max(r.sampled.Memory, s.Memory)
 		r.sampled.Pids = max(r.sampled.Pids, s.Pids)
-		r.sampled.CPU = max(r.sampled.CPU, s.CPU-r.box.spent)
-		if !r.box.host.Times() {
+		r.sampled.CPU = max(r.sampled.CPU, s.CPU-r.sandbox.spent)
+		if !r.sandbox.host.Times() {
 			cpu = r.sampled.CPU
 		}
-		if !r.box.host.Memory() && s.Memory > l.Memory {
+		if !r.sandbox.host.Memory() && s.Memory > l.Memory {
 			r.end(facts.LimitMemory)
 		}
 	}
@@ -300,7 +300,7 @@ func (r *run) measure() {
 }
 
 // filled returns what is in the places of the sandbox, which is memory of this machine, too.
-func (b *box) filled() (bytes int64) {
+func (b *instance) filled() (bytes int64) {
 	for _, p := range b.places {
 		n, _ := p.Used()
 		bytes += n
@@ -311,8 +311,8 @@ func (b *box) filled() (bytes int64) {
 // kill ends the sandbox by its PID 1, and with it everything in it.
 func (r *run) kill() {
 	r.killed.Store(true)
-	_ = r.box.init.Kill()
-	r.box.shares.Kill()
+	_ = r.sandbox.init.Kill()
+	r.sandbox.shares.Kill()
 }
 
 // end ends the run for a limit. The first limit counts.
@@ -324,7 +324,7 @@ func (r *run) end(l facts.Limit) {
 func (r *run) flood() { r.end(facts.LimitOutput) }
 
 // end ends everything in the sandbox.
-func (b *box) end() error {
+func (b *instance) end() error {
 	if b.stage == nil {
 		return nil
 	}
@@ -342,7 +342,7 @@ func (b *box) end() error {
 }
 
 // Close ends everything in the sandbox, also a command that runs, and removes its cgroup.
-func (b *box) Close() error {
+func (b *instance) Close() error {
 	if b.init != nil {
 		_ = b.init.Kill()
 		b.shares.Kill()

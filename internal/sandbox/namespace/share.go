@@ -10,7 +10,7 @@ import (
 )
 
 // Share satisfies sandbox.Abilities, for one place of a sandbox.
-func (b *box) Share(target, dir string) ([]string, error) {
+func (b *instance) Share(target, dir string) ([]string, error) {
 	b.sharing.Lock()
 	defer b.sharing.Unlock()
 	for _, p := range b.places {
@@ -22,7 +22,7 @@ func (b *box) Share(target, dir string) ([]string, error) {
 }
 
 // Abilities satisfies sandbox.Sandbox.
-func (b *box) Abilities() sandbox.Abilities {
+func (b *instance) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{
 		Bridge: b.Bridge, Share: b.Share, Pause: b.Pause, Resume: b.Resume, Spent: b.Spent,
 		PID: func() int { return b.init.Pid },

@@ -77,6 +77,6 @@ func TestShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Share("/workspace/output", dir); err == nil {
-		t.Error("a box that is closed shared files")
+		t.Error("a sandbox that is closed shared files")
 	}
 }

@@ -57,9 +57,9 @@ func TestRefusedRoots(t *testing.T) {
 	} {
 		p := sandboxtest.Profile()
 		p.Template = row.template
-		box, err := New(Options{}).Start(context.Background(), p)
+		sb, err := New(Options{}).Start(context.Background(), p)
 		if err == nil {
-			if err := box.Close(); err != nil || !row.ok {
+			if err := sb.Close(); err != nil || !row.ok {
 				t.Errorf("%s: started, and closed with %v", row.why, err)
 			}
 		} else if row.ok {

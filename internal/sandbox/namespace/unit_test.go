@@ -112,7 +112,7 @@ func TestFolderWithMounts(t *testing.T) {
 		{"/dev", false, false, "another file system is mounted in it"},
 		{"/dev", false, true, "another file system is mounted in it"},
 	} {
-		b := &box{driver: &Driver{}}
+		b := &instance{driver: &Driver{}}
 		if row.refuse {
 			b.driver.refused.all = map[string]unix.Errno{row.path: unix.EINVAL}
 		}
@@ -122,7 +122,7 @@ func TestFolderWithMounts(t *testing.T) {
 			t.Errorf("%+v: %+v %v", row, out, err)
 		}
 	}
-	b := &box{driver: &Driver{}}
+	b := &instance{driver: &Driver{}}
 	b.driver.refused.all = map[string]unix.Errno{"/dev": unix.EINVAL}
 	if out, err := b.folder(nil, sandbox.Mount{Source: "/dev", Target: "/shown"},
 		mount.Source{Path: "/dev", Held: true}); err == nil ||
@@ -150,7 +150,7 @@ func TestOtherDescriptors(t *testing.T) {
 	}{
 		{1, 1, ""}, {2, 1, "its overlays alone are 2"}, {0, 1, "sent 1 places, not 0"},
 	} {
-		b := &box{driver: &Driver{}, stage: stage}
+		b := &instance{driver: &Driver{}, stage: stage}
 		files := make([]*os.File, row.sent)
 		for i := range files {
 			files[i] = null

@@ -82,7 +82,7 @@ func BenchmarkWarm(b *testing.B) {
 			p.Prestart = ahead(b, r.lang, r.exe)
 			d := newServed(b, 4, 2)
 			one := func() error {
-				box, err := d.Start(context.Background(), p)
+				sb, err := d.Start(context.Background(), p)
 				if err != nil {
 					return err
 				}
@@ -90,13 +90,13 @@ func BenchmarkWarm(b *testing.B) {
 				if err != nil {
 					return err
 				}
-				f, err := box.Run(context.Background(), sandbox.Command{Argv: p.Prestart.Argv, Env: env,
+				f, err := sb.Run(context.Background(), sandbox.Command{Argv: p.Prestart.Argv, Env: env,
 					Stdin: guest.Stdin(p.Prestart.Prelude, stdin, nil)})
 				if err == nil && (!f.Sandbox.Warm || f.Stdout != "1\n" || *f.ExitCode != 0) {
 					b.Fatalf("not a warm run: %+v", f)
 				}
 				if err == nil {
-					err = box.Close()
+					err = sb.Close()
 				}
 				return err
 			}
@@ -109,10 +109,10 @@ func BenchmarkWarm(b *testing.B) {
 	}
 }
 
-// BenchmarkUnboxed is the lower bound of BenchmarkWarm on this machine: the same interpreter, as ready for its
+// BenchmarkUnsandboxed is the lower bound of BenchmarkWarm on this machine: the same interpreter, as ready for its
 // job, but without a sandbox. It measures from the job to its output, without a wait for the end and without
 // facts.
-func BenchmarkUnboxed(b *testing.B) {
+func BenchmarkUnsandboxed(b *testing.B) {
 	const together = 8
 	type waiting struct {
 		*exec.Cmd
@@ -198,14 +198,14 @@ func BenchmarkCold(b *testing.B) {
 		}
 		p.Prestart = &sandbox.Prestart{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: env, Prelude: head}
 		beside(b, bare("/usr/bin/python3", "-c", "print(1)"), func() error {
-			box, err := d.Start(context.Background(), p)
+			sb, err := d.Start(context.Background(), p)
 			if err != nil {
 				return err
 			}
-			if _, err = box.Run(context.Background(), job(b, p.Prestart, "print(1)")); err != nil {
+			if _, err = sb.Run(context.Background(), job(b, p.Prestart, "print(1)")); err != nil {
 				return err
 			}
-			return box.Close()
+			return sb.Close()
 		})
 	})
 }
@@ -220,18 +220,18 @@ func BenchmarkEmpty(b *testing.B) {
 		idle := func() { time.Sleep(20 * time.Millisecond) }
 		plain := measure(b, "bare", idle, bare("/usr/bin/python3", "-c", "print(1)"))
 		empty := measure(b, "warm", idle, func() error {
-			box, err := d.Start(context.Background(), p)
+			sb, err := d.Start(context.Background(), p)
 			if err != nil {
 				return err
 			}
-			f, err := box.Run(context.Background(), job(b, p.Prestart, "print(1)"))
+			f, err := sb.Run(context.Background(), job(b, p.Prestart, "print(1)"))
 			if err == nil && (!f.Sandbox.Warm || f.Stdout != "1\n") {
 				b.Fatalf("not forked: %+v", f)
 			}
 			if err != nil {
 				return err
 			}
-			return box.Close()
+			return sb.Close()
 		})
 		b.ReportMetric(float64(plain)/float64(empty), "x-faster")
 		b.ReportMetric(0, "ns/op")
@@ -261,17 +261,17 @@ func BenchmarkOverhead(b *testing.B) {
 				before = nil
 			}
 			defer end()
-			boxed := func() (err error) {
+			sandboxed := func() (err error) {
 				if before, err = d.Start(context.Background(), sandboxtest.Profile()); err == nil {
 					_, err = before.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/true"}, Env: env})
 				}
 				return err
 			}
-			if err := boxed(); err != nil {
+			if err := sandboxed(); err != nil {
 				b.Fatal(err)
 			}
 			plain := measure(b, "bare", idle, bare("/bin/true"))
-			with := measure(b, "boxed", func() { end(); idle() }, boxed)
+			with := measure(b, "sandboxed", func() { end(); idle() }, sandboxed)
 			b.ReportMetric(float64((with-plain).Microseconds())/1000, "overhead-ms")
 			b.ReportMetric(0, "ns/op")
 		})
@@ -287,12 +287,12 @@ func BenchmarkInTurns(b *testing.B) {
 			v := (i + i/2) % 2
 			time.Sleep(20 * time.Millisecond)
 			began := time.Now()
-			box, err := one[v]()
+			sb, err := one[v]()
 			if err != nil {
 				b.Fatal(err)
 			}
 			took[v] = append(took[v], time.Since(began))
-			if err := box.Close(); err != nil {
+			if err := sb.Close(); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -304,13 +304,13 @@ func BenchmarkInTurns(b *testing.B) {
 		}
 		b.ReportMetric(0, "ns/op")
 	}
-	boxed := func(d sandbox.Driver, p sandbox.Profile, c func() sandbox.Command) func() (sandbox.Sandbox, error) {
+	sandboxed := func(d sandbox.Driver, p sandbox.Profile, c func() sandbox.Command) func() (sandbox.Sandbox, error) {
 		return func() (sandbox.Sandbox, error) {
-			box, err := d.Start(context.Background(), p)
+			sb, err := d.Start(context.Background(), p)
 			if err == nil {
-				_, err = box.Run(context.Background(), c())
+				_, err = sb.Run(context.Background(), c())
 			}
-			return box, err
+			return sb, err
 		}
 	}
 	b.Run("cold", func(b *testing.B) {
@@ -318,7 +318,7 @@ func BenchmarkInTurns(b *testing.B) {
 		for v, ready := range []int{2, 0} {
 			d := namespace.New(namespace.Options{Prewarm: ready})
 			defer d.Close()
-			one[v] = boxed(d, sandboxtest.Profile(), func() sandbox.Command {
+			one[v] = sandboxed(d, sandboxtest.Profile(), func() sandbox.Command {
 				return sandbox.Command{Argv: []string{"/bin/true"}, Env: env}
 			})
 		}
@@ -330,7 +330,7 @@ func BenchmarkInTurns(b *testing.B) {
 			p, d := python(b), newServed(b, 1, ready)
 			filled(b, d, p, 1)
 			p.Mounts = []sandbox.Mount{{Source: "/usr/share", Target: "/workspace/input"}} // no such sandbox can be ready
-			one[v] = boxed(d, p, func() sandbox.Command { return job(b, p.Prestart, "print(1)") })
+			one[v] = sandboxed(d, p, func() sandbox.Command { return job(b, p.Prestart, "print(1)") })
 		}
 		turns(b, one)
 	})
@@ -425,18 +425,18 @@ func BenchmarkSustained(b *testing.B) {
 	b.SetParallelism(1)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			box, err := d.Start(context.Background(), p)
+			sb, err := d.Start(context.Background(), p)
 			if err != nil {
 				b.Fatal(err)
 			}
-			f, err := box.Run(context.Background(), job(b, p.Prestart, "print(1)"))
+			f, err := sb.Run(context.Background(), job(b, p.Prestart, "print(1)"))
 			if err != nil || f.Stdout != "1\n" {
 				b.Fatalf("%v %+v", err, f)
 			}
 			if f.Sandbox.Warm {
 				warm.Add(1)
 			}
-			if err := box.Close(); err != nil {
+			if err := sb.Close(); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -492,8 +492,8 @@ func BenchmarkMemory(b *testing.B) {
 	if n != 8 {
 		b.Fatalf("%d commands wait, not 8", n)
 	}
-	b.ReportMetric(float64(private)/8/1024, "MB/box")
-	b.ReportMetric(float64(proportional)/8/1024, "PSS-MB/box")
+	b.ReportMetric(float64(private)/8/1024, "MB/sandbox")
+	b.ReportMetric(float64(proportional)/8/1024, "PSS-MB/sandbox")
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -516,7 +516,7 @@ func dirty(b *testing.B, pid string) int64 { return memory(b, pid, "Private_Dirt
 func memory(b *testing.B, pid, what string) (kib int64) {
 	text, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
 	if err != nil {
-		b.Skipf("only root sees the memory of a box: %v", err)
+		b.Skipf("only root sees the memory of a sandbox: %v", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, what); ok {

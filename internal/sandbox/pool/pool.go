@@ -106,9 +106,9 @@ func (d *Driver) ready(p sandbox.Profile) {
 }
 
 // handOut counts a sandbox until it is closed.
-func (d *Driver) handOut(b sandbox.Warmer) *box {
+func (d *Driver) handOut(b sandbox.Warmer) *instance {
 	d.busy.Add(1)
-	return &box{Warmer: b, pool: d}
+	return &instance{Warmer: b, pool: d}
 }
 
 // Keep sets the number of sandboxes that are ready before the first such job. The pool keeps at least as many
@@ -139,8 +139,8 @@ func (d *Driver) Close() error {
 	return err
 }
 
-// box is a sandbox that was handed out.
-type box struct {
+// instance is a sandbox that was handed out.
+type instance struct {
 	sandbox.Warmer
 	pool *Driver
 	once sync.Once
@@ -148,7 +148,7 @@ type box struct {
 
 // Close ends the sandbox. It returns before everything in it is gone, unless very many are ending already or
 // the pool is closed.
-func (b *box) Close() (err error) {
+func (b *instance) Close() (err error) {
 	b.once.Do(func() {
 		b.pool.busy.Add(-1)
 		err = b.pool.keep.Discard(b.Warmer)
@@ -156,4 +156,4 @@ func (b *box) Close() (err error) {
 	return err
 }
 
-var _ sandbox.Warmer = (*box)(nil)
+var _ sandbox.Warmer = (*instance)(nil)

@@ -74,7 +74,7 @@ func filled(t testing.TB, d *pool.Driver, p sandbox.Profile, n int) {
 	d.Keep(p, n)
 	for end := time.Now().Add(time.Minute); d.Ready(p) < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d boxes are ready, not %d", d.Ready(p), n)
+			t.Fatalf("%d sandboxes are ready, not %d", d.Ready(p), n)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func run(t testing.TB, d *pool.Driver, p sandbox.Profile, code string, args ...s
 		t.Fatal(err)
 	}
 	if !f.Sandbox.Warm {
-		t.Error("control: the box was not warm")
+		t.Error("control: the sandbox was not warm")
 	}
 	return f
 }
@@ -117,16 +117,16 @@ func (w warm) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, er
 		filled(w.t, w.Driver, p, 1)
 	}
 	b, err := w.Driver.Start(ctx, p)
-	return warmBox{b, w, p}, err
+	return warmSandbox{b, w, p}, err
 }
 
-type warmBox struct {
+type warmSandbox struct {
 	sandbox.Sandbox
 	w warm
 	p sandbox.Profile
 }
 
-func (b warmBox) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
+func (b warmSandbox) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	a := b.p.Prestart
 	if i := slices.Index(c.Argv, "-c"); i > 0 && c.Argv[0] == "python3" && slices.Equal(c.Env, env) && c.Dir == "" &&
 		c.Direct == nil {
@@ -154,8 +154,8 @@ func TestConformance(t *testing.T) {
 
 // TestMain also serves as "sandbox -- COMMAND", for the runner of the probes.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 3 && os.Args[1] == "box" {
-		code, err := boxMain(os.Args[3:])
+	if len(os.Args) > 3 && os.Args[1] == "sandbox" {
+		code, err := sandboxMain(os.Args[3:])
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 125

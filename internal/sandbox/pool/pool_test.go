@@ -26,7 +26,7 @@ func (m *maker) Name() string                         { return "fake" }
 func (m *maker) Probe(context.Context) sandbox.Report { return sandbox.Report{OK: true} }
 func (m *maker) Start(context.Context, sandbox.Profile) (sandbox.Sandbox, error) {
 	if m.fail.Load() {
-		return nil, errors.New("no box to be had")
+		return nil, errors.New("no sandbox to be had")
 	}
 	m.made.Add(1)
 	m.open.Add(1)
@@ -90,7 +90,7 @@ func with(t *testing.T, o Options) (*Driver, *maker) {
 			t.Errorf("close: %v", err)
 		}
 		if n := m.open.Load(); n != 0 {
-			t.Errorf("%d boxes are still there after Close", n)
+			t.Errorf("%d sandboxes are still there after Close", n)
 		}
 	})
 	return d, m
@@ -122,7 +122,7 @@ func TestKeepsNothingByDefault(t *testing.T) {
 		}
 	}
 	if m.warmed.Load() != 0 || m.made.Load() != 3 {
-		t.Errorf("%d boxes made, %d warmed", m.made.Load(), m.warmed.Load())
+		t.Errorf("%d sandboxes made, %d warmed", m.made.Load(), m.warmed.Load())
 	}
 }
 
@@ -132,10 +132,10 @@ func TestFirstColdThenWarm(t *testing.T) {
 	if use(t, d, p) {
 		t.Error("the first was warm")
 	}
-	until(t, "a box is ready", func() bool { return d.Ready(p) == 1 })
+	until(t, "a sandbox is ready", func() bool { return d.Ready(p) == 1 })
 	p.ID, p.Tmpfs[0].Seed, p.Limits.Wall, p.Limits.Output = "s_other", "/somewhere", 5, 6
 	if !use(t, d, p) {
-		t.Error("what belongs to one job made it another kind of box")
+		t.Error("what belongs to one job made it another kind of sandbox")
 	}
 }
 
@@ -147,10 +147,10 @@ func TestWithoutCommand(t *testing.T) {
 	if use(t, d, p) {
 		t.Error("the first was made ahead")
 	}
-	until(t, "a box is ready", func() bool { return d.Ready(p) == 1 })
+	until(t, "a sandbox is ready", func() bool { return d.Ready(p) == 1 })
 	p.ID, p.Limits.Wall = "s_other", 5
 	if !use(t, d, p) || m.warmed.Load() != 0 {
-		t.Errorf("the box that was ready was not used, or a command was started in it: %d", m.warmed.Load())
+		t.Errorf("the sandbox that was ready was not used, or a command was started in it: %d", m.warmed.Load())
 	}
 }
 
@@ -180,16 +180,16 @@ func TestWhatIsPooled(t *testing.T) {
 		t.Run(r.why, func(t *testing.T) {
 			d, _ := with(t, Options{Most: 4})
 			d.Keep(profile("a"), 2)
-			until(t, "boxes are ready", func() bool { return d.Ready(profile("a")) == 2 })
+			until(t, "sandboxes are ready", func() bool { return d.Ready(profile("a")) == 2 })
 			p := profile("a")
 			r.harm(&p)
 			if use(t, d, p) {
-				t.Error("got a box of another kind")
+				t.Error("got a sandbox of another kind")
 			}
 			if strings.Contains(r.why, "one job") {
 				time.Sleep(20 * time.Millisecond)
 				if use(t, d, p) {
-					t.Error("a box was made ahead with what belongs to one job")
+					t.Error("a sandbox was made ahead with what belongs to one job")
 				}
 			}
 			if !use(t, d, profile("a")) {
@@ -199,7 +199,7 @@ func TestWhatIsPooled(t *testing.T) {
 	}
 }
 
-func TestNoBoxTwice(t *testing.T) {
+func TestNoSandboxTwice(t *testing.T) {
 	d, _ := with(t, Options{Most: 8})
 	p := profile("a")
 	d.Keep(p, 8)
@@ -214,10 +214,10 @@ func TestNoBoxTwice(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if w, ok := b.(*box); ok {
+				if w, ok := b.(*instance); ok {
 					mu.Lock()
 					if seen[w.Warmer] {
-						t.Error("a box was handed out twice")
+						t.Error("a sandbox was handed out twice")
 					}
 					seen[w.Warmer] = true
 					mu.Unlock()
@@ -230,13 +230,13 @@ func TestNoBoxTwice(t *testing.T) {
 	}
 	wg.Wait()
 	if len(seen) == 0 {
-		t.Error("control: no box was warm")
+		t.Error("control: no sandbox was warm")
 	}
 }
 
 // closeAgain closes a warm sandbox once more, which does nothing.
 func closeAgain(b sandbox.Sandbox) error {
-	if w, ok := b.(*box); ok {
+	if w, ok := b.(*instance); ok {
 		return w.Close()
 	}
 	return nil
@@ -263,21 +263,21 @@ func TestNeverMoreThanMost(t *testing.T) {
 	until(t, "the rest is gone", func() bool { return m.open.Load() <= 3 })
 }
 
-func TestDeadBoxesAreSkipped(t *testing.T) {
+func TestDeadSandboxesAreSkipped(t *testing.T) {
 	d, m := with(t, Options{Most: 3})
 	p := profile("a")
 	m.dead.Store(2) // sandboxes that are dead when they are used
 	d.Keep(p, 3)
-	until(t, "boxes are ready", func() bool { return d.Ready(p) == 3 })
+	until(t, "sandboxes are ready", func() bool { return d.Ready(p) == 3 })
 	if !use(t, d, p) {
 		t.Error("the one that lives was not found")
 	}
 	d, m = with(t, Options{Most: 3})
 	m.dead.Store(3)
 	d.Keep(p, 3)
-	until(t, "boxes are ready", func() bool { return d.Ready(p) == 3 })
+	until(t, "sandboxes are ready", func() bool { return d.Ready(p) == 3 })
 	if use(t, d, p) {
-		t.Error("of dead boxes alone, one was handed out")
+		t.Error("of dead sandboxes alone, one was handed out")
 	}
 }
 
@@ -299,7 +299,7 @@ func TestAfterClose(t *testing.T) {
 	d := New(m, Options{Most: 2})
 	p := profile("a")
 	d.Keep(p, 2)
-	until(t, "boxes are ready", func() bool { return d.Ready(p) == 2 })
+	until(t, "sandboxes are ready", func() bool { return d.Ready(p) == 2 })
 	b, err := d.Start(context.Background(), p)
 	if err != nil {
 		t.Fatal(err)
@@ -308,10 +308,10 @@ func TestAfterClose(t *testing.T) {
 		t.Error(err)
 	}
 	if n := m.open.Load(); n != 1 {
-		t.Errorf("%d boxes are open, not the one that was handed out", n)
+		t.Errorf("%d sandboxes are open, not the one that was handed out", n)
 	}
 	if use(t, d, p) {
-		t.Error("a closed pool has a warm box")
+		t.Error("a closed pool has a warm sandbox")
 	}
 	if err := b.Close(); err != nil || m.open.Load() != 0 {
 		t.Errorf("%v, %d open", err, m.open.Load())
@@ -326,7 +326,7 @@ func TestHidesNoAbility(t *testing.T) {
 		Spent: func() time.Duration { return 0 }, PID: func() int { return 1 }}
 	for _, can := range []sandbox.Abilities{all, {}} {
 		inner := reflect.ValueOf(can)
-		outer := reflect.ValueOf((&box{Warmer: &fake{can: can}}).Abilities())
+		outer := reflect.ValueOf((&instance{Warmer: &fake{can: can}}).Abilities())
 		for i := range inner.NumField() {
 			if inner.Field(i).IsNil() != outer.Field(i).IsNil() {
 				t.Errorf("%s is hidden, or made up", inner.Type().Field(i).Name)

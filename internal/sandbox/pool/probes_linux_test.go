@@ -21,9 +21,9 @@ import (
 	"waldo/internal/sandbox/pool"
 )
 
-// boxMain is for the runner of the probes. It runs "python3 -c CODE" in the copy of a zygote that was waiting
+// sandboxMain is for the runner of the probes. It runs "python3 -c CODE" in the copy of a zygote that was waiting
 // in a sandbox. Any other command replaces the interpreter in such a sandbox.
-func boxMain(argv []string) (int, error) {
+func sandboxMain(argv []string) (int, error) {
 	const disk, inodes = 256 << 20, 16 << 10
 	start, head, err := guest.Start{Lang: guest.Python, Warm: true}.Command()
 	if err != nil {
@@ -67,7 +67,7 @@ func boxMain(argv []string) (int, error) {
 	case err != nil:
 		return 0, err
 	case python && !f.Sandbox.Warm:
-		return 0, fmt.Errorf("the box was not warm")
+		return 0, fmt.Errorf("the sandbox was not warm")
 	case f.TimedOut:
 		return 124, nil
 	case f.OOMKilled || f.Signal != nil:
@@ -96,7 +96,7 @@ func TestProbes(t *testing.T) {
 	verdicts := filepath.Join(t.TempDir(), "verdicts.json")
 	c := exec.Command("/usr/bin/python3", filepath.Join(probes, "runner.py"), "--lim", "pids=64", "--lim", "nofile=64",
 		"--lim", "out_kb=1024",
-		"--lim", "inodes=20000", "--cwd", t.TempDir(), "--only", only, "--json", verdicts, "--", self, "box", "--")
+		"--lim", "inodes=20000", "--cwd", t.TempDir(), "--only", only, "--json", verdicts, "--", self, "sandbox", "--")
 	out, err := c.CombinedOutput()
 	var all struct {
 		Results []struct{ ID, Verdict, Why string }

@@ -79,7 +79,7 @@ func TestSoak(t *testing.T) {
 	warm := some(runs)
 	took := time.Since(began)
 	after := settled(t, d, p)
-	t.Logf("%d runs in %v, %.0f a second, %d in forked boxes; before %v, after %v", runs, took.Round(time.Second),
+	t.Logf("%d runs in %v, %.0f a second, %d in forked sandboxes; before %v, after %v", runs, took.Round(time.Second),
 		float64(runs)/took.Seconds(), warm, before, after)
 	for i, name := range left.names() {
 		if most := before[i] + left[i].slack; after[i] > most {

@@ -28,16 +28,16 @@ func TestForked(t *testing.T) {
 	d, p := newPool(t, 4), python(t)
 	one, again := run(t, d, p, places).Stdout, run(t, d, p, places).Stdout
 	if one != again {
-		t.Errorf("control: two boxes of one domain come from one interpreter: %s and %s", one, again)
+		t.Errorf("control: two sandboxes of one domain come from one interpreter: %s and %s", one, again)
 	}
 	p.Prestart = ahead(t, guest.Python, "/usr/bin/python3")
 	p.Prestart.Domain = "another"
 	f := run(t, d, p, places)
 	if f.Stdout == one {
-		t.Error("a box of another domain came from the same interpreter")
+		t.Error("a sandbox of another domain came from the same interpreter")
 	}
 	if f.Usage.CPUMS <= 0 && os.Geteuid() == 0 {
-		t.Errorf("the processor time of a forked box is not counted: %+v", f.Usage)
+		t.Errorf("the processor time of a forked sandbox is not counted: %+v", f.Usage)
 	}
 }
 
@@ -112,14 +112,14 @@ import subprocess; print(subprocess.run(["/usr/bin/env"], capture_output=True, t
 // and PID 1 has neither the interpreter's memory nor its descriptors.
 func TestForkedOutside(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Log("only root sees PID 1 of a box, and has a user for each")
+		t.Log("only root sees PID 1 of a sandbox, and has a user for each")
 		return
 	}
 	d, p := newPool(t, 3), python(t)
 	filled(t, d, p, 3)
 	users := map[string]bool{}
-	boxes := children(t, func(same bool, exe string) bool { return !same })
-	for _, init := range append(boxes, interpreters(t)...) {
+	sandboxes := children(t, func(same bool, exe string) bool { return !same })
+	for _, init := range append(sandboxes, interpreters(t)...) {
 		info, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", init.Pid))
 		if err != nil {
 			t.Fatal(err)
@@ -128,10 +128,10 @@ func TestForkedOutside(t *testing.T) {
 		uid, _, _ = strings.Cut(uid, "\n")
 		users[uid] = true
 	}
-	if len(boxes) != 3 || len(users) != 4 || users["\t0\t0\t0\t0"] {
-		t.Errorf("%d boxes and the zygote belong to %d users: %v", len(boxes), len(users), users)
+	if len(sandboxes) != 3 || len(users) != 4 || users["\t0\t0\t0\t0"] {
+		t.Errorf("%d sandboxes and the zygote belong to %d users: %v", len(sandboxes), len(users), users)
 	}
-	for _, init := range boxes {
+	for _, init := range sandboxes {
 		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", init.Pid))
 		if err != nil {
 			t.Fatal(err)

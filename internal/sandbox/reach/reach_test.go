@@ -56,11 +56,11 @@ while True:
 // TestReach: waldo reaches a port of a sandbox's loopback, and that alone; the sandbox reaches nothing by it.
 func TestReach(t *testing.T) {
 	d := namespace.New(namespace.Options{})
-	box, err := d.Start(context.Background(), sandboxtest.Profile())
+	sb, err := d.Start(context.Background(), sandboxtest.Profile())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer box.Close()
+	defer sb.Close()
 	host, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestReach(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = box.Run(ctx, sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", served, fmt.Sprint(port)},
+		_, _ = sb.Run(ctx, sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", served, fmt.Sprint(port)},
 			Env: []string{"PATH=/usr/bin:/bin"}, Stdout: w, Stderr: w})
 		w.Close()
 	}()
@@ -100,7 +100,7 @@ func TestReach(t *testing.T) {
 		t.Fatalf("%q %v", line, err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
-	r, err := d.Reach(box.Abilities().PID())
+	r, err := d.Reach(sb.Abilities().PID())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -425,7 +425,7 @@ func (s *suite) clock(t *testing.T) {
 	p := Profile()
 	p.Limits.Wall = time.Second
 	for _, asked := range []bool{false, true} {
-		box, err := s.driver.Start(t.Context(), p)
+		sb, err := s.driver.Start(t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -435,25 +435,25 @@ func (s *suite) clock(t *testing.T) {
 			over = clock.Stop()
 		}
 		time.AfterFunc(2500*time.Millisecond, over)
-		f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sleep", "2"}, Env: env, Clock: clock})
+		f, err := sb.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sleep", "2"}, Env: env, Clock: clock})
 		if err != nil {
 			t.Error(err)
 		}
 		if f.TimedOut == asked {
 			t.Errorf("asked: %t, timed out: %t", asked, f.TimedOut)
 		}
-		if err := box.Close(); err != nil {
+		if err := sb.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	box, err := s.driver.Start(t.Context(), p)
+	sb, err := s.driver.Start(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer box.Close()
+	defer sb.Close()
 	clock := &sandbox.Clock{}
 	time.AfterFunc(1500*time.Millisecond, clock.Stop())
-	if f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sleep", "60"}, Env: env, Clock: clock}); err !=
+	if f, err := sb.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sleep", "60"}, Env: env, Clock: clock}); err !=
 		nil || !f.TimedOut || f.Usage.WallMS < 2000 {
 		t.Errorf("after the answer: %+v %v", f, err)
 	}

@@ -81,11 +81,11 @@ func Template(t *testing.T, d sandbox.Driver) {
 	}
 	p := Profile()
 	p.Template = sandbox.Template{Name: "dir:" + root, Dir: root}
-	box, err := d.Start(context.Background(), p)
+	sb, err := d.Start(context.Background(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer box.Close()
+	defer sb.Close()
 	for _, row := range []struct{ why, command, want string }{
 		{"its own /etc", "cat /etc/motd", "another root\n"},
 		{"files for their owner alone", "cat /etc/private", "its owner's\n"},
@@ -100,7 +100,7 @@ func Template(t *testing.T, d sandbox.Driver) {
 		{"a /proc that works", "cat /proc/self/comm", "cat\n"},
 		{"our writable places", "echo x > /workspace/output/a && cat /workspace/output/a", "x\n"},
 	} {
-		f, err := box.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/sh", "-c", row.command + " 2>&1"},
+		f, err := sb.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/sh", "-c", row.command + " 2>&1"},
 			Env: []string{"PATH=/usr/bin:/bin"}})
 		if err != nil {
 			t.Fatal(err)

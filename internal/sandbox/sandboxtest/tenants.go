@@ -66,14 +66,14 @@ func (s *suite) testTenants(t *testing.T) {
 	s.answer("processors", "", "")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	boxed, free := "tenant."+itoa(os.Getpid()), "free."+itoa(os.Getpid())
+	sandboxed, free := "tenant."+itoa(os.Getpid()), "free."+itoa(os.Getpid())
 	key := 0x7a1d0000 | os.Getpid()&0x7fff<<1
 	p := Profile()
 	p.Tmpfs[0].Export, p.Limits.Wall = true, 5*time.Minute
 	other, up := s.start(t, p), make(chan string, 2)
 	done := make(chan facts.Facts, 1)
 	go func() {
-		c := tenant(boxed, key)
+		c := tenant(sandboxed, key)
 		c.Stdout = &firstLine{to: up}
 		f, _ := other.Run(ctx, c)
 		done <- f
@@ -113,7 +113,7 @@ func (s *suite) testTenants(t *testing.T) {
 			t.Errorf("control: one command without a sandbox of another: %q is not in %q", what, all)
 		}
 	}
-	f := run(t, s.start(t, Profile()), python(sees+looksFor(boxed, key, folder, append(host, pid)...)+`
+	f := run(t, s.start(t, Profile()), python(sees+looksFor(sandboxed, key, folder, append(host, pid)...)+`
 open(TMP+"/own", "w").write("x")
 print("control", open(TMP+"/own").read())
 child = os.fork()

@@ -114,17 +114,17 @@ func TestNoModeOutside(t *testing.T) {
 // TestNoPipeForAFile: an entry that was a file at its stat, and is a pipe with a writer when it is opened, is
 // not read.
 func TestNoPipeForAFile(t *testing.T) {
-	box, host := t.TempDir(), t.TempDir()
-	write(t, box, "file", strings.Repeat("x", 5000))
-	if err := unix.Mkfifo(filepath.Join(box, "pipe"), 0o600); err != nil {
+	sb, host := t.TempDir(), t.TempDir()
+	write(t, sb, "file", strings.Repeat("x", 5000))
+	if err := unix.Mkfifo(filepath.Join(sb, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	writer, err := os.OpenFile(filepath.Join(box, "pipe"), os.O_RDWR, 0)
+	writer, err := os.OpenFile(filepath.Join(sb, "pipe"), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer writer.Close()
-	from, to := opened(t, box), opened(t, host)
+	from, to := opened(t, sb), opened(t, host)
 	e := Entry{Path: "file", dir: int(from.Fd())}
 	if err := unix.Fstatat(e.dir, "file", &e.Stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		t.Fatal(err)

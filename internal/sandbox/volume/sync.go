@@ -16,8 +16,8 @@ import (
 // files that changed on the other since the last time. If both sides changed a file, the folder's version wins.
 // A deletion is not carried over. The zero Syncer has no baseline.
 type Syncer struct {
-	mu        sync.Mutex
-	host, box map[string]stamp // as they were the last time
+	mu            sync.Mutex
+	host, sandbox map[string]stamp // as they were the last time
 }
 
 // errRoom is the reason to leave out a file when the folder already holds as much as the volume may.
@@ -42,20 +42,21 @@ func (s *Syncer) Sync(p Volume, dir string, create func(f func() error) error) (
 	defer to.Close()
 	room, errHost := roomOf(to, p)
 	host := room.have
-	box, _, errBox := seen(p.Dir)
+	inside, _, errInside := seen(p.Dir)
 	in, out := map[string]bool{}, map[string]bool{}
 	for name := range host {
 		in[name] = host[name] != s.host[name]
 	}
-	for name := range box {
-		out[name] = box[name] != s.box[name] && host[name] == s.host[name]
+	for name := range inside {
+		out[name] = inside[name] != s.sandbox[name] && host[name] == s.host[name]
 	}
 	given, errOut := copyTree(p.Dir, to, p.Bytes, nil, func(e Entry) bool {
 		return (e.Directory() || out[e.Path]) && room.takes(e)
 	})
 	taken, errIn := copyTree(to, p.Dir, p.Bytes, create, func(e Entry) bool { return e.Directory() || in[e.Path] })
-	s.host, s.box = reconciled(host, s.host, to, given, in, taken), reconciled(box, s.box, p.Dir, taken, out, given)
-	if err := errors.Join(errHost, errBox, errOut, room.err(), errIn); err != nil {
+	s.host = reconciled(host, s.host, to, given, in, taken)
+	s.sandbox = reconciled(inside, s.sandbox, p.Dir, taken, out, given)
+	if err := errors.Join(errHost, errInside, errOut, room.err(), errIn); err != nil {
 		return given, fmt.Errorf("sharing %s: %w", p.Target, err)
 	}
 	return given, nil

@@ -17,15 +17,15 @@ import (
 )
 
 // pairOf makes a place that holds most bytes and inodes, as a folder, and the folder beside it.
-func pairOf(t *testing.T, most, inodes int64) (p Volume, box, host string) {
+func pairOf(t *testing.T, most, inodes int64) (p Volume, sb, host string) {
 	t.Helper()
-	box, host = t.TempDir(), t.TempDir()
-	d, err := os.Open(box)
+	sb, host = t.TempDir(), t.TempDir()
+	d, err := os.Open(sb)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close() })
-	return Volume{Tmpfs: sandbox.Tmpfs{Target: "/out", Bytes: most, Inodes: inodes, Export: true}, Dir: d}, box, host
+	return Volume{Tmpfs: sandbox.Tmpfs{Target: "/out", Bytes: most, Inodes: inodes, Export: true}, Dir: d}, sb, host
 }
 
 func write(t *testing.T, dir, name, text string) {
@@ -56,7 +56,7 @@ func holds(t *testing.T, dir string) string {
 
 // TestSync: a file that is new or changed on one side is on both sides afterwards.
 func TestSync(t *testing.T) {
-	p, box, host := pairOf(t, 5<<12, 100)
+	p, sb, host := pairOf(t, 5<<12, 100)
 	s := &Syncer{}
 	swap := func(want string, given ...string) {
 		t.Helper()
@@ -64,55 +64,55 @@ func TestSync(t *testing.T) {
 		if err != nil || !slices.Equal(got, given) {
 			t.Errorf("given %q, want %q: %v", got, given, err)
 		}
-		if b, h := holds(t, box), holds(t, host); b != want || h != want {
-			t.Errorf("box %s, folder %s, want %s", b, h, want)
+		if b, h := holds(t, sb), holds(t, host); b != want || h != want {
+			t.Errorf("sandbox %s, folder %s, want %s", b, h, want)
 		}
 	}
 	write(t, host, "a", "1")
 	write(t, host, "in/b", "1")
 	swap("a=1 in/b=1") // at first all of the folder's
-	write(t, box, "a", "22")
-	write(t, box, "out/c", "1")
+	write(t, sb, "a", "22")
+	write(t, sb, "out/c", "1")
 	swap("a=22 in/b=1 out/c=1", "a", "out/c")
 	write(t, host, "out/c", "333")
 	swap("a=22 in/b=1 out/c=333")
 	swap("a=22 in/b=1 out/c=333") // nothing has changed
-	write(t, box, "a", "the box's")
+	write(t, sb, "a", "the sandbox's")
 	write(t, host, "a", "the folder's")
 	swap("a=the folder in/b=1 out/c=333") // both have: the folder's stays
 	write(t, host, "big", strings.Repeat("x", 500))
-	write(t, box, "a", "4")
+	write(t, sb, "a", "4")
 	swap("a=4 big=xxxxxxxxxx in/b=1 out/c=333", "a")
-	write(t, box, "big", strings.Repeat("y", 8000)) // the file that it replaces makes room for it
+	write(t, sb, "big", strings.Repeat("y", 8000)) // the file that it replaces makes room for it
 	swap("a=4 big=yyyyyyyyyy in/b=1 out/c=333", "big")
 
 	// A deletion on one side does not reach the other, and the next exchange does not restore the file.
-	if err := os.Remove(filepath.Join(box, "a")); err != nil {
+	if err := os.Remove(filepath.Join(sb, "a")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Sync(p, host, nil); err != nil {
 		t.Fatal(err)
 	}
-	if b, h := holds(t, box), holds(t, host); strings.Contains(b, "a=") || !strings.Contains(h, "a=4") {
-		t.Errorf("box %s, folder %s", b, h)
+	if b, h := holds(t, sb), holds(t, host); strings.Contains(b, "a=") || !strings.Contains(h, "a=4") {
+		t.Errorf("sandbox %s, folder %s", b, h)
 	}
 }
 
 // TestSyncHolds: files that a sandbox writes reach only the folder, and never exceed the quota.
 func TestSyncHolds(t *testing.T) {
-	p, box, host := pairOf(t, 3<<12, 6)
+	p, sb, host := pairOf(t, 3<<12, 6)
 	s := &Syncer{}
 	secret := filepath.Join(t.TempDir(), "secret")
 	write(t, filepath.Dir(secret), "secret", "canary")
-	write(t, box, "good", "1")
-	for _, err := range []error{os.Symlink(secret, filepath.Join(box, "link")),
-		os.Symlink(filepath.Dir(secret), filepath.Join(box, "links")), unix.Mkfifo(filepath.Join(box, "pipe"), 0o600),
+	write(t, sb, "good", "1")
+	for _, err := range []error{os.Symlink(secret, filepath.Join(sb, "link")),
+		os.Symlink(filepath.Dir(secret), filepath.Join(sb, "links")), unix.Mkfifo(filepath.Join(sb, "pipe"), 0o600),
 		os.Symlink(secret, filepath.Join(host, "victim"))} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(t, box, "victim", "evil") // a folder with that name exists
+	write(t, sb, "victim", "evil") // a folder with that name exists
 	given, err := s.Sync(p, host, nil)
 	if !slices.Equal(given, []string{"good"}) || !errors.Is(err, errExists) {
 		t.Errorf("%q %v", given, err)
@@ -123,11 +123,11 @@ func TestSyncHolds(t *testing.T) {
 	if b, _ := os.ReadFile(secret); string(b) != "canary" {
 		t.Errorf("a link of the folder was written through: %q", b)
 	}
-	_, _ = os.Remove(filepath.Join(box, "victim")), os.Remove(filepath.Join(host, "victim"))
+	_, _ = os.Remove(filepath.Join(sb, "victim")), os.Remove(filepath.Join(host, "victim"))
 
 	// The quota is the folder's: files of others count.
 	write(t, host, "theirs", strings.Repeat("x", 8000))
-	write(t, box, "ours", strings.Repeat("y", 600))
+	write(t, sb, "ours", strings.Repeat("y", 600))
 	if given, err = s.Sync(p, host, nil); len(given) != 0 || !errors.Is(err, errRoom) {
 		t.Errorf("more than fits: %q %v", given, err)
 	}
@@ -139,7 +139,7 @@ func TestSyncHolds(t *testing.T) {
 		t.Errorf("%q %v", given, err)
 	}
 	for i := range 4 {
-		write(t, box, fmt.Sprintf("many/%d", i), "")
+		write(t, sb, fmt.Sprintf("many/%d", i), "")
 	}
 	if given, err = s.Sync(p, host, nil); len(given) != 1 || !errors.Is(err, errRoom) {
 		t.Errorf("more files than fit: %q %v", given, err)
@@ -157,7 +157,7 @@ func TestSyncHolds(t *testing.T) {
 
 // TestExportHolds: a folder gets no more of a sandbox than the next sandbox can begin with.
 func TestExportHolds(t *testing.T) {
-	p, box, host := pairOf(t, 4<<12, 6)
+	p, sb, host := pairOf(t, 4<<12, 6)
 	fits := func(copied, refused string) {
 		t.Helper()
 		got, err := Export([]Volume{p}, "/out", host)
@@ -175,16 +175,16 @@ func TestExportHolds(t *testing.T) {
 		}
 	}
 	write(t, host, "theirs", strings.Repeat("x", 9000)) // three pages
-	write(t, box, "a", "1")
+	write(t, sb, "a", "1")
 	fits("a", "")
-	write(t, box, "b", "1")
+	write(t, sb, "b", "1")
 	fits("a", "copy b:")
 	write(t, host, "theirs", "x") // makes room
-	write(t, box, "d/c", "")
+	write(t, sb, "d/c", "")
 	fits("a b d/c", "") // with their folder and the root, six
-	write(t, box, "e", "")
+	write(t, sb, "e", "")
 	fits("a b d/c", "copy e:")
-	write(t, box, "a", strings.Repeat("y", 8000)) // the file that it replaces makes room for it
+	write(t, sb, "a", strings.Repeat("y", 8000)) // the file that it replaces makes room for it
 	fits("a b d/c", "copy e:")
 }
 
@@ -192,10 +192,10 @@ func TestExportHolds(t *testing.T) {
 // reported. Other files are copied.
 func TestNamesThatAreKept(t *testing.T) {
 	for _, exchange := range []bool{false, true} {
-		p, box, host := pairOf(t, 40<<12, 60)
+		p, sb, host := pairOf(t, 40<<12, 60)
 		bad := []string{`back\slash`, "bad\xff", `fol\der/in`}
 		for _, n := range append(bad, "a", "z", "line\nend", "x/f") {
-			write(t, box, n, "1")
+			write(t, sb, n, "1")
 		}
 		var copied []string
 		var err error
@@ -218,7 +218,7 @@ func TestNamesThatAreKept(t *testing.T) {
 // sum, and a sandbox could fill the folder with such files. Those that lie in the folder count.
 func TestTemporaryNames(t *testing.T) {
 	for _, exchange := range []bool{false, true} {
-		p, box, host := pairOf(t, 4<<12, 20)
+		p, sb, host := pairOf(t, 4<<12, 20)
 		s := &Syncer{}
 		move := func() ([]string, error) {
 			if exchange {
@@ -226,19 +226,19 @@ func TestTemporaryNames(t *testing.T) {
 			}
 			return Export([]Volume{p}, "/out", host)
 		}
-		write(t, box, "control", strings.Repeat("x", 3<<12))
+		write(t, sb, "control", strings.Repeat("x", 3<<12))
 		if got, err := move(); !slices.Equal(got, []string{"control"}) || err != nil {
 			t.Errorf("exchange %v: control: %q %v", exchange, got, err)
 		}
-		_, _ = os.Remove(filepath.Join(box, "control")), os.Remove(filepath.Join(host, "control"))
+		_, _ = os.Remove(filepath.Join(sb, "control")), os.Remove(filepath.Join(host, "control"))
 		for i := range 3 {
 			name := fmt.Sprintf("%s%d", temporary, i)
-			write(t, box, name, strings.Repeat("x", 3<<12))
+			write(t, sb, name, strings.Repeat("x", 3<<12))
 			got, err := move()
 			if len(got) > 0 || !exchange && !errors.Is(err, errTemporary) {
 				t.Errorf("exchange %v: copied %q: %v", exchange, got, err)
 			}
-			if err := os.Remove(filepath.Join(box, name)); err != nil {
+			if err := os.Remove(filepath.Join(sb, name)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -246,8 +246,8 @@ func TestTemporaryNames(t *testing.T) {
 			t.Errorf("exchange %v: the folder holds %s", exchange, got)
 		}
 		write(t, host, temporary+"left", strings.Repeat("x", 3<<12))
-		write(t, box, "one", "1")
-		write(t, box, "two", "2")
+		write(t, sb, "one", "1")
+		write(t, sb, "two", "2")
 		if got, err := move(); !slices.Equal(got, []string{"one"}) || !errors.Is(err, errRoom) {
 			t.Errorf("exchange %v: beside a temporary file, copied %q: %v", exchange, got, err)
 		}
@@ -260,13 +260,13 @@ func TestTemporaryNames(t *testing.T) {
 
 // TestPlaceOfATarget: only the named place comes out, and what another exports stays.
 func TestPlaceOfATarget(t *testing.T) {
-	one, oneBox, host := pairOf(t, 40<<12, 60)
-	two, twoBox, _ := pairOf(t, 40<<12, 60)
-	hidden, hiddenBox, _ := pairOf(t, 40<<12, 60)
+	one, oneSandbox, host := pairOf(t, 40<<12, 60)
+	two, twoSandbox, _ := pairOf(t, 40<<12, 60)
+	hidden, hiddenSandbox, _ := pairOf(t, 40<<12, 60)
 	one.Target, two.Target, hidden.Target, hidden.Tmpfs.Export = "/one", "/two", "/hidden", false
-	write(t, oneBox, "a", "1")
-	write(t, twoBox, "b", "2")
-	write(t, hiddenBox, "c", "3")
+	write(t, oneSandbox, "a", "1")
+	write(t, twoSandbox, "b", "2")
+	write(t, hiddenSandbox, "c", "3")
 	all := []Volume{one, hidden, two}
 	if got, err := Export(all, "/two", host); !slices.Equal(got, []string{"b"}) || err != nil {
 		t.Errorf("%q %v", got, err)

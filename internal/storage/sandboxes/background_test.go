@@ -18,7 +18,7 @@ func TestBackground(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, ended := &box{}, make(chan struct{})
+	b, ended := &instance{}, make(chan struct{})
 	defer r.Watch(b, func() {
 		select {
 		case <-ended:
@@ -61,7 +61,7 @@ func TestBackgroundEndsWhenStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{}, 100)
-	defer r.Watch(&box{}, func() { ended <- struct{}{} })()
+	defer r.Watch(&instance{}, func() { ended <- struct{}{} })()
 	step(now, 3*r.Sandbox.Idle)
 	select {
 	case <-ended:
@@ -79,7 +79,7 @@ func TestKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	over := r.Watch(&box{}, func() { _ = r.End(ctx) })
+	over := r.Watch(&instance{}, func() { _ = r.End(ctx) })
 	if err := m.Kill(ctx, other, "a", r.call); !errors.Is(err, ErrAbsent) {
 		t.Errorf("another's: %v", err)
 	}

@@ -253,17 +253,19 @@ func TestAfterACrash(t *testing.T) {
 	}
 }
 
-// box is a running sandbox that only knows whether it is paused.
-type box struct{ paused atomic.Bool }
+// instance is a running sandbox that only knows whether it is paused.
+type instance struct{ paused atomic.Bool }
 
-func (b *box) Run(context.Context, sandbox.Command) (facts.Facts, error) { return facts.Facts{}, nil }
-func (b *box) Export(string, string) ([]string, error)                   { return nil, nil }
-func (b *box) Close() error                                              { return nil }
-func (b *box) Abilities() sandbox.Abilities {
+func (b *instance) Run(context.Context, sandbox.Command) (facts.Facts, error) {
+	return facts.Facts{}, nil
+}
+func (b *instance) Export(string, string) ([]string, error) { return nil, nil }
+func (b *instance) Close() error                            { return nil }
+func (b *instance) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{Pause: b.Pause, Resume: b.Resume}
 }
-func (b *box) Pause() error  { b.paused.Store(true); return nil }
-func (b *box) Resume() error { b.paused.Store(false); return nil }
+func (b *instance) Pause() error  { b.paused.Store(true); return nil }
+func (b *instance) Resume() error { b.paused.Store(false); return nil }
 
 // plain is a running sandbox that cannot be paused.
 type plain struct{ sandbox.Sandbox }
@@ -274,7 +276,7 @@ func TestWatch(t *testing.T) {
 	m, _ := fresh(t)
 	ctx := t.Context()
 	create(t, m, me, "a")
-	b := &box{}
+	b := &instance{}
 	r, err := m.Begin(ctx, me, "a", id.New(id.Call), false)
 	if err != nil {
 		t.Fatal(err)
@@ -321,7 +323,7 @@ func TestWhatCannotBePausedIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Watch(plain{&box{}}, func() {})()
+	defer r.Watch(plain{&instance{}}, func() {})()
 	told := false
 	for wait := time.Second; !told && wait < 30*time.Second; wait *= 5 { // a busy machine looks later
 		ctx, cancel := context.WithTimeout(t.Context(), wait)

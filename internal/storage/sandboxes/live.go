@@ -270,14 +270,14 @@ func (r *Run) leave() error {
 
 // Watch holds a running sandbox to its sandbox's state until over is called: it is paused and resumed with it,
 // and end is called when the sandbox is gone.
-func (r *Run) Watch(box sandbox.Sandbox, end func()) (over func()) {
+func (r *Run) Watch(sb sandbox.Sandbox, end func()) (over func()) {
 	done, gone := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(gone)
 		tick := time.NewTicker(look)
 		defer tick.Stop()
 		state := Ready
-		can := box.Abilities()
+		can := sb.Abilities()
 		spent := can.Spent
 		if can.PID != nil {
 			r.mu.Lock()
@@ -290,7 +290,7 @@ func (r *Run) Watch(box sandbox.Sandbox, end func()) (over func()) {
 			case <-done:
 				return
 			case <-tick.C:
-				state = r.follow(box, state, end)
+				state = r.follow(sb, state, end)
 			}
 			if spent != nil && looks%10 == 0 {
 				r.spent(spent())
@@ -305,7 +305,7 @@ func (r *Run) Watch(box sandbox.Sandbox, end func()) (over func()) {
 }
 
 // follow brings a running sandbox into the state that its sandbox has now, and returns that state.
-func (r *Run) follow(box sandbox.Sandbox, was State, end func()) State {
+func (r *Run) follow(sb sandbox.Sandbox, was State, end func()) State {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s, err := r.m.Get(ctx, r.Sandbox.Owner, r.Sandbox.Name)
@@ -324,7 +324,7 @@ func (r *Run) follow(box sandbox.Sandbox, was State, end func()) State {
 	if err != nil || (s.State == Ready) == (was == Ready) {
 		return was // unknown now: the next call checks again
 	}
-	can := box.Abilities()
+	can := sb.Abilities()
 	switch {
 	case s.State == Ready:
 		if can.Resume != nil {

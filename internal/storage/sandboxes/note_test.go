@@ -11,7 +11,7 @@ import (
 )
 
 // busy is a running sandbox that has used processor time.
-type busy struct{ box }
+type busy struct{ instance }
 
 func (b *busy) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{Spent: func() time.Duration { return 7 * time.Second }}

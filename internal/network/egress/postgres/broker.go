@@ -29,7 +29,7 @@ type Broker struct {
 	// for the server, whose certificate must verify; nil: no TLS, and no password that could be read on the way
 	TLS *tls.Config
 	// for the sandbox, whose clients may ask for TLS; nil: TLS is declined
-	Box *tls.Config
+	Sandbox *tls.Config
 	// called with the server's reason for a refused login; can be nil
 	Told func(err error)
 
@@ -64,14 +64,14 @@ const (
 
 // Session is a connection on either side, both ready for queries.
 type Session struct {
-	Box, Server net.Conn
-	end         func()
+	Sandbox, Server net.Conn
+	end             func()
 }
 
 // Close ends both sides.
 func (s *Session) Close() {
 	s.end()
-	_, _ = s.Box.Close(), s.Server.Close()
+	_, _ = s.Sandbox.Close(), s.Server.Close()
 }
 
 // Open speaks the start-up with a client in the sandbox and with the server. A nil Session without an error means
@@ -90,10 +90,10 @@ func (b *Broker) Open(ctx context.Context, conn net.Conn) (*Session, error) {
 	if version == codeCancel {
 		return nil, b.cancel(ctx, msg)
 	}
-	box := pgproto3.NewBackend(conn, conn)
+	sb := pgproto3.NewBackend(conn, conn)
 	ask, refusal := b.judge(msg)
 	if refusal != nil {
-		return nil, errors.Join(refusal, tell(box, "28000", refusal))
+		return nil, errors.Join(refusal, tell(sb, "28000", refusal))
 	}
 	out, err := b.enter(ctx, ask)
 	if err != nil {
@@ -101,10 +101,10 @@ func (b *Broker) Open(ctx context.Context, conn net.Conn) (*Session, error) {
 			b.Told(err)
 		}
 		refusal = &Refusal{"server", "the database did not let waldo in; its operator can see why"}
-		return nil, errors.Join(refusal, tell(box, "08004", refusal))
+		return nil, errors.Join(refusal, tell(sb, "08004", refusal))
 	}
 	k := key{out.PID, keyOf(out.SecretKey)}
-	if err := welcome(box, version, msg, out); err != nil {
+	if err := welcome(sb, version, msg, out); err != nil {
 		_ = out.Conn.Close()
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (b *Broker) Open(ctx context.Context, conn net.Conn) (*Session, error) {
 	}
 	b.alive[k] = true
 	b.mu.Unlock()
-	return &Session{Box: conn, Server: out.Conn, end: func() {
+	return &Session{Sandbox: conn, Server: out.Conn, end: func() {
 		b.mu.Lock()
 		delete(b.alive, k)
 		b.mu.Unlock()
@@ -145,7 +145,7 @@ func (b *Broker) start(conn net.Conn) (net.Conn, []byte, error) {
 			return nil, nil, &Refusal{"protocol", "encryption was asked for twice"}
 		}
 		asked[code] = true
-		if code == codeGSS || b.Box == nil {
+		if code == codeGSS || b.Sandbox == nil {
 			if _, err := conn.Write([]byte{'N'}); err != nil {
 				return nil, nil, err
 			}
@@ -154,7 +154,7 @@ func (b *Broker) start(conn net.Conn) (net.Conn, []byte, error) {
 		if _, err := conn.Write([]byte{'S'}); err != nil {
 			return nil, nil, err
 		}
-		inside := tls.Server(conn, b.Box)
+		inside := tls.Server(conn, b.Sandbox)
 		if err := inside.Handshake(); err != nil {
 			return nil, nil, &Refusal{"protocol", "the TLS of the client: " + err.Error()}
 		}

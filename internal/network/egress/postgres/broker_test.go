@@ -38,9 +38,9 @@ func TestARealClientWorksWithoutThePassword(t *testing.T) {
 		t.Fatalf("control: the password: %s", out)
 	}
 	for why, make := range map[string]func(*Broker){
-		"TLS to the server, none in the box": func(b *Broker) {},
+		"TLS to the server, none in the sandbox": func(b *Broker) {},
 		"TLS on both sides": func(b *Broker) {
-			b.Box = &tls.Config{Certificates: []tls.Certificate{r.cert}}
+			b.Sandbox = &tls.Config{Certificates: []tls.Certificate{r.cert}}
 		},
 		"no TLS: the password is only proved": func(b *Broker) { b.TLS = nil },
 	} {
@@ -53,7 +53,7 @@ func TestARealClientWorksWithoutThePassword(t *testing.T) {
 		if want := "app shop " + map[bool]string{true: "true", false: "false"}[b.TLS != nil]; err != nil || out != want {
 			t.Errorf("%s: %q %v, want %q; %s", why, out, err, want, d.said())
 		}
-		if b.Box != nil {
+		if b.Sandbox != nil {
 			if out, err := psql(d.port, "app", "shop", placeholder, "select 1", "sslmode=require"); err != nil || out != "1" {
 				t.Errorf("%s: a client that insists on TLS: %s", why, out)
 			}
@@ -179,7 +179,7 @@ func slow(c *pgconn.PgConn, seconds int) chan error {
 	return ended
 }
 
-func TestABoxCancelsItsOwnAlone(t *testing.T) {
+func TestASandboxCancelsItsOwnAlone(t *testing.T) {
 	r := database(t)
 	d := serve(t, brokered(r))
 	mine := client(t, d.port, "app", placeholder)
@@ -211,7 +211,7 @@ func TestABoxCancelsItsOwnAlone(t *testing.T) {
 	}
 	_, _ = io.ReadAll(conn)
 	if err := <-ended; err != nil {
-		t.Errorf("a box cancelled the query of another: %v", err)
+		t.Errorf("a sandbox cancelled the query of another: %v", err)
 	}
 	if !strings.Contains(d.said(), "what it began itself") {
 		t.Errorf("%s", d.said())

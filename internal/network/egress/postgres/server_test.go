@@ -238,8 +238,8 @@ func (d *desk) carry(b *Broker, conn net.Conn) {
 		return
 	}
 	defer s.Close()
-	go func() { _, _ = io.Copy(s.Server, s.Box); _ = s.Server.Close() }()
-	_, _ = io.Copy(s.Box, s.Server)
+	go func() { _, _ = io.Copy(s.Server, s.Sandbox); _ = s.Server.Close() }()
+	_, _ = io.Copy(s.Sandbox, s.Server)
 }
 
 // psql runs a query as a program in a sandbox would, with the password that stands in its environment.

@@ -15,7 +15,7 @@ import (
 
 // welcome reports a successful login to the client without asking for a password, and forwards the server's
 // parameters.
-func welcome(box *pgproto3.Backend, version uint32, msg []byte, out *pgconn.HijackedConn) error {
+func welcome(sb *pgproto3.Backend, version uint32, msg []byte, out *pgconn.HijackedConn) error {
 	var m pgproto3.StartupMessage
 	if err := m.Decode(msg); err != nil {
 		return err
@@ -28,25 +28,25 @@ func welcome(box *pgproto3.Backend, version uint32, msg []byte, out *pgconn.Hija
 	}
 	if version != pgproto3.ProtocolVersion30 || len(unknown) > 0 {
 		slices.Sort(unknown)
-		box.Send(&pgproto3.NegotiateProtocolVersion{
+		sb.Send(&pgproto3.NegotiateProtocolVersion{
 			NewestMinorProtocol: pgproto3.ProtocolVersion30, UnrecognizedOptions: unknown,
 		})
 	}
-	box.Send(&pgproto3.AuthenticationOk{})
+	sb.Send(&pgproto3.AuthenticationOk{})
 	for k, v := range out.ParameterStatuses {
-		box.Send(&pgproto3.ParameterStatus{Name: k, Value: v})
+		sb.Send(&pgproto3.ParameterStatus{Name: k, Value: v})
 	}
-	box.Send(&pgproto3.BackendKeyData{ProcessID: out.PID, SecretKey: out.SecretKey})
-	box.Send(&pgproto3.ReadyForQuery{TxStatus: out.TxStatus})
-	return box.Flush()
+	sb.Send(&pgproto3.BackendKeyData{ProcessID: out.PID, SecretKey: out.SecretKey})
+	sb.Send(&pgproto3.ReadyForQuery{TxStatus: out.TxStatus})
+	return sb.Flush()
 }
 
 // tell sends a client the reason for a refused login.
-func tell(box *pgproto3.Backend, code string, r *Refusal) error {
-	box.Send(&pgproto3.ErrorResponse{
+func tell(sb *pgproto3.Backend, code string, r *Refusal) error {
+	sb.Send(&pgproto3.ErrorResponse{
 		Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: code, Message: "waldo: " + r.Text,
 	})
-	return box.Flush()
+	return sb.Flush()
 }
 
 // cancel forwards a cancellation if it is for a session of this sandbox. PostgreSQL never answers one.

@@ -192,7 +192,7 @@ def _main():
         runtime = _ready(runtime)
     if warm == 2:
         exec(_take(int(_take(12))), globals())
-        _beget(runtime)  # goes on in each box
+        _beget(runtime)  # goes on in each sandbox
     try:
         os.set_inheritable(3, False)  # the bridge is the script's, not that of programs it starts
     except OSError:

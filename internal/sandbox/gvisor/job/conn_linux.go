@@ -24,7 +24,7 @@ func Pair() (*Conn, *os.File, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a socket pair: %w", err)
 	}
-	theirs := os.NewFile(uintptr(fds[1]), "box")
+	theirs := os.NewFile(uintptr(fds[1]), "sandbox")
 	c, err := Open(os.NewFile(uintptr(fds[0]), "waldo"))
 	if err != nil {
 		_ = theirs.Close()

@@ -13,7 +13,7 @@ import (
 // Name is the argument zero by which waldo-gvisor knows that waldo started it; ControlFD is the
 // descriptor of its end of the socket.
 const (
-	Name      = "waldo-box"
+	Name      = "waldo-sandbox"
 	ControlFD = 3
 )
 
@@ -23,9 +23,9 @@ const maxFrame = 16 << 20
 // maxFDs bounds the descriptors that travel with one message.
 const maxFDs = 64
 
-// Box is waldo's first message: the parts of the sandbox. The copies of held binds come with it. The answer
+// Sandbox is waldo's first message: the parts of the sandbox. The copies of held binds come with it. The answer
 // brings a descriptor of each tmpfs. Both are in the order of the tree.
-type Box struct {
+type Sandbox struct {
 	ID       string `json:"id"`
 	Hostname string `json:"hostname"`
 	Tree     []Node `json:"tree"` // in the order in which it is made
@@ -96,11 +96,11 @@ type Run struct {
 
 // Ask is one message of waldo: exactly one field is set.
 type Ask struct {
-	Box    *Box    `json:"box,omitempty"`
-	Boot   *Boot   `json:"boot,omitempty"`
-	Run    *Run    `json:"run,omitempty"`
-	Kill   *Kill   `json:"kill,omitempty"`
-	Assign *Assign `json:"adopt,omitempty"`
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
+	Boot    *Boot    `json:"boot,omitempty"`
+	Run     *Run     `json:"run,omitempty"`
+	Kill    *Kill    `json:"kill,omitempty"`
+	Assign  *Assign  `json:"adopt,omitempty"`
 }
 
 // Boot starts a kernel before the command that will need it. It has no answer.

@@ -33,8 +33,8 @@ const (
 	threadsPerGuest = 4
 )
 
-// box is one prepared sandbox.
-type box struct {
+// instance is one prepared sandbox.
+type instance struct {
 	driver   *Driver
 	profile  sandbox.Profile
 	host     *cgroup.Host
@@ -56,7 +56,7 @@ type box struct {
 var errGone = errors.New("gvisor: the sandbox has ended")
 
 // prepare makes the sandbox.
-func (b *box) prepare(executable *os.File) (err error) {
+func (b *instance) prepare(executable *os.File) (err error) {
 	if b.uid, b.gid, err = userns.OutsideIDs(); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (b *box) prepare(executable *os.File) (err error) {
 	if b.host.Times() {
 		counted = 0
 	}
-	ask := job.Box{ID: b.profile.ID, Hostname: b.profile.Host(), Tree: append(nodes, byDepth(mounts)...),
+	ask := job.Sandbox{ID: b.profile.ID, Hostname: b.profile.Host(), Tree: append(nodes, byDepth(mounts)...),
 		Limits: job.Limits{Memory: l.Memory, CPU: counted, Pids: l.Pids, Files: l.Files, Disk: l.Disk, Own: overheadMemory},
 		Egress: b.egressSockets()}
 	var want []sandbox.Tmpfs
@@ -117,10 +117,10 @@ func (b *box) prepare(executable *os.File) (err error) {
 }
 
 // make has PID 1 make the root, and takes hold of the volumes.
-func (b *box) make(ask job.Box, held []*os.File, want []sandbox.Tmpfs) error {
+func (b *instance) make(ask job.Sandbox, held []*os.File, want []sandbox.Tmpfs) error {
 	b.conn.SetDeadline(time.Now().Add(patience))
 	defer b.conn.SetDeadline(time.Time{})
-	if err := b.conn.Send(job.Ask{Box: &ask}, held...); err != nil {
+	if err := b.conn.Send(job.Ask{Sandbox: &ask}, held...); err != nil {
 		return fmt.Errorf("telling PID 1 what the sandbox is made of: %w", err)
 	}
 	var answer job.Answer
@@ -166,7 +166,7 @@ func advised(text string) error {
 }
 
 // Export copies what the last run left in an exported Tmpfs to a folder of the host.
-func (b *box) Export(target, dir string) ([]string, error) {
+func (b *instance) Export(target, dir string) ([]string, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
 	copied, err := volume.Export(b.places, target, dir)
@@ -177,7 +177,7 @@ func (b *box) Export(target, dir string) ([]string, error) {
 }
 
 // end ends everything in the sandbox: the kernel kills what is in a PID namespace with its PID 1.
-func (b *box) end() {
+func (b *instance) end() {
 	b.ending.Lock()
 	defer b.ending.Unlock()
 	if b.init == nil {
@@ -189,14 +189,14 @@ func (b *box) end() {
 	_ = b.conn.Close()
 }
 
-func (b *box) over() bool {
+func (b *instance) over() bool {
 	b.ending.Lock()
 	defer b.ending.Unlock()
 	return b.init == nil
 }
 
 // Close ends everything in the sandbox and removes its cgroup. Its mounts end with it.
-func (b *box) Close() error {
+func (b *instance) Close() error {
 	b.end()
 	b.running.Lock() // a command that still ran has its facts by now
 	defer b.running.Unlock()

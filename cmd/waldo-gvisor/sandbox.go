@@ -14,11 +14,11 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
-// box is one sandbox for as long as waldo holds the other end of the socket. This process is PID 1 of a PID
+// instance is one sandbox for as long as waldo holds the other end of the socket. This process is PID 1 of a PID
 // namespace: when it ends, everything in the sandbox is dead.
-type box struct {
+type instance struct {
 	conn *job.Conn
-	made job.Box
+	made job.Sandbox
 
 	mu      sync.Mutex
 	current *run
@@ -34,7 +34,7 @@ func serve() int {
 	if err != nil {
 		return 1
 	}
-	b := &box{conn: conn}
+	b := &instance{conn: conn}
 	if err := b.serve(); !errors.Is(err, io.EOF) { // it ends by an error alone: EOF when waldo is gone
 		_ = conn.Send(job.Answer{Error: err.Error()})
 		return 1
@@ -42,16 +42,16 @@ func serve() int {
 	return 0
 }
 
-func (b *box) serve() error {
+func (b *instance) serve() error {
 	var ask job.Ask
 	held, err := b.conn.Receive(&ask)
 	if err != nil {
 		return err
 	}
-	if ask.Box == nil {
-		return errors.New("the first message must say what the box is made of")
+	if ask.Sandbox == nil {
+		return errors.New("the first message must say what the sandbox is made of")
 	}
-	b.made = *ask.Box
+	b.made = *ask.Sandbox
 	folders, err := makeRoot(b.made, held)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (b *box) serve() error {
 }
 
 // start runs one command in a goroutine beside the loop that reads waldo's messages, so that a kill can arrive.
-func (b *box) start(ask job.Run, files []*os.File) {
+func (b *instance) start(ask job.Run, files []*os.File) {
 	b.boot()
 	b.mu.Lock()
 	r := &run{guest: b.next, limits: b.made.Limits, ask: ask, files: files, conn: b.conn}
@@ -119,7 +119,7 @@ func (b *box) start(ask job.Run, files []*os.File) {
 }
 
 // boot starts a kernel in the background unless one waits already.
-func (b *box) boot() {
+func (b *instance) boot() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.next == nil {
@@ -128,7 +128,7 @@ func (b *box) boot() {
 	}
 }
 
-func (b *box) kill() {
+func (b *instance) kill() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.current != nil {
@@ -137,7 +137,7 @@ func (b *box) kill() {
 }
 
 // adopt forgets what the command that runs has used so far.
-func (b *box) adopt() {
+func (b *instance) adopt() {
 	b.mu.Lock()
 	r := b.current
 	b.mu.Unlock()

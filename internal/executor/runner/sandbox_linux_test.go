@@ -28,9 +28,9 @@ func real(t testing.TB) (*Runner, string) {
 	d := namespace.New(namespace.Options{})
 	if rep := d.Probe(context.Background()); !rep.OK {
 		if os.Getenv("CI") != "" {
-			t.Fatalf("no boxes here: %+v", rep)
+			t.Fatalf("no sandboxes here: %+v", rep)
 		}
-		t.Skipf("this machine gives no namespace boxes; `waldo doctor` says why: %+v", rep)
+		t.Skipf("this machine gives no namespace sandboxes; `waldo doctor` says why: %+v", rep)
 	}
 	r := worker(nil)
 	r.Drivers = map[string]sandbox.Driver{"namespace": d}
@@ -76,7 +76,7 @@ func do(t *testing.T, r *Runner, capability call.Capability, field, code string)
 	return out
 }
 
-func TestInARealBox(t *testing.T) {
+func TestInARealSandbox(t *testing.T) {
 	r, dir := real(t)
 	for _, row := range []struct {
 		why, capability, code, want string
@@ -132,7 +132,7 @@ func TestInARealBox(t *testing.T) {
 	}
 }
 
-func TestATimeoutInARealBox(t *testing.T) {
+func TestATimeoutInARealSandbox(t *testing.T) {
 	r, _ := real(t)
 	r.Default.Wall = 500 * time.Millisecond
 	ask := func() call.Outcome {

@@ -21,7 +21,7 @@ import (
 )
 
 // A pipeline that records the calls it receives.
-type house struct {
+type fixture struct {
 	mu      sync.Mutex
 	calls   []call.Call
 	refused []call.Call
@@ -29,7 +29,7 @@ type house struct {
 	tools   []string
 }
 
-func (h *house) pipeline() Pipeline {
+func (h *fixture) pipeline() Pipeline {
 	list := func(call.Call) []call.Tool {
 		var out []call.Tool
 		for _, n := range h.tools {
@@ -77,9 +77,9 @@ func (h *house) pipeline() Pipeline {
 	}
 }
 
-func (h *house) count() int { h.mu.Lock(); defer h.mu.Unlock(); return len(h.calls) }
+func (h *fixture) count() int { h.mu.Lock(); defer h.mu.Unlock(); return len(h.calls) }
 
-func (h *house) call(n int) call.Call { h.mu.Lock(); defer h.mu.Unlock(); return h.calls[n] }
+func (h *fixture) call(n int) call.Call { h.mu.Lock(); defer h.mu.Unlock(); return h.calls[n] }
 
 // peer is the sandbox's end of a bridge.
 type peer struct {
@@ -89,7 +89,7 @@ type peer struct {
 	stop func() facts.SideEffect
 }
 
-func open(t *testing.T, h *house) *peer {
+func open(t *testing.T, h *fixture) *peer {
 	t.Helper()
 	b, err := New("test", h.pipeline())
 	if err != nil {
@@ -161,7 +161,7 @@ func code(m map[string]any) int {
 }
 
 func TestNewRefusesAMissingPiece(t *testing.T) {
-	full := (&house{}).pipeline()
+	full := (&fixture{}).pipeline()
 	for name, drop := range map[string]func(*Pipeline){
 		"Call": func(c *Pipeline) { c.Call = nil }, "Tools": func(c *Pipeline) { c.Tools = nil },
 		"Find":   func(c *Pipeline) { c.Find = nil },
@@ -176,7 +176,7 @@ func TestNewRefusesAMissingPiece(t *testing.T) {
 }
 
 func TestACallWalksThePipeline(t *testing.T) {
-	h := &house{tools: []string{"crm.get"}}
+	h := &fixture{tools: []string{"crm.get"}}
 	b := open(t, h)
 	b.say(`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"crm__get",` +
 		`"arguments":{"id":9007199254740993},"waldo/approval_id":"a_1"}}`)
@@ -196,7 +196,7 @@ func TestACallWalksThePipeline(t *testing.T) {
 
 // TestRunCode: run_code is a call of the capability that its language names, one deeper than the run.
 func TestRunCode(t *testing.T) {
-	h := &house{tools: []string{"run_python", "run_javascript"}}
+	h := &fixture{tools: []string{"run_python", "run_javascript"}}
 	b := open(t, h)
 	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_code","arguments":{"code":"1",` +
 		`"language":"javascript","args":["a"]}}}`)
@@ -218,7 +218,7 @@ func TestRunCode(t *testing.T) {
 
 // A caller cannot claim an identity in a message: the protocol has no field for it.
 func TestIdentityCannotBeClaimed(t *testing.T) {
-	h := &house{tools: []string{"x.y"}}
+	h := &fixture{tools: []string{"x.y"}}
 	b := open(t, h)
 	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x.y","session":"n_other","principal":"os:0",` +
 		`"depth":0,"parent":"","channel":"cli","_meta":{"waldo/session":"n_other"}}}`)
@@ -268,7 +268,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			jsonrpc.CodeParams, false},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			h := &house{}
+			h := &fixture{}
 			b := open(t, h)
 			b.say(row.line)
 			if m := b.hear(); code(m) != row.code {
@@ -290,7 +290,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 }
 
 func TestAFrameBeyondTheLimitEndsTheBridgeAlone(t *testing.T) {
-	h := &house{tools: []string{"a.b"}}
+	h := &fixture{tools: []string{"a.b"}}
 	b := open(t, h)
 	// control: just below
 	b.say(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", jsonrpc.MaxFrame-100) + `"}}`)
@@ -318,7 +318,7 @@ func TestAFrameBeyondTheLimitEndsTheBridgeAlone(t *testing.T) {
 
 func TestOnlySoManyCallsAtOnce(t *testing.T) {
 	release := make(chan struct{})
-	h := &house{tools: []string{"a.b"}}
+	h := &fixture{tools: []string{"a.b"}}
 	h.do = func(ctx context.Context, c call.Call) (call.Result, error) {
 		<-release
 		return call.Result{Status: facts.OK}, nil
@@ -349,7 +349,7 @@ func TestOnlySoManyCallsAtOnce(t *testing.T) {
 
 func TestOnlySoManyBytesAtOnce(t *testing.T) {
 	release := make(chan struct{})
-	h := &house{tools: []string{"a.b"}}
+	h := &fixture{tools: []string{"a.b"}}
 	h.do = func(ctx context.Context, c call.Call) (call.Result, error) {
 		<-release
 		return call.Result{Status: facts.OK}, nil
@@ -377,7 +377,7 @@ func TestOnlySoManyBytesAtOnce(t *testing.T) {
 }
 
 func TestASandboxThatDoesNotReadIsOwedLittle(t *testing.T) {
-	h := &house{tools: []string{"a.b"}}
+	h := &fixture{tools: []string{"a.b"}}
 	big := strings.Repeat("x", 1<<20)
 	h.do = func(context.Context, call.Call) (call.Result, error) {
 		return call.Result{Status: facts.OK, Content: []call.Content{call.Text(big)}}, nil
@@ -404,7 +404,7 @@ func TestErrorsSayNothingOfTheInside(t *testing.T) {
 		},
 		"a panic": func(context.Context, call.Call) (call.Result, error) { panic("hidden state") },
 	} {
-		h := &house{tools: []string{"a.b"}, do: do}
+		h := &fixture{tools: []string{"a.b"}, do: do}
 		b := open(t, h)
 		b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b"}}`)
 		m := b.hear()
@@ -418,7 +418,7 @@ func TestErrorsSayNothingOfTheInside(t *testing.T) {
 }
 
 func TestReasonsLeaveOutWhereTheContractStands(t *testing.T) {
-	h := &house{tools: []string{"a.b"}, do: func(context.Context, call.Call) (call.Result, error) {
+	h := &fixture{tools: []string{"a.b"}, do: func(context.Context, call.Call) (call.Result, error) {
 		return call.Result{
 			Status: facts.Denied, IsError: true,
 			Why: []call.Reason{{Code: "contract.deny", Text: "no", File: "/home/ann/waldo.yaml", Line: 4}},
@@ -433,7 +433,7 @@ func TestReasonsLeaveOutWhereTheContractStands(t *testing.T) {
 }
 
 func TestUnknownNamesReachThePipelineToBeRefused(t *testing.T) {
-	h := &house{tools: []string{"s.create-issue", "s.a-b", "s.a_b", "s.a.b", "s.import"}}
+	h := &fixture{tools: []string{"s.create-issue", "s.a-b", "s.a_b", "s.a.b", "s.import"}}
 	for asked, want := range map[string]string{
 		"s.create_issue":  "s.create-issue", // one tool is spelled so
 		"s.a_b":           "s.a_b",          // the exact name wins
@@ -449,7 +449,7 @@ func TestUnknownNamesReachThePipelineToBeRefused(t *testing.T) {
 			t.Errorf("%s became %s, want %s", asked, c.Capability, want)
 		}
 	}
-	h = &house{tools: []string{"s.a-b", "s.a b"}}
+	h = &fixture{tools: []string{"s.a-b", "s.a b"}}
 	b := open(t, h)
 	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s.a_b"}}`)
 	b.hear()
@@ -459,7 +459,7 @@ func TestUnknownNamesReachThePipelineToBeRefused(t *testing.T) {
 }
 
 func TestArgumentsThatDoNotFitAreNoCall(t *testing.T) {
-	h := &house{tools: []string{"a.b"}}
+	h := &fixture{tools: []string{"a.b"}}
 	c := h.pipeline()
 	c.Check = func(call.Call, call.Tool) *call.Reason { return &call.Reason{Code: "args.schema", Text: "id: missing"} }
 	br, err := New("", c)
@@ -494,7 +494,7 @@ func TestEffectOfARun(t *testing.T) {
 		{"unknown outweighs confirmed", []facts.SideEffect{facts.Unknown, facts.Confirmed}, facts.Unknown},
 	} {
 		i := 0
-		h := &house{tools: []string{"a.b"}}
+		h := &fixture{tools: []string{"a.b"}}
 		h.do = func(context.Context, call.Call) (call.Result, error) {
 			f := facts.New()
 			f.SideEffect = row.each[i]
@@ -515,7 +515,7 @@ func TestEffectOfARun(t *testing.T) {
 func TestACallStillRunningAtTheEndIsUnknown(t *testing.T) {
 	hang := make(chan struct{})
 	began := make(chan struct{})
-	h := &house{tools: []string{"a.b"}, do: func(ctx context.Context, c call.Call) (call.Result, error) {
+	h := &fixture{tools: []string{"a.b"}, do: func(ctx context.Context, c call.Call) (call.Result, error) {
 		close(began)
 		<-hang // deaf to its context
 		return call.Result{}, nil
@@ -543,7 +543,7 @@ func TestCancellation(t *testing.T) {
 		"the run ends":               func(b *peer) { go b.stop() },
 	} {
 		began, ended := make(chan struct{}), make(chan struct{})
-		h := &house{tools: []string{"a.b"}, do: func(ctx context.Context, c call.Call) (call.Result, error) {
+		h := &fixture{tools: []string{"a.b"}, do: func(ctx context.Context, c call.Call) (call.Result, error) {
 			close(began)
 			<-ctx.Done()
 			close(ended)
@@ -562,7 +562,7 @@ func TestCancellation(t *testing.T) {
 }
 
 func TestListPagesAndSearch(t *testing.T) {
-	h := &house{}
+	h := &fixture{}
 	for i := range 1200 {
 		h.tools = append(h.tools, fmt.Sprintf("s.t%04d", i))
 	}

@@ -16,7 +16,7 @@ import (
 func suspending(t *testing.T, place *call.Suspension) (*peer, chan bool) {
 	t.Helper()
 	slow := make(chan bool, 1)
-	h := &house{tools: []string{"a.ask", "a.slow"}}
+	h := &fixture{tools: []string{"a.ask", "a.slow"}}
 	c := h.pipeline()
 	c.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
 		f := facts.New()
@@ -117,7 +117,7 @@ func TestNotSuspended(t *testing.T) {
 func TestStill(t *testing.T) {
 	heard := make(chan bool, 8)
 	begun, go1, go2 := make(chan bool), make(chan bool), make(chan bool)
-	h := &house{tools: []string{"a.ask", "a.slow"}}
+	h := &fixture{tools: []string{"a.ask", "a.slow"}}
 	c := h.pipeline()
 	c.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
 		if c.Capability == "a.slow" {

@@ -14,7 +14,7 @@ import (
 )
 
 // raw sends text over a connection of its own.
-func (h *house) raw(text string) net.Conn {
+func (h *fixture) raw(text string) net.Conn {
 	h.t.Helper()
 	c, err := net.Dial("tcp", h.addr)
 	if err != nil {
@@ -280,4 +280,4 @@ func TestCallsOfOnePrincipal(t *testing.T) {
 	}
 }
 
-func (h *house) legacyOf(token string) string { return h.legacy("Authorization", "Bearer "+token) }
+func (h *fixture) legacyOf(token string) string { return h.legacy("Authorization", "Bearer "+token) }

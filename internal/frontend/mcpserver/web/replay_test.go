@@ -21,7 +21,7 @@ type sse struct {
 }
 
 // stream makes a request and reads its answer event by event.
-func (h *house) stream(method, body string, headers ...string) *sse {
+func (h *fixture) stream(method, body string, headers ...string) *sse {
 	h.t.Helper()
 	ctx, cut := context.WithTimeout(context.Background(), 2*time.Minute)
 	r, err := http.NewRequestWithContext(ctx, method, h.url, strings.NewReader(body))

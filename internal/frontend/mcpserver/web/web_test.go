@@ -76,7 +76,7 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 }
 
 // A complete HTTP server for tests.
-type house struct {
+type fixture struct {
 	t    testing.TB
 	url  string // of the MCP endpoint
 	addr string
@@ -101,9 +101,9 @@ func tokens(r *http.Request) (call.Principal, *Refusal) {
 	return "", &Refusal{Status: 401, Challenge: "Bearer", Why: "no"}
 }
 
-func open(t testing.TB, l Limits, change ...func(*mcpserver.Options)) *house {
+func open(t testing.TB, l Limits, change ...func(*mcpserver.Options)) *fixture {
 	t.Helper()
-	h := &house{
+	h := &fixture{
 		t: t, desk: &desk{release: make(chan struct{}), ended: make(chan error, 10), begun: make(chan struct{}, 100)},
 	}
 	for _, name := range []string{"echo", "slow", "chatty", "mistake"} {
@@ -167,7 +167,7 @@ const metaText = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28
 var patient = http.Client{Timeout: 2 * time.Minute}
 
 // ask makes a POST and returns its answer. Headers are pairs.
-func (h *house) ask(body string, headers ...string) (int, http.Header, string) {
+func (h *fixture) ask(body string, headers ...string) (int, http.Header, string) {
 	h.t.Helper()
 	r, err := http.NewRequest("POST", h.url, strings.NewReader(body))
 	if err != nil {
@@ -202,7 +202,7 @@ func (h *house) ask(body string, headers ...string) (int, http.Header, string) {
 }
 
 // modern makes a modern request with the headers that go with it, and those given besides.
-func (h *house) modern(method, params string, headers ...string) (int, http.Header, string) {
+func (h *fixture) modern(method, params string, headers ...string) (int, http.Header, string) {
 	h.t.Helper()
 	if params != "" {
 		params += ","
@@ -215,7 +215,7 @@ const hello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocol
 	`"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
 // legacy opens a legacy session and returns its id.
-func (h *house) legacy(headers ...string) string {
+func (h *fixture) legacy(headers ...string) string {
 	h.t.Helper()
 	status, header, body := h.ask(hello, headers...)
 	id := header.Get("Mcp-Session-Id")
@@ -630,14 +630,14 @@ func TestHeldMore(t *testing.T) {
 }
 
 // holds returns the reserved bytes.
-func (h *house) holds() int64 {
+func (h *fixture) holds() int64 {
 	h.web.mu.Lock()
 	defer h.web.mu.Unlock()
 	return h.web.held
 }
 
 // waitHeld waits until so many bytes are reserved.
-func (h *house) waitHeld(want int64) {
+func (h *fixture) waitHeld(want int64) {
 	h.t.Helper()
 	for end := time.Now().Add(5 * time.Second); h.holds() != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

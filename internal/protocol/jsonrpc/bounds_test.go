@@ -93,3 +93,55 @@ func TestOnlySoManyQuestionsWait(t *testing.T) {
 		t.Errorf("after one was dropped: %v", w)
 	}
 }
+
+// A client that has its answer can ask again at once: the place is free before the answer is written, at once or
+// through the queue. An answer that cannot be written holds its place.
+func TestAPlaceIsFreeWhenItsAnswerIsSeen(t *testing.T) {
+	for _, direct := range []bool{true, false} {
+		r, in := io.Pipe()
+		first, began, seen := make(chan struct{}), make(chan string, 2), make(chan bool, 1)
+		write := func(b []byte) int {
+			if !strings.Contains(string(b), `"id":1,"result"`) {
+				return len(b)
+			}
+			_, _ = io.WriteString(in, `{"jsonrpc":"2.0","id":2,"method":"next"}`+"\n")
+			select {
+			case <-began:
+				seen <- true
+			case <-time.After(5 * time.Second):
+				seen <- false
+			}
+			return len(b)
+		}
+		c := New(r, writer(write), Options{MaxInFlight: 1, Request: func(_ context.Context, m Message) (any, error) {
+			if m.Method == "first" {
+				<-first
+			} else {
+				began <- m.Method
+			}
+			return nil, nil
+		}})
+		if direct {
+			c.at = write
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- c.Serve(t.Context()) }()
+		_, _ = io.WriteString(in, `{"jsonrpc":"2.0","id":1,"method":"first"}`+"\n")
+		time.Sleep(5 * patience) // another goroutine reads on
+		close(first)
+		if !<-seen {
+			t.Errorf("direct %v: a client that has its answer was refused its next request", direct)
+		}
+		_ = in.Close()
+		<-ended
+	}
+	c := New(strings.NewReader(""), io.Discard, Options{})
+	c.held, c.at = 1, func([]byte) int { return 0 }
+	if c.tryWrite(outgoing{frame: []byte("x"), answer: true}) || c.held != 1 {
+		t.Errorf("an answer that was not written holds %d places", c.held)
+	}
+}
+
+type writer func(b []byte) int
+
+func (w writer) Write(b []byte) (int, error) { return w(b), nil }

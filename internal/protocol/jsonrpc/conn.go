@@ -50,7 +50,7 @@ type Conn struct {
 	o    Options
 	in   *Reader
 	w    io.Writer
-	out  chan []byte   // frames on their way to w
+	out  chan outgoing // frames on their way to w
 	more chan struct{} // there is a rest to write
 	done chan struct{} // closed when nothing more will be written
 	end  sync.Once
@@ -68,11 +68,18 @@ type Conn struct {
 
 	mu       sync.Mutex
 	inFlight map[string]context.CancelFunc // their requests, by id
-	held     int                           // their requests whose answer is not on its way yet
+	held     int                           // their requests whose answer is not being written yet
 	bytes    int                           // of those
 	reads    int64                         // messages read
 	over     bool                          // no more requests are taken
 	working  sync.WaitGroup
+}
+
+// outgoing is a frame to be written. An answer holds the place of its request until then. The zero outgoing is the last.
+type outgoing struct {
+	frame  []byte
+	answer bool
+	weight int // of the request that it answers
 }
 
 // maxSpare is how many goroutines of a connection wait for its next request.
@@ -99,7 +106,7 @@ func New(r io.Reader, w io.Writer, o Options) *Conn {
 		queue = 0
 	}
 	done := make(chan struct{})
-	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, queue),
+	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan outgoing, queue),
 		more: make(chan struct{}, 1), done: done,
 		workers: NewWorkerPool(maxSpare, done), inFlight: map[string]context.CancelFunc{}}
 }
@@ -175,7 +182,7 @@ func (c *Conn) drain(ctx context.Context) {
 // finish writes what is queued, unless the writer is stuck, and ends the connection.
 func (c *Conn) finish(written chan error) {
 	select {
-	case c.out <- nil: // the last frame
+	case c.out <- outgoing{}: // the last frame
 		select {
 		case <-written:
 		case <-time.After(time.Second):
@@ -188,11 +195,11 @@ func (c *Conn) finish(written chan error) {
 
 func (c *Conn) write() error {
 	for {
-		var b []byte
+		var b outgoing
 		last := false
 		select {
 		case b = <-c.out:
-			last = b == nil
+			last = b.frame == nil
 		case <-c.more:
 		case <-c.done:
 			return nil
@@ -208,26 +215,37 @@ func (c *Conn) write() error {
 }
 
 // put writes what was left of a frame, and a frame from the queue.
-func (c *Conn) put(b []byte) error {
+func (c *Conn) put(b outgoing) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	for _, part := range [][]byte{c.rest, b} {
-		if len(part) > 0 {
-			if _, err := c.w.Write(part); err != nil {
-				return err
-			}
+	if len(c.rest) > 0 {
+		if _, err := c.w.Write(c.rest); err != nil {
+			return err
 		}
+		c.rest = nil
 	}
-	c.rest = nil
-	if b != nil {
-		c.queued.Add(-1)
+	if b.frame == nil {
+		return nil
 	}
-	return nil
+	c.hold(b, -1)
+	_, err := c.w.Write(b.frame)
+	c.queued.Add(-1)
+	return err
+}
+
+// hold adds to the places that answers hold, or takes away. A place is free before the other side can see the answer:
+// it can ask again at once. It is not free earlier, so that unread answers do not pile up.
+func (c *Conn) hold(b outgoing, by int) {
+	if b.answer {
+		c.mu.Lock()
+		c.held, c.bytes = c.held+by, c.bytes+by*b.weight
+		c.mu.Unlock()
+	}
 }
 
 // tryWrite writes a frame directly if the queue is empty and the write does not block. It avoids the writing goroutine.
 // It reports whether the frame was handled.
-func (c *Conn) tryWrite(b []byte) bool {
+func (c *Conn) tryWrite(b outgoing) bool {
 	if c.queued.Load() > 0 || !c.writing.TryLock() {
 		return false
 	}
@@ -238,12 +256,14 @@ func (c *Conn) tryWrite(b []byte) bool {
 	if c.at == nil || c.queued.Load() > 0 || c.rest != nil {
 		return false
 	}
-	n := c.at(b)
+	c.hold(b, -1)
+	n := c.at(b.frame)
 	if n == 0 {
+		c.hold(b, 1)
 		return false
 	}
-	if n < len(b) {
-		c.rest = b[n:]
+	if n < len(b.frame) {
+		c.rest = b.frame[n:]
 		select {
 		case c.more <- struct{}{}:
 		default: // it looks anyway
@@ -381,15 +401,12 @@ func (c *Conn) answer(ctx context.Context, cancel context.CancelFunc, key string
 // answered sends an answer.
 func (c *Conn) answered(ctx context.Context, key string, m Message, result any, err error) {
 	defer c.working.Done()
-	defer func() { // after the send, so that unread answers do not pile up
-		c.mu.Lock()
-		c.held, c.bytes = c.held-1, c.bytes-m.Weight
-		c.mu.Unlock()
-	}()
 	c.mu.Lock()
 	delete(c.inFlight, key) // the id is free again as soon as the other side can see the answer
 	c.mu.Unlock()
+	b := outgoing{answer: true, weight: m.Weight}
 	if ctx.Err() != nil {
+		c.hold(b, -1)
 		return
 	}
 	var fault *Error
@@ -399,11 +416,12 @@ func (c *Conn) answered(ctx context.Context, key string, m Message, result any, 
 	if fault != nil {
 		result = nil
 	}
-	b := Answer(m.ID, result, fault)
-	if len(b) > MaxFrame+1 {
-		b = Answer(m.ID, nil, Errorf(CodeInternal, "the answer is longer than a message may be: ask for less"))
+	if b.frame = Answer(m.ID, result, fault); len(b.frame) > MaxFrame+1 {
+		b.frame = Answer(m.ID, nil, Errorf(CodeInternal, "the answer is longer than a message may be: ask for less"))
 	}
-	_ = c.send(ctx, b)
+	if c.enqueue(ctx, b) != nil {
+		c.hold(b, -1)
+	}
 }
 
 // Wait refuses further requests and returns when no request is under way.
@@ -435,7 +453,11 @@ func (c *Conn) notification(m Message) {
 }
 
 // send queues a frame. It waits while the other side does not read.
-func (c *Conn) send(ctx context.Context, b []byte) error {
+func (c *Conn) send(ctx context.Context, frame []byte) error {
+	return c.enqueue(ctx, outgoing{frame: frame})
+}
+
+func (c *Conn) enqueue(ctx context.Context, b outgoing) error {
 	select {
 	case <-c.done:
 		return ErrClosed // even if there is room in the queue
@@ -468,10 +490,11 @@ func (c *Conn) Tell(ctx context.Context, method string, params any) error {
 
 // Notify sends a notification, or drops it when the other side does not read.
 func (c *Conn) Notify(method string, params any) bool {
-	b, err := Request(strictjson.Value{}, method, params)
+	frame, err := Request(strictjson.Value{}, method, params)
 	if err != nil {
 		return false
 	}
+	b := outgoing{frame: frame}
 	if c.tryWrite(b) {
 		return true
 	}

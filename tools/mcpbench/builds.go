@@ -19,7 +19,6 @@ func builds(before, after, only string, n int, out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	var server *gateway
 	rows := [2][]*gateway{}
 	for i, waldo := range []string{before, after} {
 		own := filepath.Join(dir, strconv.Itoa(i))
@@ -30,20 +29,16 @@ func builds(before, after, only string, n int, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if server == nil {
-			server = all[0]
-		}
 		for _, g := range all {
-			switch {
-			case g.over == "" && g != all[0]: // no direct row
-			case g == all[0], strings.Contains(g.name, only):
-				if g != all[0] {
-					rows[i] = append(rows[i], g)
-				}
-				defer g.close()
-				if err := g.open(1); err != nil {
-					return fmt.Errorf("%s: %w", g.name, err)
-				}
+			server := g.over == nil && g.daemon != nil // of other rows
+			if row := strings.HasPrefix(g.name, "waldo") && strings.Contains(g.name, only); row {
+				rows[i] = append(rows[i], g)
+			} else if !server {
+				continue
+			}
+			defer g.close()
+			if err := g.open(1); err != nil {
+				return fmt.Errorf("%s: %w", g.name, err)
 			}
 		}
 	}

@@ -196,7 +196,9 @@ func spent(pid int) (cpu time.Duration, rss int64) {
 }
 
 func main() {
-	servers := map[string]func(string) error{"server": serve, "ordinary": ordinary}
+	servers := map[string]func(string) error{
+		"server": serve, "ordinary": ordinary, "stateless": stateless, "forward": forward, "relay": relay,
+	}
 	if len(os.Args) > 1 && servers[os.Args[1]] != nil {
 		address := ""
 		if len(os.Args) > 2 {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,10 +19,17 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"waldo/internal/protocol/jsonrpc"
 )
 
 // ordinary is a server as people write it, with the official SDK: on lines, or at an address.
-func ordinary(address string) error {
+func ordinary(address string) error { return standard(address, false) }
+
+// stateless is the same server at an address, without sessions, as the revision of 2026-07-28 has it.
+func stateless(address string) error { return standard(address, true) }
+
+func standard(address string, stateless bool) error {
 	s := mcp.NewServer(&mcp.Implementation{Name: "ordinary", Version: "1"}, nil)
 	type input struct {
 		Text string `json:"text"`
@@ -31,8 +41,40 @@ func ordinary(address string) error {
 	if address == "" {
 		return s.Run(context.Background(), &mcp.StdioTransport{})
 	}
-	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil)
-	return http.ListenAndServe(address, h)
+	return listen(address, s, stateless)
+}
+
+func listen(address string, s *mcp.Server, stateless bool) error {
+	return http.ListenAndServe(address, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s },
+		&mcp.StreamableHTTPOptions{Stateless: stateless}))
+}
+
+// forward is the least that a program between client and server can cost: the reverse proxy of Go's library, which
+// reads no message.
+func forward(addresses string) error {
+	at, to, _ := strings.Cut(addresses, ",")
+	p := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: to})
+	p.ErrorLog = log.New(io.Discard, "", 0) // it would report each stream that its client ends
+	return http.ListenAndServe(at, p)
+}
+
+// relay is the least that a gateway for MCP can cost: the official SDK's server, whose tool calls the SDK's client.
+func relay(addresses string) error {
+	at, rest, _ := strings.Cut(addresses, ",")
+	to, revision, _ := strings.Cut(rest, ",")
+	ctx := context.Background()
+	c, err := mcp.NewClient(&mcp.Implementation{Name: "relay", Version: "1"}, nil).
+		Connect(ctx, &mcp.StreamableClientTransport{Endpoint: "http://" + to + "/mcp"},
+			&mcp.ClientSessionOptions{ProtocolVersion: revision})
+	if err != nil {
+		return err
+	}
+	s := mcp.NewServer(&mcp.Implementation{Name: "relay", Version: "1"}, nil)
+	s.AddTool(&mcp.Tool{Name: "look", InputSchema: map[string]any{"type": "object"}},
+		func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return c.CallTool(ctx, &mcp.CallToolParams{Name: "look", Arguments: r.Params.Arguments})
+		})
+	return listen(at, s, revision >= jsonrpc.Modern)
 }
 
 // gateway is one way from the client to the server.
@@ -41,12 +83,14 @@ type gateway struct {
 	program []string // a client starts it and speaks over its lines
 	daemon  []string // started once; clients speak to address
 	address string
-	over    string // the direct row that it is compared with
+	over    *gateway // the direct row that it is compared with; nil: it is one
 	tool    string
+	// the revision of MCP that its clients ask for; "": the newest. open replaces it by the one that was agreed on.
+	revision string
 
 	pid      int
 	stop     func()
-	revision string
+	p50      float64 // µs
 	sessions []*mcp.ClientSession
 	took     []time.Duration
 	whole    time.Duration
@@ -66,7 +110,7 @@ func peers(waldo, folder string, n, sessions int, out io.Writer) error {
 		return err
 	}
 	if sessions > 1 { // a process for each session of a program says nothing about one gateway
-		all = slices.DeleteFunc(all, func(g *gateway) bool { return g.program != nil && g.over != "" })
+		all = slices.DeleteFunc(all, func(g *gateway) bool { return g.program != nil && g.over != nil })
 	}
 	defer func() {
 		for _, g := range all {
@@ -87,19 +131,21 @@ func peers(waldo, folder string, n, sessions int, out io.Writer) error {
 			}
 		}
 	}
-	direct := map[string]float64{}
 	for _, g := range all {
+		if g.over != nil && g.revision != g.over.revision {
+			return fmt.Errorf("%s speaks %s, and %s %s: a ratio would say nothing", g.name, g.revision, g.over.name,
+				g.over.revision)
+		}
 		slices.Sort(g.took)
-		p50 := micros(g.took, .5)
-		if g.over == "" {
-			direct[g.name] = p50
+		g.p50 = micros(g.took, .5)
+		if g.over == nil {
 			fmt.Fprintf(out, "| %s | %d | %s | %.0f µs | | %.1f ms | | %.0f | |\n",
-				g.name, sessions, g.revision, p50, micros(g.took, .99)/1000, g.rate())
+				g.name, sessions, g.revision, g.p50, micros(g.took, .99)/1000, g.rate())
 			continue
 		}
 		cpu := float64(g.cpu.Microseconds()) / 1000 / float64(len(g.took))
 		fmt.Fprintf(out, "| %s | %d | %s | %.0f µs | %.1f | %.1f ms | %.2f ms | %.0f | %d MB |\n",
-			g.name, sessions, g.revision, p50, p50/direct[g.over], micros(g.took, .99)/1000, cpu, g.rate(), g.rss>>20)
+			g.name, sessions, g.revision, g.p50, g.p50/g.over.p50, micros(g.took, .99)/1000, cpu, g.rate(), g.rss>>20)
 	}
 	return nil
 }
@@ -110,42 +156,56 @@ func gateways(waldo, folder, dir string) ([]*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := free()
 	config := func(name, server string) (string, error) {
 		text := "version: 1\nservers:\n  s: {" + server + "}\ncapabilities:\n  s.look: {mode: read, approval: none}\n"
 		file := filepath.Join(dir, name+".yaml")
 		return file, os.WriteFile(file, []byte(text), 0o600)
 	}
-	remote, err := config("remote", "url: 'http://"+at+"/mcp', placement: outside")
-	if err != nil {
-		return nil, err
+	serve := func(config, state string, more ...string) []string {
+		return append([]string{waldo, "--config", config, "--state", filepath.Join(dir, state), "serve"}, more...)
+	}
+	var direct, all []*gateway
+	for _, era := range []struct{ server, name, revision string }{
+		{"ordinary", "HTTP", jsonrpc.Legacy}, {"stateless", "HTTP, stateless", jsonrpc.Modern},
+	} {
+		at := free()
+		remote, err := config(era.server, "url: 'http://"+at+"/mcp', placement: outside")
+		if err != nil {
+			return nil, err
+		}
+		server := &gateway{name: "direct, " + era.name, daemon: []string{me, era.server, at}, address: at, tool: "look",
+			revision: era.revision}
+		direct = append(direct, server)
+		add := func(name, tool string, daemon func(at string) []string) {
+			address := free()
+			all = append(all, &gateway{name: name + ", HTTP to " + era.name, daemon: daemon(address), address: address,
+				over: server, tool: tool, revision: era.revision})
+		}
+		add("waldo", "s__look", func(own string) []string { return serve(remote, "state-"+era.server, "--listen", own) })
+		add("reverse proxy of Go", "look", func(own string) []string { return []string{me, "forward", own + "," + at} })
+		add("relay of the official SDK", "look", func(own string) []string {
+			return []string{me, "relay", own + "," + at + "," + era.revision}
+		})
 	}
 	local, err := config("local", "command: ["+me+", ordinary]")
 	if err != nil {
 		return nil, err
 	}
-	serve := func(config, state string, more ...string) []string {
-		return append([]string{waldo, "--config", config, "--state", filepath.Join(dir, state), "serve"}, more...)
-	}
-	listen, listen2, proxy, super := free(), free(), free(), free()
+	listen, proxy, super := free(), free(), free()
 	port := func(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
 	program := func(name string) string { return filepath.Join(folder, "node_modules", ".bin", name) }
-	all := []*gateway{
-		{name: "direct, HTTP", daemon: []string{me, "ordinary", at}, address: at, tool: "look"},
-		{name: "direct, stdio", program: []string{me, "ordinary"}, tool: "look"},
-		{name: "waldo, HTTP to HTTP", daemon: serve(remote, "a", "--listen", listen),
-			address: listen, over: "direct, HTTP", tool: "s__look"},
-		{name: "waldo, stdio to a sandboxed stdio server", program: serve(local, "b", "--stdio"),
-			over: "direct, stdio", tool: "s__look"},
-		{name: "waldo, HTTP to a sandboxed stdio server", daemon: serve(local, "c", "--listen", listen2),
-			address: listen2, over: "direct, stdio", tool: "s__look"},
-	}
+	lines := &gateway{name: "direct, stdio", program: []string{me, "ordinary"}, tool: "look"}
+	all = append(append(append(direct, lines), all...),
+		&gateway{name: "waldo, stdio to a sandboxed stdio server", program: serve(local, "b", "--stdio"),
+			over: lines, tool: "s__look"},
+		&gateway{name: "waldo, HTTP to a sandboxed stdio server", daemon: serve(local, "c", "--listen", listen),
+			address: listen, over: lines, tool: "s__look"})
 	if folder != "" {
 		all = append(all,
-			&gateway{name: "mcp-proxy (npm), HTTP to stdio", address: proxy, over: "direct, stdio", tool: "look",
+			&gateway{name: "mcp-proxy (npm), HTTP to stdio", address: proxy, over: lines, tool: "look",
 				daemon: []string{program("mcp-proxy"), "--host", "127.0.0.1", "--port", port(proxy), "--server", "stream",
 					"--", me, "ordinary"}},
-			&gateway{name: "supergateway, HTTP to stdio", address: super, over: "direct, stdio", tool: "look",
+			&gateway{name: "supergateway, HTTP to stdio", address: super, over: lines, tool: "look",
 				daemon: []string{program("supergateway"), "--stdio", me + " ordinary", "--outputTransport", "streamableHttp",
 					"--stateful", "--port", port(super), "--logLevel", "none"}})
 	}
@@ -179,14 +239,19 @@ func (g *gateway) open(sessions int) error {
 			cmd = exec.Command(g.program[0], g.program[1:]...)
 			t = &mcp.CommandTransport{Command: cmd}
 		}
-		s, err := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(ctx, t, nil)
+		s, err := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).
+			Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: g.revision})
 		if err != nil {
 			return err
 		}
 		if cmd != nil {
 			g.pid = cmd.Process.Pid
 		}
-		g.revision = s.InitializeResult().ProtocolVersion
+		if got := s.InitializeResult().ProtocolVersion; g.revision != "" && got != g.revision {
+			return fmt.Errorf("it speaks %s where %s was asked for", got, g.revision)
+		} else {
+			g.revision = got
+		}
 		g.sessions = append(g.sessions, s)
 		if _, err := s.ListTools(ctx, nil); err != nil {
 			return err

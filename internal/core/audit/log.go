@@ -104,7 +104,8 @@ type Log struct {
 	known   file        // of which about says which it is
 	about   fs.FileInfo // its size is of long ago
 	at      place
-	dated   string // the segment of which began says when it was begun
+	last    time.Time // when the folder had changed last, as followed found no next segment
+	dated   string    // the segment of which began says when it was begun
 	began   time.Time
 	synced  place
 	waiters []waiter // for the next sync

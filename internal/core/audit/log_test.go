@@ -175,6 +175,35 @@ func TestSegments(t *testing.T) {
 	closeLog(t, openLog(t, dir, o))
 }
 
+// A log looks for the segment that another process began where its folder has changed, or could have without showing
+// it: within one step of the file system's clock.
+func TestSegmentOfAnother(t *testing.T) {
+	for _, age := range []time.Duration{0, time.Hour} {
+		dir, m := t.TempDir(), &memory{}
+		l, other := openLog(t, dir, Options{Heads: m}), openLog(t, dir, Options{Heads: m, SegmentBytes: 1})
+		changed := time.Now().Add(-age).Truncate(time.Second)
+		if err := os.Chtimes(dir, changed, changed); err != nil {
+			t.Fatal(err)
+		}
+		add(t, l, 2)
+		if knows := !l.last.IsZero(); knows != (age > 0) {
+			t.Fatalf("control: a folder changed %v ago, and it knows %v", age, knows)
+		}
+		add(t, other, 1) // in a segment of its own
+		if age == 0 {    // at the same step of the clock
+			if err := os.Chtimes(dir, changed, changed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add(t, l, 1)
+		closeLog(t, l)
+		closeLog(t, other)
+		if r := verify(t, dir, m); !r.OK || r.Records != 5 || r.Segments != 2 {
+			t.Errorf("a folder changed %v ago: %+v", age, r)
+		}
+	}
+}
+
 // TestProcesses has processes append at once; nothing may be lost, doubled or out of order.
 func TestProcesses(t *testing.T) {
 	if dir := os.Getenv("AUDIT_CHILD_DIR"); dir != "" {

@@ -219,14 +219,25 @@ func (l *Log) aged() bool {
 	return l.o.Now().Sub(l.began) >= l.o.SegmentAge
 }
 
-// followed reports whether another process has gone on to the next segment.
+// folderClock is how coarse the times of a folder can be.
+const folderClock = 10 * time.Second
+
+// followed reports whether another process has gone on to the next segment, which changes the folder. The kernel caches
+// the folder's state, while each look for the next segment is for a name that was never looked for.
 func (l *Log) followed() bool {
 	name := segmentName(l.at.seq + 1)
 	if name == l.at.segment { // it is empty
 		return false
 	}
-	_, err := os.Lstat(filepath.Join(l.dir, name))
-	return err == nil
+	folder, err := os.Lstat(l.dir)
+	if err == nil && folder.ModTime().Equal(l.last) {
+		return false
+	}
+	_, none := os.Lstat(filepath.Join(l.dir, name))
+	if err == nil && none != nil && time.Since(folder.ModTime()) > folderClock { // else a change could leave it as it is
+		l.last = folder.ModTime()
+	}
+	return none == nil
 }
 
 // rejoin goes to the end of the log again, as Open does, after the segment in use was pruned. It reports

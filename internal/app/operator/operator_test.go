@@ -72,7 +72,7 @@ func openWith(t testing.TB, cfg *contract.Config) *desk {
 		t.Fatal(err)
 	}
 	r := &audit.Recorder{Log: d.log}
-	d.k = &approval.Service{Preview: preview.Sandboxed, Now: func() time.Time { return time.Now().Add(time.Duration(d.later.Load())) }, Store: d.store, Witness: &audit.Witness{Dir: audit.Dir(d.dir)},
+	d.k = &approval.Service{Preview: wouldDo, Now: func() time.Time { return time.Now().Add(time.Duration(d.later.Load())) }, Store: d.store, Witness: &audit.Witness{Dir: audit.Dir(d.dir)},
 		Record:   func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, "os:1000", e) },
 		TakeBack: func(ctx context.Context, _ approval.Question, a approval.Answer) error { return r.TakenBack(ctx, a) }}
 	d.op = d.operator()
@@ -724,4 +724,9 @@ func TestRootSigns(t *testing.T) {
 	if status, code := sign(ann); status != 403 || code != "enrol.secret" {
 		t.Errorf("a changed row: %d %s", status, code)
 	}
+}
+
+// wouldDo is a preview as of code and of a diff, with what the agent wrote.
+func wouldDo(d policy.Decision) []string {
+	return append(preview.Sandboxed(d), "--- a.txt", "-old", "+"+string(d.Call.Args.Raw()))
 }

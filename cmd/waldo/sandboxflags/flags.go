@@ -72,13 +72,10 @@ func (b *Flags) Add(c *cobra.Command) {
 		"root filesystem `T`: host (this machine's /usr, read-only), a folder, a tar or OCI archive by ./path or /path, "+
 			"or an image such as python:3.12-slim")
 	f.BoolVar(&b.Pull, "pull", false, "ask the registry again for a --template that is here already")
-	f.BoolVar(&b.seccomp, "seccomp", true, "filter system calls; always on, and cannot be switched off")
-	f.BoolVar(&b.firejail, "firejail", false, "no effect, accepted for old scripts: waldo's own sandbox is always used")
-	f.BoolVar(&b.allowNetwork, "allow-network", false, "refused: name the hosts with --allow-host instead")
-	f.BoolVar(&b.denyNetwork, "disable-network", true, "no network; the default")
-	for _, flag := range []string{"servers-dir", "firejail", "seccomp", "allow-network", "disable-network"} {
-		_ = f.MarkHidden(flag) // accepted for compatibility; has no effect
-	}
+	f.BoolVar(&b.seccomp, "seccomp", true, "filter system calls: always on, with or without this flag")
+	f.BoolVar(&b.firejail, "firejail", false, "accepted for scripts of firejail, without effect: waldo's own sandbox is always used")
+	f.BoolVar(&b.allowNetwork, "allow-network", false, "refused, because it would open every host: name hosts with --allow-host")
+	f.BoolVar(&b.denyNetwork, "disable-network", true, "no network: the default, with or without this flag")
 	f.BoolVarP(&b.Quiet, "quiet", "q", false, "do not print the usage report")
 }
 

@@ -15,7 +15,7 @@ func Tool() call.Tool {
 			"/workspace of a fresh sandbox: no network, files in input and output, limits on time, memory and output.",
 		`{"type":"object","properties":{"argv":{"type":"array","items":{"type":"string"},"minItems":1,"maxItems":1000,`+
 			`"description":"The program and its arguments, as in [\"git\",\"log\",\"-3\"]."},`+
-			`"dir":{"type":"string","maxLength":1000,"description":"Where it starts, below /workspace, as in input."},`+
+			`"dir":{"type":"string","maxLength":1000,"description":"Where it starts, below /workspace: input has the operator's files."},`+
 			`"stdin":{"type":"string","description":"Its standard input."}},"required":["argv"],"additionalProperties":false}`)
 }
 

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 // draft is a ceremony that waits for the browser. It is spent by its first use.
 type draft struct {
-	kind    string // approve, deny, register, enrol
+	kind    string // approve, deny, register, enrol, root or kindLogin
 	session string // of the console
 	target  string // the approval
 	answer  approval.Draft
@@ -27,10 +28,14 @@ type draft struct {
 	message   []byte // that key signs, of an enrolment or for the first approver
 }
 
+// kindLogin is that of a login.
+const kindLogin = "login"
+
 // Limits on drafts.
 const (
 	draftLife = 5 * time.Minute
 	maxDrafts = 1000
+	maxLogins = 10_000 // drafts of logins, which anybody can ask for
 )
 
 type drafts struct {
@@ -43,13 +48,19 @@ func (d *drafts) keep(one draft) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
+	maps.DeleteFunc(d.by, func(_ string, old draft) bool { return now.Sub(old.at) > draftLife })
+	most, alike := maxDrafts, func(_ string, old draft) bool { return old.kind != kindLogin }
+	if one.kind == kindLogin { // strangers take no draft of a person who has logged in
+		most, alike = maxLogins, func(_ string, old draft) bool { return old.kind == kindLogin }
+	}
+	room := most
 	for name, old := range d.by {
-		if now.Sub(old.at) > draftLife {
-			delete(d.by, name)
+		if alike(name, old) {
+			room--
 		}
 	}
-	if len(d.by) >= maxDrafts {
-		d.by = map[string]draft{} // those people begin again
+	if room <= 0 {
+		maps.DeleteFunc(d.by, alike) // those people begin again
 	}
 	one.at = now
 	name := secret()

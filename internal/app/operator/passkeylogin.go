@@ -64,9 +64,15 @@ func (p *Operator) passkeyOf(ctx context.Context, name string) (key passkey.Cred
 	return key, true, nil
 }
 
+// maxName is the longest name that a login is for, in bytes. A draft holds it, and anybody can ask for a draft.
+const maxName = 200
+
 // LoginBegin satisfies console.Backend. A name without a passkey gets a ceremony that no passkey can end: who has one
 // is not for strangers.
 func (p *Operator) LoginBegin(ctx context.Context, who console.Who, name string) (console.Ceremony, error) {
+	if len(name) > maxName {
+		return console.Ceremony{}, console.Problemf(http.StatusBadRequest, "body", "a name has at most %d bytes", maxName)
+	}
 	key, found, err := p.passkeyOf(ctx, name)
 	if err != nil {
 		return console.Ceremony{}, err
@@ -87,7 +93,7 @@ func (p *Operator) LoginBegin(ctx context.Context, who console.Who, name string)
 			{"type": "public-key", "id": base64.RawURLEncoding.EncodeToString(key.ID)},
 		},
 	})
-	d := draft{kind: "login", session: who.Session, origin: who.Origin, challenge: string(message), secret: name}
+	d := draft{kind: kindLogin, session: who.Session, origin: who.Origin, challenge: string(message), secret: name}
 	return console.Ceremony{Draft: p.drafts.keep(d), Name: name, Options: options}, err
 }
 
@@ -96,7 +102,7 @@ func (p *Operator) LoginFinish(
 	ctx context.Context, who console.Who, name string, assertion json.RawMessage,
 ) (call.Principal, console.Role, error) {
 	refused := console.Problemf(http.StatusForbidden, "login.passkey", "no passkey of that approver signed this login")
-	d, err := p.drafts.take(name, "login", who, "")
+	d, err := p.drafts.take(name, kindLogin, who, "")
 	if err != nil {
 		return "", console.RoleNone, err
 	}

@@ -139,3 +139,46 @@ func TestPasskeyLogin(t *testing.T) {
 		t.Errorf("bob logs in again: %q", code)
 	}
 }
+
+// TestLoginsOfStrangers: logins that nobody finishes take no draft of a person, and hold little memory.
+func TestLoginsOfStrangers(t *testing.T) {
+	d := open(t)
+	key := d.approver("ann", nil)
+	b := d.login(console.RoleOperator)
+	_, waiting := d.ask(d.decide(`{"path":"/a"}`, nil))
+	c, status, code := b.draft(waiting, "ann", "approve")
+	if status != 200 {
+		t.Fatal(status, code)
+	}
+	stranger := &browser{d: d}
+	for _, n := range []int{maxName, maxName + 1, 500_000} {
+		status, code := stranger.do("POST", "/api/v1/login", map[string]string{"name": strings.Repeat("a", n)}, nil)
+		if (status == 200) != (n <= maxName) || (code == "body") != (n > maxName) {
+			t.Errorf("a name of %d bytes: %d %q", n, status, code)
+		}
+	}
+	var p drafts
+	p.by = map[string]draft{}
+	persons := p.keep(draft{kind: "approve"})
+	for range maxLogins + 1 {
+		p.keep(draft{kind: kindLogin})
+	}
+	if n := len(p.by); n < 2 || n > maxLogins+1 {
+		t.Errorf("%d drafts", n)
+	}
+	if _, err := p.take(persons, "approve", console.Who{}, ""); err != nil {
+		t.Error("a person's draft:", err)
+	}
+	for range maxDrafts + 1 {
+		p.keep(draft{kind: "approve"})
+	}
+	if n := len(p.by); n > maxLogins+maxDrafts {
+		t.Errorf("%d drafts", n)
+	}
+	for range maxDrafts + 1 {
+		stranger.do("POST", "/api/v1/login", map[string]string{"name": "ann"}, nil)
+	}
+	if status, code = b.settle(waiting, "approve", c.Draft, key.Get(c.Options.Challenge)); status != 200 {
+		t.Errorf("the answer of a person, after a flood: %d %q", status, code)
+	}
+}

@@ -339,8 +339,11 @@ func search(w *work, a call.Args) ([]call.Content, error) {
 		}
 		defer f.Close()
 		return matches(bufio.NewReaderSize(io.LimitReader(f, e.Size()), sniffed), func(n int, line string) error {
-			if w.ctx.Err() != nil || !find(line) {
-				return w.ctx.Err()
+			if err := w.ctx.Err(); err != nil {
+				return err
+			}
+			if !find(line) {
+				return nil
 			}
 			if last := len(w.read) - 1; last < 0 || w.read[last] != name {
 				w.read = append(w.read, name)

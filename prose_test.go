@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// The constructions that docs/terms.md and CONTRIBUTING.md ask to avoid, and how many of them 1,000 words may hold.
+// The constructions that docs/terms.md and CONTRIBUTING.md ask to avoid, and how many of them 1,000 words can hold.
 // Plain projects of the field have 0.3 to 0.7.
 var (
 	marks = []*regexp.Regexp{
@@ -22,9 +22,12 @@ var (
 		regexp.MustCompile(`(?i)\b(?:whoever|whom|nobody|no one else|whatever)\b`),
 		regexp.MustCompile(`(?i)\b(?:is|are) (?:told|said|kept|looked at|asked for|held to)\b`),
 		regexp.MustCompile(`(?:^|[.]\s+)(?:Of|Whose|Where|Whoever|What) `),
+		regexp.MustCompile(`(?i)\b(?:is no [a-z]+|are no [a-z]+s|none is|is none)\b`),
 		regexp.MustCompile(`(?i)\b(?:corridor|doorbell|wicket|nursery|errand|twins)\b`),
 	}
-	mostMarks = map[string]float64{"comments": 0.5, "documents": 5, "texts of the program": 1.5}
+	mostMarks = map[string]float64{"comments": 0.3, "documents": 0.8, "texts of the program": 1}
+	// A document of more than 200 words has its own limit.
+	mostInOne = 1.5
 )
 
 // TestProse keeps comments, documents and the texts of the program plain.
@@ -33,10 +36,13 @@ func TestProse(t *testing.T) {
 	var worst []string
 	read := func(kind, at, text string) {
 		text = strings.Join(strings.Fields(text), " ")
+		page, _, _ := strings.Cut(at, ":")
 		words[kind] += len(strings.Fields(text))
+		words[page] += len(strings.Fields(text))
 		for _, m := range marks {
 			if n := len(m.FindAllString(text, -1)); n > 0 {
 				found[kind] += n
+				found[page] += n
 				worst = append(worst, kind+" "+at+": "+text[:min(len(text), 120)])
 			}
 		}
@@ -56,6 +62,12 @@ func TestProse(t *testing.T) {
 		}
 		if got := 1000 * float64(found[kind]) / float64(words[kind]); got > most {
 			t.Errorf("%s: %.1f marks in 1,000 words, at most %.1f; see CONTRIBUTING.md", kind, got, most)
+		}
+	}
+	for page, n := range found {
+		got := 1000 * float64(n) / float64(words[page])
+		if strings.HasSuffix(page, ".md") && words[page] > 200 && got > mostInOne {
+			t.Errorf("%s: %.1f marks in 1,000 words, at most %.1f", page, got, mostInOne)
 		}
 	}
 	if t.Failed() {
@@ -139,10 +151,41 @@ func readGo(path string, read func(kind, at, text string)) error {
 	return nil
 }
 
-var code = regexp.MustCompile("`[^`]*`")
+var (
+	code  = regexp.MustCompile("`[^`]*`")
+	link  = regexp.MustCompile(`\[([^]]*)\]\(([^)]*)\)`)
+	first = regexp.MustCompile(`^\s*([-*|#>]|\d+\.)`) // of a list item, a row, a heading, a quotation
+)
 
-// readMarkdown reads the paragraphs of a document without its code.
+// readMarkdown reads the paragraphs of a document without its code and the addresses of its links.
 func readMarkdown(path string, read func(kind, at, text string)) error {
+	var block []string
+	start := 0
+	end := func() {
+		if len(block) > 0 {
+			read("documents", path+":"+strconv.Itoa(start), strings.Join(block, " "))
+		}
+		block = nil
+	}
+	err := lines(path, func(n int, line string) {
+		if strings.TrimSpace(line) == "" || first.MatchString(line) {
+			end()
+		}
+		text := strings.Trim(link.ReplaceAllString(code.ReplaceAllString(line, "x"), "$1"), " #>*_-")
+		if text == "" {
+			return
+		}
+		if len(block) == 0 {
+			start = n
+		}
+		block = append(block, text)
+	})
+	end()
+	return err
+}
+
+// lines calls each for the lines of a document outside of its code blocks; a code block counts as an empty line.
+func lines(path string, each func(n int, line string)) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -150,12 +193,61 @@ func readMarkdown(path string, read func(kind, at, text string)) error {
 	fence := false
 	for i, line := range strings.Split(string(b), "\n") {
 		if strings.HasPrefix(strings.TrimSpace(line), "```") {
-			fence = !fence
-			continue
+			fence, line = !fence, ""
 		}
-		if !fence && strings.TrimSpace(line) != "" {
-			read("documents", path+":"+strconv.Itoa(i+1), strings.Trim(code.ReplaceAllString(line, "x"), " #>*_|-"))
+		if fence {
+			line = ""
 		}
+		each(i+1, line)
 	}
 	return nil
+}
+
+// TestLinks: each link within the repository leads to a file, and to a heading of it if it names one.
+func TestLinks(t *testing.T) {
+	headings, checked := map[string]map[string]bool{}, 0
+	of := func(path string) map[string]bool {
+		if headings[path] == nil {
+			headings[path] = map[string]bool{}
+			_ = lines(path, func(_ int, line string) {
+				if strings.HasPrefix(line, "#") {
+					headings[path][anchor(line)] = true
+				}
+			})
+		}
+		return headings[path]
+	}
+	err := texts(func(page string) error {
+		if !strings.HasSuffix(page, ".md") {
+			return nil
+		}
+		return lines(page, func(n int, line string) {
+			for _, m := range link.FindAllStringSubmatch(line, -1) {
+				to, heading, _ := strings.Cut(m[2], "#")
+				if strings.Contains(to, ":") {
+					continue // an address
+				}
+				checked++
+				if to = filepath.Join(filepath.Dir(page), to); strings.HasPrefix(m[2], "#") {
+					to = page
+				}
+				if _, err := os.Stat(to); err != nil {
+					t.Errorf("%s:%d: %s: no such file", page, n, m[2])
+				} else if heading != "" && strings.HasSuffix(to, ".md") && !of(to)[heading] {
+					t.Errorf("%s:%d: %s: %s has no such heading", page, n, m[2], to)
+				}
+			}
+		})
+	})
+	if err != nil || checked < 100 {
+		t.Errorf("control: %d links were checked: %v", checked, err)
+	}
+}
+
+var notInAnchors = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+
+// anchor returns the address that GitHub gives to a heading.
+func anchor(heading string) string {
+	heading = strings.ToLower(strings.TrimSpace(strings.TrimLeft(link.ReplaceAllString(heading, "$1"), "#")))
+	return strings.ReplaceAll(notInAnchors.ReplaceAllString(heading, ""), " ", "-")
 }

@@ -304,7 +304,7 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 		display.Fprintf(c.ErrOrStderr(),
 			"This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
 				"  approval: {root: \"%s\"}\n"+
-				"Where approval: is there already, write root: below it. Then: waldo trust\n", a.Fingerprint())
+				"If the file has approval: already, write root: below it. Then: waldo trust\n", a.Fingerprint())
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func ownChallenge(d *doorway, _ corpusCase) {
 		leadBack, &issued{})
 }
 
-// ownConsent has two servers of one issuer. The consent to the first is none to the second: waldo asks again.
+// ownConsent has two servers of one issuer. The consent to the first does not hold for the second: waldo asks again.
 func ownConsent(d *doorway, _ corpusCase) {
 	noIssuer(d)
 	seen := &issued{}

@@ -230,7 +230,7 @@ func notAnID(cfg *contract.Config, name string) error {
 	if !looks || slices.ContainsFunc(cfg.Contracts, func(c contract.Contract) bool { return c.Pattern == name }) {
 		return nil
 	}
-	return exitcode.Mistake("waldo log lists the ids", "there is no id %q", name)
+	return exitcode.Mistake("waldo log lists the ids", "unknown id %q", name)
 }
 
 // explainRecords prints the history of one call from its records.

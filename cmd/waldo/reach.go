@@ -37,7 +37,7 @@ func newLogin(g *global) *cobra.Command {
 			case s.Auth.OAuth == nil:
 				return exitcode.Mistake("write auth: {oauth: {}} for a server at a url", "server %s does not use oauth", args[0])
 			case port < 0 || port > 65535:
-				return exitcode.Mistake("as in --port 8085", "--port %d is no port", port)
+				return exitcode.Mistake("as in --port 8085", "--port %d must be 0 to 65535", port)
 			}
 			d := app.RemoteDialer(state, cfg, secrets.New(state, cfg, g.known, asks()).Get, g.known)
 			rt, err := d.Transport(s)

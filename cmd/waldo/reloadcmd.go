@@ -15,7 +15,7 @@ func newReload(g *global) *cobra.Command {
 		Args: cobra.NoArgs,
 		Long: "Each waldo serve of the state directory reads its own configuration file again, as at its start: " +
 			"with its own flags,\nand one that was only found has to be trusted in its new form. Calls under way end " +
-			"under the contracts that they\nbegan with; hosts stay connected and are told that their lists have changed. " +
+			"under the contracts that they\nbegan with; hosts stay connected and hear that their lists have changed. " +
 			"A configuration that cannot be taken\nleaves the one before it in force. SIGHUP does the same for one process. " +
 			"Exit status 1: one was not taken.",
 		Example: "  waldo reload",

@@ -180,7 +180,7 @@ func onTerminal(
 	}
 	in, ok := c.InOrStdin().(*os.File)
 	if !ok || !terminal.OnScreen(in) {
-		return nil, exitcode.Mistake("leave -t out", "-t needs a terminal, and standard input is none")
+		return nil, exitcode.Mistake("leave -t out", "-t needs a terminal as standard input")
 	}
 	if o.TTY, done, err = terminal.Connect(in, h.Redact.TerminalStream(terminal.Whole{Writer: c.OutOrStdout()}),
 		end); err != nil {

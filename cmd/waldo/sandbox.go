@@ -475,7 +475,7 @@ func newSandboxReset(g *global) *cobra.Command {
 			}
 			if kind, who, _ := strings.Cut(next, ":"); who == "" ||
 				!slices.Contains([]string{"os", "oidc", "token", "session"}, kind) {
-				return exitcode.Mistake("as in os:1001", "%q is nobody who could own a sandbox", next)
+				return exitcode.Mistake("as in os:1001", "%q cannot own a sandbox", next)
 			}
 			s, err := m.Reset(c.Context(), app.Owner(), args[0], next)
 			if err != nil || g.json {

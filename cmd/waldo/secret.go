@@ -38,7 +38,7 @@ func passphrase(c *cobra.Command, prompt string) (secret.Value, error) {
 	f, ok := c.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return secret.Value{}, &exitcode.Exit{
-			Code: exitcode.Usage, Text: "a passphrase is typed at a terminal, and standard input is none",
+			Code: exitcode.Usage, Text: "a passphrase must be typed at a terminal",
 			Hint: "run this yourself, in a terminal",
 		}
 	}
@@ -162,7 +162,7 @@ func newSecretRemove(g *global) *cobra.Command {
 			s := secrets.Open(state)
 			for _, name := range args {
 				if err := s.Remove(name); errors.Is(err, secretsource.ErrMissing) || errors.Is(err, secretstore.ErrName) {
-					return exitcode.Mistake("waldo secret list", "there is no secret named %s", name)
+					return exitcode.Mistake("waldo secret list", "unknown secret %s", name)
 				} else if err != nil {
 					return err
 				}

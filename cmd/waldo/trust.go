@@ -22,7 +22,7 @@ func newTrust(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use:   "trust [FILE]",
 		Short: "Trust the waldo.yaml in this directory",
-		Long: "Records the digest of the file, of the waldo.lock beside it (or that there is none), " +
+		Long: "Records the digest of the file, of the waldo.lock beside it (or its absence), " +
 			"and of the programs and scripts\nin its folder that its servers start. After a change of any of them, " +
 			"run waldo trust again. Lists what it recorded, and what\neach server's sandbox is shown of this machine's files.",
 		Example: "  waldo trust\n  waldo trust ./waldo.yaml",

@@ -139,8 +139,8 @@ func publicOrigin(g contract.Gateway) []string {
 	return []string{u.Scheme + "://" + u.Host}
 }
 
-// consoleRole returns the principal and the role of a bearer token. Being this machine's user is no
-// token: a page or a program of the agent has that too.
+// consoleRole returns the principal and the role of a bearer token. A connection of this machine's user does not
+// count as a token: a page or a program of the agent has one too.
 func (h *App) consoleRole(r *http.Request) (call.Principal, console.Role) {
 	now := h.lives.inForce()
 	if g := now.Config.Gateway; len(g.Tokens) == 0 && g.OIDC == nil {

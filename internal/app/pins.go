@@ -47,7 +47,7 @@ func (h *App) CompareLock(
 	for _, name := range accept {
 		_, is := h.Config.Servers[name]
 		if _, was := lock.Servers[name]; !is && !was {
-			return nil, fault.Usage("waldo lock lists the servers", "there is no server %s", name)
+			return nil, fault.Usage("waldo lock lists the servers", "unknown server %s", name)
 		}
 	}
 	all := h.lockServers(ctx, lock, accept, begin)
@@ -310,7 +310,7 @@ func (h *App) ShowLock(
 		done := begin(name)
 		s, ok := h.Config.Servers[name]
 		if !ok {
-			return nil, fault.Usage("waldo lock lists the servers", "there is no server %s", name)
+			return nil, fault.Usage("waldo lock lists the servers", "unknown server %s", name)
 		}
 		w, packaged, err := serverpackage.Wanted(s)
 		if err != nil {

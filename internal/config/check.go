@@ -203,7 +203,7 @@ func (p *parser) warnUnbound(c *contract.Contract) {
 	}
 	if by := c.Approval.By; by != "" && len(p.cfg.Approval.Roles[by]) == 0 {
 		p.Warn(c.Approval.At, "role.unbound", "define it under approval: {by: …}",
-			"nobody has the role %q: calls that need its answer are denied", by)
+			"no approver has the role %q: calls that need its answer are denied", by)
 	}
 }
 

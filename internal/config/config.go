@@ -121,7 +121,7 @@ type parser struct {
 }
 
 // builtIns returns the contracts of waldo's own capabilities: high risk, in a namespace sandbox, without approval,
-// network or secrets. Of the host's files they see only the session's workspace. They apply only without a
+// network or secrets. They see no files of the host but the session's workspace. They apply only without a
 // configuration: a file that does not name one of them denies it.
 func builtIns() []contract.Contract {
 	var out []contract.Contract

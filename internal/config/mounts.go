@@ -14,8 +14,8 @@ import (
 
 var mounts = &mapping[contract.Server]{
 	name: "mounts",
-	doc: "A server's sandbox shows its program, the script of an interpreter, and these files. Of the rest of this " +
-		"machine it\nshows only `/usr`. [servers.md](../servers.md#files) lists refused paths.",
+	doc: "A server's sandbox shows its program, the script of an interpreter, and these files. It " +
+		"shows nothing else\nof this machine but `/usr`. [servers.md](../servers.md#files) lists refused paths.",
 	example: "servers:\n  s: {command: [server], mounts: {input: ./data, /project: {from: ./project, writable: true}}}\n",
 	keys: []key[contract.Server]{
 		{"input", text(func(s *contract.Server) *string { return &s.Input }),

@@ -72,7 +72,7 @@ func (w Wheels) Meet(all []Requirement) error {
 	}
 	for _, r := range all {
 		if got := digest[r.Name]; got != "" && len(r.Hashes) > 0 && !slices.Contains(r.Hashes, got) {
-			return fmt.Errorf("%w: the wheel of %s has %s, which is none of its hashes", ErrPin, r.Name, got)
+			return fmt.Errorf("%w: the wheel of %s has %s, which is not among its hashes", ErrPin, r.Name, got)
 		}
 	}
 	return nil

@@ -83,7 +83,7 @@ type Template struct {
 	Name string // "host": the machine's own /usr and little else
 	Dir  string // another root, as a folder of this machine; empty: the machine's own /usr
 	// Packages is a folder of this machine whose folders python and node_modules are shown at PythonAt and NodeAt,
-	// beside the machine's own /usr; empty: none is.
+	// beside the machine's own /usr; empty: no such folder.
 	Packages string
 	// The user and group of commands, as the sandbox sees them; zero: InsideID. No command is root in a sandbox.
 	UID, GID int

@@ -22,8 +22,8 @@ import (
 	"waldo/internal/protocol/jsonrpc"
 )
 
-// unreliable is a server that crashes, hangs, floods and changes at random. What its tool "write" does stands in a file
-// of the folder oracle, one line for each time it was done.
+// unreliable is a server that crashes, hangs, floods and changes at random. Its tool "write" adds a line to a file of
+// the folder oracle each time.
 func unreliable(name, oracle, address string) error {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	s := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1"}, &mcp.ServerOptions{Logger: quiet})

@@ -67,7 +67,7 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	out, isOut := c.ErrOrStderr().(*os.File)
 	if !isFile || !isOut || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
 		return exitcode.Mistake("run this yourself, in a terminal",
-			"the secret of an enrolment is printed on a terminal alone, and this is none")
+			"the secret of an enrolment is printed only on a terminal")
 	}
 	if name == "" {
 		name = own()
@@ -153,8 +153,8 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	return nil
 }
 
-// Root returns the first approver as a signer: by passphrase at this terminal, or by passkey in the console. what says
-// in words what is signed.
+// Root returns the first approver as a signer: by passphrase at this terminal, or by passkey in the console. It shows
+// the text what before it signs.
 func (w Waldo) Root(c *cobra.Command, k *approval.Service, name, what string) (approval.Signer, error) {
 	all, err := k.Approvers(c.Context())
 	if err != nil {
@@ -173,7 +173,7 @@ func InBrowser(c *cobra.Command, k *approval.Service, name, what string) (approv
 	out, isOut := c.ErrOrStderr().(*os.File)
 	if !isOut || !term.IsTerminal(int(out.Fd())) {
 		return nil, exitcode.Mistake("run this yourself, in a terminal",
-			"the secret for a signature is printed on a terminal alone, and this is none")
+			"the secret for a signature is printed only on a terminal")
 	}
 	return operator.BrowserSigner{Ctx: c.Context(), Root: name, What: what, Store: k.Store, Tell: func(secret string) {
 		display.Fprintf(out, "The first approver, %s, signs with a passkey: open the page /enrol of the console\n"+

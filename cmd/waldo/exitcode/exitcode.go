@@ -46,7 +46,7 @@ func Mistake(hint, format string, a ...any) error {
 	return &Exit{Code: Usage, Text: fmt.Sprintf(format, a...), Hint: hint}
 }
 
-// Of finds the exit in an error of a command or of the application; nil: it has no exit.
+// Of returns the exit in an error of a command or of the application; nil: it has no exit.
 func Of(err error) *Exit {
 	var e *Exit
 	if errors.As(err, &e) {

@@ -60,7 +60,7 @@ func New(w Waldo) *cobra.Command {
 		complete := func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return values(c.Context()), cobra.ShellCompDirectiveNoFileComp
 		}
-		_ = c.RegisterFlagCompletionFunc(flag, complete) // an error: there is no such flag
+		_ = c.RegisterFlagCompletionFunc(flag, complete) // an error: unknown flag
 	}
 	return c
 }
@@ -94,7 +94,7 @@ func (n *generation) run(c *cobra.Command) error {
 		return fault.Usage("as in --name github", "a server needs a name")
 	}
 	if layout, err := c.Flags().GetBool("fs-layout"); err != nil || !layout {
-		return fault.Usage("leave it out", "there is no other layout than --fs-layout")
+		return fault.Usage("leave it out", "--fs-layout is the only layout")
 	}
 	var languages []codegen.Language
 	for _, l := range n.languages {
@@ -118,7 +118,7 @@ func (n *generation) run(c *cobra.Command) error {
 	defer h.Close()
 	server, ok := h.Config.Servers[n.name]
 	if !ok {
-		return fault.Usage("give --url or --command, or a name that waldo lock lists", "there is no server %s", n.name)
+		return fault.Usage("give --url or --command, or a name that waldo lock lists", "unknown server %s", n.name)
 	}
 	found, hidden, err := h.Defined(c.Context(), n.name)
 	if err != nil {

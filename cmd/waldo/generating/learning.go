@@ -44,7 +44,7 @@ func (n *generation) learned() (learned.Shapes, []drift, error) {
 	return shapes, drifts, nil
 }
 
-// known refuses --learn for what is no tool of the server.
+// known refuses --learn for a name that the server does not list as a tool.
 func known(learn []string, tools []codegen.Tool) error {
 	for _, pair := range learn {
 		tool, _, _ := strings.Cut(pair, "=")

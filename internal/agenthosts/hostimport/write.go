@@ -20,7 +20,7 @@ const builtIns = `capabilities:
 // bytes stay unchanged.
 func Add(text []byte, servers []Server) ([]byte, error) {
 	if len(strings.TrimSpace(string(text))) == 0 {
-		text = []byte("# What an agent may touch. What is not written here is denied; `waldo check` reads it.\nversion: 1\n" +
+		text = []byte("# What an agent can touch. waldo denies everything else; `waldo check` reads this file.\nversion: 1\n" +
 			builtIns)
 	}
 	block := func(margin string) string {

@@ -20,7 +20,7 @@ import (
 const modelKey = "sk-live-9fQ2mZ7xLw4Tk8Rb"
 
 // TestKeyInAnswer: a provider sends its key back in a call. The call is not made, and the key is nowhere. The control
-// is the same call with a text that is no key.
+// is the same call with another text.
 func TestKeyInAnswer(t *testing.T) {
 	escaped := ""
 	for _, c := range modelKey {

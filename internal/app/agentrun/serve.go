@@ -84,7 +84,7 @@ func (s *Service) work(
 // outside of the marks.
 func (s *Service) event(d *webhook.Delivery) string {
 	task := cmp.Or(s.Config.Agent.Tasks[d.Hook], usualTask)
-	text := "(a body that is no text)"
+	text := "(a body that is not text)"
 	if utf8.Valid(d.Body) {
 		text = s.Hide(redact.Clean(string(d.Body)))
 	}

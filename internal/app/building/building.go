@@ -207,7 +207,7 @@ func (b *build) choose(ctx context.Context) error {
 	why := ""
 	switch {
 	case !b.old || b.was.Python == "":
-		why = "there is no lock"
+		why = "no lock"
 	case b.w.Upgrade:
 		why = "--upgrade"
 	case b.was.Python != b.now.Python || b.was.Machine != b.now.Machine:

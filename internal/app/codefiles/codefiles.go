@@ -101,7 +101,7 @@ func read(root *os.Root, name string) ([]byte, error) {
 		return nil, err
 	}
 	if !st.Mode().IsRegular() || st.Size() > maxFile {
-		return nil, fault.Usage("move it away", "%s is not replaced: it is no file that waldo gen wrote", name)
+		return nil, fault.Usage("move it away", "%s is not replaced: waldo gen did not write it", name)
 	}
 	f, err := root.Open(name)
 	if err != nil {

@@ -40,7 +40,7 @@ func StateDir(flag string) (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/lib/waldo", nil
 	}
-	return "", fault.Usage("give --state DIR or set WALDO_STATE", "no place for waldo's state: there is no home directory")
+	return "", fault.Usage("give --state DIR or set WALDO_STATE", "no place for waldo's state: this user has no home directory")
 }
 
 // UserConfig returns the user's own configuration, which applies in every folder without one.

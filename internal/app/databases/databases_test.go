@@ -22,7 +22,7 @@ func TestReason(t *testing.T) {
 			t.Errorf("reason %q, want %q", got, row.want)
 		}
 	}
-	if got := reason(&sqlite.Error{Code: "sql.file", Text: "there is no such file"}); got != "there is no such file" {
+	if got := reason(&sqlite.Error{Code: "sql.file", Text: "no such file"}); got != "no such file" {
 		t.Errorf("the code stands twice: %q", got)
 	}
 }
@@ -32,7 +32,7 @@ func TestCheckNoFile(t *testing.T) {
 	cfg := &contract.Config{Contracts: []contract.Contract{{Database: "sqlite:./none.db",
 		Keys: map[string]contract.Position{"url": at}}}}
 	problems, warnings := Check(t.Context(), t.TempDir(), cfg, &redact.Registry{})
-	const want = "the database none.db cannot be opened: there is no such file"
+	const want = "the database none.db cannot be opened: no such file"
 	if len(problems) != 0 || len(warnings) != 1 || warnings[0].Code != "sql.file" || warnings[0].Text != want {
 		t.Errorf("%v %v", problems, warnings)
 	}

@@ -64,7 +64,7 @@ func (f *filler) word(s string) (any, error) {
 	switch {
 	case s == "$payload":
 		if !utf8.Valid(f.d.Body) {
-			return nil, errors.New("$payload: the payload is no text in UTF-8")
+			return nil, errors.New("$payload: the payload is not text in UTF-8")
 		}
 		return string(f.d.Body), nil
 	case s == "$event":

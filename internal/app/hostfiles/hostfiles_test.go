@@ -38,7 +38,7 @@ func TestPlanWritesNothing(t *testing.T) {
 	}
 }
 
-// Entries that are no servers are a problem that was found; where no server remains, the file is a mistake.
+// An entry that cannot be read as a server is a problem of its own. A file without any server is an error.
 func TestUnreadableEntries(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

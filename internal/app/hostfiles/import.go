@@ -211,7 +211,7 @@ func (m *Import) sources(args []string) ([]importSource, error) {
 func (m *Import) read(s importSource, r *Imported, taken map[string]map[string]bool) error {
 	f, err := agenthosts.Open(s.path, s.project)
 	if err == nil && !f.Exists {
-		err = fmt.Errorf("%s: there is no such file", agenthosts.Show(s.path))
+		err = fmt.Errorf("%s: no such file", agenthosts.Show(s.path))
 	}
 	if err != nil {
 		return &fault.Error{Usage: true, Err: err, Tip: hintOf(err, "name the host's file")}
@@ -314,7 +314,7 @@ func (m *Import) choose(r *Imported) error {
 	for _, name := range m.Only {
 		if !slices.ContainsFunc(r.Servers, func(s hostimport.Server) bool { return s.Name == name || s.Was == name }) &&
 			!slices.ContainsFunc(r.Left, func(l Left) bool { return l.Name == name }) {
-			return fault.Usage("waldo import --dry-run lists them", "there is no server %q in %s", name,
+			return fault.Usage("waldo import --dry-run lists them", "unknown server %q in %s", name,
 				strings.Join(r.Files, ", "))
 		}
 	}
@@ -447,7 +447,7 @@ func Names() string {
 func Find(name string) (*agenthosts.Host, error) {
 	h, ok := agenthosts.Find(name)
 	if !ok {
-		return nil, fault.Usage("one of "+Names(), "there is no host %q", name)
+		return nil, fault.Usage("one of "+Names(), "unknown agent host %q", name)
 	}
 	return h, nil
 }

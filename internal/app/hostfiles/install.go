@@ -305,7 +305,7 @@ func (n *Install) putIn(
 	}
 	if len(refused) > 0 {
 		return &fault.Error{Usage: true, Text: strings.Join(refused, "\n"), Tip: "waldo import --from " + n.Host.Name +
-			" adds those that can be; write the others under servers yourself. Where another server there takes the place of " +
+			" adds those that can be; write the others under servers yourself. If another server there takes the place of " +
 			"one, take that one out of " + f.Path}
 	}
 	r.diff(f.Text, text)

@@ -69,7 +69,7 @@ func fits(f console.CallFilter, c console.Call) bool {
 func (p *Operator) Call(ctx context.Context, callID string) (console.CallLife, error) {
 	var l console.CallLife
 	if !id.Is(id.Call, callID) && !id.Is(id.Decision, callID) {
-		return l, console.Problemf(http.StatusNotFound, "call.unknown", "there is no such call")
+		return l, console.Problemf(http.StatusNotFound, "call.unknown", "no such call")
 	}
 	if err := p.index.use(ctx); err != nil {
 		return l, err

@@ -104,7 +104,7 @@ func TestPasskeyLogin(t *testing.T) {
 	if code := (&browser{d: d}).finish(c, once, origin, &status); code != "draft.unknown" {
 		t.Errorf("a replay: %d %q", status, code)
 	}
-	// The signature of a login is no answer.
+	// The signature of a login does not pass as an answer.
 	_, waiting := d.ask(d.decide(`{"path":"/a"}`, nil))
 	in := d.login(console.RoleApprover)
 	draft, status, code := in.draft(waiting, "bob", "approve")

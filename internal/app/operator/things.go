@@ -80,7 +80,7 @@ func (p *Operator) SandboxAct(ctx context.Context, _ console.Who, name, act stri
 	}
 	switch {
 	case errors.Is(err, sandboxes.ErrAbsent):
-		return console.Problemf(http.StatusNotFound, "sandbox.unknown", "there is no such sandbox")
+		return console.Problemf(http.StatusNotFound, "sandbox.unknown", "no such sandbox")
 	case errors.Is(err, sandboxes.ErrStopped), errors.Is(err, sandboxes.ErrPaused), errors.Is(err, sandboxes.ErrBusy):
 		return console.Problemf(http.StatusConflict, "sandbox.state", "%v", err)
 	}
@@ -168,7 +168,7 @@ func (p *Operator) Verify(ctx context.Context) (json.RawMessage, error) {
 	}
 	report, err := audit.Verify(ctx, audit.Dir(p.o.Store.Dir()), anchors, time.Now(), p.o.Config().Approval.Root, p.o.Root)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, console.Problemf(http.StatusNotFound, "log", "there is no log yet")
+		return nil, console.Problemf(http.StatusNotFound, "log", "no log yet")
 	}
 	if err != nil {
 		return nil, err

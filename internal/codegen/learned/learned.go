@@ -20,7 +20,7 @@ import (
 const (
 	maxDepth   = 12
 	maxFields  = 100
-	maxItems   = 1000 // of one list that are looked at
+	maxItems   = 1000 // of one list; later ones are not read
 	maxResults = 10_000
 	// MaxFile bounds a file of shapes or of results, in bytes.
 	MaxFile = 64 << 20
@@ -52,7 +52,7 @@ type node struct {
 }
 
 // ErrFormat is returned for a file of shapes that this waldo does not read.
-var ErrFormat = errors.New("this is no file of shapes that this waldo reads")
+var ErrFormat = errors.New("this waldo cannot read this file of shapes")
 
 // Read reads a file of shapes.
 func Read(b []byte) (s Shapes, err error) {
@@ -97,8 +97,8 @@ func (s Shapes) Schema(tool string) strictjson.Value {
 	return v
 }
 
-// Results reads the results in a file: JSON values one after another, each a result, or what `waldo call --json` prints.
-// A result that failed is left out.
+// Results reads the results in a file: JSON values one after another, each a result or the output of
+// `waldo call --json`. It leaves out a result that failed.
 func Results(r io.Reader) (all []strictjson.Value, err error) {
 	d := json.NewDecoder(io.LimitReader(r, MaxFile))
 	for {
@@ -121,7 +121,7 @@ func Results(r io.Reader) (all []strictjson.Value, err error) {
 	}
 }
 
-// inner takes a result out of what `waldo call --json` printed, as code in a sandbox sees it.
+// inner takes a result out of the output of `waldo call --json`, as code in a sandbox sees it.
 func inner(v strictjson.Value) (strictjson.Value, bool) {
 	if v.Member("call_id").IsZero() || v.Member("decision_id").IsZero() || v.Member("content").IsZero() {
 		return v, true
@@ -227,7 +227,7 @@ func shapeOf(v strictjson.Value, depth int) *node {
 	return n
 }
 
-// data reports whether the names of an object's fields are data: there are many, or one is no name.
+// data reports whether the names of an object's fields are data: there are many, or one cannot be a name.
 func data(keys func(func(string) bool), n int) bool {
 	if n > maxFields {
 		return true

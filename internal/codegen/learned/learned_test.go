@@ -108,7 +108,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// FuzzLearn: a result that was learned is no drift when it comes again, in whatever order.
+// FuzzLearn: a learned result is not reported as drift when it comes again, in any order.
 func FuzzLearn(f *testing.F) {
 	f.Add(`{"a":[1,{"b":null}],"c":{"x y":2}}`, `{"a":{},"c":[1.5]}`)
 	f.Fuzz(func(t *testing.T, a, b string) {

@@ -221,7 +221,7 @@ func (k *Service) remember(r row) {
 
 // Answer records a human's verdict on the question shown, and signs that question. It returns a *Refused for an
 // unknown, answered, changed or expired question, and for an approver without the role. The first answer is final,
-// except that a no withdraws an approval that was not used yet. Where several approvers must say yes, one no decides.
+// except that a no withdraws an approval that was not used yet. If several approvers must say yes, one no decides.
 func (k *Service) Answer(ctx context.Context, by Signer, shown Question, yes bool, reason string) error {
 	d, err := k.Draft(ctx, by.Name(), shown, yes, reason)
 	if err != nil {

@@ -223,7 +223,7 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 		if quoted := d.Call.ApprovalID; quoted != "" {
 			r, err := load(tx, quoted)
 			if errors.Is(err, sql.ErrNoRows) || (err == nil && r.q.Session != q.Session) {
-				return refused("approval.unknown", "there is no approval %s in this session", Escape(quoted))
+				return refused("approval.unknown", "unknown approval %s in this session", Escape(quoted))
 			}
 			if err == nil && r.binding != q.Binding() {
 				return refused("approval.mismatch",
@@ -378,7 +378,7 @@ func (k *Service) load(ctx context.Context, approvalID string) (r row, err error
 		return err
 	})
 	if errors.Is(err, sql.ErrNoRows) {
-		return row{}, refused("approval.unknown", "there is no approval %s", Escape(approvalID))
+		return row{}, refused("approval.unknown", "unknown approval %s", Escape(approvalID))
 	}
 	return r, err
 }

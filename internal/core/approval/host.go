@@ -55,7 +55,7 @@ func (k *Service) Said(ctx context.Context, n call.Session, approvalID string, y
 	case err != nil:
 		return err
 	case r.q.Session != n:
-		return refused("approval.unknown", "there is no approval %s in this session", Escape(approvalID))
+		return refused("approval.unknown", "unknown approval %s in this session", Escape(approvalID))
 	case !k.hosts(r.q):
 		return refused("approval.carrier", "the operator does not take the answer of an agent's host to approval %s", r.q.ID)
 	case k.effectiveState(r) != Pending:

@@ -115,7 +115,7 @@ type agreed struct {
 }
 
 // sinceForHost is Since for the host of a session. It compares with the last call of that session to which the host
-// said yes: what other sessions were allowed is not for its agent.
+// said yes: its agent must not learn of calls of other sessions.
 func (k *Service) sinceForHost(q Question) Question {
 	k.mu.Lock()
 	defer k.mu.Unlock()

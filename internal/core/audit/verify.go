@@ -359,7 +359,7 @@ func claim(ok bool, anchored string) string {
 			"would not show."
 	}
 	return "Every record fits the one before it, and the log reaches the head in " + anchored +
-		". Whoever could rewrite both the log and that head would not be noticed: compare last_seq and last_hash with a " +
+		". A rewrite of both the log and that head would not show: compare last_seq and last_hash with a " +
 		"copy kept elsewhere."
 }
 

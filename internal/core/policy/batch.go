@@ -44,8 +44,7 @@ func (p *Policy) batch(c call.Call, open bool) Decision {
 			strconv.Itoa(most)+" calls at once")
 	}
 	d.Effect, d.Contract.Transport = Ask, contract.Batch
-	why := reasonAt("ceiling.asked", "up to "+strconv.Itoa(b.Count)+" calls of "+string(b.Capability)+
-		" are asked for together", d.Contract.Approval.At)
+	why := reasonAt("ceiling.asked", "one question for up to "+strconv.Itoa(b.Count)+" calls of "+string(b.Capability), d.Contract.Approval.At)
 	d.Reasons = append([]call.Reason{why}, d.Reasons...)
 	return d
 }

@@ -226,7 +226,7 @@ func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
 	j.rules(e, seen)
 	j.approval(e, seen)
 	if by := j.c.Approval.By; len(j.asks) > 0 && by != "" && len(p.cfg.Approval.Roles[by]) == 0 && !p.ideal {
-		j.denies = append(j.denies, j.reason("role.unbound", "nobody has the role that may answer: "+by, "approval"))
+		j.denies = append(j.denies, j.reason("role.unbound", "no approver has the role that can answer: "+by, "approval"))
 	}
 	d := Decision{Call: c, Contract: j.c, Danger: j.danger, Policy: p.digest}
 	d.Effect = j.effect()

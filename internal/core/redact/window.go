@@ -1,9 +1,9 @@
 package redact
 
-// Window returns the part of a text that may be shown of text[start:end]: without the known secrets that reach over
-// its edges. Before and after say that the text itself was cut there. Then a fixed number of bytes beside that cut is
-// left out, since a part of a secret can stand there. How much is left out never depends on a part of a secret:
-// whoever chooses the text would learn the secret from it.
+// Window returns the part of text[start:end] that can be shown: without the known secrets that reach over its edges.
+// Before and after say that the text itself was cut there. Window then leaves out a fixed number of bytes beside that
+// cut, since a part of a secret can stand there. The number never depends on a part of a secret: an agent that chooses
+// the text would learn the secret from it.
 func (g *Registry) Window(text string, start, end int, before, after bool) string {
 	p := &pass{known: newMatcherOf(g)}
 	return p.window(text, start, end, before, after)
@@ -42,7 +42,7 @@ func (g *Registry) Head(text string, n int, more bool) int {
 	return len(g.Window(text, 0, n, false, more))
 }
 
-// keep is how many bytes a known secret may take in a text, in any spelling; 0: none is known.
+// keep is how many bytes a known secret can take in a text, in any spelling; 0 without known secrets.
 func (m *matcher) keep() int {
 	if len(m.plain.patterns) == 0 {
 		return 0

@@ -65,7 +65,7 @@ func TestNoCardIsMade(t *testing.T) {
 	}
 }
 
-// A part of another word or number is no surrogate.
+// A part of another word or number does not count as a surrogate.
 func TestIn(t *testing.T) {
 	for _, row := range []struct {
 		text string

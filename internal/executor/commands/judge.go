@@ -24,7 +24,7 @@ const AnyArguments = " *"
 // Command is a command that may run.
 type Command struct {
 	Program string   // as the contract names it
-	Argv    []string // as it is run, with what waldo puts in; Argv[0] is Program
+	Argv    []string // as it is run, with the arguments that waldo adds; Argv[0] is Program
 	Env     []string
 	Dir     string // where it starts; empty: /workspace
 	Danger  int    // 1 or 2; 0: it may not run
@@ -314,8 +314,8 @@ func sedScript(s string) bool {
 	return len(parts) == 2 && !escaped && sedFlags.MatchString(part)
 }
 
-// jqMore are the words of jq that read more than its input: the environment, modules and files. A field of that name,
-// as .env, is none of them.
+// jqMore matches the words of jq that read more than its input: the environment, modules and files. It does not match
+// a field of that name, as .env.
 var jqMore = regexp.MustCompile(`(?:^|[^.\w"])(?:env|import|include|input_filename|modulemeta|get_search_list|` +
 	`input_line_number|debug|stderr|halt_error|halt|getpath/0|\$__\w*|\$ENV)\b|\$__|\$ENV`)
 

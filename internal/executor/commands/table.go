@@ -90,7 +90,7 @@ func (r *rule) set(key string, words []string) (err error) {
 					set["-"+string(c)] = true
 				}
 			default:
-				err = fmt.Errorf("%q is no option", w)
+				err = fmt.Errorf("%q is not an option", w)
 			}
 		}
 	}

@@ -90,7 +90,7 @@ func show(got *answer, a asked, effect facts.SideEffect) call.Outcome {
 	return out
 }
 
-// picture returns an image, or why there is none.
+// picture returns an image, or the reason why it cannot.
 func picture(kind string, got *answer) (call.Content, string) {
 	switch {
 	case got.cut || len(got.body) > maxImage:

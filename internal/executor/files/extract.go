@@ -29,7 +29,7 @@ const (
 	maxReported = 20        // entries that were left out, by name
 )
 
-var errArchive = errors.New("it is no zip, tar or tar.gz file")
+var errArchive = errors.New("not a zip, tar or tar.gz file")
 
 // extract unpacks into a folder beside the trash first, and moves that into place when all is well: a refused archive
 // leaves nothing behind.

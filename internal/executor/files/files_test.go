@@ -333,7 +333,7 @@ func TestArchives(t *testing.T) {
 		{"bomb.tgz", "bomb.tgz: it unpacks to more than is allowed: 256 MiB, 200 times its size, 10,000 entries"},
 		{"many.tgz", "many.tgz: it unpacks to more than is allowed: 256 MiB, 200 times its size, 10,000 entries"},
 		{"most.tgz", "unpacked 0 files, 0 bytes, into most\n"},
-		{"no.tgz", "no.tgz: it is no zip, tar or tar.gz file"},
+		{"no.tgz", "no.tgz: not a zip, tar or tar.gz file"},
 	} {
 		into := strings.TrimSuffix(c.name, ".tgz")
 		_, got := use(t, root, "files.extract", m{"path": c.name, "into": into})

@@ -49,11 +49,11 @@ func (o opener) inOrder(ctx context.Context, dir string) (over func(), err error
 	}
 }
 
-// maxHashed is how much of a file's content stands in its stamp, in bytes. Of a larger file, and of the files in a
-// folder, it has the size and the time of the last change.
+// maxHashed is how much of a file's content is hashed for its stamp, in bytes. The stamp of a larger file, or of a
+// file in a folder, has its size and the time of its last change instead.
 const maxHashed = 256 << 20
 
-// stamp changes when a file or a folder changes: a yes that was given to one content is none to another.
+// stamp changes when a file or a folder changes: a yes to one content does not hold for another.
 func (p *place) stamp() (string, error) {
 	info, err := p.info()
 	if err != nil {

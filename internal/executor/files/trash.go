@@ -171,8 +171,8 @@ func showDelete(w *work, a call.Args) ([]call.Content, error) {
 	return say("deletes %s%s, %d bytes, %s; files.restore can undo it", facts.Name(p.name), with(n), size, stamp), nil
 }
 
-// deletions lists what is in the trash, the oldest first, without reading the descriptions. A name that is no slot's
-// is left out.
+// deletions lists the slots of the trash, the oldest first, without reading the descriptions. It leaves out other
+// names.
 func deletions(t *os.Root) ([]deleted, error) {
 	d, err := t.Open(".")
 	if err != nil {

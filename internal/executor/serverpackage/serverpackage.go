@@ -132,7 +132,7 @@ func Unpinned(cfg *contract.Config) []contract.Problem {
 			warn(program+" fetches what it runs at each start, and nothing pins it",
 				"use npx, uvx or pipx run, which waldo installs once and pins, or name a program that is installed")
 		case program != "":
-			warn(fmt.Sprintf("%s stands behind %s: what it fetches at each start is not pinned", program,
+			warn(fmt.Sprintf("%s behind %s fetches a program at each start, and nothing pins it", program,
 				filepath.Base(s.Command[0])), "let the command begin with npx, uvx or pipx run, which waldo installs once and "+
 				"pins, and write its variables under env")
 		}

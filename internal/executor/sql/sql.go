@@ -27,7 +27,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Bounds of one answer. What exceeds the contract's response budget goes to the workspace, as with every tool.
+// Bounds of one answer. Rows beyond the contract's response budget go to the workspace, as with every tool.
 const (
 	usualRows = 1000
 	MaxRows   = 10_000
@@ -63,7 +63,7 @@ func (b Databases) at(c contract.Contract) (place, error) {
 	return place{postgres: cfg}, err
 }
 
-// Check examines the database of a contract: what a role can do more than read, or why nothing can be known.
+// Check examines the database of a contract: which rights beyond reading a role has, or why that cannot be known.
 func (b Databases) Check(ctx context.Context, c contract.Contract) (postgres.Proof, error) {
 	p, err := b.at(c)
 	if err != nil {
@@ -143,7 +143,7 @@ func (b Databases) describe(ctx context.Context, d policy.Decision) (call.Outcom
 	})
 }
 
-// ask finds the database, asks it, and makes the outcome. No call has a side effect: what runs is rolled back.
+// ask finds the database, asks it, and makes the outcome. No call has a side effect: the transaction is rolled back.
 func (b Databases) ask(d policy.Decision, question func(place) (shown, error)) (call.Outcome, error) {
 	p, err := b.at(d.Contract)
 	if err != nil {

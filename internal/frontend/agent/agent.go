@@ -342,7 +342,7 @@ func (a *Agent) against(c *call.Call, name string, e *catalog.Entry, found bool)
 		c.Capability = "unnamed"
 		return &call.Reason{Code: "capability.malformed", Text: "this is not the name of a tool"}
 	case a.o.Lists.Visible(c.Capability):
-		return &call.Reason{Code: "tool.unknown", Text: "there is no such tool now"}
+		return &call.Reason{Code: "tool.unknown", Text: "this tool is no longer listed"}
 	}
 	return nil
 }
@@ -373,8 +373,8 @@ func (a *Agent) search(ctx context.Context, o open, args call.Args) error {
 	return a.close(o, Entry{Text: string(b), Found: names, Status: facts.OK})
 }
 
-// lookUp closes the calls that were under way when the agent was killed. None is made again: the log says what became
-// of each. A call that the log shows as waiting goes on to wait.
+// lookUp closes the calls that were under way when the agent was killed. It takes the outcome of each from the log and
+// makes no call again. A call that the log shows as waiting goes on to wait.
 func (a *Agent) lookUp(ctx context.Context) error {
 	for _, o := range slices.Clone(a.s.open) {
 		if o.callID == "" {

@@ -35,8 +35,8 @@ type Pipeline struct {
 	Find func(run call.Call, name string) (call.Tool, bool)
 	// Search returns the best tools for a query, best first.
 	Search func(run call.Call, query string, limit int) []call.Tool
-	// Check returns the reason against a call whose arguments do not fit the tool's schema. Of an unknown tool it gets
-	// the name alone.
+	// Check returns the reason against a call whose arguments do not fit the tool's schema. An unknown tool has a name
+	// and nothing else.
 	Check func(c call.Call, t call.Tool) *call.Reason
 }
 

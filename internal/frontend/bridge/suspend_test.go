@@ -113,7 +113,7 @@ func TestNotSuspended(t *testing.T) {
 	}
 }
 
-// TestStill: a program that stands still is told when all of its calls wait, and before one of them is answered.
+// TestStill: a program that stands still hears when all of its calls wait, and before one of them is answered.
 func TestStill(t *testing.T) {
 	heard := make(chan bool, 8)
 	begun, go1, go2 := make(chan bool), make(chan bool), make(chan bool)

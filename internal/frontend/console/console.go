@@ -61,7 +61,7 @@ func New(o Options) *Server {
 	}
 	s.mux.Handle("GET /assets/", http.HandlerFunc(s.asset))
 	s.mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, &Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "there is no such page"})
+		s.fail(w, r, &Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "no such page"})
 	}))
 	return s
 }
@@ -93,7 +93,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, known func(call.P
 		return
 	}
 	if path.Clean(r.URL.Path) != r.URL.Path { // the router would redirect it
-		s.fail(w, r, &Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "there is no such page"})
+		s.fail(w, r, &Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "no such page"})
 		return
 	}
 	if to := named(r); to != "" {
@@ -152,7 +152,7 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	b, err := files.ReadFile(name)
 	if err != nil {
-		s.fail(w, r, &Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "there is no such file"})
+		s.fail(w, r, &Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "no such file"})
 		return
 	}
 	kind := "text/css; charset=utf-8"

@@ -17,7 +17,7 @@ const (
 )
 
 // apiEvents sends server-sent events. A client that connects again names the last event in Last-Event-ID and gets
-// those after it. Where they are too old, the event reset says that it must load its lists again.
+// those after it. If they are too old, it gets the event reset and must load its lists again.
 func (s *Server) apiEvents(q *request) error {
 	after := q.Header.Get("Last-Event-ID")
 	if after == "" {

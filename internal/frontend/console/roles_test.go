@@ -83,7 +83,7 @@ var open = map[string]bool{
 }
 
 // TestRoles: each path lets in its least role and those above it, and no lesser one. Each action of a login leaves a
-// record before it is done; a draft is no action, its answer is.
+// record before it is done. A draft leaves none; the answer with it does.
 func TestRoles(t *testing.T) {
 	for _, r := range newServer(&fake{}).routes() {
 		name := r.Method + " " + r.Path

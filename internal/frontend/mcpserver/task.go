@@ -76,7 +76,7 @@ func (s *Session) task(p *suspendedCall, life time.Duration) (*tasks.Task, error
 	return t, nil
 }
 
-// related is the way to a legacy client for what belongs to a task outside its requests.
+// related is the link to a legacy client for messages of a task outside its requests.
 type related struct {
 	Link
 	t *tasks.Task

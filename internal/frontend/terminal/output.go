@@ -21,7 +21,7 @@ type Masking interface {
 var ErrUnread error = unread{}
 
 // ErrDamaged is the error of binary output in which a secret was masked.
-var ErrDamaged = errors.New("a secret was masked in output that is no text: its bytes are not as written")
+var ErrDamaged = errors.New("a secret was masked in binary output: its bytes are not as written")
 
 // Through returns writers that mask secrets in the output of a run, and a function that flushes them. The flush
 // reports the masking. It returns an error if binary output was masked, since its bytes changed. A reader that

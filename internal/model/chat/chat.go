@@ -1,4 +1,4 @@
-// Package chat holds a conversation with a language model as values: what a provider is sent, and what it answers.
+// Package chat holds a conversation with a language model as values: requests to a provider, and its answers.
 package chat
 
 import "encoding/json"
@@ -56,7 +56,7 @@ type Request struct {
 	Most     int // tokens of the answer
 }
 
-// Stop says why a model ended its turn. The zero value is no end: the answer is not whole.
+// Stop says why a model ended its turn. The zero value: it has not ended, the answer is not whole.
 type Stop string
 
 // The ends of a turn.

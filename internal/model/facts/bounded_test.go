@@ -72,7 +72,7 @@ func TestBoundedIsBounded(t *testing.T) {
 	}
 }
 
-// A text that is too long shows no part of itself: what hides secrets would not find the part of one.
+// A text that is too long shows no part of itself: redaction would not find the part of a secret.
 func TestShortShowsNoPart(t *testing.T) {
 	if s := Short(strings.Repeat("secret", MaxText)); strings.Contains(s, "secret") || !strings.Contains(s, "sha256") {
 		t.Error(s)

@@ -126,7 +126,7 @@ type Limits struct {
 	CPUMS       int64 `json:"cpu_ms"`
 	MemoryBytes int64 `json:"memory_bytes"`
 	Pids        int64 `json:"pids"`
-	Output      int64 `json:"-"` // bytes of each stream that are kept; 0: not known
+	Output      int64 `json:"-"` // limit of each stream, in bytes; 0: not known
 }
 
 // Sandbox says where the run took place.

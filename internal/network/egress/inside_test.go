@@ -324,7 +324,7 @@ func TestPlaceholderRaw(t *testing.T) {
 // TestPlaceholderEnds: after a placeholder nothing more is read, even by a reader that asks again.
 func TestPlaceholderEnds(t *testing.T) {
 	c := brokered(Bearer, "")
-	long := strings.Repeat("-", 200) // what the scan remembers holds no placeholder after it
+	long := strings.Repeat("-", 200) // longer than the scan remembers: no part of a placeholder stays
 	for _, row := range []struct{ second, want string }{
 		{"nothing", "first,nothing" + long + "last"}, {c.Placeholder, "first,"},
 	} {

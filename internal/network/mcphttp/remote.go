@@ -43,7 +43,7 @@ type Options struct {
 	Auth      Authorizer                  // nil: no token is sent
 	Header    func() (http.Header, error) // more for the head of each request; nil: nothing
 	Handlers  jsonrpc.Options             // Request and Notify take what the server asks and says
-	Made      string                      // for the caller: a digest of what authenticates; empty: unknown
+	Made      string                      // for the caller: a digest of the credentials; empty: unknown
 }
 
 // Conn is a connection to one server. It keeps its session, where the server gives one, and is over

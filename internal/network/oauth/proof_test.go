@@ -36,8 +36,8 @@ const (
 	figureToken = "Kz~8mXK1EalYznwH-LC-1fBAo.4Ljp~zsPE_NeO.gxU"
 )
 
-// TestProofVectors: the claims of a proof are those of the RFC byte for byte, and what checks proofs in these tests
-// takes the RFC's.
+// TestProofVectors: the claims of a proof are those of the RFC byte for byte, and the checker of these tests accepts
+// the proof of the RFC.
 func TestProofVectors(t *testing.T) {
 	for _, row := range []struct {
 		method, address, token, id string
@@ -533,7 +533,7 @@ func TestRegistersWithAKey(t *testing.T) {
 	}
 }
 
-// TestTokenEndpoint: what x/oauth2 by itself would follow or read is refused.
+// TestTokenEndpoint: answers that x/oauth2 by itself would follow or read are refused.
 func TestTokenEndpoint(t *testing.T) {
 	const good = `{"access_token":"t1","token_type":"Bearer"}`
 	for _, row := range []struct {

@@ -195,7 +195,7 @@ func (p *Provider) authorize(h http.Header) error {
 	return nil
 }
 
-// lost is the fault of a connection that failed. The caller's own end of ctx is no fault of the provider.
+// lost is the fault of a connection that failed. If the caller ended ctx, the provider has no fault.
 func (p *Provider) lost(ctx, quiet context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

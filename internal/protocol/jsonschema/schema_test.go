@@ -51,7 +51,7 @@ func TestCheck(t *testing.T) {
 		{`{"anyOf":[{"type":"string"},{"type":"integer"}]}`, `true`, "matches none of the 2 alternatives", "no alternative"},
 		{`{"oneOf":[{"type":"number"},{"type":"integer"}]}`, `1`, "matches 2 of the 2 alternatives, want exactly one",
 			"two alternatives"},
-		{`{"not":{"type":"string"}}`, `"x"`, "is what it must not be", "not"},
+		{`{"not":{"type":"string"}}`, `"x"`, "matches a schema that it must not match", "not"},
 		{`{"if":{"required":["a"]},"then":{"required":["b"]},"else":{"required":["c"]}}`, `{"a":1}`,
 			`"b" is missing`, "then"},
 		{`{"if":{"required":["a"]},"then":{"required":["b"]},"else":{"required":["c"]}}`, `{"b":1}`,

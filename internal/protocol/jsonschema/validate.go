@@ -136,7 +136,7 @@ func (c *check) combined(n *node, v any, at string, depth int) {
 		}
 	}
 	if n.not != nil && c.matches(n.not, v, depth) {
-		c.fault(at, "is what it must not be")
+		c.fault(at, "matches a schema that it must not match")
 	}
 	if n.iff != nil {
 		if c.matches(n.iff, v, depth) {

@@ -22,8 +22,8 @@ import (
 	"waldo/internal/sandbox/sandboxtest"
 )
 
-// TestCommandsRefused: what this level or the kernel could not take unchanged is an error of waldo's, and the sandbox
-// runs the next command. A program is not looked for in the current folder.
+// TestCommandsRefused: a command that this level or the kernel cannot take unchanged is an error of waldo's, and the
+// sandbox runs the next command. A program is not looked for in the current folder.
 func TestCommandsRefused(t *testing.T) {
 	b := start(t, sandboxtest.Profile())
 	for _, r := range []struct {
@@ -101,7 +101,7 @@ func TestSupervisor(t *testing.T) {
 	<-done
 }
 
-// TestClosedWhileItStarts: a sandbox that is closed while a command starts ends it, at whatever moment.
+// TestClosedWhileItStarts: a sandbox that is closed while a command starts ends it, at any moment.
 func TestClosedWhileItStarts(t *testing.T) {
 	p := sandboxtest.Profile()
 	p.Limits.Wall = 20 * time.Second

@@ -24,7 +24,7 @@ s.sendto(b"no question", ("127.0.0.1", 53))
 `
 
 // TestLookup: without egress a name lookup fails at once, and the facts of its command name the host. Other messages
-// are no lookups.
+// do not count as lookups.
 func TestLookup(t *testing.T) {
 	sb, err := driver(t).Start(t.Context(), sandboxtest.Profile())
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestOfAnotherUser: neither a folder nor a file of another user is taken for waldo's own, whatever it holds. The
+// TestOfAnotherUser: neither a folder nor a file of another user is taken for waldo's own, with any content. The
 // control is waldo's own.
 func TestOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -31,7 +31,7 @@ const maxPayload = 256 << 20
 type packed struct {
 	gz     []byte
 	digest string // SHA-256 of the content of gz, in hexadecimal
-	// progress is given each byte that is unpacked, and how many there will be; nil: none is
+	// progress gets each byte that is unpacked, and how many there will be; nil: no progress
 	progress func(what string, bytes int64) io.WriteCloser
 }
 

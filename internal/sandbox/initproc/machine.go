@@ -79,7 +79,7 @@ var boot = sync.OnceValue(func() *List {
 const joinFlags = unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT |
 	unix.Signal(unix.SIGCHLD)
 
-// joinProgram has a machine join the user and network namespace that come after it. Where processes are shared, PID 1
+// joinProgram has a machine join the user and network namespace that come after it. If processes are shared, PID 1
 // of the machine's own PID namespace prepares the sandbox, and HandOn makes the process that enters the shared one.
 // Otherwise PID 1 gets a PID namespace of its own.
 func joinProgram(processes bool) []byte {

@@ -313,7 +313,7 @@ func TestKilledWaldo(t *testing.T) {
 		"while found('straggler') and time.time() < end: time.sleep(.05)\nprint(len(found('straggler')))")
 	_ = c.Process.Kill()
 	got, err := look.out.ReadString('\n')
-	_ = c.Wait() // not before: another waldo of this machine would sweep up what one that is no process any more has left
+	_ = c.Wait() // not before: another waldo of this machine would remove the files of a process that has ended
 	if got != "0\n" {
 		t.Errorf("after its waldo was killed: %q %v", got, err)
 	}

@@ -30,7 +30,7 @@ type shown struct {
 	target string   // where all of it is shown; empty: only its parts are
 	parts  []part
 	whole  bool // its mount point is inside another shown folder
-	// writable: it is the folder itself, without an overlay, and what is written stays.
+	// writable: it is the folder itself, without an overlay, and writes stay.
 	writable bool
 	seals    []string // paths below a writable folder that are read-only
 }

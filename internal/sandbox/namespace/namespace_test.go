@@ -20,7 +20,7 @@ func TestOrdinaryUser(t *testing.T) {
 		"TestDenials", "TestLandlock", "TestCommandsRefused", "TestWay")
 }
 
-// TestTemplateAsItIsToo runs that test as an ordinary user, whose mounts of a template are no copies.
+// TestTemplateAsItIsToo runs that test as an ordinary user, for whom waldo does not copy a template's mounts.
 func TestTemplateAsItIsToo(t *testing.T) {
 	sandboxtest.AsOrdinaryUser(t, "TestTemplateAsItIs", "TestFine")
 }

@@ -108,8 +108,8 @@ for how in (lambda: os.open("/project/new", os.O_CREAT|os.O_WRONLY, 0o4755), lam
 	}
 }
 
-// TestLaterMounts: what this machine mounts after a sandbox began, in a folder that is shown there, is not seen in the
-// sandbox. The control sees it through a bind mount. The test has mounts of its own, shared as on most machines.
+// TestLaterMounts: a sandbox does not see a later mount of this machine in a folder that it is shown. The control sees
+// it through a bind mount. The test has mounts of its own, shared as on most machines.
 func TestLaterMounts(t *testing.T) {
 	const key = "WALDO_TEST_LATER_MOUNTS"
 	if os.Geteuid() != 0 {

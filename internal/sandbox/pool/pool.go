@@ -52,8 +52,8 @@ func New(d sandbox.Driver, o Options) *Driver {
 	return p
 }
 
-// pooled reports whether sandboxes of the profile can be prepared in advance: a mount that is no part of the template,
-// or a network, belongs to one job only.
+// pooled reports whether sandboxes of the profile can be prepared in advance: a network, or a mount outside of the
+// template, belongs to one job only.
 func pooled(p sandbox.Profile) bool {
 	return !slices.ContainsFunc(p.Mounts, func(m sandbox.Mount) bool { return !m.Template }) &&
 		reflect.ValueOf(p.Network).IsZero() && p.Share == nil

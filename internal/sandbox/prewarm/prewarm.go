@@ -77,8 +77,8 @@ func New[K, V any](o Options[K, V]) *Keep[K, V] {
 	return k
 }
 
-// Take returns the youngest ready value of a kind, if there is a usable one. If there is none, the Keep makes one more
-// from then on.
+// Take returns the youngest ready value of a kind, if there is a usable one. Otherwise the Keep makes one more from
+// then on.
 func (k *Keep[K, V]) Take(key K) (v V, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -101,8 +101,8 @@ func TestDocumentsAreBounded(t *testing.T) {
 	}
 }
 
-// TestBytesBehindAnArchive: what stands behind the end of a layer's archive is part of its digest, and is bounded as
-// its files are.
+// TestBytesBehindAnArchive: bytes behind the end of a layer's archive are part of its digest, and are bounded as its
+// files are.
 func TestBytesBehindAnArchive(t *testing.T) {
 	for behind, want := range map[int]error{1 << 10: nil, 1<<20 + 1<<19: ErrTooMuch} {
 		layer := append(root(t), make([]byte, behind)...)

@@ -258,7 +258,7 @@ func TestTemporaryNames(t *testing.T) {
 	}
 }
 
-// TestPlaceOfATarget: only the named place comes out, and what another exports stays.
+// TestPlaceOfATarget: only the named place comes out, and files that another exports stay.
 func TestPlaceOfATarget(t *testing.T) {
 	one, oneSandbox, host := pairOf(t, 40<<12, 60)
 	two, twoSandbox, _ := pairOf(t, 40<<12, 60)

@@ -20,8 +20,7 @@ func ownedAndClosed(dir string, info fs.FileInfo) error {
 		return fmt.Errorf("store: state directory %s belongs to another user; use one of your own", dir)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("store: others can write state directory %s (mode %04o); chmod 700 it after looking at what "+
-			"is in it", dir, info.Mode().Perm())
+		return fmt.Errorf("store: others can write state directory %s (mode %04o); look at its files, then chmod 700 it", dir, info.Mode().Perm())
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ type Program struct {
 
 // Errors of Take.
 var (
-	ErrAbsent  = errors.New("there is no such suspended program")
+	ErrAbsent  = errors.New("no such suspended program")
 	ErrRunning = errors.New("this program went on before, and does not run twice")
 	ErrDamaged = errors.New("the file of this program was changed or is damaged")
 )
@@ -77,7 +77,7 @@ func (s Store) key() ([]byte, error) {
 		return nil, err
 	}
 	if b, err = os.ReadFile(at); err == nil && len(b) != chacha20poly1305.KeySize {
-		err = fmt.Errorf("programs: %s is no key", at)
+		err = fmt.Errorf("programs: %s does not hold a key", at)
 	}
 	return b, err
 }

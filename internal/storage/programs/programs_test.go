@@ -127,7 +127,7 @@ func BenchmarkTenThousand(b *testing.B) {
 	}
 }
 
-// TestList: programs are listed with their sizes and without their images, and removed by what they belong to.
+// TestList: programs are listed with their sizes and without their images, and removed by owner.
 func TestList(t *testing.T) {
 	if all, err := (Store{Dir: filepath.Join(t.TempDir(), "none")}).List(); err != nil || len(all) != 0 {
 		t.Errorf("%v %v", all, err)

@@ -57,8 +57,8 @@ const MaxRuns = 8
 
 // The reasons why a sandbox cannot be used.
 var (
-	ErrAbsent    = errors.New("there is no such sandbox")
-	ErrNoPicture = errors.New("there is no such snapshot")
+	ErrAbsent    = errors.New("no such sandbox")
+	ErrNoPicture = errors.New("no such snapshot")
 	ErrExists    = errors.New("there is a sandbox of that name")
 	ErrPaused    = errors.New("the sandbox is paused")
 	ErrStopped   = errors.New("the sandbox is stopped")

@@ -15,7 +15,7 @@ import (
 type Keeper struct {
 	Sources Sources
 	Specs   map[secret.Ref]secret.Spec // by name in the configuration
-	// Learned is told of each new value before anybody gets it; what it returns ends the Get. nil: nobody.
+	// Learned gets each new value before Get returns it; its error ends the Get. nil: not called.
 	Learned func(name secret.Ref, v secret.Value) error
 
 	mu   sync.Mutex

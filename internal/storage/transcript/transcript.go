@@ -30,7 +30,7 @@ type File struct {
 var ErrBusy = errors.New("another waldo runs this agent")
 
 // ErrNone: the transcript is unknown.
-var ErrNone = errors.New("there is no agent")
+var ErrNone = errors.New("unknown agent")
 
 // MaxSize is how many bytes a transcript has at most.
 const MaxSize = 256 << 20

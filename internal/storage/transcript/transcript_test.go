@@ -56,7 +56,7 @@ func TestTranscript(t *testing.T) {
 	}
 }
 
-// TestNames: a name that is no id, or a link, opens nothing.
+// TestNames: a link, or a name that cannot be an id, opens nothing.
 func TestNames(t *testing.T) {
 	d := Dir(t.TempDir())
 	for _, name := range []string{"", "../waldo", "n_x", "c_2al2m7nudkym2hav4gk4g3vjm6"} {

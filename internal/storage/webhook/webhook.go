@@ -39,7 +39,7 @@ const (
 
 // Deliveries hands over webhooks, each to one process at a time.
 type Deliveries interface {
-	// Claim takes the delivery that is due longest for a target; nil: none is due. A claim whose process has ended goes
+	// Claim takes the delivery that is due longest for a target; nil: nothing is due. A claim whose process has ended goes
 	// to the next one that asks. Its Work is then the one that the ended process began.
 	Claim(ctx context.Context, target string) (*Delivery, error)
 	// Begin notes, before the work begins, the id that it has elsewhere: a call, a run of an agent.

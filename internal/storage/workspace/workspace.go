@@ -95,7 +95,7 @@ func private(dir string) error {
 		return err
 	}
 	if !st.IsDir() || st.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("workspace %s: it must be a folder that nobody else can write; chmod go-w it", dir)
+		return fmt.Errorf("workspace %s: others must not be able to write it; chmod go-w it", dir)
 	}
 	return nil
 }

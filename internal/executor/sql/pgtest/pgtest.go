@@ -29,7 +29,7 @@ type Server struct {
 	stop     sync.Once
 }
 
-// nobody runs the server if the test is root: PostgreSQL refuses to be.
+// The uid of the server if the test runs as root, which PostgreSQL refuses.
 const nobody = 65534
 
 // Start makes a cluster and starts its server. The caller stops it.

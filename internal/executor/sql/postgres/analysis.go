@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// analysis is what the database's own analysis of a statement names: the tree that debug_print_rewritten shows, with
-// views and rules expanded.
+// analysis holds the names in the database's own analysis of a statement: the tree that debug_print_rewritten shows,
+// with views and rules expanded.
 type analysis struct {
 	functions, operators, types map[uint32]bool // by oid
 }

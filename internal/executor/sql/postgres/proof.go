@@ -54,7 +54,7 @@ func (p Proof) Refusal() *Error {
 	if n := len(p.Findings) - len(first); n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	return refuse("role", "the database role %s can do more than read: %s%s. The operator sees them all, with what to do, "+
+	return refuse("role", "the database role %s can do more than read: %s%s. The operator sees them all, with the remedy, "+
 		"in waldo check", p.Role, strings.Join(first, "; "), more)
 }
 

@@ -104,7 +104,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// The session cannot write, whatever the judgement says: each statement is tried without it.
+// The session cannot write: each statement is tried without the judgement before it.
 func TestSessionReadsOnly(t *testing.T) {
 	s := database(t)
 	for _, query := range []string{"CREATE TABLE app.x (i int)", "SELECT nextval('app.users_id_seq')", "DELETE FROM app.film",
@@ -173,7 +173,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// Bootstrap, applied again, changes nothing, and what was granted meanwhile is taken away.
+// Bootstrap, applied again, changes nothing, and takes away rights that were granted meanwhile.
 func TestBootstrapAgain(t *testing.T) {
 	s := database(t)
 	if err := s.SQL("postgres", "CREATE SCHEMA again; CREATE TABLE again.t (i int); "+

@@ -41,7 +41,7 @@ func Check(path string) error {
 func inspect(path string) (options url.Values, err error) {
 	st, err := os.Lstat(path)
 	if err != nil {
-		return nil, refuse("file", "the database %s cannot be opened: there is no such file", filepath.Base(path))
+		return nil, refuse("file", "the database %s cannot be opened: no such file", filepath.Base(path))
 	}
 	if !st.Mode().IsRegular() {
 		return nil, refuse("file", "the database %s must be a regular file, and no link", filepath.Base(path))
@@ -54,7 +54,7 @@ func inspect(path string) (options url.Values, err error) {
 	_, err = io.ReadFull(f, head)
 	_ = f.Close() // it was only read
 	if err != nil || string(head[:16]) != "SQLite format 3\x00" {
-		return nil, refuse("file", "%s is no SQLite database", filepath.Base(path))
+		return nil, refuse("file", "%s is not an SQLite database", filepath.Base(path))
 	}
 	options = url.Values{"mode": {"ro"}, "_pragma": {"query_only(1)", "trusted_schema(0)", "temp_store(2)", "cell_size_check(1)"}}
 	if head[19] != 2 { // a rollback journal; SQLite's locks suffice

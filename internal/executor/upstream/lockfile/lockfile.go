@@ -27,7 +27,7 @@ type Lock struct {
 type Locked struct {
 	Command string `json:"command"` // digest of how it is started: command, environment, placement, secrets by name
 	Name    string `json:"name"`    // name that the server gives itself
-	// Package is what the server's program was installed from; nil: it was there already.
+	// Package pins the package that waldo installed for the server; nil: its program was there already.
 	Package *pkginstall.Pin   `json:"package,omitempty"`
 	Tools   map[string]string `json:"tools"` // the server's own name of a tool to the digest of its definition
 	// Definitions are what the digests were made of, to show how another differs. They decide nothing.

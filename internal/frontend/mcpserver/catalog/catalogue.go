@@ -36,7 +36,7 @@ type Options struct {
 	Of func(cap call.Capability) string
 	// call timeout, which also bounds the wait for a tool's server; nil: Wait
 	Patience func(cap call.Capability) time.Duration
-	// whether a call is previewed first, and then quotes the token of its preview; nil: none is
+	// whether a call is previewed first, and then quotes the token of its preview; nil: no call
 	Confirms func(cap call.Capability) bool
 	Held     func(server string) []Problem // tools that a server lists but agents cannot use; nil: none
 	// called when the set of tools omitted for one reason changes; nil: not called

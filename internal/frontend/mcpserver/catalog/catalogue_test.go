@@ -398,7 +398,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// A tool that has one of many words, and that late in its description, is no answer.
+// Search leaves out a tool that has one of many words, and that one late in its description.
 func TestSearchFindsNothing(t *testing.T) {
 	sources := map[string]Source{}
 	for _, name := range []string{"a.one", "b.two", "c.three", "d.four", "e.five"} {

@@ -152,7 +152,7 @@ func (s *Store) room(who call.Principal, tasks int, size int64) error {
 	}
 }
 
-// count adds tasks and bytes to what a task's principal uses. The lock is held.
+// count adds tasks and bytes to the use of a task's principal. The caller holds the lock.
 func (s *Store) count(t *Task, tasks int, size int64) {
 	own := s.each[t.owner.Principal]
 	if own == nil {
@@ -453,7 +453,7 @@ func (t *Task) Ask(ctx context.Context, asked map[string]call.Question) (map[str
 	return r.answers, nil
 }
 
-// Answer takes answers by the keys of their questions. It ignores those of other keys, and those that are no objects.
+// Answer takes answers by the keys of their questions. It ignores other keys, and answers that are not objects.
 func (t *Task) Answer(given map[string]strictjson.Value) {
 	t.change(func() bool {
 		did := false

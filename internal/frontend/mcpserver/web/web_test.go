@@ -600,8 +600,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestHeldMore: what a message costs beyond its size counts against the whole and the share of its principal, but a
-// message alone always gets it.
+// TestHeldMore: the cost of a message beyond its size counts against the whole and the share of its principal. A
+// message alone is always admitted.
 func TestHeldMore(t *testing.T) {
 	for _, row := range []struct {
 		why              string

@@ -331,7 +331,7 @@ func anthropicMessages(a *Ask, all []message) error {
 				}
 			case "tool_use":
 				if len(b.Input) == 0 || b.Input[0] != '{' || tools[b.ID] != "" {
-					return fmt.Errorf("call %q: its input is no object, or its id is taken", b.ID)
+					return fmt.Errorf("call %q: its input is not an object, or its id is taken", b.ID)
 				}
 				tools[b.ID] = b.Name
 				calls = append(calls, b.ID)
@@ -356,7 +356,7 @@ func otherMessages(a *Ask, kind string, all []message) error {
 	for i, m := range all {
 		var text string
 		if string(m.Content) != "null" && json.Unmarshal(m.Content, &text) != nil {
-			return fmt.Errorf("message %d: its content is no text", i)
+			return fmt.Errorf("message %d: its content is not text", i)
 		}
 		if m.Role != "tool" && len(open) > 0 {
 			return fmt.Errorf("message %d: calls %v have no result", i, open)

@@ -105,8 +105,8 @@ func New(ctx context.Context, memory int64, cache string) (*Engine, error) {
 // Close releases the compiled code.
 func (e *Engine) Close(ctx context.Context) error { return e.runtime.Close(ctx) }
 
-// Program is what one program has. Next is called once, when the interpreter is ready for its job: it returns the job,
-// with which the other parts are known.
+// Program holds the parts of one program. Next is called once, when the interpreter is ready for its job, and returns
+// that job. The other parts are known from then on.
 type Program struct {
 	Stdout, Stderr io.Writer
 	Bridge         Bridge // nil: the program has no tools

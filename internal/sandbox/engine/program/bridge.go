@@ -21,7 +21,7 @@ type bridge struct {
 	waiting map[string]string // the approvals of those that wait for a human, by id
 }
 
-// other is descriptor 3 where that is no bridge but the Go runtime's own: its collection would close it.
+// other is descriptor 3 if it belongs to the Go runtime instead of a bridge: its collection would close it.
 var other *os.File
 
 // openBridge opens the bridge of a process; nil: it has none.

@@ -122,7 +122,7 @@ func (p *program) run() (int, error) {
 }
 
 // begin makes the machine that every program starts from. It is the same in every process: the clock stands still, and
-// there is no chance.
+// nothing is random.
 func (p *program) begin(e *quickjs.Engine) error {
 	var err error
 	if p.machine, err = e.Start(p.host()); err != nil {

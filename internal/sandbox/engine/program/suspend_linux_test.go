@@ -166,7 +166,7 @@ func TestOtherProgram(t *testing.T) {
 	}
 }
 
-// FuzzUnpack: what is said to be a suspended program is refused, or gives an image within its limit.
+// FuzzUnpack: any bytes in place of a suspended program are refused, or give an image within its limit.
 func FuzzUnpack(f *testing.F) {
 	image := suspendedProgram(f)
 	p, _, _ := process(f, io.Discard)

@@ -101,7 +101,7 @@ func (i Image) Delta(base Image) []byte {
 
 // Apply returns the image whose difference from base is delta. It refuses one of more than most bytes.
 func Apply(base Image, delta []byte, most int64) (Image, error) {
-	bad := errors.New("quickjs: this is no image of a program")
+	bad := errors.New("quickjs: not an image of a program")
 	if len(delta) < deltaHeader || (len(delta)-deltaHeader)%(4+block) != 0 {
 		return Image{}, bad
 	}

@@ -33,8 +33,8 @@ type Sandbox struct {
 	Egress   Egress `json:"egress,omitzero"`
 }
 
-// Egress is the egress of a sandbox: its sockets come with the answer, after the folders. The zero Egress is no
-// egress; the sandbox then has an empty network stack of its own.
+// Egress is the egress of a sandbox: its sockets come with the answer, after the folders. With the zero Egress the
+// sandbox has an empty network stack of its own.
 type Egress struct {
 	Route   []byte   `json:"route"` // a netlink message
 	Sockets []Socket `json:"sockets"`

@@ -25,9 +25,9 @@ const commandSelect = "1"
 
 // references are the labels of a tree that an oid follows: of a function, of an operator, of a type.
 var references = struct{ functions, operators, types []string }{
-	[]string{":funcid", ":opfuncid", ":aggfnoid", ":winfnoid"},
-	[]string{":opno", ":eqop", ":sortop"},
-	[]string{":resulttype", ":funcresulttype", ":funccoltypes"},
+	[]string{":funcid", ":opfuncid", ":aggfnoid", ":winfnoid", ":startInRangeFunc", ":endInRangeFunc"},
+	[]string{":opno", ":opnos", ":eqop", ":sortop"},
+	[]string{":resulttype", ":funcresulttype", ":funccoltypes", ":coltypes", ":consttype", ":paramtype"},
 }
 
 // readTree reads one rewritten tree. It returns an error unless every query of the tree is a SELECT without row locks.
@@ -79,7 +79,7 @@ func (a *analysis) note(words []string) error {
 		if i+1 < len(words) {
 			next = words[i+1]
 		}
-		list := next == "o" || next == "<>" && w == ":funccoltypes" // a list of oids is written (o 23 25)
+		list := next == "o" || next == "<>" && strings.HasSuffix(w, "coltypes") // a list of oids is written (o 23 25)
 		for n := i + 1; n < len(words); n++ {
 			if list && n == i+1 {
 				continue

@@ -38,7 +38,11 @@ func TestQuery(t *testing.T) {
 		"SELECT * FROM jsonb_to_recordset('[{\"e\": 1}]') AS x(e app.checked)": "sql.function",
 		"SELECT 'x'::app.checked": "sql.function", "SELECT name::app.checked FROM app.users": "sql.function",
 		"SELECT ARRAY[name]::app.checked[] FROM app.users": "sql.function",
-		"SELECT ROW(name)::app.held FROM app.users":        "sql.function", "DO $$ BEGIN END $$": "sql.statement", "COMMIT": "sql.statement",
+		"SELECT ROW(name)::app.held FROM app.users":        "sql.function",
+		"SELECT '{x}'::app.checked[]":                      "sql.function", "SELECT '(x)'::app.held": "sql.function",
+		"SELECT $1::app.checked": "sql.function", "SELECT $1::app.checked[]": "sql.function",
+		"SELECT * FROM XMLTABLE('/r' PASSING ('<r>x</r>'::xml) COLUMNS e app.checked PATH '.')": "sql.function",
+		"DO $$ BEGIN END $$": "sql.statement", "COMMIT": "sql.statement",
 		"SELECT * FROM crosstab('SELECT 1,2,3') AS c(a int, b int)": "sql.function",
 		"SELECT 'app.users'::regclass, pg_sleep(0)":                 "sql.function",
 		"SELECT U&\"\\0070g_sleep\"(0)":                             "sql.function",
@@ -53,6 +57,10 @@ func TestQuery(t *testing.T) {
 		}
 	}
 	for _, query := range []string{"SELECT app.twice(2)", "SELECT app.plain_sum(age) FROM app.users", "SELECT 'x'::app.unchecked", "SELECT uuid_generate_v4()", "SELECT random(), now()", "EXPLAIN SELECT * FROM app.users",
+		"SELECT '{x}'::app.unchecked[]", "SELECT ROW(1, 2) < ROW(2, 3)",
+		"SELECT sum(age) OVER (ORDER BY age RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM app.users",
+		"SELECT * FROM (VALUES (1, 'a')) v(a, b)", "WITH c AS (SELECT 1 AS a) SELECT * FROM c",
+		"SELECT * FROM XMLTABLE('/r' PASSING ('<r>x</r>'::xml) COLUMNS e text PATH '.')",
 		"SELECT * FROM pg_locks", "SELECT * FROM information_schema.columns LIMIT 3", "SELECT * FROM pg_sequences", "SHOW server_version"} {
 		if _, err := ask(t, s, query); err != nil {
 			t.Errorf("%s: %v", query, err)

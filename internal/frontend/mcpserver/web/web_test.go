@@ -491,7 +491,7 @@ func TestSessionsEnd(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	h := open(t, Limits{Body: 1000, InFlight: 2, Conns: 20, Held: 2500})
-	quick := open(t, Limits{Read: 300 * time.Millisecond})
+	quick := open(t, Limits{Read: 300 * time.Millisecond, Stranger: time.Hour}) // no stranger is swept away
 	t.Run("a message too long", func(t *testing.T) {
 		if status, _, _ := h.ask(strings.Repeat(" ", 990) + `{}`); status != 400 {
 			t.Errorf("the control: %d", status)

@@ -353,6 +353,18 @@ func TestArchives(t *testing.T) {
 }
 
 // TestExchanged: a file that takes the place of another between the look and the open is not read.
+// TestFolded: a protected name is one also in the spellings that file systems of other systems take for it.
+func TestFolded(t *testing.T) {
+	for name, want := range map[string]error{
+		".git/config": errRuns, ".GIT/config": errRuns, "a/.gi\u200ct/config": errRuns, ".g\ufeffit": errRuns, ".git. /x": errRuns,
+		".\u017f\u017fh/x": errRuns, "\u212aeys": nil, ".gitx": nil, "git": nil, ".en\u200dv": errKeys, ".v\ufe0fscode": errRuns,
+	} {
+		if got := protects(name, true); !errors.Is(got, want) {
+			t.Errorf("%+q: %v", name, got)
+		}
+	}
+}
+
 // TestSearchEnds: a search ends soon after its call does, and no expression makes one line take long.
 func TestSearchEnds(t *testing.T) {
 	dir := folder(t, map[string]string{"a": strings.Repeat(strings.Repeat("a", 16_000)+"\n", 200)})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"unicode"
 
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/call"
@@ -41,7 +42,7 @@ func hidden(name string) bool {
 // have it.
 func protects(name string, write bool) error {
 	for part := range strings.SplitSeq(name, "/") {
-		part = strings.ToLower(strings.TrimRight(part, " ."))
+		part = folded(part)
 		switch {
 		case write && slices.Contains(settings, part):
 			return errRuns
@@ -50,6 +51,21 @@ func protects(name string, write bool) error {
 		}
 	}
 	return nil
+}
+
+// folded returns a name as file systems compare it that keep apart fewer names than Linux: without regard to case, with
+// the long s as an s (APFS), without letters that have no form (HFS+), and without blanks and dots at its end (Windows).
+func folded(part string) string {
+	part = strings.Map(func(c rune) rune {
+		switch {
+		case c == '\u017f':
+			return 's'
+		case unicode.Is(unicode.Cf, c), unicode.Is(unicode.Variation_Selector, c), c == '\u034f':
+			return -1
+		}
+		return c
+	}, part)
+	return strings.ToLower(strings.TrimRight(part, " ."))
 }
 
 // Judge refuses a change of a protected name when the call is decided, so that no human is asked about it. Links count

@@ -58,7 +58,7 @@ func newCall(g *global) *cobra.Command {
 				return err
 			}
 			k := call.Call{ID: id.New(id.Call), Capability: cap, Args: a, Session: n.ID, Principal: n.Principal,
-				Channel: "cli", At: time.Now(), ApprovalID: quote}
+				Channel: "cli", ApprovalID: quote}
 			if h.Policy.Visible(k.Capability) {
 				t, hint := call.Tool{Capability: cap}, "waldo tools lists them"
 				if e, ok := h.Catalogue.Lookup(c.Context(), string(cap)); ok {
@@ -239,7 +239,7 @@ func tellTools(w io.Writer, h *app.App, entries []*catalog.Entry, d catalog.Deta
 // dryRun decides a call without making it.
 func dryRun(p *policy.Policy, capability call.Capability, a call.Args) policy.Decision {
 	return p.Explain(call.Call{
-		ID: id.New(id.Call), Capability: capability, Args: a, Channel: "cli", Principal: app.Principal(), At: time.Now(),
+		ID: id.New(id.Call), Capability: capability, Args: a, Channel: "cli", Principal: app.Principal(),
 	})
 }
 

@@ -393,7 +393,7 @@ func (e *execFlags) openIn(
 		return nil, nil, k, err
 	}
 	k = call.Call{
-		ID: id.New(id.Call), Capability: capability, Args: a, Principal: app.Principal(), Channel: "cli", At: time.Now(),
+		ID: id.New(id.Call), Capability: capability, Args: a, Principal: app.Principal(), Channel: "cli",
 	}
 	if e.as != "" {
 		k.ID = e.as

@@ -42,7 +42,7 @@ func TestFirstClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := h.Broker.Call(context.Background(), call.Call{
-			ID: id.New(id.Call), Capability: "run_python", Args: a, Session: n, Principal: who, Channel: "mcp", At: time.Now(),
+			ID: id.New(id.Call), Capability: "run_python", Args: a, Session: n, Principal: who, Channel: "mcp",
 		})
 		if err != nil || r.Facts.Stdout != "1\n" {
 			t.Fatalf("%v %+v", err, r)

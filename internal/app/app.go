@@ -198,9 +198,7 @@ func New(ctx context.Context, s Options) (h *App, err error) {
 	if err = h.openCore(ctx, s); err != nil {
 		return h, err
 	}
-	if err = h.openExecutors(s); err != nil {
-		return h, err
-	}
+	h.openExecutors(s)
 	return h, h.openPipeline(s)
 }
 
@@ -303,7 +301,7 @@ func (h *App) share(on *App) {
 	h.Witness, h.Approvals, h.ceilings = on.Witness, on.Approvals, on.ceilings
 }
 
-func (h *App) openExecutors(s Options) error {
+func (h *App) openExecutors(s Options) {
 	most := s.Limits
 	if most == (sandbox.Limits{}) {
 		most = DefaultLimits
@@ -347,7 +345,6 @@ func (h *App) openExecutors(s Options) error {
 		},
 	})
 	h.closers = append(h.closers, h.Upstreams.Close)
-	return nil
 }
 
 // launcher returns the launcher of the configured servers.
@@ -417,10 +414,7 @@ func (h *App) openPipeline(s Options) error {
 			contract.Direct: h.direct, contract.Batch: batch.Executor{Begin: h.ceilings.Begin}},
 	}
 	server, err := bridge.New(s.Version, bridge.Pipeline{
-		Call: h.callFromSandbox,
-		Refuse: func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
-			return h.lives.inForce().Broker.Refuse(ctx, c, why)
-		},
+		Call: h.callFromSandbox, Refuse: h.lives.refuse,
 		Tools: func(run call.Call) []call.Tool { return h.lives.inForce().tools(run) },
 		Find:  func(run call.Call, name string) (call.Tool, bool) { return h.lives.inForce().find(run, name) },
 		Search: func(run call.Call, words string, most int) []call.Tool {

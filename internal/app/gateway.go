@@ -83,14 +83,7 @@ func (h *App) options() mcpserver.Options {
 	l := h.Config.Gateway.Limits
 	return mcpserver.Options{
 		Version: h.set.Version, Instructions: instructions, Catalogue: h.Catalogue,
-		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
-			now, done := h.lives.Enter()
-			defer done()
-			return now.Broker.Call(ctx, c)
-		},
-		Refuse: func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
-			return h.lives.inForce().Broker.Refuse(ctx, c, why)
-		},
+		Call: h.lives.call, Refuse: h.lives.refuse,
 		Mode: func(cap call.Capability, said strictjson.Value) (contract.Mode, int) {
 			return h.lives.inForce().mode(cap, said)
 		},

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"sync/atomic"
 
@@ -9,6 +10,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/preview"
 	"waldo/internal/frontend/mcpserver"
+	"waldo/internal/model/call"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -24,6 +26,18 @@ func newLives(first *App) *lives {
 
 // inForce returns the current application, with the configuration in force.
 func (l *lives) inForce() *App { return l.Now() }
+
+// call runs the pipeline of the current application, which stays open until the call has ended.
+func (l *lives) call(ctx context.Context, c call.Call) (call.Result, error) {
+	now, done := l.Enter()
+	defer done()
+	return now.Broker.Call(ctx, c)
+}
+
+// refuse records and answers a call that is refused before the pipeline.
+func (l *lives) refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
+	return l.inForce().Broker.Refuse(ctx, c, why)
+}
 
 // notes are waldo's own findings about a call that a human is asked about.
 func (l *lives) notes(d policy.Decision) []string {

@@ -37,14 +37,7 @@ func (h *App) Hooks(g *session.Shared) *hooks.Hooks {
 			}
 			return now.Check(*c, t)
 		},
-		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
-			now, done := h.lives.Enter()
-			defer done()
-			return now.Broker.Call(ctx, c)
-		},
-		Refuse: func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
-			return h.lives.inForce().Broker.Refuse(ctx, c, why)
-		},
+		Call: h.lives.call, Refuse: h.lives.refuse,
 		Session: func(p call.Principal) (call.Session, func(), error) {
 			n, err := g.Enter(p)
 			return n, func() { g.Leave(n) }, err

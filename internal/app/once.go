@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"time"
 
 	"waldo/internal/app/fault"
 	"waldo/internal/core/session"
@@ -28,7 +27,7 @@ func (h *App) Once(ctx context.Context, capability call.Capability, args any, o 
 	defer h.Sessions.Close(n.ID)
 	c := call.Call{
 		ID: id.New(id.Call), Capability: capability, Args: a, Session: n.ID, Principal: n.Principal,
-		Channel: "cli", At: time.Now(),
+		Channel: "cli",
 	}
 	if o != nil {
 		c.Run = o.Request()

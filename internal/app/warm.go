@@ -2,7 +2,6 @@ package app
 
 import (
 	"log/slog"
-	"time"
 
 	"waldo/internal/core/session"
 	"waldo/internal/model/call"
@@ -20,7 +19,7 @@ func (h *App) expect(n session.Info) {
 	args, err := call.ParseArgs([]byte(`{"code":""}`))
 	if err == nil {
 		d := h.Policy.Decide(call.Call{
-			Capability: "run_python", Args: args, Session: n.ID, Principal: n.Principal, Channel: "mcp", At: time.Now(),
+			Capability: "run_python", Args: args, Session: n.ID, Principal: n.Principal, Channel: "mcp",
 		})
 		err = h.Runner.Expect(d, firstSandboxes)
 	}

@@ -236,7 +236,7 @@ func (m *command) view(c *cobra.Command, h *app.App) *view {
 			return 3
 		}
 		return h.Policy.Explain(call.Call{ID: id.New(id.Call), Capability: call.Capability(tool), Args: args,
-			Channel: agent.Channel, Principal: h.Agents().Principal(), At: time.Now()}).Danger
+			Channel: agent.Channel, Principal: h.Agents().Principal()}).Danger
 	}
 	return v
 }

@@ -144,7 +144,7 @@ func (h *Hooks) call(ctx context.Context, d *queue.Delivery) *queue.Failure {
 	}
 	defer leave()
 	c := call.Call{ID: id.New(id.Call), Capability: call.Capability(w.Deliver.Tool), Args: args, Session: n,
-		Principal: webhook.Principal(d.Hook), Channel: "webhook", At: h.o.Now()}
+		Principal: webhook.Principal(d.Hook), Channel: "webhook"}
 	if err := h.o.Queue.Begin(ctx, d, c.ID); err != nil {
 		return &queue.Failure{Reason: err.Error()}
 	}

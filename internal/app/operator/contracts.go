@@ -139,8 +139,7 @@ func (p *Operator) DryRun(_ context.Context, _ console.Who, d console.DryRun) (c
 		return console.Decision{}, console.Problemf(http.StatusBadRequest, "args", "%v", err)
 	}
 	x := p.o.Policy().Explain(call.Call{ID: id.New(id.Call), Capability: call.Capability(strings.TrimSpace(d.Capability)),
-		Args: a, Channel: cmp.Or(d.Channel, "cli"), Principal: call.Principal(cmp.Or(d.Principal, p.o.Owner)),
-		At: time.Now()})
+		Args: a, Channel: cmp.Or(d.Channel, "cli"), Principal: call.Principal(cmp.Or(d.Principal, p.o.Owner))})
 	out := console.Decision{
 		Effect: x.Effect.String(), Reasons: x.Reasons, Mode: x.Mode().String(), Danger: x.Danger, Pattern: x.Contract.Pattern,
 		File: x.Contract.At.File, Line: x.Contract.At.Line, Role: x.Contract.Approval.By,

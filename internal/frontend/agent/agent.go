@@ -287,7 +287,7 @@ func (a *Agent) one(ctx context.Context, o open) (approval string, stopped bool,
 		return "", false, a.close(o, Entry{Text: "waldo: not called: " + err.Error(), Error: true})
 	}
 	c := call.Call{ID: id.New(id.Call), Args: args, Session: a.o.Session, Principal: a.s.start.Principal,
-		Channel: a.s.start.Channel, At: time.Now(), ApprovalID: o.approvalID}
+		Channel: a.s.start.Channel, ApprovalID: o.approvalID}
 	e, found := a.o.Lists.Lookup(ctx, o.Tool)
 	if found && e.Server == "" && e.Capability == catalog.SearchTools {
 		return "", false, a.search(ctx, o, args)

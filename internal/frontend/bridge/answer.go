@@ -4,7 +4,6 @@ import (
 	"context"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -160,7 +159,7 @@ func (w *bridgeConn) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 		ID: id.New(id.Call), Capability: call.Capability(p.Name), Args: args,
 		Session: w.run.Session, Principal: w.run.Principal,
 		Channel: "bridge", Parent: w.run.ID, Depth: w.run.Depth + 1,
-		ApprovalID: p.ApprovalID, At: time.Now(),
+		ApprovalID: p.ApprovalID,
 	}
 	t, found := w.resolve(p.Name)
 	if found {

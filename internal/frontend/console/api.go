@@ -17,12 +17,12 @@ func (s *Server) routes() []route {
 	return append([]route{
 		{get, "/api/v1/openapi.json", RoleNone, true, s.openAPI},
 		{get, "/api/v1/me", RoleViewer, false, s.apiMe},
-		{get, "/api/v1/approvals", RoleViewer, false, s.apiApprovals},
-		{get, "/api/v1/approvals/{id}", RoleViewer, false, s.apiApproval},
+		{get, "/api/v1/approvals", RoleViewer, false, answerPage(s, Backend.Approvals)},
+		{get, "/api/v1/approvals/{id}", RoleViewer, false, answerOne(s, Backend.Approval)},
 		{post, "/api/v1/approvals/{id}/draft", RoleApprover, false, s.apiDraft},
 		{post, "/api/v1/approvals/{id}/approve", RoleApprover, false, s.apiSettle("approve")},
 		{post, "/api/v1/approvals/{id}/deny", RoleApprover, false, s.apiSettle("deny")},
-		{get, "/api/v1/approvers", RoleViewer, false, s.apiApprovers},
+		{get, "/api/v1/approvers", RoleViewer, false, answer(s, Backend.Approvers)},
 		{post, "/api/v1/login", RoleNone, true, s.apiLoginBegin},
 		{post, "/api/v1/login/{draft}", RoleNone, true, s.apiLogin},
 		{post, "/api/v1/enrolment", RoleNone, true, s.apiInvited},
@@ -31,22 +31,22 @@ func (s *Server) routes() []route {
 		{post, "/api/v1/enrolment-root", RoleNone, true, s.apiRootBegin},
 		{post, "/api/v1/enrolment-root/{draft}/sign", RoleNone, true, s.apiRootSign},
 		{get, "/api/v1/calls", RoleViewer, false, s.apiCalls},
-		{get, "/api/v1/calls/{id}", RoleViewer, false, s.apiCall},
-		{get, "/api/v1/agents", RoleViewer, false, s.apiAgents},
+		{get, "/api/v1/calls/{id}", RoleViewer, false, answerOne(s, Backend.Call)},
+		{get, "/api/v1/agents", RoleViewer, false, answerPage(s, Backend.Agents)},
 		{post, "/api/v1/agents/{name}/stop", RoleOperator, false, s.apiStop(false)},
 		{post, "/api/v1/agents/{name}/release", RoleOperator, false, s.apiStop(true)},
-		{get, "/api/v1/sandboxes", RoleViewer, false, s.apiSandboxes},
+		{get, "/api/v1/sandboxes", RoleViewer, false, answer(s, Backend.Sandboxes)},
 		{post, "/api/v1/sandboxes/{name}/pause", RoleOperator, false, s.apiSandbox("pause")},
 		{post, "/api/v1/sandboxes/{name}/resume", RoleOperator, false, s.apiSandbox("resume")},
 		{post, "/api/v1/sandboxes/{name}/stop", RoleOperator, false, s.apiSandbox("stop")},
-		{get, "/api/v1/upstreams", RoleViewer, false, s.apiUpstreams},
-		{get, "/api/v1/contracts", RoleViewer, false, s.apiContracts},
+		{get, "/api/v1/upstreams", RoleViewer, false, answer(s, Backend.Upstreams)},
+		{get, "/api/v1/contracts", RoleViewer, false, answer(s, Backend.Contracts)},
 		{post, "/api/v1/contracts/dry-run", RoleViewer, false, s.apiDryRun},
 		{post, "/api/v1/contracts/what-if", RoleOperator, false, s.apiWhatIf},
-		{get, "/api/v1/pins", RoleViewer, false, s.apiPins},
+		{get, "/api/v1/pins", RoleViewer, false, answer(s, Backend.Pins)},
 		{get, "/api/v1/audit", RoleViewer, false, s.apiRecords},
 		{post, "/api/v1/audit/verify", RoleViewer, false, s.apiVerify},
-		{get, "/api/v1/usage", RoleViewer, false, s.apiUsage},
+		{get, "/api/v1/usage", RoleViewer, false, answer(s, Backend.Usage)},
 		{get, "/api/v1/usage/hours", RoleViewer, false, s.apiHours},
 		{get, "/api/v1/events", RoleViewer, false, s.apiEvents},
 	}, s.pageRoutes()...)
@@ -86,6 +86,36 @@ func reply(q *request, v any, err error) error {
 	}
 	q.w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(q.w).Encode(v)
+}
+
+// answer answers with what a method of the backend returns.
+func answer[T any](s *Server, from func(Backend, context.Context) (T, error)) func(*request) error {
+	return func(q *request) error {
+		v, err := from(s.o.Backend, q.Context())
+		return reply(q, v, err)
+	}
+}
+
+// answerOne answers with what the path's id names.
+func answerOne[T any](
+	s *Server, from func(b Backend, ctx context.Context, id string) (T, error),
+) func(*request) error {
+	return func(q *request) error {
+		v, err := from(s.o.Backend, q.Context(), q.PathValue("id"))
+		return reply(q, v, err)
+	}
+}
+
+// answerPage answers with a part of a list.
+func answerPage[T any](s *Server, from func(Backend, context.Context, Page) (T, error)) func(*request) error {
+	return func(q *request) error {
+		p, err := q.page()
+		if err != nil {
+			return err
+		}
+		v, err := from(s.o.Backend, q.Context(), p)
+		return reply(q, v, err)
+	}
 }
 
 // read decodes a request's JSON body. Unknown members are refused.
@@ -142,20 +172,6 @@ func (s *Server) apiMe(q *request) error {
 	}, nil)
 }
 
-func (s *Server) apiApprovals(q *request) error {
-	p, err := q.page()
-	if err != nil {
-		return err
-	}
-	l, err := s.o.Backend.Approvals(q.Context(), p)
-	return reply(q, l, err)
-}
-
-func (s *Server) apiApproval(q *request) error {
-	a, err := s.o.Backend.Approval(q.Context(), q.PathValue("id"))
-	return reply(q, a, err)
-}
-
 func (s *Server) apiDraft(q *request) error {
 	var in struct {
 		Answering
@@ -197,11 +213,6 @@ func (s *Server) apiSettle(action string) func(*request) error {
 		a, err := s.o.Backend.Approval(q.Context(), id)
 		return reply(q, a, err)
 	}
-}
-
-func (s *Server) apiApprovers(q *request) error {
-	l, err := s.o.Backend.Approvers(q.Context())
-	return reply(q, l, err)
 }
 
 func (s *Server) apiInvited(q *request) error { return s.withSecret(q, s.o.Backend.Invited) }
@@ -289,20 +300,6 @@ func callFilter(v url.Values) (f CallFilter) {
 	return f
 }
 
-func (s *Server) apiCall(q *request) error {
-	c, err := s.o.Backend.Call(q.Context(), q.PathValue("id"))
-	return reply(q, c, err)
-}
-
-func (s *Server) apiAgents(q *request) error {
-	p, err := q.page()
-	if err != nil {
-		return err
-	}
-	l, err := s.o.Backend.Agents(q.Context(), p)
-	return reply(q, l, err)
-}
-
 func (s *Server) apiStop(release bool) func(*request) error {
 	action := map[bool]string{false: "stop", true: "release"}[release]
 	return func(q *request) error {
@@ -312,27 +309,12 @@ func (s *Server) apiStop(release bool) func(*request) error {
 	}
 }
 
-func (s *Server) apiSandboxes(q *request) error {
-	l, err := s.o.Backend.Sandboxes(q.Context())
-	return reply(q, l, err)
-}
-
 func (s *Server) apiSandbox(act string) func(*request) error {
 	return func(q *request) error {
 		name := q.PathValue("name")
 		err := s.act(q, "sandbox."+act, name, func() error { return s.o.Backend.SandboxAct(q.Context(), q.who, name, act) })
 		return reply(q, map[string]string{"name": name, "act": act}, err)
 	}
-}
-
-func (s *Server) apiUpstreams(q *request) error {
-	l, err := s.o.Backend.Upstreams(q.Context())
-	return reply(q, l, err)
-}
-
-func (s *Server) apiContracts(q *request) error {
-	l, err := s.o.Backend.Contracts(q.Context())
-	return reply(q, l, err)
 }
 
 func (s *Server) apiDryRun(q *request) error {
@@ -372,11 +354,6 @@ func (s *Server) whatIf(q *request, text string) (w WhatIf, err error) {
 	return w, err
 }
 
-func (s *Server) apiPins(q *request) error {
-	l, err := s.o.Backend.Pins(q.Context())
-	return reply(q, l, err)
-}
-
 func (s *Server) apiRecords(q *request) error {
 	l, _, err := s.records(q)
 	return reply(q, l, err)
@@ -400,11 +377,6 @@ func (s *Server) apiVerify(q *request) error {
 		return err
 	})
 	return reply(q, report, err)
-}
-
-func (s *Server) apiUsage(q *request) error {
-	l, err := s.o.Backend.Usage(q.Context())
-	return reply(q, l, err)
 }
 
 // maxHours is how far back the counts over time go.

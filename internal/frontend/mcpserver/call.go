@@ -33,7 +33,7 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 	}
 	c := call.Call{
 		ID: id.New(id.Call), Args: args, Session: s.who.Session, Principal: s.who.Principal,
-		Channel: channel, At: s.d.o.Now(),
+		Channel: channel,
 	}
 	e, found := s.d.lists().Lookup(ctx, name)
 	if !found {

@@ -109,7 +109,7 @@ func (s *Session) callOf(
 	}
 	c := call.Call{
 		ID: id.New(id.Call), Capability: capability, Args: a, Session: s.who.Session, Principal: s.who.Principal,
-		Channel: channel, At: s.d.o.Now(),
+		Channel: channel,
 	}
 	return s.relay(ctx, m, c, h)
 }
@@ -155,11 +155,16 @@ func (s *Session) read(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 			contents = append(contents, map[string]any{"uri": uri, "mimeType": "text/plain", "text": b.Text})
 		}
 	}
+	return resources(h, contents, r), nil
+}
+
+// resources is the result of resources/read, which no client keeps for others.
+func resources(h *host, contents []any, r call.Result) map[string]any {
 	result := map[string]any{"contents": contents, "_meta": metaOf(r)}
 	if h.p != nil {
 		result["ttlMs"], result["cacheScope"] = 0, "private"
 	}
-	return result, nil
+	return result
 }
 
 // prompt answers prompts/get.

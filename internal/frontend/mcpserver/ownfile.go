@@ -46,9 +46,5 @@ func (s *Session) readOwn(ctx context.Context, m jsonrpc.Message, h *host, uri, 
 			contents = append(contents, map[string]any{"uri": uri, "mimeType": "text/plain", "text": b.Text})
 		}
 	}
-	result := map[string]any{"contents": contents, "_meta": metaOf(r)}
-	if h.p != nil {
-		result["ttlMs"], result["cacheScope"] = 0, "private"
-	}
-	return result, nil
+	return resources(h, contents, r), nil
 }

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/strictjson"
@@ -125,7 +124,6 @@ type Call struct {
 	Depth      int    // 0 for a call from outside, one more for each run it came through
 	ApprovalID string // the approval that an earlier answer named; always verified
 	Confirm    string // the token of a preview that the caller quotes; always verified
-	At         time.Time
 	ToolDigest string // digest of the definition that the caller saw; empty without one
 	// Annotations are those of the tool, as its server gave them: never believed, they can only tighten a decision.
 	Annotations strictjson.Value
@@ -153,9 +151,8 @@ func (c *Call) Of(t Tool) {
 
 // Preview shows what a call would do, if its contract has it made in two phases.
 type Preview struct {
-	Text    string
-	Token   string // for the same call, which then acts
-	Expires time.Time
+	Text  string
+	Token string // for the same call, which then acts
 }
 
 // Trace is the place of a call in a distributed trace (W3C Trace Context). It is handed on as it

@@ -128,7 +128,7 @@ func (k *Desk) preview(
 	if err != nil || why != nil {
 		return nil, why, err
 	}
-	return &call.Preview{Text: text(d, q, secret), Token: secret, Expires: t.Expires}, nil, nil
+	return &call.Preview{Text: text(d, q, secret), Token: secret}, nil, nil
 }
 
 // sweep removes tokens whose time was over long ago, and counts those that a session can still use.

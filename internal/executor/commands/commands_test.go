@@ -46,6 +46,10 @@ func TestJudge(t *testing.T) {
 		{"git status --short", 1, "", "git --no-pager "},
 		{"git commit -m x", 2, "", " commit -m x"},
 		{"git diff", 1, "", " diff --no-ext-diff --no-textconv"},
+		{"git log --format=%G?", 1, "", " -c gpg.ssh.program=false "},
+		{"go list -json .", 1, "", "go list -buildvcs=false -json ."}, // else it runs git without waldo's options
+		{"cargo tree", 2, "", "cargo tree --offline"},                 // it runs the compiler that the project names
+		{"cargo metadata", 2, "", ""},
 		{"go test ./...", 2, "", "go test ./..."},
 		{"python3 -c print(1)", 2, "", "python3 -c print(1)"},
 		{"rm -rf x", 0, "program.denied", `the contract does not allow the program "rm"; it allows git, ls`},

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -36,18 +37,18 @@ var layers = map[string][]string{
 	"executor":   {"model", "protocol", "core", "network", "sandbox", "storage", "pkginstall", "detect"},
 	"sandbox":    {"model"},                       // makes sandboxes
 	"network":    {"model", "protocol", "detect"}, // egress, MCP over HTTP, OAuth
-	"storage":    {"model"},                       // what outlives a process
+	"storage":    {"model"},                       // things that outlive a process
 	"agenthosts": {"config", "model", "detect"},   // waldo import and waldo install
 	"pkginstall": {"protocol"},                    // packages of MCP servers
 	"config":     {"model", "detect"},             // reads waldo.yaml
 	"model":      {"protocol", "detect"},          // values, no I/O
-	"detect":     nil,                             // what a secret or personal data looks like
+	"detect":     nil,                             // the forms of secrets and personal data
 	"protocol":   nil,                             // JSON, JSON-RPC, JSON Schema
 	"codegen":    {"model", "protocol"},           // code for the tools of a server; no I/O
 	"demo":       {"protocol"},                    // the server of waldo demo
 }
 
-// narrower says of which packages of a layer another layer may know: the rest of it is none of its business.
+// narrower lists the only packages of a layer that another layer can import.
 var narrower = map[string]map[string][]string{
 	"executor": {"core": {"core/grant", "core/policy"}}, // only a grant crosses from core to an executor
 	"sandbox":  {"model": {"model/facts", "model/id"}},  // no contract, no call
@@ -64,8 +65,8 @@ var exceptions = map[string]string{
 	"cmd/waldo-gvisor -> sandbox":  "the gVisor executable is the driver's other half",
 }
 
-// anywhere may import every package, with what is below it: commands wire the layers, and tests and tools stand outside
-// of them.
+// anywhere lists folders whose packages, and those below, can import every package: commands wire the layers, and tests
+// and tools are outside of them.
 var anywhere = []string{"cmd/waldo", "attack", "tools/mutants", "tools/mcpbench", "internal/sandbox/sandboxtest"}
 
 // The caps, in lines, and the exceptions with their reasons.
@@ -339,5 +340,28 @@ func TestDependencies(t *testing.T) {
 	}
 	for name := range why {
 		t.Errorf("deps.txt speaks of %s, which go.mod does not require directly", name)
+	}
+}
+
+// TestArchitecturePage: the table of layers in ARCHITECTURE.md has each layer, with the layers that it imports.
+func TestArchitecturePage(t *testing.T) {
+	page, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\|.*\\| ([^|]*) \\|$").FindAllStringSubmatch(string(page), -1) {
+		rows[m[1]] = m[2]
+	}
+	for layer, imports := range layers {
+		has, ok := rows[layer]
+		if !ok {
+			t.Errorf("ARCHITECTURE.md has no row for the layer %s", layer)
+		}
+		for _, other := range imports {
+			if layer != "app" && !strings.Contains(has, other) {
+				t.Errorf("ARCHITECTURE.md: the row of %s does not name %s among its imports", layer, other)
+			}
+		}
 	}
 }

@@ -50,6 +50,7 @@ type Options struct {
 // program is one program under way.
 type program struct {
 	Options
+	engine  *quickjs.Engine
 	machine *quickjs.Machine
 	base    quickjs.Image // of every fresh program
 	header  []byte        // of a suspended program with this base
@@ -121,18 +122,27 @@ func (p *program) run() (int, error) {
 	return p.loop()
 }
 
-// begin makes the machine that every program starts from. It is the same in every process: the clock stands still, and
-// nothing is random.
+// begin makes the machine that every program starts from.
 func (p *program) begin(e *quickjs.Engine) error {
+	p.engine = e
+	return p.beginWith(runtime)
+}
+
+// beginWith makes the machine that programs of one runtime start from. It is the same in every process: the clock stands
+// still, and nothing is random.
+func (p *program) beginWith(runtime string) error {
+	ready := p.ready
+	p.ready = false
+	defer func() { p.ready = ready }()
 	var err error
-	if p.machine, err = e.Start(p.host()); err != nil {
+	if p.machine, err = p.engine.Start(p.host()); err != nil {
 		return err
 	}
 	if err = p.machine.Load("waldo", runtime); err != nil {
 		return fmt.Errorf("the runtime: %w", err)
 	}
 	if p.base, err = p.machine.Image(); err == nil {
-		p.header = header(p.base)
+		p.header = header(p.base, runtime)
 	}
 	return err
 }

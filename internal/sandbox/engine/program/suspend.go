@@ -5,11 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -25,8 +25,8 @@ const mostSuspended = 8 << 20
 // mostUnpacked bounds what a suspended program unpacks to, beside its memory.
 const mostUnpacked = 64 << 20
 
-// ErrOther is returned for a program that was suspended with another interpreter or runtime.
-var ErrOther = errors.New("the program was suspended by a waldo with another interpreter or runtime, " +
+// ErrOther is returned for a program that was suspended with another interpreter.
+var ErrOther = errors.New("the program was suspended by a waldo with another interpreter, " +
 	"and cannot go on here; run it anew")
 
 // suspended is a program's state beside its memory.
@@ -42,11 +42,38 @@ type request struct {
 	Approval string `json:"approval"`
 }
 
-// header names the interpreter and the runtime that an image belongs to.
-func header(base quickjs.Image) []byte {
-	text, memory := sha256.Sum256([]byte(runtime)), sha256.Sum256(base.Memory)
-	return []byte("waldo-program 1\n" + quickjs.Digest() + "\n" + hex.EncodeToString(text[:]) + "\n" +
-		hex.EncodeToString(memory[:]) + "\n")
+// mostRuntime bounds the text of a runtime, in bytes.
+const mostRuntime = 1 << 20
+
+// header names the interpreter that an image belongs to, and holds the runtime: a later waldo, which has another one,
+// makes from it the memory that the image is a difference to.
+func header(base quickjs.Image, runtime string) []byte {
+	memory, text := sha256.Sum256(base.Memory), encoder.EncodeAll([]byte(runtime), nil)
+	return fmt.Appendf(nil, "waldo-program 2\n%s\n%x\n%d\n%s", quickjs.Digest(), memory, len(text), text)
+}
+
+// runtimeOf returns the runtime that an image was written with.
+func runtimeOf(image []byte) (string, error) {
+	rest, ok := bytes.CutPrefix(image, []byte("waldo-program 2\n"+quickjs.Digest()+"\n"))
+	if !ok {
+		return "", ErrOther
+	}
+	_, rest, ok1 := bytes.Cut(rest, []byte("\n")) // beginWith makes it anew, and unpack compares it
+	size, rest, ok2 := bytes.Cut(rest, []byte("\n"))
+	n, err := strconv.Atoi(string(size))
+	if !ok1 || !ok2 || err != nil || n < 0 || n > len(rest) {
+		return "", errors.New("the suspended program is damaged")
+	}
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(mostRuntime))
+	if err != nil {
+		return "", err
+	}
+	defer decoder.Close()
+	text, err := decoder.DecodeAll(rest[:n], nil)
+	if err != nil {
+		return "", fmt.Errorf("the suspended program is damaged: %w", err)
+	}
+	return string(text), nil
 }
 
 var encoder, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
@@ -132,6 +159,15 @@ func (p *program) suspend() (bool, error) {
 
 // resume makes the machine from an image, and makes its waiting calls again, each with its approval.
 func (p *program) resume() error {
+	if !bytes.HasPrefix(p.job.Image, p.header) {
+		older, err := runtimeOf(p.job.Image)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(p.machine.Close(), p.beginWith(older)); err != nil {
+			return err
+		}
+	}
 	s, image, err := unpack(p.job.Image, p.header, p.base, p.Memory)
 	if err != nil {
 		return err

@@ -141,6 +141,65 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
+// TestOlderRuntime: a program that a waldo with another runtime has suspended goes on.
+func TestOlderRuntime(t *testing.T) {
+	now := runtime
+	runtime = strings.Replace(now, "(function (Buffer) {", "(function (Buffer) { globalThis.older = [1, 2, 3];", 1)
+	image := suspendedProgram(t)
+	if runtime == now {
+		t.Fatal("the runtime has another beginning")
+	}
+	runtime = now
+	var out bytes.Buffer
+	p, _, w := process(t, &out)
+	if bytes.HasPrefix(image, p.header) {
+		t.Fatal("control: both runtimes are the same")
+	}
+	p.job = Job{Image: image}
+	if err := p.resume(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"1", "2"} {
+		if line := w.next(t); !strings.Contains(line, `"waldo/approval_id":"a_`+id+`"`) {
+			t.Errorf("%s", line)
+		}
+		w.say(t,
+			`{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[{"type":"text","text":"r`+id+`"}],"isError":false}}`)
+	}
+	if code, err := p.loop(); code != 0 || err != nil || out.String() != "after 42 r1 r2\n" {
+		t.Errorf("%d %v %q", code, err, out.String())
+	}
+	for why, text := range map[string]string{
+		"another interpreter": strings.Replace(string(image), quickjs.Digest(), strings.Repeat("0", len(quickjs.Digest())), 1),
+		"an older form":       strings.Replace(string(image), "waldo-program 2", "waldo-program 1", 1),
+	} {
+		p.job = Job{Image: []byte(text)}
+		if err := p.resume(); !errors.Is(err, ErrOther) {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+	// A runtime that does not give the memory that the image names is refused.
+	p.job = Job{Image: append(header(p.base, now), image[len(p.header):]...)}
+	if err := p.resume(); !errors.Is(err, ErrOther) {
+		t.Errorf("an image with another runtime than its own: %v", err)
+	}
+	p.job = Job{Image: header(p.base, strings.Repeat(" ", 4*mostRuntime))}
+	if err := p.resume(); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("a runtime beyond its bound: %v", err)
+	}
+}
+
+// FuzzRuntimeOf: what is said to be a suspended program gives a bounded text or an error.
+func FuzzRuntimeOf(f *testing.F) {
+	f.Add(suspendedProgram(f))
+	f.Add([]byte("waldo-program 2\n" + quickjs.Digest() + "\nx\n9999999\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if text, err := runtimeOf(b); err == nil && len(text) > mostRuntime {
+			t.Errorf("%d bytes", len(text))
+		}
+	})
+}
+
 // TestOtherProgram: an image of another runtime, or one that was changed, does not go on.
 func TestOtherProgram(t *testing.T) {
 	image := suspendedProgram(t)
@@ -150,7 +209,7 @@ func TestOtherProgram(t *testing.T) {
 	}
 	other := p.base
 	other.Memory = append([]byte{1}, other.Memory[1:]...)
-	if _, _, err := unpack(image, header(other), other, p.Memory); !errors.Is(err, ErrOther) {
+	if _, _, err := unpack(image, header(other, runtime), other, p.Memory); !errors.Is(err, ErrOther) {
 		t.Errorf("another runtime: %v", err)
 	}
 	if _, _, err := unpack(image, p.header, p.base, 1<<20); err == nil {

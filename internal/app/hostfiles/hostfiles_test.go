@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"waldo/internal/app/fault"
+	"waldo/internal/executor/upstream/files"
 )
 
 // A plan writes nothing. A target gets its servers when it is written, and the earlier text goes to a backup.
@@ -57,6 +58,32 @@ func TestUnreadableEntries(t *testing.T) {
 		}
 		if f := (*fault.Error)(nil); !errors.As(err, &f) || f.Usage != usage || f.Problems == usage {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// The modules of an installed npm package lie beside it, in the outermost node_modules above its script.
+func TestBesideScript(t *testing.T) {
+	dir := t.TempDir()
+	installed := filepath.Join(dir, "app", "node_modules", "@scope", "server")
+	nested := filepath.Join(installed, "node_modules", "other")
+	project := filepath.Join(dir, "project")
+	for _, d := range []string{installed, nested, filepath.Join(project, "dist")} {
+		if err := os.MkdirAll(filepath.Join(d, "dist"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(d, "package.json"), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for script, want := range map[string]string{
+		filepath.Join(installed, "dist", "index.js"):        filepath.Join(dir, "app"),
+		filepath.Join(nested, "index.js"):                   filepath.Join(dir, "app"),
+		filepath.Join(project, "dist", "dist", "server.js"): filepath.Join(project, "dist"),
+		"/node_modules/x/index.js":                          "/node_modules/x",
+	} {
+		if got := besideScript([]files.Mount{{Target: script, Why: "script"}}); got != want {
+			t.Errorf("%s: %s, want %s", script, got, want)
 		}
 	}
 }

@@ -514,13 +514,17 @@ func (m *Import) showImported(r *Imported) error {
 	return nil
 }
 
-// besideScript returns the folder that a server's script needs where it has files beside it: the nearest one above
-// that looks like a project, else its own. Empty: the server has no script, or more is shown than that.
+// besideScript returns the folder that a server's script needs where it has files beside it: of an installed npm
+// package the folder that holds the outermost node_modules, because Node.js looks for other packages there; else the
+// nearest folder above that looks like a project, else its own. Empty: the server has no script, or more is shown than that.
 func besideScript(shown []files.Mount) string {
 	if len(shown) != 1 || shown[0].Why != "script" {
 		return ""
 	}
 	own := filepath.Dir(shown[0].Target)
+	if project, _, in := strings.Cut(own+"/", "/node_modules/"); in && project != "" {
+		return project
+	}
 	for dir, up := own, 0; up < 3 && dir != "/"; dir, up = filepath.Dir(dir), up+1 {
 		for _, mark := range []string{"package.json", "node_modules", "pyproject.toml"} {
 			if _, err := os.Lstat(filepath.Join(dir, mark)); err == nil {

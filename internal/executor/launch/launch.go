@@ -255,13 +255,7 @@ func (l *Launcher) inSandbox(
 		f, err := sb.Run(run, sandbox.Command{Argv: argv, Env: env, Stderr: errW, Serve: true,
 			Direct: &sandbox.Direct{In: in.use, Out: out.use}})
 		if err == nil && f.Status != facts.OK {
-			how := string(f.Status)
-			if f.ExitCode != nil {
-				how = fmt.Sprintf("exit status %d", *f.ExitCode)
-			} else if f.Signal != nil && f.Status == facts.Failed {
-				how = *f.Signal
-			}
-			err = fmt.Errorf("its program ended: %s", strings.Join(append([]string{how}, f.Warnings...), "; "))
+			err = endedBy(f)
 		}
 		errW.Close()
 		if share != nil {
@@ -281,4 +275,15 @@ func (l *Launcher) inSandbox(
 		Sandbox: facts.Sandbox{ID: p.ID, Driver: l.Driver.Name(), Template: "host"},
 		Share:   during(run, together(share, ledger)),
 	}, nil
+}
+
+// endedBy says how a server's program ended, with the warnings that are about this run.
+func endedBy(f facts.Facts) error {
+	how := string(f.Status)
+	if f.ExitCode != nil {
+		how = fmt.Sprintf("exit status %d", *f.ExitCode)
+	} else if f.Signal != nil && f.Status == facts.Failed {
+		how = *f.Signal
+	}
+	return fmt.Errorf("its program ended: %s", strings.Join(append([]string{how}, f.OwnWarnings()...), "; "))
 }

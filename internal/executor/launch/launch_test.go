@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
 	"waldo/internal/model/secret"
 )
 
@@ -44,6 +45,17 @@ func TestEnv(t *testing.T) {
 	s.Secrets["C"] = "absent"
 	if _, err := l.env(s); err == nil || !strings.Contains(err.Error(), "C: there is none") {
 		t.Errorf("a missing secret: %v", err)
+	}
+}
+
+// TestEnded: what a machine lacks is not given as the reason why a server ended; what happened in the run is.
+func TestEnded(t *testing.T) {
+	one := 1
+	err := endedBy(facts.Facts{
+		Status: facts.Failed, ExitCode: &one, Warnings: []string{facts.NoMemoryCgroup, "the disk was full"},
+	})
+	if want := "its program ended: exit status 1; the disk was full"; err.Error() != want {
+		t.Errorf("%q, want %q", err, want)
 	}
 }
 

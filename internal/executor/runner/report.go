@@ -60,10 +60,7 @@ func Report(f facts.Facts) string {
 		b.WriteString(line + "\n")
 	}
 	warnings := "None"
-	own := slices.DeleteFunc(slices.Clone(f.Warnings), func(w string) bool {
-		return strings.HasSuffix(w, facts.SeeDoctor)
-	})
-	if len(own) > 0 { // missing abilities of the machine appear in waldo doctor and in the facts
+	if own := f.OwnWarnings(); len(own) > 0 {
 		warnings = strings.Join(own, "; ")
 	}
 	display.Fprintf(&b, "Warnings: %s\n", warnings)

@@ -3,7 +3,9 @@
 package facts
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -102,6 +104,11 @@ type Facts struct {
 	Masked     int        `json:"masked,omitempty"` // values of the answer that are hidden or stand as tokens
 	Warnings   []string   `json:"warnings"`
 	Cut        []string   `json:"cut,omitempty"` // the lists that were longer than Bounded leaves them
+}
+
+// OwnWarnings leaves out the warnings about the machine: those are for waldo doctor.
+func (f Facts) OwnWarnings() []string {
+	return slices.DeleteFunc(slices.Clone(f.Warnings), func(w string) bool { return strings.HasSuffix(w, SeeDoctor) })
 }
 
 // Truncated says which stream was longer than its limit.

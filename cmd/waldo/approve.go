@@ -93,19 +93,19 @@ func newApprove(g *global) *cobra.Command {
 	var roles []string
 	var list, withPasskey bool
 	c := &cobra.Command{
-		Use: "approve ID | --enroll NAME | --enrol NAME", Short: "Answer a question with yes, or enrol an approver",
+		Use: "approve ID | --enroll NAME [--passkey]", Short: "Answer a question with yes, or enrol an approver",
 		Long: "Answers with an approver's key, which is sealed with a passphrase. Being the same user as the agent proves\n" +
 			"nothing: the agent does not hold the passphrase. The first approver is enrolled at a terminal; every later one\n" +
 			"needs the first one's passphrase as well.",
-		Example: "  waldo approve --enroll alice --role manager\n  waldo approve --enrol bob --role manager\n" +
+		Example: "  waldo approve --enroll alice --role manager\n  waldo approve --enroll bob --role manager --passkey\n" +
 			"  waldo approve a_… --as alice",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case list && len(args) == 0 && enroll == "" && revoke == "":
 				return passkeys(c, g).List(c)
-			case withPasskey && enroll == "" && revoke == "" && !list:
-				return passkeys(c, g).Enrol(c, strings.Join(args, ""), roles)
+			case withPasskey && revoke == "" && !list && (enroll == "" || len(args) == 0):
+				return passkeys(c, g).Enrol(c, cmp.Or(enroll, strings.Join(args, "")), roles)
 			case enroll != "" && len(args) == 0:
 				return enrol(c, g, enroll, roles)
 			case revoke != "" && len(args) == 0:
@@ -118,8 +118,10 @@ func newApprove(g *global) *cobra.Command {
 	}
 	c.Flags().StringVar(&as, "as", "", "`NAME` of the approver (default: the only one enrolled)")
 	c.Flags().StringVar(&enroll, "enroll", "", "make a key for a new approver `NAME`")
-	c.Flags().BoolVar(&withPasskey, "enrol", false,
-		"enrol a passkey for a new approver NAME: prints a secret for the console's page /enrol")
+	c.Flags().BoolVar(&withPasskey, "passkey", false,
+		"with --enroll, make a passkey in the browser: prints a secret for the console's page /enrol")
+	c.Flags().BoolVar(&withPasskey, "enrol", false, "the earlier name of --enroll NAME --passkey")
+	_ = c.Flags().MarkHidden("enrol")
 	c.Flags().StringVar(&revoke, "revoke", "", "end the right of `NAME` to answer")
 	c.Flags().BoolVar(&list, "list", false, "print who can answer, with the fingerprint of each key")
 	c.Flags().StringSliceVar(&roles, "role", nil, "`ROLE` of the new approver, as contracts name it")
@@ -254,7 +256,7 @@ func signer(ctx context.Context, c *cobra.Command, k *approval.Service, as strin
 	}
 	s, err := k.Unseal(as, pass)
 	if err != nil {
-		return nil, &exitcode.Exit{Code: exitcode.Waiting, Err: err}
+		return nil, &exitcode.Exit{Code: exitcode.Waiting, Err: err, Hint: "nothing was answered; run it again"}
 	}
 	return s, nil
 }

@@ -152,7 +152,7 @@ func TestConsoleAgainstAgent(t *testing.T) {
 	person := enter(t, link)
 	key := passkeytest.New(person.at, "localhost")
 
-	terminal, _, seen, _ := onTTY(t, append(append([]string{}, base...), "approve", "--enrol", "ann")...)
+	terminal, _, seen, _ := onTTY(t, append(append([]string{}, base...), "approve", "--enroll", "ann", "--passkey")...)
 	terminaltest.Until(t, "the secret", seen, func() bool { return seen.Has("waiting for the browser") })
 	secret := regexp.MustCompile(`\b[a-z2-7]{26}\b`).FindString(seen.Text())
 	if status, code := person.enrol(secret, key); status != 200 {
@@ -193,7 +193,7 @@ func TestConsoleAgainstAgent(t *testing.T) {
 	if said, code := waldo("approve", waiting); code == 0 {
 		t.Errorf("the command line: %d %s", code, said)
 	}
-	if said, code := waldo("approve", "--enrol", "eve"); code != 2 ||
+	if said, code := waldo("approve", "--enroll", "eve", "--passkey"); code != 2 ||
 		!strings.Contains(said, "printed on a terminal alone") {
 		t.Errorf("an enrolment without a terminal: %d %s", code, said)
 	}

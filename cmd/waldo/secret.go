@@ -100,7 +100,8 @@ func newSecretSet(g *global) *cobra.Command {
 			}
 			if err := s.Set(args[0], v); err != nil {
 				return &exitcode.Exit{
-					Code: exitcode.Usage, Err: fmt.Errorf("secret %s: %w", args[0], err), Hint: "nothing was kept",
+					Code: exitcode.Usage, Err: fmt.Errorf("secret %s: %w", args[0], err),
+					Hint: "nothing was kept; type a value at a terminal, or pipe one, as in: pass show x | waldo secret set x",
 				}
 			}
 			if g.json {

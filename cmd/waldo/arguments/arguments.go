@@ -46,7 +46,7 @@ func Parse(in io.Reader, args []string) (call.Args, error) {
 	for i, kv := range args {
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok || k == "" {
-			return call.Args{}, exitcode.Mistake("as in id=17 or title='Call back'", "%q is not k=v", kv)
+			return call.Args{}, exitcode.Mistake("as in id=17 or title='Call back'; - reads one JSON object from standard input", "%q is not k=v", kv)
 		}
 		if !json.Valid([]byte(v)) {
 			quoted, err := json.Marshal(v)

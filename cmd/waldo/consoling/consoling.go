@@ -36,7 +36,7 @@ func New(w Waldo) *cobra.Command {
 		Long: "Serves the console of the state directory to browsers of this machine, and prints a link that logs in once. " +
 			"It shows\nevery waldo of the state directory, live. waldo serve --listen serves the same at /.\n\n" +
 			"A login can look, stop agents and pause sandboxes, as this command line can. To approve it needs a passkey " +
-			"as well:\nwaldo approve --enrol NAME enrols one.",
+			"as well:\nwaldo approve --enroll NAME --passkey enrols one.",
 		Example: "  waldo console\n  waldo console --link --role viewer",
 		RunE: func(c *cobra.Command, _ []string) error {
 			may := console.ParseRole(role)

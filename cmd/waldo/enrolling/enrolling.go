@@ -96,7 +96,7 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 		}
 	}
 	if _, err := k.NewApprover(name, roles, "", by); err != nil {
-		return exitcode.Mistake("as in waldo approve --enrol alice", "%v", err)
+		return exitcode.Mistake("as in waldo approve --enroll alice --passkey", "%v", err)
 	}
 	invite := operator.Invite{Name: name, Roles: append([]string{}, roles...), By: by}
 	secret, err := operator.NewInvite(c.Context(), k.Store, invite)

@@ -61,6 +61,14 @@ func Reasons(w io.Writer, p terminal.Paint, all []call.Reason) {
 	}
 }
 
+// at is a line of a file; the built-in contracts have no line.
+func at(file string, line int) string {
+	if line == 0 {
+		return file
+	}
+	return fmt.Sprintf("%s:%d", file, line)
+}
+
 // Story prints a summary of the records of one call.
 func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 	var said []call.Reason // each reason is printed once
@@ -76,7 +84,7 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 			Reasons(w, p, said)
 			if d.Contract != nil {
 				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern,
-					p.Dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
+					p.Dim(at(d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
 			}
 			display.Fprintf(w, "  asked by %s over %s; arguments %s\n", d.Principal, d.Channel, compact(d.Args))
 			if len(d.Secrets) > 0 {

@@ -117,7 +117,7 @@ func (p *Operator) Invited(ctx context.Context, who console.Who, word string) (c
 	var i Invite
 	if !ok || json.Unmarshal([]byte(text), &i) != nil || time.Now().After(i.Expires) {
 		return console.Ceremony{}, console.Problemf(http.StatusForbidden, "enrol.secret",
-			"no terminal waits with this secret: waldo approve --enrol NAME prints one")
+			"no terminal waits with this secret: waldo approve --enroll NAME --passkey prints one")
 	}
 	rp, err := passkey.RelyingParty(who.Origin)
 	if err != nil {

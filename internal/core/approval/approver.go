@@ -413,8 +413,8 @@ func (k *Service) Unseal(name string, passphrase secret.Value) (Signer, error) {
 		return nil, fmt.Errorf("approval: %w", err)
 	}
 	id, err := age.NewScryptIdentity(passphrase.Reveal())
-	if err != nil {
-		return nil, fmt.Errorf("approval: %w", err)
+	if err != nil { // it is empty
+		return nil, fmt.Errorf("this is not the passphrase of %s", name)
 	}
 	id.SetMaxWorkFactor(maxWork)
 	r, err := age.Decrypt(bytes.NewReader(b), id)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,16 +16,27 @@ import (
 
 // aging is a log whose clock the test moves, a day at a time, with a segment for each few days.
 type aging struct {
-	t    *testing.T
-	dir  string
-	m    *memory
-	now  time.Time
+	t   *testing.T
+	dir string
+	m   *memory
+	calendar
 	logs []*Log
+}
+
+// calendar is a clock whose days a test lets pass, while goroutines read it.
+type calendar struct {
+	begin  time.Time
+	passed atomic.Int64 // days
+}
+
+func (c *calendar) now() time.Time {
+	return c.begin.Add(time.Duration(c.passed.Load()) * 24 * time.Hour)
 }
 
 func newAging(t *testing.T, processes int) *aging {
 	a := &aging{
-		t: t, dir: filepath.Join(t.TempDir(), "log"), m: &memory{}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		t: t, dir: filepath.Join(t.TempDir(), "log"), m: &memory{},
+		calendar: calendar{begin: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)},
 	}
 	for i := range processes {
 		age := 4 * 24 * time.Hour
@@ -32,7 +44,7 @@ func newAging(t *testing.T, processes int) *aging {
 			age = 0 // it begins no segment itself
 		}
 		l, err := Open(context.Background(), a.dir, Options{
-			Heads: a.m, SegmentAge: age, Now: func() time.Time { return a.now }, HeadDelay: time.Millisecond,
+			Heads: a.m, SegmentAge: age, Now: a.now, HeadDelay: time.Millisecond,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +59,7 @@ func newAging(t *testing.T, processes int) *aging {
 func (a *aging) days(n, process int) {
 	a.t.Helper()
 	for i := range n {
-		a.now = a.now.Add(24 * time.Hour)
+		a.passed.Add(1)
 		if _, err := a.logs[process].Append(context.Background(), "day", fmt.Appendf(nil, `{"i":%d}`, i), true); err != nil {
 			a.t.Fatal(err)
 		}
@@ -74,7 +86,7 @@ func (a *aging) verify() Report {
 	a.t.Helper()
 	a.settled()
 	h, _ := a.m.Head(context.Background(), Name)
-	r, err := Verify(context.Background(), a.dir, []Anchor{{"waldo.db", h}}, a.now)
+	r, err := Verify(context.Background(), a.dir, []Anchor{{"waldo.db", h}}, a.now())
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -115,7 +127,7 @@ func TestPruneKeepsTheChainVerifiable(t *testing.T) {
 	if err := a.logs[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Open(context.Background(), a.dir, Options{Heads: a.m, Now: func() time.Time { return a.now }})
+	l, err := Open(context.Background(), a.dir, Options{Heads: a.m, Now: a.now})
 	if err != nil || l.Recovery() != (Recovery{}) {
 		t.Fatal(err, l.Recovery())
 	}
@@ -218,7 +230,7 @@ func TestPruneLeavesWhatHeadsNeed(t *testing.T) {
 	a := newAging(t, 1)
 	a.days(20, 0)
 	a.settled()
-	a.now = a.now.Add(1000 * 24 * time.Hour)
+	a.passed.Add(1000)
 	behind := &memory{}
 	h, _ := a.m.Head(context.Background(), Name)
 	old := *h
@@ -226,11 +238,11 @@ func TestPruneLeavesWhatHeadsNeed(t *testing.T) {
 	if err := behind.ResetHead(context.Background(), Name, old); err != nil {
 		t.Fatal(err)
 	}
-	all, err := Prunable(context.Background(), a.dir, Options{Heads: a.m}, a.now)
+	all, err := Prunable(context.Background(), a.dir, Options{Heads: a.m}, a.now())
 	if names, _ := segments(a.dir); err != nil || len(all.Segments) != len(names)-1 {
 		t.Fatalf("control: %+v %v", all, err)
 	}
-	if p, err := Prunable(context.Background(), a.dir, Options{Heads: a.m, Second: behind}, a.now); err != nil ||
+	if p, err := Prunable(context.Background(), a.dir, Options{Heads: a.m, Second: behind}, a.now()); err != nil ||
 		p.Through != 0 {
 		t.Errorf("%+v %v", p, err)
 	}
@@ -249,13 +261,13 @@ func TestPruneCarriesApprovers(t *testing.T) {
 		t.Fatalf("control: %d %v", n, err)
 	}
 	closeLog(t, b.log)
-	now := time.Now()
+	c := calendar{begin: time.Now()}
 	b.log = openLog(t, b.dir, Options{
-		Heads: b.store, SegmentAge: 4 * 24 * time.Hour, Now: func() time.Time { return now }, HeadDelay: time.Millisecond,
+		Heads: b.store, SegmentAge: 4 * 24 * time.Hour, Now: c.now, HeadDelay: time.Millisecond,
 	})
 	for range 2 { // the second time the first record of a removal is removed as well
 		for range 60 {
-			now = now.Add(24 * time.Hour)
+			c.passed.Add(1)
 			if _, err := b.log.Append(context.Background(), "day", []byte(`{}`), true); err != nil {
 				t.Fatal(err)
 			}

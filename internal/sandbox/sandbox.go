@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"waldo/internal/model/facts"
@@ -24,7 +25,6 @@ type Profile struct {
 	Template Template // the root filesystem
 	Mounts   []Mount
 	Tmpfs    []Tmpfs
-	Hostname string // empty: "waldo"
 	Limits   Limits
 	Network  Network
 	Share    *Share    // whose processes and ports the commands share; nil: those of no other sandbox
@@ -46,7 +46,7 @@ var ErrApart = errors.New("this kernel does not hold commands of one sandbox apa
 // Touches says in a line of text what a sandbox may touch, limits apart. Commands share processes and ports only where
 // it is the same for all of them.
 func (p Profile) Touches() string {
-	text := fmt.Sprintf("%+v %q %q %d", p.Template, p.Host(), p.Network.Hosts, p.Network.Ports)
+	text := fmt.Sprintf("%+v %q %d", p.Template, p.Network.Hosts, p.Network.Ports)
 	for _, m := range p.Mounts {
 		text += fmt.Sprintf(" %q %q %t %q", m.Source, m.Target, m.Writable, m.Sealed)
 	}
@@ -59,19 +59,13 @@ func (p Profile) Touches() string {
 // ErrDiffers is returned by Start where commands that run in a shared sandbox may touch other things.
 var ErrDiffers = errors.New("commands that may touch other things run in the sandbox")
 
-// Host is the name of the machine that the sandbox sees.
-func (p Profile) Host() string {
-	if p.Hostname == "" {
-		return "waldo"
-	}
-	return p.Hostname
-}
+// Hostname is the name of the machine that a sandbox sees.
+const Hostname = "waldo"
 
 // Prestart is the part of a command that is known before its job: an interpreter that reads the job from its
 // standard input. No agent can influence it.
 type Prestart struct {
 	Argv, Env []string
-	Dir       string // empty: /workspace
 	Prelude   string // the beginning of its standard input, the same for every job
 	Bridge    bool   // descriptor 3 is a bridge
 	Zygote    string // the same for an interpreter that sandboxes are forked from; empty: none can be
@@ -253,6 +247,28 @@ type Report struct {
 	Driver    string    `json:"driver"`
 	OK        bool      `json:"ok"`
 	Abilities []Ability `json:"abilities"`
+}
+
+// Checked returns the ability that one check is about. An error becomes What; its own hint, or its text behind "; ",
+// becomes Hint.
+func Checked(name string, need bool, done string, err error) Ability {
+	a := Ability{Name: name, OK: err == nil, What: done, Need: need}
+	if err != nil {
+		a.What, a.Hint, _ = strings.Cut(err.Error(), "; ")
+		if own := (HintError{}); errors.As(err, &own) {
+			a.Hint = own.Hint()
+		}
+	}
+	return a
+}
+
+// Add adds abilities. The report stays OK while every ability that the driver needs works.
+func (r *Report) Add(all ...Ability) {
+	for _, a := range all {
+		a.What = strings.TrimPrefix(a.What, r.Driver+": ")
+		r.OK = r.OK && (a.OK || !a.Need)
+		r.Abilities = append(r.Abilities, a)
+	}
 }
 
 // Promise is one thing that a sandbox of a driver keeps to, or does not, and why.

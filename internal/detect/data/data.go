@@ -13,8 +13,6 @@ var (
 	tokens string
 	//go:embed names.tsv
 	names string
-	//go:embed personal.tsv
-	personal string
 )
 
 // Token is the form of a token of a vendor: a prefix, then at least Min letters, digits and characters of More.
@@ -23,9 +21,6 @@ type Token struct {
 	Prefix, More                string
 	Min                         int
 }
-
-// Person is a sort of personal data.
-type Person struct{ ID, Class, Pattern, Source, Example, Miss string }
 
 // Tokens returns the forms of tokens. A row that cannot be read is a fault of the build.
 var Tokens = sync.OnceValue(func() (out []Token) {
@@ -49,14 +44,6 @@ func Names(kind string) (out []string) {
 		if c[0] == kind {
 			out = append(out, c[1])
 		}
-	}
-	return out
-}
-
-// Persons returns the sorts of personal data.
-func Persons() (out []Person) {
-	for _, c := range rows(personal, 6) {
-		out = append(out, Person{c[0], c[1], c[2], c[3], c[4], c[5]})
 	}
 	return out
 }

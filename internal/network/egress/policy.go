@@ -111,15 +111,6 @@ func (p *Policy) requestsOnly(host string, port uint16) bool {
 	return !slices.ContainsFunc(p.rules(host, port), func(r Rule) bool { return !r.webOnly() })
 }
 
-// ClassifyURL reads a URL and says why a request to it does not go out.
-func (p *Policy) ClassifyURL(method, rawURL string) (Target, *Refusal) {
-	t, why := ParseURL(rawURL)
-	if why != nil {
-		return t, why
-	}
-	return t, p.request(method, t)
-}
-
 // request says why an HTTP request does not go out.
 func (p *Policy) request(method string, t Target) *Refusal {
 	if why := p.Classify(t.Host, t.Port); why != nil {

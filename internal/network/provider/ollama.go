@@ -8,40 +8,14 @@ import (
 )
 
 func ollamaBody(model string, r chat.Request) any {
-	messages := []any{map[string]any{"role": "system", "content": r.System}}
-	for _, m := range r.Messages {
-		messages = append(messages, ollamaMessages(m)...)
-	}
-	body := map[string]any{"model": model, "messages": messages, "stream": true,
-		"options": map[string]any{"num_predict": r.Most}}
-	if len(r.Tools) > 0 {
-		body["tools"] = functions(r.Tools)
-	}
-	return body
-}
-
-func ollamaMessages(m chat.Message) []any {
-	var out, calls []any
-	text := ""
-	for _, b := range m.Blocks {
-		switch {
-		case b.Call != nil:
-			calls = append(calls, map[string]any{
-				"function": map[string]any{"name": b.Call.Tool, "arguments": b.Call.Input}})
-		case b.Result != nil:
-			out = append(out, map[string]any{"role": "tool", "tool_name": b.Result.Tool, "content": b.Result.Text})
-		default:
-			text += b.Text
+	body := functionBody(model, r, "", func(b chat.Block) map[string]any {
+		if b.Call != nil {
+			return map[string]any{"function": map[string]any{"name": b.Call.Tool, "arguments": b.Call.Input}}
 		}
-	}
-	if text == "" && len(calls) == 0 {
-		return out
-	}
-	said := map[string]any{"role": m.Role, "content": text}
-	if len(calls) > 0 {
-		said["tool_calls"] = calls
-	}
-	return append(out, said)
+		return map[string]any{"role": "tool", "tool_name": b.Result.Tool, "content": b.Result.Text}
+	})
+	body["options"] = map[string]any{"num_predict": r.Most}
+	return body
 }
 
 // ollamaLine is one line of a stream.

@@ -8,12 +8,46 @@ import (
 )
 
 func openaiBody(model string, r chat.Request) any {
+	body := functionBody(model, r, nil, func(b chat.Block) map[string]any {
+		if b.Call != nil {
+			return map[string]any{"id": b.Call.ID, "type": "function",
+				"function": map[string]any{"name": b.Call.Tool, "arguments": string(b.Call.Input)}}
+		}
+		return map[string]any{"role": "tool", "tool_call_id": b.Result.CallID, "content": b.Result.Text}
+	})
+	body["stream_options"], body["max_tokens"] = map[string]any{"include_usage": true}, r.Most
+	return body
+}
+
+// functionBody is a request as OpenAI and Ollama take it. convert makes a call, or a message of a result, of a block.
+// silent is the content of a message of calls alone.
+func functionBody(model string, r chat.Request, silent any, convert func(chat.Block) map[string]any) map[string]any {
 	messages := []any{map[string]any{"role": "system", "content": r.System}}
 	for _, m := range r.Messages {
-		messages = append(messages, openaiMessages(m)...)
+		var calls []any
+		text := ""
+		for _, b := range m.Blocks {
+			switch {
+			case b.Call != nil:
+				calls = append(calls, convert(b))
+			case b.Result != nil:
+				messages = append(messages, convert(b))
+			default:
+				text += b.Text
+			}
+		}
+		said := map[string]any{"role": m.Role, "content": text}
+		if len(calls) > 0 {
+			said["tool_calls"] = calls
+			if text == "" {
+				said["content"] = silent
+			}
+		}
+		if text != "" || len(calls) > 0 {
+			messages = append(messages, said)
+		}
 	}
-	body := map[string]any{"model": model, "messages": messages, "stream": true,
-		"stream_options": map[string]any{"include_usage": true}, "max_tokens": r.Most}
+	body := map[string]any{"model": model, "messages": messages, "stream": true}
 	if len(r.Tools) > 0 {
 		body["tools"] = functions(r.Tools)
 	}
@@ -26,33 +60,6 @@ func functions(tools []chat.Tool) []any {
 	for _, t := range tools {
 		out = append(out, map[string]any{"type": "function",
 			"function": map[string]any{"name": t.Name, "description": t.Description, "parameters": t.Schema}})
-	}
-	return out
-}
-
-func openaiMessages(m chat.Message) []any {
-	var out, calls []any
-	text := ""
-	for _, b := range m.Blocks {
-		switch {
-		case b.Call != nil:
-			calls = append(calls, map[string]any{"id": b.Call.ID, "type": "function",
-				"function": map[string]any{"name": b.Call.Tool, "arguments": string(b.Call.Input)}})
-		case b.Result != nil:
-			out = append(out, map[string]any{"role": "tool", "tool_call_id": b.Result.CallID, "content": b.Result.Text})
-		default:
-			text += b.Text
-		}
-	}
-	switch {
-	case len(calls) > 0:
-		said := map[string]any{"role": "assistant", "content": nil, "tool_calls": calls}
-		if text != "" {
-			said["content"] = text
-		}
-		out = append(out, said)
-	case text != "":
-		out = append(out, map[string]any{"role": m.Role, "content": text})
 	}
 	return out
 }

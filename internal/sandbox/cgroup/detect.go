@@ -84,7 +84,7 @@ func detect(s system) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	prefix, err := names.ownPrefix(s.proc)
+	prefix, err := names.prefixOf(s.proc, os.Getpid())
 	if err != nil {
 		return nil, err
 	}

@@ -272,16 +272,11 @@ func PrefixOf(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	start, err := startTime("/proc", strconv.Itoa(pid))
-	if err != nil {
-		return "", fmt.Errorf("cgroup: %w", err)
-	}
-	return n.prefix(strconv.Itoa(pid), start), nil
+	return n.prefixOf("/proc", pid)
 }
 
-// ownPrefix is the prefix of this process.
-func (n naming) ownPrefix(proc string) (string, error) {
-	pid := strconv.Itoa(os.Getpid())
+func (n naming) prefixOf(proc string, process int) (string, error) {
+	pid := strconv.Itoa(process)
 	start, err := startTime(proc, pid)
 	if err != nil {
 		return "", fmt.Errorf("cgroup: %w", err)

@@ -217,27 +217,18 @@ func (b *instance) used() (bytes, inodes int64) {
 // Probe makes a sandbox and tests it from inside.
 func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 	r := sandbox.Report{Driver: d.Name(), OK: true}
-	add := func(name string, err error, what, hint string) {
-		a := sandbox.Ability{Name: name, OK: err == nil, What: what, Need: true}
-		if err != nil {
-			if own := (sandbox.HintError{}); errors.As(err, &own) {
-				hint = own.Hint()
-			}
-			a.What, a.Hint, r.OK = err.Error(), hint, false
-		}
-		r.Abilities = append(r.Abilities, a)
-	}
+	have := fmt.Sprintf("ABI %d", landlock.ABI())
 	var err error
-	if abi := landlock.ABI(); abi < needABI {
-		err = fmt.Errorf("ABI %d", abi)
+	if landlock.ABI() < needABI {
+		err = sandbox.WithHint(errors.New(have),
+			"Linux 6.12 or later, with landlock among the modules of the boot option lsm=")
 	}
-	add("Landlock", err, fmt.Sprintf("ABI %d", landlock.ABI()),
-		"Linux 6.12 or later, with landlock among the modules of the boot option lsm=")
-	add("contained", d.look(ctx),
-		"a command in a sandbox could not write to the host, read /proc or /etc/hostname, nor signal its parent", "")
+	r.Add(sandbox.Checked("Landlock", true, have, err), sandbox.Checked("contained", true,
+		"a command in a sandbox could not write to the host, read /proc or /etc/hostname, nor signal its parent",
+		d.look(ctx)))
 	for _, p := range promises {
 		if !p.Held {
-			r.Abilities = append(r.Abilities, sandbox.Ability{Name: p.Class, What: p.Why,
+			r.Add(sandbox.Ability{Name: p.Class, What: p.Why,
 				Hint: "use isolation namespace where the machine gives it"})
 		}
 	}

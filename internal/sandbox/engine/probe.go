@@ -37,13 +37,7 @@ if (fs.readFileSync('/workspace/output/control', 'utf8') === 'x') console.log('d
 // Probe runs programs that try what must not work, and one that never ends.
 func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 	r := sandbox.Report{Driver: d.Name(), OK: true}
-	add := func(name, what string, err error) {
-		a := sandbox.Ability{Name: name, OK: err == nil, What: what, Need: true}
-		if err != nil {
-			a.What, r.OK = err.Error(), false
-		}
-		r.Abilities = append(r.Abilities, a)
-	}
+	add := func(name, what string, err error) { r.Add(sandbox.Checked(name, true, what, err)) }
 	add("contained", "a program found no files but its own, no network, no processes and no other engine",
 		d.expect(ctx, trial(), attempts, "done\n", facts.OK))
 	p := trial()
@@ -54,10 +48,10 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 	add("memory", "a program that takes all memory was ended", d.expect(ctx, p,
 		"const a = []; for (;;) a.push('x'.repeat(9999) + a.length)", "", facts.OOM))
 	if within := d.inner(ctx); within != nil {
-		r.Abilities = append(r.Abilities, sandbox.Ability{Name: "process in a sandbox", OK: true,
+		r.Add(sandbox.Ability{Name: "process in a sandbox", OK: true,
 			What: "the process of a program is in a sandbox of " + within.Name()})
 	} else {
-		r.Abilities = append(r.Abilities, sandbox.Ability{Name: "process in a sandbox",
+		r.Add(sandbox.Ability{Name: "process in a sandbox",
 			What: plainWarning(d.why), Hint: "Linux with namespaces, or with Landlock (6.12), has such sandboxes"})
 	}
 	return r

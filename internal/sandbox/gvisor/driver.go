@@ -94,6 +94,4 @@ func (d *Driver) start(ctx context.Context, p sandbox.Profile) (*instance, error
 // staleAfter is how old a file of an earlier build must be before it is swept.
 const staleAfter = 24 * time.Hour
 
-func sinceUnix(t time.Time) time.Duration { return time.Since(t) }
-
 var _ sandbox.Driver = (*Driver)(nil)

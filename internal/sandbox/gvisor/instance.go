@@ -100,7 +100,7 @@ func (b *instance) prepare(executable *os.File) (err error) {
 	if b.host.Times() {
 		counted = 0
 	}
-	ask := job.Sandbox{ID: b.profile.ID, Hostname: b.profile.Host(), Tree: append(nodes, byDepth(mounts)...),
+	ask := job.Sandbox{ID: b.profile.ID, Hostname: sandbox.Hostname, Tree: append(nodes, byDepth(mounts)...),
 		Limits: job.Limits{Memory: l.Memory, CPU: counted, Pids: l.Pids, Files: l.Files, Disk: l.Disk, Own: overheadMemory},
 		Egress: b.egressSockets()}
 	var want []sandbox.Tmpfs

@@ -119,15 +119,9 @@ func (r *run) take() error {
 
 // Abilities satisfies sandbox.Sandbox.
 func (b *instance) Abilities() sandbox.Abilities {
-	return sandbox.Abilities{Bridge: b.Bridge, Pause: b.Pause, Resume: b.Resume, Spent: b.group.CPU}
+	return sandbox.Abilities{Bridge: b.Bridge, Spent: b.group.CPU,
+		Pause:  func() error { return b.group.Freeze(true) },
+		Resume: func() error { return b.group.Freeze(false) }}
 }
 
-// Pause stops every process of the sandbox.
-func (b *instance) Pause() error { return b.group.Freeze(true) }
-
-// Resume lets the processes of the sandbox continue.
-func (b *instance) Resume() error { return b.group.Freeze(false) }
-
-var (
-	_ sandbox.Warmer = (*instance)(nil)
-)
+var _ sandbox.Warmer = (*instance)(nil)

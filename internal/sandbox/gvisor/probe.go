@@ -16,23 +16,9 @@ import (
 
 // Probe makes a sandbox, runs a command in it that tries forbidden things, and compares each result with the
 // expected one.
-func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
-	r = sandbox.Report{Driver: d.Name(), OK: true}
-	defer func() {
-		for _, a := range r.Abilities {
-			r.OK = r.OK && (a.OK || !a.Need)
-		}
-	}()
-	add := func(name string, need bool, done string, err error) {
-		a := sandbox.Ability{Name: name, OK: err == nil, What: done, Need: need}
-		if err != nil {
-			a.What, a.Hint, _ = strings.Cut(strings.TrimPrefix(err.Error(), "gvisor: "), "; ")
-			if own := (sandbox.HintError{}); errors.As(err, &own) {
-				a.Hint = own.Hint()
-			}
-		}
-		r.Abilities = append(r.Abilities, a)
-	}
+func (d *Driver) Probe(ctx context.Context) sandbox.Report {
+	r := sandbox.Report{Driver: d.Name(), OK: true}
+	add := func(name string, need bool, done string, err error) { r.Add(sandbox.Checked(name, need, done, err)) }
 	if _, err := d.executable(ctx); err != nil {
 		add("gVisor inside this build", true, "", err)
 		return r

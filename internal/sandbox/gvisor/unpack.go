@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -184,7 +185,7 @@ func (p packed) sweep(dir, keep string) {
 			!strings.HasPrefix(e.Name(), "unpacking-") {
 			continue
 		}
-		if age := sinceUnix(info.ModTime()); age > staleAfter {
+		if age := time.Since(info.ModTime()); age > staleAfter {
 			_ = os.Remove(filepath.Join(dir, e.Name()))
 		}
 	}

@@ -125,12 +125,6 @@ func (b *instance) reapHeld() error {
 	return errors.Join(err, b.stage.Ctl.SetReadDeadline(time.Time{}))
 }
 
-// Pause stops every process of the sandbox.
-func (b *instance) Pause() error { return b.group.Freeze(true) }
-
-// Resume lets the processes of the sandbox continue.
-func (b *instance) Resume() error { return b.group.Freeze(false) }
-
 // Spent returns the processor time of everything in the sandbox so far.
 func (b *instance) Spent() time.Duration {
 	if b.host.Times() {

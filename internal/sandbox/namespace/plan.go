@@ -57,9 +57,9 @@ func (s *setup) key() string {
 		uid, gid = 0, 0
 	}
 	p := s.profile
-	key := fmt.Sprintf("%d %d %t %t %t %t %t %t %d %d %q %q %v %d %d %+q", uid, gid, s.counted, s.landlock, s.forked,
+	key := fmt.Sprintf("%d %d %t %t %t %t %t %t %d %d %q %v %d %d %+q", uid, gid, s.counted, s.landlock, s.forked,
 		s.joined, s.tree, s.mapped, s.files, s.tasks,
-		p.Template.Dir, p.Host(), p.Network.Ports, p.Limits.Disk, p.Limits.Inodes, s.links)
+		p.Template.Dir, p.Network.Ports, p.Limits.Disk, p.Limits.Inodes, s.links)
 	inUID, inGID := p.Template.IDs()
 	key += fmt.Sprintf(" %d %d", inUID, inGID)
 	for _, t := range p.Tmpfs {

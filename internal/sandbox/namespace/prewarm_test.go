@@ -151,7 +151,7 @@ func TestPlans(t *testing.T) {
 		func(s *setup) { s.forked = true },
 		func(s *setup) { s.counted = true }, func(s *setup) { s.landlock = true }, func(s *setup) { s.files = 2 },
 		func(s *setup) { s.tasks = 0 },
-		func(s *setup) { s.profile.Hostname = "other" }, func(s *setup) { s.profile.Network.Ports = []uint16{443} },
+		func(s *setup) { s.profile.Network.Ports = []uint16{443} },
 		func(s *setup) { s.profile.Limits.Disk++ }, func(s *setup) { s.profile.Limits.Inodes++ },
 		func(s *setup) { s.profile.Tmpfs[0].Target += "x" }, func(s *setup) { s.profile.Tmpfs[0].Bytes++ },
 		func(s *setup) { s.profile.Tmpfs[0].Inodes++ },
@@ -215,7 +215,7 @@ func TestPlans(t *testing.T) {
 		t.Errorf("%d are kept", len(p.kept))
 	}
 	for i := range 2 * plansMost {
-		p.of(b(func(s *setup) { s.profile.Hostname = fmt.Sprint(i) }))
+		p.of(b(func(s *setup) { s.profile.Limits.Disk = int64(i) }))
 	}
 	if len(p.kept) > plansMost {
 		t.Errorf("%d are kept", len(p.kept))

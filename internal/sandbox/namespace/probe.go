@@ -23,42 +23,25 @@ import (
 
 // Probe makes each kind of namespace, then a whole sandbox. In it, it makes system calls that the sandbox must
 // refuse, and compares the errors.
-func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
-	r = sandbox.Report{Driver: d.Name(), OK: true}
-	defer func() {
-		for _, a := range r.Abilities {
-			r.OK = r.OK && (a.OK || !a.Need)
-		}
-	}()
+func (d *Driver) Probe(ctx context.Context) sandbox.Report {
+	r := sandbox.Report{Driver: d.Name(), OK: true}
 	machine, err := d.machine()
 	if err != nil {
-		r.Abilities = append(r.Abilities, ability("program in memory", true, "", err))
+		r.Add(sandbox.Checked("program in memory", true, "", err))
 		return r
 	}
 	for _, n := range namespaces {
 		err := makeNamespace(machine, n.flag)
-		r.Abilities = append(r.Abilities, ability(n.name+" namespace", n.need, "made one", err))
+		r.Add(sandbox.Checked(n.name+" namespace", n.need, "made one", err))
 	}
-	r.Abilities = append(r.Abilities, landlockAbility())
+	r.Add(landlockAbility())
 	if host, err := d.cgroups(); err != nil {
-		r.Abilities = append(r.Abilities, ability("cgroups", false, "", err))
+		r.Add(sandbox.Checked("cgroups", false, "", err))
 	} else {
-		r.Abilities = append(r.Abilities, host.Report()...)
+		r.Add(host.Report()...)
 	}
-	r.Abilities = append(r.Abilities, d.probeSandbox(ctx)...)
+	r.Add(d.probeSandbox(ctx)...)
 	return r
-}
-
-// ability says how one attempt went. A hint is the error's own, or in it behind "; ".
-func ability(name string, need bool, done string, err error) sandbox.Ability {
-	a := sandbox.Ability{Name: name, OK: err == nil, What: done, Need: need}
-	if err != nil {
-		a.What, a.Hint, _ = strings.Cut(strings.TrimPrefix(err.Error(), "namespace: "), "; ")
-		if own := (sandbox.HintError{}); errors.As(err, &own) {
-			a.Hint = own.Hint()
-		}
-	}
-	return a
 }
 
 var namespaces = []struct {
@@ -104,7 +87,7 @@ func landlockAbility() sandbox.Ability {
 	if rules.FD >= 0 {
 		unix.Close(rules.FD)
 	}
-	a := ability("landlock", false,
+	a := sandbox.Checked("landlock", false,
 		fmt.Sprintf("ABI %d: abstract sockets and signals stay in the sandbox", rules.ABI), err)
 	if err == nil && len(rules.Lost) > 0 {
 		a.OK, a.What = false, strings.Join(rules.Lost, "; ")
@@ -169,11 +152,11 @@ func (d *Driver) probeSandbox(ctx context.Context) []sandbox.Ability {
 	started := time.Now()
 	made, err := d.Start(ctx, p)
 	if err != nil {
-		return []sandbox.Ability{ability("sandbox", true, "", err)}
+		return []sandbox.Ability{sandbox.Checked("sandbox", true, "", err)}
 	}
 	defer made.Close()
 	b := made.(*instance)
-	out := []sandbox.Ability{ability("sandbox", true,
+	out := []sandbox.Ability{sandbox.Checked("sandbox", true,
 		fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(started))), nil)}
 	for _, w := range b.warnings {
 		why := errors.New(strings.TrimSuffix(w, facts.SeeDoctor))
@@ -181,26 +164,26 @@ func (d *Driver) probeSandbox(ctx context.Context) []sandbox.Ability {
 			why = errors.New("no memory cgroup for this user: the limit applies to each process, and the sum is measured " +
 				"every 20 ms")
 		}
-		out = append(out, ability("all of the sandbox", false, "", why))
+		out = append(out, sandbox.Checked("all of the sandbox", false, "", why))
 	}
 	out = append(out, overlayAbility(b))
 	all := checks(b.init.Pid)
 	list := checkList(all)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return append(out, ability("checks", true, "", err))
+		return append(out, sandbox.Checked("checks", true, "", err))
 	}
 	defer null.Close()
 	fd := int(null.Fd())
 	if err := b.stage.SendJob([]int{fd, fd, fd}, list.LinkAt(initproc.JobBase)); err != nil {
-		return append(out, ability("checks", true, "", err))
+		return append(out, sandbox.Checked("checks", true, "", err))
 	}
 	for _, c := range all {
 		rec, err := b.stage.Receive()
 		if err == nil {
 			err = c.judge(rec)
 		}
-		a := ability(c.name, c.need, c.expected(), err)
+		a := sandbox.Checked(c.name, c.need, c.expected(), err)
 		if err != nil && a.Hint == "" {
 			a.Hint = c.hint
 		}
@@ -215,7 +198,7 @@ func overlayAbility(b *instance) sandbox.Ability {
 	if errno, refused := b.driver.refused.of("/usr"); refused {
 		err = fmt.Errorf("the kernel refuses an overlay of /usr: %w", errno)
 	}
-	a := ability("overlays", false, "sockets, pipes, locks and watches of shown folders stay in the sandbox", err)
+	a := sandbox.Checked("overlays", false, "sockets, pipes, locks and watches of shown folders stay in the sandbox", err)
 	if err != nil {
 		a.Hint = "/usr is shown as it is, and inotify is refused; other folders are copied. Load the module overlay, " +
 			"and mount nothing below /usr"

@@ -81,7 +81,7 @@ func (s *setup) makeRoot() {
 
 	s.Call("leave the host's root", unix.SYS_UMOUNT2, old, unix.MNT_DETACH)
 	s.Call("rmdir /old", unix.SYS_UNLINKAT, atCWD, old, unix.AT_REMOVEDIR)
-	s.Call("set the host name", unix.SYS_SETHOSTNAME, s.profile.Host(), len(s.profile.Host()))
+	s.Call("set the host name", unix.SYS_SETHOSTNAME, sandbox.Hostname, len(sandbox.Hostname))
 	s.Optional()
 	if !s.joined {
 		s.loopback()

@@ -24,7 +24,10 @@ func (b *instance) Share(target, dir string) ([]string, error) {
 // Abilities satisfies sandbox.Sandbox.
 func (b *instance) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{
-		Bridge: b.Bridge, Share: b.Share, Pause: b.Pause, Resume: b.Resume, Spent: b.Spent,
-		PID: func() int { return b.init.Pid },
+		Bridge: b.Bridge, Share: b.Share,
+		Pause:  func() error { return b.group.Freeze(true) },
+		Resume: func() error { return b.group.Freeze(false) },
+		Spent:  b.Spent,
+		PID:    func() int { return b.init.Pid },
 	}
 }

@@ -126,7 +126,7 @@ func (s Store) Take(name, principal string) (Program, error) {
 	if !id.Is(id.Program, name) || s.Dir == "" {
 		return Program{}, ErrAbsent
 	}
-	p, err := s.open(name)
+	p, err := s.openFile(name, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(filepath.Join(s.Dir, name+taken)); err == nil {
 			return Program{}, ErrRunning
@@ -144,8 +144,6 @@ func (s Store) Take(name, principal string) (Program, error) {
 	}
 	return p, nil
 }
-
-func (s Store) open(name string) (Program, error) { return s.openFile(name, name) }
 
 // openFile opens a program by the name of its file. A file of another program does not open.
 func (s Store) openFile(file, name string) (Program, error) {

@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"errors"
 	"fmt"
 	"io"
@@ -117,27 +116,6 @@ func (w *Workspace) ExtractTar(f Folder, dest string, from io.Reader, b Bounds) 
 	}
 }
 
-// ExtractZip unpacks a zip archive as ExtractTar does a tar.
-func (w *Workspace) ExtractZip(f Folder, dest string, from io.ReaderAt, size int64, b Bounds) (Unpacked, error) {
-	u, err := w.unpacker(f, dest, b)
-	if err != nil {
-		return Unpacked{}, err
-	}
-	r, err := zip.NewReader(from, size)
-	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return Unpacked{}, fmt.Errorf("%w: zip: %w", ErrArchive, err)
-	}
-	if len(r.File) == 0 {
-		return Unpacked{}, ErrArchive
-	}
-	for _, e := range r.File {
-		if err := u.zipped(e); err != nil {
-			return u.done, err
-		}
-	}
-	return u.done, nil
-}
-
 // unpacker lets entries out of an archive, one by one, until the bounds are reached.
 type unpacker struct {
 	into Folder
@@ -220,19 +198,4 @@ func (u *unpacker) skip(entry, why string) error {
 	}
 	u.done.Skipped = append(u.done.Skipped, fmt.Sprintf("%q: %s", entry, why))
 	return nil
-}
-
-func (u *unpacker) zipped(e *zip.File) error {
-	mode := e.Mode()
-	if mode.IsDir() {
-		return u.folder(e.Name)
-	}
-	if !mode.IsRegular() {
-		return u.skip(e.Name, "not a file or folder")
-	}
-	r, err := e.Open()
-	if err != nil {
-		return fmt.Errorf("zip entry %q: %w", e.Name, err)
-	}
-	return errors.Join(u.file(e.Name, r), r.Close())
 }

@@ -287,7 +287,6 @@ func (w *Workspace) Clear(f Folder) error {
 // File is one file of a workspace.
 type File struct {
 	Name string // below its folder, with slashes
-	Size int64  // bytes
 	Exec bool   // its owner may execute it
 }
 
@@ -309,7 +308,7 @@ func (w *Workspace) List(f Folder, limit int) ([]File, error) {
 		if len(out) >= limit {
 			return fs.SkipAll
 		}
-		out = append(out, File{Name: name, Size: st.Size(), Exec: st.Mode()&0o100 != 0})
+		out = append(out, File{Name: name, Exec: st.Mode()&0o100 != 0})
 		return nil
 	})
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })

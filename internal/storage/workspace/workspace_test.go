@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -266,39 +265,10 @@ func makeTar(entries []entry) []byte {
 	return buf.Bytes()
 }
 
-func makeZip(entries []entry) []byte {
-	var buf bytes.Buffer
-	w := zip.NewWriter(&buf)
-	modes := map[string]fs.FileMode{
-		"dir": fs.ModeDir, "symlink": fs.ModeSymlink, "fifo": fs.ModeNamedPipe, "char": fs.ModeDevice | fs.ModeCharDevice,
-		"block": fs.ModeDevice, "hardlink": fs.ModeSymlink,
-	}
-	for _, e := range entries {
-		for _, n := range e.names() {
-			h := &zip.FileHeader{Name: n, Method: zip.Deflate}
-			h.SetMode(modes[e.Type] | fs.FileMode(e.mode(0o644)))
-			f, err := w.CreateHeader(h)
-			if err != nil {
-				continue
-			}
-			b := e.bytes()
-			if e.Type == "symlink" || e.Type == "hardlink" {
-				b = []byte(e.Link)
-			}
-			_, _ = f.Write(b)
-		}
-	}
-	_ = w.Close()
-	return buf.Bytes()
-}
-
 var bounds = Bounds{Bytes: 4 << 20, Entries: 300}
 
-func extract(w *Workspace, format string, archive []byte, dest string, b Bounds) (Unpacked, error) {
-	if format == "tar" {
-		return w.ExtractTar(Output, dest, bytes.NewReader(archive), b)
-	}
-	return w.ExtractZip(Output, dest, bytes.NewReader(archive), int64(len(archive)), b)
+func extract(w *Workspace, archive []byte, dest string, b Bounds) (Unpacked, error) {
+	return w.ExtractTar(Output, dest, bytes.NewReader(archive), b)
 }
 
 // rows returns the archive rows of the shared corpus, or none where it is not there.
@@ -362,19 +332,17 @@ func input(e ...entry) (in struct {
 
 func TestArchivesStayInside(t *testing.T) {
 	for _, r := range append(own, rows(t)...) {
-		for format, made := range map[string][]byte{"tar": makeTar(r.Input.Entries), "zip": makeZip(r.Input.Entries)} {
-			w := fresh(t)
-			if err := w.Put(Tmp, "outside.txt", strings.NewReader("outside"), 100); err != nil {
-				t.Fatal(err)
-			}
-			_, err := extract(w, format, made, "dest", bounds)
-			if r.Expect == "bounded" && strings.HasPrefix(r.ID, "own/") && !errors.Is(err, ErrTooMuch) {
-				t.Errorf("%s %s: %v, want too much", r.ID, format, err)
-			}
-			judge(t, w, r.ID+" ("+r.Name+") "+format)
-			if err := w.Destroy(); err != nil {
-				t.Errorf("%s %s: %v", r.ID, format, err)
-			}
+		w := fresh(t)
+		if err := w.Put(Tmp, "outside.txt", strings.NewReader("outside"), 100); err != nil {
+			t.Fatal(err)
+		}
+		_, err := extract(w, makeTar(r.Input.Entries), "dest", bounds)
+		if r.Expect == "bounded" && strings.HasPrefix(r.ID, "own/") && !errors.Is(err, ErrTooMuch) {
+			t.Errorf("%s: %v, want too much", r.ID, err)
+		}
+		judge(t, w, r.ID+" ("+r.Name+")")
+		if err := w.Destroy(); err != nil {
+			t.Errorf("%s: %v", r.ID, err)
 		}
 	}
 }
@@ -421,34 +389,31 @@ func TestArchivesThatAreFineComeOut(t *testing.T) {
 		{Name: "./", Type: "dir"}, {Name: "a/", Type: "dir"}, {Name: "./a/b.txt", Type: "file", Content: "hello"},
 		{Name: "c.txt", Type: "file", Content: "x"}, {Name: "link", Type: "symlink", Link: "c.txt"},
 	}
-	for format, made := range map[string][]byte{"tar": makeTar(entries), "zip": makeZip(entries)} {
-		w := fresh(t)
-		u, err := extract(w, format, made, "in", bounds)
-		if err != nil || !slices.Equal(u.Files, []string{"in/a/b.txt", "in/c.txt"}) || len(u.Skipped) != 1 {
-			t.Fatalf("%s: %+v %v", format, u, err)
+	made, w := makeTar(entries), fresh(t)
+	u, err := extract(w, made, "in", bounds)
+	if err != nil || !slices.Equal(u.Files, []string{"in/a/b.txt", "in/c.txt"}) || len(u.Skipped) != 1 {
+		t.Fatalf("%+v %v", u, err)
+	}
+	f, err := w.Get(Output, "in/a/b.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := io.ReadAll(f); string(b) != "hello" {
+		t.Errorf("%q", b)
+	}
+	_ = f.Close()
+	for why, empty := range map[string][]byte{
+		"an archive of nothing": makeTar(nil), "no bytes": {}, "no archive": []byte(strings.Repeat("no archive ", 100)),
+	} {
+		if _, err := extract(w, empty, "in", bounds); !errors.Is(err, ErrArchive) {
+			t.Errorf("%s: %v", why, err)
 		}
-		f, err := w.Get(Output, "in/a/b.txt")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b, _ := io.ReadAll(f); string(b) != "hello" {
-			t.Errorf("%s: %q", format, b)
-		}
-		_ = f.Close()
-		for why, empty := range map[string][]byte{
-			"an archive of nothing": map[string][]byte{"tar": makeTar(nil), "zip": makeZip(nil)}[format], "no bytes": {},
-			"no archive": []byte(strings.Repeat("no archive ", 100)),
-		} {
-			if _, err := extract(w, format, empty, "in", bounds); !errors.Is(err, ErrArchive) {
-				t.Errorf("%s as %s: %v", why, format, err)
-			}
-		}
-		if _, err := extract(w, format, made, "in", Bounds{}); !errors.Is(err, ErrTooMuch) {
-			t.Errorf("%s: zero bounds let something out: %v", format, err)
-		}
-		if _, err := extract(w, format, made, "../in", bounds); !errors.Is(err, ErrName) {
-			t.Errorf("%s: a destination outside: %v", format, err)
-		}
+	}
+	if _, err := extract(w, made, "in", Bounds{}); !errors.Is(err, ErrTooMuch) {
+		t.Errorf("zero bounds let something out: %v", err)
+	}
+	if _, err := extract(w, made, "../in", bounds); !errors.Is(err, ErrName) {
+		t.Errorf("a destination outside: %v", err)
 	}
 }
 

@@ -201,24 +201,19 @@ func (w workspace) Rename(from, to string) wasi.Errno {
 // offset is a position in a file. `go vet` takes a Seek of int64 for io.Seeker's, whose error is another type.
 type offset = int64
 
+// absent has the methods that a folder has not. It is a type of its own so that those of DirFile come before its.
+type absent struct{ wasi.UnimplementedFile }
+
 // top is the folder /workspace.
 type top struct {
-	wasi.UnimplementedFile
 	wasi.DirFile
+	absent
 	late *late
 	read bool
 }
 
-func (t *top) Dev() (uint64, wasi.Errno)              { return 0, 0 }
-func (t *top) Ino() (sys.Inode, wasi.Errno)           { return 1, 0 }
-func (t *top) IsDir() (bool, wasi.Errno)              { return true, 0 }
-func (t *top) IsAppend() bool                         { return false }
-func (t *top) SetAppend(bool) wasi.Errno              { return wasi.EISDIR }
-func (t *top) Read([]byte) (int, wasi.Errno)          { return 0, wasi.EISDIR }
-func (t *top) Pread([]byte, int64) (int, wasi.Errno)  { return 0, wasi.EISDIR }
-func (t *top) Write([]byte) (int, wasi.Errno)         { return 0, wasi.EISDIR }
-func (t *top) Pwrite([]byte, int64) (int, wasi.Errno) { return 0, wasi.EISDIR }
-func (t *top) Truncate(int64) wasi.Errno              { return wasi.EISDIR }
+func (t *top) Dev() (uint64, wasi.Errno)    { return 0, 0 }
+func (t *top) Ino() (sys.Inode, wasi.Errno) { return 1, 0 }
 func (t *top) Stat() (sys.Stat_t, wasi.Errno) {
 	return sys.Stat_t{Mode: fs.ModeDir | 0o755, Nlink: 1, Ino: 1}, 0
 }

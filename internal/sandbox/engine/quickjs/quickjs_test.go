@@ -135,8 +135,11 @@ func TestImage(t *testing.T) {
 		t.Fatalf("the image is another: %v", err)
 	}
 	other, _ := testMachine(t, 16<<20, h)
-	r, err := other.Restore(h, again)
+	r, err := other.blank(h)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Become(again); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"b", "a"} {

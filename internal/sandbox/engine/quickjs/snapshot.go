@@ -34,21 +34,9 @@ func (m *Machine) Image() (Image, error) {
 	return Image{bytes.Clone(all), uint32(m.stack.Get()), uint32(runtime), uint32(context), uint32(m.turn)}, nil
 }
 
-// Restore makes a Machine that goes on from an image. The image's author chose every byte of it: such a machine can
-// fail, and reaches no more than another.
-func (e *Engine) Restore(h Host, i Image) (*Machine, error) {
-	m, err := e.blank(h)
-	if err != nil {
-		return nil, err
-	}
-	if err := m.Become(i); err != nil {
-		return nil, errors.Join(err, m.Close())
-	}
-	return m, nil
-}
-
-// Become gives a Machine the state of an image, which is as Restore has it. The image has at least as much memory as
-// the machine. After an error the machine must not be used any more.
+// Become gives a Machine the state of an image. The image's author chose every byte of it: such a machine can fail,
+// and reaches no more than another. The image has at least as much memory as the machine. After an error the machine
+// must not be used any more.
 func (m *Machine) Become(i Image) error {
 	size := int(m.memory.Size())
 	if len(i.Memory)%page != 0 || len(i.Memory) < size || uint64(len(i.Memory)) > uint64(m.pages)*page {

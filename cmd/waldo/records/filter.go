@@ -78,7 +78,7 @@ func denial(r audit.Record, l Line) bool {
 	case audit.KindAnswer:
 		return l.Yes == nil || !*l.Yes
 	case audit.KindOutcome:
-		return l.Status == "denied"
+		return l.Status == "denied" || len(l.Facts.Network.Denied) > 0
 	case app.KindEgress:
 		var e app.EgressBody
 		_ = json.Unmarshal(r.Body, &e)

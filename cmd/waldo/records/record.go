@@ -44,6 +44,9 @@ type Line struct {
 			Driver string `json:"driver"`
 			ID     string `json:"id"`
 		} `json:"sandbox"`
+		Network struct {
+			Denied []string `json:"denied"`
+		} `json:"network"`
 	} `json:"facts"`
 }
 
@@ -79,6 +82,9 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 			l.Facts.Usage.WallMS)
 		if l.Facts.Sandbox.Driver != "" {
 			what += display.Sprintf(", in %s %s", l.Facts.Sandbox.Driver, l.Facts.Sandbox.ID)
+		}
+		if denied := l.Facts.Network.Denied; len(denied) > 0 {
+			what += display.Sprintf(", %s %s", p.Bad("refused"), strings.Join(denied, " "))
 		}
 	case audit.KindApprover:
 		var e audit.Enrolled

@@ -39,7 +39,7 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 			}
 			display.Fprintf(c.OutOrStdout(), "%s\n", p.ID)
 			display.Fprintf(c.ErrOrStderr(), "%s, %s, of which %s new\n", display.Count(p.Files, "file"),
-				megabytes(p.Bytes), megabytes(p.New))
+				display.Megabytes(p.Bytes), display.Megabytes(p.New))
 			return nil
 		}),
 	}
@@ -57,7 +57,7 @@ func listSnapshots(c *cobra.Command, g *global, m *sandboxes.Manager) error {
 	for _, p := range all {
 		rows = append(rows, []string{
 			p.ID, p.Of.Name, terminal.Ago(c.OutOrStdout(), p.Created.UTC().Format(time.RFC3339), time.Now()),
-			fmt.Sprint(p.Files), megabytes(p.Bytes),
+			fmt.Sprint(p.Files), display.Megabytes(p.Bytes),
 		})
 	}
 	terminal.List(c.OutOrStdout(), c.ErrOrStderr(), "snapshots", []string{"ID", "SANDBOX", "MADE", "FILES", "SIZE"}, rows)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -26,5 +25,3 @@ func orJSON(c *cobra.Command, err error, v any) error {
 	}
 	return terminal.JSON(c.OutOrStdout(), v)
 }
-
-func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

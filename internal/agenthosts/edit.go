@@ -21,7 +21,7 @@ func (h *Host) Put(file string, text []byte, server string, e Value) ([]byte, er
 	var after []byte
 	switch h.Format {
 	case TOML:
-		after, err = putTOML(text, path, e)
+		after = putTOML(text, path, e)
 	case YAML:
 		after, err = putYAML(text, path, e)
 	default:

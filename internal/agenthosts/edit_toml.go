@@ -8,7 +8,7 @@ import (
 )
 
 // putTOML writes a table, where it stood before or at the end.
-func putTOML(text []byte, path []string, e Value) ([]byte, error) {
+func putTOML(text []byte, path []string, e Value) []byte {
 	nl := newline(text)
 	block := renderTOML(path, &e, nl)
 	at := len(text)
@@ -23,7 +23,7 @@ func putTOML(text []byte, path []string, e Value) ([]byte, error) {
 		}
 		before += nl
 	}
-	return splice(text, at, at, before+block), nil
+	return splice(text, at, at, before+block)
 }
 
 // span is a part of a text.

@@ -84,7 +84,7 @@ func (w Waldo) list(c *cobra.Command, s *template.Store, _ []string) error {
 	var rows [][]string
 	for _, t := range all {
 		age := terminal.Ago(c.OutOrStdout(), t.At.Format(time.RFC3339), time.Now())
-		rows = append(rows, []string{t.Name, megabytes(t.Bytes), age})
+		rows = append(rows, []string{t.Name, display.Megabytes(t.Bytes), age})
 	}
 	terminal.List(c.OutOrStdout(), c.ErrOrStderr(), "templates", []string{"NAME", "SIZE", "UNPACKED"}, rows)
 	return nil
@@ -169,7 +169,7 @@ func (w Waldo) make(c *cobra.Command, want building.Wanted) error {
 	if made.Reused {
 		said += ", built before"
 	}
-	display.Fprintf(out, "%s, %s\n", said, megabytes(made.Bytes))
+	display.Fprintf(out, "%s, %s\n", said, display.Megabytes(made.Bytes))
 	for _, line := range made.Changed {
 		display.Fprintf(out, "  %s\n", line)
 	}
@@ -178,5 +178,3 @@ func (w Waldo) make(c *cobra.Command, want building.Wanted) error {
 		made.Built.Name)
 	return nil
 }
-
-func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

@@ -20,6 +20,7 @@ import (
 	"waldo/internal/frontend/console"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 	"waldo/internal/model/id"
 )
 
@@ -102,21 +103,14 @@ func excerpt(source []string, at contract.Position) string {
 	}
 	depth := func(l string) int { return len(l) - len(strings.TrimLeft(l, " ")) }
 	first := source[at.Line-1]
-	out := []string{short(first)}
+	out := []string{display.Clip(first, maxLine)}
 	for _, l := range source[at.Line:] {
 		if strings.TrimSpace(l) != "" && depth(l) <= depth(first) || len(out) == maxExcerpt {
 			break
 		}
-		out = append(out, short(l))
+		out = append(out, display.Clip(l, maxLine))
 	}
 	return strings.TrimRight(strings.Join(out, "\n"), " \n")
-}
-
-func short(l string) string {
-	if len(l) > maxLine {
-		return l[:maxLine] + "…"
-	}
-	return l
 }
 
 // quoted returns for each reason the line of the configuration that it names; empty where that is not known, or is the
@@ -126,7 +120,7 @@ func quoted(reasons []call.Reason, cfg *contract.Config) []string {
 	out := make([]string, len(reasons))
 	for i, r := range reasons {
 		if r.File == cfg.File && r.Line >= 1 && r.Line <= len(source) && (i == 0 || reasons[i-1].Line != r.Line) {
-			out[i] = short(strings.TrimSpace(source[r.Line-1]))
+			out[i] = display.Clip(strings.TrimSpace(source[r.Line-1]), maxLine)
 		}
 	}
 	return out

@@ -22,6 +22,7 @@ import (
 	"waldo/internal/frontend/console"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/sandboxes"
 )
@@ -90,15 +91,8 @@ func (p *Operator) Audit(ctx context.Context, who console.Who, e console.Event) 
 	if who.Session != "" {
 		body.Login = digest(who.Session)[:16]
 	}
-	body.Target, body.Why = clip(body.Target), clip(body.Why)
+	body.Target, body.Why = display.Clip(body.Target, 512), display.Clip(body.Why, 512)
 	return control.RecordSync(context.WithoutCancel(ctx), p.o.Log, KindConsole, body)
-}
-
-func clip(s string) string {
-	if len(s) > 512 {
-		return s[:512]
-	}
-	return s
 }
 
 func digest(s string) string {

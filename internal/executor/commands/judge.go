@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"waldo/internal/model/call"
+	"waldo/internal/model/display"
 )
 
 // Limits of a command, below those of the kernel.
@@ -75,12 +76,8 @@ func deny(code, text string) (Command, *call.Reason) {
 	return Command{}, &call.Reason{Code: code, Text: text}
 }
 
-func cut(s string) string {
-	if len(s) > 60 {
-		return s[:60] + "…"
-	}
-	return s
-}
+// cut shortens a word of a command for a message.
+func cut(s string) string { return display.Clip(s, 60) }
 
 // names lists the programs of an allow list.
 func names(allow []string) string {

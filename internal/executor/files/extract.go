@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"waldo/internal/model/call"
+	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 )
@@ -232,7 +233,7 @@ func (u *unpacking) entry(name string, mode fs.FileMode, open func() (io.ReadClo
 	}
 	clean, err := entryName(name)
 	if err != nil {
-		return fmt.Errorf("the entry %s: %w", facts.Name(clip(name, 200)), err)
+		return fmt.Errorf("the entry %s: %w", facts.Name(display.Clip(name, 200)), err)
 	}
 	switch {
 	case hidden(clean), protects(clean, true) != nil:
@@ -256,11 +257,11 @@ func (u *unpacking) entry(name string, mode fs.FileMode, open func() (io.ReadClo
 	}
 	f, err := u.dir.OpenFile(clean, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
-		return fmt.Errorf("the entry %s: %s", facts.Name(clip(name, 200)), plain(err))
+		return fmt.Errorf("the entry %s: %s", facts.Name(display.Clip(name, 200)), plain(err))
 	}
 	in, err := open()
 	if err != nil {
-		return errors.Join(fmt.Errorf("the entry %s cannot be unpacked", facts.Name(clip(name, 200))), f.Close())
+		return errors.Join(fmt.Errorf("the entry %s cannot be unpacked", facts.Name(display.Clip(name, 200))), f.Close())
 	}
 	defer in.Close()
 	n, err := io.Copy(f, &bounded{r: &checked{u.ctx, in}, left: u.most - u.bytes + 1})
@@ -269,7 +270,7 @@ func (u *unpacking) entry(name string, mode fs.FileMode, open func() (io.ReadClo
 		err = errMuch
 	}
 	if err != nil && !errors.Is(err, errMuch) && u.ctx.Err() == nil {
-		err = fmt.Errorf("the entry %s is damaged", facts.Name(clip(name, 200)))
+		err = fmt.Errorf("the entry %s is damaged", facts.Name(display.Clip(name, 200)))
 	}
 	return err
 }

@@ -21,6 +21,7 @@ import (
 	"waldo/internal/executor/direct"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 )
 
@@ -376,7 +377,7 @@ func TestSearchEnds(t *testing.T) {
 	}
 	for _, q := range []string{"(?:a?){900}(?:a?){900}b", "(a{1,30}){33}b"} {
 		if _, got := use(t, dir, "files.search", m{"query": q, "regex": true}); !strings.Contains(got, "too large") {
-			t.Errorf("%s: %s", q, clip(got, 200))
+			t.Errorf("%s: %s", q, display.Clip(got, 200))
 		}
 	}
 	j, err := openJail(dir)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"waldo/internal/model/call"
+	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 	"waldo/internal/storage/safefile"
 )
@@ -123,5 +124,5 @@ func showFrom(w *work, a call.Args) ([]call.Content, error) {
 	if err != nil {
 		return nil, about(from, err)
 	}
-	return say("%s %s, %s, to %s", verb, facts.Name(p.name), stamp, facts.Name(clip(to, 200))), nil
+	return say("%s %s, %s, to %s", verb, facts.Name(p.name), stamp, facts.Name(display.Clip(to, 200))), nil
 }

@@ -20,6 +20,7 @@ import (
 
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/jsonschema"
 )
@@ -351,7 +352,7 @@ func search(w *work, a call.Args) ([]call.Content, error) {
 			if found++; found > maxFound {
 				return fs.ErrClosed
 			}
-			fmt.Fprintf(&b, "%s:%d:%s\n", facts.Name(name), n, strings.ToValidUTF8(clip(line, maxFoundAt), ""))
+			fmt.Fprintf(&b, "%s:%d:%s\n", facts.Name(name), n, strings.ToValidUTF8(display.Clip(line, maxFoundAt), ""))
 			return nil
 		})
 	})

@@ -14,6 +14,7 @@ import (
 	"waldo/internal/executor/direct"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 )
 
@@ -216,7 +217,7 @@ type fault struct {
 }
 
 func (f *fault) Error() string {
-	return fmt.Sprintf("%s: %s", facts.Name(clip(f.path, 200)), plain(f.err))
+	return fmt.Sprintf("%s: %s", facts.Name(display.Clip(f.path, 200)), plain(f.err))
 }
 
 func (f *fault) Unwrap() error { return f.err }
@@ -309,12 +310,4 @@ func decode(a call.Args, out any) error {
 		return errors.New("the arguments do not fit the tool's schema")
 	}
 	return nil
-}
-
-// clip cuts a text to so many bytes, for messages.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
 }

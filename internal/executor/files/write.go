@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"waldo/internal/model/call"
+	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 )
 
@@ -294,7 +295,7 @@ func diff(name, text string, at int, old, new string) string {
 				fmt.Fprintf(&b, "… %d more lines that begin with %q\n", len(part.lines)-i, part.mark)
 				break
 			}
-			b.WriteString(part.mark + clip(l, maxFoundAt) + "\n")
+			b.WriteString(part.mark + display.Clip(l, maxFoundAt) + "\n")
 		}
 	}
 	return b.String()

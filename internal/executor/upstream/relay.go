@@ -321,7 +321,7 @@ func (ses *session) setLevel(ctx context.Context, r *running) error {
 	}
 	ses.level = want + 1
 	ses.mu.Unlock()
-	_, err := ses.ask(ctx, "logging/setLevel", map[string]any{"level": levels[want]}, nil)
+	_, err := ses.ask(ctx, "logging/setLevel", map[string]any{"level": levels[want]})
 	if none := (*jsonrpc.Error)(nil); errors.As(err, &none) {
 		return nil // it logs as it likes
 	}
@@ -480,7 +480,7 @@ func (m *Manager) Forget(n call.Session) {
 				go func() { // the server may be slow to confirm
 					ctx, cancel := context.WithTimeout(m.ctx, time.Minute)
 					defer cancel()
-					_, _ = ses.ask(ctx, "resources/unsubscribe", map[string]any{"uri": uri}, nil)
+					_, _ = ses.ask(ctx, "resources/unsubscribe", map[string]any{"uri": uri})
 				}()
 			}
 		}
@@ -502,7 +502,7 @@ func (ses *session) resume(ctx context.Context) {
 		go func() {
 			short, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
-			_, _ = ses.ask(short, "resources/subscribe", map[string]any{"uri": uri}, nil)
+			_, _ = ses.ask(short, "resources/subscribe", map[string]any{"uri": uri})
 		}()
 	}
 }
@@ -537,7 +537,7 @@ func (ses *session) listen(ctx context.Context) {
 			if len(uris) > 0 {
 				want["resourceSubscriptions"] = uris
 			}
-			_, err := ses.ask(short, "subscriptions/listen", map[string]any{"notifications": want}, nil)
+			_, err := ses.ask(short, "subscriptions/listen", map[string]any{"notifications": want})
 			over <- err
 		}()
 		var none *jsonrpc.Error

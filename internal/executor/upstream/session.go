@@ -226,9 +226,9 @@ func (ses *session) discover(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ses.speak(jsonrpc.Modern)
-	v, err := ses.ask(ctx, "server/discover", nil, nil)
+	v, err := ses.ask(ctx, "server/discover", nil)
 	if slices.Contains(eras.Offered(err), jsonrpc.Modern) { // it refuses what it says that it speaks
-		v, err = ses.ask(ctx, "server/discover", nil, nil)
+		v, err = ses.ask(ctx, "server/discover", nil)
 	}
 	ses.speak("")
 	if err != nil {
@@ -289,8 +289,8 @@ func (ses *session) client() jsonrpc.Implementation {
 }
 
 // ask sends a request in the revision that was agreed on. Raw values in params are sent as they are.
-func (ses *session) ask(ctx context.Context, method string, params map[string]any, progress func(done, total float64)) (strictjson.Value, error) {
-	return ses.conn.Call(ctx, method, func(id int64) any { return ses.params(id, params, progress != nil, nil) }, progress)
+func (ses *session) ask(ctx context.Context, method string, params map[string]any) (strictjson.Value, error) {
+	return ses.conn.Call(ctx, method, func(id int64) any { return ses.params(id, params, false, nil) }, nil)
 }
 
 // params completes the parameters of a request: the protocol's members of _meta, without the client's own, except for

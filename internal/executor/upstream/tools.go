@@ -69,7 +69,7 @@ func (ses *session) pages(ctx context.Context, method, key string) ([]strictjson
 		if !cursor.IsZero() {
 			params["cursor"] = cursor
 		}
-		v, err := ses.ask(ctx, method, params, nil)
+		v, err := ses.ask(ctx, method, params)
 		if err != nil {
 			return nil, fmt.Errorf("server %s: %s: %w", ses.s.cfg.Name, method, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"waldo/internal/model/call"
+	"waldo/internal/model/display"
 )
 
 // Issuer logs people in by OpenID Connect.
@@ -140,10 +141,8 @@ func (s *Server) redeem(q *request, issuer Issuer) (Login, error) {
 		return issuer.Redeem(q.Context(), f, code, asked.Get("iss"))
 	}
 	return Login{}, Problemf(http.StatusForbidden, "login.oidc_denied", "the issuer did not log in: %s",
-		line(cmp.Or(clipped(asked.Get("error")), "its answer has no code")))
+		line(cmp.Or(display.Clip(asked.Get("error"), 60), "its answer has no code")))
 }
-
-func clipped(s string) string { return s[:min(len(s), 60)] }
 
 // first notes the use of a state, and reports whether it is the first. The limit on failed logins bounds the notes.
 func (s *Server) first(state string, now time.Time) bool {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+	"waldo/internal/model/display"
 )
 
 // period is one choice of the page: the last Hours hours, in steps of Step.
@@ -81,12 +82,12 @@ func charts(all []Hour, of period) []chart {
 		sum.CPUMS += h.CPUMS
 	}
 	whole := func(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }
-	calls := drawBars("calls", "Calls", plural(sum.Calls, "call"), "", all, of, whole, []string{"allowed", "asked", "denied"},
+	calls := drawBars("calls", "Calls", display.Count(sum.Calls, "call"), "", all, of, whole, []string{"allowed", "asked", "denied"},
 		func(h Hour) []float64 {
 			return []float64{float64(h.Calls - h.Asked - h.Denied), float64(h.Asked), float64(h.Denied)}
 		})
 	denials := drawBars("denials", "Denials and failures",
-		fmt.Sprintf("%s by contract, %d refused later, %d failed", plural(sum.Denied, "denial"), sum.Refused, sum.Failed), "",
+		fmt.Sprintf("%s by contract, %d refused later, %d failed", display.Count(sum.Denied, "denial"), sum.Refused, sum.Failed), "",
 		all, of, whole, []string{"failed", "refused later", "denied by contract"},
 		func(h Hour) []float64 { return []float64{float64(h.Failed), float64(h.Refused), float64(h.Denied)} })
 	latency := drawLines("latency", "Latency", "of calls that ended", "ms", all, of, func(h Hour) []float64 {
@@ -95,13 +96,6 @@ func charts(all []Hour, of period) []chart {
 	cpu := drawBars("cpu", "Processor time", seconds(sum.CPUMS/1000)+" of code and servers", "s", all, of, seconds,
 		[]string{"processor time"}, func(h Hour) []float64 { return []float64{h.CPUMS / 1000} })
 	return []chart{calls, denials, latency, cpu}
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func seconds(v float64) string {

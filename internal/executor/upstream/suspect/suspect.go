@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"waldo/internal/model/display"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -136,7 +137,7 @@ func walk(at string, v strictjson.Value, out *[]Mark) {
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			here := strings.TrimPrefix(at+"."+cut(name), ".")
+			here := strings.TrimPrefix(at+"."+display.Clip(name, maxText), ".")
 			text(here+" (name)", name, out)
 			walk(here, m[name], out)
 		}
@@ -163,19 +164,19 @@ func text(at, s string, out *[]Mark) {
 // Text says why a text looks like an instruction to a model, and where it does; empty: it does not.
 func Text(s string) (why, found string) {
 	if f := invisible().FindString(s); f != "" {
-		return "holds characters that cannot be seen", cut(s)
+		return "holds characters that cannot be seen", display.Clip(s, maxText)
 	}
 	if f := gap().FindStringIndex(s); f != nil {
-		return "hides a text behind white space", cut(s[f[1]-1:])
+		return "hides a text behind white space", display.Clip(s[f[1]-1:], maxText)
 	}
 	for _, g := range signs {
 		if f := g.re().FindString(s); f != "" {
-			return g.why, cut(f)
+			return g.why, display.Clip(f, maxText)
 		}
 	}
 	for _, word := range packed().FindAllString(s, 8) {
 		if b, err := base64.StdEncoding.DecodeString(word); err == nil && plain(b) {
-			return "hides a text in base64", cut(word)
+			return "hides a text in base64", display.Clip(word, maxText)
 		}
 	}
 	return "", ""
@@ -192,11 +193,4 @@ func plain(b []byte) bool {
 		}
 	}
 	return strings.Count(string(b), " ") > 2
-}
-
-func cut(s string) string {
-	if len(s) > maxText {
-		s = strings.ToValidUTF8(s[:maxText], "") + "…"
-	}
-	return s
 }

@@ -259,6 +259,19 @@ func TestRoot(t *testing.T) {
 	}
 }
 
+// FuzzChanged: a diff of two texts names both of their differing middles, and never fails.
+func FuzzChanged(f *testing.F) {
+	f.Add("one\ntwo\n", "one\nthree\n")
+	f.Add("aaa", "aaaa")
+	f.Add("é", "è")
+	f.Fuzz(func(t *testing.T, old, new string) {
+		got := changed("a", old, new)
+		if same := got == "the content stays the same"; same != (old == new) || !same && !strings.HasPrefix(got, "--- a\n+++ a\n@@ ") {
+			t.Errorf("%q %q: %q", old, new, got)
+		}
+	})
+}
+
 func TestPreview(t *testing.T) {
 	root := folder(t, map[string]string{"a.txt": "one\n\ttwo\n", "d/x": "12"})
 	tools := direct.New(Tools("")...)
@@ -271,8 +284,16 @@ func TestPreview(t *testing.T) {
 			"--- a.txt|+++ a.txt|@@ -1,2 +1,3 @@| one|-    two|+    2|+3"},
 		{"files.edit", m{"path": "a.txt", "old": "absent", "new": "x"}, "it would fail: a.txt: it does not contain the old " +
 			"text; read it again and copy the text exactly"},
-		{"files.write", m{"path": "a.txt", "content": "x"}, "replaces all 9 bytes of a.txt by 1"},
-		{"files.write", m{"path": "n/b", "content": "x"}, "creates n/b and its folder, 1 bytes"},
+		{"files.write", m{"path": "a.txt", "content": "x"}, "replaces all 9 bytes of a.txt by 1|" +
+			"--- a.txt|+++ a.txt|@@ -1,3 +1,1 @@|-one|-    two|-|+x"},
+		{"files.write", m{"path": "a.txt", "content": "one\n\tthree\n"}, "replaces all 9 bytes of a.txt by 11|" +
+			"--- a.txt|+++ a.txt|@@ -1,2 +1,2 @@| one|-    two|+    three"},
+		{"files.write", m{"path": "a.txt", "content": "one\n\ttwo\n"}, "replaces all 9 bytes of a.txt by 9|" +
+			"the content stays the same"},
+		{"files.write", m{"path": "a.txt", "base64": "AAE="}, "replaces all 9 bytes of a.txt by 2; it is binary, sha256:…"},
+		{"files.write", m{"path": "a.txt", "content": "x\ny", "append": true}, "appends 3 bytes to a.txt, which has 9|" +
+			"the content has 2 lines:|   1  x|   2  y"},
+		{"files.write", m{"path": "n/b", "content": "x"}, "creates n/b and its folder, 1 bytes|the content has 1 line:|   1  x"},
 		{"files.delete", m{"path": "d", "recursive": true}, "deletes d and the 1 files and folders in it, 2 bytes, sha256:…; " +
 			"files.restore can undo it"},
 		{"files.delete", m{"path": "../x"}, "it would fail: ../x: it leads out of the folder of this tool"},
@@ -285,7 +306,7 @@ func TestPreview(t *testing.T) {
 		}
 		want := strings.TrimSuffix("in the folder "+root+"|"+c.want, "|")
 		got := strings.Join(tools.Preview(decision(root, c.name, a)), "|")
-		if got = regexp.MustCompile(`sha256:[0-9a-f]{32}`).ReplaceAllString(got, "sha256:…"); got != want {
+		if got = regexp.MustCompile(`sha256:[0-9a-f]{32,64}`).ReplaceAllString(got, "sha256:…"); got != want {
 			t.Errorf("%s %v: %q", c.name, c.args, got)
 		}
 	}

@@ -3,6 +3,7 @@ package files
 import (
 	"bytes"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"strings"
 
+	"waldo/internal/executor/preview"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
@@ -93,7 +95,7 @@ func (w *work) writing(a call.Args, h how) (in writing, b []byte, p *place, err 
 func showWrite(w *work, a call.Args) ([]call.Content, error) {
 	in, b, p, err := w.writing(a, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return say("creates %s and its folder, %d bytes", facts.Name(in.Path), len(b)), nil
+		return show(b, "creates %s and its folder, %d bytes", facts.Name(in.Path), len(b)), nil
 	}
 	if err != nil {
 		return nil, err
@@ -104,11 +106,42 @@ func showWrite(w *work, a call.Args) ([]call.Content, error) {
 	case err != nil:
 		return nil, about(in.Path, err)
 	case was == nil:
-		return say("creates %s, %d bytes", facts.Name(p.name), len(b)), nil
+		return show(b, "creates %s, %d bytes", facts.Name(p.name), len(b)), nil
 	case in.Append:
-		return say("appends %d bytes to %s, which has %d", len(b), facts.Name(p.name), was.Size()), nil
+		return show(b, "appends %d bytes to %s, which has %d", len(b), facts.Name(p.name), was.Size()), nil
 	}
-	return say("replaces all %d bytes of %s by %d", was.Size(), facts.Name(p.name), len(b)), nil
+	head := fmt.Sprintf("replaces all %d bytes of %s by %d", was.Size(), facts.Name(p.name), len(b))
+	old, err := p.whole()
+	if err != nil || isBinary(old) || isBinary(b) {
+		return show(b, "%s", head), nil
+	}
+	return say("%s\n%s", head, changed(p.name, string(old), string(b))), nil
+}
+
+// show says what is done, and shows the text that is written.
+func show(b []byte, format string, a ...any) []call.Content {
+	head := fmt.Sprintf(format, a...)
+	if isBinary(b) {
+		return say("%s; it is binary, sha256:%x", head, sha256.Sum256(b))
+	}
+	return say("%s\n%s", head, strings.Join(preview.Numbered("the content", string(b)), "\n"))
+}
+
+func isBinary(b []byte) bool { return binary(b[:min(len(b), sniffed)]) }
+
+// changed returns a diff of all between the first and the last difference of two texts.
+func changed(name, old, new string) string {
+	if old == new {
+		return "the content stays the same"
+	}
+	from, end := 0, 0
+	for from < min(len(old), len(new)) && old[from] == new[from] {
+		from++
+	}
+	for end < min(len(old), len(new))-from && old[len(old)-1-end] == new[len(new)-1-end] {
+		end++
+	}
+	return diff(name, old, from, old[from:len(old)-end], new[from:len(new)-end])
 }
 
 func say(format string, a ...any) []call.Content {

@@ -16,6 +16,7 @@ import (
 
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/direct"
+	"waldo/internal/executor/preview"
 	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -60,7 +61,7 @@ func (f *Fetcher) Tool() direct.Tool {
 			`"max_bytes":{"type":"integer","minimum":1,"maximum":8388608,"description":"1048576 by default; the rest is cut off."}},`+
 			`"required":["url"],"additionalProperties":false}`)
 	t.Output = schema
-	return direct.Tool{Tool: t, Run: f.run, Preview: preview}
+	return direct.Tool{Tool: t, Run: f.run, Preview: wouldSend}
 }
 
 var schema = func() strictjson.Value {
@@ -135,8 +136,8 @@ func named(lines []string, method, host string) bool {
 	})
 }
 
-// preview says what would be sent.
-func preview(d policy.Decision) []string {
+// wouldSend says what would be sent.
+func wouldSend(d policy.Decision) []string {
 	a, why := read(d)
 	if why != nil {
 		return []string{why.Text}
@@ -148,7 +149,7 @@ func preview(d policy.Decision) []string {
 		}
 	}
 	if a.body != "" {
-		lines = append(lines, "", contract.Cut(a.body, 2000))
+		lines = append(lines, preview.Numbered("its body", a.body)...)
 	}
 	return lines
 }

@@ -594,3 +594,19 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+// TestPreview: a human sees the whole request, each line of its body with a number.
+func TestPreview(t *testing.T) {
+	body := strings.Repeat("x\n", 300) + "the end"
+	args, err := call.ArgsOf(map[string]any{"url": "https://a.example.com/x", "method": "POST", "body": body,
+		"headers": map[string]any{"Content-Type": "text/plain"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(wouldSend(policy.Decision{Call: call.Call{Capability: "fetch", Args: args}, Contract: contract.Contract{
+		Network: contract.Network{Allow: []string{"POST a.example.com/x"}}}}), "|")
+	if !strings.HasPrefix(got, "POST https://a.example.com/x|Content-Type: text/plain|its body has 301 lines:|   1  x|") ||
+		!strings.HasSuffix(got, "| 301  the end") {
+		t.Errorf("%.300s … %s", got, got[max(0, len(got)-50):])
+	}
+}

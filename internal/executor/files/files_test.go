@@ -244,6 +244,8 @@ func TestRoot(t *testing.T) {
 		{"files.read", m{"path": "way"}, "no such file"},
 		{"files.search", m{"query": "secret"}, "no line matches"},
 		{"files.move", m{"from": "state", "to": "other"}, "no such file"},
+		{"files.write", m{"path": "state/new/x", "content": "x"}, "no such file"},
+		{"files.write", m{"path": "other/new/x", "content": "x"}, "x"}, // the control: folders are made
 	} {
 		a, err := call.ArgsOf(c.args)
 		if err != nil {
@@ -255,6 +257,11 @@ func TestRoot(t *testing.T) {
 		g, _ := grant.Issue(d, nil, a)
 		if out, err := tools.Execute(t.Context(), g); err != nil || !strings.Contains(text(out.Content), c.want) {
 			t.Errorf("%s %v: %q, %v", c.name, c.args, text(out.Content), err)
+		}
+	}
+	for dir, made := range map[string]bool{"other/new": true, "state/new": false} {
+		if _, err := os.Stat(filepath.Join(root, dir)); (err == nil) != made {
+			t.Errorf("%s was made: %v", dir, err == nil)
 		}
 	}
 }

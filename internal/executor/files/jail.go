@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"unicode/utf8"
+
+	"waldo/internal/model/contract"
 )
 
 // Limits of a path.
@@ -43,6 +45,11 @@ func openJail(dir string) (*jail, error) {
 		return nil, err
 	}
 	return &jail{root: r}, nil
+}
+
+// unseen reports a name that files tools do not show: of the trash, of a file being written, or of waldo's state.
+func (j *jail) unseen(name string) bool {
+	return hidden(name) || j.state != "" && contract.Within(name, j.state)
 }
 
 // absolute reports a path that Windows would read as one: with a drive, or its separators.
@@ -90,7 +97,7 @@ func (j *jail) walk(p string, h how) (*place, error) {
 	if c := path.Clean(p); c == ".." || strings.HasPrefix(c, "../") {
 		return nil, errOutside
 	}
-	w := walker{parts: split(p), how: h}
+	w := walker{parts: split(p), how: h, unseen: j.unseen}
 	defer w.close()
 	top, err := j.root.OpenRoot(".")
 	if err != nil {
@@ -122,6 +129,8 @@ type walker struct {
 	names []string   // of all but the first
 	how   how
 	hops  int
+
+	unseen func(name string) bool
 }
 
 func (w *walker) close() {
@@ -166,7 +175,7 @@ func (w *walker) next() (*place, error) {
 		return w.place(part, folder), nil
 	case errors.Is(err, fs.ErrNotExist) && w.how&create != 0 && !w.climbs():
 		name := path.Join(path.Join(w.names...), part)
-		if hidden(name) {
+		if w.unseen(name) {
 			return nil, fs.ErrNotExist
 		}
 		if err := protects(name, true); err != nil { // before anything is made

@@ -19,7 +19,6 @@ import (
 	"unicode/utf8"
 
 	"waldo/internal/model/call"
-	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/jsonschema"
@@ -284,7 +283,7 @@ func (w *work) below(
 		}
 		name := path.Join(at, n)
 		e, err := dir.Lstat(n)
-		if err != nil || hidden(name) || protects(name, false) != nil || w.state != "" && contract.Within(name, w.state) {
+		if err != nil || w.unseen(name) || protects(name, false) != nil {
 			continue // it is gone, or it is not for agents
 		}
 		if err := f(name, dir, e); err != nil {

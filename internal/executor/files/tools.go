@@ -284,7 +284,7 @@ func (w *work) find(path string, h how, write bool) (*place, error) {
 	if err != nil {
 		return nil, about(path, err)
 	}
-	if hidden(p.name) || w.state != "" && contract.Within(p.name, w.state) {
+	if w.unseen(p.name) {
 		p.Close()
 		return nil, about(path, fs.ErrNotExist)
 	}

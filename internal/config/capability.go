@@ -102,7 +102,8 @@ var capability = &mapping[contract.Contract]{
 			"as below", "Limits of its sandbox; flags only narrow them.", "internal/sandbox"},
 		{"input", text(func(c *contract.Contract) *string { return &c.Input }),
 			"the session's own input",
-			"A folder of this machine, shown read-only as /workspace/input; from the folder of this file.",
+			"A folder of this machine, shown read-only as /workspace/input, with names that hold keys empty." +
+				" From the folder of this file.",
 			"internal/executor/runner"},
 		{"env", shown(pairs(func(c *contract.Contract) *map[string]string { return &c.Env }),
 			func(c *contract.Contract) any { return c.Env }),

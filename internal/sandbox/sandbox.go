@@ -48,7 +48,7 @@ var ErrApart = errors.New("this kernel does not hold commands of one sandbox apa
 func (p Profile) Touches() string {
 	text := fmt.Sprintf("%+v %q %d", p.Template, p.Network.Hosts, p.Network.Ports)
 	for _, m := range p.Mounts {
-		text += fmt.Sprintf(" %q %q %t %q", m.Source, m.Target, m.Writable, m.Sealed)
+		text += fmt.Sprintf(" %q %q %t %q %q", m.Source, m.Target, m.Writable, m.Sealed, m.Hidden)
 	}
 	for _, t := range p.Tmpfs {
 		text += fmt.Sprintf(" %q %t %t", t.Target, t.Sealed, t.Export)
@@ -110,6 +110,8 @@ type Mount struct {
 	// Writable shows the folder itself, and writes to it persist. Their size is not limited.
 	Writable bool
 	Sealed   []string // of a writable folder: paths below it that are read-only; none goes through a link
+	// Hidden are paths below a read-only folder that show as empty files, or as empty folders where they end in "/".
+	Hidden []string
 	// Template says that the folder is part of the template: it never changes, and is the same for every job of it.
 	Template bool
 }

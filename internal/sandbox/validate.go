@@ -29,7 +29,7 @@ func (p Profile) Validate() error {
 		return err
 	}
 	for _, m := range p.Mounts {
-		if err := validateWritable(m); err != nil {
+		if err := errors.Join(validateWritable(m), validateHidden(m)); err != nil {
 			return err
 		}
 		if !strings.HasPrefix(m.Source, "/") {
@@ -70,6 +70,28 @@ func validateWritable(m Mount) error {
 	for _, s := range m.Sealed {
 		if s != path.Clean(s) || !filepath.IsLocal(s) || s == "." {
 			return fmt.Errorf("mount %s: the sealed path %q does not lie below it", m.Target, s)
+		}
+	}
+	return nil
+}
+
+// validateHidden keeps hidden paths within their mount.
+func validateHidden(m Mount) error {
+	for _, h := range m.Hidden {
+		name := strings.TrimSuffix(h, "/")
+		if m.Writable || name != path.Clean(name) || !filepath.IsLocal(name) || name == "." {
+			return fmt.Errorf("mount %s: the hidden path %q does not lie below a read-only folder", m.Target, h)
+		}
+	}
+	return nil
+}
+
+// NoHidden returns an error for a profile with a mount that hides files. It is for drivers that hide none.
+func NoHidden(p Profile) error {
+	for _, m := range p.Mounts {
+		if len(m.Hidden) > 0 {
+			return WithHint(fmt.Errorf("mount %s: this driver cannot hide %s, which can hold keys", m.Target, m.Hidden[0]),
+				"isolation namespace can; or show a folder without such files")
 		}
 	}
 	return nil

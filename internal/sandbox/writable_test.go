@@ -24,6 +24,19 @@ func TestValidateWritable(t *testing.T) {
 			t.Errorf("%+v: %v", row.m, err)
 		}
 	}
+	for h, ok := range map[string]bool{"a/.env": true, ".ssh/": true, "../a": false, "/etc": false, ".": false, "./": false,
+		"": false, "a//b": false} {
+		if err := validateHidden(Mount{Source: "/srv", Hidden: []string{h}}); (err == nil) != ok {
+			t.Errorf("%q: %v", h, err)
+		}
+	}
+	if validateHidden(Mount{Source: "/srv", Writable: true, Hidden: []string{"a"}}) == nil {
+		t.Error("a writable folder hides a file")
+	}
+	hides := Profile{Mounts: []Mount{{Source: "/srv", Hidden: []string{"a"}}}}
+	if NoHidden(hides) == nil || NoHidden(Profile{Mounts: []Mount{{Source: "/srv"}}}) != nil {
+		t.Error("a driver that hides nothing takes a hidden file, or refuses a folder without one")
+	}
 	p := Profile{Mounts: []Mount{{Source: "/srv"}, {Source: "/srv", Writable: true}}}
 	if NoWritable(p) == nil || NoWritable(Profile{Mounts: p.Mounts[:1]}) != nil {
 		t.Error("a driver without writable mounts takes one, or refuses a read-only one")

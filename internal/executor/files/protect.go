@@ -4,8 +4,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"unicode"
 
+	"waldo/internal/executor/keyfiles"
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/call"
 )
@@ -24,14 +24,6 @@ var settings = append(files.Runs(), ".ssh", ".gitmodules", ".bashrc", ".bash_pro
 	"opencode.json",
 	"head") // of a bare repository: Git takes a folder with HEAD, objects and refs for one, and runs what its config names
 
-// keys are names, at any depth, that this tool does not read: their usual content is a credential.
-var keys = []string{".ssh", ".gnupg", ".aws", ".azure", ".kube", ".npmrc", ".yarnrc.yml", ".pypirc", ".netrc", ".pgpass",
-	".git-credentials", ".docker", ".env", ".env~", ".envrc", ".vault-token", "id_rsa", "id_ed25519", "id_ecdsa", "id_dsa",
-	"credentials.toml"}
-
-// templates of .env files, which have no values, can be read.
-var templates = []string{".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults"}
-
 // hidden reports a name that this tool acts as if it were not there: its trash, and its files under way.
 func hidden(name string) bool {
 	first, _, _ := strings.Cut(name, "/")
@@ -42,30 +34,14 @@ func hidden(name string) bool {
 // have it.
 func protects(name string, write bool) error {
 	for part := range strings.SplitSeq(name, "/") {
-		part = folded(part)
 		switch {
-		case write && slices.Contains(settings, part):
+		case write && slices.Contains(settings, keyfiles.Folded(part)):
 			return errRuns
-		case slices.Contains(keys, part), strings.HasPrefix(part, ".env.") && !slices.Contains(templates, part):
+		case keyfiles.Is(part):
 			return errKeys
 		}
 	}
 	return nil
-}
-
-// folded returns a name as file systems compare it that keep apart fewer names than Linux: without regard to case, with
-// the long s as an s (APFS), without letters that have no form (HFS+), and without blanks and dots at its end (Windows).
-func folded(part string) string {
-	part = strings.Map(func(c rune) rune {
-		switch {
-		case c == '\u017f':
-			return 's'
-		case unicode.Is(unicode.Cf, c), unicode.Is(unicode.Variation_Selector, c), c == '\u034f':
-			return -1
-		}
-		return c
-	}, part)
-	return strings.ToLower(strings.TrimRight(part, " ."))
 }
 
 // Judge refuses a change of a protected name when the call is decided, so that no human is asked about it. Links count

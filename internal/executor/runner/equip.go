@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/keyfiles"
 	"waldo/internal/model/call"
 	"waldo/internal/sandbox"
 )
@@ -47,6 +48,34 @@ func (r *Runner) equip(ctx context.Context, d policy.Decision, o Options) (Optio
 		o.Env = env
 	}
 	return o, nil
+}
+
+// hide looks for what the input folder must not show: what the tools for files do not read either.
+func (o Options) hide() (Options, *call.Reason) {
+	if o.Input == "" {
+		return o, nil
+	}
+	hidden, err := keyfiles.Below(o.Input)
+	if err != nil {
+		slog.Warn("an input folder cannot be looked through for keys", "input", o.Input, "why", err)
+		return o, &call.Reason{Code: "input.keys", Text: "the input folder cannot be looked through for files that hold " +
+			"keys; the operator sees why"}
+	}
+	o.hidden = hidden
+	return o, nil
+}
+
+// notShown is a warning that names what the input folder does not show.
+func (o Options) notShown() []string {
+	if len(o.hidden) == 0 {
+		return nil
+	}
+	const some = 5
+	text := strings.Join(o.hidden[:min(len(o.hidden), some)], ", ")
+	if more := len(o.hidden) - some; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return []string{"/workspace/input: names that stand for keys are empty: " + text}
 }
 
 // contractTemplate takes the template that the contract names, if any, and refuses a run that asks for another.

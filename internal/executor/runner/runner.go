@@ -84,6 +84,7 @@ type Runner struct {
 type Options struct {
 	call.Run
 	Streams
+	hidden []string // of the input folder, as sandbox.Mount has them
 }
 
 // Request returns the request as it goes into the call.
@@ -147,7 +148,10 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 	if why != nil {
 		return refuse(d, *why), nil
 	}
-	if o, why = r.equip(ctx, d, o); why != nil {
+	if o, why = r.equip(ctx, d, o); why == nil {
+		o, why = o.hide()
+	}
+	if why != nil {
 		return refuse(d, *why), nil
 	}
 	name, why := session(d)
@@ -257,6 +261,7 @@ func (r *Runner) run(
 	f, err := r.inside(ctx, d, o, sb, j)
 	stand.end(&f)
 	f.Warnings = append(f.Warnings, narrowed(o.Limits, p.Limits)...)
+	f.Warnings = append(f.Warnings, o.notShown()...)
 	if own != "" {
 		f.Warnings = append(f.Warnings, own)
 	}

@@ -16,6 +16,7 @@ import (
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/commands"
+	"waldo/internal/executor/keyfiles"
 	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -197,6 +198,8 @@ func TestRefusedBeforeAnythingStarts(t *testing.T) {
 			func(c *contract.Contract) {
 				c.Filesystem, c.Input = contract.WorkspaceOnly, t.TempDir()
 			}},
+		{"a folder that cannot be looked through", "run_python", `{"code":""}`, "input.keys",
+			func(c *contract.Contract) { c.Input = crowded(t) }},
 		{"a file of two kinds", "run_python", `{"code":"","files":{"a":{"base64":"YQ==","x":"y"}}}`, "args.invalid", files},
 		{"a file that is not base64", "run_python", `{"code":"","files":{"a":{"base64":"*"}}}`, "args.invalid", files},
 		{"a session that is no text", "run_python", `{"code":"","session":7}`, "args.invalid", nil},
@@ -234,6 +237,17 @@ func TestRefusedBeforeAnythingStarts(t *testing.T) {
 	if out, err := w.Execute(context.Background(), g); err != nil || out.IsError || d.started != 1 {
 		t.Errorf("control: %v %+v", err, out)
 	}
+}
+
+// crowded is a folder with more names of keys than are hidden.
+func crowded(t *testing.T) string {
+	dir := t.TempDir()
+	for i := range keyfiles.MaxFound + 1 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(".env.", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 func TestIsolationIsNeverWeakened(t *testing.T) {
@@ -486,8 +500,13 @@ func TestOptionsAreForOneCall(t *testing.T) {
 	d := &fake{}
 	r := worker(d)
 	_, dec := allowed(t, "run_python", `{"code":"x"}`)
-	plain := dec
-	dec.Call.Run = &call.Run{Name: "a.py", Limits: call.Limits{Pids: 3}, Input: "/data",
+	plain, folder := dec, t.TempDir()
+	for _, name := range []string{".env", "a"} {
+		if err := os.WriteFile(filepath.Join(folder, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dec.Call.Run = &call.Run{Name: "a.py", Limits: call.Limits{Pids: 3}, Input: folder,
 		Env: []string{"A=1", "PATH=/evil", "LD_PRELOAD=x", "broken", "=x", "N=\x00"}}
 	g, no := grant.Issue(dec, nil, dec.Call.Args)
 	if no != nil {
@@ -498,7 +517,7 @@ func TestOptionsAreForOneCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasSuffix(d.stdin, "xtyped") || d.profile.Limits.Pids != 3 || len(d.profile.Mounts) != 1 ||
-		d.profile.Mounts[0].Writable ||
+		d.profile.Mounts[0].Writable || !slices.Equal(d.profile.Mounts[0].Hidden, []string{".env"}) ||
 		!slices.Equal(d.command.Env[:2], []string{"A=1", "LD_PRELOAD=x"}) || slices.Contains(d.command.Env, "PATH=/evil") ||
 		slices.Contains(d.command.Env, "N=\x00") {
 		t.Errorf("%q %+v %q", d.stdin, d.profile, d.command.Env)

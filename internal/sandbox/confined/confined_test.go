@@ -223,6 +223,12 @@ func TestRefuse(t *testing.T) {
 		{"a writable folder", needABI, func(p *sandbox.Profile) {
 			p.Mounts = []sandbox.Mount{{Source: "/srv/a", Target: "/srv/a", Writable: true}}
 		}, false},
+		{"a folder that hides a file", needABI, func(p *sandbox.Profile) {
+			p.Mounts = []sandbox.Mount{{Source: "/srv/a", Target: "/srv/a", Hidden: []string{".env"}}}
+		}, false},
+		{"a folder that hides nothing (control)", needABI, func(p *sandbox.Profile) {
+			p.Mounts = []sandbox.Mount{{Source: "/srv/a", Target: "/srv/a"}}
+		}, true},
 		{"no limit of memory", needABI, func(p *sandbox.Profile) { p.Limits.Memory = 0 }, false},
 	} {
 		p := sandboxtest.Profile()

@@ -86,7 +86,7 @@ func refuse(p sandbox.Profile, abi int) error {
 		return fmt.Errorf("confined: template %q: without a mount namespace the only root is the host's", p.Template.Name)
 	}
 	if err := errors.Join(p.Validate(), sandbox.NoHosts(p.Network), sandbox.NoShare(p),
-		sandbox.NoWritable(p)); err != nil {
+		sandbox.NoWritable(p), sandbox.NoHidden(p)); err != nil {
 		return fmt.Errorf("confined: %w", err)
 	}
 	for _, m := range p.Mounts {

@@ -33,6 +33,9 @@ type plain struct {
 }
 
 func newPlain(p sandbox.Profile, exe, cache string, why []string) (*plain, error) {
+	if err := sandbox.NoHidden(p); err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
 	dir, err := os.MkdirTemp("", "waldo-engine-")
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)

@@ -25,6 +25,9 @@ func TestRefused(t *testing.T) {
 		{"a writable folder", "no writable mounts", func(p *sandbox.Profile) {
 			p.Mounts = []sandbox.Mount{{Source: shown, Target: "/shown", Writable: true}}
 		}},
+		{"a folder that hides a file", "cannot hide .env", func(p *sandbox.Profile) {
+			p.Mounts = []sandbox.Mount{{Source: shown, Target: "/shown", Hidden: []string{".env"}}}
+		}},
 		{"hosts with a root of its own", "hosts and a template", func(p *sandbox.Profile) {
 			p.Network, p.Template = network, sandbox.Template{Name: "x", Dir: shown}
 		}},

@@ -33,6 +33,7 @@ type shown struct {
 	// writable: it is the folder itself, without an overlay, and writes stay.
 	writable bool
 	seals    []string // paths below a writable folder that are read-only
+	hidden   []string // paths below it that show as empty
 }
 
 // part is a file or folder of a folder that is shown.
@@ -94,7 +95,7 @@ func (b *instance) folder(out []shown, m sandbox.Mount, source mount.Source) ([]
 	case !source.Held && len(below) > 0:
 		return out, sandbox.WithHint(fmt.Errorf("mount %s: another file system is mounted in it, at %s", m.Target, below[0]),
 			"show folders that have no mounts in them, each by a line of its own")
-	case refused && len(below) > 0:
+	case refused && len(below)+len(m.Hidden) > 0:
 		return out, fmt.Errorf("mount %s: no overlay of %s: %w", m.Target, source.Path, errno)
 	case refused:
 		l := b.profile.Limits
@@ -104,7 +105,7 @@ func (b *instance) folder(out []shown, m sandbox.Mount, source mount.Source) ([]
 			fmt.Sprintf("%s is a copy, without links: no overlay of %s: %v", m.Target, source.Path, errno))
 		return out, nil
 	}
-	if out, err = b.hold(out, shown{lower: source.Path, target: m.Target}, source); err != nil {
+	if out, err = b.hold(out, shown{lower: source.Path, target: m.Target, hidden: m.Hidden}, source); err != nil {
 		return out, err
 	}
 	for _, at := range below {
@@ -271,6 +272,28 @@ func (s *setup) show(made map[string]bool, m shown, fd int) {
 			unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 		s.Call("show "+p.target, unix.SYS_MOVE_MOUNT, s.free, "", atCWD, p.target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 		s.Call("close "+p.target, unix.SYS_CLOSE, s.free)
+	}
+}
+
+// hide appends steps that cover the hidden paths of the shown folders, with an empty file or folder each. It comes after
+// all other mounts. The overlay's names are covered, so a file that a process outside puts there stays hidden too.
+func (s *setup) hide() {
+	if !slices.ContainsFunc(s.mounts, func(m shown) bool { return len(m.hidden) > 0 }) {
+		return
+	}
+	const file, folder = lobby + "/file", lobby + "/folder"
+	s.Call("cover for hidden files", unix.SYS_MOUNT, "waldo", lobby, "tmpfs", quiet, "size=4096,nr_inodes=4,mode=755")
+	s.Call("cover for hidden files", unix.SYS_MKDIRAT, atCWD, folder, 0o755)
+	s.write(file, "", unix.O_CREAT)
+	for _, m := range s.mounts {
+		for _, h := range m.hidden {
+			from, at := file, path.Join(m.target, h)
+			if strings.HasSuffix(h, "/") {
+				from = folder
+			}
+			s.Call("hide "+at, unix.SYS_MOUNT, from, at, 0, unix.MS_BIND, 0)
+			s.attributes(at, sealed, false)
+		}
 	}
 }
 

@@ -66,7 +66,8 @@ func (s *setup) key() string {
 		key += fmt.Sprintf(" %q %d %d %t", t.Target, t.Bytes, t.Inodes, t.Sealed)
 	}
 	for _, m := range s.mounts {
-		key += fmt.Sprintf(" %q %q %t %t %#v %t %q", m.lower, m.target, m.whole, m.tree != nil, m.parts, m.writable, m.seals)
+		key += fmt.Sprintf(" %q %q %t %t %#v", m.lower, m.target, m.whole, m.tree != nil, m.parts)
+		key += fmt.Sprintf(" %t %q %q", m.writable, m.seals, m.hidden)
 	}
 	key += fmt.Sprint(s.refused)
 	return key

@@ -179,6 +179,7 @@ func TestPlans(t *testing.T) {
 	for i, harm := range []func(m *shown){ // of a folder that both show
 		func(m *shown) { m.writable = true }, func(m *shown) { m.writable, m.seals = true, []string{".git"} },
 		func(m *shown) { m.writable, m.seals = true, []string{".git", "waldo.yaml"} },
+		func(m *shown) { m.hidden = []string{".env"} },
 		func(m *shown) { m.whole = true }, func(m *shown) { m.tree = null }, func(m *shown) { m.lower = "/etc" },
 		func(m *shown) { m.target = "/other" }, func(m *shown) { m.parts = []part{{"bin", "/mnt", true}} },
 		func(m *shown) { m.parts = []part{{"bin", "/mnt", false}} },

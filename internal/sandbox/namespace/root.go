@@ -215,6 +215,7 @@ func (s *setup) places(made map[string]bool) {
 	for _, i := range all {
 		i.add()
 	}
+	s.hide()
 }
 
 func (s *setup) tmpfs(made map[string]bool, t sandbox.Tmpfs) {

@@ -1,0 +1,108 @@
+// Package keyfiles knows the names under which programs keep passwords and keys. No tool of waldo reads them.
+package keyfiles
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// names counts at any depth: their usual content is a credential.
+var names = []string{".ssh", ".gnupg", ".aws", ".azure", ".kube", ".npmrc", ".yarnrc.yml", ".pypirc", ".netrc", ".pgpass",
+	".git-credentials", ".docker", ".env", ".env~", ".envrc", ".vault-token", "id_rsa", "id_ed25519", "id_ecdsa", "id_dsa",
+	"credentials.toml"}
+
+// templates of .env files, which have no values, can be read.
+var templates = []string{".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults"}
+
+// Is reports whether one part of a path is such a name, also as other file systems compare it.
+func Is(part string) bool {
+	part = Folded(part)
+	return slices.Contains(names, part) || strings.HasPrefix(part, ".env.") && !slices.Contains(templates, part)
+}
+
+// Folded returns a name as file systems compare it that keep apart fewer names than Linux: without regard to case, with
+// the long s as an s (APFS), without letters that have no form (HFS+), and without blanks and dots at its end (Windows).
+func Folded(part string) string {
+	part = strings.Map(func(c rune) rune {
+		switch {
+		case c == '\u017f':
+			return 's'
+		case unicode.Is(unicode.Cf, c), unicode.Is(unicode.Variation_Selector, c), c == '\u034f':
+			return -1
+		}
+		return c
+	}, part)
+	return strings.ToLower(strings.TrimRight(part, " ."))
+}
+
+// The limits of Below.
+const (
+	MaxFound   = 500
+	maxEntries = 1 << 20
+)
+
+// ErrMany is returned for a folder that is too large to look through, or that has too many such names.
+var ErrMany = errors.New("too many files")
+
+// Below returns the files and folders below a folder that have such a name, outermost ones alone, as slash-separated
+// paths; that of a folder ends in "/". Links are left out: what they lead to counts by its own name. So is a folder that
+// cannot be read, and what is removed meanwhile.
+func Below(folder string) (found []string, err error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	seen := 0
+	var walk func(dir string) error
+	walk = func(dir string) error {
+		f, err := root.Open(dir)
+		if err != nil {
+			return unlessGone(err)
+		}
+		all, err := f.ReadDir(-1)
+		f.Close()
+		if err != nil {
+			return unlessGone(err)
+		}
+		if seen += len(all); seen > maxEntries {
+			return fmt.Errorf("%w: more than %d", ErrMany, maxEntries)
+		}
+		for _, e := range all {
+			name := path.Join(dir, e.Name())
+			switch {
+			case e.Type()&fs.ModeSymlink != 0:
+			case Is(e.Name()):
+				if e.IsDir() {
+					name += "/"
+				}
+				if found = append(found, name); len(found) > MaxFound {
+					return fmt.Errorf("%w: more than %d have a name of keys", ErrMany, MaxFound)
+				}
+			case e.IsDir():
+				if err := walk(name); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	if err := walk("."); err != nil {
+		return nil, err
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+func unlessGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
+}

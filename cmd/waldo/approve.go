@@ -267,13 +267,9 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 		return err
 	}
 	defer done()
-	all, err := k.Approvers(c.Context())
+	all, err := passkeys(c, g).Others(c.Context(), k, name)
 	if err != nil {
 		return err
-	}
-	if slices.ContainsFunc(all, func(a approval.Approver) bool { return a.Name == name }) {
-		return exitcode.Mistake("choose another NAME; waldo approve --list prints who can answer",
-			"%s is enrolled already", name)
 	}
 	var by approval.Signer
 	if len(all) > 0 {
@@ -303,10 +299,7 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 	}
 	display.Fprintf(c.OutOrStdout(), "enrolled %s, key %s\n", a.Name, a.Fingerprint())
 	if by == nil {
-		display.Fprintf(c.ErrOrStderr(),
-			"This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
-				"  approval: {root: \"%s\"}\n"+
-				"If the file has approval: already, write root: below it. Then: waldo trust\n", a.Fingerprint())
+		enrolling.TellFirst(c.ErrOrStderr(), a)
 	}
 	return nil
 }

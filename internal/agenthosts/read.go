@@ -326,13 +326,17 @@ func (r *reading) truth(k Member) bool {
 	return k.Value.Text == "true"
 }
 
-func (r *reading) list(k Member) []Words {
+// items returns the elements of a list of what; hint shows how to write one.
+func (r *reading) items(k Member, what, hint string) []Value {
 	if k.Value.Kind != List {
-		r.fail(k.Value.At, "write it as [a, b]", "%s must be a list of texts, not %s", Show(k.Name), k.Value.Kind)
+		r.fail(k.Value.At, hint, "%s must be a list of %s, not %s", Show(k.Name), what, k.Value.Kind)
 		return nil
 	}
-	var out []Words
-	for _, item := range k.Value.Items {
+	return k.Value.Items
+}
+
+func (r *reading) list(k Member) (out []Words) {
+	for _, item := range r.items(k, "texts", "write it as [a, b]") {
 		s, _ := r.scalar("an element of "+Show(k.Name), item)
 		out = append(out, r.h.dialect.vars.split(s))
 	}
@@ -340,13 +344,8 @@ func (r *reading) list(k Member) []Words {
 }
 
 // names reads a list of variables; Codex also takes {name: …} for one.
-func (r *reading) names(k Member) []Setting {
-	if k.Value.Kind != List {
-		r.fail(k.Value.At, "write it as [A, B]", "%s must be a list of names, not %s", Show(k.Name), k.Value.Kind)
-		return nil
-	}
-	var out []Setting
-	for _, item := range k.Value.Items {
+func (r *reading) names(k Member) (out []Setting) {
+	for _, item := range r.items(k, "names", "write it as [A, B]") {
 		if n := item.Get("name"); n != nil {
 			item = *n
 		}

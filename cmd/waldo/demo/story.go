@@ -83,7 +83,7 @@ func (d *Story) Run(ctx context.Context) error {
 		return err
 	}
 	d.say("%s", d.p.Head("An agent's script, in a sandbox. It has tools, and nothing else:"))
-	d.say("%s\n", display.Text(indent(strings.TrimSpace(script), "    ")))
+	d.say("%s\n", display.Text(indent(strings.TrimSpace(script))))
 	d.say("%s", d.p.Head("It runs."))
 	lines := &prefixed{d: d, prefix: "    " + d.p.Dim("script│") + " "}
 	d.Result, err = h.Once(ctx, "run_python", map[string]any{"code": script},
@@ -149,7 +149,7 @@ func (d *Story) Notify(ctx context.Context, q approval.Question) {
 func (d *Story) account() {
 	f := d.Result.Facts
 	d.say("\n%s", d.p.Head("Facts of the run, measured from outside:"))
-	d.say("%s", display.Text(indent(strings.TrimSpace(runner.Report(f)), "    ")))
+	d.say("%s", display.Text(indent(strings.TrimSpace(runner.Report(f)))))
 	d.say("    Sandbox: %s %s, network %s, side effect %s", f.Sandbox.Driver, d.p.Dim(f.Sandbox.ID),
 		f.Network.Policy, f.SideEffect)
 	if len(f.Files.Artifacts) > 0 {
@@ -172,7 +172,7 @@ func (d *Story) explain(ctx context.Context, h *app.App) error {
 			return err
 		}
 		d.say("\n%s\n%s", d.p.Head("waldo explain "+q.DecisionID),
-			display.Text(indent(strings.TrimSpace(b.String()), "    ")))
+			display.Text(indent(strings.TrimSpace(b.String()))))
 		return nil
 	}
 	return errors.New("the demo's script asked for no ticket")
@@ -186,7 +186,7 @@ func (d *Story) tellVerified(ctx context.Context) error {
 	}
 	var b bytes.Buffer
 	records.Verified(&b, r)
-	d.say("\n%s\n%s", d.p.Head("waldo log verify"), display.Text(indent(strings.TrimSpace(b.String()), "    ")))
+	d.say("\n%s\n%s", d.p.Head("waldo log verify"), display.Text(indent(strings.TrimSpace(b.String()))))
 	if !r.OK {
 		return &exitcode.Exit{Code: exitcode.Problems, Text: "the demo's log is not sound"}
 	}
@@ -220,7 +220,7 @@ func (w *prefixed) flush() {
 	}
 }
 
-func indent(s, by string) string { return by + strings.ReplaceAll(s, "\n", "\n"+by) }
+func indent(s string) string { return "    " + strings.ReplaceAll(s, "\n", "\n    ") }
 
 // quoteYAML quotes a string as YAML and JSON both read it.
 func quoteYAML(s string) string {

@@ -4,6 +4,7 @@ package enrolling
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/user"
 	"slices"
@@ -77,13 +78,9 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 		return err
 	}
 	defer done()
-	all, err := k.Approvers(c.Context())
+	all, err := w.Others(c.Context(), k, name)
 	if err != nil {
-		return w.Refused(err)
-	}
-	if slices.ContainsFunc(all, func(a approval.Approver) bool { return a.Name == name }) {
-		return exitcode.Mistake("choose another NAME; waldo approve --list prints who can answer",
-			"%s is enrolled already", name)
+		return err
 	}
 	by, root, inBrowser := name, approval.Signer(nil), false
 	if len(all) > 0 {
@@ -145,12 +142,29 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	}
 	display.Fprintf(c.OutOrStdout(), "enrolled %s, passkey %s\n", a.Name, a.Fingerprint())
 	if by == name {
-		display.Fprintf(out,
-			"This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
-				"  approval: {root: \"%s\"}\nWhere approval: is there already, write root: below it. Then: waldo trust\n",
-			a.Fingerprint())
+		TellFirst(out, a)
 	}
 	return nil
+}
+
+// Others returns who is enrolled already, and refuses a name that one of them has.
+func (w Waldo) Others(ctx context.Context, k *approval.Service, name string) ([]approval.Approver, error) {
+	all, err := k.Approvers(ctx)
+	if err != nil {
+		return nil, w.Refused(err)
+	}
+	if slices.ContainsFunc(all, func(a approval.Approver) bool { return a.Name == name }) {
+		return nil, exitcode.Mistake("choose another NAME; waldo approve --list prints who can answer",
+			"%s is enrolled already", name)
+	}
+	return all, nil
+}
+
+// TellFirst says how to hold the first approver's place.
+func TellFirst(w io.Writer, a approval.Approver) {
+	display.Fprintf(w, "This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
+		"  approval: {root: \"%s\"}\nIf the file has approval: already, write root: below it. Then: waldo trust\n",
+		a.Fingerprint())
 }
 
 // Root returns the first approver as a signer: by passphrase at this terminal, or by passkey in the console. It shows

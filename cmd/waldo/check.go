@@ -144,7 +144,15 @@ func newInit(g *global) *cobra.Command {
 				name string
 				text []byte
 			}{{"waldo.yaml", text}, {"waldo.schema.json", config.Schema()}} {
-				if err := create(filepath.Join(dir, f.name), f.text); err != nil {
+				err := create(filepath.Join(dir, f.name), f.text)
+				if errors.Is(err, os.ErrExist) && f.name != "waldo.yaml" {
+					display.Fprintf(c.OutOrStdout(), "left %s as it is\n", f.name)
+					continue
+				}
+				if errors.Is(err, os.ErrExist) {
+					return exitcode.Mistake("move it away first, or edit it", "%s is there already; nothing was changed", f.name)
+				}
+				if err != nil {
 					return err
 				}
 				display.Fprintf(c.OutOrStdout(), "wrote %s\n", f.name)
@@ -170,16 +178,15 @@ const nextSteps = `Next:
   waldo install HOST            # gives waldo to an agent host, such as claude
 `
 
-// create writes a new file and never over one that is there.
+// create writes a new file, whole or not at all, and never over one that is there (os.ErrExist).
 func create(path string, text []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, os.ErrExist) {
-		return exitcode.Mistake("move it away first, or edit it", "%s is there already; nothing was changed",
-			filepath.Base(path))
-	}
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(text)
-	return errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err != nil {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
 }

@@ -15,6 +15,24 @@ WHERE pg_has_role($role, r.oid, 'MEMBER') AND r.oid < 16384 AND r.rolname ~ '^pg
   AND r.rolname NOT IN ('pg_read_all_data', 'pg_monitor', 'pg_read_all_settings', 'pg_read_all_stats', 'pg_stat_scan_tables')
 ORDER BY 2;
 
+-- check: rights to give away
+WITH me AS (SELECT oid, rolname::text AS name FROM pg_roles WHERE pg_has_role($role, oid, 'MEMBER')),
+granted AS (
+  SELECT c.oid::regclass::text AS name, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END AS word, c.relacl AS acl
+    FROM pg_class c
+  UNION ALL SELECT quote_ident(nspname), 'SCHEMA ', nspacl FROM pg_namespace
+  UNION ALL SELECT quote_ident(datname), 'DATABASE ', datacl FROM pg_database WHERE datname = current_database()
+  UNION ALL SELECT oid::regprocedure::text, 'ROUTINE ', proacl FROM pg_proc)
+SELECT 'ADMIN OPTION', 'role ' || r.rolname, me.name, format('REVOKE ADMIN OPTION FOR %I FROM %I', r.rolname, me.name)
+FROM pg_auth_members m JOIN pg_roles r ON r.oid = m.roleid JOIN me ON me.oid = m.member WHERE m.admin_option
+UNION ALL SELECT 'GRANT OPTION for ' || x.privilege_type, lower(g.word) || g.name, me.name,
+  format('REVOKE GRANT OPTION FOR %s ON %s%s FROM %I', x.privilege_type, g.word, g.name, me.name)
+FROM granted g, LATERAL aclexplode(g.acl) x JOIN me ON me.oid = x.grantee WHERE x.is_grantable
+UNION ALL SELECT 'GRANT OPTION for ' || x.privilege_type, format('column %s.%I', a.attrelid::regclass, a.attname), me.name,
+  format('REVOKE GRANT OPTION FOR %s (%I) ON %s FROM %I', x.privilege_type, a.attname, a.attrelid::regclass, me.name)
+FROM pg_attribute a, LATERAL aclexplode(a.attacl) x JOIN me ON me.oid = x.grantee WHERE x.is_grantable
+ORDER BY 2, 1 LIMIT 100;
+
 -- check: ownership
 SELECT 'ownership', coalesce(pg_describe_object(d.classid, d.objid, 0), 'object ' || d.objid), r.rolname,
   format('REASSIGN OWNED BY %I TO postgres', r.rolname)

@@ -66,6 +66,7 @@ const Hostname = "waldo"
 // standard input. No agent can influence it.
 type Prestart struct {
 	Argv, Env []string
+	Dir       string // empty: /workspace
 	Prelude   string // the beginning of its standard input, the same for every job
 	Bridge    bool   // descriptor 3 is a bridge
 	Zygote    string // the same for an interpreter that sandboxes are forked from; empty: none can be

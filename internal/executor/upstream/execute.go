@@ -399,7 +399,7 @@ func (s *server) unasked(ctx context.Context, d policy.Decision, err error) call
 		why += ": it answers with " + status.Error()
 	case errors.Is(err, errFlooded):
 		why += ": " + errFlooded.Error()
-	case errors.Is(err, errFell):
+	case errors.Is(err, errCrashed):
 		why += ": it has ended again and again"
 	case errors.As(err, &rest) && s.cfg.URL != "":
 		why = " at its url cannot be reached"

@@ -19,7 +19,7 @@ func (ses *session) unasked(bytes int) {
 	s.mu.Lock()
 	if s.session == ses {
 		s.session, s.failed = nil, errFlooded
-		s.fell(false, 0)
+		s.crashed(false, 0)
 	}
 	s.mu.Unlock()
 	go ses.kill() // the connection may be reading this very message

@@ -55,8 +55,8 @@ const (
 	settled     = 30 * time.Second // a server that has lived for so long has not ended soon
 )
 
-// fell notes that a start has failed, or that a running server has ended by itself. The lock is held.
-func (s *server) fell(started bool, lived time.Duration) {
+// crashed notes that a start has failed, or that a running server has ended by itself. The lock is held.
+func (s *server) crashed(started bool, lived time.Duration) {
 	switch {
 	case !started:
 		s.falls = max(s.falls, freeDeaths) + 1
@@ -68,8 +68,8 @@ func (s *server) fell(started bool, lived time.Duration) {
 	s.failedAt = time.Now()
 }
 
-// resting says for how much longer the server is left alone. The lock is held.
-func (s *server) resting() time.Duration {
+// backoff says for how much longer the server is left alone. The lock is held.
+func (s *server) backoff() time.Duration {
 	n := s.falls - freeDeaths
 	if n <= 0 {
 		return 0

@@ -151,7 +151,7 @@ func TestRestartsRest(t *testing.T) {
 		0: 0, freeDeaths: 0, freeDeaths + 1: time.Second, freeDeaths + 3: 4 * time.Second, freeDeaths + 1000: longestRest,
 	} {
 		s := &server{falls: n, failedAt: time.Now()}
-		if got := s.resting(); got > want || want-got > time.Since(s.failedAt) {
+		if got := s.backoff(); got > want || want-got > time.Since(s.failedAt) {
 			t.Errorf("after %d falls: %s, wanted %s", n, got, want)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 // The maximum of extra sessions of one legacy server that sends requests. Such a request need not name its call, so
 // each call under way gets a session of its own. That is a process each, or a session at its url.
 const (
-	maxTwins  = 16
-	maxRemote = 64
+	maxReplicas = 16
+	maxRemote   = 64
 )
 
 // errShare is the error of a call that found no session in time since its principal uses three quarters of them.
@@ -165,7 +165,7 @@ func (s *server) share(who call.Principal, most int) bool {
 // take finds a free session with the same capabilities, or makes room for one by ending one with others. A principal
 // that has its share waits.
 func (s *server) take(ctx context.Context, who call.Principal, told map[string]any) (*server, error) {
-	want, most := keyOf(told), maxTwins
+	want, most := keyOf(told), maxReplicas
 	if s.cfg.URL != "" {
 		most = maxRemote
 	}

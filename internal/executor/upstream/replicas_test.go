@@ -151,11 +151,11 @@ func TestALegacyServerIsToldWhatTheHostAnswers(t *testing.T) {
 	if n := f.starts["s"].Load(); n != 5 { // one for the list, one for each of four
 		t.Errorf("%d starts", n)
 	}
-	for i := range 2 * maxTwins { // a stranger that declares something else each time has no more processes than that
+	for i := range 2 * maxReplicas { // a stranger that declares something else each time has no more processes than that
 		ask(fmt.Sprintf(`{"elicitation":{%q:{}},"sampling":{%q:{}}}`, []string{"form", "url"}[i%2],
 			[]string{"tools", "x"}[i/2%2]))
 	}
-	if n := len(m.servers["s"].replicas); n > maxTwins {
+	if n := len(m.servers["s"].replicas); n > maxReplicas {
 		t.Errorf("%d replicas", n)
 	}
 }
@@ -184,16 +184,16 @@ func TestAServerThatEndsOverALegacySession(t *testing.T) {
 	}
 }
 
-// shelf is a store that outlives its managers.
-type shelf struct{ m sync.Map }
+// memoryStore is a store that outlives its managers.
+type memoryStore struct{ m sync.Map }
 
-func (s *shelf) Get(_ context.Context, bucket, name string) (string, bool, error) {
+func (s *memoryStore) Get(_ context.Context, bucket, name string) (string, bool, error) {
 	v, ok := s.m.Load(bucket + name)
 	text, _ := v.(string)
 	return text, ok, nil
 }
 
-func (s *shelf) Put(_ context.Context, bucket, name, value string) error {
+func (s *memoryStore) Put(_ context.Context, bucket, name, value string) error {
 	s.m.Store(bucket+name, value)
 	return nil
 }
@@ -201,7 +201,7 @@ func (s *shelf) Put(_ context.Context, bucket, name, value string) error {
 // The next waldo starts a legacy-only server in a legacy revision, without a request that would end it. An updated
 // server is started in the modern revision, and a dual one still is.
 func TestErasAreRemembered(t *testing.T) {
-	kept := &shelf{}
+	kept := &memoryStore{}
 	ends := func(in *bufio.Scanner, out io.Writer) { // over a question that it does not know
 		r, w := io.Pipe()
 		go func() {
@@ -231,7 +231,7 @@ func TestErasAreRemembered(t *testing.T) {
 			t.Errorf("updated: %+v", st)
 		}
 	}
-	kept = &shelf{}
+	kept = &memoryStore{}
 	f = launchers(map[string]func(*bufio.Scanner, io.Writer){"s": dual(false)})
 	for range 2 {
 		m := manager(t, f, Options{Eras: eras.New(kept, time.Now)})
@@ -260,10 +260,10 @@ func TestUnansweredQuestionsOfOnePrincipal(t *testing.T) {
 	}
 	silent := &person{answer: accept, wait: make(chan struct{})}
 	var calls sync.WaitGroup
-	for range maxTwins * 3 / 4 {
+	for range maxReplicas * 3 / 4 {
 		calls.Go(func() { with("os:1", silent, 50*time.Second) })
 	}
-	for silent.count() < maxTwins*3/4 {
+	for silent.count() < maxReplicas*3/4 {
 		time.Sleep(time.Millisecond)
 	}
 	o := with("os:1", &person{answer: accept}, 300*time.Millisecond)
@@ -272,7 +272,7 @@ func TestUnansweredQuestionsOfOnePrincipal(t *testing.T) {
 		t.Errorf("the next of the same principal: %s", text(o))
 	}
 	var others sync.WaitGroup
-	for range maxTwins / 2 {
+	for range maxReplicas / 2 {
 		others.Go(func() {
 			if o := with("os:2", &person{answer: accept}, 50*time.Second); !strings.HasPrefix(text(o), `{"action":"accept"`) {
 				t.Errorf("of another principal: %s", text(o))

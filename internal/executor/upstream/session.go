@@ -103,7 +103,7 @@ func (s *server) launch(ctx context.Context) (*session, error) {
 		err := ses.conn.Serve(s.m.ctx)
 		s.mu.Lock()
 		if s.session == ses && ses.proc != nil { // it ended without a stop
-			s.fell(true, time.Since(began))
+			s.crashed(true, time.Since(began))
 		}
 		s.mu.Unlock()
 		close(ses.ended)

@@ -252,10 +252,10 @@ func (s *server) use(ctx context.Context) (*session, func(), error) {
 			return nil, nil, fmt.Errorf("server %s: %w", s.cfg.Name, errStopped)
 		}
 		if s.starting == nil {
-			if rest := s.resting(); rest > 0 {
+			if rest := s.backoff(); rest > 0 {
 				err := s.failed // it has only just failed
 				s.mu.Unlock()
-				return nil, nil, &restError{rest, cmp.Or(err, errFell)}
+				return nil, nil, &restError{rest, cmp.Or(err, errCrashed)}
 			}
 			s.begin()
 		}
@@ -311,7 +311,7 @@ func (s *server) warn(ctx context.Context, what string, err error) {
 // errStopped answers those who still ask for a server of a session or a configuration that is over.
 var errStopped = errors.New("its session or its configuration is over")
 
-var errFell = errors.New("it has ended soon after its start, again and again")
+var errCrashed = errors.New("it has ended soon after its start, again and again")
 
 // begin starts the server in the background, so that no caller's patience ends a start that others
 // wait for. The lock is held.
@@ -331,7 +331,7 @@ func (s *server) begin() {
 		s.mu.Lock()
 		s.session, s.failed, s.starting, s.abort = ses, err, nil, nil
 		if err != nil {
-			s.fell(false, 0)
+			s.crashed(false, 0)
 		}
 		if ses != nil && s.subs != nil {
 			defer ses.resume(s.m.ctx)

@@ -226,7 +226,7 @@ func TestTheEndOfTheClientEndsItsCalls(t *testing.T) {
 }
 
 // Two clients use the same id: each server has its own.
-func TestSameIDOnTwoDoors(t *testing.T) {
+func TestSameIDOnTwoConnections(t *testing.T) {
 	one, two := newDesk(t), newDesk(t)
 	a, b := converse(t, options(t, one)), converse(t, options(t, two))
 	for _, k := range []*talk{a, b} {
@@ -394,7 +394,7 @@ func judge(expect, frame string, answers []answer) string {
 }
 
 // The server answers the next ping after any input.
-func FuzzDoor(f *testing.F) {
+func FuzzFrontEnd(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":{"message":"x"}}}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"eA"}}`))
 	f.Add([]byte("\n\n{\"jsonrpc\":\"2.0\",\"id\":1,\n"))

@@ -75,10 +75,10 @@ const pageSize = 500
 
 // Server holds the state that all sessions share.
 type Server struct {
-	o     Options
-	lot   *suspendedCalls
-	tasks *tasks.Store
-	shows atomic.Pointer[lists]
+	o         Options
+	suspended *suspendedCalls
+	tasks     *tasks.Store
+	shows     atomic.Pointer[lists]
 
 	mu       sync.Mutex
 	sessions map[*Session]struct{}
@@ -107,7 +107,7 @@ func New(o Options) *Server {
 	if o.TaskAfter == 0 {
 		o.TaskAfter = 5 * time.Second
 	}
-	d := &Server{o: o, lot: newSuspendedCalls(o.StateKey), sessions: map[*Session]struct{}{}}
+	d := &Server{o: o, suspended: newSuspendedCalls(o.StateKey), sessions: map[*Session]struct{}{}}
 	d.tasks = tasks.New(o.Tasks, d.taskChanged)
 	if o.Catalogue != nil {
 		d.Replace(o.Catalogue)
@@ -181,7 +181,7 @@ func (d *Server) Session(who Who, stream Link) *Session {
 		d.mu.Lock()
 		delete(d.sessions, s)
 		d.mu.Unlock()
-		d.lot.cancelSession(s)
+		d.suspended.cancelSession(s)
 		d.tasks.Drop(s)
 		if d.o.OnSessionEnd != nil {
 			d.o.OnSessionEnd(who.Session)

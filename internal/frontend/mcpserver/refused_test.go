@@ -22,8 +22,8 @@ func TestSuspendedCallsAreBounded(t *testing.T) {
 		open, again int
 		good        bool
 	}{
-		{"control", maxParked - 1, maxAgain, true},
-		{"too many wait", maxParked, 0, false},
+		{"control", maxSuspended - 1, maxAgain, true},
+		{"too many wait", maxSuspended, 0, false},
 		{"asked too often", 0, maxAgain + 1, false},
 	} {
 		l := newSuspendedCalls(nil)

@@ -17,8 +17,8 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// errands is a pipeline: the argument do says what becomes of a call.
-type errands struct {
+// fakePipeline is a pipeline: the argument do says what becomes of a call.
+type fakePipeline struct {
 	mu       sync.Mutex
 	calls    []call.Call
 	ended    int           // how many calls saw their context end
@@ -26,11 +26,11 @@ type errands struct {
 	approved chan struct{} // closed once the person agrees
 }
 
-func newErrands() *errands {
-	return &errands{let: make(chan struct{}), approved: make(chan struct{})}
+func newFakePipeline() *fakePipeline {
+	return &fakePipeline{let: make(chan struct{}), approved: make(chan struct{})}
 }
 
-func (p *errands) call(ctx context.Context, c call.Call) (call.Result, error) {
+func (p *fakePipeline) call(ctx context.Context, c call.Call) (call.Result, error) {
 	p.mu.Lock()
 	p.calls = append(p.calls, c)
 	p.mu.Unlock()
@@ -72,14 +72,14 @@ func (p *errands) call(ctx context.Context, c call.Call) (call.Result, error) {
 	return r, nil
 }
 
-func (p *errands) count() (calls, ended int) {
+func (p *fakePipeline) count() (calls, ended int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.calls), p.ended
 }
 
 // reached waits until n calls have begun.
-func (p *errands) reached(t testing.TB, n int) {
+func (p *fakePipeline) reached(t testing.TB, n int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if got, _ := p.count(); got >= n {
@@ -90,7 +90,7 @@ func (p *errands) reached(t testing.TB, n int) {
 	}
 }
 
-func (p *errands) await(ctx context.Context, _ string) error {
+func (p *fakePipeline) await(ctx context.Context, _ string) error {
 	select {
 	case <-p.approved:
 		return nil
@@ -178,7 +178,7 @@ func legacySession(t testing.TB, d *Server, who Who, link Link) *Session {
 	return s
 }
 
-func serverOf(t testing.TB, p *errands, change func(*Options)) *Server {
+func serverOf(t testing.TB, p *fakePipeline, change func(*Options)) *Server {
 	t.Helper()
 	o := options(t, newDesk(t))
 	o.Call, o.AwaitApproval = p.call, p.await
@@ -224,7 +224,7 @@ func until(t testing.TB, s *Session, id, caps, want string) map[string]any {
 
 // In lean mode the tools that call another run as tasks; the search answers at once.
 func TestATaskInLeanMode(t *testing.T) {
-	p, l := newErrands(), &person{}
+	p, l := newFakePipeline(), &person{}
 	s := legacySession(t, serverOf(t, p, func(o *Options) { o.Lean = true }), me, l)
 	listed, _ := request(t, s, l, "tools/list", "", "")
 	var list struct {
@@ -264,7 +264,7 @@ func TestATaskInLeanMode(t *testing.T) {
 
 // A legacy host gets a task, its states, and its result as often as it asks; the call is made once.
 func TestATaskOfALegacyHost(t *testing.T) {
-	p, l := newErrands(), &person{}
+	p, l := newFakePipeline(), &person{}
 	s := legacySession(t, serverOf(t, p, nil), me, l)
 	listed, _ := request(t, s, l, "tools/list", "", "")
 	if b, _ := json.Marshal(listed); !strings.Contains(string(b), `"execution":{"taskSupport":"optional"}`) {
@@ -301,7 +301,7 @@ func TestATaskOfALegacyHost(t *testing.T) {
 
 // A denied call is a failed task whose result is the denial, once on record.
 func TestATaskOfADeniedCall(t *testing.T) {
-	p := newErrands()
+	p := newFakePipeline()
 	s := legacySession(t, serverOf(t, p, nil), me, lines{})
 	id := made(t, s, "deny")
 	v := until(t, s, id, "", "failed")
@@ -317,7 +317,7 @@ func TestATaskOfADeniedCall(t *testing.T) {
 
 // Only the session that made a task can see, await, answer or cancel it.
 func TestAnothersTask(t *testing.T) {
-	p := newErrands()
+	p := newFakePipeline()
 	d := serverOf(t, p, nil)
 	s := legacySession(t, d, me, lines{})
 	id := made(t, s, "wait")
@@ -347,7 +347,7 @@ func TestAnothersTask(t *testing.T) {
 // Cancelling a task cancels its call. The task stays cancelled, its result says what is known, and after its end there
 // is nothing to cancel. The end of the session cancels the rest, which is on record once Settle returns.
 func TestCancelledTasks(t *testing.T) {
-	p := newErrands()
+	p := newFakePipeline()
 	d := serverOf(t, p, nil)
 	s := legacySession(t, d, me, lines{})
 	id := made(t, s, "wait")
@@ -378,7 +378,7 @@ func TestCancelledTasks(t *testing.T) {
 
 // One principal cannot have more tasks than its share.
 func TestFloodsOfTasks(t *testing.T) {
-	p := newErrands()
+	p := newFakePipeline()
 	s := legacySession(t, serverOf(t, p, func(o *Options) { o.Tasks = tasks.Limits{Each: 2} }), me, lines{})
 	made(t, s, "wait")
 	made(t, s, "wait")
@@ -397,7 +397,7 @@ func TestFloodsOfTasks(t *testing.T) {
 
 // A question of the server makes the task input_required. A legacy client gets it while it waits for the result.
 func TestQuestionsOfALegacyTask(t *testing.T) {
-	p, l := newErrands(), &person{}
+	p, l := newFakePipeline(), &person{}
 	s := legacySession(t, serverOf(t, p, nil), me, l)
 	id := made(t, s, "ask")
 	until(t, s, id, "", "input_required")
@@ -414,7 +414,7 @@ func TestQuestionsOfALegacyTask(t *testing.T) {
 // A task waits for a human's approval, says so, and goes on with it by itself.
 func TestATaskWaitsForApproval(t *testing.T) {
 	for _, caps := range []string{"", withTasks} {
-		p := newErrands()
+		p := newFakePipeline()
 		d := serverOf(t, p, nil)
 		var s *Session
 		var id string
@@ -449,7 +449,7 @@ func TestATaskWaitsForApproval(t *testing.T) {
 // A modern client that declares the extension gets a task for a call that takes long, or that its server makes a task
 // of, and none for others. The result is part of the task.
 func TestATaskOfAModernHost(t *testing.T) {
-	p := newErrands()
+	p := newFakePipeline()
 	d := serverOf(t, p, func(o *Options) { o.TaskAfter = 50 * time.Millisecond })
 	s := d.Session(me, lines{})
 	defer s.Close()
@@ -498,7 +498,7 @@ func TestATaskOfAModernHost(t *testing.T) {
 
 // A client that does not declare the extension waits for its result, however long that takes.
 func TestNoTaskUndeclared(t *testing.T) {
-	p := newErrands()
+	p := newFakePipeline()
 	s := serverOf(t, p, func(o *Options) { o.TaskAfter = time.Millisecond }).Session(me, lines{})
 	defer s.Close()
 	time.AfterFunc(100*time.Millisecond, func() { close(p.let) })
@@ -512,7 +512,7 @@ func TestNoTaskUndeclared(t *testing.T) {
 
 // Questions before a call is a task are those of its request; later ones are the task's.
 func TestQuestionsOfAModernTask(t *testing.T) {
-	p := newErrands()
+	p := newFakePipeline()
 	d := serverOf(t, p, nil)
 	s := d.Session(me, lines{})
 	defer s.Close()
@@ -546,7 +546,7 @@ func TestQuestionsOfAModernTask(t *testing.T) {
 
 // A modern client hears of its own tasks, as it asks.
 func TestTaskNotifications(t *testing.T) {
-	p, l := newErrands(), &person{}
+	p, l := newFakePipeline(), &person{}
 	d := serverOf(t, p, nil)
 	s, other := d.Session(me, lines{}), d.Session(Who{Session: "n_2", Principal: "os:1001"}, lines{})
 	defer other.Close()

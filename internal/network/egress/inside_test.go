@@ -544,8 +544,8 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// FuzzVeil: for any split of the stream, no spelling of the secret passes and all other bytes do.
-func FuzzVeil(f *testing.F) {
+// FuzzResponseScrubber: for any split of the stream, no spelling of the secret passes and all other bytes do.
+func FuzzResponseScrubber(f *testing.F) {
 	f.Add([]byte("you sent "+hidden+"."), uint8(3))
 	f.Add([]byte(hidden[:7]+hidden), uint8(1))
 	f.Fuzz(func(t *testing.T, body []byte, step uint8) {

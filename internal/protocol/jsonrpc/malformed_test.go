@@ -9,7 +9,7 @@ import (
 )
 
 // A malformed answer fails the request that it was meant for, if that is known, and no other.
-func TestSpoiltAnswers(t *testing.T) {
+func TestMalformedResponses(t *testing.T) {
 	const both, one, none = "two wait", "one waits", ""
 	for _, row := range []struct {
 		why, frame string

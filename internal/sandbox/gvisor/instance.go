@@ -134,7 +134,7 @@ func (b *instance) make(ask job.Sandbox, held []*os.File, want []sandbox.Tmpfs) 
 		}
 	}
 	if answer.Error != "" {
-		return advised(answer.Error)
+		return withHint(answer.Error)
 	}
 	if answer.Ready == nil || len(files) != len(want)+len(ask.Egress.Sockets) {
 		return fmt.Errorf("PID 1 answered %+v with %d descriptors, not %d", answer, len(files),
@@ -151,8 +151,8 @@ func (b *instance) make(ask job.Sandbox, held []*os.File, want []sandbox.Tmpfs) 
 	return b.conn.Send(job.Ask{Boot: &job.Boot{}})
 }
 
-// advised returns an error that PID 1 reported, with a hint if this machine is known to cause it.
-func advised(text string) error {
+// withHint returns an error that PID 1 reported, with a hint if this machine is known to cause it.
+func withHint(text string) error {
 	err := errors.New(text)
 	switch {
 	case strings.HasSuffix(text, unix.EACCES.Error()): // in a namespace of one's own, only a security module says that

@@ -27,7 +27,7 @@ type Waiting struct {
 
 // Command returns the command to start. The caller owns its Bridge and must close it.
 func (w *Waiting) Command() (sandbox.Command, error) {
-	c := sandbox.Command{Argv: w.Argv, Env: w.Env, Stdin: bytes.NewReader(nil)} // that there will be one
+	c := sandbox.Command{Argv: w.Argv, Env: w.Env, Dir: w.Dir, Stdin: bytes.NewReader(nil)} // that there will be one
 	if err := c.Validate(); err != nil || !w.Bridge {
 		return c, err
 	}
@@ -54,7 +54,7 @@ func (w *Waiting) Close() {
 	}
 }
 
-// Matches reports whether c is the command that waits: same Argv and Env, no Dir, and a Stdin that begins with
+// Matches reports whether c is the command that waits: same Argv, Env and Dir, and a Stdin that begins with
 // Head. On a match it consumes the head from c.Stdin and gives up the bridge. No match after the bridge was
 // taken is an error.
 func (w *Waiting) Matches(c *sandbox.Command) (bool, error) {
@@ -69,7 +69,7 @@ func (w *Waiting) Matches(c *sandbox.Command) (bool, error) {
 }
 
 func wants(c *sandbox.Command, a sandbox.Prestart, bridge *os.File) bool {
-	if !slices.Equal(c.Argv, a.Argv) || !slices.Equal(c.Env, a.Env) || c.Dir != "" || c.Serve || c.Stdin == nil {
+	if !slices.Equal(c.Argv, a.Argv) || !slices.Equal(c.Env, a.Env) || c.Dir != a.Dir || c.Serve || c.Stdin == nil {
 		return false
 	}
 	if c.Bridge != nil || a.Bridge && bridge != nil { // one would be without the other

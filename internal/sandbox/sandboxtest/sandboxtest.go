@@ -75,7 +75,7 @@ func Run(t *testing.T, d sandbox.Driver) {
 	}
 	t.Run("refused profiles", s.testRefused)
 	t.Run("isolation", s.testIsolation)
-	t.Run("doors", s.testDoors)
+	t.Run("connections", s.testConnections)
 	t.Run("streams", s.testStreams)
 	t.Run("limits", s.testLimits)
 	t.Run("clock", s.clock)

@@ -293,9 +293,9 @@ func TestProgramIsWellFormed(t *testing.T) {
 	}
 }
 
-// FuzzNoDoorOpens states: the upper halves of arguments never change an answer. The widest profile allows all
+// FuzzNoCallOpens states: the upper halves of arguments never change an answer. The widest profile allows all
 // calls that the zero profile allows. Calls refused by name are never allowed.
-func FuzzNoDoorOpens(f *testing.F) {
+func FuzzNoCallOpens(f *testing.F) {
 	f.Add(uint32(41), uint64(1<<40|40), uint64(1<<36|1), uint64(0), uint64(0))
 	f.Add(uint32(16), uint64(0), uint64(0xffffffff00005412), uint64(0), uint64(0))
 	f.Add(uint32(56), uint64(0x7e020000), uint64(0), uint64(0), uint64(0))

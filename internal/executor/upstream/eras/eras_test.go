@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-type shelf map[string]string
+type memoryStore map[string]string
 
-func (s shelf) Get(_ context.Context, bucket, name string) (string, bool, error) {
+func (s memoryStore) Get(_ context.Context, bucket, name string) (string, bool, error) {
 	v, ok := s[bucket+" "+name]
 	return v, ok, nil
 }
 
-func (s shelf) Put(_ context.Context, bucket, name, value string) error {
+func (s memoryStore) Put(_ context.Context, bucket, name, value string) error {
 	s[bucket+" "+name] = value
 	return nil
 }
 
 func TestABookOutlivesItsProcess(t *testing.T) {
-	ctx, now, kept := context.Background(), time.Now(), shelf{}
+	ctx, now, kept := context.Background(), time.Now(), memoryStore{}
 	clock := func() time.Time { return now }
 	first := New(kept, clock)
 	first.Note(ctx, "old", true)

@@ -39,13 +39,13 @@ type event struct {
 type stream struct {
 	number int
 	seq    int           // of the last event; 0: there was none
-	kept   int           // events that are in the trail
+	kept   int           // events that are in the buffer
 	done   bool          // no more will come
 	more   chan struct{} // closed when an event has come, or the end
 	taken  chan struct{} // closed when another connection takes the stream over; nil: none writes it
 }
 
-func (s *Server) trail() *replayBuffer {
+func (s *Server) newReplayBuffer() *replayBuffer {
 	return &replayBuffer{
 		name: rand.Text()[:10], most: s.o.Limits.Replay, all: &s.replay, cap: s.o.Limits.ReplayAll,
 		tracks: map[int]*stream{0: newStream(0)}, next: 1,
@@ -195,7 +195,7 @@ func (t *replayBuffer) after(k *stream, seq int) (events []event, done bool, mor
 	return events, k.done, k.more
 }
 
-// has reports whether an event is in the trail.
+// has reports whether an event is in the buffer.
 func (t *replayBuffer) has(k *stream, seq int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

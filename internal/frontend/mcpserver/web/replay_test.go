@@ -192,13 +192,13 @@ func TestModernEventsHaveNoIds(t *testing.T) {
 func trails(most, all int64) (*Server, *replayBuffer) {
 	s := &Server{}
 	s.o.Limits = Limits{Replay: most, ReplayAll: all}
-	return s, s.trail()
+	return s, s.newReplayBuffer()
 }
 
-// A trail holds no more than its bounds, alone and together with others, and lets go of all at the end.
+// A replay holds no more than its bounds, alone and together with others, and lets go of all at the end.
 func TestTrailsAreBounded(t *testing.T) {
 	s, one := trails(10_000, 15_000)
-	two, three := s.trail(), s.trail()
+	two, three := s.newReplayBuffer(), s.newReplayBuffer()
 	for range 1000 {
 		k := one.begin()
 		one.add(k, make([]byte, 100))
@@ -233,10 +233,10 @@ func TestTrailsAreBounded(t *testing.T) {
 
 // An answer that is too long to be kept is answered for: a client that resumes does not wait for ever.
 func TestALongAnswerIsAnsweredFor(t *testing.T) {
-	_, trail := trails(10_000, 20_000)
-	k := trail.begin()
-	trail.end(k, make([]byte, 6000), []byte("stand-in"))
-	events, done, _ := trail.after(k, 0)
+	_, replay := trails(10_000, 20_000)
+	k := replay.begin()
+	replay.end(k, make([]byte, 6000), []byte("stand-in"))
+	events, done, _ := replay.after(k, 0)
 	if len(events) != 1 || string(events[0].frame) != "stand-in" || !done {
 		t.Errorf("%v %v", events, done)
 	}
@@ -247,15 +247,15 @@ func TestALongAnswerIsAnsweredFor(t *testing.T) {
 
 // The end of a stream that has to make room for itself can still be asked for.
 func TestAnEndThatMakesRoomIsKept(t *testing.T) {
-	_, trail := trails(10_000, 20_000)
-	k := trail.begin()
-	trail.add(k, make([]byte, 300))
-	trail.add(trail.tracks[0], make([]byte, 4900))
-	trail.end(k, make([]byte, 4900), nil)
-	if len(trail.events) != 2 || trail.events[0].track != 0 || k.kept != 1 { // the earlier event was dropped
-		t.Fatalf("control: %d events, %d of the stream", len(trail.events), k.kept)
+	_, replay := trails(10_000, 20_000)
+	k := replay.begin()
+	replay.add(k, make([]byte, 300))
+	replay.add(replay.tracks[0], make([]byte, 4900))
+	replay.end(k, make([]byte, 4900), nil)
+	if len(replay.events) != 2 || replay.events[0].track != 0 || k.kept != 1 { // the earlier event was dropped
+		t.Fatalf("control: %d events, %d of the stream", len(replay.events), k.kept)
 	}
-	if found, at := trail.find(trail.id(k, 1)); found != k || at != 1 {
+	if found, at := replay.find(replay.id(k, 1)); found != k || at != 1 {
 		t.Error("the stream is forgotten with its end still there")
 	}
 }
@@ -263,12 +263,12 @@ func TestAnEndThatMakesRoomIsKept(t *testing.T) {
 // Who is not come back for is asked nothing more; a question that was asked is not waited for either.
 func TestALostClientIsNotAskedForEver(t *testing.T) {
 	for _, after := range []time.Duration{30 * time.Millisecond, time.Hour} {
-		s, trail := trails(10_000, 20_000)
+		s, replay := trails(10_000, 20_000)
 		s.o.Limits.Resume = after
-		n := &session{trail: trail, life: t.Context()}
+		n := &session{replay: replay, life: t.Context()}
 		over := make(chan struct{})
 		l, ready := newResponseQueue(&serverRequests{over: over}), make(chan made, 1)
-		go s.keepOn(n, trail.begin(), l, ready, parseID(t))
+		go s.keepOn(n, replay.begin(), l, ready, parseID(t))
 		ended := make(chan error, 1)
 		go func() {
 			_, err := l.Call(t.Context(), "elicitation/create", func(int64) any { return nil }, nil)
@@ -295,18 +295,18 @@ func TestALostClientIsNotAskedForEver(t *testing.T) {
 
 // FuzzEventID: an id that is taken is, to the letter, one that the session has given.
 func FuzzEventID(f *testing.F) {
-	_, trail := trails(10_000, 20_000)
-	k := trail.begin()
+	_, replay := trails(10_000, 20_000)
+	k := replay.begin()
 	for range 3 {
-		trail.add(k, []byte("x"))
+		replay.add(k, []byte("x"))
 	}
 	f.Add("1-1")
 	f.Add("0-0")
 	f.Add("1-4")
 	f.Add("+1-1")
 	f.Fuzz(func(t *testing.T, rest string) {
-		for _, id := range []string{rest, trail.name + "-" + rest} {
-			if k, at := trail.find(id); k != nil && (trail.id(k, at) != id || at > k.seq) {
+		for _, id := range []string{rest, replay.name + "-" + rest} {
+			if k, at := replay.find(id); k != nil && (replay.id(k, at) != id || at > k.seq) {
 				t.Errorf("%q is taken for %d of %d", id, at, k.number)
 			}
 		}

@@ -20,7 +20,7 @@ type session struct {
 	who     call.Principal
 	gateway *mcpserver.Session
 	stream  *responseQueue
-	trail   *replayBuffer // nil: modern, where nothing is resumed
+	replay  *replayBuffer // nil: modern, where nothing is resumed
 	asks    *serverRequests
 	sse     atomic.Bool // its answers come on its stream
 	life    context.Context
@@ -55,7 +55,7 @@ func (s *Server) open(who call.Principal, legacy bool) (*session, error) {
 	}
 	n.stream = newResponseQueue(n.asks)
 	if legacy {
-		n.trail = s.trail()
+		n.replay = s.newReplayBuffer()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +174,7 @@ func (s *Server) sweep(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, n := range s.sessions {
-		n.trail.expire(now.Add(-s.o.Limits.Resume))
+		n.replay.expire(now.Add(-s.o.Limits.Resume))
 		if used, idle := n.idle(); idle && now.Sub(used) >= s.o.Limits.Idle {
 			delete(s.sessions, id)
 			n.close()
@@ -212,8 +212,8 @@ func (n *session) idle() (used time.Time, idle bool) {
 func (n *session) close() {
 	n.gateway.Close()
 	n.end()
-	if n.trail != nil {
-		n.trail.close()
+	if n.replay != nil {
+		n.replay.close()
 	}
 }
 

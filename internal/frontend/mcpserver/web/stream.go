@@ -20,28 +20,28 @@ type sseWriter struct {
 	open   bool
 	broken bool // the client takes no more
 
-	trail *replayBuffer // nil: events are not stored
-	track *stream       // nil: the stream is not open
-	taken chan struct{} // closed when another connection writes the stream
-	prime bool          // the client gets an id before the first event
+	replay *replayBuffer // nil: events are not stored
+	track  *stream       // nil: the stream is not open
+	taken  chan struct{} // closed when another connection writes the stream
+	prime  bool          // the client gets an id before the first event
 }
 
 // primed is the first revision whose clients know an event without data (MCP 2025-11-25 basic/transports).
 const primed = "2025-11-25"
 
 func (s *Server) events(w http.ResponseWriter, r *http.Request, n *session) *sseWriter {
-	prime, first := n.trail != nil && r.Header.Get(headerVersion) >= primed, s.o.Limits.KeepAlive
+	prime, first := n.replay != nil && r.Header.Get(headerVersion) >= primed, s.o.Limits.KeepAlive
 	if prime {
 		first = min(first, s.o.Limits.Prime)
 	}
 	return &sseWriter{w: w, c: http.NewResponseController(w), tick: time.NewTimer(first), every: s.o.Limits.KeepAlive,
-		write: s.o.Limits.Write, trail: n.trail, prime: prime}
+		write: s.o.Limits.Write, replay: n.replay, prime: prime}
 }
 
 func (p *sseWriter) stop() {
 	p.tick.Stop()
 	if p.taken != nil {
-		p.trail.leave(p.track, p.taken)
+		p.replay.leave(p.track, p.taken)
 	}
 }
 
@@ -49,8 +49,8 @@ func (p *sseWriter) stop() {
 func (p *sseWriter) event(frame []byte) {
 	p.begin()
 	id := ""
-	if p.trail != nil {
-		id = p.trail.id(p.track, p.trail.add(p.track, frame))
+	if p.replay != nil {
+		id = p.replay.id(p.track, p.replay.add(p.track, frame))
 	}
 	p.frame(id, frame)
 }
@@ -58,8 +58,8 @@ func (p *sseWriter) event(frame []byte) {
 // last writes the answer, which ends the stream.
 func (p *sseWriter) last(frame []byte, request strictjson.Value) {
 	id := ""
-	if p.trail != nil {
-		id = p.trail.id(p.track, p.trail.end(p.track, frame, standIn(request)))
+	if p.replay != nil {
+		id = p.replay.id(p.track, p.replay.end(p.track, frame, standIn(request)))
 	}
 	p.frame(id, frame)
 }
@@ -91,16 +91,16 @@ func (p *sseWriter) begin() {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
 	p.w.WriteHeader(http.StatusOK)
-	if p.trail == nil {
+	if p.replay == nil {
 		return
 	}
 	if p.track == nil {
-		p.track = p.trail.begin()
-		p.taken = p.trail.take(p.track)
+		p.track = p.replay.begin()
+		p.taken = p.replay.take(p.track)
 	}
 	if p.prime {
 		// a later write reports a lost client
-		_, _ = p.w.Write([]byte("id: " + p.trail.place(p.track) + "\ndata: \n\n"))
+		_, _ = p.w.Write([]byte("id: " + p.replay.place(p.track) + "\ndata: \n\n"))
 	}
 }
 
@@ -122,7 +122,7 @@ func (p *sseWriter) put(parts ...[]byte) {
 // keepOn enters what is still said on a stream whose client has gone, until the answer is made. A client
 // that does not come back in time is asked nothing more.
 func (s *Server) keepOn(n *session, k *stream, l *responseQueue, ready chan made, request strictjson.Value) {
-	add := func(frame []byte) { n.trail.add(k, frame) }
+	add := func(frame []byte) { n.replay.add(k, frame) }
 	patience := time.NewTimer(s.o.Limits.Resume)
 	defer patience.Stop()
 	gone := false
@@ -132,7 +132,7 @@ func (s *Server) keepOn(n *session, k *stream, l *responseQueue, ready chan made
 			add(b)
 			continue
 		case <-patience.C:
-			if n.trail.written(k) {
+			if n.replay.written(k) {
 				patience.Reset(s.o.Limits.Resume)
 			} else if !gone {
 				gone = true
@@ -141,7 +141,7 @@ func (s *Server) keepOn(n *session, k *stream, l *responseQueue, ready chan made
 			continue
 		case a := <-ready:
 			l.rest(add)
-			n.trail.end(k, a.frame, standIn(request))
+			n.replay.end(k, a.frame, standIn(request))
 		case <-n.life.Done():
 		}
 		if !gone {
@@ -163,8 +163,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, n *session) {
 	p := s.events(w, r, n)
 	at := 0
 	if last := r.Header.Get(headerLast); last == "" {
-		p.track, at = n.trail.own()
-	} else if p.track, at = n.trail.find(last); p.track == nil {
+		p.track, at = n.replay.own()
+	} else if p.track, at = n.replay.find(last); p.track == nil {
 		http.Error(w, "no event of this session has that id, or the event has expired and cannot be resumed",
 			http.StatusBadRequest)
 		return
@@ -175,13 +175,13 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, n *session) {
 	if p.track.number == 0 {
 		own, closing = n.stream.out, s.closing // an answer may still come while the server closes
 	}
-	p.taken = n.trail.take(p.track)
+	p.taken = n.replay.take(p.track)
 	defer p.stop()
 	p.put() // the headers, so that the client knows
 	for !p.broken {
-		events, done, more := n.trail.after(p.track, at)
+		events, done, more := n.replay.after(p.track, at)
 		for _, e := range events {
-			p.frame(n.trail.id(p.track, e.seq), e.frame)
+			p.frame(n.replay.id(p.track, e.seq), e.frame)
 			at = e.seq
 		}
 		if done {
@@ -189,8 +189,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, n *session) {
 		}
 		select {
 		case b := <-own:
-			if seq := n.trail.add(p.track, b); !n.trail.has(p.track, seq) { // there was no room for it
-				p.frame(n.trail.id(p.track, seq), b)
+			if seq := n.replay.add(p.track, b); !n.replay.has(p.track, seq) { // there was no room for it
+				p.frame(n.replay.id(p.track, seq), b)
 			}
 		case <-more:
 		case <-p.tick.C:

@@ -26,7 +26,7 @@ func has(s *Cache, url, text string) bool {
 	return err == nil && string(b) == text && n == int64(len(text))
 }
 
-func TestShelf(t *testing.T) {
+func TestPackageCache(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
 	s, err := Open(dir, 100)
 	if err != nil {

@@ -209,7 +209,7 @@ func TestRequestState(t *testing.T) {
 				return got
 			}},
 		{"of another waldo", code("state.forged"), func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
-			st, _, _ := s.d.lot.seal.open(state)
+			st, _, _ := s.d.suspended.seal.open(state)
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(newSealer(nil).pair(st), `"q":`+yes)))
 			return got
 		}},
@@ -219,7 +219,7 @@ func TestRequestState(t *testing.T) {
 		}},
 		{"after its call has gone", code("state.gone"),
 			func(t *testing.T, d *Server, s *Session, state string, _ func()) string {
-				d.lot.cancelSession(s)
+				d.suspended.cancelSession(s)
 				_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
 				return got
 			}},
@@ -306,7 +306,7 @@ func TestAPastRequestState(t *testing.T) {
 			mode := func(call.Capability, strictjson.Value) (contract.Mode, int) { return row.mode, row.mode.Danger() }
 			before, s := parking(t, &asker{rounds: 1}, func(o *Options) { o.StateKey, o.Mode = kept, mode })
 			state, _ := ask(t, s, retry(t, "s__slow", `{"a":1}`, ""))
-			was, _, ok := before.lot.seal.open(state)
+			was, _, ok := before.suspended.seal.open(state)
 			if !ok {
 				t.Fatal("control: it is not open")
 			}
@@ -362,7 +362,7 @@ func TestAbandonedCalls(t *testing.T) {
 		a, states = &asker{rounds: 1}, nil
 		_, s = parking(t, a, func(o *Options) { o.Park = park })
 		begin := time.Now()
-		for i := range maxParkedEach {
+		for i := range maxSuspendedEach {
 			state, got := ask(t, s, retry(t, "s__slow", fmt.Sprintf(`{"a":%d}`, i), ""))
 			if state == "" {
 				t.Fatalf("call %d: %s", i, got)
@@ -380,10 +380,10 @@ func TestAbandonedCalls(t *testing.T) {
 	if _, got := ask(t, s, retry(t, "s__slow", `{}`, `,"inputResponses":{"q":`+yes+`}`)); got != yes {
 		t.Errorf("a call that need not be parked: %s", got)
 	}
-	for begin := time.Now(); a.over() < maxParkedEach+1 &&
+	for begin := time.Now(); a.over() < maxSuspendedEach+1 &&
 		time.Since(begin) < time.Minute; time.Sleep(10 * time.Millisecond) {
 	}
-	if n := a.over(); n != maxParkedEach+1 {
+	if n := a.over(); n != maxSuspendedEach+1 {
 		t.Errorf("%d calls were ended", n)
 	}
 	if _, got := ask(t, s, retry(t, "s__slow", `{"a":0}`, with(states[0], `"q":`+yes))); got !=
@@ -396,7 +396,7 @@ func TestAbandonedCalls(t *testing.T) {
 }
 
 // A client that leaves ends what it has parked, and one that cancels the retry what goes on.
-func TestLeavingEndsParkedCalls(t *testing.T) {
+func TestLeavingEndsSuspendedCalls(t *testing.T) {
 	wait := func(a *asker) {
 		for begin := time.Now(); a.over() < 1 && time.Since(begin) < time.Minute; time.Sleep(10 * time.Millisecond) {
 		}
@@ -409,7 +409,7 @@ func TestLeavingEndsParkedCalls(t *testing.T) {
 	ask(t, s, retry(t, "s__slow", `{}`, ""))
 	s.Close()
 	wait(a)
-	if len(d.lot.open) != 0 {
+	if len(d.suspended.open) != 0 {
 		t.Error("it is still parked")
 	}
 	a = &asker{rounds: 1, hang: true}

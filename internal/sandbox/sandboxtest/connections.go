@@ -17,9 +17,9 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// doors tries every way in which a file connects processes that share nothing else. DIR holds a socket with a
+// connections tries every way in which a file connects processes that share nothing else. DIR holds a socket with a
 // listener, a pipe with data, and a file that is locked, leased and read all the time.
-const doors = `
+const connections = `
 import fcntl, mmap, select
 def talk():
     s = socket.socket(socket.AF_UNIX); s.settimeout(5); s.connect(DIR + "/socket"); return s.recv(100)
@@ -45,11 +45,11 @@ attempt(lambda: os.preadv(data, [bytearray(1)], 0, 8))
 attempt(lambda: os.posix_fadvise(data, 0, 0, 4))
 `
 
-// testDoors: a folder that is shown is data. The control is the same program without a sandbox: each door is open.
-func (s *suite) testDoors(t *testing.T) {
+// testConnections: a folder that is shown is data. Control: without a sandbox, each connection works.
+func (s *suite) testConnections(t *testing.T) {
 	dir := openDir(t)
 	bare := exec.Command("/usr/bin/python3", python("").Argv[1:]...)
-	bare.Args[4] += fmt.Sprintf("DIR=%q\n", dir) + doors
+	bare.Args[4] += fmt.Sprintf("DIR=%q\n", dir) + connections
 	bare.Env = env
 	out, err := bare.CombinedOutput()
 	const all = "ok b'HOST'|ok 1|ok b'PIPEx'|refused EAGAIN|refused EAGAIN|refused EAGAIN|ok True|ok 1|ok None"
@@ -62,7 +62,7 @@ func (s *suite) testDoors(t *testing.T) {
 	if s.less {
 		p.Mounts[0].Target = dir
 	}
-	f := run(t, s.start(t, p), python(fmt.Sprintf("DIR=%q\n", p.Mounts[0].Target)+doors))
+	f := run(t, s.start(t, p), python(fmt.Sprintf("DIR=%q\n", p.Mounts[0].Target)+connections))
 	got := strings.Split(strings.TrimSpace(f.Stdout), "\n")
 	rows := []struct{ class, why, want, less string }{
 		{"sockets and pipes of folders", "a socket", "refused ECONNREFUSED", "refused EPERM"},
@@ -129,10 +129,10 @@ func (s signalling) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// openDir makes a folder with everything in it that doors tries; all users may see it.
+// openDir makes a folder with everything in it that connections tries; all users may see it.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "waldo-doors-")
+	dir, err := os.MkdirTemp("/var/tmp", "waldo-connections-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,10 +18,10 @@ import (
 // How many calls may be parked, and how often one question is put again when its answer lacks
 // something.
 const (
-	maxParked     = 256
-	maxParkedEach = 32 // of one principal
-	maxAgain      = 5
-	maxUsed       = 10_000 // rounds that are remembered, so that the refusal can say why
+	maxSuspended     = 256
+	maxSuspendedEach = 32 // of one principal
+	maxAgain         = 5
+	maxUsed          = 10_000 // rounds that are remembered, so that the refusal can say why
 )
 
 // suspendedCalls holds the suspended calls of modern clients. The call goes on inside waldo, with one decision and one
@@ -96,7 +96,7 @@ func (s *Session) suspend(
 	ctx context.Context, m jsonrpc.Message, link Link, run func(ctx context.Context, h *host) (map[string]any, error),
 ) (map[string]any, error) {
 	if v := m.Param("requestState"); !v.IsZero() && v.Kind() != 'n' {
-		p, answers, fault := s.d.lot.resume(ctx, s, m, v)
+		p, answers, fault := s.d.suspended.resume(ctx, s, m, v)
 		if fault != nil {
 			return nil, fault
 		}
@@ -104,7 +104,7 @@ func (s *Session) suspend(
 		if answers != nil {
 			p.pending.answer <- answers // has room for the one answer
 		} else {
-			return s.d.lot.suspend(p, s.d.o.Now())
+			return s.d.suspended.suspend(p, s.d.o.Now())
 		}
 		return p.wait(ctx)
 	}
@@ -240,7 +240,7 @@ func (p *suspendedCall) wait(ctx context.Context) (map[string]any, error) {
 			return o.result, o.err
 		case p.pending = <-p.asks:
 			p.again = 0
-			return p.d.lot.suspend(p, p.d.o.Now())
+			return p.d.suspended.suspend(p, p.d.o.Now())
 		case wanted = <-p.long:
 		case <-late:
 		case <-ctx.Done():
@@ -272,7 +272,7 @@ func (p *suspendedCall) ask(ctx context.Context, asked map[string]call.Question)
 	q := question{asked, make(chan map[string]strictjson.Value, 1)}
 	first := p.leave(func() (map[string]any, error, bool) {
 		p.pending, p.again = q, 0
-		result, err := p.d.lot.suspend(p, p.d.o.Now())
+		result, err := p.d.suspended.suspend(p, p.d.o.Now())
 		return result, err, true
 	})
 	if !first {
@@ -320,7 +320,7 @@ func (l *suspendedCalls) suspend(p *suspendedCall, now time.Time) (map[string]an
 			each++
 		}
 	}
-	if len(l.open) >= maxParked || each >= maxParkedEach || p.again > maxAgain {
+	if len(l.open) >= maxSuspended || each >= maxSuspendedEach || p.again > maxAgain {
 		p.cancel()
 		return nil, jsonrpc.Errorf(jsonrpc.CodeBusy, "too many calls wait for an answer; this one was given up")
 	}

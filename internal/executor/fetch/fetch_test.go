@@ -487,7 +487,7 @@ func TestCache(t *testing.T) {
 		t.Error("an old answer is used")
 	}
 	for _, path := range []string{"/never", "/vary", "/cookie"} {
-		if ask("n_1", path) == ask("n_1", path) {
+		if first := ask("n_1", path); ask("n_1", path) == first {
 			t.Errorf("%s is kept", path)
 		}
 	}

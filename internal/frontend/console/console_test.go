@@ -484,3 +484,18 @@ func TestAnswersFitTheDocument(t *testing.T) {
 		}
 	}
 }
+
+// TestGist: a record says what happened, to what and by whom, before it is opened.
+func TestGist(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"effect":"deny","capability":"github.merge","principal":"local:p"}`: "deny, github.merge, local:p",
+		`{"yes":true,"capability":"github.merge","by":"alice"}`:               "yes, github.merge, alice",
+		`{"yes":false,"capability":"github.merge","by":"alice"}`:              "no, github.merge, alice",
+		`{"event":"retry","hook":"ci","status":7}`:                            "retry, ci",
+		`{"server":"github"}`: "github", "[]": "", "": "",
+	} {
+		if got := gist([]byte(body)); got != want {
+			t.Errorf("%s: %q", body, got)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
 // verified is the part of the report of Verify that the page shows.
@@ -60,4 +61,27 @@ func (s *Server) showLog(q *request, v *verified) error {
 		Verified *verified
 		More     string
 	}{l, f, v, more})
+}
+
+// gist returns what a record says at a glance: what happened, to what, and by whom.
+func gist(body json.RawMessage) string {
+	var fields map[string]any
+	if json.Unmarshal(body, &fields) != nil {
+		return ""
+	}
+	var words []string
+	if yes, isAnswer := fields["yes"].(bool); isAnswer {
+		words = append(words, map[bool]string{true: "yes", false: "no"}[yes])
+	}
+	for _, names := range [][]string{
+		{"effect", "status", "event", "action"}, {"capability", "server", "hook", "name"}, {"principal", "by"},
+	} {
+		for _, name := range names {
+			if s, _ := fields[name].(string); s != "" {
+				words = append(words, s)
+				break
+			}
+		}
+	}
+	return strings.Join(words, ", ")
 }

@@ -67,7 +67,8 @@ func parsePages() *pages {
 		panic(err)
 	}
 	base := template.New("").Funcs(template.FuncMap{
-		"ago": ago, "line": line, "pretty": pretty, "clock": clock, "lines": lines, "base": base, "change": change, "size": size, "when": when, "segment": url.PathEscape,
+		"ago": ago, "line": line, "gist": gist, "pretty": pretty, "clock": clock, "lines": lines, "base": base,
+		"change": change, "size": size, "when": when, "segment": url.PathEscape,
 	})
 	layout := template.Must(base.ParseFS(files, "templates/layout.html"))
 	for _, name := range names {

@@ -29,7 +29,7 @@ func newApprovals(g *global) *cobra.Command {
 		Example: "  waldo approvals\n  waldo approvals -v\n  waldo approvals a_…\n  waldo approvals --json\n" +
 			"  waldo approvals --watch --json",
 		RunE: func(c *cobra.Command, args []string) error {
-			k, done, err := desk(g)
+			k, done, err := openApprovals(g)
 			if err != nil {
 				return err
 			}
@@ -141,7 +141,7 @@ func newDeny(g *global) *cobra.Command {
 }
 
 func answer(c *cobra.Command, g *global, question, as string, yes bool, reason string) error {
-	open := func() (*approval.Service, func() error, error) { return desk(g) }
+	open := func() (*approval.Service, func() error, error) { return openApprovals(g) }
 	if !yes { // a no can take back a yes, which is recorded
 		open = func() (*approval.Service, func() error, error) { return onRecord(c.Context(), g) }
 	}
@@ -307,8 +307,8 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 // passkeys are the commands that need an approver's passkey, or list them.
 func passkeys(c *cobra.Command, g *global) enrolling.Waldo {
 	return enrolling.Waldo{JSON: g.json, Refused: refusedAnswer,
-		Look: func() (*approval.Service, func() error, error) { return desk(g) },
-		Desk: func() (*approval.Service, func() error, error) { return onRecord(c.Context(), g) },
+		Look:      func() (*approval.Service, func() error, error) { return openApprovals(g) },
+		Approvals: func() (*approval.Service, func() error, error) { return onRecord(c.Context(), g) },
 		Signer: func(k *approval.Service, name string) (approval.Signer, error) {
 			return signer(c.Context(), c, k, name)
 		}}

@@ -65,6 +65,6 @@ func completes(g *global) completing.Waldo {
 		Everywhere: func() (string, *contract.Config, error) {
 			return configured(&global{config: g.config, trusted: g.trusted, state: g.state})
 		},
-		Desk: func() (*approval.Service, func() error, error) { return desk(g) },
+		Approvals: func() (*approval.Service, func() error, error) { return openApprovals(g) },
 	}
 }

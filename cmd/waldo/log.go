@@ -273,7 +273,7 @@ func explainRecords(c *cobra.Command, g *global, ident string) error {
 
 // standing says in words where a question stands now.
 func standing(ctx context.Context, g *global, ident string) string {
-	k, done, err := desk(g)
+	k, done, err := openApprovals(g)
 	if err != nil {
 		return "where it stands now cannot be read"
 	}

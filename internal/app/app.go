@@ -77,7 +77,7 @@ type App struct {
 	secrets   *secretsource.Keeper
 	known     *redact.Registry // the secrets that were fetched
 	Approvals *approval.Service
-	ceilings  *ceiling.Desk
+	ceilings  *ceiling.Service
 	Lock      *lockfile.Lock                // as read when the application was opened
 	relocked  atomic.Pointer[lockfile.Lock] // taken since; nil: none
 	Witness   *audit.Witness                // the approvals in the log
@@ -274,7 +274,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 			return max(s.Patience, patience[channel])
 		},
 	}
-	h.ceilings = &ceiling.Desk{Next: h.Approvals}
+	h.ceilings = &ceiling.Service{Next: h.Approvals}
 	o := control.Options{Store: h.Store, Log: h.Log, Sessions: h.Sessions, By: string(Principal()),
 		Reloads: s.Reloads, Ended: h.ended,
 		Relock: func(ctx context.Context, o control.Order) control.Reply { return h.lives.inForce().relock(ctx, o) },
@@ -408,7 +408,7 @@ func (h *App) openPipeline(s Options) error {
 	h.Broker = &broker.Broker{
 		Policy:    h.Policy,
 		Record:    &audit.Recorder{Log: h.Log, Args: h.Redact.Args, Witness: h.Witness},
-		Confirms:  &confirm.Desk{Store: h.Store, Questions: h.Approvals},
+		Confirms:  &confirm.Confirmer{Store: h.Store, Questions: h.Approvals},
 		Approvals: h.ceilings, Budget: h.Sessions, Redact: h.Redact,
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.Runner, contract.MCP: h.Upstreams,
 			contract.Direct: h.direct, contract.Batch: batch.Executor{Begin: h.ceilings.Begin}},

@@ -108,8 +108,8 @@ func (s *Storage) Webhooks() *webhook.Queue {
 // NamedSandboxes returns the named sandboxes, without a look for idle ones.
 func (s *Storage) NamedSandboxes() *sandboxes.Manager { return sandboxes.New(s.Store, time.Now) }
 
-// desk returns the approval service of a configuration. It records if the log is open.
-func (s *Storage) desk(cfg *contract.Config) *approval.Service {
+// approvals returns the approval service of a configuration. It records if the log is open.
+func (s *Storage) approvals(cfg *contract.Config) *approval.Service {
 	dir := s.Store.Dir()
 	k := &approval.Service{Store: s.Store, Rules: func() contract.Approvals { return cfg.Approval },
 		Root: os.Getenv(RootVariable), Gone: presence.Gone(dir), Witness: &audit.Witness{Dir: audit.Dir(dir)}}

@@ -29,7 +29,7 @@ type Waldo struct {
 	Storage    func() (*app.Storage, error)
 	Config     func() (string, *contract.Config, error)
 	Everywhere func() (string, *contract.Config, error) // the same without --environment, which may be what is typed
-	Desk       func() (*approval.Service, func() error, error)
+	Approvals  func() (*approval.Service, func() error, error)
 }
 
 // completer lists the possible values of a word on the command line. A source that fails offers no values.
@@ -203,7 +203,7 @@ func (w Waldo) environments(_ context.Context) (out []string) {
 }
 
 func (w Waldo) approvers(ctx context.Context) (out []string) {
-	k, done, err := w.Desk()
+	k, done, err := w.Approvals()
 	if err != nil {
 		return nil
 	}
@@ -225,7 +225,7 @@ func (w Waldo) roles(_ context.Context) []string {
 }
 
 func (w Waldo) approvalIDs(ctx context.Context) (out []string) {
-	k, done, err := w.Desk()
+	k, done, err := w.Approvals()
 	if err != nil {
 		return nil
 	}

@@ -39,15 +39,15 @@ const patience = 30 * time.Second
 
 // Story runs the demonstration. It has no policy of its own.
 type Story struct {
-	out    io.Writer
-	p      terminal.Paint
-	open   func(ctx context.Context, o app.Options) (*app.App, error)
-	verify func(ctx context.Context) (audit.Report, error)
-	mu     sync.Mutex // the script and the approvals speak at the same time
-	desk   *approval.Service
-	signer approval.Signer
-	asked  []approval.Question
-	Result call.Result
+	out     io.Writer
+	p       terminal.Paint
+	open    func(ctx context.Context, o app.Options) (*app.App, error)
+	verify  func(ctx context.Context) (audit.Report, error)
+	mu      sync.Mutex // the script and the approvals speak at the same time
+	service *approval.Service
+	signer  approval.Signer
+	asked   []approval.Question
+	Result  call.Result
 }
 
 // New returns a demonstration that prints to out. open opens the application, and verify its log.
@@ -115,7 +115,7 @@ func (d *Story) enrol(ctx context.Context, h *app.App) error {
 		return err
 	}
 	h.Approvals.Root = "" // the operator's first approver has no part in the demo
-	d.desk, d.signer = h.Approvals, approval.NewSigner("demo", private)
+	d.service, d.signer = h.Approvals, approval.NewSigner("demo", private)
 	_, err = h.Approvals.EnrollKey(ctx, "demo", []string{"manager"}, public, d.signer)
 	return err
 }
@@ -140,7 +140,7 @@ func (d *Story) Notify(ctx context.Context, q approval.Question) {
 	d.mu.Lock()
 	d.asked = append(d.asked, q)
 	d.mu.Unlock()
-	if err := d.desk.Answer(ctx, d.signer, q, yes, reason); err != nil {
+	if err := d.service.Answer(ctx, d.signer, q, yes, reason); err != nil {
 		d.say("    the answer was not taken: %v", err)
 	}
 }

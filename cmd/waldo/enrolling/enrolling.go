@@ -23,11 +23,11 @@ import (
 
 // Waldo holds the parts of waldo that the commands need.
 type Waldo struct {
-	Look    func() (k *approval.Service, done func() error, err error)
-	Desk    func() (k *approval.Service, done func() error, err error) // on record
-	Signer  func(k *approval.Service, name string) (approval.Signer, error)
-	Refused func(error) error
-	JSON    bool
+	Look      func() (k *approval.Service, done func() error, err error)
+	Approvals func() (k *approval.Service, done func() error, err error) // on record
+	Signer    func(k *approval.Service, name string) (approval.Signer, error)
+	Refused   func(error) error
+	JSON      bool
 }
 
 // List prints who can answer, the first approver first.
@@ -73,7 +73,7 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	if name == "" {
 		name = own()
 	}
-	k, done, err := w.Desk()
+	k, done, err := w.Approvals()
 	if err != nil {
 		return err
 	}

@@ -42,15 +42,15 @@ func New(w Waldo) *cobra.Command {
 	return c
 }
 
-// desk is the queue of a state directory, with the log and the secrets.
-type desk struct {
+// webhooks is the queue of a state directory, with the log and the secrets.
+type webhooks struct {
 	*hooks.Hooks
 	queue *queue.Queue
 	done  func() error
 }
 
 // open opens the queue. It claims deliveries for this process.
-func (w Waldo) open(ctx context.Context) (*desk, error) {
+func (w Waldo) open(ctx context.Context) (*webhooks, error) {
 	state, cfg, err := w.Config()
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (w Waldo) open(ctx context.Context) (*desk, error) {
 		return nil, err
 	}
 	q := s.Webhooks()
-	return &desk{queue: q, done: s.Close, Hooks: hooks.New(hooks.Options{Queue: q, Log: s.Log,
+	return &webhooks{queue: q, done: s.Close, Hooks: hooks.New(hooks.Options{Queue: q, Log: s.Log,
 		Config: func() *contract.Config { return cfg }, Secret: w.secrets(state, cfg)})}, nil
 }
 

@@ -136,7 +136,7 @@ func (w Waldo) newRetry() *cobra.Command {
 			"outgoing\none is sent at once; any other is taken by waldo serve --listen or waldo agent.",
 		Example: "  waldo hook retry h_2al2mbq6q456pip4thz3nttnnk",
 		RunE: func(c *cobra.Command, args []string) error {
-			return w.each(c, args, "retried", func(ctx context.Context, k *desk, id string) error {
+			return w.each(c, args, "retried", func(ctx context.Context, k *webhooks, id string) error {
 				d, err := k.Retry(ctx, id, app.Principal())
 				if err != nil || d.Target != queue.Out {
 					return err
@@ -156,7 +156,7 @@ func (w Waldo) newDrop() *cobra.Command {
 		Use: "drop ID..", Short: "Remove a webhook that waits; a replay of it stays refused", Args: cobra.MinimumNArgs(1),
 		Example: "  waldo hook drop h_2al2mbq6q456pip4thz3nttnnk",
 		RunE: func(c *cobra.Command, args []string) error {
-			return w.each(c, args, "dropped", func(ctx context.Context, k *desk, id string) error {
+			return w.each(c, args, "dropped", func(ctx context.Context, k *webhooks, id string) error {
 				_, err := k.Drop(ctx, id, app.Principal())
 				return err
 			})
@@ -166,7 +166,7 @@ func (w Waldo) newDrop() *cobra.Command {
 
 // each does something to each delivery, until it fails for one.
 func (w Waldo) each(
-	c *cobra.Command, ids []string, event string, do func(ctx context.Context, k *desk, id string) error,
+	c *cobra.Command, ids []string, event string, do func(ctx context.Context, k *webhooks, id string) error,
 ) error {
 	k, err := w.open(c.Context())
 	if err != nil {

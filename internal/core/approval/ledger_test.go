@@ -15,7 +15,7 @@ import (
 	"waldo/internal/storage/database"
 )
 
-// testLog is a log in memory: the ledger holds every record of the desk.
+// testLog is a log in memory: the ledger holds every record of the service.
 type testLog struct {
 	l   Ledger
 	err error
@@ -28,7 +28,7 @@ func (l *testLog) Look(_ context.Context, fn func(*Ledger)) error {
 	return l.err
 }
 
-// watch gives the desk a log that names ann as the first approver.
+// watch gives the service a log that names ann as the first approver.
 func (h *fixture) watch(t *testing.T) *testLog {
 	t.Helper()
 	log := &testLog{}

@@ -9,7 +9,7 @@ import (
 	"waldo/internal/model/facts"
 )
 
-// Executor puts a granted request in force. Begin is ceiling.Desk's.
+// Executor puts a granted request in force. Begin is ceiling.Service's.
 type Executor struct {
 	Begin func(decisionID string) (text string, ok bool)
 }

@@ -21,8 +21,8 @@ type Asker interface {
 	Ask(ctx context.Context, d policy.Decision) (*approval.Answer, string, error)
 }
 
-// Desk answers decisions by the ceilings of their session, and asks Next otherwise. It satisfies broker.Asker.
-type Desk struct {
+// Service answers decisions by the ceilings of their session, and asks Next otherwise. It satisfies broker.Asker.
+type Service struct {
 	Next Asker
 	Now  func() time.Time // nil: time.Now
 
@@ -44,7 +44,7 @@ type ceiling struct {
 	tool     string // digest of the definition that the first call saw
 }
 
-func (k *Desk) now() time.Time {
+func (k *Service) now() time.Time {
 	if k.Now != nil {
 		return k.Now()
 	}
@@ -53,7 +53,7 @@ func (k *Desk) now() time.Time {
 
 // Ask answers a call that a ceiling covers, and counts it. Other calls are asked about. A yes to request_approval
 // takes force when Begin is called for its decision.
-func (k *Desk) Ask(ctx context.Context, d policy.Decision) (*approval.Answer, string, error) {
+func (k *Service) Ask(ctx context.Context, d policy.Decision) (*approval.Answer, string, error) {
 	if d.Call.Capability != contract.RequestApproval {
 		if a := k.draw(d); a != nil {
 			return a, "", nil
@@ -79,7 +79,7 @@ func (k *Desk) Ask(ctx context.Context, d policy.Decision) (*approval.Answer, st
 }
 
 // Begin puts the yes to a decision in force, once its use is on record. It says until when and for how much.
-func (k *Desk) Begin(decisionID string) (text string, ok bool) {
+func (k *Service) Begin(decisionID string) (text string, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := k.said[decisionID]
@@ -93,7 +93,7 @@ func (k *Desk) Begin(decisionID string) (text string, ok bool) {
 }
 
 // draw takes one call from a ceiling that covers it; nil: none does.
-func (k *Desk) draw(d policy.Decision) *approval.Answer {
+func (k *Service) draw(d policy.Decision) *approval.Answer {
 	if d.DryRun || d.Effect != policy.Ask || d.Call.ApprovalID != "" {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (c *ceiling) covers(d policy.Decision) bool {
 }
 
 // sweep drops what is spent or over. The lock is held.
-func (k *Desk) sweep() {
+func (k *Service) sweep() {
 	at := k.now()
 	k.open = slices.DeleteFunc(k.open, func(c *ceiling) bool { return c.left <= 0 || !at.Before(c.expires) })
 }

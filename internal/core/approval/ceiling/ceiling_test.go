@@ -48,10 +48,10 @@ func decision(t testing.TB, id string, capability call.Capability, text string) 
 const asks = `{"capability":"gh.create","count":3,"arguments":{"repo":"x","n":1.0},"minutes":10}`
 
 // opened is a desk with a yes to three calls in force.
-func opened(t testing.TB, h *human) (*Desk, *time.Time) {
+func opened(t testing.TB, h *human) (*Service, *time.Time) {
 	t.Helper()
 	at := time.Unix(1_800_000_000, 0)
-	k := &Desk{Next: h, Now: func() time.Time { return at }}
+	k := &Service{Next: h, Now: func() time.Time { return at }}
 	d := decision(t, "d_0", contract.RequestApproval, asks)
 	if a, _, err := k.Ask(t.Context(), d); err != nil || a == nil || a.Yes != h.yes {
 		t.Fatalf("%+v %v", a, err)
@@ -158,7 +158,7 @@ func TestNoYes(t *testing.T) {
 			t.Errorf("%s: %+v", why, a)
 		}
 	}
-	k := &Desk{Next: &human{yes: true, key: "k"}}
+	k := &Service{Next: &human{yes: true, key: "k"}}
 	d := decision(t, "d_0", contract.RequestApproval, asks)
 	if _, _, err := k.Ask(t.Context(), d); err != nil {
 		t.Fatal(err)

@@ -35,8 +35,8 @@ type Questions interface {
 	Draw(ctx context.Context, d policy.Decision) (q approval.Question, asked bool, err error)
 }
 
-// Desk gives and takes tokens. It satisfies broker.Confirmer. Processes share tokens through the store.
-type Desk struct {
+// Confirmer gives and takes tokens. It satisfies broker.Confirmer. Processes share tokens through the store.
+type Confirmer struct {
 	Store     *database.Store
 	Questions Questions
 	Now       func() time.Time // nil: time.Now
@@ -53,7 +53,7 @@ type token struct {
 // Confirm returns nil twice if the call may go on: its contract asks for no preview, the call quotes a good token, or a
 // human was asked about the same call after a token. Otherwise it returns a preview with a new token, or why a
 // token is refused.
-func (k *Desk) Confirm(ctx context.Context, d policy.Decision) (*call.Preview, *call.Reason, error) {
+func (k *Confirmer) Confirm(ctx context.Context, d policy.Decision) (*call.Preview, *call.Reason, error) {
 	if !d.Contract.Confirm || d.Effect == policy.Deny || d.DryRun {
 		return nil, nil, nil
 	}
@@ -73,7 +73,7 @@ func (k *Desk) Confirm(ctx context.Context, d policy.Decision) (*call.Preview, *
 }
 
 // spend uses up a token. One of several calls and processes wins.
-func (k *Desk) spend(ctx context.Context, c call.Call, binding string) (why *call.Reason, err error) {
+func (k *Confirmer) spend(ctx context.Context, c call.Call, binding string) (why *call.Reason, err error) {
 	err = k.Store.Update(ctx, func(tx *sql.Tx) error {
 		var t token
 		why = nil
@@ -108,7 +108,7 @@ func reason(code, text string) *call.Reason {
 }
 
 // preview stores a new token and shows what the call would do.
-func (k *Desk) preview(
+func (k *Confirmer) preview(
 	ctx context.Context, d policy.Decision, q approval.Question, binding string,
 ) (p *call.Preview, why *call.Reason, err error) {
 	secret := rand.Text()
@@ -132,7 +132,7 @@ func (k *Desk) preview(
 }
 
 // sweep removes tokens whose time was over long ago, and counts those that a session can still use.
-func (k *Desk) sweep(tx *sql.Tx, n call.Session) (open int, err error) {
+func (k *Confirmer) sweep(tx *sql.Tx, n call.Session) (open int, err error) {
 	rows, err := tx.Query(`SELECT name, value FROM kv WHERE bucket = $1`, bucket)
 	if err != nil {
 		return 0, err
@@ -177,7 +177,7 @@ func nameOf(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (k *Desk) now() time.Time {
+func (k *Confirmer) now() time.Time {
 	if k.Now != nil {
 		return k.Now()
 	}

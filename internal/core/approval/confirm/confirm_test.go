@@ -18,7 +18,7 @@ var ctx = context.Background()
 
 // fixture is a desk over a store of its own, with a clock that the test moves.
 type fixture struct {
-	*Desk
+	*Confirmer
 	service *approval.Service
 	at      time.Time
 	preview []string
@@ -34,7 +34,7 @@ func newFixture(t *testing.T) *fixture {
 	h := &fixture{at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), preview: []string{"rm /work/a"}}
 	now := func() time.Time { return h.at }
 	h.service = &approval.Service{Store: s, Now: now, Preview: func(policy.Decision) []string { return h.preview }}
-	h.Desk = &Desk{Store: s, Questions: h.service, Now: now}
+	h.Confirmer = &Confirmer{Store: s, Questions: h.service, Now: now}
 	return h
 }
 

@@ -7,13 +7,13 @@ import (
 	"waldo/internal/core/approval"
 )
 
-// desk opens the approval service without the rest of the application.
-func desk(g *global) (*approval.Service, func() error, error) {
+// openApprovals opens the approval service without the rest of the application.
+func openApprovals(g *global) (*approval.Service, func() error, error) {
 	state, cfg, err := configured(g)
 	if err != nil {
 		return nil, nil, err
 	}
-	return app.Desk(state, cfg)
+	return app.Approvals(state, cfg)
 }
 
 // onRecord opens the same for a change of who may answer, which goes to the log.

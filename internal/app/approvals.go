@@ -10,13 +10,13 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// Desk opens the approval service of a state directory without the rest of the application. close closes it.
-func Desk(state string, cfg *contract.Config) (k *approval.Service, closes func() error, err error) {
+// Approvals opens the approval service of a state directory without the rest of the application. close closes it.
+func Approvals(state string, cfg *contract.Config) (k *approval.Service, closes func() error, err error) {
 	s, err := OpenStorage(state)
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.desk(cfg), s.Close, nil
+	return s.approvals(cfg), s.Close, nil
 }
 
 // DeskOnRecord opens the same for a change of who may answer, which goes to the log.
@@ -27,7 +27,7 @@ func DeskOnRecord(
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.desk(cfg), s.Close, nil
+	return s.approvals(cfg), s.Close, nil
 }
 
 // AskedUnder reports whether a question was asked under a configuration, as far as that can be told.

@@ -29,7 +29,7 @@ var ctx = context.Background()
 
 const pass = "correct horse battery"
 
-// A fixture is a desk with an approver, ann, and a clock that the test moves.
+// A fixture is a service with an approver, ann, and a clock that the test moves.
 type fixture struct {
 	*Service
 	dir string

@@ -6,14 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
 )
 
-// Peer returns the uid of the process at the other end of a TCP connection within this machine. It reads the kernel's
-// table (proc(5), /proc/net/tcp): the uid belongs to the creator of the socket, and only root can change it. It
-// refuses a remote connection and one that has already ended.
+// Peer returns the uid of the process at the other end of a TCP connection within this machine. It asks the kernel, or
+// reads its table (proc(5), /proc/net/tcp) where the kernel does not answer: the uid belongs to the creator of the
+// socket, and only root can change it. Peer refuses a remote connection and one that has already ended.
 func Peer(c net.Conn) (int, error) { return PeerOf(c.LocalAddr(), c.RemoteAddr()) }
 
 // PeerOf is Peer for a connection whose two addresses are known.
@@ -25,6 +26,11 @@ func PeerOf(local, remote net.Addr) (int, error) {
 	}
 	if !there.IP.IsLoopback() {
 		return 0, errors.New("the connection is from another machine")
+	}
+	from, to := there.AddrPort(), here.AddrPort()
+	if uid, ok := diag(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()),
+		netip.AddrPortFrom(to.Addr().Unmap(), to.Port())); ok {
+		return known(int(uid))
 	}
 	// A client may have asked for IPv4 by way of an IPv6 socket; then it stands in the other table.
 	if v4, my := there.IP.To4(), here.IP.To4(); v4 != nil && my != nil {
@@ -64,11 +70,16 @@ func owner(table, from, to string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if unmapped, err := os.ReadFile("/proc/sys/kernel/overflowuid"); err == nil &&
-			strings.TrimSpace(string(unmapped)) == cells[7] {
-			return 0, errors.New("its user is not known in this namespace")
-		}
-		return uid, nil
+		return known(uid)
 	}
 	return 0, errNone
+}
+
+// known refuses the number that stands for every user whom this namespace does not have.
+func known(uid int) (int, error) {
+	unmapped, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if err == nil && strings.TrimSpace(string(unmapped)) == strconv.Itoa(uid) {
+		return 0, errors.New("its user is not known in this namespace")
+	}
+	return uid, nil
 }

@@ -194,10 +194,10 @@ func TestConsoleAgainstAgent(t *testing.T) {
 		t.Errorf("the command line: %d %s", code, said)
 	}
 	if said, code := waldo("approve", "--enroll", "eve", "--passkey"); code != 2 ||
-		!strings.Contains(said, "printed on a terminal alone") {
+		!strings.Contains(said, "printed only on a terminal") {
 		t.Errorf("an enrolment without a terminal: %d %s", code, said)
 	}
-	if said, code := waldo("approve", "--revoke", "bob"); code != 2 || !strings.Contains(said, "printed on a terminal alone") {
+	if said, code := waldo("approve", "--revoke", "bob"); code != 2 || !strings.Contains(said, "printed only on a terminal") {
 		t.Errorf("a revocation without a terminal: %d %s", code, said)
 	}
 	port := person.at[strings.LastIndexByte(person.at, ':')+1:]

@@ -50,7 +50,7 @@ func TestWriteRefuses(t *testing.T) {
 	for why, put := range map[string]func(at string) error{
 		"it was changed":          func(at string) error { return appendTo(at, "\nmine = 1\n") },
 		"waldo gen did not write": func(at string) error { return os.WriteFile(at, []byte("mine\n"), 0o600) },
-		"it is no file": func(at string) error {
+		"a.py is not replaced": func(at string) error {
 			if err := os.Remove(at); err != nil {
 				return err
 			}

@@ -13,7 +13,6 @@ import (
 // fragments are shown blocks that are no configuration, by their first line.
 var fragments = map[string]string{
 	`network: {allow: [api.example.com, "POST api.example.com/v1/search"]}`: "a key of a contract",
-	`approval: {root: "sha256:…"}`:                                          "the reader's own fingerprint belongs there",
 }
 
 // topKey is the first line of a configuration.

@@ -41,7 +41,7 @@ type Options struct {
 	MaxInFlight   int           // requests being answered; more are refused with CodeBusy; 0: 256
 	MaxBytes      int           // bytes of the requests being answered; likewise; 0: 64 MiB
 	MaxMessages   int           // in the life of the connection; one more ends it; 0: no bound
-	Unbuffered    bool          // answers are not queued: an unread one counts against MaxInFlight
+	Unbuffered    bool          // answers are not queued
 	Drain         time.Duration // how long answers may still take once the input has ended
 }
 

@@ -22,7 +22,7 @@ func onRecord(ctx context.Context, g *global) (*approval.Service, func() error, 
 	if err != nil {
 		return nil, nil, err
 	}
-	return app.DeskOnRecord(ctx, state, cfg)
+	return app.ApprovalsOnRecord(ctx, state, cfg)
 }
 
 // asksUnder reports whether the configuration that is read here is the one that a question was asked under,

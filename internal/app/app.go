@@ -97,8 +97,8 @@ type App struct {
 	Snapshot  string                   // the snapshot whose files a run starts with; empty: none
 	set       Options
 	began     time.Time // before it read the configuration
-	closers   []func() error
-	shared    []func() error // closes the shared services; empty in later applications
+	closers   closers
+	shared    closers // closes the shared services; empty in later applications
 }
 
 // Options are the choices of a command for the application that it opens.
@@ -466,23 +466,12 @@ func (h *App) Close() error {
 		}
 		errs = append(errs, h.lives.End())
 	}
-	errs = append(errs, h.retire())
-	for _, c := range slices.Backward(h.shared) {
-		errs = append(errs, c())
-	}
-	h.shared = nil
+	errs = append(errs, h.retire(), h.shared.close())
 	return errors.Join(errs...)
 }
 
 // retire closes the services that this application does not share.
-func (h *App) retire() error {
-	var errs []error
-	for _, c := range slices.Backward(h.closers) {
-		errs = append(errs, c())
-	}
-	h.closers = nil
-	return errors.Join(errs...)
-}
+func (h *App) retire() error { return h.closers.close() }
 
 // Principal is the user that waldo runs as.
 func Principal() call.Principal { return call.Principal(fmt.Sprintf("os:%d", os.Getuid())) }

@@ -19,8 +19,8 @@ func Approvals(state string, cfg *contract.Config) (k *approval.Service, closes 
 	return s.approvals(cfg), s.Close, nil
 }
 
-// DeskOnRecord opens the same for a change of who may answer, which goes to the log.
-func DeskOnRecord(
+// ApprovalsOnRecord opens the same for a change of who may answer, which goes to the log.
+func ApprovalsOnRecord(
 	ctx context.Context, state string, cfg *contract.Config,
 ) (k *approval.Service, closes func() error, err error) {
 	s, err := openRecorded(ctx, state, 0)
@@ -40,7 +40,7 @@ func AskedUnder(cfg *contract.Config, q approval.Question) bool {
 func TooLate(
 	ctx context.Context, state string, cfg *contract.Config, q approval.Question, yes bool, code, why string,
 ) (err error) {
-	k, done, err := DeskOnRecord(ctx, state, cfg)
+	k, done, err := ApprovalsOnRecord(ctx, state, cfg)
 	if err != nil {
 		return err
 	}

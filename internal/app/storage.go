@@ -26,7 +26,7 @@ type Storage struct {
 	Store   *database.Store
 	Log     *audit.Log // nil: OpenLog was not called
 	process string     // the mark of this process while it runs; empty: none, or not supported here
-	closers []func() error
+	closers closers
 }
 
 // OpenStorage opens the database of a state directory that StateDir has checked.
@@ -68,12 +68,18 @@ func OpenAtWork(ctx context.Context, state string, keep time.Duration) (*Storage
 }
 
 // Close closes what was opened, the last first.
-func (s *Storage) Close() error {
+func (s *Storage) Close() error { return s.closers.close() }
+
+// closers close what was opened.
+type closers []func() error
+
+// close calls them once, the last first.
+func (l *closers) close() error {
 	var errs []error
-	for _, c := range slices.Backward(s.closers) {
+	for _, c := range slices.Backward(*l) {
 		errs = append(errs, c())
 	}
-	s.closers = nil
+	*l = nil
 	return errors.Join(errs...)
 }
 

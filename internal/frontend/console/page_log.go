@@ -63,7 +63,7 @@ func (s *Server) showLog(q *request, v *verified) error {
 	}{l, f, v, more})
 }
 
-// gist returns what a record says at a glance: what happened, to what, and by whom.
+// gist sums up a record: the event, its subject and the person.
 func gist(body json.RawMessage) string {
 	var fields map[string]any
 	if json.Unmarshal(body, &fields) != nil {

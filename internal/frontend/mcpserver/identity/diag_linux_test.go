@@ -47,7 +47,7 @@ func TestDiag(t *testing.T) {
 	}
 }
 
-// BenchmarkPeer: what a new connection costs.
+// BenchmarkPeer measures the cost of a new connection.
 func BenchmarkPeer(b *testing.B) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

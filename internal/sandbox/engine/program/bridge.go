@@ -23,7 +23,7 @@ type bridge struct {
 
 // other is descriptor 3 if it belongs to the Go runtime instead of a bridge: its collection would close it.
 //
-//lint:ignore U1000 it is kept, not used
+//lint:ignore U1000 the reference prevents collection
 var other *os.File
 
 // openBridge opens the bridge of a process; nil: it has none.

@@ -19,7 +19,7 @@ func TestTable(t *testing.T) {
 		t.Fatal(len(all), err)
 	}
 	for _, bad := range []string{"x", "flags: -a", "program: a b", "program: a\nprogram: a", "program: a\nflags: b",
-		"program: a\noperands: any", "program: a\ndanger: 4", "program: a\nunknown: b", "command: a"} {
+		"program: a\noperands: any", "program: a\ndanger: 4", "program: a\nunknown: b", "program: a\nscript: b", "command: a"} {
 		if _, err := parse(bad); err == nil {
 			t.Errorf("read: %q", bad)
 		}

@@ -29,6 +29,17 @@ type Command struct {
 	Env     []string
 	Dir     string // where it starts; empty: /workspace
 	Danger  int    // 1 or 2; 0: it may not run
+
+	script string // of waldo's, that starts the program; empty: none
+}
+
+// Start returns the arguments that start the command, with its program at a path.
+func (c Command) Start(path string) []string {
+	argv := append([]string{path}, c.Argv[1:]...)
+	if c.script != "" {
+		argv = append([]string{"/bin/sh", "-c", c.script}, argv...)
+	}
+	return argv
 }
 
 // Judge decides about a command under the allow list of a contract. The zero Command and a reason refuse it.
@@ -63,7 +74,7 @@ func Judge(allow, argv []string, stdin bool) (Command, *call.Reason) {
 	}
 	c := Command{Program: name, Argv: []string{name}, Danger: r.danger}
 	if whole := table()[name]; whole != r && whole != nil {
-		c.Argv, c.Env = append(c.Argv, whole.insert...), append(c.Env, whole.env...)
+		c.Argv, c.Env, c.script = append(c.Argv, whole.insert...), append(c.Env, whole.env...), whole.script
 		c.Argv = append(c.Argv, strings.Fields(r.name)[1:]...)
 	} else {
 		c.Argv = append(c.Argv, strings.Fields(r.name)[1:]...)

@@ -14,6 +14,12 @@ import (
 //go:embed programs.txt
 var text string
 
+//go:embed git.sh
+var gitScript string
+
+// scripts start a program, by their names in the table. A script gets the program as $0 and its arguments.
+var scripts = map[string]string{"git.sh": gitScript}
+
 // table is the table of programs and subcommands, by name, such as "ls" and "git status".
 var table = sync.OnceValue(func() map[string]*rule {
 	t, err := parse(text)
@@ -36,6 +42,7 @@ type rule struct {
 	number      bool // a number is an option, as in -5
 	single      bool // long options begin with one "-", as those of Go do
 	insert, env []string
+	script      string // that starts the program; empty: none
 }
 
 // operandKinds are the words behind "operands:".
@@ -117,6 +124,10 @@ func (r *rule) set(key string, words []string) (err error) {
 		r.insert = words
 	case "env":
 		r.env = words
+	case "script":
+		if r.script = scripts[words[0]]; r.script == "" {
+			err = fmt.Errorf("unknown script %q", words[0])
+		}
 	default:
 		err = fmt.Errorf("unknown key %q", key)
 	}

@@ -216,14 +216,14 @@ func (r *Runner) command(d policy.Decision) (job, *call.Reason) {
 	if c.Danger < 1 || c.Danger > d.Danger {
 		return job{}, &call.Reason{Code: "command.danger", Text: "the command is more dangerous than was decided"}
 	}
-	j := job{argv: c.Argv, head: stdin, env: c.Env, dir: c.Dir}
+	j := job{head: stdin, env: c.Env, dir: c.Dir}
+	path := c.Program
 	if t := d.Contract.Template; t == "" || t == host.Name { // a template has programs of its own, and never changes
-		path, why := r.Commands.Check(c.Program)
-		if why != nil {
+		if path, why = r.Commands.Check(c.Program); why != nil {
 			return job{}, why
 		}
-		j.argv[0] = path
 	}
+	j.argv = c.Start(path)
 	return j, nil
 }
 

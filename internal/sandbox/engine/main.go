@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 
 	"waldo/internal/sandbox/engine/program"
 )
@@ -19,6 +20,7 @@ func Main() {
 	if len(os.Args) != 4 || os.Args[1] != Argv[0] {
 		return
 	}
+	runtime.LockOSThread() // on the first thread, from which leave is called
 	var o program.Options
 	if err := json.Unmarshal([]byte(os.Args[2]), &o); err != nil {
 		fmt.Fprintln(os.Stderr, "waldo: this command is a part of waldo's own")

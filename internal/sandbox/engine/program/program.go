@@ -97,6 +97,12 @@ func (p *program) run() (int, error) {
 	if err := p.begin(engine); err != nil {
 		return 0, err
 	}
+	if err := p.rehearse(); err != nil {
+		return 0, err
+	}
+	if p.files, err = openFiles(p.Workspace, p.Disk); err != nil {
+		return 0, err
+	}
 	p.watchLife()
 	p.bridge = openBridge(p.Options)
 	if _, err := io.ReadFull(p.stdin, prelude[:1]); err != nil {
@@ -104,9 +110,6 @@ func (p *program) run() (int, error) {
 	}
 	p.stdin = bufio.NewReaderSize(p.stdin, 64<<10) // not before: waldo sees by the last byte that the process is ready
 	if p.job, err = readJob(p.stdin); err != nil {
-		return 0, err
-	}
-	if p.files, err = openFiles(p.Workspace, p.Disk); err != nil {
 		return 0, err
 	}
 	p.ready = true

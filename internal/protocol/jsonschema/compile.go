@@ -4,7 +4,7 @@
 //
 // Not enforced, as the server that owns the schema checks them itself: format, content*,
 // unevaluatedProperties, unevaluatedItems, patterns that RE2 cannot express, and patterns that expand to more than
-// maxWeight.
+// maxWeight. A part that holds one of these neither refuses a value below not, nor chooses between then and else.
 package jsonschema
 
 import (
@@ -28,6 +28,7 @@ type Schema struct{ root *node }
 
 type node struct {
 	never   bool // the schema false
+	partly  bool // a keyword is not enforced
 	ref     *node
 	types   []string
 	enum    []any // nil: anything
@@ -240,6 +241,12 @@ func (k *keywords) fill(n *node) {
 	n.minLen, n.maxLen = k.number("minLength"), k.number("maxLength")
 	if p, ok := k.m["pattern"].(string); ok {
 		n.pattern = newPattern(p)
+		n.partly = n.pattern == nil
+	}
+	for _, name := range []string{"format", "unevaluatedProperties", "unevaluatedItems"} {
+		if v, has := k.m[name]; has && v != true {
+			n.partly = true
+		}
 	}
 	n.number = numberRules{min: k.number("minimum"), max: k.number("maximum"), above: k.number("exclusiveMinimum"),
 		below: k.number("exclusiveMaximum"), multiple: k.number("multipleOf")}

@@ -26,7 +26,10 @@ func newPattern(text string) *pattern {
 	if len(text) > maxPattern || strings.Count(text, `\p`)+strings.Count(text, `\P`) > maxClasses {
 		return nil
 	}
-	re, err := syntax.Parse(text, syntax.Perl)
+	if _, err := syntax.Parse(text, syntax.Perl); err != nil {
+		return nil
+	}
+	re, err := syntax.Parse(ecmaScript(text), syntax.Perl)
 	if err != nil {
 		return nil
 	}
@@ -35,6 +38,51 @@ func newPattern(text string) *pattern {
 		return nil
 	}
 	return &pattern{text, w}
+}
+
+// The characters of \s and \S in ECMA-262 §22.2.2.9, whose patterns JSON Schema has. RE2's \s is six ASCII characters.
+const (
+	space = `\t-\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}`
+	solid = `\x{0}-\x{8}\x{e}-\x{1f}!-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}` +
+		`\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{fefe}\x{ff00}-\x{10ffff}`
+)
+
+// ecmaScript spells a pattern that RE2 can parse so that \s and \S mean the characters of ECMA-262.
+func ecmaScript(text string) string {
+	if !strings.Contains(text, `\s`) && !strings.Contains(text, `\S`) {
+		return text
+	}
+	var b strings.Builder
+	class := -1 // where the class at this place begins, or -1
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case c == '\\' && i+1 < len(text):
+			i++
+			chars := map[byte]string{'s': space, 'S': solid}[text[i]]
+			switch {
+			case chars == "":
+				b.WriteString(text[i-1 : i+1])
+			case class < 0:
+				b.WriteString("[" + chars + "]")
+			default:
+				b.WriteString(chars)
+			}
+			continue
+		case c == '[' && class < 0:
+			if class = i; strings.HasPrefix(text[i:], "[^") {
+				class++
+			}
+		case c == '[' && strings.HasPrefix(text[i:], "[:") && strings.Contains(text[i:], ":]"): // as in [[:alpha:]]
+			end := i + strings.Index(text[i:], ":]") + 1
+			b.WriteString(text[i:end])
+			i, c = end, ']'
+		case c == ']' && i > class+1:
+			class = -1
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
 }
 
 // Weigh estimates the number of instructions of an expression.
@@ -67,7 +115,7 @@ func (c *check) fits(p *pattern, s string, depth int) bool {
 			return true
 		}
 		var err error
-		if re, err = regexp.Compile(p.text); err != nil {
+		if re, err = regexp.Compile(ecmaScript(p.text)); err != nil {
 			c.broke = true
 			return true
 		}

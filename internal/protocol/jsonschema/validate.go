@@ -48,6 +48,7 @@ type check struct {
 	broke    bool
 	quiet    int // inside a part whose faults only count
 	failed   bool
+	unsure   bool // a part that is not enforced was passed, so the value may be invalid all the same
 	faults   []Fault
 }
 
@@ -66,16 +67,47 @@ func (c *check) fault(at, format string, a ...any) {
 	}
 }
 
+// answer is whether a value matches a part of a schema. It is perhaps where waldo does not enforce all of the part.
+type answer int
+
+const (
+	no answer = iota
+	perhaps
+	yes
+)
+
 // matches checks without telling the faults.
-func (c *check) matches(n *node, v any, depth int) bool {
-	before := c.failed
+func (c *check) matches(n *node, v any, depth int) answer {
+	failed, unsure := c.failed, c.unsure
 	c.quiet++
-	c.failed = false
+	c.failed, c.unsure = false, false
 	c.value(n, v, "", depth+1)
-	ok := !c.failed
-	c.failed = before
+	got := yes
+	switch {
+	case c.failed || c.broke:
+		got = no
+	case c.unsure:
+		got = perhaps
+	}
+	c.failed, c.unsure = failed, unsure
 	c.quiet--
-	return ok && !c.broke
+	return got
+}
+
+// tally counts the parts that a value matches, up to the first one that it matches for sure if one is enough.
+func (c *check) tally(parts []*node, v any, depth int, one bool) (sure, possible int) {
+	for _, sub := range parts {
+		switch c.matches(sub, v, depth) {
+		case yes:
+			sure, possible = sure+1, possible+1
+			if one {
+				return sure, possible
+			}
+		case perhaps:
+			possible++
+		}
+	}
+	return sure, possible
 }
 
 func (c *check) value(n *node, v any, at string, depth int) {
@@ -89,6 +121,7 @@ func (c *check) value(n *node, v any, at string, depth int) {
 	if n.ref != nil {
 		c.value(n.ref, v, at, depth+1)
 	}
+	c.unsure = c.unsure || n.partly
 	if n.types != nil && !isOne(n.types, v) {
 		c.fault(at, "is %s, want %s", typeOf(v), join(n.types))
 		return
@@ -114,35 +147,35 @@ func (c *check) combined(n *node, v any, at string, depth int) {
 		c.value(sub, v, at, depth+1)
 	}
 	if n.anyOf != nil {
-		hit := false
-		for _, sub := range n.anyOf {
-			if hit = c.matches(sub, v, depth); hit {
-				break
-			}
-		}
-		if !hit {
+		sure, possible := c.tally(n.anyOf, v, depth, true)
+		if possible == 0 {
 			c.fault(at, "matches none of the %d alternatives", len(n.anyOf))
 		}
+		c.unsure = c.unsure || sure == 0
 	}
 	if n.oneOf != nil {
-		hits := 0
-		for _, sub := range n.oneOf {
-			if c.matches(sub, v, depth) {
-				hits++
-			}
+		sure, possible := c.tally(n.oneOf, v, depth, false)
+		if sure > 1 || possible == 0 {
+			c.fault(at, "matches %d of the %d alternatives, want exactly one", sure, len(n.oneOf))
 		}
-		if hits != 1 {
-			c.fault(at, "matches %d of the %d alternatives, want exactly one", hits, len(n.oneOf))
-		}
+		c.unsure = c.unsure || sure != possible
 	}
-	if n.not != nil && c.matches(n.not, v, depth) {
-		c.fault(at, "matches a schema that it must not match")
+	if n.not != nil {
+		switch c.matches(n.not, v, depth) {
+		case yes:
+			c.fault(at, "matches a schema that it must not match")
+		case perhaps:
+			c.unsure = true
+		}
 	}
 	if n.iff != nil {
-		if c.matches(n.iff, v, depth) {
+		switch c.matches(n.iff, v, depth) {
+		case yes:
 			c.value(n.then, v, at, depth+1)
-		} else {
+		case no:
 			c.value(n.els, v, at, depth+1)
+		default:
+			c.unsure = true
 		}
 	}
 }
@@ -159,8 +192,12 @@ func (c *check) object(o *objectRules, m map[string]any, at string, depth int) {
 			return
 		}
 		here := at + "/" + escape.Replace(name)
-		if o.names != nil && !c.matches(o.names, name, depth) {
-			c.fault(here, "the name is not allowed")
+		if o.names != nil {
+			got := c.matches(o.names, name, depth)
+			if got == no {
+				c.fault(here, "the name is not allowed")
+			}
+			c.unsure = c.unsure || got == perhaps
 		}
 		for _, other := range o.needs[name] {
 			if _, ok := m[other]; !ok {
@@ -177,7 +214,7 @@ func (c *check) property(o *objectRules, name string, v any, here string, depth 
 	c.value(sub, v, here, depth+1)
 	for _, p := range o.patterns {
 		if p.re == nil {
-			known = true // perhaps it matches: the server will say
+			known, c.unsure = true, true // perhaps it matches: the server will say
 		} else if c.fits(p.re, name, depth) {
 			known = true
 			c.value(p.node, v, here, depth+1)
@@ -195,7 +232,7 @@ func (c *check) property(o *objectRules, name string, v any, here string, depth 
 
 func (c *check) array(a *arrayRules, list []any, at string, depth int) {
 	c.size(a.min, a.max, len(list), at, "items")
-	hits := 0
+	sure, possible := 0, 0
 	seen := map[string]bool{}
 	for i, v := range list {
 		here := at + "/" + strconv.Itoa(i)
@@ -204,8 +241,9 @@ func (c *check) array(a *arrayRules, list []any, at string, depth int) {
 		} else {
 			c.value(a.items, v, here, depth+1)
 		}
-		if a.contains != nil && c.matches(a.contains, v, depth) {
-			hits++
+		if a.contains != nil {
+			n, m := c.tally([]*node{a.contains}, v, depth, true)
+			sure, possible = sure+n, possible+m
 		}
 		if a.unique {
 			b, _ := json.Marshal(v) // names sorted, so equal values look the same
@@ -219,8 +257,11 @@ func (c *check) array(a *arrayRules, list []any, at string, depth int) {
 			return
 		}
 	}
-	if a.contains != nil && (float64(hits) < or(a.minHits, 1) || float64(hits) > or(a.maxHits, math.Inf(1))) {
-		c.fault(at, "holds %d of the items it must contain", hits)
+	if a.contains != nil {
+		if float64(possible) < or(a.minHits, 1) || float64(sure) > or(a.maxHits, math.Inf(1)) {
+			c.fault(at, "holds %d of the items it must contain", sure)
+		}
+		c.unsure = c.unsure || sure != possible
 	}
 }
 
@@ -238,7 +279,10 @@ func (c *check) numeric(n *numberRules, f float64, at string) {
 // multiple allows for the rounding of 0.3/0.1 in binary.
 func multiple(f, of float64) bool {
 	q := f / of
-	return !math.IsInf(q, 0) && math.Abs(q-math.Round(q)) <= 1e-9*math.Max(1, math.Abs(q))
+	if math.IsInf(q, 0) {
+		return math.Mod(f, of) == 0
+	}
+	return math.Abs(q-math.Round(q)) <= 1e-9*math.Max(1, math.Abs(q))
 }
 
 func (c *check) text(n *node, s, at string, depth int) {

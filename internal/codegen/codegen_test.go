@@ -38,8 +38,13 @@ type one struct {
 }
 
 type row struct {
-	ID, Class, Expect string
-	Input             struct {
+	ID, Class, Expect, Keyword, Why string
+	Input                           struct {
+		Tests []struct {
+			Data        any
+			Valid       bool
+			Description string
+		}
 		Names             []string
 		Name, Text, Where string
 		As                []string

@@ -54,7 +54,11 @@ func writePython(t Tool, s shape) string {
 		}
 		b.WriteString("\nResult = " + alias + "\n")
 	}
-	b.WriteString(`
+	params := "Params"
+	if s.params.open && len(s.params.fields) > 0 {
+		params = "Union[Params, Dict[str, Any]]"
+	}
+	b.WriteString(strings.ReplaceAll(`
 
 async def call(base_url: str = SERVER_URL, params: Optional[Params] = None) -> Result:
     result: Result = await call_tool(TOOL, base_url, params)
@@ -67,7 +71,7 @@ def call_sync(base_url: str = SERVER_URL, params: Optional[Params] = None) -> Re
 
 
 call.__doc__ = call_sync.__doc__ = __doc__
-`)
+`, "Optional[Params]", "Optional["+params+"]"))
 	return b.String()
 }
 
@@ -125,7 +129,11 @@ func pythonType(p *printer, t *typ) string {
 		}
 		return "List[" + p.text(simplest(&typ{kind: union, elems: t.elems})) + "]"
 	case record:
-		return pythonText(t.named.name) // a string, as the class can stand below
+		name := pythonText(t.named.name) // a string, as the class can stand below
+		if t.named.open && len(t.named.fields) > 0 {
+			return "Union[" + name + ", Dict[str, Any]]" // a TypedDict has no other fields
+		}
+		return name
 	case union:
 		var values, parts []string
 		for _, e := range t.elems {

@@ -100,11 +100,14 @@ func (r *reader) typ(v strictjson.Value, name, at string, depth int) *typ {
 	if ref, ok := m["$ref"].Text(); ok {
 		return r.follow(ref, name, depth)
 	}
+	all, ok := m["enum"].Elements()
 	if c := m["const"]; !c.IsZero() {
-		return r.constants([]strictjson.Value{c})
+		all, ok = []strictjson.Value{c}, true
 	}
-	if all, ok := m["enum"].Elements(); ok {
-		return r.constants(all)
+	if ok {
+		if t := r.constants(all); t.kind != anything {
+			return t
+		}
 	}
 	if _, is := m["properties"].Members(); is {
 		if kind, single := m["type"].Text(); m["type"].IsZero() || single && kind == "object" {
@@ -113,7 +116,9 @@ func (r *reader) typ(v strictjson.Value, name, at string, depth int) *typ {
 	}
 	for _, word := range []string{"anyOf", "oneOf", "allOf"} {
 		if all, ok := m[word].Elements(); ok && (word != "allOf" || len(all) == 1) {
-			return r.union(all, name, at+"/"+word, depth)
+			if u := r.union(all, name, at+"/"+word, depth); u.kind != anything {
+				return u
+			}
 		}
 	}
 	if all, ok := m["type"].Elements(); ok {

@@ -1,8 +1,6 @@
 package oauth
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -10,70 +8,16 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-jose/go-jose/v4"
-)
 
-// realIssuer starts oidc-provider, which checks proofs, nonces and assertions itself.
-func realIssuer(t *testing.T, client jose.JSONWebKey) string {
-	t.Helper()
-	modules, err := filepath.Abs("../../../.cache/npm/node_modules")
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, nodeErr := exec.LookPath("node")
-	if _, err := os.Stat(filepath.Join(modules, "oidc-provider")); err != nil || nodeErr != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("oidc-provider is not installed: run scripts/setup-npm.sh")
-		}
-		t.Skip("oidc-provider is not installed: run scripts/setup-npm.sh to test against it")
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
-	_ = l.Close()
-	public, err := json.Marshal(client.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(node, "testdata/issuer.mjs", modules, port, string(public))
-	said := &bytes.Buffer{}
-	cmd.Stderr = said
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(said)
-		}
-	})
-	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-	defer late.Stop()
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "listening\n" {
-		_ = cmd.Wait()
-		t.Fatalf("%q %v: %s", line, err, said)
-	}
-	return "http://127.0.0.1:" + port
-}
+	"waldo/internal/network/oauth/issuertest"
+)
 
 // TestRealIssuer: oidc-provider issues tokens for waldo's proofs and assertions, and refuses those of others.
 func TestRealIssuer(t *testing.T) {
@@ -82,7 +26,7 @@ func TestRealIssuer(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := jose.JSONWebKey{Key: private, KeyID: "k1", Algorithm: "ES256"}
-	place := realIssuer(t, key)
+	issuer := issuertest.Start(t, issuertest.DPoP, key.Public())
 	var rs prover
 	rs.nonce = "n-1"
 	srv := httptest.NewServer(nil)
@@ -90,7 +34,7 @@ func TestRealIssuer(t *testing.T) {
 	srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/.well-known/") {
 			_ = json.NewEncoder(w).Encode(map[string]any{
-				"resource": srv.URL + "/mcp", "authorization_servers": []string{place}, "scopes_supported": []string{"read"},
+				"resource": srv.URL + "/mcp", "authorization_servers": []string{issuer.URL}, "scopes_supported": []string{"read"},
 			})
 			return
 		}
@@ -114,7 +58,7 @@ func TestRealIssuer(t *testing.T) {
 	}
 	client := func(store *memory, config Config) *Client {
 		return &Client{
-			Server: srv.URL + "/mcp", HTTP: http.DefaultTransport, Store: store, Browser: consenting(t),
+			Server: srv.URL + "/mcp", HTTP: http.DefaultTransport, Store: store, Browser: consenting(issuer),
 			Name: "waldo", Config: config,
 		}
 	}
@@ -209,27 +153,14 @@ func boundTo(token string) string {
 	return c.CNF.JKT
 }
 
-// consenting is a person with a browser, who fills in the issuer's forms.
-func consenting(t *testing.T) func(context.Context, string) error {
-	return func(ctx context.Context, page string) error {
-		jar, err := cookiejar.New(nil)
+// consenting is a person with a browser, who fills in the issuer's forms and comes back.
+func consenting(s *issuertest.Issuer) func(context.Context, string) error {
+	return func(_ context.Context, page string) error {
+		back, err := s.Consent(page, "ann")
 		if err != nil {
 			return err
 		}
-		browser := &http.Client{Jar: jar, Timeout: time.Minute}
-		resp, err := browser.Get(page)
-		for _, form := range []url.Values{
-			{"prompt": {"login"}, "login": {"ann"}, "password": {"x"}}, {"prompt": {"consent"}},
-		} {
-			if err != nil {
-				return err
-			}
-			_ = resp.Body.Close()
-			if resp.StatusCode != http.StatusOK || !strings.Contains(resp.Request.URL.Path, "/interaction/") {
-				return fmt.Errorf("%s answers %d", resp.Request.URL, resp.StatusCode)
-			}
-			resp, err = browser.PostForm(resp.Request.URL.String(), form)
-		}
+		resp, err := http.Get(back.String())
 		if err == nil {
 			_ = resp.Body.Close()
 		}

@@ -119,6 +119,8 @@ type browser struct {
 	peer   string
 	jar    map[string]string
 	cookie []*http.Cookie // of the last answer
+	client *http.Client   // of waldo at the issuer; nil: one of its own
+	detail string         // of the last problem
 }
 
 func open(t *testing.T) *browser {
@@ -140,7 +142,7 @@ func (b *browser) configure() {
 				return nil
 			}
 			if made == nil || made.o.Login.ClientID != b.login.ClientID || len(made.o.Login.Viewer) != len(b.login.Viewer) {
-				made = New(Options{Login: b.login, Now: func() time.Time { return b.now },
+				made = New(Options{Login: b.login, Client: b.client, Now: func() time.Time { return b.now },
 					Secret: func(r secret.Ref) (secret.Value, error) { return secret.NewValue("hush " + string(r)), nil }})
 			}
 			return made
@@ -163,6 +165,7 @@ func (b *browser) get(path string) (*httptest.ResponseRecorder, string) {
 	}
 	var p console.Problem
 	_ = json.Unmarshal(w.Body.Bytes(), &p)
+	b.detail = p.Detail
 	return w, p.Code
 }
 

@@ -1,7 +1,7 @@
-// A real authorization server: node issuer.mjs NODE_MODULES PORT PUBLIC_JWK
+// An authorization server that demands proofs of possession: MODULES PORT PUBLIC_JWK
 import { pathToFileURL } from 'node:url';
 
-const [modules, port, jwk] = process.argv.slice(2);
+const [modules, port, jwk] = process.argv.slice(1);
 const { default: Provider } = await import(pathToFileURL(`${modules}/oidc-provider/lib/index.js`));
 const issuer = `http://127.0.0.1:${port}`;
 const provider = new Provider(issuer, {

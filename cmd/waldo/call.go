@@ -147,7 +147,7 @@ func tellResult(c *cobra.Command, g *global, r call.Result) error {
 // once returns the content and the warnings of a result without those that repeat its cause. An error line prints the
 // cause of a denial.
 func once(r call.Result) (content []call.Content, warnings []string) {
-	content, warnings = slices.Clone(r.Content), ofTheCall(r.Facts.Warnings)
+	content, warnings = slices.Clone(r.Content), slices.Clone(r.Facts.Warnings)
 	for _, why := range r.Cause() {
 		repeats := func(text string) bool { return text == why.Text || text == why.Code+": "+why.Text }
 		warnings = slices.DeleteFunc(warnings, repeats)
@@ -156,11 +156,6 @@ func once(r call.Result) (content []call.Content, warnings []string) {
 		}
 	}
 	return content, warnings
-}
-
-// ofTheCall returns the warnings without those about the machine, which waldo doctor and --json show.
-func ofTheCall(warnings []string) []string {
-	return slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return strings.HasSuffix(w, facts.SeeDoctor) })
 }
 
 func newTools(g *global) *cobra.Command {

@@ -201,7 +201,7 @@ func tellRun(c *cobra.Command, g *global, b *sandboxflags.Flags, r call.Result) 
 		display.Fprintf(w, "\n%s%s", display.Text(runner.Report(r.Facts)), display.Text(artifacts(r.Facts)))
 		display.Fprintf(w, "Decision: %s\n", r.DecisionID)
 	} else {
-		warnings := ofTheCall(r.Facts.Warnings)
+		warnings := r.Facts.Warnings
 		if r.Status == facts.Denied { // the line of the denial gives the cause
 			_, warnings = once(r)
 		}

@@ -327,6 +327,8 @@ type Abilities struct {
 	Spent func() time.Duration
 	// PID returns the number that its first process has outside, for Reacher.
 	PID func() int
+	// Lacks are the warnings about the sandbox itself, known when it has started. The facts of each run have them too.
+	Lacks []string
 }
 
 // Reacher is a driver that can connect to ports of a sandbox's loopback, whichever waldo has the sandbox.

@@ -47,6 +47,7 @@ type Line struct {
 		Network struct {
 			Denied []string `json:"denied"`
 		} `json:"network"`
+		Warnings []string `json:"warnings"`
 	} `json:"facts"`
 }
 

@@ -110,6 +110,9 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 				display.Fprintf(w, ", in a %s sandbox %s", l.Facts.Sandbox.Driver, p.Dim(l.Facts.Sandbox.ID))
 			}
 			display.Fprintf(w, "\n")
+			for _, warning := range l.Facts.Warnings {
+				display.Fprintf(w, "  %s %s\n", p.Warn("warning:"), warning)
+			}
 			Reasons(w, p, slices.DeleteFunc(l.Why, func(r call.Reason) bool { return slices.Contains(said, r) }))
 		}
 	}

@@ -231,7 +231,7 @@ func (l *Launcher) inSandbox(
 	if err != nil {
 		return upstream.Process{}, errors.Join(err, net.End())
 	}
-	share := sharing(sb, ws)
+	share, lacks := sharing(sb, ws), sb.Abilities().Lacks
 	if share != nil {
 		if _, err := share(); err != nil {
 			return upstream.Process{}, errors.Join(fmt.Errorf("server %s: %w", s.Name, err), sb.Close(), net.End())
@@ -255,7 +255,7 @@ func (l *Launcher) inSandbox(
 		f, err := sb.Run(run, sandbox.Command{Argv: argv, Env: env, Stderr: errW, Serve: true,
 			Direct: &sandbox.Direct{In: in.use, Out: out.use}})
 		if err == nil && f.Status != facts.OK {
-			err = endedBy(f)
+			err = endedBy(f, lacks)
 		}
 		errW.Close()
 		if share != nil {
@@ -272,18 +272,21 @@ func (l *Launcher) inSandbox(
 	}()
 	return upstream.Process{
 		Stdin: in, Stdout: out, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
-		Sandbox: facts.Sandbox{ID: p.ID, Driver: l.Driver.Name(), Template: "host"},
-		Share:   during(run, together(share, ledger)),
+		Sandbox:  facts.Sandbox{ID: p.ID, Driver: l.Driver.Name(), Template: "host"},
+		Warnings: lacks,
+		Share:    during(run, together(share, ledger)),
 	}, nil
 }
 
-// endedBy says how a server's program ended, with the warnings that are about this run.
-func endedBy(f facts.Facts) error {
+// endedBy says how a server's program ended, with the warnings that are about this run: what its sandbox lacks from
+// the start is no reason for the end.
+func endedBy(f facts.Facts, lacks []string) error {
 	how := string(f.Status)
 	if f.ExitCode != nil {
 		how = fmt.Sprintf("exit status %d", *f.ExitCode)
 	} else if f.Signal != nil && f.Status == facts.Failed {
 		how = *f.Signal
 	}
-	return fmt.Errorf("its program ended: %s", strings.Join(append([]string{how}, f.OwnWarnings()...), "; "))
+	own := slices.DeleteFunc(slices.Clone(f.Warnings), func(w string) bool { return slices.Contains(lacks, w) })
+	return fmt.Errorf("its program ended: %s", strings.Join(append([]string{how}, own...), "; "))
 }

@@ -53,7 +53,7 @@ func TestEnded(t *testing.T) {
 	one := 1
 	err := endedBy(facts.Facts{
 		Status: facts.Failed, ExitCode: &one, Warnings: []string{facts.NoMemoryCgroup, "the disk was full"},
-	})
+	}, []string{facts.NoMemoryCgroup})
 	if want := "its program ended: exit status 1; the disk was full"; err.Error() != want {
 		t.Errorf("%q, want %q", err, want)
 	}

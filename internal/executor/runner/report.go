@@ -60,8 +60,8 @@ func Report(f facts.Facts) string {
 		b.WriteString(line + "\n")
 	}
 	warnings := "None"
-	if own := f.OwnWarnings(); len(own) > 0 {
-		warnings = strings.Join(own, "; ")
+	if len(f.Warnings) > 0 {
+		warnings = strings.Join(f.Warnings, "; ")
 	}
 	display.Fprintf(&b, "Warnings: %s\n", warnings)
 	return b.String()

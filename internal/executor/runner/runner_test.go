@@ -559,9 +559,9 @@ func TestReport(t *testing.T) {
 func TestReportNamesWhatWasDenied(t *testing.T) {
 	f := facts.New()
 	f.Status, f.SideEffect = facts.OK, facts.None
-	f.Warnings = []string{facts.NoMemoryCgroup}
+	f.Warnings = []string{facts.NoMemoryCgroup, "another"} // what the machine lacks is told like all others
 	if got := Report(f); strings.Contains(got, "Denied") || strings.Contains(got, "Not reached") ||
-		!strings.Contains(got, "Warnings: None\n") {
+		!strings.Contains(got, "\nWarnings: "+facts.NoMemoryCgroup+"; another\n") {
 		t.Errorf("nothing was tried: %s", got)
 	}
 	f.Network.Denied = []string{"evil.example.org:443", "192.0.2.1:80", "192.0.2.1:80"}

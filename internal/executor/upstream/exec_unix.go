@@ -56,5 +56,6 @@ func Exec(_ context.Context, argv, env []string, dir string) (Process, error) {
 		}
 		return err
 	}
-	return Process{Stdin: f[1], Stdout: f[2], Stderr: f[4], Wait: wait, Kill: func() { outside.Kill(cmd) }}, nil
+	return Process{Stdin: f[1], Stdout: f[2], Stderr: f[4], Wait: wait, Kill: func() { outside.Kill(cmd) },
+		Warnings: []string{"the server runs outside any sandbox"}}, nil
 }

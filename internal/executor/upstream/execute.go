@@ -294,10 +294,7 @@ func (s *server) where(ses *session, o call.Outcome) call.Outcome {
 		return o
 	}
 	o.Facts.Sandbox = ses.proc.Sandbox
-	if s.cfg.Placement == "outside" {
-		o.Facts.Warnings = append(o.Facts.Warnings, "the server runs outside any sandbox")
-		return o
-	}
+	o.Facts.Warnings = append(o.Facts.Warnings, ses.proc.Warnings...)
 	if hosts := s.cfg.Network.Allow; len(hosts) > 0 {
 		o.Facts.Network.Policy, o.Facts.Network.AllowedHosts = "allowed", slices.Clone(hosts)
 	}

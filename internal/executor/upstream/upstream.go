@@ -26,13 +26,14 @@ import (
 
 // Process is a server that was started.
 type Process struct {
-	Stdin   io.WriteCloser
-	Stdout  io.ReadCloser
-	Stderr  io.Reader     // may be nil
-	Wait    func() error  // returns when the process has ended
-	Kill    func()        // ends the process and all it has started; may be called twice
-	Sandbox facts.Sandbox // where it runs, as the launcher knows it
-	Made    string        // a digest of its start parameters; equal digests mean interchangeable processes
+	Stdin    io.WriteCloser
+	Stdout   io.ReadCloser
+	Stderr   io.Reader     // may be nil
+	Wait     func() error  // returns when the process has ended
+	Kill     func()        // ends the process and all it has started; may be called twice
+	Sandbox  facts.Sandbox // where it runs, as the launcher knows it
+	Made     string        // a digest of its start parameters; equal digests mean interchangeable processes
+	Warnings []string      // about the place where it runs, for the facts of each call
 	// Share syncs its files with those of its session, and returns the names of the files left since the last call.
 	// Nil: it shares none.
 	Share func() (left []string, err error)

@@ -3,9 +3,7 @@
 package facts
 
 import (
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -73,11 +71,9 @@ const (
 	LimitOutput Limit = "output"
 )
 
-// NoMemoryCgroup is the warning of a run whose memory no cgroup bounded. `waldo doctor` says what that means.
-const NoMemoryCgroup = "memory.no_cgroup" + SeeDoctor
-
-// SeeDoctor ends a warning that is about the machine and not about the run.
-const SeeDoctor = "; see waldo doctor"
+// NoMemoryCgroup is the warning of a run whose memory no cgroup bounded.
+const NoMemoryCgroup = "memory.no_cgroup: the memory limit of the whole run is sampled, and not held by the kernel; " +
+	"see waldo doctor"
 
 // Facts is the one form in which an execution is described, the same on every surface: --json,
 // MCP's _meta["waldo/facts"] (as Brief), the log and the console.
@@ -104,11 +100,6 @@ type Facts struct {
 	Masked     int        `json:"masked,omitempty"` // values of the answer that are hidden or stand as tokens
 	Warnings   []string   `json:"warnings"`
 	Cut        []string   `json:"cut,omitempty"` // the lists that were longer than Bounded leaves them
-}
-
-// OwnWarnings leaves out the warnings about the machine: those are for waldo doctor.
-func (f Facts) OwnWarnings() []string {
-	return slices.DeleteFunc(slices.Clone(f.Warnings), func(w string) bool { return strings.HasSuffix(w, SeeDoctor) })
 }
 
 // Truncated says which stream was longer than its limit.

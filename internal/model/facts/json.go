@@ -1,9 +1,7 @@
 package facts
 
 import (
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -25,15 +23,11 @@ func (f Facts) AppendMembers(b []byte) []byte {
 	return w.b
 }
 
-// Brief is the form of facts for an agent host: a member that is absent in JSON is zero. It omits the machine's
-// missing abilities, since neither the model nor the call can change them.
+// Brief is the form of facts for an agent host: a member that is absent in JSON is zero.
 type Brief Facts
 
 // AppendJSON appends the members that are not zero.
 func (f Brief) AppendJSON(b []byte) []byte {
-	f.Warnings = slices.DeleteFunc(slices.Clone(f.Warnings), func(s string) bool {
-		return strings.HasSuffix(s, SeeDoctor)
-	})
 	w := writer{b: append(b, '{'), brief: true}
 	w.members(Facts(f))
 	w.text("stdout", f.Stdout)

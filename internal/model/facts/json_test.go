@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"math/rand"
 	"reflect"
-	"slices"
 	"testing"
 	"testing/quick"
 )
@@ -62,9 +61,7 @@ func TestBrief(t *testing.T) {
 			f.ExitCode = &zero
 		}
 		f.Files.Removed, f.Limit, f.Signal = nil, some(f.Limit), some(f.Signal)
-		told := f
-		told.Warnings = append(slices.Clone(f.Warnings), "no cgroup"+SeeDoctor)
-		b, err := json.Marshal(Brief(told))
+		b, err := json.Marshal(Brief(f))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -180,7 +180,7 @@ func (b *instance) Export(target, dir string) ([]string, error) {
 }
 
 // Abilities satisfies sandbox.Sandbox: it has none.
-func (b *instance) Abilities() sandbox.Abilities { return sandbox.Abilities{} }
+func (b *instance) Abilities() sandbox.Abilities { return sandbox.Abilities{Lacks: b.warnings} }
 
 // Close ends what runs in the sandbox and removes its folders.
 func (b *instance) Close() error {

@@ -214,7 +214,9 @@ func (b *plain) Export(target, dir string) ([]string, error) {
 }
 
 // Abilities satisfies sandbox.Sandbox: it has none.
-func (b *plain) Abilities() sandbox.Abilities { return sandbox.Abilities{} }
+func (b *plain) Abilities() sandbox.Abilities {
+	return sandbox.Abilities{Lacks: []string{b.warning}}
+}
 
 // Close ends the process and removes its folder.
 func (b *plain) Close() error {

@@ -159,7 +159,7 @@ func (d *Driver) probeSandbox(ctx context.Context) []sandbox.Ability {
 	out := []sandbox.Ability{sandbox.Checked("sandbox", true,
 		fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(started))), nil)}
 	for _, w := range b.warnings {
-		why := errors.New(strings.TrimSuffix(w, facts.SeeDoctor))
+		why := errors.New(w)
 		if w == facts.NoMemoryCgroup {
 			why = errors.New("no memory cgroup for this user: the limit applies to each process, and the sum is measured " +
 				"every 20 ms")

@@ -29,5 +29,6 @@ func (b *instance) Abilities() sandbox.Abilities {
 		Resume: func() error { return b.group.Freeze(false) },
 		Spent:  b.Spent,
 		PID:    func() int { return b.init.Pid },
+		Lacks:  b.warnings,
 	}
 }

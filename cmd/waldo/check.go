@@ -164,6 +164,7 @@ func newInit(g *global) *cobra.Command {
 				display.Fprintf(c.OutOrStdout(), "folder %s\n", f)
 			}
 			display.Fprintf(c.OutOrStdout(), nextSteps)
+			agenthost.TellImports(c.OutOrStdout(), dir)
 			return nil
 		},
 	}

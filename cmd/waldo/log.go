@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -116,8 +117,10 @@ func logBytes(state string) (n int64) {
 
 func newShow(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "show ID", Short: "Show the whole records about a call, decision, approval or record", Args: cobra.ExactArgs(1),
-		Example: "  waldo log show c_…",
+		Use: "show ID | NUMBER", Short: "Show the whole records about a call, decision, approval or record",
+		Args:    cobra.ExactArgs(1),
+		Long:    "With an id, shows every record about it. With a number of the first column of waldo log, shows that record.",
+		Example: "  waldo log show c_…\n  waldo log show 12",
 		RunE: func(c *cobra.Command, args []string) error {
 			records, err := find(c.Context(), g, args[0])
 			if err != nil {
@@ -155,23 +158,39 @@ func newSetAside(g *global) *cobra.Command {
 	return c
 }
 
-// find returns the records of an id. It refuses a text that does not have the form of an id.
+// find returns the records of an id, or the one record of a number. It refuses other texts.
 func find(ctx context.Context, g *global, ident string) ([]audit.Record, error) {
-	if !anyID(ident) {
-		return nil, exitcode.Mistake("ids look like c_… or d_…; waldo log lists them", "%q is not an id", ident)
+	seq, number := numbered(ident)
+	if !number && !anyID(ident) {
+		return nil, exitcode.Mistake("give a number of the first column of waldo log, or an id as c_… or d_…",
+			"%q is neither a number of a record nor an id", ident)
 	}
 	state, err := openState(g)
 	if err != nil {
 		return nil, err
 	}
-	records, err := audit.Find(ctx, audit.Dir(state), ident)
+	var found []audit.Record
+	if number {
+		found, err = records.Numbered(ctx, audit.Dir(state), seq)
+	} else {
+		found, err = audit.Find(ctx, audit.Dir(state), ident)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(records) == 0 {
+	if len(found) == 0 && number {
+		return nil, exitcode.Mistake("waldo log shows the last records", "the log has no record %s", ident)
+	}
+	if len(found) == 0 {
 		return nil, exitcode.Mistake("waldo log shows the last records", "the log has nothing about %s", ident)
 	}
-	return records, nil
+	return found, nil
+}
+
+// numbered reads the number of a record.
+func numbered(s string) (seq uint64, ok bool) {
+	seq, err := strconv.ParseUint(s, 10, 64)
+	return seq, err == nil
 }
 
 func anyID(s string) bool {
@@ -185,14 +204,14 @@ func anyID(s string) bool {
 
 func newExplain(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "explain ID | CAPABILITY [k=v..]", Short: "Say why: of a call that was made, or as a dry run of the same code",
-		Long: "With the id of a call or decision, says from the log why it was allowed, asked or denied, " +
-			"who answered and how\nit ended. With a capability and arguments, decides without acting: the exit status is that " +
+		Use: "explain ID | NUMBER | CAPABILITY [k=v..]", Short: "Say why: of a call that was made, or as a dry run of the same code",
+		Long: "With the id of a call or decision, or the number of a record of it in waldo log, says from the log why it " +
+			"was allowed,\nasked or denied, who answered and how it ended. With a capability and arguments, decides without acting: the exit status is that " +
 			"of the call.",
 		Example: "  waldo explain d_…\n  waldo explain helpdesk.create_ticket priority=high\n" +
 			"  waldo explain run_shell --json", Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if anyID(args[0]) {
+			if _, number := numbered(args[0]); number || anyID(args[0]) {
 				return explainRecords(c, g, args[0])
 			}
 			a, err := arguments.Parse(c.InOrStdin(), args[1:])
@@ -240,13 +259,17 @@ func explainRecords(c *cobra.Command, g *global, ident string) error {
 		return err
 	}
 	out := c.OutOrStdout()
-	if id.Is(id.Approval, ident) { // its records name the calls that asked and that used the answer
+	// the records of an approval name the calls that asked and that used the answer; a record by number names its call
+	if _, number := numbered(ident); number || id.Is(id.Approval, ident) {
 		state, err := openState(g)
 		if err != nil {
 			return err
 		}
 		if found, err = records.OfCalls(c.Context(), audit.Dir(state), found); err != nil {
 			return err
+		}
+		if number && len(found) == 0 {
+			return exitcode.Mistake("waldo log show "+ident+" prints it", "record %s is not about a call", ident)
 		}
 	}
 	if g.json {

@@ -92,7 +92,7 @@ func (f *logFlags) selection(now time.Time) (s audit.Selection, err error) {
 		return s, err
 	}
 	if f.About != "" && !anyID(f.About) {
-		return s, exitcode.Mistake("ids look like c_… or d_…; waldo log lists them", "%q is not an id", f.About)
+		return s, exitcode.Mistake("ids look like c_… or d_…: waldo log lists them; waldo log show NUMBER prints one record", "%q is not an id", f.About)
 	}
 	s.Last = f.last
 	if f.Filter != (records.Filter{}) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +40,7 @@ func newTrust(g *global) *cobra.Command {
 			if err != nil {
 				return &exitcode.Exit{Code: exitcode.Usage, Err: err, Hint: "fix it first: waldo check " + path}
 			}
-			shown, refused, _ := hostfiles.ShownFiles(g.state, cfg)
+			shown, refused, missing := hostfiles.ShownFiles(g.state, cfg)
 			if len(refused) > 0 {
 				return &exitcode.Exit{Code: exitcode.Usage, Err: refused, Hint: "fix it first: waldo check " + path}
 			}
@@ -63,19 +64,23 @@ func newTrust(g *global) *cobra.Command {
 			if err := trust.Write(state, m); err != nil {
 				return err
 			}
-			tellTrust(c.OutOrStdout(), abs, t, len(cfg.Servers) > 0)
+			tellTrust(c.OutOrStdout(), abs, t, slices.Sorted(maps.Keys(cfg.Servers)))
 			agenthost.TellShown(c.OutOrStdout(), shown)
+			for _, p := range missing {
+				display.Fprintf(c.ErrOrStderr(), "waldo: warning: %s\nhint: %s\n", p, p.Hint)
+			}
 			return nil
 		},
 	}
 }
 
-func tellTrust(w io.Writer, file string, t trust.Record, servers bool) {
+func tellTrust(w io.Writer, file string, t trust.Record, servers []string) {
 	display.Fprintf(w, "trusted %s (%s)\n", file, t.Digest)
 	if t.Pinned {
 		display.Fprintf(w, "with waldo.lock (%s)\n", t.Lock)
-	} else if servers {
-		display.Fprintf(w, "without a waldo.lock: nothing pins what its servers show\n")
+	} else if len(servers) > 0 {
+		display.Fprintf(w, "without a waldo.lock: nothing pins what its servers show; to pin it: waldo lock --accept %s\n",
+			strings.Join(servers, " "))
 	}
 	for _, p := range slices.Sorted(maps.Keys(t.Programs)) {
 		display.Fprintf(w, "with the program %s (%s)\n", agenthosts.Show(p), t.Programs[p])

@@ -176,7 +176,7 @@ var digestKey = sync.OnceValue(func() []byte { return []byte(rand.Text()) })
 // env returns the whole environment of a server: a path, the variables of the configuration, and its secrets, which
 // redaction knows from here on. An error names a missing secret.
 func (l *Launcher) env(s contract.Server) ([]string, error) {
-	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8"}
+	env := []string{"PATH=" + strings.Join(files.Path, ":"), "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8"}
 	if s.Data != "" {
 		env[1] = "HOME=" + contract.DataAt
 		for k, v := range l.DataEnv(s.Command) {
@@ -286,6 +286,9 @@ func endedBy(f facts.Facts, lacks []string) error {
 		how = fmt.Sprintf("exit status %d", *f.ExitCode)
 	} else if f.Signal != nil && f.Status == facts.Failed {
 		how = *f.Signal
+	}
+	if starved := f.Starved(); starved != "" {
+		f.Warnings = append(f.Warnings, starved)
 	}
 	own := slices.DeleteFunc(slices.Clone(f.Warnings), func(w string) bool { return slices.Contains(lacks, w) })
 	return fmt.Errorf("its program ended: %s", strings.Join(append([]string{how}, own...), "; "))

@@ -262,6 +262,9 @@ func (r *Runner) run(
 	stand.end(&f)
 	f.Warnings = append(f.Warnings, narrowed(o.Limits, p.Limits)...)
 	f.Warnings = append(f.Warnings, o.notShown()...)
+	if starved := f.Starved(); starved != "" {
+		f.Warnings = append(f.Warnings, starved)
+	}
 	if own != "" {
 		f.Warnings = append(f.Warnings, own)
 	}

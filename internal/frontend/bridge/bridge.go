@@ -74,7 +74,6 @@ func (b *Bridge) Open(
 	w.spelled = sync.OnceValue(w.spell)
 	w.conn = jsonrpc.New(conn, conn, jsonrpc.Options{
 		Request: w.answer, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld, MaxMessages: MaxMessages,
-		Unbuffered:    true,               // an answer waits for its sandbox in the call that made it
 		AnswerInvalid: true, Strict: true, // malformed lines do not come from our runtime
 	})
 	go func() {

@@ -3,6 +3,8 @@
 package facts
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -100,6 +102,20 @@ type Facts struct {
 	Masked     int        `json:"masked,omitempty"` // values of the answer that are hidden or stand as tokens
 	Warnings   []string   `json:"warnings"`
 	Cut        []string   `json:"cut,omitempty"` // the lists that were longer than Bounded leaves them
+}
+
+// Starved returns a warning if a run has probably ended by a signal because it got too little memory: without a memory
+// cgroup the kernel refuses memory to a process, and few programs survive that. "": it has not.
+func (f Facts) Starved() string {
+	const little = 64 << 20
+	l := f.Limits.MemoryBytes
+	if f.Signal == nil || !slices.Contains([]string{"SIGSEGV", "SIGABRT", "SIGBUS", "SIGTRAP", "SIGILL"}, *f.Signal) ||
+		!slices.Contains(f.Warnings, NoMemoryCgroup) && f.Sandbox.Driver != "confined" ||
+		l >= little && f.Usage.MemoryPeak < l/2 {
+		return ""
+	}
+	return fmt.Sprintf("memory.too_little: %s is probably the end of a program that got too little memory: the limit is %d MB; "+
+		"raise it with --memory-mb, or limits: {memory_mb: N} of the contract", *f.Signal, l>>20)
 }
 
 // Truncated says which stream was longer than its limit.

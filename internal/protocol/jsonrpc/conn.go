@@ -41,7 +41,6 @@ type Options struct {
 	MaxInFlight   int           // requests being answered; more are refused with CodeBusy; 0: 256
 	MaxBytes      int           // bytes of the requests being answered; likewise; 0: 64 MiB
 	MaxMessages   int           // in the life of the connection; one more ends it; 0: no bound
-	Unbuffered    bool          // answers are not queued
 	Drain         time.Duration // how long answers may still take once the input has ended
 }
 
@@ -101,12 +100,8 @@ func New(r io.Reader, w io.Writer, o Options) *Conn {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 64 << 20
 	}
-	queue := 64
-	if o.Unbuffered {
-		queue = 0
-	}
 	done := make(chan struct{})
-	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan outgoing, queue),
+	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan outgoing, 64),
 		more: make(chan struct{}, 1), done: done,
 		workers: NewWorkerPool(maxSpare, done), inFlight: map[string]context.CancelFunc{}}
 }

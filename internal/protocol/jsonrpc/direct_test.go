@@ -23,7 +23,7 @@ func TestFramesStayWholeAndInOrder(t *testing.T) {
 		if blocking {
 			w.Fd() // as standard output is
 		}
-		c := New(strings.NewReader(""), w, Options{Unbuffered: true})
+		c := New(strings.NewReader(""), w, Options{})
 		go func() { _ = c.write() }()
 		const senders, frames = 8, 200
 		var wg sync.WaitGroup

@@ -5,6 +5,7 @@ package files
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -92,11 +93,16 @@ func outside(s contract.Server) (argv []string, _ []Mount, faults []Fault) {
 			argv[at] = path
 		}
 	}
-	if filepath.IsAbs(argv[0]) && !exists(argv[0]) {
-		faults = []Fault{{At: s.CommandAt, Text: "no such program: " + argv[0], Hint: "name one that exists"}}
+	_, err := exec.LookPath(argv[0])
+	if err != nil && !exists(argv[0]) {
+		faults = []Fault{{At: s.CommandAt, Missing: true, Text: "no such program: " + err.Error(),
+			Hint: "install it, or name one that exists"}}
 	}
 	return argv, nil, faults
 }
+
+// Path are the folders in which a sandbox looks for the program of a server.
+var Path = []string{"/usr/local/bin", "/usr/bin", "/bin"}
 
 func exists(path string) bool {
 	_, err := os.Stat(path)
@@ -150,7 +156,15 @@ func (m Machine) command(s contract.Server, shown []Mount) (argv []string, more 
 		at  int
 		why string
 	}{{0, "program"}, {scriptOf(argv), "script"}} {
-		if x.at < 0 || x.at >= len(argv) || !strings.Contains(argv[x.at], "/") && x.why == "program" {
+		if x.at < 0 || x.at >= len(argv) {
+			continue
+		}
+		if !strings.Contains(argv[x.at], "/") && x.why == "program" {
+			if s.Env["PATH"] == "" && !slices.ContainsFunc(Path, func(d string) bool { return exists(filepath.Join(d, argv[0])) }) {
+				faults = append(faults, Fault{At: s.CommandAt, Missing: true,
+					Text: fmt.Sprintf("the program %s is not on this machine, in %s", argv[0], strings.Join(Path, ", ")),
+					Hint: "install it there, or name the program by its path"})
+			}
 			continue
 		}
 		file, there, err := m.file(s, argv[x.at], shown)
@@ -180,7 +194,12 @@ func (m Machine) file(s contract.Server, word string, shown []Mount) (source, at
 		return fail("", "%s: %v", word, err)
 	}
 	if inSandbox(path) {
-		return "", path, nil
+		if root, _, _ := strings.Cut(path[1:], "/"); !slices.Contains([]string{"usr", "bin", "sbin", "lib"}, root) || exists(path) {
+			return "", path, nil
+		}
+		_, _, f := fail("install it, or name a file that exists", "%s does not exist", path)
+		f.Missing = true
+		return "", "", f
 	}
 	for _, x := range shown {
 		if !contract.Within(path, x.Target) {

@@ -278,8 +278,8 @@ func (l *Launcher) inSandbox(
 	}, nil
 }
 
-// endedBy says how a server's program ended, with the warnings that are about this run: what its sandbox lacks from
-// the start is no reason for the end.
+// endedBy returns how a server's program ended, with the warnings of this run. It leaves out those that its sandbox
+// had from the start (lacks), because they do not explain the end.
 func endedBy(f facts.Facts, lacks []string) error {
 	how := string(f.Status)
 	if f.ExitCode != nil {

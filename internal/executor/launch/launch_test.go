@@ -48,7 +48,7 @@ func TestEnv(t *testing.T) {
 	}
 }
 
-// TestEnded: what a machine lacks is not given as the reason why a server ended; what happened in the run is.
+// TestEnded: the reason why a server ended leaves out the warnings that its sandbox had from the start.
 func TestEnded(t *testing.T) {
 	one := 1
 	err := endedBy(facts.Facts{

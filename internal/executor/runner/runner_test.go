@@ -559,7 +559,7 @@ func TestReport(t *testing.T) {
 func TestReportNamesWhatWasDenied(t *testing.T) {
 	f := facts.New()
 	f.Status, f.SideEffect = facts.OK, facts.None
-	f.Warnings = []string{facts.NoMemoryCgroup, "another"} // what the machine lacks is told like all others
+	f.Warnings = []string{facts.NoMemoryCgroup, "another"} // a warning about the machine, and one about the run
 	if got := Report(f); strings.Contains(got, "Denied") || strings.Contains(got, "Not reached") ||
 		!strings.Contains(got, "\nWarnings: "+facts.NoMemoryCgroup+"; another\n") {
 		t.Errorf("nothing was tried: %s", got)

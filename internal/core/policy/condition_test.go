@@ -56,6 +56,8 @@ func TestConditions(t *testing.T) {
 		{"args.n > 100", `{"n":"NaN"}`, "untold", "NaN as text"},
 		{"args.n > 100", `{"n":[101]}`, "untold", "a number in a list"},
 		{"args.n == 9007199254740992", `{"n":9007199254740993}`, "untold", "beyond 2^53"},
+		{"args.n + 1.0 == args.n", `{"n":9007199254740990}`, "false", "a sum that a double holds"},
+		{"args.n + 1.0 == args.n", `{"n":9007199254740992}`, "untold", "a sum that a double rounds"},
 		{"args.n > 9007199254740992", `{"n":9007199254740993}`, "untold", "no double holds it"},
 		{"args.n > 9007199254740992", `{"n":9007199254740994}`, "true", "a double holds it"},
 		{"args.n > 9007199254740992", `{"n":9007199254740992}`, "false", "a double holds this, too"},

@@ -512,7 +512,8 @@ func TestOptionsAreForOneCall(t *testing.T) {
 	if no != nil {
 		t.Fatal(no)
 	}
-	defer r.Attach(dec.Call.ID, Streams{Stdin: strings.NewReader("typed")})()
+	typed := strings.NewReader("typed")
+	defer r.Attach(dec.Call.ID, Streams{Stdin: typed})()
 	if _, err := r.Execute(context.Background(), g); err != nil {
 		t.Fatal(err)
 	}
@@ -522,6 +523,7 @@ func TestOptionsAreForOneCall(t *testing.T) {
 		slices.Contains(d.command.Env, "N=\x00") {
 		t.Errorf("%q %+v %q", d.stdin, d.profile, d.command.Env)
 	}
+	typed.Reset("typed")
 	g, why := grant.Issue(plain, nil, dec.Call.Args) // even a call of the same id
 	if why != nil {
 		t.Fatal(why)

@@ -235,6 +235,10 @@ func TestRecordsHaveBounds(t *testing.T) {
 	if all[0] != `{"action":"enrol","approver":"ann","key":"sha256:0","roles":["manager"],"by":"ann","principal":"os:1"}` {
 		t.Errorf("an enrolment: %s", all[0])
 	}
+	var enrolled approval.Enrolment
+	if err := json.Unmarshal([]byte(all[1]), &enrolled); err != nil || len(enrolled.Roles) != maxNames {
+		t.Errorf("%d of %d roles, want %d: %v", len(enrolled.Roles), len(roles), maxNames, err)
+	}
 	for i, most := range []int{200, 100 << 10, 4 << 10} {
 		if len(all[i]) > most || strings.Contains(all[i], "left_out") {
 			t.Errorf("record %d has %d bytes: %.300s", i, len(all[i]), all[i])

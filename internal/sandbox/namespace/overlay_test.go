@@ -111,6 +111,16 @@ func TestShownAsItIs(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(below, "inside")); err == nil {
 		t.Error("the sandbox has written there")
 	}
+	const attributes = unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV
+	var outside unix.Statfs_t
+	if err := unix.Statfs(below, &outside); err != nil || outside.Flags&attributes != 0 {
+		t.Fatalf("control: attributes %x, %v", outside.Flags&attributes, err)
+	}
+	got, _ = shell(t, b, fmt.Sprintf(
+		`python3 -c 'import os; print([os.statvfs(d).f_flag & %d for d in ("/usr", "%s")])'`, attributes, below))
+	if want := fmt.Sprintf("[%d, %[1]d]", attributes); got != want {
+		t.Errorf("what is shown as it is has the attributes %s, wanted %s", got, want)
+	}
 }
 
 // TestLearn: the kernel's refusal of an overlay is remembered, once. Lack of memory and the failure of another step

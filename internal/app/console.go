@@ -34,9 +34,10 @@ const DefaultConsole = "127.0.0.1:7677"
 func (h *App) Console(at net.Addr) (s *console.Server, done func() error) {
 	o := operator.New(operator.Options{
 		Store: h.Store, Log: h.Log, Approvals: h.takingBack(), Owner: Owner(), Root: os.Getenv(RootVariable),
-		Config:  func() *contract.Config { return h.lives.inForce().Config },
-		Policy:  func() *policy.Policy { return h.lives.inForce().Policy },
-		Compile: h.compile,
+		Webhooks: h.Webhooks(),
+		Config:   func() *contract.Config { return h.lives.inForce().Config },
+		Policy:   func() *policy.Policy { return h.lives.inForce().Policy },
+		Compile:  h.compile,
 		Tools: func(server string) int {
 			now := h.lives.inForce()
 			lock := now.relocked.Load()

@@ -157,7 +157,7 @@ func TestChromiumPages(t *testing.T) {
 		{"inbox", "/approvals", "postgres.execute"}, {"question", "/approvals/" + l.asked, "delete from carts"},
 		{"calls", "/calls", "github.get_file"}, {"call", "/calls/" + l.run, "telemetry.example.net"},
 		{"denied", "/calls/" + l.refused, "denied"}, {"sessions", "/sessions", "oidc:ann@example.com"},
-		{"sandboxes", "/sandboxes", "release-notes"}, {"servers", "/servers", "helpdesk"},
+		{"sandboxes", "/sandboxes", "release-notes"}, {"servers", "/servers", "helpdesk"}, {"webhooks", "/webhooks", "signature 41, replay 2"},
 		{"contracts", "/contracts", "helpdesk.refund"}, {"usage", "/usage", "github.list_issues"},
 		{"month", "/usage?period=month", "31 days"}, {"pins", "/pins", "create_issue"}, {"log", "/log", "outcome"},
 		{"enrol", "/enrol", "terminal"}, {"absent", "/calls/c_none", "no such call"},

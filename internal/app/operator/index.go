@@ -30,6 +30,7 @@ type index struct {
 	calls  map[string]*console.Call
 	order  []*console.Call // by the time of the decision
 	hours  hours
+	hooks  hookCounts
 	events []console.LiveEvent
 	last   uint64
 	ready  chan struct{} // closed when the log was read to the end once
@@ -39,7 +40,7 @@ type index struct {
 
 func newIndex(begin func()) *index {
 	return &index{
-		begin: begin, calls: map[string]*console.Call{}, hours: hours{}, ready: make(chan struct{}), subs: map[chan console.LiveEvent]bool{},
+		begin: begin, calls: map[string]*console.Call{}, hours: hours{}, hooks: hookCounts{}, ready: make(chan struct{}), subs: map[chan console.LiveEvent]bool{},
 	}
 }
 
@@ -126,6 +127,7 @@ func (x *index) take(r audit.Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.last = r.Seq
+	x.hooks.count(r)
 	switch {
 	case !known || b.DryRun:
 	case r.Kind == audit.KindDecision:

@@ -25,6 +25,7 @@ import (
 	"waldo/internal/model/display"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/sandboxes"
+	queue "waldo/internal/storage/webhook"
 )
 
 // Options are the parts of an application that the console works on.
@@ -33,6 +34,7 @@ type Options struct {
 	Log       *audit.Log
 	Approvals *approval.Service
 	Config    func() *contract.Config // in force
+	Webhooks  *queue.Queue
 	Policy    func() *policy.Policy
 	// Compile compiles a changed text of the configuration, as a reload would.
 	Compile func(text []byte) (*policy.Policy, contract.Problems, error)

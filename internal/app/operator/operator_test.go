@@ -28,6 +28,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/database"
+	queue "waldo/internal/storage/webhook"
 )
 
 // desk is one state directory with its console, as a browser sees it at origin.
@@ -88,7 +89,8 @@ func openWith(t testing.TB, cfg *contract.Config) *desk {
 // operator opens the state directory as a process of waldo does.
 func (d *desk) operator() *Operator {
 	return New(Options{Store: d.store, Log: d.log, Approvals: d.k, Owner: "os:1000",
-		Config: func() *contract.Config { return d.cfg }, Compile: d.compile, Policy: func() *policy.Policy { return d.policy },
+		Webhooks: &queue.Queue{Store: d.store, Holder: "p1", Gone: func(h string) bool { return h == "gone" }},
+		Config:   func() *contract.Config { return d.cfg }, Compile: d.compile, Policy: func() *policy.Policy { return d.policy },
 		Tools: func(string) int { return 0 }, Forget: func(context.Context, string) error { return nil },
 		Pins: func(context.Context) ([]console.Pin, error) { return d.pins, nil },
 		Anchors: func(ctx context.Context) ([]audit.Anchor, error) {

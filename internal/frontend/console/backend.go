@@ -88,6 +88,11 @@ type Backend interface {
 	Sandboxes(ctx context.Context) (List[Sandbox], error)
 	SandboxAct(ctx context.Context, who Who, name, act string) error
 	Upstreams(ctx context.Context) (List[Upstream], error)
+	Webhooks(ctx context.Context) (List[Webhook], error)
+	// Deliveries lists webhooks that are not done, oldest first: those of a state, or all with an empty one.
+	Deliveries(ctx context.Context, state string, p Page) (List[Delivery], error)
+	// DeliveryAct makes a webhook due now (retry), or removes it (drop).
+	DeliveryAct(ctx context.Context, who Who, id, act string) error
 	Contracts(ctx context.Context) (List[Contract], error)
 	DryRun(ctx context.Context, who Who, d DryRun) (Decision, error)
 	// Current returns the text of the configuration in force; empty where it cannot be shown.

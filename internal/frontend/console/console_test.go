@@ -376,7 +376,7 @@ func TestPages(t *testing.T) {
 	in["Accept"] = "text/html"
 	for _, path := range []string{
 		"/approvals", "/approvals/a_1", "/calls", "/calls?capability=" + url.QueryEscape(hostile), "/calls/c_1", "/calls/c_2",
-		"/enrol", "/nowhere", "/servers", "/pins", "/log", "/log?text=" + url.QueryEscape(hostile), "/sandboxes", "/sessions",
+		"/enrol", "/nowhere", "/servers", "/pins", "/log", "/log?text=" + url.QueryEscape(hostile), "/sandboxes", "/sessions", "/webhooks",
 		"/contracts", "/contracts?capability=" + url.QueryEscape(hostile), "/usage", "/usage?period=" + url.QueryEscape(hostile),
 	} {
 		w := visit(s, "GET", path, "", in)
@@ -457,7 +457,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 		"/api/v1/calls/c_1": "/api/v1/calls/{id}", "/api/v1/approvers": "/api/v1/approvers", "/api/v1/me": "/api/v1/me",
 		"/api/v1/usage/hours": "/api/v1/usage/hours", "/api/v1/usage": "/api/v1/usage", "/api/v1/contracts": "/api/v1/contracts",
 		"/api/v1/agents": "/api/v1/agents", "/api/v1/sandboxes": "/api/v1/sandboxes", "/api/v1/upstreams": "/api/v1/upstreams",
-		"/api/v1/pins": "/api/v1/pins", "/api/v1/audit": "/api/v1/audit"} {
+		"/api/v1/pins": "/api/v1/pins", "/api/v1/webhooks": "/api/v1/webhooks", "/api/v1/deliveries": "/api/v1/deliveries", "/api/v1/audit": "/api/v1/audit"} {
 		method := http.MethodGet
 		if bodies[path] != "" {
 			method = http.MethodPost

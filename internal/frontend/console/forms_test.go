@@ -16,6 +16,8 @@ func TestForms(t *testing.T) {
 		{"/sandboxes", "/sandboxes/" + url.PathEscape(hostile) + "/resume", "resume " + hostile, "sandbox.resume"},
 		{"/sandboxes", "/sandboxes/" + url.PathEscape(hostile) + "/stop", "stop " + hostile, "sandbox.stop"},
 		{"", "/sandboxes/box/pause", "pause box", "sandbox.pause"},
+		{"/webhooks", "/webhooks/" + url.PathEscape(hostile) + "/retry", "retry " + hostile, "webhook.retry"},
+		{"/webhooks", "/webhooks/" + url.PathEscape(hostile) + "/drop", "drop " + hostile, "webhook.drop"},
 		{"/sessions", "/sessions/" + url.PathEscape(hostile) + "/stop", hostile + " release=false", "stop"},
 		{"/sessions", "/sessions/" + url.PathEscape(hostile) + "/release", hostile + " release=true", "release"},
 	} {

@@ -39,6 +39,9 @@ func (s *Server) pageRoutes() []route {
 		{post, "/sandboxes/{name}/resume", RoleOperator, false, s.postSandbox("resume")},
 		{post, "/sandboxes/{name}/stop", RoleOperator, false, s.postSandbox("stop")},
 		{get, "/servers", RoleViewer, false, s.pageServers},
+		{get, "/webhooks", RoleViewer, false, s.pageWebhooks},
+		{post, "/webhooks/{id}/retry", RoleOperator, false, s.postDelivery("retry")},
+		{post, "/webhooks/{id}/drop", RoleOperator, false, s.postDelivery("drop")},
 		{get, "/contracts", RoleViewer, false, s.pageContracts},
 		{post, "/contracts/dry-run", RoleViewer, false, s.postDryRun},
 		{post, "/contracts/what-if", RoleOperator, false, s.postWhatIf},
@@ -52,7 +55,7 @@ func (s *Server) pageRoutes() []route {
 // nav are the links at the top of each page.
 var nav = []struct{ Path, Name string }{
 	{"/approvals", "Approvals"}, {"/calls", "Calls"}, {"/sessions", "Sessions"}, {"/sandboxes", "Sandboxes"},
-	{"/servers", "Servers"}, {"/contracts", "Contracts"}, {"/usage", "Usage"}, {"/log", "Log"},
+	{"/servers", "Servers"}, {"/webhooks", "Webhooks"}, {"/contracts", "Contracts"}, {"/usage", "Usage"}, {"/log", "Log"},
 }
 
 // pages are the parsed templates, by name.

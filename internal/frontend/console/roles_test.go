@@ -17,6 +17,24 @@ func (f *fake) Contracts(context.Context) (List[Contract], error) {
 		{Pattern: "a", Denied: true}}}, nil
 }
 
+func (f *fake) Webhooks(context.Context) (List[Webhook], error) {
+	one := Webhook{Name: hostile, Scheme: hostile, Target: hostile, Refused: []Refuse{{hostile, 3}}, Last: hostile,
+		Why: hostile}
+	out := one
+	out.Out = true
+	return List[Webhook]{Items: []Webhook{one, out}}, nil
+}
+
+func (f *fake) Deliveries(context.Context, string, Page) (List[Delivery], error) {
+	return List[Delivery]{Items: []Delivery{{ID: hostile, Hook: hostile, Target: hostile, State: hostile, Reason: hostile,
+		Call: hostile, Event: hostile, Type: hostile}}, Next: hostile, Total: 1}, nil
+}
+
+func (f *fake) DeliveryAct(_ context.Context, _ Who, id, act string) error {
+	f.acts = append(f.acts, act+" "+id)
+	return nil
+}
+
 func (f *fake) DryRun(_ context.Context, _ Who, d DryRun) (Decision, error) {
 	f.acts = append(f.acts, "dry-run "+d.Capability)
 	if string(d.Args) == "[" {
@@ -59,7 +77,8 @@ var roles = map[string]Role{
 	"POST /contracts/what-if": RoleOperator, "GET /pins": RoleViewer, "GET /usage": RoleViewer, "GET /log": RoleViewer,
 	"POST /log/verify": RoleViewer, "POST /sessions/{name}/stop": RoleOperator, "POST /sessions/{name}/release": RoleOperator,
 	"POST /sandboxes/{name}/pause": RoleOperator, "POST /sandboxes/{name}/resume": RoleOperator,
-	"POST /sandboxes/{name}/stop": RoleOperator,
+	"POST /sandboxes/{name}/stop": RoleOperator, "GET /webhooks": RoleViewer,
+	"POST /webhooks/{id}/retry": RoleOperator, "POST /webhooks/{id}/drop": RoleOperator,
 
 	"GET /api/v1/me": RoleViewer, "GET /api/v1/approvals": RoleViewer, "GET /api/v1/approvals/{id}": RoleViewer,
 	"POST /api/v1/approvals/{id}/draft": RoleApprover, "POST /api/v1/approvals/{id}/approve": RoleApprover,
@@ -71,7 +90,8 @@ var roles = map[string]Role{
 	"GET /api/v1/contracts": RoleViewer, "POST /api/v1/contracts/dry-run": RoleViewer,
 	"POST /api/v1/contracts/what-if": RoleOperator, "GET /api/v1/pins": RoleViewer, "GET /api/v1/audit": RoleViewer,
 	"POST /api/v1/audit/verify": RoleViewer, "GET /api/v1/usage": RoleViewer, "GET /api/v1/usage/hours": RoleViewer,
-	"GET /api/v1/events": RoleViewer,
+	"GET /api/v1/events": RoleViewer, "GET /api/v1/webhooks": RoleViewer, "GET /api/v1/deliveries": RoleViewer,
+	"POST /api/v1/deliveries/{id}/retry": RoleOperator, "POST /api/v1/deliveries/{id}/drop": RoleOperator,
 }
 
 // open are the paths that need no login.

@@ -573,8 +573,8 @@ func reachable(a netip.Addr) bool {
 		!a.IsLinkLocalUnicast() && !a.IsUnspecified()
 }
 
-// isPhone accepts an international number ("+" and 7 to 15 digits) and the usual national forms. It accepts any 7 to
-// 12 digits in groups if nearby words mention a telephone.
+// isPhone accepts an international number ("+" and 7 to 15 digits), the usual national forms, and any 7 to 12 digits if
+// nearby words mention a telephone. A word that means nothing else allows 15 digits.
 func (d *detector) isPhone(i int, n []byte, gs []group, alone bool) bool {
 	if d.v[i] == '+' {
 		if i > 0 && (d.v[i-1] == '+' || d.v[i-1] == '-') || d.v[gs[0].start] == '0' {
@@ -589,8 +589,11 @@ func (d *detector) isPhone(i int, n []byte, gs []group, alone bool) bool {
 		}
 		return gs[0].start <= i+2 && len(n) >= 7 && len(n) <= 15
 	}
-	if !alone || len(n) < 7 || len(n) > 15 || len(n) > 12 && string(n[:2]) != "00" {
+	if !alone || len(n) < 7 || len(n) > 15 {
 		return false
+	}
+	if len(n) > 12 && string(n[:2]) != "00" {
+		return d.says(i, telephone...)
 	}
 	return d.national(i, n, gs) || d.spoken(i, gs[len(gs)-1].end)
 }

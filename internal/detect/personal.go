@@ -9,8 +9,8 @@ import (
 	"waldo/internal/detect/checkdigit"
 )
 
-// national accepts telephone numbers without a country code: an area code in brackets, the North
-// American 3-3-4, and numbers in groups that begin with a zero.
+// national accepts telephone numbers without a country code: an area code in brackets, the North American 3-3-4, the
+// Russian and Turkish 3-3-2-2, and numbers in groups that begin with a zero.
 func (d *detector) national(i int, n []byte, gs []group) bool {
 	var size []int
 	for _, g := range gs {
@@ -24,6 +24,10 @@ func (d *detector) national(i int, n []byte, gs []group) bool {
 		return same && (sep == "-" || sep == "." || sep == " ")
 	case slices.Equal(size, []int{1, 3, 3, 4}):
 		return n[0] == '1'
+	case slices.Equal(size, []int{3, 3, 2, 2}):
+		return n[0] >= '2' && d.v[gs[1].end] == '-' && d.v[gs[2].end] == '-' && strings.IndexByte(" -", d.v[gs[0].end]) >= 0
+	case slices.Equal(size, []int{1, 3, 3, 2, 2}):
+		return strings.IndexByte("078", n[0]) >= 0 && n[1] >= '2' && strings.IndexByte(" -(", d.v[gs[0].end]) >= 0
 	case string(n[:2]) == "00" && n[2] != '0' && len(n) >= 11:
 		return len(gs) > 1
 	case n[0] == '0' && n[1] != '0' && len(n) >= 9 && len(n) <= 12 && len(gs) > 1:
@@ -34,15 +38,25 @@ func (d *detector) national(i int, n []byte, gs []group) bool {
 	return false
 }
 
+// telephone lists words that mean a telephone and nothing else. A letter outside of ASCII ends a word, so that "tel" is
+// found in teléfono.
+var telephone = []string{
+	"phone", "phones", "telephone", "cellphone", "mobile", "tel", "fax", "sms", "whatsapp", // English
+	"telefon", "telefonnummer", "mobil", "mobiltelefon", "mobilnummer", "handynummer", "rufnummer", // German, Nordic, Turkish
+	"telefono", "telefone", "celular", "cellulare", "movil", "telefoon", "telefoonnummer", // Romance, Dutch
+}
+
 // spoken reports whether the words next to a number mention a telephone.
 func (d *detector) spoken(start, end int) bool {
 	if bytes.Count(d.v[start:end], []byte(".")) == 1 && !bytes.ContainsAny(d.v[start:end], " -/(") {
 		return false // a decimal number
 	}
-	if d.says(start, "phone", "phones", "telephone", "cellphone", "mobile", "mob", "tel", "cell", "fax", "desk",
-		"call", "dial", "sms",
-		"whatsapp", "number", "messages", "answering", "reach", "registered", "text") {
+	if d.says(start, telephone...) || d.says(start, "mob", "cell", "desk", "call", "dial", "number", "messages",
+		"answering", "reach", "registered", "text") {
 		return true
+	}
+	if d.v[start] == '0' && end-start >= 9 && d.says(start, "contact", "contacts") {
+		return true // an id has no zero in front
 	}
 	after := bytes.ToLower(d.v[end:min(len(d.v), end+8)])
 	for _, w := range []string{" office", " fax", " mobile", "-office", "-fax", "-mobile"} {

@@ -64,7 +64,7 @@ func (r rate) String() string {
 
 // recalls are the least recalls of rows that must or should be hidden, by class: those of today.
 var recalls = map[string]float64{
-	"email": 0.98, "phone": 0.83, "ssn": 0.9, "credit_card": 0.98, "iban": 0.95, "ip": 0.9, "ipv6": 0.85, "secrets": 0.94,
+	"email": 0.98, "phone": 0.84, "ssn": 0.9, "credit_card": 0.98, "iban": 0.95, "ip": 0.9, "ipv6": 0.85, "secrets": 0.94,
 }
 
 // TestMeasure prints precision and recall by class, for BENCHMARKS.md: go test -v -run TestMeasure. A row counts as

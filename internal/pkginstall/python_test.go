@@ -414,3 +414,22 @@ func FuzzInWheel(f *testing.F) {
 		}
 	})
 }
+
+// TestWheelDirectory: a wheel of too many files is refused before their list is read.
+func TestWheelDirectory(t *testing.T) {
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for range maxFiles + 1 {
+		if _, err := z.CreateHeader(&zip.FileHeader{Name: "d/"}); err != nil { // a folder, which counts as no file
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "w.whl")
+	if err := errors.Join(z.Close(), os.WriteFile(file, b.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	err := (&unpacker{bytes: maxUnpacked, files: maxFiles}).wheel(file)
+	if err == nil || err.Error() != "it has 200001 entries; at most 200000 are unpacked" {
+		t.Error(err)
+	}
+}

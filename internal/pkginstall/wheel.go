@@ -14,12 +14,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"waldo/internal/protocol/zipfile"
 )
 
 // Limits of the unpacked wheels of one server.
 const (
-	maxUnpacked = 2 << 30 // bytes
-	maxFiles    = 200_000
+	maxUnpacked  = 2 << 30 // bytes
+	maxFiles     = 200_000
+	maxDirectory = 64 << 20 // bytes of the list of files of one wheel
 )
 
 // unpacker writes the files of wheels below one folder.
@@ -47,11 +50,19 @@ func unpackAll(from string, names []string, dir string) error {
 }
 
 func (u *unpacker) wheel(file string) error {
-	z, err := zip.OpenReader(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
-	defer z.Close()
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	z, err := zipfile.Open(f, info.Size(), zipfile.Limits{Entries: maxFiles, Directory: maxDirectory})
+	if err != nil {
+		return err
+	}
 	seen := map[string]bool{}
 	for _, f := range z.File {
 		if strings.HasSuffix(f.Name, "/") && f.UncompressedSize64 == 0 {

@@ -2,7 +2,6 @@ package files
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bufio"
 	"compress/gzip"
 	"context"
@@ -19,15 +18,17 @@ import (
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
+	"waldo/internal/protocol/zipfile"
 )
 
 // Limits of an archive.
 const (
-	maxEntries  = 10_000
-	maxUnpacked = 256 << 20 // bytes of all files
-	maxRatio    = 200       // times the size of the archive, from a mebibyte on
-	maxLevels   = 64        // folders inside folders
-	maxReported = 20        // entries that were left out, by name
+	maxEntries   = 10_000
+	maxDirectory = 4 << 20   // bytes of the list of entries of a zip
+	maxUnpacked  = 256 << 20 // bytes of all files
+	maxRatio     = 200       // times the size of the archive, from a mebibyte on
+	maxLevels    = 64        // folders inside folders
+	maxReported  = 20        // entries that were left out, by name
 )
 
 var errArchive = errors.New("not a zip, tar or tar.gz file")
@@ -157,12 +158,9 @@ func (u *unpacking) unpack(f *os.File, size int64) error {
 }
 
 func (u *unpacking) zip(f io.ReaderAt, size int64) error {
-	z, err := zip.NewReader(f, size)
-	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // names are judged below
-		return errArchive
-	}
-	if len(z.File) > maxEntries {
-		return fmt.Errorf("it has %d entries; at most %d are unpacked", len(z.File), maxEntries)
+	z, err := zipfile.Open(f, size, zipfile.Limits{Entries: maxEntries, Directory: maxDirectory})
+	if err != nil {
+		return err
 	}
 	for _, e := range z.File {
 		mode := e.Mode()

@@ -2,6 +2,7 @@ package files
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -229,7 +231,8 @@ func TestRoot(t *testing.T) {
 			t.Errorf("%q: %s", root, got)
 		}
 	}
-	root := folder(t, map[string]string{"conf/w.yaml": "version: 1", "state/waldo.db": "secret", "way": "=> state/waldo.db"})
+	root := folder(t, map[string]string{"conf/w.yaml": "version: 1", "state/waldo.db": "secret", "way": "=> state/waldo.db",
+		"STATE/waldo.db": "as a system shows it that knows no case", "conf/W.YAML": "too", "STATES/x": "another folder"})
 	tools := direct.New(Tools(filepath.Join(root, "state"))...)
 	for _, c := range []struct {
 		name string
@@ -242,6 +245,10 @@ func TestRoot(t *testing.T) {
 		{"files.delete", m{"path": "conf", "recursive": true}, errRuns.Error()},
 		{"files.read", m{"path": "state/waldo.db"}, "no such file"},
 		{"files.read", m{"path": "way"}, "no such file"},
+		{"files.read", m{"path": "STATE/waldo.db"}, "no such file"},
+		{"files.search", m{"query": "knows no case"}, "no line matches"},
+		{"files.write", m{"path": "conf/W.YAML", "content": "x"}, errRuns.Error()},
+		{"files.read", m{"path": "STATES/x"}, "another folder"}, // the control
 		{"files.search", m{"query": "secret"}, "no line matches"},
 		{"files.move", m{"from": "state", "to": "other"}, "no such file"},
 		{"files.write", m{"path": "state/new/x", "content": "x"}, "no such file"},
@@ -381,6 +388,45 @@ func TestArchives(t *testing.T) {
 	}
 }
 
+// TestZipDirectory: a zip of too many entries is refused before they are read, and one at the limit costs little.
+func TestZipDirectory(t *testing.T) {
+	pack := func(n, comment int) string {
+		var b bytes.Buffer
+		z := zip.NewWriter(&b)
+		for range n {
+			if _, err := z.CreateHeader(&zip.FileHeader{Name: "d/", Comment: strings.Repeat("c", comment)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	root := folder(t, map[string]string{"most.zip": pack(maxEntries, maxDirectory/maxEntries-60), "many.zip": pack(maxEntries+1, 0),
+		"long.zip": pack(maxEntries, maxDirectory/maxEntries)})
+	for name, want := range map[string]string{
+		"most.zip": "unpacked 0 files, 0 bytes, into most\n",
+		"many.zip": "many.zip: it has 10001 entries; at most 10000 are unpacked",
+		"long.zip": "long.zip: its list of entries is longer than 4194304 bytes",
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, got := use(t, root, "files.extract", m{"path": name, "into": strings.TrimSuffix(name, ".zip")})
+		runtime.ReadMemStats(&after)
+		if got != want {
+			t.Errorf("%s: %q", name, got)
+		}
+		bytes, most := after.TotalAlloc-before.TotalAlloc, uint64(1<<20)
+		if name == "most.zip" {
+			most = 64 << 20
+		}
+		if t.Logf("%s: %d KiB allocated in all", name, bytes>>10); bytes > most {
+			t.Errorf("%s: %d bytes", name, bytes)
+		}
+	}
+}
+
 // TestExchanged: a file that takes the place of another between the look and the open is not read.
 // TestFolded: a protected name is one also in the spellings that file systems of other systems take for it.
 func TestFolded(t *testing.T) {
@@ -391,6 +437,38 @@ func TestFolded(t *testing.T) {
 		if got := protects(name, true); !errors.Is(got, want) {
 			t.Errorf("%+q: %v", name, got)
 		}
+	}
+	for name, want := range map[string]bool{".waldo-trash/x": true, ".Waldo-Trash. ": true, ".waldo-tra\u200dsh/x": true,
+		"a/.WALDO-NEW-1": true, ".waldo-trashes": false, "a/.waldo-trash": false, ".": false} {
+		if hidden(name) != want {
+			t.Errorf("%+q: hidden is %t", name, !want)
+		}
+	}
+}
+
+// TestWindowsNames: on Windows no part of a path is a second name of a file, a device, a stream or a name whose end is
+// dropped. Elsewhere these are names as any.
+func TestWindowsNames(t *testing.T) {
+	for _, name := range []string{"GIT~1/config", "git~1/hooks/x", "a/WALDO~1/waldo.db", "ENV~1", "ENVEXA~1.LOC", "GI1A2B~1", "~1",
+		"a~123456", "README.md::$DATA", ".git::$INDEX_ALLOCATION/config", "a:b", `a\..\.git\config`, "C:x", "notes.", "notes ", "a./b",
+		"NUL", "nul.txt", "a/con", "COM1.log", "lpt\u00b9", "CONIN$", "aux .txt", "COM\u200c1"} {
+		for _, write := range []bool{false, true} {
+			if err := protectsOn("windows", name, write); !errors.Is(err, errName) {
+				t.Errorf("%+q: %v", name, err)
+			}
+			if err := protectsOn("linux", name, false); err != nil {
+				t.Errorf("control: %+q elsewhere: %v", name, err)
+			}
+		}
+	}
+	for _, name := range []string{"main.go", "a/b.tar.gz", "backup~", "notes~2024-01.txt", "long name~1.txt", "a~b", "com10", "console",
+		"null", "nul_test.go", ".", "..", "./a/../b", "a//b/", ".gitignore", ".env.example"} {
+		if err := protectsOn("windows", name, true); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if err := protectsOn("windows", ".git/config", true); !errors.Is(err, errRuns) {
+		t.Error(err)
 	}
 }
 

@@ -36,7 +36,7 @@ var (
 // jail is the open folder of a contract. Nothing outside of it can be named.
 type jail struct {
 	root          *os.Root
-	state, config string // names in it of waldo's state directory and configuration; empty: they are elsewhere
+	state, config string // folded names in it of waldo's state directory and configuration; empty: they are elsewhere
 }
 
 func openJail(dir string) (*jail, error) {
@@ -49,7 +49,7 @@ func openJail(dir string) (*jail, error) {
 
 // unseen reports a name that files tools do not show: of the trash, of a file being written, or of waldo's state.
 func (j *jail) unseen(name string) bool {
-	return hidden(name) || j.state != "" && contract.Within(name, j.state)
+	return hidden(name) || j.state != "" && contract.Within(folded(name), j.state)
 }
 
 // absolute reports a path that Windows would read as one: with a drive, or its separators.

@@ -172,7 +172,7 @@ func (o opener) open(d policy.Decision) (*jail, *call.Reason) {
 	}
 	state, config := real(o.state), real(d.Contract.At.File)
 	for _, no := range []string{state, "/proc", "/sys", "/dev"} {
-		if dir == filepath.Dir(dir) || no != "" && contract.Within(dir, no) {
+		if dir == filepath.Dir(dir) || no != "" && contract.Within(folded(dir), folded(no)) {
 			return nil, refuse("the folder of this tool cannot be " + facts.Name(dir) + "; the operator names another as root")
 		}
 	}
@@ -198,16 +198,21 @@ func real(path string) string {
 	return ""
 }
 
-// below returns the name of a path in a folder; empty where it is not below it.
+// below returns the name of a path in a folder, folded; empty where it is not below it. Some systems find a folder by
+// other spellings of its name, too.
 func below(dir, path string) string {
-	if path == "" || !contract.Within(path, dir) {
+	dir, path = strings.TrimSuffix(folded(dir), "/"), folded(path)
+	switch {
+	case path == "":
+		return ""
+	case path == dir:
+		return "."
+	}
+	name, ok := strings.CutPrefix(path, dir+"/")
+	if !ok {
 		return ""
 	}
-	name, err := filepath.Rel(dir, path)
-	if err != nil {
-		return ""
-	}
-	return filepath.ToSlash(name)
+	return name
 }
 
 // fault is an error about one path.
@@ -231,7 +236,7 @@ func about(path string, err error) error {
 
 // refused reports that a guard refused a path, as opposed to an operation that failed.
 func refused(err error) bool {
-	for _, guard := range []error{errOutside, errPath, errSpecial, errRuns, errKeys} {
+	for _, guard := range []error{errOutside, errPath, errSpecial, errRuns, errKeys, errName} {
 		if errors.Is(err, guard) {
 			return true
 		}
@@ -299,8 +304,9 @@ func (w *work) find(path string, h how, write bool) (*place, error) {
 	return p, nil
 }
 
-// holds reports whether a place is a name, or a folder that the name is in.
+// holds reports whether a place is a folded name, or a folder that the name is in.
 func holds(place, name string) bool {
+	place = folded(place)
 	return name != "" && (place == name || place == "." || strings.HasPrefix(name, place+"/"))
 }
 

@@ -64,8 +64,8 @@ func Open(r io.ReaderAt, size int64, l Limits) (*zip.Reader, error) {
 	return z, nil
 }
 
-// lastRecords returns the records that end an archive, in the form of ZIP64 for all: what archive/zip takes for a sign
-// of that form could otherwise be chosen.
+// lastRecords returns the records that end an archive. All have the form of ZIP64, so that archive/zip looks for no
+// other record of that form.
 func lastRecords(entries uint64, length, offset, at int64) []byte {
 	b := append([]byte(end64Signature), end64Len-12, 0, 0, 0, 0, 0, 0, 0, 45, 0, 45, 0)
 	b = append(b, make([]byte, 8)...) // the numbers of its disks
@@ -112,7 +112,7 @@ func find(r io.ReaderAt, size int64) (directory, error) {
 		return directory{}, ErrFormat
 	}
 	d := directory{base: end - int64(length) - int64(start), start: end - int64(length), entries: entries}
-	// Of some archives the offset is right, and the length is not.
+	// Some archives have the right offset and a wrong length.
 	if h := make([]byte, headerLen); d.base > 0 {
 		if _, err := r.ReadAt(h, int64(start)); err == nil && string(h[:4]) == headerSignature {
 			d.base, d.start = 0, int64(start)

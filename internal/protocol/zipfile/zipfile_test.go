@@ -89,7 +89,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestBounds: what is beyond a limit is refused, whatever the last record states, and archive/zip takes it.
+// TestBounds: an archive beyond a limit is refused, also with a false last record. archive/zip reads each of them.
 func TestBounds(t *testing.T) {
 	count := func(b []byte, n uint16) []byte {
 		return changed(b, func(end []byte) { binary.LittleEndian.PutUint16(end[10:], n) })
@@ -215,7 +215,7 @@ func (s sparse) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// TestMemory: a refusal costs no memory for what is refused.
+// TestMemory: a refusal allocates less than a mebibyte.
 func TestMemory(t *testing.T) {
 	many := pack(t, 60_000, "")
 	claims := lastRecords(100_000_000, 0, 0, 4<<30-1<<17)

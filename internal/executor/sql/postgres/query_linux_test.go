@@ -68,6 +68,48 @@ func TestQuery(t *testing.T) {
 	}
 }
 
+// TestConstantsOfDomains: PostgreSQL checks a constant of an array of a domain while it reads a statement. Functions that
+// do so are within the transaction, which is READ ONLY and limited in time, and have the rights of the role.
+func TestConstantsOfDomains(t *testing.T) {
+	s := database(t)
+	if err := s.SQL("postgres", `CREATE SEQUENCE app.counted; CREATE TABLE app.noted (v text);
+CREATE FUNCTION app.note(text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN INSERT INTO app.noted VALUES ($1); RETURN true; END $$;
+CREATE FUNCTION app.run(text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN EXECUTE $1; RETURN true; END $$;
+CREATE DOMAIN app.noting AS text CHECK (app.note(VALUE)); CREATE DOMAIN app.running AS text CHECK (app.run(VALUE));
+GRANT INSERT ON app.noted TO reader; GRANT USAGE ON app.counted TO reader`); err != nil {
+		t.Fatal(err)
+	}
+	// The control: the checks do run, and write where the transaction can.
+	if err := s.SQL("postgres", `PREPARE x AS SELECT '{x}'::app.noting[]; DO $$ BEGIN
+IF (SELECT count(*) FROM app.noted) <> 1 THEN RAISE 'not run'; END IF; END $$`); err != nil {
+		t.Fatal("control:", err)
+	}
+	for query, why := range map[string]string{
+		"SELECT '{x}'::app.noting[]":                                                              "25006",
+		"SELECT '{\"INSERT INTO app.noted VALUES (1)\"}'::app.running[]":                          "25006",
+		"SELECT '{\"SELECT nextval(''app.counted'')\"}'::app.running[]":                           "25006",
+		"SELECT '{\"SET TRANSACTION READ WRITE\"}'::app.running[]":                                "25001",
+		"SELECT '{\"SELECT set_config(''transaction_read_only'',''off'',true)\"}'::app.running[]": "25001",
+		"SELECT '{\"COPY app.film TO PROGRAM ''true''\"}'::app.running[]":                         "42501",
+		"SELECT '{\"SELECT pg_sleep(60)\"}'::app.running[]":                                       "57014",
+	} {
+		session, err := open(t.Context(), config(s, "reader"), time.Second) // as Query, which refuses this role's grants
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = session.query(t.Context(), query, nil, wide)
+		session.end()
+		if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != why {
+			t.Errorf("%s: %v, want %s", query, err, why)
+		}
+	}
+	if err := s.SQL("postgres", `DO $$ BEGIN IF (SELECT count(*) FROM app.noted) <> 1 THEN RAISE 'written'; END IF; END $$;
+DROP TABLE app.noted; DROP DOMAIN app.noting; DROP DOMAIN app.running; DROP SEQUENCE app.counted;
+DROP FUNCTION app.note(text); DROP FUNCTION app.run(text)`); err != nil {
+		t.Error(err)
+	}
+}
+
 // The answer ends at its limits and says so; an endless statement ends with its time, in the database, too.
 func TestLimits(t *testing.T) {
 	s := database(t)

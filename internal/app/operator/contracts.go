@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -157,8 +158,8 @@ func (p *Operator) Current(context.Context) (string, error) {
 }
 
 // WhatIf satisfies console.Backend. It decides the calls of the last day by the configuration in force and by a
-// changed one. The log has arguments with secrets and personal data removed: where they differ from those that were
-// asked, the call is compared only if neither configuration looks at arguments.
+// changed one. The log has arguments with secrets and personal data removed: a call whose decision depends on
+// such an argument, by a condition of either configuration, is not compared.
 func (p *Operator) WhatIf(ctx context.Context, text string) (console.WhatIf, error) {
 	out := console.WhatIf{
 		Problems: []string{}, Changes: []console.Change{}, Unjudged: []console.Unjudged{}, Since: time.Now().Add(-whatIfSpan),
@@ -195,7 +196,7 @@ func (p *Operator) WhatIf(ctx context.Context, text string) (console.WhatIf, err
 		return cmp.Or(b.Count-a.Count, strings.Compare(a.Capability+a.Now+a.Then, b.Capability+b.Now+b.Then))
 	})
 	slices.SortFunc(out.Unjudged, func(a, b console.Unjudged) int {
-		return cmp.Or(b.Count-a.Count, strings.Compare(a.Capability, b.Capability))
+		return cmp.Or(b.Count-a.Count, strings.Compare(a.Capability, b.Capability), slices.Compare(a.Fields, b.Fields))
 	})
 	for _, one := range out.Changes {
 		out.Differ += one.Count
@@ -220,7 +221,7 @@ type comparison struct {
 func (c *comparison) add(r audit.Record) error {
 	var d audit.Decided
 	if json.Unmarshal(r.Body, &d) != nil || d.CallID == "" {
-		c.doubt("", "the record holds no call")
+		c.doubt(d, "the record holds no call", nil)
 		return nil
 	}
 	if d.DryRun {
@@ -232,9 +233,15 @@ func (c *comparison) add(r audit.Record) error {
 	if err == nil {
 		asked.Args = args
 	}
-	if err != nil || args.Digest() != d.ArgsDigest { // hidden, cut, or left out
-		if c.now.ReadsArguments(asked.Capability) || c.then.ReadsArguments(asked.Capability) {
-			c.doubt(d.Capability, "a condition looks at the arguments, and the log has them only in part")
+	if (err != nil || args.Digest() != d.ArgsDigest) && // hidden, cut, or left out
+		(c.now.ReadsArguments(asked.Capability) || c.then.ReadsArguments(asked.Capability)) {
+		if err != nil || !masked.Match(d.Args) {
+			c.doubt(d, "it depends on the arguments, and the log does not hold them", nil)
+			return nil
+		}
+		fields := append(c.now.Undecided(asked, masked.MatchString), c.then.Undecided(asked, masked.MatchString)...)
+		if slices.Sort(fields); len(fields) > 0 {
+			c.doubt(d, "it depends on arguments that the log has redacted", slices.Compact(fields))
 			return nil
 		}
 	}
@@ -274,10 +281,20 @@ func verdict(d policy.Decision) string {
 	return words
 }
 
-// doubt counts a call that cannot be compared.
-func (c *comparison) doubt(capability, why string) {
-	if c.unjudged[capability] == nil {
-		c.unjudged[capability] = &console.Unjudged{Capability: capability, Why: why}
+// masked matches each text that redaction has put in the place of another.
+var masked = regexp.MustCompile(`\[[A-Z]`)
+
+// doubt counts a call that cannot be compared, with the redacted arguments on which its decision depends.
+func (c *comparison) doubt(d audit.Decided, why string, fields []string) {
+	key := strings.Join(append([]string{d.Capability, why}, fields...), "\x00")
+	one := c.unjudged[key]
+	if one == nil {
+		one = &console.Unjudged{Capability: d.Capability, Why: why, Fields: append([]string{}, fields...), Examples: []string{}}
+		c.unjudged[key] = one
 	}
-	c.unjudged[capability].Count++
+	one.Count++
+	if d.CallID != "" {
+		one.Examples = append(one.Examples, d.CallID)
+		one.Examples = one.Examples[max(0, len(one.Examples)-maxExamples):]
+	}
 }

@@ -112,6 +112,13 @@ func openLifelike(t testing.TB) *lifelike {
 		}
 	}
 	l.clock = 0
+	whole := l.r.Args // the log hides a part of one call that a condition reads
+	l.r.Args = func(policy.Decision) strictjson.Value {
+		v, _ := strictjson.Parse([]byte(`{"order":"A-1190","amount":"[CARD]","currency":"EUR"}`))
+		return v
+	}
+	l.call("helpdesk.refund", `{"order":"A-1190","amount":4111111111111111,"currency":"EUR"}`, who[0], sessions[0], 1)
+	l.r.Args = whole
 	l.ask(l.question("helpdesk.refund", `{"order":"A-1204","amount":640,"currency":"EUR","reason":"arrived broken"}`,
 		who[1], sessions[1]))
 	_, l.asked = l.desk.ask(l.question("postgres.execute",

@@ -169,6 +169,11 @@ func equal(a, b ref.Val) ref.Val {
 	if a == types.NullValue || b == types.NullValue {
 		return types.Bool(a == b)
 	}
+	for _, v := range []ref.Val{a, b} {
+		if u := unknownIn(v); u != nil {
+			return u
+		}
+	}
 	if class(a) != class(b) {
 		return types.NewErr("%s and %s cannot be compared", a.Type().TypeName(), b.Type().TypeName())
 	}
@@ -287,6 +292,8 @@ type variables struct {
 	environment string
 	danger      int
 	open        bool // args, session and depth are unknown, as is a capability with a '*'
+
+	hidden func(string) bool // the texts of the arguments that are unknown; nil: none
 }
 
 // ResolveName returns a variable by its name.
@@ -297,6 +304,10 @@ func (v *variables) ResolveName(name string) (any, bool) {
 	}
 	switch name {
 	case "args":
+		if v.hidden != nil {
+			args, _ := veil(exactly(v.call.Args.Value()), nil, v.hidden)
+			return args, true
+		}
 		if a := v.call.Args.Value(); !a.IsZero() && !a.Exact() {
 			return exactly(a), true
 		}

@@ -394,9 +394,11 @@ type Change struct {
 
 // Unjudged are calls that cannot be compared.
 type Unjudged struct {
-	Capability string `json:"capability"`
-	Count      int    `json:"count"`
-	Why        string `json:"why"`
+	Capability string   `json:"capability"`
+	Count      int      `json:"count"`
+	Why        string   `json:"why"`
+	Fields     []string `json:"fields"`   // redacted arguments that a condition read, as args.order
+	Examples   []string `json:"examples"` // ids of the newest calls
 }
 
 // Pin is a definition that waits to be accepted.

@@ -53,7 +53,7 @@ func (f *fake) WhatIf(_ context.Context, text string) (WhatIf, error) {
 	}
 	return WhatIf{Calls: 3, Differ: 1, Unknown: 1, Changes: []Change{{Capability: hostile, Now: hostile, Then: hostile,
 		Examples: []string{hostile}, Reasons: []call.Reason{{Code: hostile}}}},
-		Unjudged: []Unjudged{{Capability: hostile, Why: hostile}}}, nil
+		Unjudged: []Unjudged{{Capability: hostile, Why: hostile, Fields: []string{hostile}, Examples: []string{hostile}}}}, nil
 }
 
 func (f *fake) Hours(_ context.Context, span, step int) (List[Hour], error) {

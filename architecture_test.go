@@ -99,7 +99,7 @@ var only = map[string][]string{
 		"cmd/waldo", "cmd/waldo/agenthost", "cmd/waldo/completing", "cmd/waldo/generating", "cmd/waldo/manual",
 		"cmd/waldo/sandboxflags", "cmd/waldo/consoling", "cmd/waldo/databases", "cmd/waldo/enrolling", "cmd/waldo/templates",
 		"cmd/waldo/hooking", "cmd/waldo/measuring",
-		"cmd/waldo/agenting",
+		"cmd/waldo/agenting", "cmd/waldo/doctoring",
 	},
 	"github.com/spf13/pflag":                 {"cmd/waldo", "cmd/waldo/manual"},
 	"github.com/google/go-containerregistry": {"internal/sandbox/template"},

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,17 +10,14 @@ import (
 	"waldo/cmd/waldo/agenting"
 	"waldo/cmd/waldo/consoling"
 	"waldo/cmd/waldo/databases"
-	"waldo/cmd/waldo/exitcode"
+	"waldo/cmd/waldo/doctoring"
 	"waldo/cmd/waldo/generating"
 	"waldo/cmd/waldo/hooking"
 	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/redact"
 	"waldo/internal/demo/helpdesk"
-	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
-	"waldo/internal/model/display"
-	"waldo/internal/sandbox"
 )
 
 // commands lists every command of waldo.
@@ -47,77 +42,8 @@ func newHelpdesk() *cobra.Command {
 }
 
 func newDoctor(g *global) *cobra.Command {
-	return &cobra.Command{
-		Use: "doctor", Short: "Test which isolation levels work on this machine, and how to fix the others",
-		Example: "  waldo doctor\n  waldo doctor --json", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			state, err := openState(g)
-			if err != nil {
-				return err
-			}
-			var reports []sandbox.Report
-			ok := false
-			all := app.Drivers(state, downloads)
-			for _, name := range []string{"gvisor", "namespace", "confined", "engine"} { // the stronger first
-				r := all[name].Probe(c.Context())
-				if err := c.Context().Err(); err != nil {
-					return err
-				}
-				reports = append(reports, r)
-				ok = ok || r.OK && (name != "engine" || contract.UsualIsolation == name) // one language is no level for the rest
-			}
-			if g.json {
-				if err := terminal.JSON(c.OutOrStdout(), reports); err != nil {
-					return err
-				}
-			} else {
-				tellReports(c.OutOrStdout(), reports)
-			}
-			if !ok {
-				return &exitcode.Exit{
-					Code: exitcode.Problems, Text: "no level of isolation works on this machine", Hint: "see the hints above",
-				}
-			}
-			return nil
-		},
-	}
-}
-
-// tellReports prints the verified abilities of each driver, one per line, with hints for missing ones.
-func tellReports(w io.Writer, reports []sandbox.Report) {
-	p := terminal.Painter(w)
-	for _, r := range reports {
-		verdict := p.Good("works here")
-		if !r.OK {
-			verdict = p.Bad("does not work here")
-		}
-		display.Fprintf(w, "%s: %s\n", p.Head(r.Driver), verdict)
-		shared := 1 // missing abilities in a row with one hint
-		for i, a := range r.Abilities {
-			mark := p.Good("ok     ")
-			switch {
-			case !a.OK && a.Need:
-				mark = p.Bad("no     ")
-			case !a.OK:
-				mark = p.Warn("missing")
-			}
-			display.Fprintf(w, "  %s %-31s %s\n", mark, a.Name, a.What)
-			if a.OK || a.Hint == "" {
-				continue
-			}
-			if i+1 < len(r.Abilities) && !r.Abilities[i+1].OK && r.Abilities[i+1].Hint == a.Hint {
-				shared++
-				continue
-			}
-			hint := a.Hint
-			if shared > 1 {
-				hint = fmt.Sprintf("for these %d: %s", shared, hint)
-			}
-			display.Fprintf(w, "       %s\n",
-				display.Text(strings.ReplaceAll(string(display.Lines(hint)), "\n  | ", "\n       ")))
-			shared = 1
-		}
-	}
+	return doctoring.New(doctoring.Waldo{Known: g.known, JSON: &g.json, Downloads: downloads,
+		Config: func() (string, *contract.Config, error) { return configured(g) }})
 }
 
 func newSQL(g *global) *cobra.Command {

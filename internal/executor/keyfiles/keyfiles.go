@@ -4,6 +4,7 @@ package keyfiles
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -53,7 +54,9 @@ var ErrMany = errors.New("too many files")
 // Below returns the files and folders below a folder that have such a name, outermost ones alone, as slash-separated
 // paths; that of a folder ends in "/". Links are left out: what they lead to counts by its own name. So is a folder that
 // cannot be read, and what is removed meanwhile.
-func Below(folder string) (found []string, err error) {
+func Below(folder string) (found []string, err error) { return below(folder, maxEntries) }
+
+func below(folder string, most int) (found []string, err error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return nil, err
@@ -66,13 +69,13 @@ func Below(folder string) (found []string, err error) {
 		if err != nil {
 			return unlessGone(err)
 		}
-		all, err := f.ReadDir(-1)
+		all, err := f.ReadDir(most - seen + 1) // no more of a large folder comes into memory
 		f.Close()
-		if err != nil {
+		if err != nil && err != io.EOF {
 			return unlessGone(err)
 		}
-		if seen += len(all); seen > maxEntries {
-			return fmt.Errorf("%w: more than %d", ErrMany, maxEntries)
+		if seen += len(all); seen > most {
+			return fmt.Errorf("%w: more than %d", ErrMany, most)
 		}
 		for _, e := range all {
 			name := path.Join(dir, e.Name())

@@ -38,6 +38,12 @@ func TestBelow(t *testing.T) {
 	if _, err := Below(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
+	// .env, .env.example, .netrc, a and out at the top; b, .ssh and main.go in a; .npmrc in b
+	for most, want := range map[int]error{9: nil, 8: ErrMany, 4: ErrMany, 0: ErrMany} {
+		if got, err := below(dir, most); !errors.Is(err, want) {
+			t.Errorf("at most %d entries: %q %v", most, got, err)
+		}
+	}
 	for i := range MaxFound {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(".env.", i)), nil, 0o600); err != nil {
 			t.Fatal(err)

@@ -38,7 +38,7 @@ func Sandboxed(d policy.Decision) []string {
 	case !own && isArgv && d.Contract.Transport == contract.SandboxedExec:
 		lines := slices.Concat([]string{"runs a command" + bounds(d)}, touches(d), Numbered("the command line", shell(argv)))
 		if dir, _ := args["dir"].(string); dir != "" {
-			lines = append(lines, "it starts in "+word(dir)+" below /workspace")
+			lines = append(lines, "it starts in "+string(display.Line(word(dir)))+" below /workspace")
 		}
 		if in, _ := args["stdin"].(string); in != "" {
 			lines = append(lines, Numbered("its standard input", in)...)

@@ -55,9 +55,13 @@ func startChromium(t *testing.T) *chromium {
 	if err != nil {
 		t.Fatal(err)
 	}
+	profile, err := os.MkdirTemp("", "TestChromium")
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	c := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "about:blank")
+		"--remote-debugging-pipe", "--user-data-dir="+profile, "about:blank")
 	c.ExtraFiles = []*os.File{toRead, fromWrite} // descriptors 3 and 4
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -69,6 +73,13 @@ func startChromium(t *testing.T) *chromium {
 		cancel()
 		_ = c.Wait()
 		_, _ = toWrite.Close(), fromRead.Close()
+		for range 50 { // processes that it started end after it, and write to the profile until then
+			if err = os.RemoveAll(profile); err == nil {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		t.Log("the profile stays: ", err)
 	})
 	var target struct{ TargetID string }
 	b.do("Target.createTarget", map[string]any{"url": "about:blank"}, &target)

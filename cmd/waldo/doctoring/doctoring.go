@@ -29,7 +29,7 @@ type Waldo struct {
 // New returns the command.
 func New(w Waldo) *cobra.Command {
 	return &cobra.Command{
-		Use: "doctor", Short: "Test what works on this machine: isolation levels, and what waldo.yaml names; and how to fix the rest",
+		Use: "doctor", Short: "Test what works on this machine and in waldo.yaml, and say how to fix the rest",
 		Example: "  waldo doctor\n  waldo doctor --json", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			state, cfg, invalid := w.Config()

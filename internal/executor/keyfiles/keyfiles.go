@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unicode"
@@ -48,21 +49,37 @@ const (
 	maxEntries = 1 << 20
 )
 
+// stateFile is the database of each waldo. It lies at the top of its state, beside its secrets.
+const stateFile = "waldo.db"
+
+// ErrState is returned for the state directory of a waldo, and for each folder in one.
+var ErrState = errors.New("it is in the state directory of a waldo, which holds its keys")
+
 // ErrMany is returned for a folder that is too large to look through, or that has too many such names.
 var ErrMany = errors.New("too many files")
 
 // Below returns the files and folders below a folder that have such a name, outermost ones alone, as slash-separated
 // paths; that of a folder ends in "/". Links are left out: what they lead to counts by its own name. So is a folder that
 // cannot be read, and what is removed meanwhile.
+// The state of a waldo below the folder counts as such a name; a folder within one is refused.
 func Below(folder string) (found []string, err error) { return below(folder, maxEntries) }
 
 func below(folder string, most int) (found []string, err error) {
+	if err := outsideState(folder); err != nil {
+		return nil, err
+	}
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
 	seen := 0
+	add := func(name string) error {
+		if found = append(found, name); len(found) > MaxFound {
+			return fmt.Errorf("%w: more than %d have a name of keys", ErrMany, MaxFound)
+		}
+		return nil
+	}
 	var walk func(dir string) error
 	walk = func(dir string) error {
 		f, err := root.Open(dir)
@@ -77,6 +94,9 @@ func below(folder string, most int) (found []string, err error) {
 		if seen += len(all); seen > most {
 			return fmt.Errorf("%w: more than %d", ErrMany, most)
 		}
+		if slices.ContainsFunc(all, func(e fs.DirEntry) bool { return Folded(e.Name()) == stateFile }) {
+			return add(dir + "/")
+		}
 		for _, e := range all {
 			name := path.Join(dir, e.Name())
 			switch {
@@ -85,8 +105,8 @@ func below(folder string, most int) (found []string, err error) {
 				if e.IsDir() {
 					name += "/"
 				}
-				if found = append(found, name); len(found) > MaxFound {
-					return fmt.Errorf("%w: more than %d have a name of keys", ErrMany, MaxFound)
+				if err := add(name); err != nil {
+					return err
 				}
 			case e.IsDir():
 				if err := walk(name); err != nil {
@@ -101,6 +121,23 @@ func below(folder string, most int) (found []string, err error) {
 	}
 	slices.Sort(found)
 	return found, nil
+}
+
+// outsideState returns ErrState for the state of a waldo, and for a folder within one.
+func outsideState(folder string) error {
+	at, err := filepath.Abs(folder)
+	if err == nil {
+		at, err = filepath.EvalSymlinks(at)
+	}
+	for ; err == nil; at = filepath.Dir(at) {
+		if _, missing := os.Lstat(filepath.Join(at, stateFile)); missing == nil {
+			return ErrState
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
+	return err
 }
 
 func unlessGone(err error) error {

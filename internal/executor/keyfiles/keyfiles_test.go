@@ -38,6 +38,28 @@ func TestBelow(t *testing.T) {
 	if _, err := Below(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
+	state := filepath.Join(dir, "b", "Waldo")
+	if err := errors.Join(os.MkdirAll(filepath.Join(state, "secrets"), 0o700),
+		os.WriteFile(filepath.Join(state, "secrets", ".env"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = Below(dir); err != nil || !slices.Contains(got, "b/Waldo/secrets/.env") {
+		t.Errorf("control: %q %v", got, err)
+	}
+	if err := os.WriteFile(filepath.Join(state, "waldo.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = Below(dir); err != nil || !slices.Equal(got, []string{".env", "a/.ssh/", "a/b/.npmrc", "b/Waldo/"}) {
+		t.Errorf("%q %v", got, err)
+	}
+	for _, within := range []string{state, filepath.Join(state, "secrets")} {
+		if got, err := Below(within); !errors.Is(err, ErrState) {
+			t.Errorf("%s: %q %v", within, got, err)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
 	// .env, .env.example, .netrc, a and out at the top; b, .ssh and main.go in a; .npmrc in b
 	for most, want := range map[int]error{9: nil, 8: ErrMany, 4: ErrMany, 0: ErrMany} {
 		if got, err := below(dir, most); !errors.Is(err, want) {

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -56,6 +57,9 @@ func (o Options) hide() (Options, *call.Reason) {
 		return o, nil
 	}
 	hidden, err := keyfiles.Below(o.Input)
+	if errors.Is(err, keyfiles.ErrState) {
+		return o, &call.Reason{Code: "input.keys", Text: "the input folder cannot be shown: " + keyfiles.ErrState.Error()}
+	}
 	if err != nil {
 		slog.Warn("an input folder cannot be looked through for keys", "input", o.Input, "why", err)
 		return o, &call.Reason{Code: "input.keys", Text: "the input folder cannot be looked through for files that hold " +

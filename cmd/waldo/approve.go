@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -61,7 +60,8 @@ func newApprovals(g *global) *cobra.Command {
 			}
 			if whole || len(args) == 1 {
 				for _, q := range open {
-					display.Fprintf(c.OutOrStdout(), "%s\n", display.Text(k.Since(c.Context(), q).Show()))
+					terminal.Question(c.OutOrStdout(), k.Since(c.Context(), q))
+					display.Fprintf(c.OutOrStdout(), "\n")
 				}
 				return nil
 			}
@@ -82,10 +82,12 @@ func tellApprovals(w io.Writer, open []approval.Question) {
 			terminal.Ago(w, q.Created.UTC().Format(time.RFC3339), time.Now()), cmp.Or(q.Role, "any"),
 			terminal.Brief(string(q.Args), 60)})
 	}
-	terminal.Table(w, []string{"ID", "CAPABILITY", "DANGER", "PRINCIPAL", "ASKED", "ROLE", "ARGUMENTS"}, rows)
+	var table strings.Builder
+	terminal.Table(&table, []string{"ID", "CAPABILITY", "DANGER", "PRINCIPAL", "ASKED", "ROLE", "ARGUMENTS"}, rows)
 	if len(rows) > 0 {
-		display.Fprintf(w, "\nwaldo approvals ID shows the whole question.\n")
+		table.WriteString("\nwaldo approvals ID shows the whole question.\n")
 	}
+	display.Fprintf(w, "%s", terminal.Fit(w, table.String()))
 }
 
 func newApprove(g *global) *cobra.Command {
@@ -170,7 +172,8 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 	if state == approval.Yes {
 		display.Fprintf(c.ErrOrStderr(), "%s was answered yes and is not used yet; a no takes that back\n", question)
 	}
-	display.Fprintf(c.ErrOrStderr(), "%s\n", display.Text(k.Since(c.Context(), q).Show()))
+	terminal.Question(c.ErrOrStderr(), k.Since(c.Context(), q))
+	display.Fprintf(c.ErrOrStderr(), "\n")
 	if !asksUnder(g, q) {
 		display.Fprintf(c.ErrOrStderr(),
 			"note: this question was asked under another configuration than the one that is read here. If that one changed,\n"+
@@ -352,8 +355,8 @@ func (t teller) Notify(_ context.Context, q approval.Question) {
 		display.Fprintf(t.w, "waldo: %s waits for a human: waldo approve %s, or waldo deny %s\n", q.Capability, q.ID, q.ID)
 		return
 	}
-	b := bufio.NewWriter(t.w)
-	display.Fprintf(b, "\n%s\n%s\n", display.Text(strings.TrimRight(q.Show(), "\n")),
-		"answer in another terminal: waldo approve "+q.ID+"   or   waldo deny "+q.ID)
-	b.Flush()
+	display.Fprintf(t.w, "\n")
+	terminal.Question(t.w, q)
+	display.Fprintf(t.w, "%s", terminal.Fit(t.w,
+		"answer in another terminal: waldo approve "+q.ID+"   or   waldo deny "+q.ID+"\n"))
 }

@@ -67,10 +67,11 @@ func tellWatched(c *cobra.Command, e approvalEvent, whole, asJSON bool) {
 	case q == nil:
 		display.Fprintf(w, "%s  %s\n", e.ID, e.State)
 	case whole:
-		display.Fprintf(w, "%s\n", display.Text(q.Show()))
+		terminal.Question(w, *q)
+		display.Fprintf(w, "\n")
 	default:
-		display.Fprintf(w, "%s  %s  danger %d  %s  %s\n", q.ID, q.Capability, q.Danger, q.Principal,
-			terminal.Brief(string(q.Args), 60))
+		display.Fprintf(w, "%s", terminal.Fit(w, string(display.Sprintf("%s  %s  danger %d  %s  %s\n", q.ID, q.Capability,
+			q.Danger, q.Principal, terminal.Brief(string(q.Args), 60)))))
 	}
 }
 

@@ -239,6 +239,12 @@ func (q Question) Show() string {
 	return b.String()
 }
 
+// Short repeats in one line what the first lines of Show say, for a screen that they have left.
+func (q Question) Short() string {
+	return fmt.Sprintf("In short: danger %d of 3, %s, %s, capability %s", q.Danger, name(q.Mode),
+		display.Count(len(q.Fields()), "value"), cut(string(q.Capability)))
+}
+
 // Exactly writes what the call would do and its arguments. Every line that is not waldo's starts with a bar.
 func (q Question) Exactly() string {
 	var b strings.Builder

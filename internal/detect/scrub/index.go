@@ -18,6 +18,8 @@ type Index struct {
 	tables  []table
 	longest int
 	edged   map[string]bool
+	plain   []string // found among escapes, too
+	decoded *Index   // of plain; nil: none
 }
 
 // table finds texts of similar length by the hash of their first window bytes. Search time therefore reveals only
@@ -106,7 +108,8 @@ func sixBits(c byte) bool {
 }
 
 // All returns every match in b. Ranges can overlap.
-func (x *Index) All(b []byte) (out []Span) {
+func (x *Index) All(b []byte) []Span {
+	out := x.inEscapes(b)
 	for i := range x.tables {
 		x.tables[i].candidates(b, func(start int, texts [][]byte) {
 			for _, t := range texts {

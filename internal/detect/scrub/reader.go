@@ -3,6 +3,7 @@ package scrub
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math/bits"
 )
@@ -15,9 +16,14 @@ const minKeep = 512
 // fresh bytes are new. It does not know the texts.
 type Boundary func(held []byte, fresh int) int
 
+// ErrCut ends an Open stream whose last bytes were dropped.
+var ErrCut = errors.New("the stream ends where a hidden text could have been cut")
+
 // Reader reads a stream and replaces texts with stars. It holds the last bytes back until a boundary or the end of
-// the stream.
+// the stream. A stream that breaks off can end inside a text: the held bytes are then dropped, whatever they are.
 type Reader struct {
+	Open bool // EOF does not tell the end of the stream from a cut
+
 	from     io.Reader
 	texts    *Index
 	boundary Boundary
@@ -54,8 +60,11 @@ func (r *Reader) next(most int) {
 	n, err := r.from.Read(r.room)
 	r.tail.Add(r.room[:n])
 	due := max(r.tail.Due(), r.boundary(r.tail.Bytes(), n))
-	if r.err = err; err != nil {
+	if r.err = err; err == io.EOF && !r.Open {
 		due = len(r.tail.Bytes())
+	}
+	if err == io.EOF && due < len(r.tail.Bytes()) {
+		r.err = ErrCut
 	}
 	if r.out, r.gone = r.out[:0], 0; due <= 0 {
 		return

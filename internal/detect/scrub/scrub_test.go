@@ -16,6 +16,9 @@ const (
 	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 )
 
+// escaped is the secret with some of its characters as escapes.
+var escaped = "%67&#104;" + `\u0070` + secret[3:]
+
 func texts() []string {
 	return []string{secret, hex.EncodeToString([]byte(secret)), base64.RawStdEncoding.EncodeToString([]byte(secret))}
 }
@@ -42,7 +45,9 @@ func (s *pieces) Read(p []byte) (int, error) {
 func seen(t *testing.T, body [][]byte, b Boundary) (events []int, out string) {
 	t.Helper()
 	from := &pieces{left: body}
-	r := NewReader(from, NewIndex(texts()), b)
+	x := NewIndex(texts())
+	x.Escaped(secret)
+	r := NewReader(from, x, b)
 	var all strings.Builder
 	for p := make([]byte, 32<<10); ; {
 		n, err := r.Read(p)
@@ -72,7 +77,7 @@ func TestNothingShowsHowNear(t *testing.T) {
 		{"frames", Frames, func(g string) []byte { return append(frame(1, g), frame(1, "x")[:2]...) }},
 	} {
 		t.Run(boundary.name, func(t *testing.T) {
-			for _, text := range texts() {
+			for _, text := range append(texts(), escaped) {
 				for known := range len(text) - 1 {
 					var first []int
 					for _, c := range letters {

@@ -137,9 +137,9 @@ func (s *Server) both(in, out net.Conn, words io.Reader, begin func() bool, a *a
 	moved.Store(time.Now().UnixNano())
 	var wait sync.WaitGroup
 	half := func(to, from net.Conn, said io.Reader, count func(int64)) {
-		for !s.spent() {
+		for left := s.left(); left > 0; left = s.left() {
 			_ = from.SetReadDeadline(time.Now().Add(s.limits.Idle))
-			n, err := io.CopyN(to, said, s.pace.step(min(chunk, s.limits.Bytes)))
+			n, err := io.CopyN(to, said, s.pace.step(min(chunk, left)))
 			count(n)
 			if n > 0 {
 				moved.Store(time.Now().UnixNano())

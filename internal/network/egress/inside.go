@@ -60,7 +60,8 @@ type injection struct {
 	use      []filled
 	hash     string
 	scrubber *responseScrubber
-	held     int64 // bytes of its body that are held, to be given back
+	cut      func() // records that the end of an answer was dropped
+	held     int64  // bytes of its body that are held, to be given back
 }
 
 // inject looks for placeholders in a request, takes out what the client has put where a secret goes,
@@ -102,6 +103,7 @@ func (s *Server) inject(r *http.Request, t *Target) (in injection, why *Refusal)
 	}
 	askWhole(r.Header)
 	in.scrubber = newScrubber(s.forms, known)
+	in.cut = func() { s.attempts.refused(t.Host, t.Port, errCut) }
 	for _, f := range in.use {
 		if f.As == SigV4 {
 			if in.hash, why = bodyHash(r); why != nil {
@@ -164,10 +166,20 @@ func (in injection) body(b io.ReadCloser, resp *http.Response) io.ReadCloser {
 	if in.scrubber == nil {
 		return b
 	}
+	v := in.scrubber.body(b, scrub.Lines, func() { in.scrubber.header(resp.Trailer) })
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return in.scrubber.body(b, scrub.Frames(), nil)
+		v = in.scrubber.body(b, scrub.Frames(), nil)
 	}
-	return in.scrubber.body(b, scrub.Lines, func() { in.scrubber.header(resp.Trailer) })
+	v.scrubbed.Open, v.cut = endless(resp), in.cut
+	return v
+}
+
+var errCut = refuse("secret.end", "the host does not say where its answer ends, so that the end could be a part of a secret")
+
+// endless reports whether the end of the connection ends an answer, as a cut does.
+func endless(resp *http.Response) bool {
+	return resp.StatusCode == http.StatusSwitchingProtocols ||
+		resp.ProtoMajor < 2 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0
 }
 
 // watch scans a body, or a connection, for the sandbox's placeholders.

@@ -430,7 +430,7 @@ func TestSocketInside(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Ext: "+
 			r.Header.Get("Sec-Websocket-Extensions")+"\r\n\r\n")
 		line, _ := b.ReadString('\n')
-		_, _ = io.WriteString(c, "echo "+line+r.Header.Get("Authorization")+"\n")
+		_, _ = io.WriteString(c, "\x81\x2aecho "+line+r.Header.Get("Authorization")+"\n\x81\x2a"+hidden[:9])
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(g.Trust())
@@ -444,7 +444,7 @@ func TestSocketInside(t *testing.T) {
 		t.Fatal(resp, err)
 	}
 	_, _ = io.WriteString(c, "frame\n")
-	if got, _ := io.ReadAll(b); string(got) != "echo frame\nBearer "+strings.Repeat("*", len(hidden))+"\n" {
+	if got, _ := io.ReadAll(b); string(got) != "\x81\x2aecho frame\nBearer "+strings.Repeat("*", len(hidden))+"\n" {
 		t.Errorf("%q", got)
 	}
 }

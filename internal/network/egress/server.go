@@ -177,7 +177,10 @@ func (s *Server) accept(l net.Listener, serve func(net.Conn)) {
 // errSpent ends what would go beyond the limit of bytes.
 var errSpent = refuse("limit.bytes", "the sandbox has sent and received all that it may")
 
-func (s *Server) spent() bool { return s.attempts.all.Load() >= s.limits.Bytes }
+// left is how many bytes may still move.
+func (s *Server) left() int64 { return s.limits.Bytes - s.attempts.all.Load() }
+
+func (s *Server) spent() bool { return s.left() <= 0 }
 
 func (s *Server) ended() bool {
 	s.mu.Lock()

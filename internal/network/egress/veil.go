@@ -1,11 +1,11 @@
 package egress
 
 import (
-	"encoding/binary"
+	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
-	"unicode/utf16"
 
 	"waldo/internal/detect/scrub"
 )
@@ -24,7 +24,7 @@ const minForm = 6
 func newScrubber(forms func(string) []string, secrets []string) *responseScrubber {
 	var all, low, edged []string
 	for _, s := range secrets {
-		for _, f := range append(forms(s), wide(s)...) {
+		for _, f := range append(forms(s), scrub.Wide(s)...) {
 			if (len(f) < minForm && f != s) || strings.Trim(f, "*") == "" {
 				continue
 			}
@@ -38,19 +38,10 @@ func newScrubber(forms func(string) []string, secrets []string) *responseScrubbe
 	for _, f := range edged {
 		v.Edge(f)
 	}
-	return v
-}
-
-// wide returns a text in UTF-16, in either order of bytes, without the zero bytes at its ends.
-func wide(s string) (out []string) {
-	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
-		var b []byte
-		for _, u := range utf16.Encode([]rune(s)) {
-			b = order.AppendUint16(b, u)
-		}
-		out = append(out, strings.Trim(string(b), "\x00"))
+	for _, s := range secrets {
+		v.Escaped(s)
 	}
-	return out
+	return v
 }
 
 // inBase64 reports whether a spelling is written in base64. One in decimal or hexadecimal digits is not.
@@ -74,7 +65,7 @@ func (v *responseScrubber) text(s string) string {
 // header hides in the values of a header; a name that holds a secret goes with its value.
 func (v *responseScrubber) header(h http.Header) {
 	for name, values := range h {
-		if v.names.Hide([]byte(strings.ToLower(name))) {
+		if v.names.Hide([]byte(strings.ToLower(name))) || v.names.Hide(bytes.ToLower(scrub.Unescape([]byte(name)))) {
 			delete(h, name)
 			continue
 		}
@@ -89,16 +80,20 @@ type veiled struct {
 	io.ReadCloser
 	scrubbed *scrub.Reader
 	over     func() // called before EOF is returned: the trailers are there; may be nil
+	cut      func() // called where an end was no known end
 }
 
-func (v *responseScrubber) body(b io.ReadCloser, boundary scrub.Boundary, over func()) io.ReadCloser {
-	return &veiled{b, scrub.NewReader(b, v.Index, boundary), over}
+func (v *responseScrubber) body(b io.ReadCloser, boundary scrub.Boundary, over func()) *veiled {
+	return &veiled{b, scrub.NewReader(b, v.Index, boundary), over, func() {}}
 }
 
 func (r *veiled) Read(p []byte) (int, error) {
 	n, err := r.scrubbed.Read(p)
 	if err != nil && r.over != nil {
 		r.over()
+	}
+	if errors.Is(err, scrub.ErrCut) {
+		r.cut()
 	}
 	return n, err
 }

@@ -182,8 +182,8 @@ func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.ReadCloser.Read(b)
 	c.count(int64(n))
 	c.s.pace.bytes(c.s.ctx, n)
-	if c.s.spent() {
-		return n, errSpent
+	if beyond := -c.s.left(); beyond >= 0 {
+		return int(max(0, int64(n)-beyond)), errSpent
 	}
 	return n, err
 }
@@ -197,7 +197,7 @@ type countedBoth struct {
 }
 
 func (c *countedBoth) Write(b []byte) (int, error) {
-	if c.s.spent() {
+	if int64(len(b)) > c.s.left() {
 		return 0, errSpent
 	}
 	n, err := c.both.Write(b)

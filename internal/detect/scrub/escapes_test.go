@@ -66,6 +66,28 @@ func TestUnescape(t *testing.T) {
 	}
 }
 
+// TestLongEscapes: a long secret in its longest spelling comes byte by byte, after other bytes.
+func TestLongEscapes(t *testing.T) {
+	long, spelled := strings.Repeat("q7Rw2Kx9", 20), ""
+	for _, c := range []byte(long) {
+		spelled += fmt.Sprintf("&#x%08x;", c)
+	}
+	for _, row := range []struct{ body, want string }{
+		{"<" + spelled + ">", "<" + strings.Repeat("*", len(spelled)) + ">"},
+		{"<" + spelled[12:] + ">", "<" + spelled[12:] + ">"}, // the control: one character less
+	} {
+		x := NewIndex([]string{long})
+		x.Escaped(long)
+		var left [][]byte
+		for _, c := range []byte(row.body) {
+			left = append(left, []byte{c})
+		}
+		if got, err := io.ReadAll(NewReader(&pieces{left: left}, x, Lines)); err != nil || string(got) != row.want {
+			t.Errorf("%q became %q (%v)", row.body, got, err)
+		}
+	}
+}
+
 // FuzzEscapes: in each mixture of escapes, at each split, the text is covered and nothing beside it.
 func FuzzEscapes(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6}, []byte{3}, uint16(0), "")

@@ -75,7 +75,8 @@ func unescape(b []byte, at *[]int) []byte {
 	return out
 }
 
-// escape appends what the escape at the begin of b stands for, and returns the escape's length; 0: it is none.
+// escape appends the character of the escape at the start of b, and returns the escape's length. Without one it
+// returns 0.
 func escape(out, b []byte) ([]byte, int) {
 	switch {
 	case b[0] == '%':
@@ -103,7 +104,7 @@ func escape(out, b []byte) ([]byte, int) {
 // names are the references without a number that escapers write. None begins with another one.
 var names = map[string]byte{"&amp;": '&', "&lt;": '<', "&gt;": '>', "&quot;": '"', "&apos;": '\''}
 
-// reference appends what a numeric character reference of HTML stands for. Browsers do without its semicolon.
+// reference appends the character of a numeric reference of HTML. Browsers accept one without a semicolon.
 func reference(out, b []byte) ([]byte, int) {
 	n, base, digits := 2, 10, "0123456789"
 	if len(b) > n && b[n]|0x20 == 'x' {

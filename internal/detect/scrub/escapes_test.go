@@ -95,7 +95,7 @@ func FuzzEscapes(f *testing.F) {
 	f.Add([]byte{1, 0}, []byte{250}, uint16(511), "%")
 	f.Fuzz(func(t *testing.T, ways, cuts []byte, pad uint16, before string) {
 		if len(ways) == 0 || len(before) > 20 || strings.ContainsAny(before, "g0123456789abcdefABCDEFuxX#;&") {
-			return // such texts can form an escape with what follows
+			return // it can form an escape with the secret
 		}
 		spelled := ""
 		for i, c := range []byte(secret) {

@@ -20,7 +20,8 @@ type Boundary func(held []byte, fresh int) int
 var ErrCut = errors.New("the stream ends where a hidden text could have been cut")
 
 // Reader reads a stream and replaces texts with stars. It holds the last bytes back until a boundary or the end of
-// the stream. A stream that breaks off can end inside a text: the held bytes are then dropped, whatever they are.
+// the stream. A stream that breaks off can end inside a text. The held bytes are then dropped, with or without a
+// text.
 type Reader struct {
 	Open bool // EOF does not tell the end of the stream from a cut
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAnswerEnds: an answer that breaks off within the secret shows no part of it. What is left out has the same
-// length for every text.
+// TestAnswerEnds: an answer that breaks off within the secret shows no part of it. The same number of bytes is dropped
+// for every text.
 func TestAnswerEnds(t *testing.T) {
 	dots := func(n int) string { return strings.Repeat(".", n) }
 	stars := strings.Repeat("*", len(hidden))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -34,16 +33,23 @@ func (x *Index) Escaped(text string) {
 
 // inEscapes returns every match in the decoded text of b, in positions of b.
 func (x *Index) inEscapes(b []byte) []Span {
-	if x.decoded == nil || bytes.IndexAny(b, `%\&`) < 0 {
+	if x.decoded == nil || bytes.IndexAny(b, introducers) < 0 {
+		return nil
+	}
+	spans := x.decoded.All(Unescape(b))
+	if len(spans) == 0 {
 		return nil
 	}
 	var at []int
-	spans := x.decoded.All(unescape(b, &at))
+	unescape(b, &at)
 	for i, s := range spans {
 		spans[i] = Span{at[s.Start], at[s.End]}
 	}
 	return spans
 }
+
+// introducers are the characters that begin an escape.
+const introducers = `%\&`
 
 // Unescape decodes %5A, \u005a, \/, \", &#90;, &#x5a; and &amp; with its like. No escape holds the first character of
 // another one, so that a text decodes alike from every position outside an escape.
@@ -53,8 +59,7 @@ func Unescape(b []byte) []byte { return unescape(b, nil) }
 func unescape(b []byte, at *[]int) []byte {
 	out := make([]byte, 0, len(b))
 	for i := 0; i < len(b); {
-		from := len(out)
-		n := 0
+		from, n := len(out), 0
 		switch b[i] {
 		case '%', '\\', '&':
 			out, n = escape(out, b[i:])
@@ -92,9 +97,9 @@ func escape(out, b []byte) ([]byte, int) {
 	case bytes.HasPrefix(b, []byte("&#")):
 		return reference(out, b)
 	case b[0] == '&':
-		for name, c := range names {
-			if bytes.HasPrefix(b, []byte(name)) {
-				return append(out, c), len(name)
+		for _, r := range names {
+			if bytes.HasPrefix(b[1:], r.name) {
+				return append(out, r.char), 1 + len(r.name)
 			}
 		}
 	}
@@ -102,20 +107,23 @@ func escape(out, b []byte) ([]byte, int) {
 }
 
 // names are the references without a number that escapers write. None begins with another one.
-var names = map[string]byte{"&amp;": '&', "&lt;": '<', "&gt;": '>', "&quot;": '"', "&apos;": '\''}
+var names = []struct {
+	name []byte
+	char byte
+}{{[]byte("amp;"), '&'}, {[]byte("lt;"), '<'}, {[]byte("gt;"), '>'}, {[]byte("quot;"), '"'}, {[]byte("apos;"), '\''}}
 
 // reference appends the character of a numeric reference of HTML. Browsers accept one without a semicolon.
 func reference(out, b []byte) ([]byte, int) {
-	n, base, digits := 2, 10, "0123456789"
+	n, base := 2, 10
 	if len(b) > n && b[n]|0x20 == 'x' {
-		n, base, digits = 3, 16, "0123456789abcdefABCDEF"
+		n, base = 3, 16
 	}
 	k := 0
-	for n+k < len(b) && k <= maxDigits && strings.IndexByte(digits, b[n+k]) >= 0 {
+	for n+k < len(b) && k <= maxDigits && digit(b[n+k]) < base {
 		k++
 	}
 	c, ok := number(b[n:], k, base)
-	if !ok || k > maxDigits {
+	if !ok {
 		return out, 0
 	}
 	if n += k; n < len(b) && b[n] == ';' {
@@ -124,13 +132,31 @@ func reference(out, b []byte) ([]byte, int) {
 	return utf8.AppendRune(out, c), n
 }
 
-// number reads a number of n digits.
-func number(b []byte, n, base int) (rune, bool) {
-	if n > len(b) {
+// number reads a number of n digits, of up to maxDigits.
+func number(b []byte, n, base int) (c rune, ok bool) {
+	if n == 0 || n > min(len(b), maxDigits) {
 		return 0, false
 	}
-	c, err := strconv.ParseUint(string(b[:n]), base, 32)
-	return rune(min(c, utf8.MaxRune+1)), err == nil
+	var sum int64
+	for _, d := range b[:n] {
+		v := digit(d)
+		if v >= base {
+			return 0, false
+		}
+		sum = sum*int64(base) + int64(v)
+	}
+	return rune(min(sum, utf8.MaxRune+1)), true
+}
+
+// digit returns the value of a hexadecimal digit, 16 for any other character.
+func digit(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return int(c|0x20-'a') + 10
+	}
+	return 16
 }
 
 // Wide returns a text in UTF-16, in either order of bytes, without the zero bytes at its ends.

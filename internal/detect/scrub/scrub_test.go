@@ -211,12 +211,19 @@ func FuzzReader(f *testing.F) {
 }
 
 func BenchmarkReader(b *testing.B) {
-	body := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
-	x := NewIndex(texts())
-	b.SetBytes(int64(len(body)))
-	for b.Loop() {
-		if _, err := io.Copy(io.Discard, NewReader(bytes.NewReader(body), x, Lines)); err != nil {
-			b.Fatal(err)
-		}
+	for _, row := range []struct{ name, unit string }{
+		{"plain", "0123456789abcdef"}, {"json", `{"a":"b\"c","de`}, {"escapes", "%41%42%43&#x005a;"},
+	} {
+		b.Run(row.name, func(b *testing.B) {
+			body := bytes.Repeat([]byte(row.unit), 64<<10)
+			x := NewIndex(texts())
+			x.Escaped(secret)
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				if _, err := io.Copy(io.Discard, NewReader(bytes.NewReader(body), x, Lines)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -42,16 +42,18 @@ func TestAnswerEnds(t *testing.T) {
 		{"control: all chunks", 0, chunked, chunk(dots(700)+hidden) + chunk("")[:3] + "\r\n", dots(700) + stars, true, ""},
 		{"cut within a chunk", 0, chunked, "400\r\n" + dots(700) + part, dots(700 + len(part) - 512), false, ""},
 		{"cut after a chunk", 0, chunked, chunk(dots(700) + part), dots(700 + len(part) - 512), false, ""},
-		{"control: until the close, with a line end", 0, closing, dots(700) + hidden + "\n", dots(700) + stars + "\n", true, ""},
+		{"control: until the close, with a line end", 0, closing, dots(700) + hidden + "\n",
+			dots(700) + stars + "\n", true, ""},
 		{"until the close", 0, closing, dots(700) + "\n" + part, dots(700) + "\n", false, "egress.secret.end"},
-		{"control: within the limit", limit * 2, "Content-Length: 20023\r\n", dots(limit) + hidden, dots(limit) + stars, true, ""},
+		{"control: within the limit", limit * 2, "Content-Length: 20023\r\n", dots(limit) + hidden,
+			dots(limit) + stars, true, ""},
 		{"beyond the limit", limit + int64(len(part)), "Content-Length: 20023\r\n", dots(limit) + hidden,
 			dots(limit + len(part) - 512), false, ""},
 		{"far beyond the limit", limit, "Content-Length: 90000\r\n", dots(90000), dots(limit - 512), false, ""},
 	} {
 		for _, h2 := range []bool{false, true} {
-			g := newRigWith(t, Limits{Bytes: row.bytes}, Options{Credentials: []Credential{brokered(Bearer, "")}, Forms: spellings},
-				"api.example.com")
+			options := Options{Credentials: []Credential{brokered(Bearer, "")}, Forms: spellings}
+			g := newRigWith(t, Limits{Bytes: row.bytes}, options, "api.example.com")
 			g.answer, g.transport.ForceAttemptHTTP2 = raw(row.head, row.body), false
 			resp, err := g.client(t, h2).Get("https://api.example.com/repos/x")
 			if err != nil {
@@ -80,8 +82,8 @@ func TestEscapedEcho(t *testing.T) {
 		}
 		return s
 	}
-	for _, s := range []string{all("%%%02X"), all("%%%02x"), all(`\u%04x`), all(`\u%04X`), all("&#%d;"), all("&#%03d"), all("&#x%x;"),
-		all("&#X%08X;"), fmt.Sprintf(`%%%02x\u%04x&#%d;`, hidden[0], hidden[1], hidden[2]) + hidden[3:]} {
+	for _, s := range []string{all("%%%02X"), all("%%%02x"), all(`\u%04x`), all(`\u%04X`), all("&#%d;"), all("&#%03d"),
+		all("&#x%x;"), all("&#X%08X;"), fmt.Sprintf(`%%%02x\u%04x&#%d;`, hidden[0], hidden[1], hidden[2]) + hidden[3:]} {
 		g := credentialRig(t, brokered(Bearer, ""))
 		g.answer = func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Echo", s)

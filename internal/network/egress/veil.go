@@ -65,7 +65,7 @@ func (v *responseScrubber) text(s string) string {
 // header hides in the values of a header; a name that holds a secret goes with its value.
 func (v *responseScrubber) header(h http.Header) {
 	for name, values := range h {
-		if v.names.Hide([]byte(strings.ToLower(name))) || v.names.Hide(bytes.ToLower(scrub.Unescape([]byte(name)))) {
+		if v.inName([]byte(name)) || v.inName(scrub.Unescape([]byte(name))) {
 			delete(h, name)
 			continue
 		}
@@ -74,6 +74,8 @@ func (v *responseScrubber) header(h http.Header) {
 		}
 	}
 }
+
+func (v *responseScrubber) inName(name []byte) bool { return v.names.Hide(bytes.ToLower(name)) }
 
 // veiled is a body without the secrets.
 type veiled struct {

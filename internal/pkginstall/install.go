@@ -78,6 +78,9 @@ type Installer struct {
 // ErrPin is a package that is not the one that was accepted.
 var ErrPin = errors.New("the package is not as it was accepted")
 
+// ErrNotAccepted means that no operator accepted the package yet.
+var ErrNotAccepted = errors.New("was never accepted, so it is not installed")
+
 // ErrUnreached: egress refused the connection. It is in the chain of a Runner's error, also when the program reports
 // another cause.
 var ErrUnreached = errors.New("it was not reached")

@@ -264,8 +264,7 @@ func (p *Packages) Open(
 	pin := p.Pin(s.Name)
 	if pin == nil {
 		return nil, nil,
-			fmt.Errorf("server %s: the package %s was never accepted, so it is not installed: waldo lock --accept %s",
-				s.Name, w.Spec, s.Name)
+			fmt.Errorf("server %s: the package %s %w: waldo lock --accept %s", s.Name, w.Spec, pkginstall.ErrNotAccepted, s.Name)
 	}
 	in, err := p.Installer(ctx, s, w)
 	if err != nil {

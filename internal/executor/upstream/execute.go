@@ -17,6 +17,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/network/mcphttp"
+	"waldo/internal/pkginstall"
 	"waldo/internal/protocol/jsonrpc"
 )
 
@@ -378,12 +379,13 @@ func unanswered(ctx context.Context, d policy.Decision, unsent bool) call.Outcom
 // unasked is the outcome of a call before which the server failed: it has not seen it.
 func (s *server) unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
 	o := unanswered(ctx, d, true)
-	var malformed *jsonrpc.MalformedResponse
-	var fault *jsonrpc.Error
-	var status *mcphttp.Status
-	var rest *restError
+	malformed, fault := (*jsonrpc.MalformedResponse)(nil), (*jsonrpc.Error)(nil)
+	status, rest := (*mcphttp.Status)(nil), (*restError)(nil)
 	why := " is not available"
 	switch {
+	case errors.Is(err, pkginstall.ErrNotAccepted): // trying again cannot help
+		why = ": its package " + pkginstall.ErrNotAccepted.Error() + ". An operator runs: waldo lock --accept " + s.cfg.Name
+		err = pkginstall.ErrNotAccepted
 	case errors.Is(err, errShare):
 		why += ": " + errShare.Error()
 	case ctx.Err() != nil:

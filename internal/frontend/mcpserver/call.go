@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -40,6 +41,7 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 		return s.unlisted(ctx, name, c)
 	}
 	if e.Capability != catalog.SearchTools {
+		c.ApprovalID = takeQuote(&c, e.Tool)
 		c.Of(e.Tool)
 	}
 	// A viewer that may not use the tool gets no schema faults: the pipeline denies the call for any arguments.
@@ -125,7 +127,7 @@ func (s *Session) decide(
 // relay sends a call through the pipeline. An error is waldo's own failure and is logged.
 func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *host) (call.Result, error) {
 	key := string(c.Capability) + "\n" + c.Args.Digest()
-	c.ApprovalID, c.Trace = s.quoted(m, key), trace(m)
+	c.ApprovalID, c.Trace = cmp.Or(c.ApprovalID, s.quoted(m, key)), trace(m)
 	if h != nil {
 		h.mu.Lock()
 		h.call = c
@@ -173,8 +175,8 @@ func meta(m jsonrpc.Message, name string) strictjson.Value {
 	return members[name]
 }
 
-// quoted returns the approval id that a call quotes: from _meta, or from an earlier identical call that had to wait.
-// The id is only a reference: the pipeline verifies it.
+// quoted returns the approval id of a call without the argument for one: from _meta, or from an earlier identical call
+// that had to wait. The id is only a reference: the pipeline verifies it.
 func (s *Session) quoted(m jsonrpc.Message, key string) string {
 	if text, ok := meta(m, "waldo/approval_id").Text(); ok && id.Is(id.Approval, text) {
 		return text

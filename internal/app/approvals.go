@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"waldo/internal/config"
@@ -58,19 +59,27 @@ func AskedUnder(cfg *contract.Config, q approval.Question) bool {
 	return false
 }
 
-// otherNames returns the names under which another process can have read a file: the absolute ones, and those in the
-// file's own folder.
-func otherNames(file string) []string {
+// otherNames returns the names under which another process can have read a file: the absolute ones, and those in its
+// own folder and in the folders above.
+func otherNames(file string) (names []string) {
 	full, err := filepath.Abs(file)
 	if err != nil {
 		return nil
 	}
-	names := []string{full}
-	if real, err := filepath.EvalSymlinks(full); err == nil {
-		names = append(names, real)
+	all := []string{full}
+	if real, err := filepath.EvalSymlinks(full); err == nil && real != full {
+		all = append(all, real)
 	}
-	base := filepath.Base(full)
-	return append(names, base, "."+string(filepath.Separator)+base)
+	sep := string(filepath.Separator)
+	for _, full := range all {
+		names = append(names, full)
+		parts := strings.Split(strings.TrimPrefix(full, filepath.VolumeName(full)+sep), sep)
+		for i := len(parts) - 1; i >= 0; i-- {
+			name := strings.Join(parts[i:], sep)
+			names = append(names, name, "."+sep+name)
+		}
+	}
+	return names
 }
 
 // TooLate records an answer that came after the last call that could use it.

@@ -12,12 +12,12 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/upstream/bounds"
 	"waldo/internal/executor/upstream/content"
+	"waldo/internal/executor/upstream/files"
 	"waldo/internal/executor/upstream/tasks"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/network/mcphttp"
-	"waldo/internal/pkginstall"
 	"waldo/internal/protocol/jsonrpc"
 )
 
@@ -381,11 +381,10 @@ func (s *server) unasked(ctx context.Context, d policy.Decision, err error) call
 	o := unanswered(ctx, d, true)
 	malformed, fault := (*jsonrpc.MalformedResponse)(nil), (*jsonrpc.Error)(nil)
 	status, rest := (*mcphttp.Status)(nil), (*restError)(nil)
-	why := " is not available"
+	why, absent := " is not available", files.NotInstalled(s.cfg.Name, err)
 	switch {
-	case errors.Is(err, pkginstall.ErrNotAccepted): // trying again cannot help
-		why = ": its package " + pkginstall.ErrNotAccepted.Error() + ". An operator runs: waldo lock --accept " + s.cfg.Name
-		err = pkginstall.ErrNotAccepted
+	case absent != "":
+		why = absent
 	case errors.Is(err, errShare):
 		why += ": " + errShare.Error()
 	case ctx.Err() != nil:
@@ -405,7 +404,7 @@ func (s *server) unasked(ctx context.Context, d policy.Decision, err error) call
 	case errors.As(err, &rest):
 		why = " failed to start"
 	}
-	if errors.As(err, &rest) {
+	if errors.As(err, &rest) && absent == "" {
 		why += ". Try again in " + rest.again()
 	}
 	o.Content = []call.Content{call.Text("server " + s.cfg.Name + why + ". The call was not made.")}

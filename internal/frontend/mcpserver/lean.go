@@ -54,7 +54,7 @@ func unwrap(m jsonrpc.Message, lean bool) (inner jsonrpc.Message, no map[string]
 			return m, toolError("call_tool needs the name of a tool that search_tools found")
 		}
 		params = map[string]any{"name": of}
-		if a := args["arguments"]; !a.IsZero() {
+		if a := quoteInside(args); !a.IsZero() {
 			params["arguments"] = a
 		}
 	case name == runcode.Name:

@@ -6,6 +6,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
+	"waldo/internal/protocol/strictjson"
 )
 
 // quoteArg is the argument in which an agent can quote the id of an approval: a model cannot write _meta.
@@ -35,4 +36,21 @@ func takeQuote(c *call.Call, t call.Tool) string {
 		return text
 	}
 	return contract.Cut(string(quoted.Raw()), 40)
+}
+
+// quoteInside returns the arguments inside those of call_tool. An id beside them goes in, unless they hold one.
+func quoteInside(outer map[string]strictjson.Value) strictjson.Value {
+	inner := outer["arguments"]
+	quoted, beside := outer[quoteArg]
+	args, err := call.ReadArgs(inner)
+	members, _ := args.Value().Members()
+	if _, inside := members[quoteArg]; inside || !beside || err != nil {
+		return inner
+	}
+	all := map[string]strictjson.Value{quoteArg: quoted}
+	maps.Copy(all, members)
+	if args, err = call.ArgsOf(all); err != nil {
+		return inner // as without the id
+	}
+	return args.Value()
 }

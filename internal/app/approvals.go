@@ -33,8 +33,8 @@ func ApprovalsOnRecord(
 	return s.approvals(cfg), s.Close, nil
 }
 
-// AskedUnder reports whether a question was asked under a configuration, as far as that can be told. The digest in a
-// question covers the name of the file, and the process that asked can have named the same file in another way.
+// AskedUnder reports whether a question was asked under a configuration, as far as the digest shows. The digest covers
+// the file's name, and the process that asked can have used another name for the same file.
 func AskedUnder(cfg *contract.Config, q approval.Question) bool {
 	p, err := policy.New(cfg, policy.Machine{})
 	if err != nil || p.Digest() == q.Policy {

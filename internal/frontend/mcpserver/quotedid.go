@@ -12,11 +12,9 @@ import (
 // quoteArg is the argument in which an agent can quote the id of an approval: a model cannot write _meta.
 const quoteArg = "waldo_approval"
 
-// takeQuote takes the argument out of a call, before anything judges its arguments, and returns what it says. The
-// argument of a tool that declares one of this name is the tool's own.
-//
-// What is no id is returned as it was written, never as nothing: the pipeline then refuses it as unknown. As nothing,
-// another yes could stand in for it.
+// takeQuote removes the argument from a call and returns its text. It keeps the argument of a tool that declares one
+// of this name. Text that is not an id is returned as written: the pipeline refuses it as unknown. An empty text would
+// let another yes apply.
 func takeQuote(c *call.Call, t call.Tool) string {
 	members, _ := c.Args.Value().Members()
 	quoted, ok := members[quoteArg]
@@ -38,7 +36,7 @@ func takeQuote(c *call.Call, t call.Tool) string {
 	return contract.Cut(string(quoted.Raw()), 40)
 }
 
-// quoteInside returns the arguments inside those of call_tool. An id beside them goes in, unless they hold one.
+// quoteInside returns the inner arguments of call_tool. It adds an id that stands beside them, unless they hold one.
 func quoteInside(outer map[string]strictjson.Value) strictjson.Value {
 	inner := outer["arguments"]
 	quoted, beside := outer[quoteArg]

@@ -98,8 +98,8 @@ func (a *approver) yes(approvalID string) {
 	}
 }
 
-// A model cannot write _meta, so it quotes an approval as an argument. That works in each way of making a call. The
-// argument is no part of the call: it is neither judged, nor shown to a person, nor given to the tool.
+// A model cannot write _meta, so it quotes an approval as an argument, in each way of calling. Policy, people and tools
+// see the call without that argument.
 func TestAQuotedApprovalIsCollected(t *testing.T) {
 	direct := func(with string) string { return `"name":"s__wait","arguments":{"p":"a<b"` + with + `}` }
 	for _, row := range []struct {
@@ -185,8 +185,8 @@ func TestAQuotedApprovalIsCollected(t *testing.T) {
 	})
 }
 
-// Each row quotes an id that a person said yes to, or none at all, for a call that it is not for. An id that was
-// quoted is the only one that counts: no other yes stands in for it.
+// Each row quotes an approved id, or a text that is not an id, for another call. A quoted id is the only one that
+// counts.
 func TestAQuotedApprovalHelpsNoOtherCall(t *testing.T) {
 	other := me
 	other.Session = "n_2"
@@ -251,7 +251,7 @@ func TestAQuotedApprovalHelpsNoOtherCall(t *testing.T) {
 	}
 }
 
-// ending is what a host sees of a call.
+// ending is the host's view of a finished call.
 type ending struct{ say, approval string }
 
 func ended(t *testing.T, s *Session, params, caps string) (e ending) {

@@ -6,9 +6,8 @@ import (
 	"waldo/internal/pkginstall"
 )
 
-// NotInstalled says that the program or the package of a server is not on this machine, and how an operator puts it
-// there: another try cannot help. It is empty for an error with another cause. The text holds no path, so an agent can
-// see it.
+// NotInstalled returns the cause and the remedy if a program or package of a server is missing on this machine, or an
+// empty text. The text holds no path, so agents can see it.
 func NotInstalled(server string, err error) string {
 	var f Fault
 	switch {

@@ -8,7 +8,7 @@ import (
 	"waldo/internal/pkginstall"
 )
 
-// Only what another try cannot help is told as missing, and no path reaches an agent.
+// Only a missing file or package gets the text, and it holds no path.
 func TestNotInstalled(t *testing.T) {
 	for _, row := range []struct {
 		why  string

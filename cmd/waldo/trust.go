@@ -24,8 +24,8 @@ func newTrust(g *global) *cobra.Command {
 		Use:   "trust [FILE]",
 		Short: "Trust the waldo.yaml in this directory",
 		Long: "Records the digest of the file, of the waldo.lock beside it (or its absence), " +
-			"and of the programs and scripts\nin its folder that its servers start. After a change of any of them, " +
-			"run waldo trust again. Lists what it recorded, and what\neach server's sandbox is shown of this machine's files.",
+			"and of the programs and scripts\nin its folder that its servers start, or that a command outside of sandboxes names. " +
+			"After a change of any of them,\nrun waldo trust again. Lists what it recorded, and what\neach server's sandbox is shown of this machine's files.",
 		Example: "  waldo trust\n  waldo trust ./waldo.yaml",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -66,7 +66,7 @@ func newTrust(g *global) *cobra.Command {
 			}
 			tellTrust(c.OutOrStdout(), abs, t, slices.Sorted(maps.Keys(cfg.Servers)))
 			agenthost.TellShown(c.OutOrStdout(), shown)
-			for _, p := range missing {
+			for _, p := range append(trust.Uncovered(cfg), missing...) {
 				display.Fprintf(c.ErrOrStderr(), "waldo: warning: %s\nhint: %s\n", p, p.Hint)
 			}
 			return nil

@@ -183,10 +183,10 @@ func New(ctx context.Context, s Options) (h *App, err error) {
 		if faults := files.Here(h.State).Outside(h.Config); len(faults) > 0 {
 			return h, &fault.Error{Usage: true, Err: faults[0], Tip: faults[0].Hint}
 		}
-		if s.Source.Found(h.Config) {
-			if h.programs, err = trust.TrustedPrograms(h.State, h.Config); err != nil {
-				return h, err
-			}
+	}
+	if h.Config.Found {
+		if h.programs, err = trust.TrustedPrograms(h.State, h.Config); err != nil {
+			return h, err
 		}
 	}
 	if s.after != nil {
@@ -259,7 +259,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	h.Witness = &audit.Witness{Dir: audit.Dir(h.State)}
 	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
 	h.Approvals = &approval.Service{
-		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules), h.webhooks(rules), desktop.New(rules)},
+		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules, h.unchanged), h.webhooks(rules), desktop.New(rules)},
 			s.Carriers...), Record: Enrolments(h.Log),
 		Asker: h.askerOf, Gone: presence.Gone(h.State),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),
@@ -345,6 +345,11 @@ func (h *App) openExecutors(s Options) {
 		},
 	})
 	h.closers = append(h.closers, h.Upstreams.Close)
+}
+
+// unchanged returns an error if a command of the configuration in force is not as it was trusted.
+func (h *App) unchanged(command []string) error {
+	return trust.UnchangedCommand(h.State, h.lives.inForce().Config, command)
 }
 
 // launcher returns the launcher of the configured servers.

@@ -101,6 +101,7 @@ func (s Source) Load(state string) (*contract.Config, error) {
 	if named {
 		return cfg, nil
 	}
+	cfg.Found = true
 	err = trust.Held(state, cfg)
 	if own, none := UserConfig(); err != nil && s.Hosted && s.Trusted == "" && none == nil && neverTrusted(state, cfg) {
 		// The operator did not decide about this folder: the user's own configuration applies.
@@ -116,10 +117,4 @@ func (s Source) Load(state string) (*contract.Config, error) {
 func neverTrusted(state string, cfg *contract.Config) bool {
 	all, key, err := trust.Of(state, cfg)
 	return err == nil && all[key].Digest == ""
-}
-
-// Found reports whether a configuration was found, not named, so that it needs trust.
-func (s Source) Found(cfg *contract.Config) bool {
-	path, named := s.File()
-	return !named && path != "" && path == cfg.File
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"waldo/internal/app/trust"
 	"waldo/internal/core/redact"
 	"waldo/internal/executor/remote"
 	"waldo/internal/model/contract"
@@ -51,6 +52,7 @@ func New(
 		Vault:    vault(func(name secret.Ref, v secret.Value) { _ = learn(name, v) }),
 	}}
 	k.Sources.Passphrase = passphrase
+	k.Sources.Unchanged = func(command []string) error { return trust.UnchangedCommand(state, cfg, command) }
 	for name, s := range cfg.Secrets {
 		k.Specs[secret.Ref(name)] = s.Spec
 	}

@@ -24,7 +24,7 @@ import (
 type Record struct {
 	Digest   string            `json:"digest,omitempty"`   // of the trusted file; empty: never trusted
 	Lock     string            `json:"lock,omitempty"`     // digest of waldo.lock at that time, or NoLock
-	Programs map[string]string `json:"programs,omitempty"` // digests of its folder's programs that servers start
+	Programs map[string]string `json:"programs,omitempty"` // digests of its folder's programs that its commands run
 	Pinned   bool              `json:"pinned,omitempty"`   // waldo.lock existed at its last start
 	At       time.Time         `json:"at"`
 }
@@ -164,33 +164,31 @@ func AcceptLock(state string, cfg *contract.Config, before string) error {
 	return Write(state, all)
 }
 
-// Programs returns the digests of the programs that servers start from the configuration's folder. A person who can
-// write the configuration can write those, too.
+// Programs returns the digests of the files in the configuration's folder that its commands run: the programs of
+// servers, and what the commands outside of sandboxes name. A person who can write the configuration can write those,
+// too.
 func Programs(state string, cfg *contract.Config) (map[string]string, error) {
-	dir, err := filepath.Abs(filepath.Dir(cfg.File))
+	f, err := openFolder(cfg)
 	if err != nil {
 		return nil, err
 	}
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return nil, err
-	}
-	out, here := map[string]string{}, files.Here(state)
+	here := files.Here(state)
 	for _, s := range cfg.Servers {
 		for _, p := range here.Programs(s) {
-			behind, err := filepath.EvalSymlinks(p)
-			if err != nil {
-				return nil, err
-			}
-			if !contract.Within(p, dir) && !contract.Within(behind, real) {
+			if !f.holds(p) {
 				continue
 			}
-			if out[p], err = Digest(p); err != nil { // of the target of a link, since the link can change
+			if err := f.add(p); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return out, nil
+	for _, c := range commands(cfg) {
+		if err := f.take(c); err != nil {
+			return nil, err
+		}
+	}
+	return f.found, nil
 }
 
 // TrustedPrograms returns the recorded program digests of a found configuration.
@@ -215,11 +213,8 @@ func Unchanged(state string, cfg *contract.Config, trusted map[string]string, s 
 	if err != nil {
 		return err
 	}
-	for file, digest := range now {
-		if trusted[file] != digest {
-			return fmt.Errorf("server %s: %s is not the program that was trusted with %s: read it, then run: waldo trust %s",
-				s.Name, file, cfg.File, cfg.File)
-		}
+	if err := differs(cfg, now, trusted); err != nil {
+		return fmt.Errorf("server %s: %w", s.Name, err)
 	}
 	return nil
 }

@@ -169,6 +169,7 @@ type Contract struct {
 type Config struct {
 	File        string
 	Digest      string // SHA-256 of the file's bytes, "sha256:…"; empty without a file
+	Found       bool   // it stood in the current folder, and the operator did not name it: it holds as trusted alone
 	Environment string
 	Servers     map[string]Server
 	Secrets     map[string]Secret

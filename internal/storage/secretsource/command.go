@@ -17,6 +17,11 @@ func (s Sources) fromCommand(spec secret.Spec) (fetched, error) {
 	if !s.Commands {
 		return fetched{}, ErrClosed
 	}
+	if s.Unchanged != nil {
+		if err := s.Unchanged(spec.Command); err != nil {
+			return fetched{}, err
+		}
+	}
 	patience := spec.Timeout
 	if patience <= 0 {
 		patience = 10 * time.Second

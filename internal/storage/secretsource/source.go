@@ -36,6 +36,7 @@ type Sources struct {
 	Vault      *Vault                                        // nil: none
 	Stored     func(name string) (secret.Value, error)       // waldo's own store; nil: none
 	Commands   bool                                          // whether commands are run
+	Unchanged  func(command []string) error                  // an error refuses the command; nil: no check
 	Identity   string                                        // a file of age identities, read as a private file; "": none
 	Passphrase func(what string) (secret.Value, error)       // asks the person at the terminal; nil: no terminal
 }

@@ -16,8 +16,9 @@ import (
 
 // Notifier runs the operator's command for each question, to alert a person who is away.
 type Notifier struct {
-	rules func() contract.Approvals
-	slots chan struct{}
+	rules     func() contract.Approvals
+	unchanged func(command []string) error
+	slots     chan struct{}
 }
 
 // How many of the operator's commands run at a time, and how long one runs.
@@ -27,9 +28,10 @@ const (
 	Wait         = 2 * time.Second // how long a waldo that ends waits for them; they then go on alone
 )
 
-// New returns a notifier that reads the rules at each question.
-func New(rules func() contract.Approvals) Notifier {
-	return Notifier{rules, make(chan struct{}, maxNotifying)}
+// New returns a notifier that reads the rules at each question. unchanged refuses a command that is not as it was
+// trusted.
+func New(rules func() contract.Approvals, unchanged func(command []string) error) Notifier {
+	return Notifier{rules, unchanged, make(chan struct{}, maxNotifying)}
 }
 
 // notice is the input of the command. It holds the agent's words only if the operator asks for them.
@@ -79,6 +81,9 @@ func (n Notifier) Notify(ctx context.Context, q approval.Question) {
 		told.Args, told.Notes = q.Args, slices.Concat(q.Notes, q.Preview)
 	}
 	b, err := json.Marshal(told)
+	if err == nil {
+		err = n.unchanged(rules.Notify)
+	}
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, notifyTime)
 		defer cancel()

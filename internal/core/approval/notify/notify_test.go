@@ -4,6 +4,7 @@ package notify
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,7 +28,7 @@ func TestNotify(t *testing.T) {
 	for _, with := range []bool{false, true} {
 		out := filepath.Join(t.TempDir(), "told")
 		rules := contract.Approvals{Notify: []string{sh, "-c", `cat > "$0"`, out}, NotifyArguments: with}
-		New(func() contract.Approvals { return rules }).Notify(context.Background(), q)
+		New(func() contract.Approvals { return rules }, trusted).Notify(context.Background(), q)
 		b, err := os.ReadFile(out)
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +38,14 @@ func TestNotify(t *testing.T) {
 			t.Errorf("arguments %v: %s", with, told)
 		}
 	}
-	n := New(func() contract.Approvals { return contract.Approvals{Notify: []string{sh, "-c", "sleep 60"}} })
+	out := filepath.Join(t.TempDir(), "told")
+	changed := contract.Approvals{Notify: []string{sh, "-c", `cat > "$0"`, out}}
+	New(func() contract.Approvals { return changed }, func([]string) error { return errors.New("it changed") }).
+		Notify(context.Background(), q)
+	if _, err := os.Stat(out); err == nil {
+		t.Error("a command that was not trusted as it is now was run")
+	}
+	n := New(func() contract.Approvals { return contract.Approvals{Notify: []string{sh, "-c", "sleep 60"}} }, trusted)
 	for range maxNotifying {
 		n.slots <- struct{}{}
 	}
@@ -47,3 +55,6 @@ func TestNotify(t *testing.T) {
 		t.Errorf("one command too many was run: %v", took)
 	}
 }
+
+// trusted takes every command as it was trusted.
+func trusted([]string) error { return nil }

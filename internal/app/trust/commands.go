@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,7 +46,8 @@ func commands(cfg *contract.Config) (out []command) {
 const (
 	maxFiles  = 1000
 	maxBytes  = 256 << 20
-	maxPieces = 2000 // of one command
+	maxPieces = 2000   // of one command
+	maxPlaces = 50_000 // of these in the folders to look in
 )
 
 // endings complete a word to the file that an interpreter finds by it: a module or the entry of a folder.
@@ -56,14 +58,15 @@ var endings = []string{
 
 // folder is the configuration's folder, and what was found in it.
 type folder struct {
-	dir, real string // real has no links
-	here      string // the working folder, if it is another: commands start in it
+	dir, real string            // real has no links
+	here      string            // the working folder, if it is another: commands start in it
+	trusted   map[string]string // the recorded digests; nil: they are recorded now
 	found     map[string]string
 	bytes     int64
 }
 
-func openFolder(cfg *contract.Config) (*folder, error) {
-	f := &folder{found: map[string]string{}}
+func openFolder(cfg *contract.Config, trusted map[string]string) (*folder, error) {
+	f := &folder{trusted: trusted, found: map[string]string{}}
 	var err error
 	if f.dir, err = filepath.Abs(filepath.Dir(cfg.File)); err != nil {
 		return nil, err
@@ -79,7 +82,7 @@ func openFolder(cfg *contract.Config) (*folder, error) {
 
 // holds reports whether a path is in the folder, by its name or by where its links lead.
 func (f *folder) holds(path string) bool {
-	if contract.Within(path, f.dir) || contract.Within(path, f.real) {
+	if clean := filepath.Clean(path); contract.Within(clean, f.dir) || contract.Within(clean, f.real) {
 		return true
 	}
 	behind, err := filepath.EvalSymlinks(path)
@@ -112,6 +115,10 @@ func (f *folder) take(c command) error {
 			Tip: "put it into a script of its own"}
 	}
 	bases := f.bases(words)
+	if len(words)*len(bases) > maxPlaces {
+		return &fault.Error{Usage: true, Text: fmt.Sprintf("the command of %s names %d folders in %d words", c.what,
+			len(bases), len(words)), Tip: "put it into a script of its own"}
+	}
 	for i, word := range words {
 		if err := f.searched(word); err != nil {
 			return err
@@ -120,7 +127,7 @@ func (f *folder) take(c command) error {
 			if err := f.named(base, word); err != nil {
 				return err
 			}
-			if i > 0 && moduleFlag.MatchString(words[i-1]) {
+			if i > 0 && moduleFlag.MatchString(words[i-1]) || i+1 < len(words) && words[i+1] == "-m"+word {
 				if top, _, _ := strings.Cut(word, "."); top != "" {
 					if err := f.tree(at(base, top)); err != nil {
 						return err
@@ -168,19 +175,23 @@ func (f *folder) bases(words []string) []string {
 	return out
 }
 
-// at is the path of a word in a folder.
+// at is the path of a word in a folder. It leaves dir/.. as it is, since dir can become a link to elsewhere.
 func at(base, word string) string {
-	if filepath.IsAbs(word) {
-		return filepath.Clean(word)
+	if !filepath.IsAbs(word) {
+		word = base + string(filepath.Separator) + word
 	}
-	return filepath.Join(base, word)
+	if strings.Contains(word, "..") {
+		return word
+	}
+	return filepath.Clean(word)
 }
 
 // named records each regular file that a word can mean in a folder. A file of a foreign working folder counts too: a
-// command starts there, and nobody trusted it.
+// command starts there, and it was not trusted. A trusted file that is gone counts as changed: the command can take
+// another in its place. Interpreters also take code from pipes and devices, which have no digest.
 func (f *folder) named(base, word string) error {
 	for _, name := range []string{word, strings.ReplaceAll(word, ".", "/")} {
-		if name == "" || name != word && strings.Contains(word, "/") {
+		if name == "" || name != word && strings.Contains(word, "/") || filepath.IsAbs(name) && base != f.dir {
 			continue
 		}
 		for _, end := range endings {
@@ -191,11 +202,17 @@ func (f *folder) named(base, word string) error {
 			info, err := os.Stat(path)
 			switch {
 			case errors.Is(err, fs.ErrPermission):
-				return err // what it holds cannot be told
-			case err != nil || !info.Mode().IsRegular():
-				continue
+				return err // its bytes cannot be compared
+			case err == nil && info.Mode().IsRegular():
+				err = f.add(path)
+			case f.trusted[path] != "":
+				f.found[path], err = NoLock, nil
+			case err == nil && !info.IsDir() && info.Mode()&fs.ModeSocket == 0:
+				err = errSpecial(path)
+			default:
+				err = nil
 			}
-			if err := f.add(path); err != nil {
+			if err != nil {
 				return err
 			}
 		}
@@ -203,10 +220,22 @@ func (f *folder) named(base, word string) error {
 	return nil
 }
 
+// errSpecial refuses a path that has no digest.
+func errSpecial(path string) error {
+	return &fault.Error{Usage: true, Text: path + " is a pipe or a device: its content cannot be held to a digest",
+		Tip: "put a file in its place, or keep it outside of the configuration's folder"}
+}
+
 // tree records every file of a package that is run by its name, less what Python compiles there itself.
 func (f *folder) tree(dir string) error {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() || !f.holds(dir) {
 		return nil
+	}
+	if strings.Contains(dir, "..") { // WalkDir takes dir/.. away
+		var err error
+		if dir, err = filepath.EvalSymlinks(dir); err != nil {
+			return err
+		}
 	}
 	return filepath.WalkDir(dir+"/.", func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -219,10 +248,13 @@ func (f *folder) tree(dir string) error {
 		}
 		info, err := os.Stat(path)
 		switch {
+		case errors.Is(err, fs.ErrNotExist): // a link to nothing
+			return nil
 		case err != nil:
 			return err
 		case info.IsDir():
-			return fmt.Errorf("%s is a link to a folder: what a package loads through it cannot be covered", path)
+			return &fault.Error{Usage: true, Text: path + " is a link to a folder: it can lead a package to any code",
+				Tip: "put the folder itself there"}
 		case info.Mode().IsRegular():
 			return f.add(path)
 		}
@@ -262,37 +294,49 @@ func pieces(c command) (out []string) {
 
 // indirect matches words of programs that run code of the folder which their command does not name, and of options
 // that take code or a module.
-var indirect = regexp.MustCompile(`^(npm|npx|pnpm|pnpx|yarn|bun|bunx|deno|make|gmake|ninja|just|task|rake|bundle|tox|` +
-	`nox|poetry|pipenv|pipx|uv|uvx|cargo|go|gradle|gradlew|mvn|ant|docker|docker-compose|podman|ssh|` +
-	`-[A-Za-z]*[cem]|-p|--eval|--print|--import|--require|--loader|-[rI].*)$`)
+var indirect = regexp.MustCompile(`^(npm|npx|pnpm|pnpx|yarn|bun|bunx|deno|make|gmake|cmake|ninja|just|task|rake|` +
+	`bundle|tox|nox|poetry|pipenv|pipx|uv|uvx|hatch|pdm|rye|pixi|pytest|flask|uvicorn|gunicorn|hypercorn|celery|` +
+	`cargo|go|gradle|gradlew|mvn|ant|sbt|mix|swift|dotnet|nix|nix-shell|direnv|mise|git|` +
+	`docker|docker-compose|podman|ssh|` +
+	`-[A-Za-z]*[cem]|-[A-Za-z]?[cem].*|-p|--eval|--print|--import|--require|--loader|-[rIM].*)$`)
 
 // Uncovered returns what no digest covers: commands outside of sandboxes that find code of the folder by themselves.
 func Uncovered(cfg *contract.Config) (out contract.Problems) {
-	f, err := openFolder(cfg)
+	f, err := openFolder(cfg, nil)
 	if err != nil {
 		return nil
 	}
 	for _, c := range commands(cfg) {
 		why := ""
 		for _, word := range pieces(c) {
-			if dir := at(f.dir, word); why == "" && (word == "." || strings.Contains(word, "/")) && f.holds(dir) {
-				if info, err := os.Stat(dir); err == nil && info.IsDir() {
-					why = word
-				}
-			}
-			if indirect.MatchString(filepath.Base(word)) && (why == "" || !strings.HasPrefix(word, "-")) {
+			if indirect.MatchString(filepath.Base(word)) && (why == "" || !strings.HasPrefix(word, "-")) ||
+				why == "" && f.hasFolder(word) {
 				why = word
 			}
 		}
-		if why != "" {
-			out = append(out, contract.Problem{At: c.at, Code: "trust.uncovered",
-				Text: fmt.Sprintf("%s runs outside of any sandbox with %q: what that loads from %s is not covered by this trust",
-					c.what, why, f.dir),
-				Hint: "name its files in the command, or place the server in a sandbox; read changes before you start waldo"})
+		if why == "" {
+			continue
 		}
+		hint := "name its files in the command; read changes before you start waldo"
+		if strings.HasPrefix(c.what, "server ") {
+			hint = "name its files in the command, or place the server in a sandbox; read changes before you start waldo"
+		}
+		out = append(out, contract.Problem{At: c.at, Code: "trust.uncovered", Hint: hint,
+			Text: fmt.Sprintf("%s runs outside of any sandbox with %q: what that loads from %s is not covered by this trust",
+				c.what, why, f.dir)})
 	}
 	out.Sort()
 	return out
+}
+
+// hasFolder reports whether a word names a folder in the configuration's, and not a program of this machine.
+func (f *folder) hasFolder(word string) bool {
+	if _, err := exec.LookPath(word); err == nil && !strings.Contains(word, "/") {
+		return false
+	}
+	dir := at(f.dir, word)
+	info, err := os.Stat(dir)
+	return err == nil && info.IsDir() && f.holds(dir)
 }
 
 // UnchangedCommand returns an error if a command that runs outside of sandboxes names a file that is not the trusted
@@ -305,7 +349,7 @@ func UnchangedCommand(state string, cfg *contract.Config, words []string) error 
 	if err != nil {
 		return err
 	}
-	f, err := openFolder(cfg)
+	f, err := openFolder(cfg, trusted)
 	if err != nil {
 		return err
 	}
@@ -317,8 +361,12 @@ func UnchangedCommand(state string, cfg *contract.Config, words []string) error 
 
 // differs returns an error for a file that was not trusted as it is now.
 func differs(cfg *contract.Config, now, trusted map[string]string) error {
-	for file, digest := range now {
-		if trusted[file] != digest {
+	for _, file := range slices.Sorted(maps.Keys(now)) {
+		switch {
+		case now[file] == NoLock:
+			return fmt.Errorf("%s is gone, and was trusted with %s: bring it back, or run: waldo trust %s",
+				file, cfg.File, cfg.File)
+		case trusted[file] != now[file]:
 			return fmt.Errorf("%s is not the program that was trusted with %s: read it, then run: waldo trust %s",
 				file, cfg.File, cfg.File)
 		}

@@ -97,6 +97,8 @@ func TestCommands(t *testing.T) {
 		{"a shell's text", "srv.py", server("sh", "-c", "exec python3 ./srv.py")},
 		{"a quoted word", "my srv.py", server("sh", "-c", "exec python3 './my srv.py'")},
 		{"a shell in a folder", "sub/srv.py", server("sh", "-c", "cd sub && exec ./srv.py")},
+		{"a shell in a folder, briefly", "sub/srv.py", server("bash", "-c", "cd sub; ./srv.py")},
+		{"env in a folder", "sub/srv.py", server("env", "--chdir=sub", "./srv.py")},
 		{"after =", "hook.js", server("node", "--require=./hook.js", "/opt/x.js")},
 		{"behind a letter", "hook.js", server("node", "-r./hook.js", "/opt/x.js")},
 		{"without its ending", "hook.js", server("node", "-e", "require('./hook')")},
@@ -106,6 +108,7 @@ func TestCommands(t *testing.T) {
 		{"a module after its letter", "srv.py", server("python3", "-msrv")},
 		{"a module of a package", "pkg/srv.py", server("python3", "-m", "pkg.srv")},
 		{"a file of a package", "pkg/deep/other.py", server("python3", "-um", "pkg")},
+		{"a file of a package after its letter", "pkg/deep/other.py", server("python3", "-mpkg.tool")},
 		{"a module in Python's text", "srv.py", server("python3", "-c", "import srv")},
 		{"a module in a folder of its path", "lib/srv.py", func(c *contract.Config) {
 			server("python3", "-m", "srv")(c)
@@ -210,6 +213,19 @@ func TestBounds(t *testing.T) {
 	if _, err := Programs(state, cfg); err == nil || !strings.Contains(err.Error(), "more than 1000 files or 256 MiB") {
 		t.Errorf("too many: %v", err)
 	}
+	words := strings.Repeat("x ", maxPieces/2)
+	server("sh", "-c", words)(cfg)
+	if _, err := Programs(state, cfg); err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	for i := range maxPlaces / (maxPieces / 2) {
+		put(t, filepath.Join(filepath.Dir(cfg.File), fmt.Sprintf("d%d", i), "x"), "")
+		words += fmt.Sprintf("d%d ", i)
+	}
+	server("sh", "-c", words)(cfg)
+	if _, err := Programs(state, cfg); err == nil || !strings.Contains(err.Error(), "folders in") {
+		t.Errorf("too many folders: %v", err)
+	}
 	server("sh", "-c", strings.Repeat("x ", maxPieces))(cfg)
 	if _, err := Programs(state, cfg); err == nil || !strings.Contains(err.Error(), "has more than 2000 words") {
 		t.Errorf("too many words: %v", err)
@@ -230,6 +246,12 @@ func TestUncovered(t *testing.T) {
 		{[]string{"sh", "-c", "./s*"}, "-c"},
 		{[]string{"node", "-e", "x"}, "-e"},
 		{[]string{"node", "./app"}, "./app"},
+		{[]string{"node", "app"}, "app"},
+		{[]string{"java", "-cp=app", "Main"}, "-cp=app"},
+		{[]string{"python3", "-msrv"}, "-msrv"},
+		{[]string{"bash", "-cx", "./s*"}, "-cx"},
+		{[]string{"env", "python3", "./none"}, ""},
+		{[]string{"env", "python3", "/usr"}, ""},
 	} {
 		_, cfg, _ := project(t, "app/index.js", server(x.argv...))
 		got := Uncovered(cfg)

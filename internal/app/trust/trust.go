@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"waldo/internal/app/fault"
@@ -66,9 +67,9 @@ func Of(state string, cfg *contract.Config) (all map[string]Record, key string, 
 	return all, key, err
 }
 
-// Digest returns the digest of a file, or NoLock if it is missing.
+// Digest returns the digest of a file, or NoLock if it is missing. It refuses pipes and devices, and waits for none.
 func Digest(file string) (string, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return NoLock, nil
 	}
@@ -76,6 +77,9 @@ func Digest(file string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", errors.Join(err, errSpecial(file))
+	}
 	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {
 		return "", err
@@ -168,7 +172,12 @@ func AcceptLock(state string, cfg *contract.Config, before string) error {
 // servers, and what the commands outside of sandboxes name. A person who can write the configuration can write those,
 // too.
 func Programs(state string, cfg *contract.Config) (map[string]string, error) {
-	f, err := openFolder(cfg)
+	return programs(state, cfg, nil)
+}
+
+// programs is Programs; a file of trusted that is gone has the digest NoLock.
+func programs(state string, cfg *contract.Config, trusted map[string]string) (map[string]string, error) {
+	f, err := openFolder(cfg, trusted)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +218,8 @@ func Unchanged(state string, cfg *contract.Config, trusted map[string]string, s 
 	if trusted == nil {
 		return nil
 	}
-	now, err := Programs(state, &contract.Config{File: cfg.File, Servers: map[string]contract.Server{s.Name: s}})
+	only := &contract.Config{File: cfg.File, Servers: map[string]contract.Server{s.Name: s}}
+	now, err := programs(state, only, trusted)
 	if err != nil {
 		return err
 	}

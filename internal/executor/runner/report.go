@@ -89,13 +89,14 @@ func status(f facts.Facts) string {
 // denied lists what the run tried and was denied: hosts first, each with the number of attempts where that is
 // known, then other actions.
 func denied(f facts.Facts) (out []string) {
-	times, address := map[string]int{}, map[string]string{}
+	times, reason := map[string]int{}, map[string]string{}
 	for _, a := range f.Network.Attempts {
 		if !a.Allowed {
 			times[place(a)] += a.Times
 		}
-		if a.Why == "egress.address" { // its name is allowed: only the reason says what to do
-			address[place(a)] = ", " + a.Why
+		// its name is allowed: only the reason says what to do
+		if a.Why == "egress.address" || strings.HasPrefix(a.Why, "egress.secret.") {
+			reason[place(a)] = a.Why
 		}
 	}
 	add := func(s string) {
@@ -104,10 +105,15 @@ func denied(f facts.Facts) (out []string) {
 		}
 	}
 	for _, host := range f.Network.Denied {
+		var more []string
 		if n := times[host]; n > 1 {
-			add(fmt.Sprintf("%s (%d attempts%s)", facts.Name(host), n, address[host]))
-		} else if why := address[host]; why != "" {
-			add(facts.Name(host) + " (egress.address)")
+			more = append(more, fmt.Sprintf("%d attempts", n))
+		}
+		if why := reason[host]; why != "" {
+			more = append(more, why)
+		}
+		if len(more) > 0 {
+			add(fmt.Sprintf("%s (%s)", facts.Name(host), strings.Join(more, ", ")))
 		} else {
 			add(facts.Name(host))
 		}

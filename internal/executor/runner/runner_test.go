@@ -557,6 +557,27 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestReportTellsWhyAnAllowedHost: without a reason a person cannot know why a host of the contract was denied.
+func TestReportTellsWhyAnAllowedHost(t *testing.T) {
+	for _, row := range []struct {
+		why   string
+		times int
+		want  string
+	}{
+		{"egress.host", 1, "Denied: api.example.com:443\n"},
+		{"egress.address", 1, "Denied: api.example.com:443 (egress.address)\n"},
+		{"egress.secret.end", 1, "Denied: api.example.com:443 (egress.secret.end)\n"},
+		{"egress.secret.end", 3, "Denied: api.example.com:443 (3 attempts, egress.secret.end)\n"},
+	} {
+		f := facts.New()
+		f.Network.Denied = []string{"api.example.com:443"}
+		f.Network.Attempts = []facts.Attempt{{Host: "api.example.com", Port: 443, Why: row.why, Times: row.times}}
+		if got := Report(f); !strings.Contains(got, row.want) {
+			t.Errorf("no %q in\n%s", row.want, got)
+		}
+	}
+}
+
 // TestReportNamesWhatWasDenied: hosts and other actions that were tried, and nothing that was not.
 func TestReportNamesWhatWasDenied(t *testing.T) {
 	f := facts.New()

@@ -161,9 +161,9 @@ func once(r call.Result) (content []call.Content, warnings []string) {
 func newTools(g *global) *cobra.Command {
 	var detail string
 	c := &cobra.Command{
-		Use: "tools [QUERY]", Short: "The catalogue: list or search the tools that an agent can call",
+		Use: "tools [QUERY]", Short: "List the tools that an agent can call, or search them by words",
 		Args:    cobra.ArbitraryArgs,
-		Example: "  waldo tools\n  waldo tools create ticket --detail full",
+		Example: "  waldo tools                   # all\n  waldo tools create ticket     # the search that agents have: the best first\n  waldo tools github --detail full",
 		RunE: func(c *cobra.Command, args []string) error {
 			d := catalog.Detail(detail)
 			if d != catalog.Name && d != catalog.Basic && d != catalog.Full {

@@ -223,8 +223,29 @@ func shapeOf(v strictjson.Value, depth int) *node {
 			n.Properties[key] = shapeOf(f, depth+1)
 		}
 		n.Required = slices.Sorted(maps.Keys(fields))
+		if alike(n.Properties) {
+			for _, f := range n.Properties {
+				n.Rest = join(n.Rest, f)
+			}
+			n.Properties, n.Required = nil, nil
+		}
 	}
 	return n
+}
+
+// alike reports whether an object's values are objects with the same names of fields. Its own names are then data,
+// such as those of users.
+func alike(fields map[string]*node) bool {
+	var first []string
+	for _, f := range fields {
+		switch {
+		case len(f.Required) == 0 || first != nil && !slices.Equal(first, f.Required):
+			return false
+		case first == nil:
+			first = f.Required
+		}
+	}
+	return len(fields) > 1
 }
 
 // data reports whether the names of an object's fields are data: there are many, or one cannot be a name.

@@ -59,7 +59,7 @@ var endings = []string{
 // folder is the configuration's folder, and what was found in it.
 type folder struct {
 	dir, real string            // real has no links
-	here      string            // the working folder, if it is another: commands start in it
+	here      string            // the working folder if it is another, otherwise empty: commands start in it
 	trusted   map[string]string // the recorded digests; nil: they are recorded now
 	found     map[string]string
 	bytes     int64
@@ -74,10 +74,10 @@ func openFolder(cfg *contract.Config, trusted map[string]string) (*folder, error
 	if f.real, err = filepath.EvalSymlinks(f.dir); err != nil {
 		return nil, err
 	}
-	if f.here, err = os.Getwd(); err != nil {
-		return nil, err
+	if f.here, err = os.Getwd(); f.here == f.dir || f.here == f.real {
+		f.here = ""
 	}
-	return f, nil
+	return f, err
 }
 
 // holds reports whether a path is in the folder, by its name or by where its links lead.
@@ -161,7 +161,7 @@ var moduleFlag = regexp.MustCompile(`^-[A-Za-z]*m$`)
 // the folder that its words name.
 func (f *folder) bases(words []string) []string {
 	out := []string{f.dir}
-	if f.here != f.dir && f.here != f.real {
+	if f.here != "" {
 		out = append(out, f.here)
 	}
 	for _, word := range words {

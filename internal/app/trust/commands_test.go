@@ -180,6 +180,22 @@ func TestAppeared(t *testing.T) {
 	}
 }
 
+// TestOutside: files outside of the folder are not covered, since who writes to the folder cannot change them.
+func TestOutside(t *testing.T) {
+	away := filepath.Join(t.TempDir(), "x.sh")
+	put(t, away, "")
+	state, cfg, _ := project(t, "a/x.sh", server("sh", away, "../out.sh", ".."))
+	put(t, filepath.Join(filepath.Dir(filepath.Dir(cfg.File)), "out.sh"), "")
+	put(t, filepath.Join(filepath.Dir(filepath.Dir(cfg.File)), "index.js"), "")
+	if found, err := Programs(state, cfg); err != nil || len(found) > 0 {
+		t.Errorf("%v %v", found, err)
+	}
+	server("sh", away, "a/../../"+filepath.Base(filepath.Dir(cfg.File))+"/a/x.sh")(cfg)
+	if found, err := Programs(state, cfg); err != nil || len(found) != 1 {
+		t.Errorf("control, through the folder above: %v %v", found, err)
+	}
+}
+
 // TestSearched: a program that PATH finds in the folder is one of its files.
 func TestSearched(t *testing.T) {
 	state, cfg, path := project(t, "bin/tool", server("env", "tool"))

@@ -45,6 +45,7 @@ func TestReplaced(t *testing.T) {
 			put(t, filepath.Join(path, "data"), "")
 		}, "x.py", gone},
 		{"a link to another file", []string{"sh", "./x.sh"}, "x.sh", link("/etc/passwd"), "x.sh", other},
+		{"a link to elsewhere by another", []string{"sh", "./out.sh"}, "out.sh", link("/etc/passwd"), "out.sh", other},
 		{"a folder by a link, and .. behind it", []string{"sh", "./a/../x.sh"}, "a", link("EVIL/sub"), "./a/../x.sh", other},
 		{"a module's file by a pipe", []string{"python3", "-m", "x"}, "x.py", pipe, "x.py", gone},
 	} {
@@ -56,6 +57,9 @@ func TestReplaced(t *testing.T) {
 			put(t, filepath.Join(evil, "x.sh"), "evil")
 			put(t, filepath.Join(evil, "sub", "b"), "")
 			if err := os.Symlink(evil, filepath.Join(dir, "EVIL")); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(filepath.Join(evil, "x.sh"), filepath.Join(dir, "out.sh")); err != nil {
 				t.Fatal(err)
 			}
 			keep(t, state, cfg)

@@ -344,19 +344,3 @@ func revokeApprover(c *cobra.Command, g *global, name string) error {
 	display.Fprintf(c.OutOrStdout(), "revoked %s\n", name)
 	return nil
 }
-
-// teller says that a call waits, and how to answer: to a terminal with the whole question, elsewhere in one line.
-type teller struct{ w io.Writer }
-
-func (t teller) Name() string { return approval.Terminal }
-
-func (t teller) Notify(_ context.Context, q approval.Question) {
-	if !terminal.OnScreen(t.w) {
-		display.Fprintf(t.w, "waldo: %s waits for a human: waldo approve %s, or waldo deny %s\n", q.Capability, q.ID, q.ID)
-		return
-	}
-	display.Fprintf(t.w, "\n")
-	terminal.Question(t.w, q)
-	display.Fprintf(t.w, "%s", terminal.Fit(t.w,
-		"answer in another terminal: waldo approve "+q.ID+"   or   waldo deny "+q.ID+"\n"))
-}

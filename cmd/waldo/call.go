@@ -12,6 +12,7 @@ import (
 
 	"waldo/cmd/waldo/arguments"
 	"waldo/cmd/waldo/exitcode"
+	"waldo/cmd/waldo/telling"
 	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/policy"
@@ -42,7 +43,7 @@ func newCall(g *global) *cobra.Command {
 			}
 			s := app.Options{Patience: wait}
 			if wait > 0 && !g.json {
-				s.Carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
+				s.Carriers = []approval.Notifier{telling.Teller{W: c.ErrOrStderr()}}
 			}
 			h, err := openApplication(c.Context(), g, s)
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"waldo/cmd/waldo/doctoring"
 	"waldo/cmd/waldo/generating"
 	"waldo/cmd/waldo/hooking"
+	"waldo/cmd/waldo/telling"
 	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/redact"
@@ -70,6 +71,6 @@ func newHook(g *global) *cobra.Command {
 }
 
 func newAgent(g *global) *cobra.Command {
-	return agenting.New(agenting.Waldo{JSON: &g.json, Teller: func(w io.Writer) approval.Notifier { return teller{w} },
+	return agenting.New(agenting.Waldo{JSON: &g.json, Teller: func(w io.Writer) approval.Notifier { return telling.Teller{W: w} },
 		Open: func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) }})
 }

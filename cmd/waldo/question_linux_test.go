@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"waldo/cmd/waldo/telling"
 	"waldo/internal/core/approval"
 	"waldo/internal/frontend/terminal/terminaltest"
 	"waldo/internal/model/call"
@@ -71,7 +72,7 @@ func TestQuestionOnNarrowTerminal(t *testing.T) {
 			Preview: []string{"it has 1 line:", "   1  " + strings.Repeat("p ", 250)},
 			Mode:    "high_risk", Danger: 3, Expires: time.Now(), Principal: call.Principal(strings.Repeat("u", 250))}
 		for name, print := range map[string]func(io.Writer){
-			"approve":   func(w io.Writer) { teller{w}.Notify(context.Background(), q) },
+			"approve":   func(w io.Writer) { telling.Teller{W: w}.Notify(context.Background(), q) },
 			"approvals": func(w io.Writer) { tellApprovals(w, []approval.Question{q}) },
 			"watch": func(w io.Writer) {
 				c := &cobra.Command{}

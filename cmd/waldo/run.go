@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"waldo/cmd/waldo/exitcode"
 	"waldo/cmd/waldo/sandboxflags"
+	"waldo/cmd/waldo/telling"
 	"waldo/internal/app"
 	"waldo/internal/config"
 	"waldo/internal/core/approval"
@@ -102,7 +104,7 @@ func inSandbox(
 	}
 	s := app.Options{Limits: app.MostLimits, Workspace: b.Workspace, Patience: time.Minute}
 	if !g.json {
-		s.Carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
+		s.Carriers = []approval.Notifier{telling.Teller{W: c.ErrOrStderr()}}
 	}
 	if path, _ := g.source().File(); path == "" {
 		s.Cfg = config.Default()
@@ -204,6 +206,9 @@ func tellRun(c *cobra.Command, g *global, b *sandboxflags.Flags, r call.Result) 
 		warnings := r.Facts.Warnings
 		if r.Status == facts.Denied { // the line of the denial gives the cause
 			_, warnings = once(r)
+		}
+		if r.Status == facts.OK && c.Flags().Changed("quiet") && b.Quiet { // each run of such a machine has this one
+			warnings = slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return w == facts.NoMemoryCgroup })
 		}
 		for _, warning := range warnings {
 			display.Fprintf(c.ErrOrStderr(), "waldo: %s\n", warning)

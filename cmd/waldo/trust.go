@@ -79,7 +79,7 @@ func tellTrust(w io.Writer, file string, t trust.Record, servers []string) {
 	if t.Pinned {
 		display.Fprintf(w, "with waldo.lock (%s)\n", t.Lock)
 	} else if len(servers) > 0 {
-		display.Fprintf(w, "without a waldo.lock: nothing pins what its servers show; to pin it: waldo lock --accept %s\n",
+		display.Fprintf(w, "there is no waldo.lock yet: its servers can change their tools unnoticed. To pin them: waldo lock --accept %s\n",
 			strings.Join(servers, " "))
 	}
 	for _, p := range slices.Sorted(maps.Keys(t.Programs)) {

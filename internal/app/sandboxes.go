@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"waldo/internal/app/fault"
@@ -43,8 +44,19 @@ func (h *App) Template(ctx context.Context, name string, fresh bool) (template.T
 	if err != nil {
 		return template.Template{}, err
 	}
-	t, err := s.Find(ctx, name, fresh)
+	t, err := h.findTemplate(ctx, s, name, fresh)
 	return t, AboutTemplate(err)
+}
+
+// findTemplate finds a template that a flag names. A name that the configuration declares is not looked for at a
+// registry, as in templateFor.
+func (h *App) findTemplate(ctx context.Context, s *template.Store, name string, fresh bool) (template.Template, error) {
+	if slices.ContainsFunc(h.Config.Contracts, func(c contract.Contract) bool { return c.Template == name }) {
+		if t, err := s.Named(ctx, name); err != nil || !fresh {
+			return t, err
+		}
+	}
+	return s.Find(ctx, name, fresh)
 }
 
 // templateFor finds the root filesystem that a contract names; a path starts at the folder of the configuration.
@@ -90,7 +102,7 @@ func (h *App) Pinned(ctx context.Context, name string, fresh bool) (string, stri
 	if err != nil {
 		return "", "", err
 	}
-	t, err := s.Find(ctx, name, fresh)
+	t, err := h.findTemplate(ctx, s, name, fresh)
 	return t.Name, t.Digest, AboutTemplate(err)
 }
 

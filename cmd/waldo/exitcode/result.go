@@ -86,7 +86,11 @@ func deniedHint(r call.Result) string {
 		return "the operator lets everybody in again with: waldo stop --release --all (or NAME in place of --all)"
 	}
 	if len(r.Why) > 0 && r.Why[0].Code == "contract.absent" && r.Why[0].File != "" {
-		return "add a contract for it to " + r.Why[0].File
+		hint := "add a contract for it to " + r.Why[0].File
+		if r.DecisionID != "" {
+			hint += "; for this denial: waldo explain " + r.DecisionID
+		}
+		return hint
 	}
 	return "waldo explain " + r.DecisionID
 }

@@ -43,8 +43,12 @@ func Decision(w io.Writer, asJSON bool, d policy.Decision) error {
 		display.Fprintf(w, "%s %s\n", Effect(p, d.Effect.String()), d.Call.Capability)
 		Reasons(w, p, d.Reasons)
 		if k := d.Contract; k.Pattern != "" {
-			display.Fprintf(w, "  contract %q: %s, mode %s, danger %d, isolation %s, network %s, timeout %s\n", k.Pattern,
-				k.Transport, k.Mode, d.Danger, Or(k.Isolation, "by class"), networkWord(k.Network), k.Timeout)
+			isolation := ""
+			if k.Transport == contract.SandboxedExec { // no other call runs in a sandbox of its own
+				isolation = "isolation " + Or(k.Isolation, "by class") + ", "
+			}
+			display.Fprintf(w, "  contract %q: %s, mode %s, danger %d, %snetwork %s, timeout %s\n", k.Pattern,
+				k.Transport, k.Mode, d.Danger, isolation, networkWord(k.Network), k.Timeout)
 		}
 	}
 	switch d.Effect {

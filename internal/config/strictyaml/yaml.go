@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -193,6 +194,9 @@ type Known interface {
 	Enforced(name string) (yes, known bool)
 }
 
+// limits are the keys below limits:, which are often written one level too high.
+var limits = []string{"memory_mb", "cpu_seconds", "pids", "files", "disk_mb", "output_kb"}
+
 // Fields returns the known keys of a mapping, and reports the others, those without a value and
 // those that this build does not enforce.
 func (r *Reader) Fields(n *yaml.Node, m Known) []Field {
@@ -209,6 +213,9 @@ func (r *Reader) Fields(n *yaml.Node, m Known) []Field {
 			hint := Meant(f.Name, m.Names())
 			if f.Name == "addresses" || f.Name == "internal" {
 				hint = f.Name + ": belongs at the top of the file"
+			}
+			if _, has := m.Enforced("limits"); has && slices.Contains(limits, f.Name) {
+				hint = fmt.Sprintf("it belongs below limits:, as in limits: {%s: …}", f.Name)
 			}
 			r.Fail(f.Key, "key.unknown", hint, "unknown key %q in %s", f.Name, m.Called())
 			continue

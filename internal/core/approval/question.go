@@ -39,7 +39,8 @@ type Question struct {
 	Created    time.Time       `json:"created"`
 	Expires    time.Time       `json:"expires"`
 
-	since *Before // with which Show compares it; see Service.Since
+	Until time.Time `json:"-"` // when the call that asks stops waiting, for carriers; zero: not known
+	since *Before   // with which Show compares it; see Service.Since
 }
 
 // binding is everything that a yes is good for. A call that differs in any of it is another call.

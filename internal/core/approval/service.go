@@ -148,6 +148,7 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 	if most := call.AnswerBy(ctx); !most.IsZero() && deadline.After(most) {
 		deadline = most
 	}
+	q.Until = deadline
 	r, err := k.find(ctx, d, q)
 	for err == nil {
 		a, again, serr := k.resolve(ctx, d, r)
@@ -248,6 +249,7 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 		return err
 	})
 	if err == nil && found.state == Pending {
+		found.q.Until = q.Until
 		k.tell(ctx, found.q, fresh)
 	}
 	return found, err

@@ -566,6 +566,7 @@ func TestReportTellsWhyAnAllowedHost(t *testing.T) {
 	}{
 		{"egress.host", 1, "Denied: api.example.com:443\n"},
 		{"egress.address", 1, "Denied: api.example.com:443 (egress.address)\n"},
+		{"egress.limit.bytes", 1, "Denied: api.example.com:443 (egress.limit.bytes)\n"},
 		{"egress.secret.end", 1, "Denied: api.example.com:443 (egress.secret.end)\n"},
 		{"egress.secret.end", 3, "Denied: api.example.com:443 (3 attempts, egress.secret.end)\n"},
 	} {

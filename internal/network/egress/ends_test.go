@@ -48,8 +48,8 @@ func TestAnswerEnds(t *testing.T) {
 		{"control: within the limit", limit * 2, "Content-Length: 20023\r\n", dots(limit) + hidden,
 			dots(limit) + stars, true, ""},
 		{"beyond the limit", limit + int64(len(part)), "Content-Length: 20023\r\n", dots(limit) + hidden,
-			dots(limit + len(part) - 512), false, ""},
-		{"far beyond the limit", limit, "Content-Length: 90000\r\n", dots(90000), dots(limit - 512), false, ""},
+			dots(limit + len(part) - 512), false, "egress.limit.bytes"},
+		{"far beyond the limit", limit, "Content-Length: 90000\r\n", dots(90000), dots(limit - 512), false, "egress.limit.bytes"},
 	} {
 		for _, h2 := range []bool{false, true} {
 			options := Options{Credentials: []Credential{brokered(Bearer, "")}, Forms: spellings}

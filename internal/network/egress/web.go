@@ -99,7 +99,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 			}
 			use.add(p.Out)
 			if p.Out.Body != nil {
-				p.Out.Body = &counted{s.watch(p.Out.Body), a.out, s}
+				p.Out.Body = &counted{s.watch(p.Out.Body), a.out, s, t}
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
@@ -112,7 +112,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 			if keeps {
 				s.keep(t, resp)
 			}
-			in := counted{resp.Body, a.in, s}
+			in := counted{resp.Body, a.in, s, t}
 			if both, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
 				resp.Body = &countedBoth{use.body(&in, resp), both, a.out, s}
 				return nil
@@ -176,6 +176,7 @@ type counted struct {
 	io.ReadCloser
 	count func(n int64)
 	s     *Server
+	t     Target
 }
 
 func (c *counted) Read(b []byte) (int, error) {
@@ -183,6 +184,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	c.count(int64(n))
 	c.s.pace.bytes(c.s.ctx, n)
 	if beyond := -c.s.left(); beyond >= 0 {
+		c.s.attempts.refused(c.t.Host, c.t.Port, errSpent)
 		return int(max(0, int64(n)-beyond)), errSpent
 	}
 	return n, err

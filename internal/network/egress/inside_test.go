@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -282,16 +283,21 @@ func TestPlaceholderRaw(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	heard := make(chan string, 8)
-	go func() {
+	var heard []string
+	var all sync.WaitGroup
+	all.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go func() { b, _ := io.ReadAll(c); heard <- string(b); _ = c.Close() }()
+			b, _ := io.ReadAll(c)
+			_ = c.Close()
+			if heard = append(heard, string(b)); string(b) == "end" {
+				return
+			}
 		}
-	}()
+	})
 	c := brokered(Bearer, "")
 	for _, row := range []struct {
 		first, then string
@@ -314,8 +320,15 @@ func TestPlaceholderRaw(t *testing.T) {
 			t.Errorf("%q %q: %q", row.first, row.then, codes)
 		}
 	}
-	for len(heard) > 0 {
-		if got := <-heard; strings.Contains(got, c.Placeholder) {
+	end, err := net.Dial("tcp", l.Addr().String()) // it is accepted after all others
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(end, "end")
+	_ = end.Close()
+	all.Wait()
+	for _, got := range heard {
+		if strings.Contains(got, c.Placeholder) {
 			t.Errorf("%q arrived", got)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"math/bits"
 )
 
@@ -16,7 +17,10 @@ const minKeep = 512
 // fresh bytes are new. It does not know the texts.
 type Boundary func(held []byte, fresh int) int
 
-// ErrCut ends an Open stream whose last bytes were dropped.
+// Broken is the boundary of a stream that could hide a text from a search. The stream ends, without its held bytes.
+const Broken = math.MinInt
+
+// ErrCut ends a broken stream, and an Open one whose last bytes were dropped.
 var ErrCut = errors.New("the stream ends where a hidden text could have been cut")
 
 // Reader reads a stream and replaces texts with stars. It holds the last bytes back until a boundary or the end of
@@ -60,7 +64,12 @@ func (r *Reader) next(most int) {
 	}
 	n, err := r.from.Read(r.room)
 	r.tail.Add(r.room[:n])
-	due := max(r.tail.Due(), r.boundary(r.tail.Bytes(), n))
+	end := r.boundary(r.tail.Bytes(), n)
+	if end == Broken {
+		r.out, r.gone, r.err = r.out[:0], 0, ErrCut
+		return
+	}
+	due := max(r.tail.Due(), end)
 	if r.err = err; err == io.EOF && !r.Open {
 		due = len(r.tail.Bytes())
 	}
@@ -79,10 +88,15 @@ func (r *Reader) next(most int) {
 func Lines(held []byte, _ int) int { return bytes.LastIndexByte(held, '\n') + 1 }
 
 // Frames returns the boundary of one direction of a websocket (RFC 6455 §5.2): the end of a frame. A text split over
-// two frames is not found. Bytes that are not frames end the boundaries.
+// two frames is not found. Other bytes break the stream, and so does a masked frame: only clients may mask.
 func Frames() Boundary {
 	var f frames
-	return func(held []byte, fresh int) int { return f.end(held[len(held)-fresh:]) + len(held) - fresh }
+	return func(held []byte, fresh int) int {
+		if end := f.end(held[len(held)-fresh:]); !f.none {
+			return end + len(held) - fresh
+		}
+		return Broken
+	}
 }
 
 // frames parses frames as they arrive.
@@ -129,9 +143,11 @@ func header(b []byte) (payload uint64, whole, sound bool) {
 	if len(b) < 2 {
 		return 0, false, true
 	}
-	long := map[byte]int{126: 2, 127: 8}[b[1]&0x7f]
-	mask := 4 * int(b[1]>>7)
-	if len(b) < 2+long+mask {
+	if b[1] >= 0x80 { // masked
+		return 0, false, false
+	}
+	long := map[byte]int{126: 2, 127: 8}[b[1]]
+	if len(b) < 2+long {
 		return 0, false, true
 	}
 	switch long {
@@ -140,5 +156,5 @@ func header(b []byte) (payload uint64, whole, sound bool) {
 	case 8:
 		return binary.BigEndian.Uint64(b[2:]), true, true
 	}
-	return uint64(b[1] & 0x7f), true, true
+	return uint64(b[1]), true, true
 }

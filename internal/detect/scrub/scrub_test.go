@@ -153,7 +153,9 @@ func TestBoundaries(t *testing.T) {
 		{"a long frame in pieces", Frames(),
 			[]string{string(frame(2, long)[:3]), string(frame(2, long)[3:]) + "\x81"}, []int{304},
 			string(frame(2, long)) + "\x81"},
-		{"no frames", Frames(), []string{"G\x02ab", string(frame(1, "hello"))}, nil, "G\x02ab" + string(frame(1, "hello"))},
+		{"no frames", Frames(), []string{"G\x02ab", string(frame(1, "hello"))}, []int{0}, ""},
+		{"a masked frame", Frames(), []string{string(frame(1, "hello")), "\x81\x82\x01\x02\x03\x04ab"}, []int{7},
+			string(frame(1, "hello"))},
 	} {
 		var body [][]byte
 		for _, p := range row.pieces {

@@ -155,13 +155,13 @@ func (in injection) unveil(resp *http.Response) error {
 	if partial(resp) {
 		return refuse("secret.part", "the host has answered with a part, so that an echo of a secret in it would not be seen")
 	}
+	resp.Status = "" // the standard words replace the host's, which can be the secret
 	in.scrubber.header(resp.Header)
 	in.scrubber.header(resp.Trailer) // the names that are announced
 	return nil
 }
 
-// body hides the secrets in an answer's body and trailers. No spelling of a secret holds a line end, since no header
-// could carry that secret.
+// body hides the secrets in a body and its trailers. No spelling of a secret has a line end: no header could carry it.
 func (in injection) body(b io.ReadCloser, resp *http.Response) io.ReadCloser {
 	if in.scrubber == nil {
 		return b
@@ -174,7 +174,7 @@ func (in injection) body(b io.ReadCloser, resp *http.Response) io.ReadCloser {
 	return v
 }
 
-var errCut = refuse("secret.end", "the host does not say where its answer ends, so that the end could be a part of a secret")
+var errCut = refuse("secret.end", "no length ends the answer, or its websocket's frames break the rules: a secret could hide in it")
 
 // endless reports whether the end of the connection ends an answer, as a cut does.
 func endless(resp *http.Response) bool {

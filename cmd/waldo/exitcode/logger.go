@@ -37,7 +37,13 @@ func (l *Logger) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup returns the handler itself: waldo has no two keys of one name.
 func (l *Logger) WithGroup(string) slog.Handler { return l }
 
+// unasked begins what net/http logs about a host that sends an answer to no request. The host's own words follow.
+const unasked = "Unsolicited response received on idle HTTP channel"
+
 func (l *Logger) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, unasked) {
+		r.Message = unasked
+	}
 	var b strings.Builder
 	if l.times {
 		b.WriteString(r.Time.UTC().Format(time.RFC3339) + " ")

@@ -299,6 +299,11 @@ func (k *Service) create(tx *sql.Tx, q Question, outlives bool) (row, error) {
 	if open >= MaxPending {
 		return row{}, refused("approval.too_many", "%d questions of this session are unanswered; wait for those", open)
 	}
+	if _, more := q.fields(); more > 0 { // the agent's names of arguments would choose what is left out
+		return row{}, refused("approval.too_large",
+			"the call has %d values, and a question shows at most %d; make several calls, or pass the list as one text",
+			maxFields+more, maxFields)
+	}
 	timeout := k.rules().Timeout
 	if timeout <= 0 {
 		timeout = DefaultTimeout

@@ -600,6 +600,14 @@ func TestTooMany(t *testing.T) {
 	h.want(t, other, "waiting")
 }
 
+// TestTooLarge: the agent names its arguments, and so would choose which of too many are left out of a question.
+func TestTooLarge(t *testing.T) {
+	h := newFixture(t)
+	list := func(n int) string { return `{"l":[` + strings.Repeat("1,", n-1) + `1]}` }
+	h.want(t, decide(t, list(maxFields)), "waiting")
+	h.want(t, decide(t, list(maxFields+1)), "approval.too_large")
+}
+
 func TestWaitsForAnAnswer(t *testing.T) {
 	h := newFixture(t)
 	h.Now = nil

@@ -32,10 +32,21 @@ const (
 )
 
 // Fields returns every value in the arguments, at any depth, in the order of their canonical form. A string over
-// 2,048 bytes is shown by its ends, its size and its digest. After 2,000 fields one more counts the rest.
+// 2,048 bytes is shown by its ends, its size and its digest. After 2,000 fields one more counts the rest; waldo asks no
+// such question.
 func (q Question) Fields() []Field {
-	var out []Field
-	more := 0
+	out, more := q.fields()
+	if more > 0 {
+		out = append(out, Field{
+			Path: "…", Value: fmt.Sprintf("%d more values are NOT shown here; the whole is %d bytes, %s", more,
+				len(q.Args), q.ArgsDigest),
+		})
+	}
+	return out
+}
+
+// fields returns the first fields, and how many more there are.
+func (q Question) fields() (out []Field, more int) {
 	leaf := func(path string, v jsontext.Value) {
 		if len(out) >= maxFields {
 			more++
@@ -49,13 +60,7 @@ func (q Question) Fields() []Field {
 	if string(q.Args) != "{}" {
 		walk(jsontext.NewDecoder(bytes.NewReader(q.Args)), "", leaf)
 	}
-	if more > 0 {
-		out = append(out, Field{
-			Path: "…", Value: fmt.Sprintf("%d more values are NOT shown here; the whole is %d bytes, %s", more,
-				len(q.Args), q.ArgsDigest),
-		})
-	}
-	return out
+	return out, more
 }
 
 // walk calls leaf for every value that contains no other. The arguments were parsed strictly before, so rereading

@@ -85,4 +85,7 @@ func tellTrust(w io.Writer, file string, t trust.Record, servers []string) {
 	for _, p := range slices.Sorted(maps.Keys(t.Programs)) {
 		display.Fprintf(w, "with the program %s (%s)\n", agenthosts.Show(p), t.Programs[p])
 	}
+	if len(t.Programs) > 0 {
+		display.Fprintf(w, "files that these programs import or load themselves are not covered: read changes of them, too\n")
+	}
 }

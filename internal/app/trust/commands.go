@@ -63,6 +63,7 @@ type folder struct {
 	trusted   map[string]string // the recorded digests; nil: they are recorded now
 	found     map[string]string
 	bytes     int64
+	lines     []string // the "#!" lines of the files that a command names
 }
 
 func openFolder(cfg *contract.Config, trusted map[string]string) (*folder, error) {
@@ -107,9 +108,12 @@ func (f *folder) add(path string) error {
 	return err
 }
 
-// take records the files that a command names in the folder, or below the working folder.
-func (f *folder) take(c command) error {
+// takeWords records the files that a command's words name in the folder, or below the working folder.
+func (f *folder) takeWords(c command) error {
 	words := pieces(c)
+	for _, word := range slices.Clone(words) {
+		words = append(words, clustered(word)...)
+	}
 	if len(words) > maxPieces {
 		return &fault.Error{Usage: true, Text: fmt.Sprintf("the command of %s has more than %d words", c.what, maxPieces),
 			Tip: "put it into a script of its own"}
@@ -149,7 +153,9 @@ func (f *folder) searched(word string) error {
 		return nil // waldo finds none either
 	}
 	if file, err = filepath.Abs(file); err == nil && f.holds(file) {
-		return f.add(file)
+		if err = f.add(file); err == nil {
+			err = f.follow(file)
+		}
 	}
 	return err
 }
@@ -199,18 +205,9 @@ func (f *folder) named(base, word string) error {
 			if !f.holds(path) && (filepath.IsAbs(name) || base != f.here) {
 				continue
 			}
-			info, err := os.Stat(path)
-			switch {
-			case errors.Is(err, fs.ErrPermission):
-				return err // its bytes cannot be compared
-			case err == nil && info.Mode().IsRegular():
-				err = f.add(path)
-			case f.trusted[path] != "":
-				f.found[path], err = NoLock, nil
-			case err == nil && !info.IsDir() && info.Mode()&fs.ModeSocket == 0:
-				err = errSpecial(path)
-			default:
-				err = nil
+			found, err := f.file(path)
+			if err == nil && found {
+				err = f.follow(path)
 			}
 			if err != nil {
 				return err
@@ -218,6 +215,22 @@ func (f *folder) named(base, word string) error {
 		}
 	}
 	return nil
+}
+
+// file records a regular file if there is one. It refuses what has no digest.
+func (f *folder) file(path string) (found bool, err error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return false, err // its bytes cannot be compared
+	case err == nil && info.Mode().IsRegular():
+		return true, f.add(path)
+	case f.trusted[path] != "":
+		f.found[path] = NoLock
+	case err == nil && !info.IsDir() && info.Mode()&fs.ModeSocket == 0:
+		return false, errSpecial(path)
+	}
+	return false, nil
 }
 
 // errSpecial refuses a path that has no digest.
@@ -296,8 +309,9 @@ func pieces(c command) (out []string) {
 // that take code or a module.
 var indirect = regexp.MustCompile(`^(npm|npx|pnpm|pnpx|yarn|bun|bunx|deno|make|gmake|cmake|ninja|just|task|rake|` +
 	`bundle|tox|nox|poetry|pipenv|pipx|uv|uvx|hatch|pdm|rye|pixi|pytest|flask|uvicorn|gunicorn|hypercorn|celery|` +
-	`cargo|go|gradle|gradlew|mvn|ant|sbt|mix|swift|dotnet|nix|nix-shell|direnv|mise|git|` +
-	`docker|docker-compose|podman|ssh|` +
+	`cargo|go|gradle|gradlew|mvn|mvnw|ant|sbt|mix|swift|dotnet|nix|nix-shell|direnv|mise|git|hg|` +
+	`docker|docker-compose|podman|ssh|Rscript|R|terraform|tofu|terragrunt|pulumi|bazel|bazelisk|sops|` +
+	`ansible|ansible-playbook|vagrant|meson|pre-commit|` +
 	`-[A-Za-z]*[cem]|-[A-Za-z]?[cem].*|-p|--eval|--print|--import|--require|--loader|-[rIM].*)$`)
 
 // Uncovered returns what no digest covers: commands outside of sandboxes that find code of the folder by themselves.
@@ -312,6 +326,22 @@ func Uncovered(cfg *contract.Config) (out contract.Problems) {
 			if indirect.MatchString(filepath.Base(word)) && (why == "" || !strings.HasPrefix(word, "-")) ||
 				why == "" && f.hasFolder(word) {
 				why = word
+			}
+		}
+		f.found = map[string]string{}
+		if f.take(c) == nil { // otherwise there is no trust
+			for _, word := range lineWords(f.lines) {
+				if word = filepath.Base(word); why == "" && word[0] != '-' && indirect.MatchString(word) {
+					why = word
+				}
+			}
+		}
+		for file := range f.found {
+			if filepath.Base(file) == pyvenv {
+				out = append(out, contract.Problem{At: c.at, Code: "trust.packages",
+					Hint: "read changes of its packages before you start waldo",
+					Text: fmt.Sprintf("%s runs outside of any sandbox in the virtual environment %s: "+
+						"its packages and .pth files are not covered by this trust", c.what, filepath.Dir(file))})
 			}
 		}
 		if why == "" {

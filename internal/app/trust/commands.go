@@ -293,7 +293,7 @@ func pieces(c command) (out []string) {
 	}
 	for _, word := range words {
 		add(word)
-		for _, cut := range []string{"'\"=", " \t\r\n;&|<>()'\"`$={}[],:@+"} {
+		for _, cut := range []string{"'\"=", " \t\r\n;&|<>()'\"`$={}[],:@+!"} {
 			if parts := strings.FieldsFunc(word, func(r rune) bool { return strings.ContainsRune(cut, r) }); len(parts) != 1 ||
 				parts[0] != word {
 				for _, p := range parts {

@@ -24,7 +24,7 @@ func TestFollowed(t *testing.T) {
 		{"a name with a space", []string{"./tool"}, "#!/bin/sh my file", "my file"},
 		{"a second line", []string{"./tool"}, "#!./second", "third"},
 		{"a cluster", []string{"sed", "-nfp.sed", "x"}, "", "p.sed"},
-		{"an alias of git", []string{"git", "-c", "alias.x=!./x.sh", "x"}, "", "x.sh"},
+		{"an alias of git", []string{"git", "-c", "alias.x=!./hook.sh", "x"}, "", "hook.sh"},
 		{"a long cluster", []string{"sed", "-nErzsufp.sed", "x"}, "", "p.sed"},
 		{"a package behind a cluster", []string{"python3", "-Bmpkg"}, "", "pkg/deep/x.py"},
 		{"a virtual environment", []string{".venv/bin/python3", "/opt/x.py"}, "", ".venv/pyvenv.cfg"},

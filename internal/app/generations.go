@@ -56,6 +56,9 @@ func (l *lives) preview(d policy.Decision) []string {
 		lines = preview.Sandboxed(d)
 	}
 	if len(lines) == 0 {
+		lines = previewResumed(h.State, d)
+	}
+	if len(lines) == 0 {
 		return nil
 	}
 	b, err := json.Marshal(lines)

@@ -1,12 +1,16 @@
 package app
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"time"
 
 	"waldo/internal/app/control"
+	"waldo/internal/core/policy"
+	"waldo/internal/executor/preview"
 	"waldo/internal/model/call"
 	"waldo/internal/storage/programs"
 )
@@ -27,10 +31,50 @@ func (s suspendedPrograms) Save(run call.Call, place call.Suspension) (string, e
 	if !ok {
 		return "", fmt.Errorf("session %s is not open", run.Session)
 	}
+	start := run.Args.Raw()
+	if before := resumes(run.Args); before != "" {
+		p, err := s.store().Look(before, string(run.Principal))
+		if err != nil {
+			return "", err
+		}
+		start = p.Start
+	}
 	return s.store().Save(programs.Program{
 		Capability: string(run.Capability), Session: string(run.Session), Principal: string(run.Principal),
-		Workspace: info.Workspace, Approvals: place.Approvals, At: time.Now(), Image: place.Image,
+		Workspace: info.Workspace, Approvals: place.Approvals, At: time.Now(), Start: start, Image: place.Image,
 	})
+}
+
+// resumes returns the id of the suspended program that a call names; empty: none.
+func resumes(args call.Args) string {
+	name, _ := args.Values()["resume"].(string)
+	return name
+}
+
+// previewResumed returns what a suspended program that goes on would do: what its start would. nil: the call resumes
+// none.
+func previewResumed(state string, d policy.Decision) []string {
+	name := resumes(d.Call.Args)
+	if name == "" || !preview.RunsCode(d.Call.Capability) {
+		return nil
+	}
+	p, err := Programs(state).Look(name, string(d.Call.Principal))
+	if err != nil || p.Capability != string(d.Call.Capability) {
+		return []string{"no such program is suspended"}
+	}
+	args, err := call.ParseArgs(p.Start)
+	if err != nil || len(p.Start) == 0 {
+		return []string{"a suspended program goes on; its code is not on record"}
+	}
+	d.Call.Args = args
+	more := maps.Clone(args.Values())
+	delete(more, "code")
+	lines := append([]string{fmt.Sprintf("a program that was suspended at %s goes on; it started with %d bytes, %s",
+		p.At.UTC().Format(time.RFC3339), len(p.Start), args.Digest())}, preview.Sandboxed(d)...)
+	if b, err := json.MarshalIndent(more, "", "  "); err == nil && len(more) > 0 {
+		lines = append(lines, preview.Numbered("its other arguments", string(b))...)
+	}
+	return lines
 }
 
 // Take takes a program and opens its session again, where that has ended with another waldo.

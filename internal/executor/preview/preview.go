@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 )
@@ -24,6 +25,9 @@ var of = map[string]struct{ what, argument string }{
 	"run_python": {"Python", "code"}, "run_javascript": {"JavaScript", "code"}, "run_typescript": {"TypeScript", "code"},
 	"run_shell": {"a command line with /bin/sh", "command"},
 }
+
+// RunsCode reports whether a capability runs the agent's code.
+func RunsCode(c call.Capability) bool { return of[string(c)].argument == "code" }
 
 // Sandboxed returns what a call that runs code or a command would do; nil for other calls. The lines of the agent's
 // text have numbers, so that none passes for one of waldo's.

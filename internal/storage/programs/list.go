@@ -12,7 +12,7 @@ import (
 	"waldo/internal/model/id"
 )
 
-// Listed is a suspended program without its image.
+// Listed is a suspended program without its image and its start.
 type Listed struct {
 	ID    string `json:"id"`
 	Bytes int64  `json:"bytes"` // of its file
@@ -45,7 +45,7 @@ func (s Store) List() ([]Listed, error) {
 		if bad != nil {
 			continue
 		}
-		p.Image = nil
+		p.Image, p.Start = nil, nil
 		all = append(all, Listed{ID: name, Bytes: info.Size(), Taken: went, Program: p})
 	}
 	slices.SortFunc(all, func(a, b Listed) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })

@@ -27,7 +27,9 @@ type Program struct {
 	Workspace  string    `json:"workspace"`
 	Approvals  []string  `json:"approvals"`
 	At         time.Time `json:"at"`
-	Image      []byte    `json:"-"`
+	// Start has the arguments of the call that started it.
+	Start json.RawMessage `json:"start,omitempty"`
+	Image []byte          `json:"-"`
 }
 
 // Errors of Take.
@@ -143,6 +145,21 @@ func (s Store) Take(name, principal string) (Program, error) {
 		return Program{}, ErrRunning
 	}
 	return p, nil
+}
+
+// Look returns a program of a principal, whether or not it was taken.
+func (s Store) Look(name, principal string) (Program, error) {
+	if !id.Is(id.Program, name) || s.Dir == "" {
+		return Program{}, ErrAbsent
+	}
+	p, err := s.openFile(name, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		p, err = s.openFile(name+taken, name)
+	}
+	if errors.Is(err, fs.ErrNotExist) || err == nil && p.Principal != principal {
+		return Program{}, ErrAbsent
+	}
+	return p, err
 }
 
 // openFile opens a program by the name of its file. A file of another program does not open.

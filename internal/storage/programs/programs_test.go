@@ -35,6 +35,12 @@ func TestOnce(t *testing.T) {
 	if _, err := s.Take(name, "os:7"); !errors.Is(err, ErrRunning) {
 		t.Errorf("a second time: %v", err)
 	}
+	if p, err := s.Look(name, "os:7"); err != nil || p.Session != "n_1" {
+		t.Errorf("a look at what was taken: %+v %v", p, err)
+	}
+	if _, err := s.Look(name, "os:8"); !errors.Is(err, ErrAbsent) {
+		t.Errorf("a look by another principal: %v", err)
+	}
 	if err := s.Return(name); err != nil {
 		t.Error(err)
 	}

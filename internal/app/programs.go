@@ -51,8 +51,8 @@ func resumes(args call.Args) string {
 	return name
 }
 
-// previewResumed returns what a suspended program that goes on would do: what its start would. nil: the call resumes
-// none.
+// previewResumed describes the program that a call resumes, by the call that started it. Other calls have no preview
+// here.
 func previewResumed(state string, d policy.Decision) []string {
 	name := resumes(d.Call.Args)
 	if name == "" || !preview.RunsCode(d.Call.Capability) {

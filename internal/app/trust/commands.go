@@ -56,7 +56,7 @@ var endings = []string{
 	"/__main__.py", "/__init__.py", "/index.js", "/index.mjs", "/index.cjs", "/package.json",
 }
 
-// folder is the configuration's folder, and what was found in it.
+// folder is the configuration's folder and the files found there.
 type folder struct {
 	dir, real string            // real has no links
 	here      string            // the working folder if it is another, otherwise empty: commands start in it

@@ -81,7 +81,7 @@ func server(argv ...string) func(c *contract.Config) {
 	}
 }
 
-// TestCommands: what a command outside of sandboxes names in the folder starts only as it was trusted.
+// TestCommands: a file that a command names in the folder starts only as it was trusted.
 func TestCommands(t *testing.T) {
 	for _, x := range []struct {
 		name, file string

@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 
 PREFIX ?= /usr/local
 
-.PHONY: build install demo test lint bench tokens mutants probes conformance hosts machines fuzz setup clean
+.PHONY: build install demo test quick race writes lint bench tokens mutants probes conformance hosts machines bare fuzz setup release clean
 
 build: ## bin/waldo
 	@mkdir -p bin
@@ -27,6 +27,12 @@ install: build ## binary, man pages and completions below $(DESTDIR)$(PREFIX), a
 	@bin/waldo completion fish >"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/waldo.fish"
 	@echo "install: $(DESTDIR)$(PREFIX)/bin/waldo, its man pages and completions"
 
+# KEY=FILE signs with an SSH key; URL=… is where the files will be; ONLY=linux/amd64 leaves targets out; AGAIN=shared
+# compares without compiling anew, which halves the hour of processor time. No tag is made.
+release: ## dist: archives, .deb, .rpm, an OCI image, formula, bills of materials, provenance, signed digests
+	@go run ./tools/release -out dist $(if $(KEY),-key "$(KEY)") $(if $(URL),-url "$(URL)") $(if $(ONLY),-only "$(ONLY)") \
+		$(if $(AGAIN),-again "$(AGAIN)")
+
 setup: ## what the tests need: interpreters and npm servers
 	@scripts/setup.sh
 
@@ -39,7 +45,19 @@ test: setup build ## every test
 	@go test -timeout 45m ./...
 	@echo "test: all packages pass"
 
-lint: ## gofmt, vet, staticcheck, and govulncheck where its database is reachable
+quick: ## what fits in 90 s: vet, the rules of the tree, and the fast tests of each package
+	@scripts/quick.sh
+
+# Databases are left out: SQLite in Go takes ten minutes under the race detector, and is not waldo's.
+race: ## core, front ends and executors but databases under the race detector; needs gcc
+	@CGO_ENABLED=1 go test -race -short -timeout 20m \
+		$$(go list ./internal/core/... ./internal/frontend/... ./internal/executor/... | grep -v /executor/sql)
+	@echo "race: none found"
+
+writes: ## 1,000 keyed writes with kills of waldo and of the server at random steps; about 30 minutes
+	MANY_WRITES=1000 go test ./internal/feature/reliability -run TestManyKeyedWrites -v -timeout 2h
+
+lint: ## gofmt, vet, staticcheck, the tree without each feature, and govulncheck where its database is reachable
 	@scripts/lint.sh
 
 bench: build ## ratios against a peer or a floor, in one run
@@ -52,7 +70,7 @@ tokens: build ## tokens of ten tasks, by direct calls and by a program; writes t
 mutants: setup ## switches each guard off in turn; the suite must notice. MUTANTS="-since REV -for 20m": what changed
 	@go run ./tools/mutants $(MUTANTS)
 
-probes: setup build ## programs that try to get out of the sandbox; writes the table in SECURITY.md
+probes: setup build ## programs that try to get out of the sandbox; writes the table in docs/security/probes.md
 	@scripts/probes.sh
 
 conformance: ## the official suite of MCP through the gateway, in both eras on either side
@@ -63,6 +81,9 @@ hosts: build ## real agent hosts and heavy servers through waldo; see CONTRIBUTI
 
 machines: build ## waldo on a Debian of its own: cgroups of version 2 alone, real Docker, other kernels; needs root
 	@scripts/machines.sh
+
+bare: ## make demo and make test on a bare Debian 12, Debian 13 and Ubuntu 24.04, as root and as a user; needs root
+	@scripts/bare.sh
 
 fuzz: ## every fuzz target for FUZZTIME (default 10s each)
 	@scripts/fuzz.sh

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"waldo/internal/core/redact"
 	"waldo/internal/model/secret"
 	"waldo/internal/network/egress"
 	"waldo/internal/sandbox/gvisor"
@@ -73,7 +72,7 @@ func programsInside(t *testing.T, dir string, pool *x509.CertPool) {
 		{"the secret is nowhere in the sandbox",
 			"env; cat /proc/*/environ /proc/*/maps 2>/dev/null; cat /ca.pem | grep -c 'PRIVATE' ; true", "0", ""},
 	} {
-		o := egress.Options{Forms: redact.Forms, Credentials: []egress.Credential{
+		o := egress.Options{Credentials: []egress.Credential{
 			{Name: "token", Placeholder: egress.NewPlaceholder(), Host: "api.example.com", Port: 443,
 				Methods: []string{"GET", "POST"}, Paths: []string{"/private/*"}, As: egress.Bearer, Value: real},
 			{Name: "gittoken", Placeholder: egress.NewPlaceholder(), Host: "git.example.com", Port: 443,
@@ -133,7 +132,7 @@ s.send(m)
 r=s.recv(4096)
 print("refused" if struct.unpack_from("=i",r,16)[0] < 0 else "made")' 2>&1 | tail -1`, "refused", ""},
 	} {
-		o := egress.Options{Forms: redact.Forms, Credentials: []egress.Credential{
+		o := egress.Options{Credentials: []egress.Credential{
 			{Name: "token", Placeholder: egress.NewPlaceholder(), Host: "api.example.com", Port: 443, Methods: []string{"GET"},
 				Paths: []string{"/private/*"}, As: egress.Bearer,
 				Value: func() (secret.Value, error) { return secret.NewValue(realToken), nil }},

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cache=$PWD/.cache/conformance
+cache=$(mkdir -p .cache && realpath .cache)/conformance # npm takes no link for its folder
 if ! cmp -s scripts/conformance/package-lock.json "$cache/installed"; then
 	command -v npm >/dev/null || { echo "conformance: npm is not here, and the suite comes from it" >&2; exit 1; }
 	echo "conformance: installing the suite into .cache/conformance"

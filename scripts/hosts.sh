@@ -9,11 +9,11 @@ begun=$SECONDS
 scripts/setup-npm.sh npm
 scripts/setup-npm.sh npm-hosts
 scripts/setup-chromium.sh
-go vet -tags hosts ./internal/agenthosts/real
-go test -c -tags hosts -o .cache/hosts.test ./internal/agenthosts/real
-export WALDO_BIN=$PWD/bin/waldo WALDO_CACHE=$PWD/.cache
-alone=(unshare --net)
-[ "$(id -u)" = 0 ] || alone=(unshare --net --map-root-user)
+go vet -tags hosts ./internal/feature/hosts/real
+go test -c -tags hosts -o .cache/hosts.test ./internal/feature/hosts/real
+export WALDO_BIN=$PWD/bin/waldo WALDO_CACHE=$PWD/.cache WALDO_OUTSIDE=$$
+alone=(unshare --net --mount)
+[ "$(id -u)" = 0 ] || alone=(unshare --net --mount --map-root-user)
 ready=$SECONDS
 cd .cache
 "${alone[@]}" ./hosts.test -test.v -test.timeout 10m -test.run "${RUN:-.}" | tee hosts.log | grep -E '^ +[a-z]+_test.go|^ *--- FAIL|^FAIL|^ +[a-z]' || true

@@ -1,9 +1,10 @@
-"""Puts the verdicts of the probes into SECURITY.md, between its markers, and judges them.
+"""Puts the verdicts of the probes into docs/security/probes.md, between its markers, and judges them.
 
 usage: probes.py PARTIAL DRIVER-USER/verdicts.json...   where PARTIAL is not empty nothing is written
 """
 import collections, json, os, platform, sys, textwrap
 
+PAGE = 'docs/security/probes.md'
 BEGIN, END = '<!-- probes:begin -->', '<!-- probes:end -->'
 DRIVERS = ['namespace', 'gvisor', 'confined']
 WORDS = {'CONTAINED': 'contained', 'GUEST': 'in its own kernel', 'ESCAPED': 'escaped', 'N/A': 'n/a', 'NOVERDICT': 'no verdict', 'KILLED': 'killed'}
@@ -44,14 +45,14 @@ def main():
             note = '`%s`, started by %s: %s %s. %s' % (driver, user, r['id'], WORDS[r['verdict']], why or r['why'][:120].replace('|', '/'))
             notes += textwrap.wrap(note, 118, initial_indent='- ', subsequent_indent='  ', break_on_hyphens=False)
     stale = [] if partial else [k for k in excuses if k not in used]
-    text = ['', 'Kernel %s, %s; every probe in a sandbox of root and in one of an ordinary user. `make probes` runs them and writes this.' % (platform.release(), platform.machine()), '']
+    text = ['', 'Kernel %s, %s; every probe in a sandbox of root and in one of an ordinary user.\n`make probes` runs them and writes this.' % (platform.release(), platform.machine()), '']
     text += table(runs, drivers, 'sev') + [''] + table(runs, drivers, 'cls') + ['']
     text += ['"In its own kernel": the call worked, but it is gVisor\'s kernel that served it, not this machine\'s.', ''] + notes
     text.append('' if notes else 'No probe got out, and none was left unanswered.')
     if not partial and not bad:
-        s = open('SECURITY.md').read()
+        s = open(PAGE).read()
         s = s[:s.index(BEGIN) + len(BEGIN)] + '\n' + '\n'.join(text).rstrip() + '\n\n' + s[s.index(END):]
-        open('SECURITY.md', 'w').write(s)
+        open(PAGE, 'w').write(s)
     count = collections.Counter(r['verdict'] for _, _, rs in runs for r in rs)
     for what, rows in (('got out or gave no verdict, unexcused', bad), ('excused for nothing', stale)):
         for row in rows:

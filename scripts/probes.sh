@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every probe in a sandbox of every driver, started as root (where this is root) and as an ordinary
-# user, and writes what came of it into SECURITY.md. It fails when one gets out that is not excused
+# user, and writes what came of it into docs/security/probes.md. It fails when one gets out that is not excused
 # in attack/excused.json, when an excuse is for nothing, or when none was tried.
 # PROBES='^6' runs the probes whose names match, DRIVERS='gvisor' those drivers; then nothing is written.
 set -euo pipefail

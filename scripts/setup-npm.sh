@@ -13,5 +13,5 @@ command -v npm >/dev/null || { echo "setup: npm is not here; tests against real 
 echo "setup: installing what $from pins into $to"
 mkdir -p "$to"
 cp "$from/package.json" "$from/package-lock.json" "$to/"
-npm ci --prefix "$to" --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
+npm ci --prefix "$(realpath "$to")" --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
 cp "$from/package-lock.json" "$to/installed"

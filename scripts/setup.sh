@@ -5,18 +5,27 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 missing=()
-[ -x /usr/bin/python3 ] || missing+=(python3)
+need() { # need PACKAGE TEST...: the package is missing where the test fails
+  local package=$1
+  shift
+  "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+need python3 test -x /usr/bin/python3
 if [ "${1:-}" != --runtime ]; then
-  command -v gcc >/dev/null || missing+=(gcc)
-  command -v git >/dev/null || missing+=(git)
-  command -v curl >/dev/null || missing+=(curl)
-  [ -x /usr/bin/node ] || [ -x /usr/local/bin/node ] || missing+=(nodejs)
-  command -v npm >/dev/null || missing+=(npm)
-  compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null || missing+=(postgresql)
-  command -v psql >/dev/null || missing+=(postgresql-client)
-  command -v dbus-run-session >/dev/null || missing+=(dbus)
-  command -v gnome-keyring-daemon >/dev/null || missing+=(gnome-keyring) # a keyring to read secrets from
-  command -v secret-tool >/dev/null || missing+=(libsecret-tools)
+  need gcc command -v gcc
+  need libc6-dev test -e /usr/include/stdio.h
+  need git command -v git
+  need curl command -v curl
+  need nodejs test -x /usr/bin/node -o -x /usr/local/bin/node
+  need npm command -v npm
+  need python3-pip /usr/bin/python3 -m pip --version
+  need iproute2 command -v ip
+  need groff-base command -v groff
+  need postgresql compgen -G "/usr/lib/postgresql/*/bin/initdb"
+  need postgresql-client command -v psql
+  need dbus command -v dbus-run-session
+  need gnome-keyring command -v gnome-keyring-daemon # a keyring to read secrets from
+  need libsecret-tools command -v secret-tool
 fi
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ]; then
@@ -33,7 +42,9 @@ if [ ${#missing[@]} -gt 0 ]; then
   get "${missing[@]}"
 fi
 [ "${1:-}" = --runtime ] && exit 0
-[ ! -x scripts/setup-npm.sh ] || scripts/setup-npm.sh
+scripts/setup-npm.sh
+scripts/setup-npm.sh npm-a2a
+scripts/setup-npm.sh npm-e2b
 # The console's pages are tested in a real browser where Debian's packages are; elsewhere those tests say that they skip.
 if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then
   scripts/setup-chromium.sh && scripts/setup-npm.sh npm-axe || echo "setup: no Chromium: the console's browser tests will skip" >&2

@@ -111,6 +111,9 @@ func folder(at string) error {
 }
 
 func makeNode(n job.Node, source *os.File) error {
+	if n.Kind == job.Hide {
+		return hide(n)
+	}
 	at, err := inside(n.Path)
 	if err != nil {
 		return err
@@ -128,6 +131,44 @@ func makeNode(n job.Node, source *os.File) error {
 		return bind(source, at, n.Held)
 	}
 	return fmt.Errorf("unknown kind %q", n.Kind)
+}
+
+// hide covers a file or folder of the tree. Its path was found without links; the kernel follows none that came since.
+func hide(n job.Node) error {
+	root, err := unix.Open(rootDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(root)
+	at, err := unix.Openat2(root, strings.TrimPrefix(n.Path, "/"), &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+	if err == unix.ENOENT || err == unix.ENOTDIR { // of a folder that the sandbox does not show, or removed meanwhile
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	cover := filepath.Join(workPlace, "cover-file")
+	if n.From == "/" {
+		cover = filepath.Join(workPlace, "cover-folder")
+		err = folder(cover)
+	} else {
+		err = os.WriteFile(cover, nil, 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	tree, err := unix.OpenTree(unix.AT_FDCWD, cover, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return err
+	}
+	return unix.MoveMount(tree, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
 // bind shows a folder or file of the host, with the mounts below it, read-only.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"waldo/internal/network/provider/providertest"
+	"waldo/internal/testing/providertest"
 )
 
 // serveModel starts a scripted model: model FILE NAME CONFIG. FILE is a JSON list of turns, by the number of the answers

@@ -6,20 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
 	"waldo/cmd/waldo/enrolling"
-	"waldo/cmd/waldo/exitcode"
+	"waldo/internal/app/health"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/approval"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
 
-func newApprovals(g *global) *cobra.Command {
+func newApprovals(g *cli.Context) *cobra.Command {
 	var whole, watch bool
 	c := &cobra.Command{
 		Use: "approvals [ID]", Short: "List the pending approvals", Args: cobra.MaximumNArgs(1),
@@ -28,7 +31,7 @@ func newApprovals(g *global) *cobra.Command {
 		Example: "  waldo approvals\n  waldo approvals -v\n  waldo approvals a_…\n  waldo approvals --json\n" +
 			"  waldo approvals --watch --json",
 		RunE: func(c *cobra.Command, args []string) error {
-			k, done, err := openApprovals(g)
+			k, done, err := g.OpenApprovals()
 			if err != nil {
 				return err
 			}
@@ -37,7 +40,7 @@ func newApprovals(g *global) *cobra.Command {
 				return exitcode.Mistake("leave the id out", "--watch is for all questions")
 			}
 			if watch {
-				return watchApprovals(c, k, whole, g.json)
+				return watchApprovals(c, k, whole, g.JSON)
 			}
 			open, err := k.Pending(c.Context())
 			if err != nil {
@@ -46,15 +49,20 @@ func newApprovals(g *global) *cobra.Command {
 			if len(args) == 1 {
 				open = slices.DeleteFunc(open, func(q approval.Question) bool { return q.ID != args[0] })
 				if len(open) == 0 {
+					if _, state, err := k.Question(c.Context(), args[0]); err == nil {
+						return &exitcode.Exit{Code: exitcode.Waiting, Text: args[0] + " is not waiting: " + stands(state),
+							Hint: "who answered, and when: waldo explain " + args[0]}
+					}
 					return exitcode.Mistake("waldo approvals lists what waits", "no pending approval %q", args[0])
 				}
 			}
-			if g.json {
+			if g.JSON {
 				if open == nil {
 					open = []approval.Question{}
 				}
 				return terminal.JSON(c.OutOrStdout(), open)
 			}
+			display.Fprintf(c.ErrOrStderr(), "%s\n", health.Standing())
 			if len(open) == 0 {
 				display.Fprintf(c.ErrOrStderr(), "no pending approvals\n")
 			}
@@ -90,7 +98,7 @@ func tellApprovals(w io.Writer, open []approval.Question) {
 	display.Fprintf(w, "%s", terminal.Fit(w, table.String()))
 }
 
-func newApprove(g *global) *cobra.Command {
+func newApprove(g *cli.Context) *cobra.Command {
 	var as, enroll, revoke string
 	var roles []string
 	var list, withPasskey bool
@@ -130,7 +138,7 @@ func newApprove(g *global) *cobra.Command {
 	return c
 }
 
-func newDeny(g *global) *cobra.Command {
+func newDeny(g *cli.Context) *cobra.Command {
 	var as, reason string
 	c := &cobra.Command{
 		Use: "deny ID", Short: "Answer a question with no", Example: "  waldo deny a_… --reason 'not before Monday'",
@@ -142,12 +150,8 @@ func newDeny(g *global) *cobra.Command {
 	return c
 }
 
-func answer(c *cobra.Command, g *global, question, as string, yes bool, reason string) error {
-	open := func() (*approval.Service, func() error, error) { return openApprovals(g) }
-	if !yes { // a no can take back a yes, which is recorded
-		open = func() (*approval.Service, func() error, error) { return onRecord(c.Context(), g) }
-	}
-	k, done, err := open()
+func answer(c *cobra.Command, g *cli.Context, question, as string, yes bool, reason string) error {
+	k, done, err := onRecord(c.Context(), g)
 	if err != nil {
 		return err
 	}
@@ -166,20 +170,18 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 		return errors.Join(tooLate(c, g, q, yes, "approval.expired", why),
 			&exitcode.Exit{Code: exitcode.Waiting, Text: question + ": " + why, Hint: "the next call asks anew"})
 	}
-	if state != approval.Pending && (state != approval.Yes || yes) {
+	if state != approval.Pending && (yes || state != approval.Yes && state != approval.Void) {
 		return &exitcode.Exit{Code: exitcode.Waiting, Text: fmt.Sprintf("%s is not waiting: %s", question, ended(state))}
 	}
 	if state == approval.Yes {
 		display.Fprintf(c.ErrOrStderr(), "%s was answered yes and is not used yet; a no takes that back\n", question)
 	}
-	terminal.Question(c.ErrOrStderr(), k.Since(c.Context(), q))
-	display.Fprintf(c.ErrOrStderr(), "\n")
-	if !asksUnder(g, q) {
-		display.Fprintf(c.ErrOrStderr(),
-			"note: this question was asked under another configuration than the one that is read here. If that one changed,\n"+
-				"no call can use the answer: the next call asks anew.\n")
+	if all, err := k.Approvers(c.Context()); err == nil { // before the question is shown
+		if err := ambiguous(all, as); err != nil {
+			return err
+		}
 	}
-	by, err := signer(c.Context(), c, k, as)
+	by, err := ask(c, k, q, asksUnder(g, q), as, yes)
 	if err != nil {
 		return err
 	}
@@ -195,11 +197,70 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 	if yes {
 		word = "yes"
 	}
-	if g.json {
+	if g.JSON {
 		return terminal.JSON(c.OutOrStdout(), map[string]any{"approval_id": question, "yes": yes, "by": by.Name()})
 	}
 	display.Fprintf(c.OutOrStdout(), "%s: %s, by %s\n", question, word, by.Name())
 	return nil
+}
+
+// redraws is how often a question is printed again because the window got another size.
+const redraws = 5
+
+// ask shows a question and reads who answers it. From before the question until then the kernel keeps other programs
+// off the terminal, as far as it does that. An answer counts for a window that kept its size.
+func ask(
+	c *cobra.Command, k *approval.Service, q approval.Question, current bool, as string, yes bool,
+) (approval.Signer, error) {
+	w := c.ErrOrStderr()
+	for _, side := range []any{w, c.InOrStdin()} {
+		if !terminal.OnScreen(side) {
+			continue
+		}
+		release, err := terminal.Hold(side.(*os.File))
+		defer release()
+		if err != nil && side == any(w) {
+			display.Fprintf(w, "note: other programs can write to this terminal while it shows the question: %v\n", err)
+		}
+	}
+	shown := k.Since(c.Context(), q)
+	for range redraws {
+		drawn := terminal.Question(w, shown)
+		display.Fprintf(w, "\n")
+		if !current {
+			display.Fprintf(w,
+				"note: this question was asked under another configuration than the one that is read here. If that one changed,\n"+
+					"no call can use the answer: the next call asks anew.\n")
+		}
+		by, err := agree(c, k, q, as, yes)
+		if err != nil || !drawn.Resized() {
+			return by, err
+		}
+		display.Fprintf(w, "\nThe window has another size now, so the answer does not count. The question again:\n\n")
+	}
+	return nil, &exitcode.Exit{Code: exitcode.Waiting, Text: "the window got another size each time; nothing was answered",
+		Hint: "run it again in a window that keeps its size"}
+}
+
+// agree reads the answer to a question that is shown: for a yes to danger 3 the last word of the capability, then a
+// passphrase.
+func agree(c *cobra.Command, k *approval.Service, q approval.Question, as string, yes bool) (approval.Signer, error) {
+	all, err := k.Approvers(c.Context())
+	if err != nil {
+		return nil, err
+	}
+	if in, ok := c.InOrStdin().(*os.File); ok && terminal.OnScreen(in) && len(all) > 0 && yes && q.Danger >= approval.Typed {
+		display.Fprintf(c.ErrOrStderr(), "danger 3: type the last word of the capability: ")
+		word, err := terminal.ReadLine(c.Context(), in)
+		if err != nil {
+			return nil, err
+		}
+		if strings.TrimSpace(string(word)) != q.Capability.Word() {
+			return nil, &exitcode.Exit{Code: exitcode.Denied, Text: "approval.word: the word that was typed is not the last one of " +
+				"the capability's name; nothing was answered", Hint: "is it the call that you meant? waldo approvals " + q.ID}
+		}
+	}
+	return signer(c.Context(), c, k, as)
 }
 
 // ended says in words why a question takes no answer.
@@ -236,22 +297,33 @@ func refusedAnswer(err error) error {
 
 func reasonLine(r *approval.Refused) string { return r.Reason.Code + ": " + r.Reason.Text }
 
-// signer unseals the key of an approver with a passphrase typed at the terminal.
-func signer(ctx context.Context, c *cobra.Command, k *approval.Service, as string) (approval.Signer, error) {
+// approverName returns the approver who answers: as, or the only one.
+func approverName(ctx context.Context, k *approval.Service, as string) (string, error) {
 	all, err := k.Approvers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if len(all) == 0 {
-		return nil, &exitcode.Exit{
+	switch {
+	case err != nil:
+		return "", err
+	case len(all) == 0:
+		return "", &exitcode.Exit{
 			Code: exitcode.Usage, Text: "no approver is enrolled", Hint: "at a terminal: waldo approve --enroll NAME",
 		}
 	}
+	return cmp.Or(as, all[0].Name), ambiguous(all, as)
+}
+
+// ambiguous returns a mistake if nobody is named and several can answer.
+func ambiguous(all []approval.Approver, as string) error {
 	if as == "" && len(all) > 1 {
-		return nil, exitcode.Mistake("--as NAME", "there are %d approvers: say which you are", len(all))
+		return exitcode.Mistake("--as NAME", "there are %d approvers: name the one who answers", len(all))
 	}
-	if as == "" {
-		as = all[0].Name
+	return nil
+}
+
+// signer unseals the key of an approver with a passphrase typed at the terminal.
+func signer(ctx context.Context, c *cobra.Command, k *approval.Service, as string) (approval.Signer, error) {
+	as, err := approverName(ctx, k, as)
+	if err != nil {
+		return nil, err
 	}
 	pass, err := passphrase(c, "passphrase of "+as+": ")
 	if err != nil {
@@ -264,7 +336,7 @@ func signer(ctx context.Context, c *cobra.Command, k *approval.Service, as strin
 	return s, nil
 }
 
-func enrol(c *cobra.Command, g *global, name string, roles []string) error {
+func enrol(c *cobra.Command, g *cli.Context, name string, roles []string) error {
 	k, done, err := onRecord(c.Context(), g)
 	if err != nil {
 		return err
@@ -277,6 +349,12 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 	var by approval.Signer
 	if len(all) > 0 {
 		if by, err = passkeys(c, g).Root(c, k, all[0].By, "the enrolment of "+name+" with a passphrase"); err != nil {
+			return err
+		}
+	}
+	var trusted []approval.Configuration
+	if by == nil {
+		if trusted, err = enrolling.Trusted(c.ErrOrStderr(), k.Store.Dir()); err != nil {
 			return err
 		}
 	}
@@ -296,7 +374,7 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 	if pass.Reveal() != again.Reveal() {
 		return exitcode.Mistake("", "the two passphrases differ; nothing was changed")
 	}
-	a, err := k.Enroll(c.Context(), name, roles, pass, by)
+	a, err := k.Enroll(c.Context(), name, roles, pass, by, trusted...)
 	if err != nil {
 		return refusedAnswer(err)
 	}
@@ -308,16 +386,16 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 }
 
 // passkeys are the commands that need an approver's passkey, or list them.
-func passkeys(c *cobra.Command, g *global) enrolling.Waldo {
-	return enrolling.Waldo{JSON: g.json, Refused: refusedAnswer,
-		Look:      func() (*approval.Service, func() error, error) { return openApprovals(g) },
+func passkeys(c *cobra.Command, g *cli.Context) enrolling.Waldo {
+	return enrolling.Waldo{JSON: g.JSON, Refused: refusedAnswer,
+		Look:      func() (*approval.Service, func() error, error) { return g.OpenApprovals() },
 		Approvals: func() (*approval.Service, func() error, error) { return onRecord(c.Context(), g) },
 		Signer: func(k *approval.Service, name string) (approval.Signer, error) {
 			return signer(c.Context(), c, k, name)
 		}}
 }
 
-func revokeApprover(c *cobra.Command, g *global, name string) error {
+func revokeApprover(c *cobra.Command, g *cli.Context, name string) error {
 	k, done, err := onRecord(c.Context(), g)
 	if err != nil {
 		return err

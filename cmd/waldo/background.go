@@ -10,12 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/app/background"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
@@ -24,9 +25,9 @@ import (
 
 // inBackground starts a second waldo, in its own process session, that makes the call and outlives this one and its
 // terminal. It returns when the sandbox has started. The output goes to files.
-func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) error {
+func (e *execFlags) inBackground(c *cobra.Command, g *cli.Context, args []string) error {
 	call := id.New(id.Call)
-	h, err := openApplication(c.Context(), g, app.Options{})
+	h, err := g.Open(c.Context(), app.Options{})
 	if err != nil {
 		return err
 	}
@@ -40,7 +41,7 @@ func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) err
 	}
 	again := slices.Concat(e.again(g, call), args[:1], []string{"--"}, args[1:])
 	text, err := background.Start(c.Context(), again, e.env, stdout, stderr)
-	if err == nil && g.json {
+	if err == nil && g.JSON {
 		return terminal.JSON(c.OutOrStdout(), map[string]string{"call_id": call})
 	}
 	if err == nil {
@@ -60,13 +61,13 @@ func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) err
 }
 
 // again returns the arguments of the second waldo.
-func (e *execFlags) again(g *global, call string) []string {
+func (e *execFlags) again(g *cli.Context, call string) []string {
 	args := []string{"sandbox", "exec", "--as", call, "--timeout", e.timeout.String(), "--lang", e.lang}
-	if g.state != "" {
-		args = append(args, "--state", g.state)
+	if g.State != "" {
+		args = append(args, "--state", g.State)
 	}
-	if g.config != "" {
-		args = append(args, "--config", g.config)
+	if g.Config != "" {
+		args = append(args, "--config", g.Config)
 	}
 	if e.cpu > 0 {
 		args = append(args, "--cpu-seconds", strconv.FormatFloat(e.cpu, 'f', -1, 64))
@@ -96,13 +97,13 @@ const mostEnv = 8 << 20
 
 const psRow = "%-28s %-8s %-17s %-21s %-7s %s\n"
 
-func newSandboxPs(g *global) *cobra.Command {
+func newSandboxPs(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "ps NAME", Short: "The commands that run in a sandbox", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox ps work",
 		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			all, err := m.Commands(c.Context(), app.Owner(), args[0])
-			if err != nil || g.json {
+			if err != nil || g.JSON {
 				return orJSON(c, err, all)
 			}
 			out, now := c.OutOrStdout(), time.Now()
@@ -120,7 +121,7 @@ func newSandboxPs(g *global) *cobra.Command {
 	}
 }
 
-func newSandboxKill(g *global) *cobra.Command {
+func newSandboxKill(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "kill NAME CALL", Short: "End a command that runs in a sandbox, with everything that it has started",
 		Args:    cobra.ExactArgs(2),
@@ -131,7 +132,7 @@ func newSandboxKill(g *global) *cobra.Command {
 	}
 }
 
-func newSandboxLogs(g *global) *cobra.Command {
+func newSandboxLogs(g *cli.Context) *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
 		Use: "logs NAME CALL", Short: "Print the output so far of a background command", Args: cobra.ExactArgs(2),

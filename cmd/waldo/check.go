@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,15 +9,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/agenthost"
-	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/app/advice"
-	"waldo/internal/app/databases"
-	"waldo/internal/app/hostfiles"
+	"waldo/internal/app/secrets"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/config"
 	"waldo/internal/config/starter"
 	"waldo/internal/core/policy"
@@ -26,14 +26,14 @@ import (
 	"waldo/internal/model/display"
 )
 
-func newCheck(g *global) *cobra.Command {
+func newCheck(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "check [FILE]", Short: "Check contracts and their examples; errors point at line and column",
 		Long: "Reads a configuration, compiles it and decides its examples. Exit status 0: sound, warnings included;\n" +
 			"1: problems found; 2: there is nothing to check.",
 		Example: "  waldo check\n  waldo check waldo.yaml --json", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			path, _ := g.source().File()
+			path, _ := g.Source().File()
 			if len(args) == 1 {
 				path = args[0]
 			}
@@ -44,32 +44,46 @@ func newCheck(g *global) *cobra.Command {
 			if err != nil {
 				return &exitcode.Exit{Code: exitcode.Usage, Err: err, Hint: "give the file to check"}
 			}
-			cfg, problems := config.ParseIn(path, text, g.source().Selected())
+			cfg, problems := config.ParseIn(path, text, g.Source().Selected())
 			if len(problems) == 0 {
-				if problems, err = app.CheckExamples(cfg); err != nil {
+				if problems, err = app.CheckExamples(cfg, g.Tools); err != nil {
 					return err
 				}
 			}
-			var shown []hostfiles.Shown
+			var shown []cli.Shown
 			if cfg != nil {
 				var refused, missing contract.Problems
-				shown, refused, missing = hostfiles.ShownFiles(g.state, cfg)
+				shown, refused, missing = cli.ShownFiles(g.State, cfg)
 				cfg.Warnings = slices.Concat(withoutStored(g, cfg), serverpackage.Unpinned(cfg), missing)
 				problems = append(problems, refused...)
-				roles, unknown := databases.Check(c.Context(), g.state, cfg, g.known)
-				cfg.Warnings, problems = append(cfg.Warnings, unknown...), append(problems, roles...)
-				if p, err := policy.New(cfg, app.AnyMachine()); err == nil { // otherwise the problems say why
-					cfg.Warnings = append(cfg.Warnings, advice.Warnings(cfg, p)...)
-				}
+				refused, more := examine(c.Context(), g, cfg)
+				problems, cfg.Warnings = append(problems, refused...), append(cfg.Warnings, more...)
 			}
 			return tellCheck(c, g, path, string(text), cfg, problems, shown)
 		},
 	}
 }
 
+// examine returns what the features find in a configuration. A configuration that does not compile has its problems
+// already.
+func examine(ctx context.Context, g *cli.Context, cfg *contract.Config) (problems, warnings contract.Problems) {
+	p, err := policy.New(cfg, app.AnyMachine(g.Tools))
+	if err != nil {
+		return nil, nil
+	}
+	place := app.Place{State: g.State, Config: cfg, Secret: secrets.New(g.State, cfg, g.Known, nil).Get, Known: g.Known}
+	for _, f := range features {
+		if f.Check != nil {
+			refused, more := f.Check(ctx, place, p)
+			problems, warnings = append(problems, refused...), append(warnings, more...)
+		}
+	}
+	return problems, append(warnings, advice.Warnings(cfg, p)...)
+}
+
 func tellCheck(
-	c *cobra.Command, g *global, path, text string, cfg *contract.Config, problems contract.Problems,
-	shown []hostfiles.Shown,
+	c *cobra.Command, g *cli.Context, path, text string, cfg *contract.Config, problems contract.Problems,
+	shown []cli.Shown,
 ) error {
 	warnings := []contract.Problem{}
 	contracts := 0
@@ -81,7 +95,7 @@ func tellCheck(
 			}
 		}
 	}
-	if g.json {
+	if g.JSON {
 		if problems == nil {
 			problems = contract.Problems{}
 		}
@@ -106,8 +120,8 @@ func tellCheck(
 			Code: exitcode.Problems, Text: fmt.Sprintf("%s: %s", path, display.Count(len(problems), "problem")),
 		}
 	}
-	if !g.json {
-		agenthost.TellShown(c.OutOrStdout(), shown)
+	if !g.JSON {
+		cli.TellShown(c.OutOrStdout(), shown)
 		tellPackages(c.OutOrStdout(), cfg)
 		for _, name := range slices.Sorted(maps.Keys(cfg.Webhooks)) {
 			if cfg.Webhooks[name].Deliver.Tool == "" {
@@ -120,7 +134,7 @@ func tellCheck(
 	return nil
 }
 
-func newInit(g *global) *cobra.Command {
+func newInit(g *cli.Context) *cobra.Command {
 	var like string
 	c := &cobra.Command{
 		Use: "init [--like PROFILE]", Short: "Write a commented, tight waldo.yaml for this folder, and its schema for editors",
@@ -164,7 +178,11 @@ func newInit(g *global) *cobra.Command {
 				display.Fprintf(c.OutOrStdout(), "folder %s\n", f)
 			}
 			display.Fprintf(c.OutOrStdout(), nextSteps)
-			agenthost.TellImports(c.OutOrStdout(), dir)
+			for _, f := range features {
+				if f.Next != nil {
+					f.Next(c.OutOrStdout(), dir)
+				}
+			}
 			return nil
 		},
 	}

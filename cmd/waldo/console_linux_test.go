@@ -15,9 +15,9 @@ import (
 	"strings"
 	"testing"
 
-	"waldo/internal/core/approval/passkey/passkeytest"
-	"waldo/internal/frontend/terminal/terminaltest"
 	"waldo/internal/storage/database"
+	"waldo/internal/testing/passkeytest"
+	"waldo/internal/testing/terminaltest"
 )
 
 // consoleClient is a browser's login at a running waldo console.
@@ -172,15 +172,31 @@ func TestConsoleAgainstAgent(t *testing.T) {
 	terminaltest.Until(t, "the question", seen, func() bool { return seen.Has("Enrol it?") })
 	_, _ = terminal.WriteString("yes\r")
 	terminaltest.Until(t, "the wait", seen, func() bool { return seen.Has("waiting for the first approver") })
-	var d asked
-	if status, code := person.do("POST", "/enrolment-root", map[string]string{"secret": secret}, &d); status != 200 {
-		t.Fatalf("the first approver: %d %s", status, code)
+	signs := func(secret string) {
+		t.Helper()
+		var d asked
+		if status, code := person.do("POST", "/enrolment-root", map[string]string{"secret": secret}, &d); status != 200 {
+			t.Fatalf("the first approver: %d %s", status, code)
+		}
+		by := map[string]any{"assertion": json.RawMessage(key.Get(d.Options.Challenge))}
+		if status, code := person.do("POST", "/enrolment-root/"+d.Draft+"/sign", by, nil); status != 200 {
+			t.Fatalf("the first approver: %d %s", status, code)
+		}
 	}
-	by := map[string]any{"assertion": json.RawMessage(key.Get(d.Options.Challenge))}
-	if status, code := person.do("POST", "/enrolment-root/"+d.Draft+"/sign", by, nil); status != 200 {
-		t.Fatalf("the first approver: %d %s", status, code)
-	}
+	signs(secret)
 	terminaltest.Until(t, "the enrolment", seen, func() bool { return seen.Has("enrolled bob, passkey sha256:") })
+
+	// So does the configuration load, which no first approver has signed yet.
+	if said, code := waldo("tools"); code != 2 || !strings.Contains(said, "trust.unsigned") {
+		t.Errorf("a configuration that is not signed: %d %s", code, said)
+	}
+	if said, code := waldo("trust", config); code != 2 || !strings.Contains(said, "printed only on a terminal") {
+		t.Errorf("an agent signs: %d %s", code, said)
+	}
+	_, _, seen, _ = onTTY(t, append(append([]string{}, base...), "trust", config)...)
+	terminaltest.Until(t, "the secret", seen, func() bool { return seen.Has("waiting for the browser") })
+	signs(regexp.MustCompile(`\b[a-z2-7]{26}\b`).FindString(seen.Text()))
+	terminaltest.Until(t, "the record", seen, func() bool { return seen.Has("trusted " + config) })
 
 	call := func() (string, int) { return waldo("call", "run_shell", "command=echo did-it", "--json") }
 	said, code := call()

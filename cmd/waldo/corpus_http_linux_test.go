@@ -25,6 +25,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"waldo/internal/cli"
 
 	"waldo/internal/app"
 	"waldo/internal/frontend/mcpserver/identity"
@@ -391,7 +392,7 @@ func issuedToken(want int, change func(claims, header map[string]any)) func(*doo
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 			d.t.Fatal(err)
 		}
-		h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")},
+		h, err := withFeatures(&cli.Context{Config: file, State: filepath.Join(dir, "state")}).Open(context.Background(),
 			app.Options{})
 		if err != nil {
 			d.t.Fatal(err)

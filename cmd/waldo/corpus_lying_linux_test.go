@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"waldo/internal/testing/corpus"
 )
 
 // lyingServer is an MCP server whose tools do something else than they say: the act of the class that a row is of.
@@ -43,32 +44,21 @@ type lyingTool struct {
 	Class string `json:"class"`
 }
 
-// lyingTools are the declarations of the corpus, where it lies beside the repository, or one of our own for each class.
-func lyingTools(t *testing.T) (out []lyingTool) {
-	f, err := os.Open(filepath.Join("..", "..", "..", "shared", "corpora", "mcp.jsonl"))
-	if err != nil {
-		t.Log("the corpora are not beside this repository: declarations of our own alone")
-		for _, class := range []string{"backdoor", "defense-evasion", "general-description-code-mismatch",
-			"injection-attacks",
-			"template-injection", "tool-poisoning", "unauthorized-network-access", "unauthorized-system-access"} {
-			out = append(out, lyingTool{class, "Adds two numbers.", class})
-		}
-		return out
+type lyingRow struct {
+	ID, Expect string
+	Input      struct {
+		Declared struct{ Name, Description string }
+		Class    string `json:"behaviour_class"`
 	}
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 32<<20)
-	for s.Scan() {
-		var r struct {
-			ID, Class, Expect string
-			Input             struct {
-				Declared struct{ Name, Description string }
-				Class    string `json:"behaviour_class"`
-			}
-		}
-		if json.Unmarshal(s.Bytes(), &r) != nil || r.Class != "lying-server" {
-			continue
-		}
+}
+
+// lyingTools are one declaration of each class, and those of the corpus.
+func lyingTools(t *testing.T) (out []lyingTool) {
+	for _, class := range []string{"backdoor", "defense-evasion", "general-description-code-mismatch", "injection-attacks",
+		"template-injection", "tool-poisoning", "unauthorized-network-access", "unauthorized-system-access"} {
+		out = append(out, lyingTool{class, "Adds two numbers.", class})
+	}
+	for _, r := range corpus.Rows[lyingRow](t, "mcp.jsonl", "lying-server") {
 		if r.Expect != "contained_by_sandbox" {
 			t.Errorf("%s expects %s", r.ID, r.Expect)
 		}
@@ -77,7 +67,7 @@ func lyingTools(t *testing.T) (out []lyingTool) {
 			r.Input.Declared.Description, r.Input.Class,
 		})
 	}
-	if len(out) != 80 {
+	if len(out) < corpus.Least(t, 8, 88) {
 		t.Errorf("%d rows", len(out))
 	}
 	return out

@@ -6,16 +6,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
 	"waldo/cmd/waldo/demo"
-	"waldo/internal/app"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/terminal"
 )
 
-func newDemo(g *global) *cobra.Command {
+func newDemo(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "demo", Short: "The main job, end to end, with everything built in", Args: cobra.NoArgs,
 		Long: "Starts an example help desk with 5,000 customers as an MCP server in a sandbox of its own, runs an agent's " +
@@ -29,15 +29,15 @@ func newDemo(g *global) *cobra.Command {
 			}
 			defer os.RemoveAll(dir)
 			out := c.OutOrStdout()
-			if g.json {
+			if g.JSON {
 				out = io.Discard
 			}
-			own := &global{state: filepath.Join(dir, "state"), json: g.json}
+			own := withFeatures(&cli.Context{Version: version, State: filepath.Join(dir, "state"), JSON: g.JSON})
 			d := demo.New(out,
-				func(ctx context.Context, o app.Options) (*app.App, error) { return openApplication(ctx, own, o) },
-				func(ctx context.Context) (audit.Report, error) { return verify(ctx, own) })
+				own.Open,
+				func(ctx context.Context) (audit.Report, error) { return own.Verify(ctx, nil) })
 			err = d.Run(c.Context())
-			if g.json && d.Result.CallID != "" {
+			if g.JSON && d.Result.CallID != "" {
 				err = errors.Join(err, terminal.JSON(c.OutOrStdout(), d.Result.Facts))
 			}
 			return err

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"os"
 	"time"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
 	"waldo/cmd/waldo/enrolling"
-	"waldo/cmd/waldo/exitcode"
 	"waldo/cmd/waldo/measuring"
 	"waldo/internal/app"
 	"waldo/internal/app/disk"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/approval/passkey"
 	"waldo/internal/core/audit"
@@ -20,11 +21,11 @@ import (
 	"waldo/internal/model/display"
 )
 
-func newDu(g *global) *cobra.Command {
-	return measuring.New(func() (string, error) { return openState(g) }, &g.json)
+func newDu(g *cli.Context) *cobra.Command {
+	return measuring.New(func() (string, error) { return g.StateDir() }, &g.JSON)
 }
 
-func newPrune(g *global) *cobra.Command {
+func newPrune(g *cli.Context) *cobra.Command {
 	var dry bool
 	c := &cobra.Command{
 		Use:   "prune [--dry-run]",
@@ -35,7 +36,7 @@ func newPrune(g *global) *cobra.Command {
 			"at a terminal.",
 		Example: "  waldo prune --dry-run\n  waldo prune",
 		RunE: func(c *cobra.Command, _ []string) error {
-			h, err := openApplication(c.Context(), g, app.Options{})
+			h, err := g.Open(c.Context(), app.Options{Prunes: true})
 			if err != nil {
 				return err
 			}
@@ -59,7 +60,7 @@ func newPrune(g *global) *cobra.Command {
 				}
 				freed = max(0, before.Bytes-after.Bytes)
 			}
-			if g.json {
+			if g.JSON {
 				return terminal.JSON(c.OutOrStdout(), map[string]any{"dry_run": dry, "log": old, "bytes": freed})
 			}
 			tellPruned(c, h, old, freed, dry)
@@ -112,22 +113,34 @@ func signRemoval(h *app.App, c *cobra.Command) app.Signing {
 		for _, e := range p.Approvers {
 			display.Fprintf(w, "  %s %s, signed by %s at %s\n", e.Action, e.Approver, e.By, e.At)
 		}
-		if passkey.Is(root.Key) {
-			by, err := enrolling.InBrowser(c, h.Approvals, root.Name,
-				fmt.Sprintf("the removal of the log up to record %d", p.Through))
-			if err != nil {
-				return err
-			}
-			return p.Sign(by, root, time.Now())
-		}
-		pass, err := passphrase(c, "passphrase of "+root.Name+": ")
+		by, err := rootSigner(c, h.Approvals, root, fmt.Sprintf("the removal of the log up to record %d", p.Through))
 		if err != nil {
 			return err
 		}
-		by, err := h.Approvals.Unseal(root.Name, pass)
-		if err != nil {
-			return &exitcode.Exit{Code: exitcode.Waiting, Err: err}
-		}
 		return p.Sign(by, root, time.Now())
 	}
+}
+
+// signsAs shows what the first approver signs, and opens the key.
+func signsAs(c *cobra.Command) app.RootSigner {
+	return func(k *approval.Service, root approval.Approver, what string) (approval.Signer, error) {
+		display.Fprintf(c.ErrOrStderr(), "%s signs %s\n", root.Name, display.Lines(what))
+		return rootSigner(c, k, root, what)
+	}
+}
+
+// rootSigner opens the first approver's key: with a passphrase at this terminal, or a passkey in the console.
+func rootSigner(c *cobra.Command, k *approval.Service, root approval.Approver, what string) (approval.Signer, error) {
+	if passkey.Is(root.Key) {
+		return enrolling.InBrowser(c, k, root.Name, what)
+	}
+	pass, err := passphrase(c, "passphrase of "+root.Name+": ")
+	if err != nil {
+		return nil, err
+	}
+	by, err := k.Unseal(root.Name, pass)
+	if err != nil {
+		return nil, &exitcode.Exit{Code: exitcode.Waiting, Err: err}
+	}
+	return by, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"waldo/internal/app"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/audit"
 	"waldo/internal/storage/database"
 )
@@ -70,8 +71,18 @@ func TestPruneCommand(t *testing.T) {
 	if code, said := waldo("--config", config, "prune"); code != 0 || !strings.Contains(said, "removed 12 segments") {
 		t.Fatal(code, said)
 	}
-	if code, said := waldo("log", "verify"); code != 0 || !strings.Contains(said, "were pruned at") {
+	if code, said := waldo("--config", config, "log", "verify"); code != 0 || !strings.Contains(said, "were pruned at") {
 		t.Fatal(code, said)
+	}
+	if code, said := waldo("log", "verify"); code != exitcode.Usage || !strings.Contains(said, "(prune.unchecked)") {
+		t.Fatal("without the configuration: ", code, said)
+	}
+	if err := os.WriteFile(config, []byte("log: {keep: 250d}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, said := waldo("--config", config, "log", "verify"); code != exitcode.Problems ||
+		!strings.Contains(said, "(prune.early)") {
+		t.Fatal("a longer retention: ", code, said)
 	}
 	if code, said := waldo("log"); code != 0 || !strings.Contains(said, "pruned ") {
 		t.Fatal(code, said)

@@ -7,15 +7,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
-	"strings"
 	"testing"
+	"waldo/internal/cli"
 
 	"waldo/internal/app"
 	"waldo/internal/core/policy"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/call"
 	"waldo/internal/model/id"
+	"waldo/internal/testing/corpus"
 )
 
 // listing is a server at a url that lists tools as they are given and answers nothing else.
@@ -59,16 +61,12 @@ const explainTools = `[{"name":"a","inputSchema":{"type":"object"},"annotations"
 // A dry run decides as the pipeline does, for every tool of the corpus, under every kind of contract.
 func TestExplainDecidesAsTheCall(t *testing.T) {
 	all := map[string]json.RawMessage{"own": json.RawMessage(explainTools)}
-	files, _ := filepath.Glob(filepath.Join("..", "..", "..", "shared", "corpora", "mcp-tools", "*", "*.json"))
-	if len(files) == 0 {
-		t.Log("the corpora are not beside this repository: definitions of our own alone")
-	}
-	for _, f := range files {
+	for f, b := range corpus.Definitions(t) {
 		var d struct{ Tools json.RawMessage }
-		if b, err := os.ReadFile(f); err != nil || json.Unmarshal(b, &d) != nil {
+		if err := json.Unmarshal(b, &d); err != nil {
 			t.Fatal(f, err)
 		}
-		all[strings.TrimSuffix(filepath.Base(f), ".json")] = d.Tools
+		all[path.Base(f)] = d.Tools
 	}
 	decided, tightened := 0, 0
 	for name, tools := range all {
@@ -82,7 +80,7 @@ func TestExplainDecidesAsTheCall(t *testing.T) {
 		}
 	}
 	t.Logf("%d decisions, %d of them by an annotation", decided, tightened)
-	if tightened < 2 || len(files) > 0 && decided < 3000 {
+	if tightened < 2 || decided < corpus.Least(t, 30, 3000) {
 		t.Error("too few decisions for this to show anything")
 	}
 }
@@ -95,16 +93,16 @@ func explained(t *testing.T, name, url, entry string) (n [2]int) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g := &global{config: file, state: filepath.Join(dir, "state")}
+	g := &cli.Context{Config: file, State: filepath.Join(dir, "state")}
 	opened := func() *app.App {
-		h, err := openApplication(context.Background(), g, app.Options{Tells: true})
+		h, err := g.Open(context.Background(), app.Options{Tells: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return h
 	}
 	h := opened()
-	if _, err := h.CompareLock(context.Background(), []string{"s"}, func(string) func() { return func() {} }); err != nil {
+	if _, err := h.CompareLock(context.Background(), []string{"s"}, func(string) func() { return func() {} }, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Close(); err != nil {

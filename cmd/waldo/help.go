@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/manual"
+	"waldo/internal/cli/manual"
 	"waldo/internal/model/display"
 )
 
@@ -12,13 +12,14 @@ var groups = []struct {
 	title    string
 	commands []string
 }{
-	{"To begin with:", []string{"demo", "doctor", "init", "import", "install"}},
-	{"Run code in a sandbox:", []string{"run", "exec", "agent", "sandbox", "template"}},
-	{"Stand in front of tools:", []string{"serve", "tools", "call", "lock", "gen", "login", "token", "console", "hook"}},
+	{"To begin with:", []string{"demo", "launch", "doctor", "init", "import", "install"}},
+	{"Run code in a sandbox:", []string{"run", "exec", "agent", "sandbox", "template", "changes"}},
+	{"Stand in front of tools:", []string{"serve", "tools", "call", "lock", "gen", "login", "token", "delegate", "console", "hook", "e2b"}},
 	{"Say what is allowed, and answer:", []string{
 		"check", "trust", "reload", "stop", "secret", "sql", "approvals", "approve", "deny",
+		"threatmodel",
 	}},
-	{"Look back:", []string{"explain", "log", "du", "prune"}},
+	{"Look back:", []string{"explain", "log", "settle", "undo", "du", "prune", "backup", "restore", "service"}},
 	{"The rest:", []string{"man", "version"}}, // and completion and help, which cobra adds
 }
 

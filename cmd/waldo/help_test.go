@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 )
@@ -19,7 +20,7 @@ import (
 // Every command stands in a group of waldo --help, says what it does in one line, and shows an
 // example that begins with its own name.
 func TestEveryCommandHasHelp(t *testing.T) {
-	root := newRoot(&global{})
+	root := newRoot(withFeatures(&cli.Context{}))
 	named := map[string]bool{}
 	for _, g := range groups {
 		for _, name := range g.commands {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"waldo/cmd/waldo/exitcode"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/redact"
 	"waldo/internal/model/secret"
 )

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"waldo/internal/cli"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -52,7 +53,7 @@ func served(t *testing.T, config string) (url string) {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")},
+	h, err := withFeatures(&cli.Context{Config: file, State: filepath.Join(dir, "state")}).Open(context.Background(),
 		app.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +71,7 @@ func listening(t *testing.T, h *app.App) (url string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	at, ended := make(chan net.Addr, 1), make(chan error, 1)
-	go func() { ended <- h.ServeHTTP(ctx, "127.0.0.1:0", false, func(a net.Addr) { at <- a }) }()
+	go func() { ended <- h.ServeHTTP(ctx, "127.0.0.1:0", nil, false, func(a net.Addr) { at <- a }) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/frontend/terminal/terminaltest"
+	"waldo/internal/testing/terminaltest"
 )
 
 // TestPromptInterrupted interrupts waldo itself at the prompts for a passphrase and for a secret.

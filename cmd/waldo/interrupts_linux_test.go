@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/frontend/terminal/terminaltest"
 	"waldo/internal/sandbox/cgroup"
+	"waldo/internal/testing/terminaltest"
 )
 
 // interruptRow is a command that takes long.

@@ -9,17 +9,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
 
-func newLock(g *global) *cobra.Command {
+func newLock(g *cli.Context) *cobra.Command {
 	var accept, show []string
 	fresh := false
 	c := &cobra.Command{
@@ -45,7 +46,7 @@ func newLock(g *global) *cobra.Command {
 			} else {
 				accept = append(accept, args...)
 			}
-			h, err := openApplication(c.Context(), g, app.Options{Tells: true, Relocks: true})
+			h, err := g.Open(c.Context(), app.Options{Tells: true, Relocks: true})
 			if err != nil {
 				return err
 			}
@@ -54,11 +55,11 @@ func newLock(g *global) *cobra.Command {
 			if len(show) > 0 {
 				return printLock(c, h, g, show)
 			}
-			changes, err := compareLock(c.Context(), h, c.ErrOrStderr(), accept)
+			changes, err := compareLock(c, h, accept)
 			if err != nil {
 				return err
 			}
-			if g.json {
+			if g.JSON {
 				if err := terminal.JSON(c.OutOrStdout(), changes); err != nil {
 					return err
 				}
@@ -77,7 +78,7 @@ func newLock(g *global) *cobra.Command {
 			if err := notAsAccepted(changes); err != nil {
 				return err
 			}
-			if !g.json {
+			if !g.JSON {
 				n, verb := len(h.Upstreams.Names()), "match"
 				if len(accept) > 0 {
 					n = len(accept)
@@ -126,9 +127,10 @@ func notAsAccepted(changes []lockfile.Change) error {
 
 // compareLock compares every server with waldo.lock and accepts the named ones. It prints notes, and returns the
 // differences.
-func compareLock(ctx context.Context, h *app.App, w io.Writer, accept []string) ([]lockfile.Change, error) {
+func compareLock(c *cobra.Command, h *app.App, accept []string) ([]lockfile.Change, error) {
+	ctx, w := c.Context(), c.ErrOrStderr()
 	bar := terminal.ProgressOf(os.Stderr, "checking servers", len(h.Upstreams.Names()))
-	all, err := h.CompareLock(ctx, accept, bar.Begin)
+	all, err := h.CompareLock(ctx, accept, bar.Begin, signsAs(c))
 	bar.Close()
 	changes, accepted := []lockfile.Change{}, false
 	for _, one := range all {

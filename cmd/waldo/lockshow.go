@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
@@ -22,23 +23,17 @@ func printServer(w io.Writer, s app.ShownServer, brief bool) {
 	for _, kind := range []struct {
 		word string
 		defs []app.Definition
-	}{{"tool", s.Tools}, {"prompt", s.Prompts}, {"template", s.Templates}, {"resource", s.Resources}} {
+	}{{"tool", s.Tools}, {"prompt", s.Prompts}, {"template", s.Templates}} {
 		for _, d := range kind.defs {
 			if brief && d.State == app.Same {
 				same++
 				continue
 			}
 			display.Fprintf(w, "  %-8s %-7s %s  %s\n", kind.word, d.State, d.Name, short(d.Digest))
-			if text := firstWords(d.Description); text != "" {
-				display.Fprintf(w, "      %s\n", text)
-			}
-			for _, m := range d.Marks {
-				display.Fprintf(w, "      look here: %s %s: %s\n", m.Where, m.Why, m.Text)
+			for _, t := range d.Texts {
+				display.Fprintf(w, "      %s: %s\n", t.Where, display.Text(display.Blanks(string(display.Lines(t.Text)))))
 			}
 		}
-	}
-	if s.Unlisted != "" {
-		display.Fprintf(w, "  its resources cannot be listed: %s\n", s.Unlisted)
 	}
 	for _, name := range s.Gone {
 		display.Fprintf(w, "  gone     %s\n", name)
@@ -51,24 +46,15 @@ func printServer(w io.Writer, s app.ShownServer, brief bool) {
 // short is the beginning of a digest, enough to compare by eye.
 func short(digest string) string { return digest[:min(len(digest), len("sha256:")+12)] }
 
-// firstWords is the beginning of a description, on one line.
-func firstWords(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if r := []rune(text); len(r) > 100 {
-		return string(r[:99]) + "…"
-	}
-	return text
-}
-
 // printLock shows servers to a person or a machine.
-func printLock(c *cobra.Command, h *app.App, g *global, names []string) error {
+func printLock(c *cobra.Command, h *app.App, g *cli.Context, names []string) error {
 	bar := terminal.ProgressOf(os.Stderr, "looking at servers", len(names))
 	all, err := h.ShowLock(c.Context(), names, bar.Begin)
 	bar.Close()
 	if err != nil {
 		return err
 	}
-	if g.json {
+	if g.JSON {
 		return terminal.JSON(c.OutOrStdout(), all)
 	}
 	for _, s := range all {

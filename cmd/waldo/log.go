@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,11 +14,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/arguments"
-	"waldo/cmd/waldo/exitcode"
-	"waldo/cmd/waldo/records"
 	"waldo/internal/app"
 	"waldo/internal/app/advice"
+	"waldo/internal/cli"
+	"waldo/internal/cli/exitcode"
+	"waldo/internal/cli/records"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/terminal"
@@ -25,55 +27,66 @@ import (
 	"waldo/internal/model/id"
 )
 
-func newVerify(g *global) *cobra.Command {
-	return &cobra.Command{
+func newVerify(g *cli.Context) *cobra.Command {
+	var receipts []string
+	var policy string
+	c := &cobra.Command{
 		Use: "verify", Short: "Hold every line of the log against its hash, its place and the head", Args: cobra.NoArgs,
-		Long: "Reads the whole log and changes nothing. $WALDO_LOG_HEAD names a file that stores a copy of the head. " +
-			"Exit status 0: sound; 1: problems found; 2: it cannot be read.",
-		Example: "  waldo log verify",
+		Long: "Reads the whole log and changes no record. $WALDO_LOG_HEAD names a file that stores a copy of the head. " +
+			"Exit status 0: sound, and everything was checked; 1: problems found; 2: it cannot be read, or a part could not be checked.",
+		Example: "  waldo log verify\n  waldo log verify --proof 12-decision.tlog-proof --policy log.policy",
 		RunE: func(c *cobra.Command, _ []string) error {
-			r, err := verify(c.Context(), g)
+			if len(receipts) > 0 || policy != "" {
+				if g.Evidence == nil || len(receipts) == 0 || policy == "" {
+					return exitcode.Mistake("waldo log verify --proof FILE --policy FILE", "a receipt is verified against a policy")
+				}
+				return g.Evidence.Receipt(c.OutOrStdout(), receipts, policy, g.JSON)
+			}
+			bar := logBar(c, g)
+			defer bar.Close()
+			r, err := g.Verify(c.Context(), bar)
 			if err != nil {
 				return &exitcode.Exit{Code: exitcode.Usage, Err: err}
 			}
-			if g.json {
+			if g.JSON {
 				if err := terminal.JSON(c.OutOrStdout(), r); err != nil {
 					return err
 				}
 			} else {
 				records.Verified(c.OutOrStdout(), r)
 			}
-			if !r.OK {
+			switch {
+			case !r.OK:
 				return &exitcode.Exit{
 					Code: exitcode.Problems, Text: "the log is not sound",
 					Hint: "keep a copy of it; waldo log set-aside starts a new one that says so",
+				}
+			case !r.Complete:
+				return &exitcode.Exit{
+					Code: exitcode.Usage, Text: "not everything could be checked",
+					Hint: "run it with the configuration in force, as in: waldo --config FILE log verify",
 				}
 			}
 			return nil
 		},
 	}
+	if g.Evidence != nil {
+		c.Flags().StringSliceVar(&receipts, "proof", nil, "verify this receipt `FILE` alone, offline; may be repeated")
+		c.Flags().StringVar(&policy, "policy", "", "with --proof: the `FILE` with the keys of the log and its witnesses")
+	}
+	return c
 }
 
-func verify(ctx context.Context, g *global) (audit.Report, error) {
-	s, err := openStorage(g)
-	if err != nil {
-		return audit.Report{}, err
+// logBar shows how much of the log was read.
+func logBar(c *cobra.Command, g *cli.Context) io.WriteCloser {
+	bytes := int64(-1)
+	if state, err := g.StateDir(); err == nil {
+		bytes = logBytes(state)
 	}
-	defer s.Close()
-	anchors, err := audit.Anchors(ctx, app.LogOptions(s.Store))
-	if err != nil {
-		return audit.Report{}, err
-	}
-	state, pins := s.Store.Dir(), []string{os.Getenv(app.RootVariable)}
-	if cfg, err := g.source().Load(state); err == nil { // verification works without a configuration
-		pins = append(pins, cfg.Approval.Root)
-	}
-	bar := terminal.Progress(os.Stderr, "verifying the log", logBytes(state))
-	defer bar.Close()
-	return audit.Verify(audit.Counting(ctx, bar), audit.Dir(state), anchors, time.Now(), pins...)
+	return terminal.Progress(c.ErrOrStderr(), "verifying the log", bytes)
 }
 
-func newExport(g *global) *cobra.Command {
+func newExport(g *cli.Context) *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use: "export", Short: "Write the whole log to standard output", Args: cobra.NoArgs,
@@ -82,7 +95,7 @@ func newExport(g *global) *cobra.Command {
 			if format != "jsonl" && format != "csv" {
 				return exitcode.Mistake("jsonl or csv", "--format %s", format)
 			}
-			state, err := openState(g)
+			state, err := g.StateDir()
 			if err != nil {
 				return err
 			}
@@ -115,7 +128,7 @@ func logBytes(state string) (n int64) {
 	return n
 }
 
-func newShow(g *global) *cobra.Command {
+func newShow(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID | NUMBER", Short: "Show the whole records about a call, decision, approval or record",
 		Args:    cobra.ExactArgs(1),
@@ -131,26 +144,42 @@ func newShow(g *global) *cobra.Command {
 	}
 }
 
-func newSetAside(g *global) *cobra.Command {
+func newSetAside(g *cli.Context) *cobra.Command {
 	var reason string
 	c := &cobra.Command{
 		Use: "set-aside", Short: "Put a log that is not sound aside and start a new one that says so", Args: cobra.NoArgs,
+		Long: "If the log ever named approvers, the first one signs, at a terminal. Every approver then enrols anew, " +
+			"with a new key:\nremove approval.root from waldo.yaml first.",
 		Example: "  waldo log set-aside --reason 'disk failed on Friday'",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if reason == "" {
 				return exitcode.Mistake("it is recorded permanently in the new log", "--reason is required")
 			}
-			s, err := openStorage(g)
+			s, err := g.OpenStorage()
 			if err != nil {
 				return err
 			}
 			defer s.Close()
-			folder, err := audit.SetAside(c.Context(), audit.Dir(s.Store.Dir()), app.LogOptions(s.Store),
-				string(app.Principal()), reason)
-			if err != nil {
+			folder, err := s.SetAside(c.Context(), g.Source(), reason,
+				func(k *approval.Service, root approval.Approver, p *approval.Checkpoint) error {
+					display.Fprintf(c.ErrOrStderr(), "The log of %d records is set aside: %s. Every approver must enrol anew.\n",
+						p.Through, p.Aside)
+					by, err := rootSigner(c, k, root, fmt.Sprintf("the log of %d records is set aside: %s", p.Through, p.Aside))
+					if err != nil {
+						return err
+					}
+					return p.Sign(by, root, time.Now())
+				})
+			switch {
+			case errors.Is(err, audit.ErrAsideRevoked), errors.Is(err, audit.ErrAsideNoRoot):
+				return &exitcode.Exit{Code: exitcode.Denied, Err: err, Hint: "keep this state directory; begin another: --state DIR"}
+			case exitcode.Of(err) != nil:
+				return err
+			case err != nil:
 				return &exitcode.Exit{Code: exitcode.Problems, Err: err}
 			}
-			display.Fprintf(c.OutOrStdout(), "the old log is in %s; a new one was begun\n", folder)
+			display.Fprintf(c.OutOrStdout(), "the old log is in %s; a new one was begun\nkeep that folder: waldo log verify "+
+				"looks for it\n", folder)
 			return nil
 		},
 	}
@@ -159,13 +188,13 @@ func newSetAside(g *global) *cobra.Command {
 }
 
 // find returns the records of an id, or the one record of a number. It refuses other texts.
-func find(ctx context.Context, g *global, ident string) ([]audit.Record, error) {
+func find(ctx context.Context, g *cli.Context, ident string) ([]audit.Record, error) {
 	seq, number := numbered(ident)
 	if !number && !anyID(ident) {
 		return nil, exitcode.Mistake("give a number of the first column of waldo log, or an id as c_… or d_…",
 			"%q is neither a number of a record nor an id", ident)
 	}
-	state, err := openState(g)
+	state, err := g.StateDir()
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +231,7 @@ func anyID(s string) bool {
 	return false
 }
 
-func newExplain(g *global) *cobra.Command {
+func newExplain(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "explain ID | NUMBER | CAPABILITY [k=v..]", Short: "Say why: of a call that was made, or as a dry run of the same code",
 		Long: "With the id of a call or decision, or the number of a record of it in waldo log, says from the log why it " +
@@ -214,30 +243,33 @@ func newExplain(g *global) *cobra.Command {
 			if _, number := numbered(args[0]); number || anyID(args[0]) {
 				return explainRecords(c, g, args[0])
 			}
-			a, err := arguments.Parse(c.InOrStdin(), args[1:])
+			a, err := cli.Parse(c.InOrStdin(), args[1:])
 			if err != nil {
 				return err
 			}
-			state, cfg, err := configured(g)
+			state, cfg, err := g.Configured()
 			if err != nil {
 				return err
 			}
 			if err := notAnID(cfg, args[0]); err != nil {
 				return err
 			}
-			p, err := app.PolicyOf(state, cfg)
+			p, err := app.PolicyOf(state, cfg, g.Tools)
 			if err != nil {
 				return err
 			}
-			cap, err := arguments.Capability(p, args[0])
+			cap, err := cli.Capability(p, args[0])
 			if err != nil {
 				return err
 			}
 			d := dryRun(p, cap, a)
+			if token := g.Delegation.Named(); token != nil {
+				d = app.ExplainUnder(c.Context(), state, p, *token, d)
+			}
 			if _, why := advice.AbsentRoot(d.Contract); why != "" {
 				display.Fprintf(c.ErrOrStderr(), "waldo: %s\n", why)
 			}
-			return records.Decision(c.OutOrStdout(), g.json, d)
+			return records.Decision(c.OutOrStdout(), g.JSON, d)
 		},
 	}
 }
@@ -253,7 +285,7 @@ func notAnID(cfg *contract.Config, name string) error {
 }
 
 // explainRecords prints the history of one call from its records.
-func explainRecords(c *cobra.Command, g *global, ident string) error {
+func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
 	found, err := find(c.Context(), g, ident)
 	if err != nil {
 		return err
@@ -261,7 +293,7 @@ func explainRecords(c *cobra.Command, g *global, ident string) error {
 	out := c.OutOrStdout()
 	// the records of an approval name the calls that asked and that used the answer; a record by number names its call
 	if _, number := numbered(ident); number || id.Is(id.Approval, ident) {
-		state, err := openState(g)
+		state, err := g.StateDir()
 		if err != nil {
 			return err
 		}
@@ -272,7 +304,7 @@ func explainRecords(c *cobra.Command, g *global, ident string) error {
 			return exitcode.Mistake("waldo log show "+ident+" prints it", "record %s is not about a call", ident)
 		}
 	}
-	if g.json {
+	if g.JSON {
 		return terminal.JSON(out, found)
 	}
 	if id.Is(id.Approval, ident) {
@@ -295,16 +327,22 @@ func explainRecords(c *cobra.Command, g *global, ident string) error {
 }
 
 // standing says in words where a question stands now.
-func standing(ctx context.Context, g *global, ident string) string {
-	k, done, err := openApprovals(g)
+func standing(ctx context.Context, g *cli.Context, ident string) string {
+	k, done, err := g.OpenApprovals()
 	if err != nil {
 		return "where it stands now cannot be read"
 	}
 	defer done()
 	_, state, err := k.Question(ctx, ident)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "the state directory has no such question now"
+	}
+	return stands(state)
+}
+
+// stands says in words what a state of a question means.
+func stands(state approval.State) string {
+	switch {
 	case state == approval.Pending:
 		return "it waits for an answer"
 	case state == approval.Expired:

@@ -2,11 +2,12 @@ package main
 
 import (
 	"time"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
-	"waldo/cmd/waldo/records"
+	"waldo/internal/cli/exitcode"
+	"waldo/internal/cli/records"
 	"waldo/internal/core/audit"
 )
 
@@ -14,21 +15,22 @@ import (
 type logFlags struct {
 	last  int
 	since string
+	until string
 	records.Filter
 }
 
-func newLog(g *global) *cobra.Command {
+func newLog(g *cli.Context) *cobra.Command {
 	var follow bool
 	f := &logFlags{}
 	c := &cobra.Command{
-		Use: "log [-f] [-n N] [--since T] [--denied]", Short: "Show, verify and export the audit log", Args: cobra.NoArgs,
+		Use: "log [-f] [-n N] [--since T] [--denied] [--kind KIND]", Short: "Show, verify and export the audit log", Args: cobra.NoArgs,
 		Long: "Shows the last 20 records, or the last N of those that the flags select, and says of how many.\n" +
 			"A record is a decision, an answer, an outcome or another event. --principal and --capability take * for any " +
 			"characters.",
 		Example: "  waldo log\n  waldo log --since 1h --denied\n  waldo log -n 0 --principal token:ci --since 2026-11-01\n" +
 			"  waldo log --call c_…\n  waldo log -f\n  waldo log verify",
 		RunE: func(c *cobra.Command, _ []string) error {
-			state, err := openState(g)
+			state, err := g.StateDir()
 			if err != nil {
 				return err
 			}
@@ -42,13 +44,13 @@ func newLog(g *global) *cobra.Command {
 					return err
 				}
 			}
-			header := !g.json
+			header := !g.JSON
 			show := func(r audit.Record) error {
 				if header {
 					records.Header(c.OutOrStdout())
 					header = false
 				}
-				records.Print(c.OutOrStdout(), g.json, r, time.Now())
+				records.Print(c.OutOrStdout(), g.JSON, r, time.Now(), g.Lines)
 				return nil
 			}
 			n, err := audit.Select(c.Context(), dir, s, show)
@@ -70,13 +72,18 @@ func newLog(g *global) *cobra.Command {
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as records are written")
 	c.Flags().IntVarP(&f.last, "number", "n", 20, "the last `N` records; 0: all")
 	c.Flags().StringVar(&f.since, "since", "",
-		"records since `T`: a time ago as in 30m, 2h or 7d, or a time as in 2026-11-22 or 2026-11-22T10:00:00Z")
+		"records since `T`: a time ago as in 30m, 2h or 7d, today, yesterday, or a time as in 2026-11-22 or 2026-11-22T10:00:00Z")
+	c.Flags().StringVar(&f.until, "until", "", "records before `T`, written as for --since")
 	c.Flags().BoolVar(&f.Denied, "denied", false, "denials alone: by a contract, by a human, and of hosts")
-	c.Flags().StringVar(&f.Principal, "principal", "", "records of `WHO`, as in os:1000 or token:ci")
+	c.Flags().StringVar(&f.Principal, "principal", "", "records of `WHO`, as in os:1000, token:ci or approver:ann")
+	c.Flags().StringVar(&f.Agent, "agent", "", "calls of agent hosts called `NAME`, as in claude-code*")
+	c.Flags().StringVar(&f.Channel, "channel", "", "calls over `CHANNEL`, as in mcp, cli, bridge or webhook")
 	c.Flags().StringVar(&f.Capability, "capability", "", "records about `NAME`, as in github.create_*")
 	c.Flags().StringVar(&f.Effect, "effect", "", "decisions of this `EFFECT`: allow, ask or deny")
+	c.Flags().StringVar(&f.Kind, "kind", "", "records of this `KIND`, as in decision, answer, outcome, approver or change")
 	c.Flags().StringVar(&f.About, "call", "", "records about this `ID`: of a call, a decision or an approval")
 	c.AddCommand(newVerify(g), newExport(g), newShow(g), newSetAside(g))
+	c.AddCommand(g.LogCommands...)
 	return c
 }
 
@@ -88,7 +95,10 @@ func (f *logFlags) selection(now time.Time) (s audit.Selection, err error) {
 	if f.Effect != "" && f.Effect != "allow" && f.Effect != "ask" && f.Effect != "deny" {
 		return s, exitcode.Mistake("allow, ask or deny", "unknown effect %q", f.Effect)
 	}
-	if s.Since, err = records.Since(f.since, now); err != nil {
+	if s.Since, err = records.Time("--since", f.since, now); err != nil {
+		return s, err
+	}
+	if f.Until, err = records.Time("--until", f.until, now); err != nil {
 		return s, err
 	}
 	if f.About != "" && !anyID(f.About) {

@@ -1,5 +1,5 @@
-// Command waldo mediates between an AI agent and the outside world. Start at application.go, which connects all
-// packages. Each other file is a group of commands.
+// Command waldo mediates between an AI agent and the outside world. features.go lists the features; each other file is
+// a group of commands.
 package main
 
 import (
@@ -12,15 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
-	"waldo/cmd/waldo/manual"
-	"waldo/internal/app"
+	"waldo/internal/cli"
+	"waldo/internal/cli/exitcode"
+	"waldo/internal/cli/manual"
 	"waldo/internal/core/redact"
 	"waldo/internal/frontend/terminal"
 )
 
 func main() {
-	app.Child()
+	child()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -29,8 +29,8 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends waldo at once
-	g := &global{known: &redact.Registry{}}
-	errs := exitcode.Hiding{W: errw, Known: g.known}
+	g := withFeatures(&cli.Context{Version: version, Known: &redact.Registry{}})
+	errs := exitcode.Hiding{W: errw, Known: g.Known}
 	slog.SetDefault(slog.New(exitcode.NewLogger(errs, slog.LevelInfo, false)))
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -43,27 +43,20 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	root.SetOut(out)
 	root.SetErr(errw)
 	manual.Completion(root)
+	if c, _, err := root.Find(args); err == nil && c.Name() != "serve" && !signal.Ignored(syscall.SIGHUP) {
+		var stop context.CancelFunc // what a run has planted is taken out also when its terminal is closed
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGQUIT)
+		defer stop()
+		context.AfterFunc(ctx, stop)
+	}
 	err := root.ExecuteContext(ctx)
 	if e := exitcode.Of(err); e != nil && e.Code == exitcode.Usage {
-		g.json = g.json || exitcode.AsksJSON(args) // an earlier mistake can hide the flag
+		g.JSON = g.JSON || exitcode.AsksJSON(args) // an earlier mistake can hide the flag
 	}
-	return exitcode.Report(errs, g.json, exitcode.Stopped(ctx, err))
+	return exitcode.Report(errs, g.JSON, exitcode.Stopped(ctx, err))
 }
 
-// global holds the flags of every command.
-type global struct {
-	config string
-	state  string
-	// trusted is --trusted-config. hosted: an agent host started this process, in an arbitrary folder.
-	trusted string
-	hosted  bool
-	json    bool
-	env     string           // --environment
-	redact  bool             // redact terminal output as for the model
-	known   *redact.Registry // all fetched secrets; nil: the application creates its own registry
-}
-
-func newRoot(g *global) *cobra.Command {
+func newRoot(g *cli.Context) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "waldo",
 		Short: "Run AI agents' code and tools in sandboxes, under contracts",
@@ -76,22 +69,24 @@ func newRoot(g *global) *cobra.Command {
 		SilenceErrors:         true,
 		SilenceUsage:          true,
 	}
-	root.PersistentFlags().StringVar(&g.trusted, "trusted-config", "",
+	root.PersistentFlags().StringVar(&g.Trusted, "trusted-config", "",
 		"configuration `FILE`, loaded only as waldo trust recorded it")
-	root.PersistentFlags().StringVar(&g.config, "config", "",
+	root.PersistentFlags().StringVar(&g.Config, "config", "",
 		"configuration `FILE` (default: $WALDO_CONFIG, ./waldo.yaml once trusted, ~/.config/waldo/waldo.yaml)")
-	root.PersistentFlags().StringVar(&g.state, "state", "", "state `DIR` (default: $WALDO_STATE, $XDG_STATE_HOME/waldo)")
-	root.PersistentFlags().StringVar(&g.env, "environment", "",
+	root.PersistentFlags().StringVar(&g.State, "state", "", "state `DIR` (default: $WALDO_STATE, $XDG_STATE_HOME/waldo)")
+	root.PersistentFlags().StringVar(&g.Environment, "environment", "",
 		"`NAME` of the environment, as in production (default: $WALDO_ENVIRONMENT, environment: in the configuration)")
-	root.PersistentFlags().BoolVar(&g.json, "json", false, "print JSON")
-	root.PersistentFlags().BoolVar(&g.redact, "redact", false,
+	root.PersistentFlags().Var(&g.Delegation, "delegation",
+		"`TOKEN` of waldo delegate: make every call under that delegation (default: $WALDO_DELEGATION)")
+	root.PersistentFlags().BoolVar(&g.JSON, "json", false, "print JSON")
+	root.PersistentFlags().BoolVar(&g.Redact, "redact", false,
 		"hide here what is hidden from the model; otherwise a terminal hides known secrets alone")
 	terminal.Colours = "auto"
 	root.PersistentFlags().Var(&terminal.Colours, "color", "colours: `WHEN` is auto, always or never")
 	root.SetFlagErrorFunc(manual.Flag)
 	root.AddCommand(commands(g)...)
 	root.SetHelpCommand(manual.NewHelp())
-	completes(g).Give(root)
+	g.Complete(root)
 	group(root)
 	showVersion := root.Flags().BoolP("version", "v", false, "print the version")
 	root.Args = cobra.ArbitraryArgs
@@ -100,7 +95,7 @@ func newRoot(g *global) *cobra.Command {
 		case len(args) > 0:
 			return manual.Unknown(c, args[0])
 		case *showVersion:
-			return tellVersion(c.OutOrStdout(), g.json)
+			return tellVersion(c.OutOrStdout(), g.JSON)
 		}
 		return c.Help()
 	}

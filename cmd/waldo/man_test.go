@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"waldo/internal/cli"
 
-	"waldo/cmd/waldo/manual"
+	"waldo/internal/cli/manual"
 )
 
 // Every command has a man page with its flags and examples, which a formatter takes without a warning.
@@ -19,7 +20,7 @@ func TestManPages(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, errw.String())
 	}
 	pages, _ := filepath.Glob(filepath.Join(dir, "*.1"))
-	for _, c := range newRoot(&global{}).Commands() {
+	for _, c := range newRoot(withFeatures(&cli.Context{})).Commands() {
 		if !c.Hidden && c.Name() != "help" && !hasFile(pages, manual.Name(c)+".1") {
 			t.Errorf("waldo %s has no page", c.Name())
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"waldo/internal/cli"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -19,12 +20,12 @@ import (
 )
 
 // applicationOf opens an application with a configuration file that the test can rewrite.
-func applicationOf(t *testing.T, config string) (*app.App, *global) {
+func applicationOf(t *testing.T, config string) (*app.App, *cli.Context) {
 	t.Helper()
 	dir := t.TempDir()
-	g := &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}
+	g := &cli.Context{Config: filepath.Join(dir, "waldo.yaml"), State: filepath.Join(dir, "state")}
 	write(t, g, config)
-	h, err := openApplication(t.Context(), g, app.Options{})
+	h, err := g.Open(t.Context(), app.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,9 +38,9 @@ func applicationOf(t *testing.T, config string) (*app.App, *global) {
 	return h, g
 }
 
-func write(t *testing.T, g *global, config string) {
+func write(t *testing.T, g *cli.Context, config string) {
 	t.Helper()
-	if err := os.WriteFile(g.config, []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(g.Config, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -115,7 +116,7 @@ func TestStopAndReloadOverHTTP(t *testing.T) {
 			if got := ask(b); got != "false 42\n" {
 				t.Errorf("a token that stays: %q", got)
 			}
-			if r, err := audit.Verify(ctx, audit.Dir(h.State), nil, time.Now()); err != nil || !r.OK {
+			if r, err := audit.Verify(ctx, audit.Dir(h.State), nil, time.Now(), audit.Expect{}); err != nil || !r.OK {
 				t.Error(r, err)
 			}
 		})

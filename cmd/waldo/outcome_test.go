@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"waldo/cmd/waldo/exitcode"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 )

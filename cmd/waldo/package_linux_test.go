@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"waldo/internal/cli"
 
 	"waldo/internal/app"
 	"waldo/internal/executor/serverpackage"
@@ -49,8 +50,7 @@ func TestInstallSandbox(t *testing.T) {
 	defer srv.Close()
 	elsewhere := httptest.NewServer(other)
 	defer elsewhere.Close()
-	h, err := openApplication(t.Context(),
-		&global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, app.Options{})
+	h, err := withFeatures(&cli.Context{Config: filepath.Join(dir, "waldo.yaml"), State: filepath.Join(dir, "state")}).Open(t.Context(), app.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,18 +8,19 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/app/forward"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/storage/sandboxes"
 )
 
-func newSandboxPort(g *global) *cobra.Command {
+func newSandboxPort(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "port NAME PORT[:LOCAL]", Short: "Forward a port of a sandbox to this machine's loopback while this runs",
 		Args: cobra.ExactArgs(2),

@@ -10,13 +10,15 @@ import (
 	"testing"
 	"time"
 
-	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
+	"waldo/internal/app/trust"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
-	"waldo/internal/frontend/terminal/terminaltest"
 	"waldo/internal/model/secret"
+	"waldo/internal/protocol/strictjson"
 	"waldo/internal/storage/database"
+	"waldo/internal/testing/terminaltest"
 )
 
 // TestPruneAsksTheFirstApprover: waldo prune at a terminal asks for the passphrase, and a wrong one removes nothing.
@@ -34,8 +36,20 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text := []byte("log: {keep: 90d}\n")
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := trust.Record{Digest: strictjson.Digest(text), Lock: trust.NoLock}
+	if err := trust.Write(state, map[string]trust.Record{config: r}); err != nil {
+		t.Fatal(err)
+	}
+	signs, err := app.TrustedNow(state)
+	if err != nil {
+		t.Fatal(err)
+	}
 	k := &approval.Service{Store: s, Record: app.Enrolments(l), Witness: &audit.Witness{Dir: audit.Dir(state)}}
-	ann, err := k.Enroll(t.Context(), "ann", nil, secret.NewValue("correct horse battery"), nil)
+	ann, err := k.Enroll(t.Context(), "ann", nil, secret.NewValue("correct horse battery"), nil, signs...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,10 +65,7 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(config, []byte("log: {keep: 90d}\napproval: {root: \""+ann.Fingerprint()+"\"}\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	t.Setenv(app.RootVariable, ann.Fingerprint())
 	for _, row := range []struct {
 		typed string
 		rc    int

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"waldo/internal/cli"
 
 	"waldo/internal/app"
 	"waldo/internal/model/contract"
@@ -44,8 +45,7 @@ func TestSourcePackages(t *testing.T) {
 	srv := httptest.NewServer(pypi{filepath.Join(dir, "index")})
 	defer srv.Close()
 	t.Setenv("PIP_INDEX_URL", srv.URL+"/simple")
-	h, err := openApplication(t.Context(),
-		&global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, app.Options{})
+	h, err := withFeatures(&cli.Context{Config: filepath.Join(dir, "waldo.yaml"), State: filepath.Join(dir, "state")}).Open(t.Context(), app.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

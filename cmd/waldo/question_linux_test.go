@@ -16,11 +16,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"waldo/cmd/waldo/telling"
+	"waldo/internal/cli"
 	"waldo/internal/core/approval"
-	"waldo/internal/frontend/terminal/terminaltest"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
+	"waldo/internal/testing/terminaltest"
 )
 
 // fakeRows are rows of a harmless question, each as wide as a terminal that breaks the line above them.
@@ -63,7 +63,8 @@ func passesForWaldo(rows []string) (n int) {
 // TestQuestionOnNarrowTerminal prints a question whose arguments paint another one, if the terminal breaks the line. On
 // a real terminal no row of the arguments begins without a bar, and the last row repeats what the call is.
 func TestQuestionOnNarrowTerminal(t *testing.T) {
-	for _, width := range []int{40, 80, 200} {
+	for _, row := range []struct{ said, width int }{{40, 40}, {80, 80}, {200, 200}, {4000, 80}} { // the last one is a lie
+		width := row.width
 		a, err := call.ParseArgs(fmt.Appendf(nil, `{"command":%q}`, fakeRows(width)))
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +73,7 @@ func TestQuestionOnNarrowTerminal(t *testing.T) {
 			Preview: []string{"it has 1 line:", "   1  " + strings.Repeat("p ", 250)},
 			Mode:    "high_risk", Danger: 3, Expires: time.Now(), Principal: call.Principal(strings.Repeat("u", 250))}
 		for name, print := range map[string]func(io.Writer){
-			"approve":   func(w io.Writer) { telling.Teller{W: w}.Notify(context.Background(), q) },
+			"approve":   func(w io.Writer) { cli.Teller{W: w}.Notify(context.Background(), q) },
 			"approvals": func(w io.Writer) { tellApprovals(w, []approval.Question{q}) },
 			"watch": func(w io.Writer) {
 				c := &cobra.Command{}
@@ -83,7 +84,10 @@ func TestQuestionOnNarrowTerminal(t *testing.T) {
 			"control: unbroken": func(w io.Writer) { display.Fprintf(w, "%s\n", display.Text(q.Show())) },
 		} {
 			person, program := terminaltest.Pair(t)
-			size := &unix.Winsize{Row: 24, Col: uint16(width)}
+			if row.said != width && (name == "approvals" || name == "watch") {
+				continue // a list takes the window's word
+			}
+			size := &unix.Winsize{Row: 24, Col: uint16(row.said)}
 			if err := unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, size); err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +113,7 @@ func TestQuestionOnNarrowTerminal(t *testing.T) {
 			}
 			last := strings.NewReplacer("\r\n  |… ", "").Replace(seen.Text())
 			if name == "approve" && (!strings.Contains(last, "In short: danger 3 of 3, high_risk, 1 value, "+
-				"capability \"run_shell\"") || width < 200 != strings.Contains(last, "than this screen")) {
+				"capability \"run_shell\"") || !strings.Contains(last, "than this screen")) {
 				t.Errorf("at %d columns it ends with %.400q", width, last[max(0, len(last)-400):])
 			}
 		}
@@ -144,5 +148,87 @@ func TestApproveOnNarrowTerminal(t *testing.T) {
 		if rows := brokenByTerminal(seen.Text(), 80); passesForWaldo(rows) != 1 {
 			t.Errorf("%v: %s", command, strings.Join(rows, "\n"))
 		}
+	}
+}
+
+// TestApproveTyped: a yes to danger 3 needs the last word of the capability besides the passphrase, and an answer does
+// not count in a window that got another size.
+func TestApproveTyped(t *testing.T) {
+	state, config := t.TempDir(), filepath.Join(t.TempDir(), "waldo.yaml")
+	if err := os.WriteFile(config, []byte("version: 1\ncapabilities:\n"+
+		"  files.*: {transport: direct, root: ., mode: high_risk, approval: always}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	base := []string{"--state", state, "--config", config}
+	const pass = "correct horse battery"
+	type answered struct {
+		code int
+		text string
+	}
+	// at runs a command at a terminal: what is typed once each prompt is there. A line "size" changes the window instead.
+	at := func(args []string, typed ...[2]string) answered {
+		t.Helper()
+		person, program, seen, cmd := onTTY(t, append(append([]string{}, base...), args...)...)
+		from := 0
+		for _, one := range typed {
+			terminaltest.Until(t, one[0], seen, func() bool { return strings.Contains(seen.Text()[from:], one[0]) })
+			from = len(seen.Text())
+			if one[1] == "size" {
+				if err := unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 4000}); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			time.Sleep(50 * time.Millisecond)
+			_, _ = person.WriteString(one[1] + "\r")
+		}
+		_ = cmd.Wait()
+		time.Sleep(100 * time.Millisecond)
+		return answered{cmd.ProcessState.ExitCode(), seen.Text()}
+	}
+	var trusted bytes.Buffer // the first enrolment signs what is trusted then
+	if code := run(append(base, "trust", config), strings.NewReader(""), &trusted, &trusted); code != 0 {
+		t.Fatal(trusted.String())
+	}
+	if got := at([]string{"approve", "--enroll", "alice"}, [2]string{"or more): ", pass}, [2]string{"same again: ", pass}); got.code != 0 {
+		t.Fatal(got)
+	}
+	call := func() (string, int) {
+		var said bytes.Buffer
+		code := run(append(base, "call", "files.delete", "path=waldo.yaml"), strings.NewReader(""), &said, &said)
+		return said.String(), code
+	}
+	said, _ := call()
+	id := regexp.MustCompile("a_[a-z2-7]+").FindString(said)
+	if id == "" {
+		t.Fatal(said)
+	}
+	word, phrase := "of the capability: ", "passphrase of alice: "
+	if got := at([]string{"approve", id}, [2]string{word, "read"}); got.code != 3 || !strings.Contains(got.text, "approval.word") ||
+		strings.Contains(got.text, phrase) {
+		t.Errorf("the word of another call: %+v", got)
+	}
+	if said, code := call(); code != 4 {
+		t.Fatalf("after a wrong word: %d %s", code, said)
+	}
+	got := at([]string{"approve", id}, [2]string{word, "size"}, [2]string{"", "delete"}, [2]string{phrase, pass},
+		[2]string{"does not count", ""})
+	if n := strings.Count(got.text, "waldo asks whether"); n != 2 || got.code != 3 {
+		t.Errorf("a window that got another size: the question %d times: %+v", n, got)
+	}
+	if said, code := call(); code != 4 {
+		t.Fatalf("after an answer in another window: %d %s", code, said)
+	}
+	if got := at([]string{"approve", id}, [2]string{word, "delete"}, [2]string{phrase, pass}); got.code != 0 ||
+		os.Getuid() == 0 != strings.Contains(got.text, "can write to this terminal") {
+		t.Errorf("control: %+v", got)
+	}
+	_, _ = call() // it uses the yes
+	said, _ = call()
+	if id = regexp.MustCompile("a_[a-z2-7]+").FindString(said); id == "" {
+		t.Fatal(said)
+	}
+	if got := at([]string{"deny", id}, [2]string{phrase, pass}); got.code != 0 || strings.Contains(got.text, word) {
+		t.Errorf("a no needs no word: %+v", got)
 	}
 }

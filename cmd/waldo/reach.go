@@ -7,16 +7,17 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/app/secrets"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/model/display"
 )
 
-func newLogin(g *global) *cobra.Command {
+func newLogin(g *cli.Context) *cobra.Command {
 	browser, port := "", 0
 	c := &cobra.Command{
 		Use: "login SERVER", Short: "Log waldo in to a server that wants a person's consent (OAuth)",
@@ -26,7 +27,7 @@ func newLogin(g *global) *cobra.Command {
 			"oauth-SERVER forgets it.",
 		Example: "  waldo login crm\n  waldo login crm --browser xdg-open",
 		RunE: func(c *cobra.Command, args []string) error {
-			state, cfg, err := configured(g)
+			state, cfg, err := g.Configured()
 			if err != nil {
 				return err
 			}
@@ -39,7 +40,7 @@ func newLogin(g *global) *cobra.Command {
 			case port < 0 || port > 65535:
 				return exitcode.Mistake("as in --port 8085", "--port %d must be 0 to 65535", port)
 			}
-			d := app.RemoteDialer(state, cfg, secrets.New(state, cfg, g.known, asks()).Get, g.known)
+			d := app.RemoteDialer(state, cfg, secrets.New(state, cfg, g.Known, cli.Passphrase()).Get, g.Known)
 			rt, err := d.Transport(s)
 			if err != nil {
 				return err
@@ -50,7 +51,7 @@ func newLogin(g *global) *cobra.Command {
 			if err := o.Login(c.Context()); err != nil {
 				return &exitcode.Exit{Code: exitcode.Failed, Err: fmt.Errorf("server %s: %w", s.Name, err)}
 			}
-			if g.json {
+			if g.JSON {
 				return json.NewEncoder(c.OutOrStdout()).Encode(map[string]any{"server": s.Name, "logged_in": true})
 			}
 			display.Fprintf(c.OutOrStdout(), "logged in to %s\n", s.Name)

@@ -6,30 +6,21 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"waldo/internal/testing/repo"
 )
 
 // TestRealServersInSandboxes: the reference servers of MCP answer real calls through the gateway, each in
 // a sandbox of its own. The heavier ones are in make hosts.
 func TestRealServersInSandboxes(t *testing.T) {
-	packages, err := filepath.Abs("../../.cache/npm/node_modules/@modelcontextprotocol")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, nodeErr := exec.LookPath("node")
-	if _, err := os.Stat(filepath.Join(packages, "server-filesystem")); err != nil || nodeErr != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("the servers are not installed: run scripts/setup-npm.sh")
-		}
-		t.Skip("the servers are not installed: run scripts/setup-npm.sh to test against them")
-	}
+	_, packages := repo.Packages(t, "npm", "@modelcontextprotocol/server-filesystem")
 	server := func(name string, args ...string) string {
 		script := "/app/node_modules/@modelcontextprotocol/server-" + name + "/dist/index.js"
 		return "[" + strings.Join(append([]string{"node", script}, args...), ", ") + "], mounts: {/app/node_modules: " +
-			filepath.Dir(packages) + "}"
+			packages + "}"
 	}
 	dir := t.TempDir()
 	config := filepath.Join(dir, "waldo.yaml")
@@ -62,16 +53,7 @@ func TestRealServersInSandboxes(t *testing.T) {
 // TestRealServersKeepTheirData: files that server-memory and server-filesystem write to lasting folders remain for
 // the next waldo. The facts name them, and the configuration beside the project is unchanged.
 func TestRealServersKeepTheirData(t *testing.T) {
-	packages, err := filepath.Abs("../../.cache/npm/node_modules")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(packages, "@modelcontextprotocol", "server-memory")); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("the servers are not installed: run scripts/setup-npm.sh")
-		}
-		t.Skip("the servers are not installed: run scripts/setup-npm.sh to test against them")
-	}
+	_, packages := repo.Packages(t, "npm", "@modelcontextprotocol/server-memory")
 	dir := t.TempDir()
 	config := filepath.Join(dir, "waldo.yaml")
 	script := func(name string) string {

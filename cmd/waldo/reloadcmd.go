@@ -1,15 +1,17 @@
 package main
 
 import (
+	"waldo/internal/cli"
+
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app/control"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
 
-func newReload(g *global) *cobra.Command {
+func newReload(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "reload", Short: "Take the configuration anew into every running waldo serve of this state directory",
 		Args: cobra.NoArgs,
@@ -20,7 +22,7 @@ func newReload(g *global) *cobra.Command {
 			"Exit status 1: one was not taken.",
 		Example: "  waldo reload",
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := openStorage(g)
+			s, err := g.OpenStorage()
 			if err != nil {
 				return err
 			}
@@ -29,7 +31,7 @@ func newReload(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if g.json {
+			if g.JSON {
 				if err := terminal.JSON(c.OutOrStdout(), map[string]any{"replies": replies, "silent": silent}); err != nil {
 					return err
 				}
@@ -42,7 +44,7 @@ func newReload(g *global) *cobra.Command {
 				case r.Kept != "":
 					kept++
 					display.Fprintf(c.ErrOrStderr(), "%s keeps the configuration that it has: %s\n", r.Who(), display.Lines(r.Kept))
-				case !g.json:
+				case !g.JSON:
 					display.Fprintf(c.OutOrStdout(), "%s took %s\n", r.Who(), r.Said)
 				}
 				serve++

@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
-	"waldo/cmd/waldo/sandboxflags"
-	"waldo/cmd/waldo/telling"
 	"waldo/internal/app"
+	"waldo/internal/cli"
+	"waldo/internal/cli/exitcode"
+	"waldo/internal/cli/sandboxflags"
 	"waldo/internal/config"
 	"waldo/internal/core/approval"
 	"waldo/internal/executor/runner"
@@ -26,7 +26,7 @@ import (
 	"waldo/internal/model/facts"
 )
 
-func newRun(g *global) *cobra.Command {
+func newRun(g *cli.Context) *cobra.Command {
 	b := &sandboxflags.Flags{}
 	c := &cobra.Command{
 		Use:   "run [flags] FILE | -c CODE",
@@ -57,7 +57,7 @@ func newRun(g *global) *cobra.Command {
 	return c
 }
 
-func newExec(g *global) *cobra.Command {
+func newExec(g *cli.Context) *cobra.Command {
 	b := &sandboxflags.Flags{}
 	c := &cobra.Command{
 		Use:   "exec [flags] -- CMD [ARG..]",
@@ -67,7 +67,7 @@ func newExec(g *global) *cobra.Command {
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			b.Quiet = true
-			if b.Tty && g.json {
+			if b.Tty && g.JSON {
 				return exitcode.Mistake("leave one out", "-t and --json do not go together")
 			}
 			return inSandbox(c, g, b, "exec", map[string]any{"argv": args},
@@ -82,7 +82,7 @@ func newExec(g *global) *cobra.Command {
 
 // inSandbox opens the application, makes one call and prints its result.
 func inSandbox(
-	c *cobra.Command, g *global, b *sandboxflags.Flags, capability call.Capability, args any, o runner.Options,
+	c *cobra.Command, g *cli.Context, b *sandboxflags.Flags, capability call.Capability, args any, o runner.Options,
 ) error {
 	if err := b.Refused(); err != nil {
 		return err
@@ -103,16 +103,16 @@ func inSandbox(
 		return exitcode.Mistake("give a folder; waldo makes a missing one", "--workspace %s is not a folder", b.Workspace)
 	}
 	s := app.Options{Limits: app.MostLimits, Workspace: b.Workspace, Patience: time.Minute}
-	if !g.json {
-		s.Carriers = []approval.Notifier{telling.Teller{W: c.ErrOrStderr()}}
+	if !g.JSON {
+		s.Carriers = []approval.Notifier{cli.Teller{W: c.ErrOrStderr()}}
 	}
-	if path, _ := g.source().File(); path == "" {
+	if path, _ := g.Source().File(); path == "" {
 		s.Cfg = config.Default()
 		b.Widen(s.Cfg, limits)
 	} else {
 		limits = b.Asked(limits)
 	}
-	h, err := openApplication(c.Context(), g, s)
+	h, err := g.Open(c.Context(), s)
 	if err != nil {
 		return err
 	}
@@ -123,6 +123,7 @@ func inSandbox(
 		o.Secrets = append(o.Secrets, v)
 	}
 	o.Limits, o.Input, o.Env, o.Isolation = call.Limits(limits), b.Input, b.Env, b.Isolation
+	o.Mounts, o.Changes = b.Mounts(), b.Changes
 	t, err := h.Template(c.Context(), b.Template, b.Pull)
 	if err != nil {
 		return inWords(err)
@@ -136,7 +137,7 @@ func inSandbox(
 			return err
 		}
 		defer func() { _ = flush() }() // also after a panic
-	} else if !g.json {
+	} else if !g.JSON {
 		o.Stdout, o.Stderr, flush = through(h, c.OutOrStdout(), c.ErrOrStderr(), cancel)
 		o.Pass = capability == "exec" && !c.Flags().Changed("output-kb")
 	}
@@ -193,8 +194,8 @@ func onTerminal(
 }
 
 // tellRun prints the facts and turns the result into an exit code.
-func tellRun(c *cobra.Command, g *global, b *sandboxflags.Flags, r call.Result) error {
-	if g.json {
+func tellRun(c *cobra.Command, g *cli.Context, b *sandboxflags.Flags, r call.Result) error {
+	if g.JSON {
 		if err := terminal.JSON(c.OutOrStdout(), r.Facts); err != nil {
 			return err
 		}
@@ -205,7 +206,7 @@ func tellRun(c *cobra.Command, g *global, b *sandboxflags.Flags, r call.Result) 
 	} else {
 		warnings := r.Facts.Warnings
 		if r.Status == facts.Denied { // the line of the denial gives the cause
-			_, warnings = once(r)
+			_, warnings = cli.Once(r)
 		}
 		if r.Status == facts.OK && c.Flags().Changed("quiet") && b.Quiet { // each run of such a machine has this one
 			warnings = slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return w == facts.NoMemoryCgroup })
@@ -222,7 +223,43 @@ func tellRun(c *cobra.Command, g *global, b *sandboxflags.Flags, r call.Result) 
 			display.Fprintf(c.ErrOrStderr(), "waldo: the output was cut after %d KB\nhint: --output-kb\n", b.Output)
 		}
 	}
+	if !g.JSON {
+		tellChanges(c.ErrOrStderr(), r.Facts.Files.Changes, b.Changes)
+	}
 	return exitcode.OfResult(r)
+}
+
+// tellChanges lists what a run changed below its writable mounts, where the person chose what becomes of it.
+func tellChanges(w io.Writer, c *facts.Changes, mode string) {
+	const most = 40
+	if c == nil || mode == "" || len(c.Written)+len(c.Renamed)+len(c.Removed) == 0 {
+		return
+	}
+	var lines []string
+	for _, l := range []struct {
+		sign  string
+		names []string
+	}{{"W", c.Written}, {"R", c.Renamed}, {"D", c.Removed}} {
+		for _, n := range l.names {
+			mark := ""
+			if slices.Contains(c.Protected, n) {
+				mark = "  (protected)"
+			}
+			lines = append(lines, l.sign+" "+facts.Name(n)+mark)
+		}
+	}
+	for _, l := range lines[:min(most, len(lines))] {
+		display.Fprintf(w, "%s\n", l)
+	}
+	if more := len(lines) - most; more > 0 {
+		display.Fprintf(w, "and %s\n", display.Count(more, "more change"))
+	}
+	switch mode {
+	case "keep":
+		display.Fprintf(w, "hint: waldo changes %s shows them, waldo changes --undo %s takes them back\n", c.ID, c.ID)
+	case "review":
+		display.Fprintf(w, "hint: waldo changes %s shows them, waldo changes %s apply takes them\n", c.ID, c.ID)
+	}
 }
 
 func artifacts(f facts.Facts) string {

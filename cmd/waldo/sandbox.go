@@ -10,14 +10,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
-	"waldo/cmd/waldo/sandboxflags"
 	"waldo/internal/app"
 	"waldo/internal/app/background"
 	"waldo/internal/app/forward"
+	"waldo/internal/cli/exitcode"
+	"waldo/internal/cli/sandboxflags"
 	"waldo/internal/config"
 	"waldo/internal/executor/runner"
 	"waldo/internal/frontend/terminal"
@@ -30,7 +31,7 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-func newSandbox(g *global) *cobra.Command {
+func newSandbox(g *cli.Context) *cobra.Command {
 	c := &cobra.Command{
 		Use: "sandbox", Short: "Named sandboxes: files, a template and limits that outlive a command", Args: cobra.NoArgs,
 		Long: "A named sandbox keeps its files, template and limits, across commands and across restarts of waldo. " +
@@ -48,10 +49,10 @@ func newSandbox(g *global) *cobra.Command {
 
 // withSandboxes runs f with the named sandboxes of the state directory and an open application.
 func withSandboxes(
-	g *global, f func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error,
+	g *cli.Context, f func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error,
 ) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
-		h, err := openApplication(c.Context(), g, app.Options{})
+		h, err := g.Open(c.Context(), app.Options{})
 		if err != nil {
 			return err
 		}
@@ -98,7 +99,7 @@ func inWords(err error, args ...string) error {
 	return err
 }
 
-func newSandboxCreate(g *global) *cobra.Command {
+func newSandboxCreate(g *cli.Context) *cobra.Command {
 	b := &sandboxflags.Flags{}
 	var idle time.Duration
 	var from string
@@ -147,7 +148,7 @@ func newSandboxCreate(g *global) *cobra.Command {
 			} else if s.Template, s.Digest, err = h.Pinned(c.Context(), b.Template, b.Pull); err == nil {
 				s, err = m.Create(c.Context(), s)
 			}
-			if err != nil || g.json {
+			if err != nil || g.JSON {
 				return orJSON(c, err, s)
 			}
 			display.Fprintf(c.OutOrStdout(), "%s\n", s.Name)
@@ -164,13 +165,13 @@ func newSandboxCreate(g *global) *cobra.Command {
 
 const listRow = "%-20s %-8s %-11s %-5s %-21s %-10s %s\n"
 
-func newSandboxList(g *global) *cobra.Command {
+func newSandboxList(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "Your sandboxes", Args: cobra.NoArgs,
 		Example: "  waldo sandbox list --json",
 		RunE: withSandboxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, _ []string) error {
 			all, err := m.List(c.Context(), app.Owner())
-			if err != nil || g.json {
+			if err != nil || g.JSON {
 				return orJSON(c, err, all)
 			}
 			out, now := c.OutOrStdout(), time.Now()
@@ -197,7 +198,7 @@ type execFlags struct {
 	cpu                 float64 // seconds; 0: not given
 }
 
-func newSandboxExec(g *global) *cobra.Command {
+func newSandboxExec(g *cli.Context) *cobra.Command {
 	e := &execFlags{}
 	c := &cobra.Command{
 		Use: "exec NAME [-c CODE | -- CMD [ARG..]]", Short: "Run a command, or code with its tools, over a sandbox's files",
@@ -249,7 +250,7 @@ func newSandboxExec(g *global) *cobra.Command {
 			if e.dir != "" && !path.IsAbs(e.dir) {
 				e.dir = path.Join("/workspace", e.dir)
 			}
-			if e.tty && (e.background || e.code != "" || g.json) {
+			if e.tty && (e.background || e.code != "" || g.JSON) {
 				return exitcode.Mistake("as in: waldo sandbox exec -t work -- bash -i",
 					"-t is for a command in front, without --background, --code or --json")
 			}
@@ -304,7 +305,7 @@ func (e *execFlags) processor(s sandboxes.Sandbox) time.Duration {
 
 // execIn makes one call in a named sandbox, in its session.
 func (e *execFlags) execIn(
-	c *cobra.Command, g *global, name string, capability call.Capability, args any, o runner.Options,
+	c *cobra.Command, g *cli.Context, name string, capability call.Capability, args any, o runner.Options,
 ) (err error) {
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
@@ -336,7 +337,7 @@ func (e *execFlags) execIn(
 			return err
 		}
 		defer func() { _ = flush() }() // also after a panic
-	} else if !g.json {
+	} else if !g.JSON {
 		o.Stdout, o.Stderr, flush = through(h, c.OutOrStdout(), c.ErrOrStderr(), cancel)
 		o.Pass = true
 	}
@@ -363,14 +364,14 @@ func (e *execFlags) execIn(
 
 // openIn opens the application with the limits of a sandbox, and returns the sandbox's session and next call.
 func (e *execFlags) openIn(
-	ctx context.Context, g *global, name string, capability call.Capability, args any,
+	ctx context.Context, g *cli.Context, name string, capability call.Capability, args any,
 ) (h *app.App, run *sandboxes.Run, k call.Call, err error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
 		return nil, nil, k, exitcode.Mistake("", "%v", err)
 	}
 	set := app.Options{Limits: app.MostLimits, Patience: time.Minute}
-	path, _ := g.source().File()
+	path, _ := g.Source().File()
 	if path == "" {
 		level, err := levelOf(ctx, g, name)
 		if err != nil {
@@ -379,7 +380,7 @@ func (e *execFlags) openIn(
 		set.Cfg = config.Default()
 		(&sandboxflags.Flags{Isolation: level}).Widen(set.Cfg, app.MostLimits) // the sandbox's own limits apply
 	}
-	if h, err = openApplication(ctx, g, set); err != nil {
+	if h, err = g.Open(ctx, set); err != nil {
 		return nil, nil, k, err
 	}
 	opened := h
@@ -422,8 +423,8 @@ func (e *execFlags) line(args any) string {
 }
 
 // levelOf returns the isolation level that a sandbox was created with.
-func levelOf(ctx context.Context, g *global, name string) (string, error) {
-	kept, err := openStorage(g)
+func levelOf(ctx context.Context, g *cli.Context, name string) (string, error) {
+	kept, err := g.OpenStorage()
 	if err != nil {
 		return "", err
 	}
@@ -431,7 +432,7 @@ func levelOf(ctx context.Context, g *global, name string) (string, error) {
 	return s.Isolation, errors.Join(err, kept.Close())
 }
 
-func newSandboxPause(g *global) *cobra.Command {
+func newSandboxPause(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "pause NAME", Short: "Let nothing new start, and stop what runs where it stands", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox pause work",
@@ -452,7 +453,7 @@ func newSandboxPause(g *global) *cobra.Command {
 	}
 }
 
-func newSandboxResume(g *global) *cobra.Command {
+func newSandboxResume(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "resume NAME", Short: "Use a paused or stopped sandbox again", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox resume work",
@@ -463,7 +464,7 @@ func newSandboxResume(g *global) *cobra.Command {
 	}
 }
 
-func newSandboxReset(g *global) *cobra.Command {
+func newSandboxReset(g *cli.Context) *cobra.Command {
 	var next string
 	c := &cobra.Command{
 		Use: "reset NAME", Short: "Make a sandbox as if it were new: no file, no session, nothing of its owner",
@@ -478,7 +479,7 @@ func newSandboxReset(g *global) *cobra.Command {
 				return exitcode.Mistake("as in os:1001", "%q cannot own a sandbox", next)
 			}
 			s, err := m.Reset(c.Context(), app.Owner(), args[0], next)
-			if err != nil || g.json {
+			if err != nil || g.JSON {
 				return orJSON(c, err, s)
 			}
 			return nil
@@ -488,7 +489,7 @@ func newSandboxReset(g *global) *cobra.Command {
 	return c
 }
 
-func newSandboxRemove(g *global) *cobra.Command {
+func newSandboxRemove(g *cli.Context) *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use: "rm NAME", Short: "Delete a sandbox and its files; its snapshots stay", Args: cobra.ExactArgs(1),

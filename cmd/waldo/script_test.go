@@ -12,14 +12,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"waldo/internal/app"
-	"waldo/internal/executor/sql/pgtest"
 	"waldo/internal/sandbox/engine/cpython"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/pgtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 func TestMain(m *testing.M) {
-	app.Child()
+	child()
 	testscript.Main(m, map[string]func(){
 		// approve and deny answer the question whose id is in the file id.
 		"approve": func() { answerQuestion("approve") },

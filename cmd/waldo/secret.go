@@ -8,14 +8,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/app/configfile"
 	"waldo/internal/app/secrets"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -23,14 +24,6 @@ import (
 	"waldo/internal/storage/secretsource"
 	"waldo/internal/storage/secretstore"
 )
-
-// asks returns what asks a person at the terminal for the passphrases of sealed files; nil: no person is there.
-func asks() func(string) (secret.Value, error) {
-	if term.IsTerminal(int(os.Stdin.Fd())) {
-		return terminal.AskOnce()
-	}
-	return nil
-}
 
 // passphrase asks at the terminal, without echo. A pipe is refused: an agent can write to a pipe,
 // and the first enrolment would be its own.
@@ -50,7 +43,7 @@ func passphrase(c *cobra.Command, prompt string) (secret.Value, error) {
 	return secret.NewValue(string(b)), nil
 }
 
-func newSecret(g *global) *cobra.Command {
+func newSecret(g *cli.Context) *cobra.Command {
 	c := &cobra.Command{
 		Use: "secret", Short: "Secrets by name: keep, list, remove, and check where they come from", Args: cobra.NoArgs,
 		Long: "Keeps secrets sealed in the state directory, and checks that every secret which the configuration names can " +
@@ -63,7 +56,7 @@ func newSecret(g *global) *cobra.Command {
 	return c
 }
 
-func newSecretSet(g *global) *cobra.Command {
+func newSecretSet(g *cli.Context) *cobra.Command {
 	key := ""
 	c := &cobra.Command{
 		Use: "set NAME", Short: "Keep a secret that is typed without echo, or piped in", Args: cobra.ArbitraryArgs,
@@ -83,7 +76,7 @@ func newSecretSet(g *global) *cobra.Command {
 			case key != "" && key != "file" && key != "keyring":
 				return exitcode.Mistake("file or keyring", "--key %s is invalid", key)
 			}
-			state, err := openState(g)
+			state, err := g.StateDir()
 			if err != nil {
 				return err
 			}
@@ -98,13 +91,16 @@ func newSecretSet(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := app.RecordChange(c.Context(), g.State, "secret.set", args[0], ""); err != nil {
+				return err
+			}
 			if err := s.Set(args[0], v); err != nil {
 				return &exitcode.Exit{
 					Code: exitcode.Usage, Err: fmt.Errorf("secret %s: %w", args[0], err),
 					Hint: "nothing was kept; type a value at a terminal, or pipe one, as in: pass show x | waldo secret set x",
 				}
 			}
-			if g.json {
+			if g.JSON {
 				return terminal.JSON(c.OutOrStdout(), map[string]any{"name": args[0], "kept": true})
 			}
 			display.Fprintf(c.OutOrStdout(), "kept %s\n", args[0])
@@ -129,17 +125,17 @@ func typed(c *cobra.Command, name string) (secret.Value, error) {
 	return secret.NewValue(strings.TrimSuffix(s, "\r")), nil
 }
 
-func newSecretList(g *global) *cobra.Command {
+func newSecretList(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "The names of the kept secrets", Args: cobra.NoArgs,
 		Example: "  waldo secret list --json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			state, err := openState(g)
+			state, err := g.StateDir()
 			if err != nil {
 				return err
 			}
 			all, err := secrets.Open(state).List()
-			if err != nil || g.json {
+			if err != nil || g.JSON {
 				return orJSON(c, err, all)
 			}
 			var rows [][]string
@@ -152,23 +148,28 @@ func newSecretList(g *global) *cobra.Command {
 	}
 }
 
-func newSecretRemove(g *global) *cobra.Command {
+func newSecretRemove(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME..", Short: "Remove kept secrets", Args: cobra.MinimumNArgs(1), Example: "  waldo secret rm github",
 		RunE: func(c *cobra.Command, args []string) error {
-			state, err := openState(g)
+			state, err := g.StateDir()
 			if err != nil {
 				return err
 			}
 			s := secrets.Open(state)
 			for _, name := range args {
+				if s.Has(name) {
+					if err := app.RecordChange(c.Context(), g.State, "secret.rm", name, ""); err != nil {
+						return err
+					}
+				}
 				if err := s.Remove(name); errors.Is(err, secretsource.ErrMissing) || errors.Is(err, secretstore.ErrName) {
 					return exitcode.Mistake("waldo secret list", "unknown secret %s", name)
 				} else if err != nil {
 					return err
 				}
 			}
-			if g.json {
+			if g.JSON {
 				return terminal.JSON(c.OutOrStdout(), map[string]any{"removed": args})
 			}
 			display.Fprintf(c.OutOrStdout(), "removed %s\n", strings.Join(args, ", "))
@@ -177,7 +178,7 @@ func newSecretRemove(g *global) *cobra.Command {
 	}
 }
 
-func newSecretCheck(g *global) *cobra.Command {
+func newSecretCheck(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "check", Short: "Fetch every secret that the configuration names, and say which cannot be had",
 		Args: cobra.NoArgs,
@@ -185,18 +186,18 @@ func newSecretCheck(g *global) *cobra.Command {
 			"is shown.",
 		Example: "  waldo secret check\n  waldo --config waldo.yaml secret check --json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			state, cfg, err := configured(g)
+			state, cfg, err := g.Configured()
 			if err != nil {
 				return err
 			}
-			found := app.CheckSecrets(secrets.New(state, cfg, g.known, asks()), cfg)
+			found := app.CheckSecrets(secrets.New(state, cfg, g.Known, cli.Passphrase()), cfg)
 			missing := 0
 			for _, f := range found {
 				if !f.OK {
 					missing++
 				}
 			}
-			if g.json {
+			if g.JSON {
 				if err := terminal.JSON(c.OutOrStdout(), map[string]any{"ok": missing == 0, "secrets": found}); err != nil {
 					return err
 				}
@@ -228,8 +229,8 @@ func tellSecrets(w io.Writer, found []app.SecretFinding) {
 }
 
 // withoutStored leaves out the warnings of names that waldo's store has.
-func withoutStored(g *global, cfg *contract.Config) []contract.Problem {
-	state, err := configfile.StateDir(g.state)
+func withoutStored(g *cli.Context, cfg *contract.Config) []contract.Problem {
+	state, err := configfile.StateDir(g.State)
 	if err != nil {
 		return cfg.Warnings
 	}

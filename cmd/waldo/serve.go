@@ -6,16 +6,18 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/app/memory"
+	"waldo/internal/app/systemd"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/model/display"
 )
 
-func newServe(g *global) *cobra.Command {
+func newServe(g *cli.Context) *cobra.Command {
 	var stdio bool
 	var listen string
 	var lean bool
@@ -26,33 +28,47 @@ func newServe(g *global) *cobra.Command {
 			"they are pipes, as an agent's host\nmakes them, and otherwise HTTP at gateway.listen or " +
 			app.DefaultListen + ".\n\n" +
 			"Over HTTP, waldo admits its own user from this machine, and with gateway.auth a token (waldo token)\n" +
-			"or a user of an OpenID issuer.",
+			"or a user of an OpenID issuer. A socket that systemd passes takes the place of --listen (waldo service).",
 		Example: "  waldo serve --stdio\n  claude mcp add waldo -- waldo serve --stdio\n" +
 			"  waldo serve --listen 127.0.0.1:7676\n  claude mcp add --transport http waldo http://127.0.0.1:7676/mcp",
 		RunE: func(c *cobra.Command, _ []string) error {
-			g.hosted = listen == "" && (stdio || piped(c.InOrStdin()))
-			if stdio && listen != "" {
-				return exitcode.Mistake("one waldo serve for each", "--stdio and --listen exclude each other")
+			passed, err := systemd.Listeners()
+			if err != nil {
+				return err
+			}
+			if err := app.Delegated(); err != nil {
+				return err
+			}
+			overHTTP := listen != "" || len(passed) > 0
+			g.Hosted = !overHTTP && (stdio || piped(c.InOrStdin()))
+			if stdio && overHTTP {
+				return exitcode.Mistake("one waldo serve for each", "--stdio and --listen, or a socket of systemd, exclude each other")
 			}
 			hup := make(chan os.Signal, 1) // a terminal that is closed ends no gateway: its host closes the pipe
 			signal.Notify(hup, syscall.SIGHUP)
 			defer signal.Stop(hup)
-			said := slog.New(exitcode.NewLogger(exitcode.Hiding{W: c.ErrOrStderr(), Known: g.known}, slog.LevelInfo, true))
+			said := slog.New(exitcode.NewLogger(exitcode.Hiding{W: c.ErrOrStderr(), Known: g.Known}, slog.LevelInfo, true))
 			slog.SetDefault(said)
-			h, err := openApplication(c.Context(), g, app.Options{
+			h, err := g.Open(c.Context(), app.Options{
 				Warm: app.WarmSandboxes, Sessions: app.MaxSessions, Reloads: hup, Log: said,
 			})
 			if err != nil {
 				return err
 			}
 			defer h.Close()
-			if err := h.RequireSecrets(); err != nil {
+			if err := h.RequireSecrets(true); err != nil {
 				return err
 			}
 			h.KeepClean(c.Context())
+			go func() { // a database that is away takes its time
+				problems, _ := examine(c.Context(), g, h.Config)
+				for _, p := range problems {
+					said.Warn(p.Text, "code", p.Code, "at", p.At.String(), "hint", p.Hint)
+				}
+			}()
 			memory.Serving()
-			if listen != "" || !stdio && !piped(c.InOrStdin()) {
-				return h.ServeHTTP(c.Context(), listen, lean, func(at net.Addr) {
+			if overHTTP || !stdio && !piped(c.InOrStdin()) {
+				return h.ServeHTTP(c.Context(), listen, passed, lean, func(at net.Addr) {
 					display.Fprintf(c.ErrOrStderr(), "waldo: listening on http://%s/mcp\n", at)
 				})
 			}

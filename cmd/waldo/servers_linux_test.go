@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"waldo/internal/cli"
 
 	"waldo/internal/app"
 	"waldo/internal/frontend/mcpserver/catalog"
@@ -46,8 +47,7 @@ func BenchmarkServers(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		h, err := openApplication(context.Background(),
-			&global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, app.Options{})
+		h, err := withFeatures(&cli.Context{Config: filepath.Join(dir, "waldo.yaml"), State: filepath.Join(dir, "state")}).Open(context.Background(), app.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -5,18 +5,19 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
-	"waldo/cmd/waldo/sandboxflags"
 	"waldo/internal/app"
+	"waldo/internal/cli/exitcode"
+	"waldo/internal/cli/sandboxflags"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/storage/sandboxes"
 )
 
-func newSandboxSnapshot(g *global) *cobra.Command {
+func newSandboxSnapshot(g *cli.Context) *cobra.Command {
 	var list bool
 	var remove string
 	c := &cobra.Command{
@@ -34,7 +35,7 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 				return exitcode.Mistake("waldo sandbox snapshot NAME", "give one sandbox, or --list, or --rm ID")
 			}
 			p, err := m.Snapshot(c.Context(), app.Owner(), args[0])
-			if err != nil || g.json {
+			if err != nil || g.JSON {
 				return orJSON(c, err, p)
 			}
 			display.Fprintf(c.OutOrStdout(), "%s\n", p.ID)
@@ -48,9 +49,9 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 	return c
 }
 
-func listSnapshots(c *cobra.Command, g *global, m *sandboxes.Manager) error {
+func listSnapshots(c *cobra.Command, g *cli.Context, m *sandboxes.Manager) error {
 	all, err := m.Snapshots(c.Context(), app.Owner())
-	if err != nil || g.json {
+	if err != nil || g.JSON {
 		return orJSON(c, err, all)
 	}
 	var rows [][]string
@@ -64,7 +65,7 @@ func listSnapshots(c *cobra.Command, g *global, m *sandboxes.Manager) error {
 	return nil
 }
 
-func newSandboxRestore(g *global) *cobra.Command {
+func newSandboxRestore(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "restore NAME SNAPSHOT", Short: "Give a sandbox the files of a snapshot in place of its own",
 		Args:    cobra.ExactArgs(2),
@@ -76,7 +77,7 @@ func newSandboxRestore(g *global) *cobra.Command {
 	}
 }
 
-func newSandboxCopy(g *global) *cobra.Command {
+func newSandboxCopy(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "cp SRC DST", Short: "Copy files into a sandbox or out of it", Args: cobra.ExactArgs(2),
 		Long: "One of the two is NAME:PATH, where PATH is as the code finds it in /workspace, but not below tmp. " +

@@ -3,18 +3,19 @@ package main
 import (
 	"errors"
 	"strings"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/app/control"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
 )
 
-func newStop(g *global) *cobra.Command {
+func newStop(g *cli.Context) *cobra.Command {
 	var all, release bool
 	c := &cobra.Command{
 		Use: "stop NAME | --all", Short: "End an agent's sessions, sandboxes and requests now, and keep it out",
@@ -43,9 +44,9 @@ func newStop(g *global) *cobra.Command {
 	return c
 }
 
-func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
+func stop(c *cobra.Command, g *cli.Context, name string, release bool) (err error) {
 	ctx := c.Context()
-	s, err := openStorage(g)
+	s, err := g.OpenStorage()
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 	for _, r := range replies {
 		ended += len(r.Ended)
 	}
-	if g.json {
+	if g.JSON {
 		err = terminal.JSON(c.OutOrStdout(), map[string]any{"name": name, "replies": replies, "silent": silent, "programs": removed})
 	} else {
 		for _, r := range replies {
@@ -116,12 +117,12 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 }
 
 // letIn cancels a stop, and waits until every running waldo knows.
-func letIn(c *cobra.Command, g *global, s *app.Storage, name string) error {
+func letIn(c *cobra.Command, g *cli.Context, s *app.Storage, name string) error {
 	replies, silent, err := control.Release(c.Context(), s.Store, name)
 	if err != nil {
 		return err
 	}
-	if g.json {
+	if g.JSON {
 		err = terminal.JSON(c.OutOrStdout(), map[string]any{"name": name, "replies": replies, "silent": silent})
 	} else {
 		display.Fprintf(c.ErrOrStderr(), "released %s\n", strings.ReplaceAll(name, control.Everybody, "everybody"))

@@ -4,21 +4,22 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"waldo/internal/cli"
 
-	"waldo/cmd/waldo/exitcode"
-	"waldo/cmd/waldo/manual"
 	"waldo/internal/app"
 	"waldo/internal/app/control"
+	"waldo/internal/cli/exitcode"
+	"waldo/internal/model/display"
 	"waldo/internal/model/id"
 )
 
 // toStop returns the principal or session that a name of waldo stop means. A name without a kind must be that of a
 // known token, because a typo would stop no one. A full name is accepted unseen; note says if it is unknown.
-func toStop(ctx context.Context, g *global, s *app.Storage, name string) (full, note string, err error) {
+func toStop(ctx context.Context, g *cli.Context, s *app.Storage, name string) (full, note string, err error) {
 	if id.Is(id.Session, name) {
 		return name, "", nil
 	}
-	_, cfg, _ := configured(g) // without it, its tokens are unknown
+	_, cfg, _ := g.Configured() // without it, its tokens are unknown
 	known := s.Principals(ctx, cfg)
 	if slices.Contains(known, name) {
 		return name, "", nil
@@ -27,7 +28,7 @@ func toStop(ctx context.Context, g *global, s *app.Storage, name string) (full, 
 		return control.Token + name, "", nil
 	}
 	hint := "known: " + strings.Join(known, ", ")
-	if near := manual.Nearest(name, append(slices.Clone(known), bare(known)...)); near != "" {
+	if near := display.Nearest(name, append(slices.Clone(known), bare(known)...)); near != "" {
 		hint = "did you mean waldo stop " + near + "? " + hint
 	}
 	if strings.Contains(name, ":") {

@@ -6,22 +6,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"waldo/internal/testing/repo"
 )
 
 // TestTasksWithTheSDK: the official TypeScript SDK calls tools as tasks, answers a question while it waits for a
 // result, and cancels.
 func TestTasksWithTheSDK(t *testing.T) {
-	modules, err := filepath.Abs("../../.cache/npm/node_modules")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, nodeErr := exec.LookPath("node")
-	if _, err := os.Stat(filepath.Join(modules, "@modelcontextprotocol", "sdk")); err != nil || nodeErr != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("the SDK is not installed: run scripts/setup-npm.sh")
-		}
-		t.Skip("the SDK is not installed: run scripts/setup-npm.sh to test with it")
-	}
+	node, modules := repo.Packages(t, "npm", "@modelcontextprotocol/sdk")
 	dir := t.TempDir()
 	self, err := os.Executable()
 	if err != nil {
@@ -38,7 +30,7 @@ func TestTasksWithTheSDK(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	c := exec.CommandContext(t.Context(), "node", "testdata/tasks.mjs", modules, waldo, "--state",
+	c := exec.CommandContext(t.Context(), node, "testdata/tasks.mjs", modules, waldo, "--state",
 		filepath.Join(dir, "state"), "--config", config, "serve", "--stdio")
 	c.Stdout, c.Stderr = &out, &errs
 	if err := c.Run(); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
@@ -11,10 +12,10 @@ import (
 )
 
 // newTemplate is in a package of its own.
-func newTemplate(g *global) *cobra.Command {
+func newTemplate(g *cli.Context) *cobra.Command {
 	return templates.New(templates.Waldo{
-		State: func() (string, error) { return openState(g) }, Progress: downloads, JSON: &g.json,
-		Open: func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) },
+		State: func() (string, error) { return g.StateDir() }, Progress: cli.Downloads, JSON: &g.JSON,
+		Open: func(ctx context.Context, s app.Options) (*app.App, error) { return g.Open(ctx, s) },
 	})
 }
 

@@ -2,16 +2,18 @@ package main
 
 import (
 	"strings"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
+	"waldo/internal/app"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
 
-func newToken(g *global) *cobra.Command {
+func newToken(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "token NAME", Short: "Make a token that lets a client in over HTTP", Args: cobra.ExactArgs(1),
 		Long: "Prints a new token, which is shown this once and kept nowhere, and the line for waldo.yaml that lets its " +
@@ -24,7 +26,10 @@ func newToken(g *global) *cobra.Command {
 				return exitcode.Mistake("as in waldo token ci", "%q is not a name for a token: letters, digits, _ and -", name)
 			}
 			token, hash := identity.NewToken()
-			if g.json {
+			if err := app.RecordChange(c.Context(), g.State, "token", name, hash); err != nil {
+				return err
+			}
+			if g.JSON {
 				return terminal.JSON(c.OutOrStdout(), map[string]string{"name": name, "token": token, "hash": hash})
 			}
 			display.Fprintf(c.OutOrStdout(), "%s\n", token)

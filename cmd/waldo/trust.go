@@ -7,44 +7,62 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"waldo/internal/cli"
+	"waldo/internal/frontend/terminal"
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/agenthost"
-	"waldo/cmd/waldo/exitcode"
-	"waldo/internal/agenthosts"
-	"waldo/internal/app/hostfiles"
+	"waldo/internal/app"
 	"waldo/internal/app/trust"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/config"
+	"waldo/internal/executor/upstream/files"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 )
 
-func newTrust(g *global) *cobra.Command {
-	return &cobra.Command{
+// trusted is what waldo trust --json prints.
+type trusted struct {
+	File string `json:"file"`
+	trust.Record
+	Missing contract.Problems `json:"missing,omitempty"`
+}
+
+func newTrust(g *cli.Context) *cobra.Command {
+	forget := false
+	c := &cobra.Command{
 		Use:   "trust [FILE]",
 		Short: "Trust the waldo.yaml in this directory",
-		Long: "Records the digest of the file, of the waldo.lock beside it (or its absence), " +
-			"and of the programs and scripts\nin its folder that its servers start, or that a command outside of sandboxes names. " +
-			"After a change of any of them,\nrun waldo trust again. Lists what it recorded, and what\neach server's sandbox is shown of this machine's files.",
-		Example: "  waldo trust\n  waldo trust ./waldo.yaml",
+		Long: "Records the digest of the file, of the waldo.lock beside it (or its absence), and of each file that its\n" +
+			"commands name. After a change of any of them, run waldo trust again. A command outside of sandboxes that loads\n" +
+			"other files is refused, unless its line says trust: uncovered. Lists what it recorded, and what each server's\n" +
+			"sandbox is shown of this machine's files. With --forget, the file is no longer trusted; it may be gone.\n" +
+			"Where an approver is enrolled, the first one signs each of these, at a terminal.",
+		Example: "  waldo trust\n  waldo trust ./waldo.yaml\n  waldo trust --forget",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			path := "waldo.yaml"
 			if len(args) == 1 {
 				path = args[0]
 			}
+			if forget {
+				return forgetTrust(c, g, path)
+			}
 			if _, err := os.Stat(path); err != nil {
-				return exitcode.Mistake("give the file to trust", "%v", err)
+				return exitcode.Mistake("give the file to trust; waldo trust --forget if it is gone for good", "%v", err)
 			}
 			cfg, err := config.Load(path)
 			if err != nil {
 				return &exitcode.Exit{Code: exitcode.Usage, Err: err, Hint: "fix it first: waldo check " + path}
 			}
-			shown, refused, missing := hostfiles.ShownFiles(g.state, cfg)
+			shown, refused, missing := cli.ShownFiles(g.State, cfg)
 			if len(refused) > 0 {
 				return &exitcode.Exit{Code: exitcode.Usage, Err: refused, Hint: "fix it first: waldo check " + path}
 			}
-			state, err := openState(g)
+			if bare := trust.Uncovered(cfg); len(bare) > 0 {
+				return &exitcode.Exit{Code: exitcode.Usage, Err: bare, Hint: bare[0].Hint}
+			}
+			state, err := g.StateDir()
 			if err != nil {
 				return err
 			}
@@ -52,7 +70,7 @@ func newTrust(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := trust.Record{Digest: cfg.Digest, At: time.Now().UTC()}
+			t := trust.Record{Digest: cfg.Digest, Places: files.Places(cfg), At: time.Now().UTC()}
 			if t.Lock, err = trust.Digest(trust.LockFile(state, cfg)); err != nil {
 				return err
 			}
@@ -60,21 +78,73 @@ func newTrust(g *global) *cobra.Command {
 				return err
 			}
 			t.Pinned = t.Lock != trust.NoLock
-			m[abs] = t
-			if err := trust.Write(state, m); err != nil {
+			if err := writeTrust(c, g, m, abs, t); err != nil {
 				return err
 			}
-			tellTrust(c.OutOrStdout(), abs, t, slices.Sorted(maps.Keys(cfg.Servers)))
-			agenthost.TellShown(c.OutOrStdout(), shown)
-			for _, p := range append(trust.Uncovered(cfg), missing...) {
+			if g.JSON {
+				return terminal.JSON(c.OutOrStdout(), trusted{File: abs, Record: t, Missing: missing})
+			}
+			tellTrust(c.OutOrStdout(), cfg, abs, t)
+			cli.TellShown(c.OutOrStdout(), shown)
+			for _, p := range missing {
 				display.Fprintf(c.ErrOrStderr(), "waldo: warning: %s\nhint: %s\n", p, p.Hint)
 			}
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&forget, "forget", false, "no longer trust the file")
+	return c
 }
 
-func tellTrust(w io.Writer, file string, t trust.Record, servers []string) {
+// writeTrust writes a record once the log has it, with the first approver's signature where the log names one. A record
+// without a digest is removed.
+func writeTrust(c *cobra.Command, g *cli.Context, all map[string]trust.Record, file string, t trust.Record) error {
+	s, err := g.OpenRecorded(c.Context())
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.RecordChange(c.Context(), "trust", file, t.Digest); err != nil {
+		return err
+	}
+	if err := s.SignTrust(c.Context(), map[string]trust.Record{file: t}, signsAs(c)); err != nil {
+		return err
+	}
+	all[file] = t
+	if t.Digest == "" {
+		delete(all, file)
+	}
+	return trust.Write(s.Store.Dir(), all)
+}
+
+// forgetTrust removes the record of a configuration.
+func forgetTrust(c *cobra.Command, g *cli.Context, path string) error {
+	state, err := g.StateDir()
+	if err != nil {
+		return err
+	}
+	m, abs, err := trust.Of(state, &contract.Config{File: path})
+	if err != nil {
+		return err
+	}
+	_, known := m[abs]
+	if !known {
+		if known, err = app.Vouched(c.Context(), state, abs); err != nil {
+			return err
+		}
+	}
+	if !known {
+		return exitcode.Mistake("waldo trust records one", "%s was never trusted", abs)
+	}
+	if err := writeTrust(c, g, m, abs, trust.Record{}); err != nil {
+		return err
+	}
+	display.Fprintf(c.OutOrStdout(), "%s is no longer trusted\n", abs)
+	return nil
+}
+
+func tellTrust(w io.Writer, cfg *contract.Config, file string, t trust.Record) {
+	servers := slices.Sorted(maps.Keys(cfg.Servers))
 	display.Fprintf(w, "trusted %s (%s)\n", file, t.Digest)
 	if t.Pinned {
 		display.Fprintf(w, "with waldo.lock (%s)\n", t.Lock)
@@ -83,9 +153,9 @@ func tellTrust(w io.Writer, file string, t trust.Record, servers []string) {
 			strings.Join(servers, " "))
 	}
 	for _, p := range slices.Sorted(maps.Keys(t.Programs)) {
-		display.Fprintf(w, "with the program %s (%s)\n", agenthosts.Show(p), t.Programs[p])
+		display.Fprintf(w, "with the program %s (%s)\n", display.Shell(p), t.Programs[p])
 	}
-	if len(t.Programs) > 0 {
-		display.Fprintf(w, "files that these programs import or load themselves are not covered: read changes of them, too\n")
+	for _, what := range trust.Accepted(cfg) {
+		display.Fprintf(w, "%s says trust: uncovered: read changes of what it loads before you start waldo\n", what)
 	}
 }

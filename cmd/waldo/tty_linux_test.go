@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/frontend/terminal/terminaltest"
+	"waldo/internal/testing/terminaltest"
 )
 
 // onTTY runs waldo with a terminal, as a person sees it.

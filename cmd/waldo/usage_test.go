@@ -9,11 +9,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"waldo/cmd/waldo/exitcode"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/frontend/terminal"
 )
 
@@ -68,7 +69,7 @@ func TestMistakesInPlainWords(t *testing.T) {
 			each(sub, append(path[:len(path):len(path)], sub.Name()))
 		}
 	}
-	for _, c := range newRoot(&global{}).Commands() {
+	for _, c := range newRoot(withFeatures(&cli.Context{})).Commands() {
 		each(c, []string{c.Name()})
 	}
 	if flags < 50 || counts < 30 {

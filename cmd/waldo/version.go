@@ -5,11 +5,13 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
+	"waldo/internal/storage/database"
 )
 
 // The linker sets these for a release; make build sets commit and committed.
@@ -28,11 +30,13 @@ type about struct {
 	Go        string `json:"go"`
 	OS        string `json:"os"`
 	Arch      string `json:"arch"`
+	Schema    int    `json:"schema"` // of the database; an older waldo refuses it
 }
 
 func thisBuild() about {
 	a := about{
 		Version: version, Commit: commit, Committed: committed, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+		Schema: database.Schema(),
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -70,10 +74,10 @@ func tellVersion(w io.Writer, asJSON bool) error {
 	return nil
 }
 
-func newVersion(g *global) *cobra.Command {
+func newVersion(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version, the commit and its date", Args: cobra.NoArgs,
 		Example: "  waldo version\n  waldo version --json",
-		RunE:    func(c *cobra.Command, _ []string) error { return tellVersion(c.OutOrStdout(), g.json) },
+		RunE:    func(c *cobra.Command, _ []string) error { return tellVersion(c.OutOrStdout(), g.JSON) },
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+	"waldo/internal/cli"
 
 	"waldo/internal/app"
 	"waldo/internal/model/call"
@@ -22,7 +23,7 @@ func TestFirstClient(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")},
+	h, err := withFeatures(&cli.Context{Config: file, State: filepath.Join(dir, "state")}).Open(context.Background(),
 		app.Options{Warm: 2})
 	if err != nil {
 		t.Fatal(err)

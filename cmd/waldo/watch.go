@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"time"
+	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
@@ -76,10 +77,10 @@ func tellWatched(c *cobra.Command, e approvalEvent, whole, asJSON bool) {
 }
 
 // tooLate records an answer that came after the last call that could use it.
-func tooLate(c *cobra.Command, g *global, q approval.Question, yes bool, code, why string) error {
-	state, cfg, err := configured(g)
+func tooLate(c *cobra.Command, g *cli.Context, q approval.Question, yes bool, code, why string) error {
+	state, _, err := g.Configured()
 	if err != nil {
 		return err
 	}
-	return app.TooLate(c.Context(), state, cfg, q, yes, code, why)
+	return app.TooLate(c.Context(), state, q, yes, code, why)
 }

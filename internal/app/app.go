@@ -18,24 +18,23 @@ import (
 	"sync/atomic"
 	"time"
 
-	"waldo/internal/agenthosts/wellknown"
 	"waldo/internal/app/configfile"
 	"waldo/internal/app/control"
 	"waldo/internal/app/fault"
 	"waldo/internal/app/secrets"
 	"waldo/internal/app/trust"
+	"waldo/internal/budget"
 	"waldo/internal/core/approval"
-	"waldo/internal/core/approval/ceiling"
 	"waldo/internal/core/approval/confirm"
-	"waldo/internal/core/approval/desktop"
 	"waldo/internal/core/approval/notify"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/broker"
+	"waldo/internal/core/delegation"
+	"waldo/internal/core/effects"
 	"waldo/internal/core/policy"
 	"waldo/internal/core/redact"
 	"waldo/internal/core/session"
 	"waldo/internal/executor/admit"
-	"waldo/internal/executor/batch"
 	"waldo/internal/executor/direct"
 	"waldo/internal/executor/launch"
 	"waldo/internal/executor/remote"
@@ -46,7 +45,6 @@ import (
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/frontend/bridge"
-	"waldo/internal/frontend/console"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/model/call"
@@ -57,7 +55,6 @@ import (
 	"waldo/internal/pkginstall"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/admission"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/presence"
 	"waldo/internal/storage/secretsource"
@@ -77,24 +74,28 @@ type App struct {
 	secrets   *secretsource.Keeper
 	known     *redact.Registry // the secrets that were fetched
 	Approvals *approval.Service
-	ceilings  *ceiling.Service
 	Lock      *lockfile.Lock                // as read when the application was opened
 	relocked  atomic.Pointer[lockfile.Lock] // taken since; nil: none
 	Witness   *audit.Witness                // the approvals in the log
+	folder    string                        // the working folder of this process; empty: not known
 	lasting   sync.Map                      // the sessions that another process can resume: call.Session to true
 	Drivers   map[string]sandbox.Driver
+	work      *budget.Gate // waldo's own memory for calls
+	messages  *budget.Gate // and for long requests of code
 	Runner    *runner.Runner
 	Upstreams *upstream.Manager
 	direct    direct.Executor
 	Packages  *serverpackage.Packages // of servers; only `waldo lock --accept` pins a package
-	programs  map[string]string       // digests of the programs of a found configuration; nil: the operator named it
 	Catalogue *catalog.Catalogue
 	Broker    *broker.Broker
+	Effects   *effects.Book            // calls that can have acted
+	Delegated *delegation.Service      // holds calls to delegations
+	live      *delegation.Live         // the calls under way under one
 	attendant *control.Attendant       // carries out the operator's orders
 	Logins    func() *identity.Options // who can connect over HTTP
-	issuer    func() console.Issuer    // of logins to the console; nil: none
 	lives     *lives                   // the current application, and earlier ones
 	Snapshot  string                   // the snapshot whose files a run starts with; empty: none
+	running   []Running                // the features, opened for this configuration
 	set       Options
 	began     time.Time // before it read the configuration
 	closers   closers
@@ -116,14 +117,19 @@ type Options struct {
 	Limits    sandbox.Limits // the most a run may ask for; zero: mostLimits
 	Patience  time.Duration  // the shortest wait for a human before a call returns "waiting"
 	Carriers  []approval.Notifier
-	Workspace string           // a folder to use as the workspace; empty: the session's own
-	Warm      int              // prewarmed sandboxes, for a long-running waldo; 0: none
-	Sessions  int              // resident Pythons, for a long-running waldo; 0: none
-	Tells     bool             // the command itself reports server faults
-	Redact    bool             // redact terminal output as for the model
-	Relocks   bool             // the command can pin again if waldo.lock is missing
-	Reloads   <-chan os.Signal // requests a reload; nil: no signal
-	after     *App             // shares its store, log, sessions, approvals and pools; nil: none
+	Workspace string    // a folder to use as the workspace; empty: the session's own
+	Warm      int       // prewarmed sandboxes, for a long-running waldo; 0: none
+	Sessions  int       // resident Pythons, for a long-running waldo; 0: none
+	Tells     bool      // the command itself reports server faults
+	Redact    bool      // redact terminal output as for the model
+	Openers   []Opener  // of the features
+	Tools     []Toolbox // of the features
+	Relocks   bool      // the command can pin again if waldo.lock is missing
+	// Delegation is the token that every call of this process is made under; nil: none. An empty one is refused.
+	Delegation *string
+	Prunes     bool             // the command has the first approver sign a removal
+	Reloads    <-chan os.Signal // requests a reload; nil: no signal
+	after      *App             // shares its store, log, sessions, approvals and pools; nil: none
 }
 
 // DefaultLimits apply to a run that requests no limits.
@@ -144,7 +150,7 @@ const bridgePatience = 10 * time.Minute
 // patience is how long a call of each channel waits for a human. An agent host cancels a call after about a minute
 // and retries it, so it gets the shorter wait.
 var patience = map[string]time.Duration{
-	"mcp": 2 * time.Second, "bridge": 20 * time.Second, "webhook": bridgePatience,
+	"mcp": 2 * time.Second, "bridge": 20 * time.Second, "webhook": bridgePatience, "e2b": 20 * time.Second,
 }
 
 // StateDir creates and checks the state directory, and returns its path.
@@ -184,11 +190,6 @@ func New(ctx context.Context, s Options) (h *App, err error) {
 			return h, &fault.Error{Usage: true, Err: faults[0], Tip: faults[0].Hint}
 		}
 	}
-	if h.Config.Found {
-		if h.programs, err = trust.TrustedPrograms(h.State, h.Config); err != nil {
-			return h, err
-		}
-	}
 	if s.after != nil {
 		h.share(s.after)
 	} else {
@@ -198,8 +199,14 @@ func New(ctx context.Context, s Options) (h *App, err error) {
 	if err = h.openCore(ctx, s); err != nil {
 		return h, err
 	}
+	if err = h.openDelegated(ctx); err != nil {
+		return h, err
+	}
 	h.openExecutors(s)
-	return h, h.openPipeline(s)
+	if err = h.openPipeline(s); err != nil {
+		return h, err
+	}
+	return h, h.openFeatures()
 }
 
 // machine describes this deployment to the policy: isolation levels, transports and secrets.
@@ -208,14 +215,11 @@ func (h *App) machine() policy.Machine {
 		Isolations: map[string]bool{},
 		Transports: map[contract.Transport]bool{contract.Direct: true, contract.SandboxedExec: true, contract.MCP: true},
 		Secrets:    secrets.Named(h.State, h.Config),
-		Judge:      judgeOwn,
+		Judge:      judge(open(h.set.Tools, Kit{})),
 	}
 	if h.Lock != nil {
 		m.Annotations = func(server, tool string) (strictjson.Value, bool) {
-			if l := h.relocked.Load(); l != nil {
-				return l.Annotations(server, tool)
-			}
-			return h.Lock.Annotations(server, tool)
+			return h.Accepted().Annotations(server, tool)
 		}
 	}
 	for level := range h.Drivers {
@@ -239,8 +243,14 @@ func (h *App) openCore(ctx context.Context, s Options) (err error) {
 			return err
 		}
 	}
+	was, err := h.signed(ctx)
+	if err != nil {
+		return err
+	}
+	if was.Programs != nil {
+		h.Config.Programs = was.Programs
+	}
 	h.Logins = sync.OnceValue(func() *identity.Options { return entrance(h.Config.Gateway) })
-	h.issuer = sync.OnceValue(h.consoleIssuer)
 	h.Redact = redact.New(h.Config.Redaction, h.known, h.Sessions)
 	h.Redact.Spill, h.Redact.Terminal = h.spill, s.Redact
 	h.secrets = secrets.New(h.State, h.Config, h.known, s.Passphrase)
@@ -249,19 +259,27 @@ func (h *App) openCore(ctx context.Context, s Options) (err error) {
 
 // openShared opens the services that survive a reload of the configuration.
 func (h *App) openShared(ctx context.Context, s Options) (err error) {
-	h.lives = newLives(h)
+	h.lives, h.work, h.messages = newLives(h), admit.Own(), admit.Messages()
 	defer func() { h.shared, h.closers = h.closers, nil }()
 	if h.Storage, err = OpenAtWork(ctx, h.State, h.Config.Log.Keep); err != nil {
 		return err
 	}
 	h.closers = append(h.closers, h.Storage.Close)
+	if err := runner.SweepKilled(h.State); err != nil {
+		slog.Warn("what killed runs have planted could not all be removed", "why", err)
+	}
 	h.Sessions = session.NewManager(session.Budgets(h.Config.Sessions), time.Now)
-	h.Witness = &audit.Witness{Dir: audit.Dir(h.State)}
+	h.folder, _ = os.Getwd()
+	h.Sessions.Rates = &effects.Rates{Store: h.Store, Process: h.process, Gone: presence.Gone(h.State), Now: time.Now}
+	h.Effects = &effects.Book{Store: h.Store, Process: h.process, Gone: presence.Gone(h.State), Now: time.Now, Calls: h,
+		Log: &audit.Recorder{Log: h.Log}, Contract: h.lives.contract}
+	h.Witness, h.live = &audit.Witness{Dir: audit.Dir(h.State)}, &delegation.Live{}
 	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
 	h.Approvals = &approval.Service{
-		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules, h.unchanged), h.webhooks(rules), desktop.New(rules)},
+		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules, h.prepare)},
 			s.Carriers...), Record: Enrolments(h.Log),
-		Asker: h.askerOf, Gone: presence.Gone(h.State),
+		Verdict: (&audit.Recorder{Log: h.Log}).Verdict,
+		Asker:   h.askerOf, Gone: presence.Gone(h.State),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),
 		Notes: h.lives.notes, Preview: h.lives.preview,
 		WaitTimeout: func(channel string) time.Duration {
@@ -274,11 +292,11 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 			return max(s.Patience, patience[channel])
 		},
 	}
-	h.ceilings = &ceiling.Service{Next: h.Approvals}
 	o := control.Options{Store: h.Store, Log: h.Log, Sessions: h.Sessions, By: string(Principal()),
 		Reloads: s.Reloads, Ended: h.ended,
-		Relock: func(ctx context.Context, o control.Order) control.Reply { return h.lives.inForce().relock(ctx, o) },
-		Asker:  h.process}
+		Relock:  func(ctx context.Context, o control.Order) control.Reply { return h.lives.inForce().relock(ctx, o) },
+		Revoked: func(ctx context.Context) int { return h.live.End(ctx, h.delegations(), time.Now()) },
+		Asker:   h.process}
 	h.attendant, err = control.Attend(ctx, o)
 	return err
 }
@@ -297,8 +315,9 @@ func (h *App) ended(n session.Info, begin func(end func())) {
 
 // share shares the services of another application that survive a reload.
 func (h *App) share(on *App) {
-	h.lives, h.Drivers, h.Storage, h.Sessions = on.lives, on.Drivers, on.Storage, on.Sessions
-	h.Witness, h.Approvals, h.ceilings = on.Witness, on.Approvals, on.ceilings
+	h.lives, h.Drivers, h.Storage, h.Sessions, h.folder = on.lives, on.Drivers, on.Storage, on.Sessions, on.folder
+	h.work, h.messages = on.work, on.messages
+	h.Witness, h.Approvals, h.Effects, h.live = on.Witness, on.Approvals, on.Effects, on.live
 }
 
 func (h *App) openExecutors(s Options) {
@@ -307,9 +326,11 @@ func (h *App) openExecutors(s Options) {
 		most = DefaultLimits
 		most.Wall, most.CPU = MostLimits.Wall, MostLimits.CPU // the contract's timeout bounds these
 	}
-	h.direct = h.newDirect()
+	sandboxes := budget.New(admit.Limits(h.Config.Sandboxes))
+	h.direct = open(s.Tools, Kit{State: h.State, Machine: h.opened(), Work: h.work,
+		Questions: admit.NewQuestions(sandboxes), Egress: h.egresses(), Secret: h.secrets.Get})
 	h.Runner = &runner.Runner{
-		Drivers: h.Drivers, Warm: s.Warm > 0, Auto: contract.UsualIsolation, Default: DefaultLimits, Most: most,
+		Drivers: h.Drivers, State: h.State, Machine: h.opened(), Warm: s.Warm > 0, Auto: contract.UsualIsolation, Default: DefaultLimits, Most: most,
 		Sessions:  s.Sessions,
 		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.Workspace) },
 	}
@@ -318,7 +339,10 @@ func (h *App) openExecutors(s Options) {
 	h.Runner.Egress = h.egresses().ForCall
 	h.Runner.Secret = h.secrets.Get
 	h.Runner.Cut, h.Runner.Window = h.known.Head, h.known.Window
-	h.Runner.Admit = admit.By(admission.New(admit.Limits(h.Config.Sandboxes)))
+	h.Runner.Stream = func(c contract.Contract, w io.Writer) io.WriteCloser {
+		return h.Redact.StreamOf(c, cleaned{w})
+	}
+	h.Runner.Admit, h.Runner.Work = admit.By(sandboxes), h.work
 	h.Runner.Template = h.templateFor
 	h.Runner.Commands = h.commands()
 	h.closers = append(h.closers, h.Runner.Close)
@@ -334,7 +358,7 @@ func (h *App) openExecutors(s Options) {
 	}
 	h.Upstreams = upstream.New(h.Config.Servers, upstream.Options{
 		Launcher: h.launcher(), Remote: h.dialer().Options,
-		Eras: eras.New(h.Store, time.Now), Log: said, Lock: h.Lock, Scrub: h.clean,
+		Eras: eras.New(h.Store, time.Now), Log: said, Lock: h.Lock, Scrub: h.Clean,
 		Window: h.known.Window, Version: s.Version,
 		Changed: func(server string) { h.lives.inForce().Catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.lives.inForce().Catalogue.InvalidateOffer(server) },
@@ -347,9 +371,9 @@ func (h *App) openExecutors(s Options) {
 	h.closers = append(h.closers, h.Upstreams.Close)
 }
 
-// unchanged returns an error if a command of the configuration in force is not as it was trusted.
-func (h *App) unchanged(command []string) error {
-	return trust.UnchangedCommand(h.State, h.lives.inForce().Config, command)
+// prepare readies a command of the configuration in force that runs outside of sandboxes.
+func (h *App) prepare(command []string) (argv []string, dir string, err error) {
+	return trust.Prepare(h.State, h.lives.inForce().Config, command)
 }
 
 // launcher returns the launcher of the configured servers.
@@ -357,19 +381,15 @@ func (h *App) launcher() *launch.Launcher {
 	return &launch.Launcher{
 		State: h.State, Config: h.Config, Driver: h.Drivers["namespace"], Egress: h.egresses(), Packages: h.Packages,
 		Secret: h.secrets.Get, Unchanged: func(s contract.Server) error {
-			return trust.Unchanged(h.State, h.Config, h.programs, s)
+			return trust.Unchanged(h.State, h.Config, s)
 		}, Workspace: h.Runner.Workspace,
-		DataEnv: func(command []string) map[string]string {
-			row, _ := wellknown.Find(command)
-			return row.Data
-		},
 	}
 }
 
 func (h *App) openPipeline(s Options) error {
 	sources, offers, plain := map[string]catalog.Source{}, map[string]catalog.OfferSource{}, ""
 	for name, s := range h.Config.Servers {
-		sources[name] = func(ctx context.Context) ([]call.Tool, error) { return h.hide(h.Upstreams.Tools(ctx, name)) }
+		sources[name] = func(ctx context.Context) ([]call.Tool, error) { return h.Upstreams.Tools(ctx, name) }
 		offers[name] = func(ctx context.Context) (o catalog.Offer, err error) {
 			o.Prompts, o.Resources, o.Templates, err = h.Upstreams.Offer(ctx, name)
 			return o, err
@@ -380,24 +400,21 @@ func (h *App) openPipeline(s Options) error {
 	}
 	o := catalog.Options{
 		Builtins: slices.Concat(catalog.Builtins(), h.ownTools()), Sources: sources, Offers: offers, Plain: plain, Visible: h.Policy.Visible,
-		Clean: h.clean, Epoch: h.known.Epoch,
+		Clean: h.Clean, Hide: h.hide, Epoch: h.known.Epoch,
 		Names: h.Policy.Names, Held: h.held,
 		Of:       func(cap call.Capability) string { k, _ := h.Policy.Lookup(cap); return k.Server },
 		Patience: func(cap call.Capability) time.Duration { k, _ := h.Policy.Lookup(cap); return k.Timeout },
 		Confirms: func(cap call.Capability) bool { k, _ := h.Policy.Lookup(cap); return k.Confirm },
-		Usable:   func(cap call.Capability, v catalog.Viewer) bool { return h.Policy.Usable(cap, v.Principal, v.Channel) },
+		Fills:    func(cap call.Capability) string { k, _ := h.Policy.Lookup(cap); return k.Idempotency.Argument },
+		Usable: func(cap call.Capability, v catalog.Viewer) bool {
+			return h.Policy.Usable(cap, v.Principal, v.Channel) && h.Delegated.Names(cap)
+		},
 	}
 	if s.Warm > 0 { // a gateway: its first list does not wait, and it logs left-out tools
-		o.Kept = func(server string) []call.Tool {
-			accepted, err := h.hide(h.Upstreams.Accepted(server), nil)
-			if err != nil {
-				return nil
-			}
-			return accepted
-		}
+		o.Kept = h.Upstreams.Accepted
 		o.Missing = func(first catalog.Problem, n int) {
 			slog.Warn("kept from agents: "+display.Count(n, "definition"), "server", first.Server, "code", first.Code, "first",
-				LeftOut(first), "why", h.clean(first.Text))
+				LeftOut(first), "why", h.Clean(first.Text))
 			if first.Code == "lock.new" {
 				h.offerNew(context.Background(), first.Server)
 				if server := h.lives.server.Load(); server != nil {
@@ -411,15 +428,19 @@ func (h *App) openPipeline(s Options) error {
 	h.Catalogue = catalog.New(o)
 	h.closers = append(h.closers, func() error { h.Catalogue.Close(); return nil })
 	h.Broker = &broker.Broker{
-		Policy:    h.Policy,
-		Record:    &audit.Recorder{Log: h.Log, Args: h.Redact.Args, Witness: h.Witness},
+		Policy: h.Policy, Delegated: h.Delegated,
+		Record:    &audit.Recorder{Log: h.Log, Args: h.Redact.Args, Witness: h.Witness, Place: h.placeOf},
 		Confirms:  &confirm.Confirmer{Store: h.Store, Questions: h.Approvals},
-		Approvals: h.ceilings, Budget: h.Sessions, Redact: h.Redact,
+		Approvals: h.Approvals, Budget: h.Sessions, Redact: h.Redact, Effects: h.Effects,
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.Runner, contract.MCP: h.Upstreams,
-			contract.Direct: h.direct, contract.Batch: batch.Executor{Begin: h.ceilings.Begin}},
+			contract.Direct: h.direct},
+	}
+	if s.after != nil {
+		h.Broker.Observer = s.after.Broker.Observer
 	}
 	server, err := bridge.New(s.Version, bridge.Pipeline{
-		Call: h.callFromSandbox, Refuse: h.lives.refuse,
+		Messages: h.messages,
+		Call:     h.callFromSandbox, Refuse: h.lives.refuse,
 		Tools: func(run call.Call) []call.Tool { return h.lives.inForce().tools(run) },
 		Find:  func(run call.Call, name string) (call.Tool, bool) { return h.lives.inForce().find(run, name) },
 		Search: func(run call.Call, words string, most int) []call.Tool {
@@ -455,9 +476,8 @@ func (h *App) aside(c call.Call, v strictjson.Value, question bool) strictjson.V
 	return h.Redact.Aside(policy.Decision{Call: c, Contract: k}, v)
 }
 
-// clean sanitises text that a server wrote about itself. It removes invisible characters and known secrets, since a
-// server can put an injected secret into a description.
-func (h *App) clean(text string) string { return h.known.Text(redact.Clean(text)) }
+// Clean sanitises text that a server wrote about itself, as a result of it would be.
+func (h *App) Clean(text string) string { return h.Redact.Definition(text) }
 
 // Close closes the services in reverse order of their opening, and the shared ones last.
 func (h *App) Close() error {
@@ -478,6 +498,9 @@ func (h *App) Close() error {
 // retire closes the services that this application does not share.
 func (h *App) retire() error { return h.closers.close() }
 
+// Version is that of waldo.
+func (h *App) Version() string { return h.set.Version }
+
 // Principal is the user that waldo runs as.
 func Principal() call.Principal { return call.Principal(fmt.Sprintf("os:%d", os.Getuid())) }
 
@@ -496,15 +519,25 @@ func (h *App) OpenCLI(ctx context.Context) (session.Info, error) {
 	if text, ok, err := h.Store.Get(ctx, cliBucket, name); err != nil {
 		return session.Info{}, err
 	} else if n, w, found := strings.Cut(text, " "); ok && found && id.Is(id.Session, n) && id.Is(id.Workspace, w) {
-		h.lasting.Store(call.Session(n), true)
+		h.Lasting(call.Session(n))
 		return h.Sessions.Resume(call.Session(n), Principal(), w)
 	}
 	info, err := h.OpenSession()
 	if err != nil {
 		return info, err
 	}
-	h.lasting.Store(info.ID, true)
+	h.Lasting(info.ID)
 	return info, h.Store.Put(ctx, cliBucket, name, string(info.ID)+" "+info.Workspace)
+}
+
+// placeOf returns where a session is; one that is not open has no workspace.
+func (h *App) placeOf(n call.Session) audit.Place {
+	info, _ := h.Sessions.Get(n)
+	at := audit.Place{Workspace: info.Workspace, Asker: h.askerOf(n)}
+	if at.Asker != "" || !h.Serves() {
+		at.Folder = h.folder
+	}
+	return at
 }
 
 // workspace opens the workspace of a session, or the folder that the operator named.
@@ -519,21 +552,23 @@ func (h *App) workspace(n call.Session, keep string) (*workspace.Workspace, erro
 	return h.fill(workspace.Open(filepath.Join(h.State, "workspaces"), info.Workspace))
 }
 
-// spill writes the part of a result over its budget to the session's workspace. It fails if the sandbox limits leave
-// no room.
+// cleaned removes from text what does not show.
+type cleaned struct{ io.Writer }
+
+func (c cleaned) Write(b []byte) (int, error) {
+	_, err := io.WriteString(c.Writer, redact.Clean(string(b)))
+	return len(b), err
+}
+
+// spill stores the part of a result over its budget in the session's workspace, and returns its name for read_output.
 func (h *App) spill(n call.Session, name string, data []byte) (string, error) {
 	w, err := h.workspace(n, "")
 	if err != nil {
 		return "", err
 	}
 	defer w.Close()
-	l := h.Runner.Default
-	room, err := w.Room(workspace.Output, workspace.Bounds{Bytes: l.Disk, Entries: int(l.Inodes)})
-	if err = errors.Join(err, room.Take("spill/"+name, int64(len(data)))); err != nil {
-		return "", err
-	}
 	at, err := w.Spill(name, "txt", data)
-	return string(workspace.Output) + "/" + at, err // as read_output takes it
+	return string(workspace.Spill) + "/" + at, err
 }
 
 // Check validates arguments against the schema of the tool. It returns nil if they are valid.
@@ -552,6 +587,9 @@ func (h *App) Check(c call.Call, t call.Tool) *call.Reason {
 	}
 	return &call.Reason{Code: "args.schema", Text: strings.Join(text, "; ")}
 }
+
+// Lasting marks a session that another process can resume.
+func (h *App) Lasting(n call.Session) { h.lasting.Store(n, true) }
 
 // askerOf returns the name of this process for a session that ends with it. The session of waldo call and those of
 // agents outlive it.

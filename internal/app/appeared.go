@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"waldo/internal/app/control"
+	"waldo/internal/app/trust"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/protocol/strictjson"
 )
@@ -86,6 +87,12 @@ func (h *App) relock(ctx context.Context, o control.Order) control.Reply {
 		err = fmt.Errorf("%s is not the one that was accepted", file)
 	}
 	var lock *lockfile.Lock
+	if err == nil {
+		var was trust.Record
+		if was, err = h.signed(ctx); err == nil && was.Lock != "" && was.Lock != o.Lock {
+			err = fmt.Errorf("%s is not the one that was signed", file)
+		}
+	}
 	if err == nil {
 		lock, err = lockfile.Parse(file, b)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"waldo/internal/config"
 	"waldo/internal/core/approval"
+	"waldo/internal/core/audit"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/contract"
 )
@@ -22,11 +23,11 @@ func Approvals(state string, cfg *contract.Config) (k *approval.Service, closes 
 	return s.approvals(cfg), s.Close, nil
 }
 
-// ApprovalsOnRecord opens the same for a change of who may answer, which goes to the log.
+// ApprovalsOnRecord opens the same with the log, which an answer and a change of who may answer go to.
 func ApprovalsOnRecord(
 	ctx context.Context, state string, cfg *contract.Config,
 ) (k *approval.Service, closes func() error, err error) {
-	s, err := openRecorded(ctx, state, 0)
+	s, err := OpenRecorded(ctx, state, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,23 +85,17 @@ func otherNames(file string) (names []string) {
 
 // TooLate records an answer that came after the last call that could use it.
 func TooLate(
-	ctx context.Context, state string, cfg *contract.Config, q approval.Question, yes bool, code, why string,
+	ctx context.Context, state string, q approval.Question, yes bool, code, why string,
 ) (err error) {
-	k, done, err := ApprovalsOnRecord(ctx, state, cfg)
+	s, err := OpenRecorded(ctx, state, 0)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, done()) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	said := "no"
 	if yes {
 		said = "yes"
 	}
-	return k.TakeBack(ctx, q, approval.Answer{ApprovalID: q.ID, DecisionID: q.DecisionID, ArgsDigest: q.ArgsDigest,
+	return (&audit.Recorder{Log: s.Log}).TooLate(ctx, approval.Answer{ApprovalID: q.ID, DecisionID: q.DecisionID, ArgsDigest: q.ArgsDigest,
 		Capability: q.Capability, Refusal: code, By: Principal(), Reason: said + ", too late: " + why, At: time.Now()})
-}
-
-// takingBack returns the approval service of this application, which also records a yes that is taken back.
-func (h *App) takingBack() *approval.Service {
-	h.Approvals.TakeBack = h.takeBack
-	return h.Approvals
 }

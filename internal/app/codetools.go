@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"waldo/internal/config/strictyaml"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/call"
+	"waldo/internal/model/display"
 )
 
 // The catalogue as code in a sandbox sees it.
@@ -68,7 +68,7 @@ func (h *App) unlisted(c call.Call) *call.Reason {
 		return nil
 	}
 	text := fmt.Sprintf("server %s has no tool %q", server, tool)
-	if near := strictyaml.Meant(tool, names); near != "" {
+	if near := display.Meant(tool, names); near != "" {
 		text += ": " + near
 	}
 	return &call.Reason{Code: "upstream.no_tool", Text: text}

@@ -4,7 +4,6 @@ import (
 	"io"
 	"log/slog"
 
-	"waldo/internal/executor/sql/sqlite"
 	"waldo/internal/executor/upstream/outside"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/confined"
@@ -19,7 +18,6 @@ func Child() {
 	confined.Main()
 	engine.Main()
 	outside.Main()
-	sqlite.Main()
 }
 
 // Drivers returns a driver for each isolation level, by the name that contracts use. progress shows the unpacking of
@@ -57,7 +55,17 @@ func (h *App) keepWarm(most int) {
 		p := pool.New(h.Drivers[level], pool.Options{
 			Most: n, Failed: func(err error) { slog.Warn("warm sandboxes", "level", level, "why", err) },
 		})
-		h.Drivers[level] = p
+		if r, ok := h.Drivers[level].(sandbox.Reacher); ok {
+			h.Drivers[level] = reaching{p, r}
+		} else {
+			h.Drivers[level] = p
+		}
 		h.closers = append(h.closers, p.Close)
 	}
+}
+
+// reaching is a pool whose sandboxes can be reached, as those of its driver.
+type reaching struct {
+	*pool.Driver
+	sandbox.Reacher
 }

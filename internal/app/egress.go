@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 
-	"waldo/internal/core/redact"
 	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/facts"
 )
@@ -13,7 +12,7 @@ import (
 // egresses assembles the egress of sandboxes.
 func (h *App) egresses() *sandboxegress.Assembler {
 	return &sandboxegress.Assembler{
-		State: h.State, Config: h.Config, Secret: h.secrets.Get, Forms: redact.Forms, Record: h.reached,
+		State: h.State, Config: h.Config, Secret: h.secrets.Get, Record: h.reached,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"waldo/internal/core/audit"
+	"waldo/internal/core/session"
 	"waldo/internal/frontend/mcpserver"
 	"waldo/internal/frontend/mcpserver/tasks"
 	"waldo/internal/model/call"
@@ -55,6 +56,9 @@ func (h *App) ServeStdio(ctx context.Context, lean bool, in io.Reader, out io.Wr
 	h.lives.inForce().expect(n)
 	srv := mcpserver.New(o)
 	h.lives.server.Store(srv)
+	at, end := context.WithCancel(ctx)
+	wait := h.serveFeatures(at, false)
+	defer func() { end(); wait() }()
 	err = srv.Serve(ctx, in, out, mcpserver.Who{Session: n.ID, Principal: n.Principal})
 	if ctx.Err() != nil {
 		return nil // told to end, and it has
@@ -62,20 +66,31 @@ func (h *App) ServeStdio(ctx context.Context, lean bool, in io.Reader, out io.Wr
 	return err
 }
 
-// ServeHTTP answers hosts over HTTP until ctx is done. It calls ready with the address. Reloads are taken.
-func (h *App) ServeHTTP(ctx context.Context, listen string, lean bool, ready func(net.Addr)) error {
-	h.TakesReloads(func(next *App) error {
-		_, err := listenOn(listen, next.Config.Gateway) // also who may come in from beyond this machine
-		return errors.Join(err, next.hookKeys())
+// ServeIn answers a host over a connection, in a session that is open already.
+func (h *App) ServeIn(ctx context.Context, n session.Info, conn io.ReadWriter) error {
+	o, err := h.gateway(ctx, false)
+	if err != nil {
+		return err
+	}
+	o.OnSessionEnd = func(call.Session) {} // it ends with its owner
+	return mcpserver.New(o).Serve(ctx, conn, conn, mcpserver.Who{Session: n.ID, Principal: n.Principal})
+}
+
+// ServeHTTP answers hosts over HTTP until ctx is done, at an address or at the sockets that were passed. It calls ready
+// with the address. Reloads are taken.
+func (h *App) ServeHTTP(ctx context.Context, listen string, passed []net.Listener, lean bool, ready func(net.Addr)) error {
+	at := sockets{listen, passed}
+	h.TakesReloads(func(next *App) error { // also who may come in from beyond this machine
+		return errors.Join(at.check(next.Config.Gateway), next.Require())
 	})
-	if err := h.hookKeys(); err != nil {
+	if err := h.Require(); err != nil {
 		return err
 	}
 	o, err := h.gateway(ctx, lean)
 	if err != nil {
 		return err
 	}
-	return h.listenHTTP(ctx, listen, o, ready)
+	return h.listenHTTP(ctx, at, o, ready)
 }
 
 // options returns the options of a server that passes each call to the current application.
@@ -91,13 +106,13 @@ func (h *App) options() mcpserver.Options {
 		ScrubNotification: func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
 			return h.lives.inForce().aside(c, v, question)
 		},
-		OnSessionEnd: h.forget, AwaitApproval: h.Approvals.Await,
+		OnSessionEnd: h.Forget, AwaitApproval: h.Approvals.Await,
 		Tasks: tasks.Limits{All: l.Tasks, Each: l.TasksEach, Life: time.Duration(l.TaskSeconds) * time.Second},
 	}
 }
 
-// forget ends what servers have for a session that is over.
-func (h *App) forget(n call.Session) {
+// Forget ends what servers have for a session that is over.
+func (h *App) Forget(n call.Session) {
 	for _, open := range h.lives.All() {
 		open.Upstreams.Forget(n)
 	}

@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 
 	"waldo/internal/app/generation"
-	"waldo/internal/core/approval/ceiling"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/preview"
 	"waldo/internal/frontend/mcpserver"
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -39,19 +39,21 @@ func (l *lives) refuse(ctx context.Context, c call.Call, why call.Reason) (call.
 	return l.inForce().Broker.Refuse(ctx, c, why)
 }
 
+// contract returns the contract in force for a capability.
+func (l *lives) contract(name call.Capability) contract.Contract {
+	k, _ := l.inForce().Policy.Lookup(name)
+	return k
+}
+
 // notes are waldo's own findings about a call that a human is asked about.
 func (l *lives) notes(d policy.Decision) []string {
-	notes := l.inForce().Redact.Meanings(d)
-	if n := ceiling.Note(d); n != "" {
-		notes = append(notes, n)
-	}
-	return notes
+	return l.inForce().Redact.Meanings(d)
 }
 
 // preview returns what a call of waldo's own tools, of code or of a command would do, redacted as its result would be.
-func (l *lives) preview(d policy.Decision) []string {
+func (l *lives) preview(ctx context.Context, d policy.Decision) []string {
 	h := l.inForce()
-	lines := h.direct.Preview(d)
+	lines := h.direct.Preview(ctx, d)
 	if len(lines) == 0 {
 		lines = preview.Sandboxed(d)
 	}

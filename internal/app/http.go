@@ -2,19 +2,22 @@ package app
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"sync"
 
 	"waldo/internal/app/fault"
+	"waldo/internal/app/systemd"
 	"waldo/internal/core/session"
 	"waldo/internal/frontend/mcpserver"
 	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/frontend/mcpserver/web"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/network/loopback"
 )
 
 // DefaultListen is the default address of waldo serve over HTTP.
@@ -37,8 +40,12 @@ func listenOn(flag string, g contract.Gateway) (string, error) {
 	if err != nil || port == "" {
 		return "", fault.Usage("as in --listen "+DefaultListen, "%q is not an address to listen on", at)
 	}
-	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+	if loopback.Is(host) {
 		return at, nil
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+		return "", fault.Usage("as in --listen "+DefaultListen,
+			"waldo listens at 127.0.0.1 and ::1, both addresses of localhost, and not at %s", host)
 	}
 	if len(g.Tokens) == 0 && g.OIDC == nil {
 		return "", fault.Usage("waldo token NAME makes a token; or listen on "+DefaultListen,
@@ -51,46 +58,105 @@ func listenOn(flag string, g contract.Gateway) (string, error) {
 	return at, nil
 }
 
+// sockets are where waldo serve listens: at an address, or at the sockets that systemd passed.
+type sockets struct {
+	flag   string // --listen
+	passed []net.Listener
+}
+
+// check returns an error where a configuration does not allow to listen there.
+func (s sockets) check(g contract.Gateway) error {
+	if len(s.passed) == 0 {
+		_, err := listenOn(s.flag, g)
+		return err
+	}
+	if s.flag != "" {
+		return fault.Usage("leave out --listen, and name the address in the .socket unit",
+			"--listen %s, and systemd passes a socket", s.flag)
+	}
+	for _, l := range s.passed {
+		if _, err := listenOn(l.Addr().String(), g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s sockets) listen(g contract.Gateway) (net.Listener, error) {
+	if err := s.check(g); err != nil {
+		return nil, err
+	}
+	if len(s.passed) > 0 {
+		return loopback.Given(s.passed)
+	}
+	at, err := listenOn(s.flag, g)
+	if err != nil {
+		return nil, err
+	}
+	l, err := loopback.Listen(at)
+	if err != nil {
+		return nil, &fault.Error{Err: err, Tip: "is another waldo serve listening there? choose another address with --listen. " +
+			"ss -ltnp shows who has a port"}
+	}
+	return l, nil
+}
+
 // SharedSessions gives the clients of one principal over HTTP one session.
 func (h *App) SharedSessions() *session.Shared {
 	return &session.Shared{
-		Sessions: h.Sessions, Opened: func(n session.Info) { h.lives.inForce().expect(n) }, Idle: h.forget, Closed: h.Tidy,
+		Sessions: h.Sessions, Opened: func(n session.Info) { h.lives.inForce().expect(n) }, Idle: h.Forget, Closed: h.Tidy,
 	}
 }
 
 // listenHTTP answers over HTTP until ctx is done. It calls ready with the address.
-func (h *App) listenHTTP(ctx context.Context, listen string, o mcpserver.Options, ready func(net.Addr)) error {
-	at, err := listenOn(listen, h.Config.Gateway)
+func (h *App) listenHTTP(ctx context.Context, s sockets, o mcpserver.Options, ready func(net.Addr)) error {
+	l, err := s.listen(h.Config.Gateway)
 	if err != nil {
 		return err
-	}
-	l, err := net.Listen("tcp", at)
-	if err != nil {
-		return &fault.Error{Err: err, Tip: "is another waldo serve listening there? choose another address with --listen"}
 	}
 	g := h.SharedSessions()
 	defer g.Close()
 	o.OnSessionEnd = g.Leave
 	srv := mcpserver.New(o)
 	h.lives.server.Store(srv)
-	seen, done := h.Console(l.Addr())
-	defer done()
-	hooks := h.Hooks(g)
-	var handing sync.WaitGroup
-	defer handing.Wait()
 	ctx, end := context.WithCancel(ctx)
+	defer h.serveFeatures(ctx, true)()
 	defer end()
-	handing.Go(func() { hooks.Run(ctx) })
-	s := web.New(web.Options{
+	var rest func(w http.ResponseWriter, r *http.Request, known func(call.Principal))
+	if site := h.site(); site != nil {
+		pages := site.Open(l.Addr())
+		defer pages.Close()
+		rest = pages.Serve
+	}
+	web := web.New(web.Options{
 		Server: srv, Open: g.Enter, Over: g.Over,
 		Identify: func(r *http.Request) (call.Principal, *web.Refusal) { return h.lives.inForce().Logins().Identify(r) },
-		Hosts:    hostsOf(h.Config.Gateway), Origins: h.Config.Gateway.Origins, Beside: h.Logins().Beside(), Rest: seen.Serve,
-		Hooks:  hooks.Handler(),
+		Hosts:    HostsOf(h.Config.Gateway), Origins: h.Config.Gateway.Origins, Beside: h.beside(), Rest: rest,
+		Routes: h.routes(false),
 		Limits: listenLimits(h.Config.Gateway.Limits, openFiles()), Peer: identity.Peer, Log: o.Log,
-		Ready: func() error { _, _, err := h.Store.Get(ctx, "ready", ""); return err },
+		Ready: func() error { return h.ready(ctx) },
 	})
 	ready(l.Addr())
-	return s.Serve(ctx, l)
+	if err := systemd.Notify("READY=1"); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	return web.Serve(ctx, l)
+}
+
+// ready returns why waldo takes no calls: the database cannot be read, or the log cannot be written.
+func (h *App) ready(ctx context.Context) error {
+	_, _, err := h.Store.Get(ctx, "ready", "")
+	return errors.Join(err, h.Log.Failed())
+}
+
+// beside returns the handlers of exact paths: of logins and of the features.
+func (h *App) beside() map[string]http.Handler {
+	all := maps.Clone(h.Logins().Beside())
+	if all == nil {
+		all = map[string]http.Handler{}
+	}
+	maps.Copy(all, h.routes(true))
+	return all
 }
 
 // listenLimits are what clients can take: as written, and no more connections than half of the files that may be open.
@@ -111,8 +177,8 @@ func listenLimits(l contract.GatewayLimits, files int) web.Limits {
 	return out
 }
 
-// hostsOf are the names that the server goes by.
-func hostsOf(g contract.Gateway) []string {
+// HostsOf are the names that the server goes by.
+func HostsOf(g contract.Gateway) []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
 	if u, err := url.Parse(g.URL); err == nil && u.Host != "" {
 		hosts = append(hosts, u.Hostname())

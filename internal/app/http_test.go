@@ -61,7 +61,7 @@ func TestListenHTTP(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	at, ended := make(chan net.Addr, 1), make(chan error, 1)
 	go func() {
-		ended <- h.listenHTTP(ctx, "127.0.0.1:0", mcpserver.Options{Version: "1"}, func(a net.Addr) { at <- a })
+		ended <- h.listenHTTP(ctx, sockets{flag: "127.0.0.1:0"}, mcpserver.Options{Version: "1"}, func(a net.Addr) { at <- a })
 	}()
 	var addr net.Addr
 	select {
@@ -91,7 +91,7 @@ func TestListenHTTP(t *testing.T) {
 	if _, err := net.Listen("tcp", addr.String()); err == nil {
 		t.Error("control: the address is free")
 	}
-	if err := h.listenHTTP(ctx, addr.String(), mcpserver.Options{}, func(net.Addr) {}); err == nil {
+	if err := h.listenHTTP(ctx, sockets{flag: addr.String()}, mcpserver.Options{}, func(net.Addr) {}); err == nil {
 		t.Error("two listen at one address")
 	}
 	cancel()
@@ -103,7 +103,7 @@ func TestListenHTTP(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("it does not end")
 	}
-	if got := hostsOf(h.Config.Gateway); !slices.Contains(got, "waldo.example.com") {
+	if got := HostsOf(h.Config.Gateway); !slices.Contains(got, "waldo.example.com") {
 		t.Error(got)
 	}
 }

@@ -39,7 +39,7 @@ func sameServer(was, next *App, name string) bool {
 	}
 	return config.SameServer(a, b) && (b.Placement == "" || b.Placement == "sandbox" || b.Placement == "outside") &&
 		was.Config.File == next.Config.File &&
-		reflect.DeepEqual(was.Lock.Servers[name], next.Lock.Servers[name]) && maps.Equal(was.programs, next.programs) &&
+		reflect.DeepEqual(was.Lock.Servers[name], next.Lock.Servers[name]) && maps.Equal(was.Config.Programs, next.Config.Programs) &&
 		reflect.DeepEqual(was.Config.Addresses, next.Config.Addresses) &&
 		slices.Equal(was.Config.Internal, next.Config.Internal)
 }

@@ -4,34 +4,50 @@ import (
 	"slices"
 	"strings"
 
+	"waldo/internal/budget"
+	"waldo/internal/executor/admit"
 	"waldo/internal/executor/commands"
 	"waldo/internal/executor/direct"
-	"waldo/internal/executor/fetch"
-	"waldo/internal/executor/files"
-	"waldo/internal/executor/sql"
+	"waldo/internal/executor/sandboxegress"
+	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
 )
 
-// newDirect returns the executor of waldo's own tools that need no sandbox.
-func (h *App) newDirect() direct.Executor {
-	fetcher := &fetch.Fetcher{Open: h.egresses().ForCall}
-	return direct.New(slices.Concat(
-		files.Tools(h.State),
-		sql.Databases{Secret: h.secrets.Get}.Tools(),
-		[]direct.Tool{fetcher.Tool()},
-	)...)
+// Toolbox makes the tools that a feature brings: waldo's own, which need no sandbox.
+type Toolbox func(Kit) []direct.Tool
+
+// Kit is what a tool works with. With the zero Kit, only the definition of a tool and its Judge can be used.
+type Kit struct {
+	State     string                                 // the state directory, which no tool opens
+	Machine   files.Machine                          // decides about the folders that contracts open
+	Work      *budget.Gate                           // waldo's own memory for answers
+	Questions *admit.Questions                       // processes that read for a tool
+	Egress    *sandboxegress.Assembler               // of calls
+	Secret    func(secret.Ref) (secret.Value, error) // of the configuration
 }
 
-// judgeOwn weighs the arguments of waldo's own tools.
-func judgeOwn(c call.Call, k contract.Contract) (danger int, why *call.Reason) {
-	switch {
-	case k.Transport != contract.Direct:
-		return commands.Weigh(c, k)
-	case c.Capability == "fetch":
-		return fetch.Judge(c, k)
+// open makes the tools of all toolboxes.
+func open(boxes []Toolbox, k Kit) direct.Executor {
+	var all []direct.Tool
+	for _, box := range boxes {
+		all = append(all, box(k)...)
 	}
-	return 0, files.Judge(c)
+	return direct.New(all...)
+}
+
+// opened is this machine as it decides about the folders that contracts open. The tools hide waldo's state themselves.
+func (h *App) opened() files.Machine { return files.Here("").For(h.Config) }
+
+// judge weighs the arguments of waldo's own tools.
+func judge(own direct.Executor) func(call.Call, contract.Contract) (danger int, why *call.Reason) {
+	return func(c call.Call, k contract.Contract) (int, *call.Reason) {
+		if k.Transport == contract.Direct {
+			return own.Judge(c, k)
+		}
+		return commands.Weigh(c, k)
+	}
 }
 
 // ownTools returns the definitions of those tools that a contract gives. A server's tools of the same

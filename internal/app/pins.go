@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -13,7 +14,6 @@ import (
 	"waldo/internal/app/trust"
 	"waldo/internal/executor/serverpackage"
 	"waldo/internal/executor/upstream/lockfile"
-	"waldo/internal/executor/upstream/suspect"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/display"
 	"waldo/internal/protocol/strictjson"
@@ -35,9 +35,10 @@ type looked struct {
 }
 
 // CompareLock compares every server with waldo.lock and accepts the named ones. An unreachable server keeps its pins
-// and is reported as a change. It calls begin for each server, and the returned function at its end.
+// and is reported as a change. It calls begin for each server, and the returned function at its end. by opens the first
+// approver's key, where one signs what is accepted.
 func (h *App) CompareLock(
-	ctx context.Context, accept []string, begin func(name string) (end func()),
+	ctx context.Context, accept []string, begin func(name string) (end func()), by RootSigner,
 ) ([]*looked, error) {
 	file := h.lockFile()
 	lock, err := lockfile.Read(file)
@@ -59,21 +60,61 @@ func (h *App) CompareLock(
 			return all, ctx.Err()
 		}
 		one.Changes = append(one.Changes, lockfile.Change{
-			Server: one.Server, Code: Unseen, Text: h.clean(strings.TrimPrefix(one.err.Error(), "server "+one.Server+": ")),
+			Server: one.Server, Code: Unseen, Text: h.Clean(strings.TrimPrefix(one.err.Error(), "server "+one.Server+": ")),
 		})
 	}
 	all = append(all, h.lockGone(lock, accept)...)
 	if !slices.ContainsFunc(all, func(one *looked) bool { return one.Accepted != nil || one.Removed }) {
 		return all, nil // nothing was accepted, so the file stays as it is
 	}
-	before, err := trust.Digest(file)
-	if err == nil {
-		err = lock.Write(file)
-	}
-	if err != nil {
+	if err := h.recordLocks(ctx, lock, all); err != nil {
 		return all, err
 	}
-	return all, trust.AcceptLock(h.State, h.Config, before)
+	return all, h.acceptLock(ctx, lock, by)
+}
+
+// acceptLock writes the lock and its digest, once the first approver has signed that.
+func (h *App) acceptLock(ctx context.Context, lock *lockfile.Lock, by RootSigner) error {
+	before, err := trust.Digest(h.lockFile())
+	if err != nil {
+		return err
+	}
+	text, err := lock.Text()
+	if err != nil {
+		return err
+	}
+	trusted, changed, err := trust.AcceptLock(h.State, h.Config, before, strictjson.Digest(text))
+	if err == nil {
+		err = h.SignTrust(ctx, changed, by)
+	}
+	if err == nil {
+		err = lock.Write(h.lockFile())
+	}
+	if err != nil || trusted == nil {
+		return err
+	}
+	return trust.Write(h.State, trusted)
+}
+
+// recordLocks records what is accepted, with the digest of the server's entry.
+func (h *App) recordLocks(ctx context.Context, lock *lockfile.Lock, all []*looked) error {
+	for _, one := range all {
+		action, digest := "lock.remove", ""
+		switch {
+		case one.Accepted != nil:
+			entry, err := json.Marshal(lock.Servers[one.Server])
+			if err != nil {
+				return err
+			}
+			action, digest = "lock.accept", strictjson.Digest(entry)
+		case !one.Removed:
+			continue
+		}
+		if err := h.RecordChange(ctx, action, one.Server, digest); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // OfferLock has every waldo serve of this lock take it. It returns their replies, and how many did not answer in time.
@@ -208,21 +249,22 @@ type ShownServer struct {
 	Prompts []Definition `json:"prompts,omitempty"`
 	// Templates of resources.
 	Templates []Definition `json:"templates,omitempty"`
-	// Resources are those with marks. They are data, and have no pins.
-	Resources []Definition `json:"resources,omitempty"`
-	// Unlisted is why the resources could not be listed.
-	Unlisted string `json:"unlisted,omitempty"`
 	// Gone are the names that were accepted and that the server no longer shows.
 	Gone []string `json:"gone,omitempty"`
 }
 
 // Definition is one definition of a server.
 type Definition struct {
-	Name        string         `json:"name"`
-	State       string         `json:"state"`  // new, same or changed; unpinned for a resource
-	Digest      string         `json:"digest"` // of the whole definition
-	Description string         `json:"description"`
-	Marks       []suspect.Mark `json:"marks,omitempty"` // texts that look like instructions to a model
+	Name   string `json:"name"`
+	State  string `json:"state"`  // new, same or changed
+	Digest string `json:"digest"` // of the whole definition
+	Texts  []Text `json:"texts"`  // all that a model could read
+}
+
+// Text is one text of a definition.
+type Text struct {
+	Where string `json:"where"` // as in description or inputSchema.properties.a.enum
+	Text  string `json:"text"`
 }
 
 // the states of a definition, against what was accepted.
@@ -230,7 +272,6 @@ const (
 	isNew     = "new"
 	Same      = "same"
 	isChanged = "changed"
-	unpinned  = "unpinned"
 )
 
 // shownOf describes a server as it is now, against what was accepted of it.
@@ -269,31 +310,31 @@ func defsOf(digests map[string]string, definitions map[string]strictjson.Value, 
 	out := []Definition{}
 	for _, name := range slices.Sorted(maps.Keys(digests)) {
 		old, known := before[name]
-		d := Definition{
-			Name: name, Digest: digests[name], State: stateOf(old, digests[name], known),
-			Marks: suspect.Definition(definitions[name]),
-		}
-		if m, ok := definitions[name].Members(); ok {
-			d.Description, _ = m["description"].Text()
-		}
-		out = append(out, d)
+		d := Definition{Name: name, Digest: digests[name], State: stateOf(old, digests[name], known)}
+		out = append(out, d.with("", definitions[name]))
 	}
 	return out
 }
 
-// markedResources returns the resources whose entries in the list have marks.
-func markedResources(list []strictjson.Value) []Definition {
-	var out []Definition
-	for _, v := range list {
-		m, _ := v.Members()
-		d := Definition{State: unpinned, Digest: v.Digest(), Marks: suspect.Definition(v)}
-		d.Name, _ = m["uri"].Text()
-		d.Description, _ = m["description"].Text()
-		if len(d.Marks) > 0 {
-			out = append(out, d)
+// with adds the texts of a value, and the names of members that no text follows.
+func (d Definition) with(at string, v strictjson.Value) Definition {
+	if s, ok := v.Text(); ok {
+		d.Texts = append(d.Texts, Text{at, s})
+	}
+	if items, ok := v.Elements(); ok {
+		for _, item := range items {
+			d = d.with(at, item)
 		}
 	}
-	return out
+	m, _ := v.Members()
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		texts := len(d.Texts)
+		here := strings.TrimPrefix(at+"."+name, ".")
+		if d = d.with(here, m[name]); len(d.Texts) == texts {
+			d.Texts = append(d.Texts, Text{here, ""})
+		}
+	}
+	return d
 }
 
 // ShowLock looks at servers, without accepting anything, and returns what accepting them would accept.
@@ -318,21 +359,15 @@ func (h *App) ShowLock(
 		}
 		if pin := h.Packages.Pin(name); packaged && (pin == nil || !pin.Is(w)) {
 			if err := h.Packages.Accept(ctx, s, w); err != nil {
-				return nil, unshown(ctx, h.clean(err.Error()))
+				return nil, unshown(ctx, h.Clean(err.Error()))
 			}
 		}
 		now, err := h.Upstreams.Seen(ctx, name)
 		if err != nil {
-			return nil, unshown(ctx, h.clean(err.Error()))
+			return nil, unshown(ctx, h.Clean(err.Error()))
 		}
 		now.Package = h.Packages.Pin(name)
-		shown := shownOf(name, lock, now)
-		_, resources, _, err := h.Upstreams.Offer(ctx, name)
-		if err != nil { // --accept pins none of them
-			shown.Unlisted = h.clean(err.Error())
-		}
-		shown.Resources = markedResources(resources)
-		out = append(out, shown)
+		out = append(out, shownOf(name, lock, now))
 		done()
 	}
 	return out, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"waldo/internal/app/control"
@@ -41,7 +42,7 @@ func (s suspendedPrograms) Save(run call.Call, place call.Suspension) (string, e
 	}
 	return s.store().Save(programs.Program{
 		Capability: string(run.Capability), Session: string(run.Session), Principal: string(run.Principal),
-		Workspace: info.Workspace, Approvals: place.Approvals, At: time.Now(), Start: start, Image: place.Image,
+		Workspace: info.Workspace, Delegation: leaf(run), Approvals: place.Approvals, At: time.Now(), Start: start, Image: place.Image,
 	})
 }
 
@@ -86,6 +87,9 @@ func (s suspendedPrograms) Take(run call.Call, name string) ([]byte, call.Sessio
 	if p.Capability != string(run.Capability) {
 		return nil, "", errors.Join(fmt.Errorf("this program belongs to %s", p.Capability), s.store().Return(name))
 	}
+	if p.Delegation != leaf(run) { // its code would have the authority of who goes on with it
+		return nil, "", errors.Join(programs.ErrAbsent, s.store().Return(name))
+	}
 	session := call.Session(p.Session)
 	if _, open := s.h.Sessions.Get(session); !open {
 		if _, err := s.h.Sessions.Resume(session, run.Principal, p.Workspace); err != nil {
@@ -93,6 +97,19 @@ func (s suspendedPrograms) Take(run call.Call, name string) ([]byte, call.Sessio
 		}
 	}
 	return p.Image, session, nil
+}
+
+// leaf returns the delegation that a call is made under; empty: none.
+func leaf(c call.Call) string {
+	if len(c.Chain) == 0 {
+		return ""
+	}
+	return c.Chain[len(c.Chain)-1]
+}
+
+// RevokePrograms removes the suspended programs of delegations, so that they never go on. It returns how many there were.
+func RevokePrograms(state string, delegations []string) (int, error) {
+	return Programs(state).Remove(func(p programs.Program) bool { return slices.Contains(delegations, p.Delegation) })
 }
 
 // StopPrograms removes the suspended programs of a stopped session, principal or everybody, so that they never go on. It

@@ -69,7 +69,7 @@ func (h *App) successor(ctx context.Context, fits func(next *App) error) (*App, 
 	if err != nil {
 		return nil, err
 	}
-	err = next.RequireSecrets()
+	err = next.RequireSecrets(false)
 	// A deleted file must not select a looser configuration.
 	if was := h.lives.inForce().Config.File; err == nil && was != "" && next.Config.File != was {
 		err = fault.Usage("bring it back", "%s is gone; waldo would load %s instead", was, OrNone(next.Config.File))

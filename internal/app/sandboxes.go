@@ -63,7 +63,7 @@ func (h *App) findTemplate(ctx context.Context, s *template.Store, name string, 
 func (h *App) templateFor(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error) {
 	name := c.Template
 	if strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") {
-		at, err := c.At.Beside(name)
+		at, err := h.opened().Resolve(c.At, name)
 		if err != nil {
 			return sandbox.Template{}, template.Config{}, err
 		}

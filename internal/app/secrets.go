@@ -1,6 +1,7 @@
 package app
 
 import (
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -48,12 +49,18 @@ func CheckSecrets(k *secretsource.Keeper, cfg *contract.Config) []SecretFinding 
 }
 
 // RequireSecrets returns an error if a secret with a configured source is missing. A secret without a source is left
-// to the policy, which denies its capability.
-func (h *App) RequireSecrets() error {
+// to the policy, which denies its capability. With leaveOut, the secrets of servers are warnings: a server whose
+// secret is missing is left out when it is to start.
+func (h *App) RequireSecrets(leaveOut bool) error {
 	named := secrets.Named(h.State, h.Config)
 	var problems contract.Problems
 	for _, f := range CheckSecrets(h.secrets, h.Config) {
 		_, place := f.Secret.Place()
+		if server, ok := strings.CutPrefix(f.By, "server "); ok && leaveOut && !f.OK {
+			slog.Warn("a server is left out until its secret is there: waldo secret check", "server", server,
+				"secret", string(f.Secret), "why", h.Clean(f.Why))
+			continue
+		}
 		if !f.OK && (place || named[string(f.Secret)] || strings.HasPrefix(f.By, "server ")) {
 			problems = append(problems, contract.Problem{At: f.At, Code: "secret.missing", Text: f.Why + "; wanted by " + f.By})
 		}

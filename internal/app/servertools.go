@@ -2,28 +2,26 @@ package app
 
 import (
 	"context"
-	"errors"
 
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/strictjson"
 )
 
-// hide removes injected secrets from the tools of a server, which can repeat them anywhere in a schema.
-func (h *App) hide(tools []call.Tool, err error) ([]call.Tool, error) {
-	for i := range tools {
-		for _, v := range []*strictjson.Value{&tools[i].Input, &tools[i].Output, &tools[i].Annotations} {
-			if v.IsZero() {
-				continue
-			}
-			hidden, bad := strictjson.Parse(h.known.JSON(v.Raw()))
-			if bad != nil {
-				return nil, errors.Join(err, bad)
-			}
-			*v = hidden
+// hide hides known secrets and the configuration's classes in the schemas of a tool. A server can repeat them anywhere
+// there.
+func (h *App) hide(t call.Tool) (call.Tool, error) {
+	for _, v := range []*strictjson.Value{&t.Input, &t.Output, &t.Annotations} {
+		if v.IsZero() {
+			continue
 		}
+		hidden, err := strictjson.Parse(h.Redact.DefinitionJSON(v.Raw()))
+		if err != nil {
+			return t, err
+		}
+		*v = hidden
 	}
-	return tools, err
+	return t, nil
 }
 
 // held returns the definitions of a server that are hidden from agents, with reasons.
@@ -37,6 +35,15 @@ func (h *App) held(server string) (out []catalog.Problem) {
 // Defined returns the tools of a server as agents would see their definitions, and those that are hidden from agents.
 // It starts the server if need be.
 func (h *App) Defined(ctx context.Context, server string) ([]call.Tool, []catalog.Problem, error) {
-	tools, err := h.hide(h.Upstreams.Tools(ctx, server))
-	return tools, h.held(server), err
+	tools, err := h.Upstreams.Tools(ctx, server)
+	var out []call.Tool
+	for _, t := range tools {
+		t, bad := h.hide(t)
+		if bad != nil {
+			return nil, nil, bad
+		}
+		t.Title, t.Description = h.Clean(t.Title), h.Clean(t.Description)
+		out = append(out, t)
+	}
+	return out, h.held(server), err
 }

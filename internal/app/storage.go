@@ -18,7 +18,6 @@ import (
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/presence"
 	"waldo/internal/storage/sandboxes"
-	"waldo/internal/storage/webhook"
 )
 
 // Storage is an open state directory. A command that needs no more of waldo opens it alone.
@@ -38,8 +37,8 @@ func OpenStorage(state string) (*Storage, error) {
 	return &Storage{Store: s, closers: []func() error{s.Close}}, nil
 }
 
-// openRecorded opens the database and the log.
-func openRecorded(ctx context.Context, state string, keep time.Duration) (*Storage, error) {
+// OpenRecorded opens the database and the log.
+func OpenRecorded(ctx context.Context, state string, keep time.Duration) (*Storage, error) {
 	s, err := OpenStorage(state)
 	if err != nil {
 		return nil, err
@@ -52,7 +51,7 @@ func openRecorded(ctx context.Context, state string, keep time.Duration) (*Stora
 
 // OpenAtWork opens the database and the log, and marks this process as running: others leave alone what it claims.
 func OpenAtWork(ctx context.Context, state string, keep time.Duration) (*Storage, error) {
-	s, err := openRecorded(ctx, state, keep)
+	s, err := OpenRecorded(ctx, state, keep)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +87,7 @@ func (l *closers) close() error {
 func LogOptions(s *database.Store) audit.Options {
 	o := audit.Options{Heads: s}
 	if path := os.Getenv("WALDO_LOG_HEAD"); path != "" {
-		o.Second = &headfile.File{Path: path}
+		o.Second = &headfile.File{Path: path, Lock: s.Path("log", "head.lock")}
 	}
 	return o
 }
@@ -106,10 +105,8 @@ func (s *Storage) OpenLog(ctx context.Context, keep time.Duration) (err error) {
 	return nil
 }
 
-// Webhooks returns the queue of webhooks. It claims deliveries for this process, if that is marked.
-func (s *Storage) Webhooks() *webhook.Queue {
-	return &webhook.Queue{Store: s.Store, Gone: presence.Gone(s.Store.Dir()), Holder: s.process}
-}
+// Process returns the mark of this process while it runs; empty: it has none.
+func (s *Storage) Process() string { return s.process }
 
 // NamedSandboxes returns the named sandboxes, without a look for idle ones.
 func (s *Storage) NamedSandboxes() *sandboxes.Manager { return sandboxes.New(s.Store, time.Now) }
@@ -120,14 +117,9 @@ func (s *Storage) approvals(cfg *contract.Config) *approval.Service {
 	k := &approval.Service{Store: s.Store, Rules: func() contract.Approvals { return cfg.Approval },
 		Root: os.Getenv(RootVariable), Gone: presence.Gone(dir), Witness: &audit.Witness{Dir: audit.Dir(dir)}}
 	if s.Log != nil {
-		k.Record, k.TakeBack = Enrolments(s.Log), s.takeBack
+		k.Record, k.Verdict = Enrolments(s.Log), (&audit.Recorder{Log: s.Log}).Verdict
 	}
 	return k
-}
-
-// takeBack records a yes that no call could use.
-func (s *Storage) takeBack(ctx context.Context, _ approval.Question, a approval.Answer) error {
-	return (&audit.Recorder{Log: s.Log}).TakenBack(ctx, a)
 }
 
 // Principals returns those of this user, of the tokens of a configuration and of the log, sorted. cfg can be nil. A log

@@ -35,7 +35,7 @@ func (h *App) Sweep(ctx context.Context, now time.Time, sign Signing) error {
 	_, old := h.Log.Prune(ctx, h.Config.Log.Keep, string(Principal()), sign)
 	Programs(h.State).Sweep(now)
 	bundles := sandboxegress.Sweep(h.State, now)
-	return errors.Join(err, unused, old, bundles, h.Approvals.Sweep(ctx, now.Add(-Retention)))
+	return errors.Join(err, unused, old, bundles, h.Approvals.Sweep(ctx, now.Add(-Retention)), h.sweepFeatures(ctx, now))
 }
 
 // Signing adds the first approver's signature to a removal from the log; nil: no person can sign.

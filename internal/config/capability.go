@@ -27,25 +27,9 @@ var capabilities = value[contract.Config]{
 			p.capability(e)
 		}
 	},
-	show: func(c *contract.Config) any {
-		entries := newOrdered()
-		for _, e := range c.Contracts {
-			switch {
-			case e.BuiltIn:
-			case e.Denied:
-				entries.put(e.Pattern, "deny")
-			default:
-				entries.put(e.Pattern, showCapability(&e))
-			}
-		}
-		if len(entries.Content) == 0 {
-			return nil
-		}
-		return entries
-	},
 }
 
-// capability declares the keys of a contract. The normal form has them in this order.
+// capability declares the keys of a contract.
 var capability = &mapping[contract.Contract]{
 	name: "capability", title: "a capability",
 	doc: "A contract: a mapping with these keys, or the word `deny`. [contract.md](../contract.md) says which contract " +
@@ -53,26 +37,19 @@ var capability = &mapping[contract.Contract]{
 	example: "capabilities:\n  run_python: {transport: sandboxed_exec, mode: write, approval: none, timeout_seconds: " +
 		"60}\n  run_shell: deny\n",
 	keys: []key[contract.Contract]{
-		{"transport", word(strictyaml.OneOf("direct", "mcp", "sandboxed_exec").NotYet("a2a"),
+		{"transport", word(strictyaml.OneOf("direct", "mcp", "sandboxed_exec", "a2a"),
 			func(c *contract.Contract) *contract.Transport { return &c.Transport }),
 			"from the name: a defined server's is mcp, a built-in's its own; otherwise denied",
 			"How the capability is reached.", "internal/core/policy"},
 		{"mode", custom(wordShape(modes),
-			func(p *parser, f field, c *contract.Contract) { _ = c.Mode.UnmarshalText([]byte(p.Word(f, modes))) },
-			func(c *contract.Contract) any { return c.Mode.String() }),
+			func(p *parser, f field, c *contract.Contract) { _ = c.Mode.UnmarshalText([]byte(p.Word(f, modes))) }),
 			"high_risk", "The risk class.", "internal/core/policy"},
 		{"danger", whole(1, 3, func(c *contract.Contract) *int { return &c.Danger }),
 			"by mode: read 1, write 2, high_risk 3", "The danger level, 1 to 3, never below what the mode implies.",
 			"internal/core/policy"},
 		{"isolation",
-			shown(or("auto", word(strictyaml.OneOf("auto", "namespace", "gvisor", "confined", "engine").NotYet("pod", "microvm"),
+			or("auto", word(strictyaml.OneOf("auto", "namespace", "gvisor", "confined", "engine").NotYet("pod", "microvm"),
 				func(c *contract.Contract) *string { return &c.Isolation })),
-				func(c *contract.Contract) any {
-					if c.Isolation == isolationFor(c.Mode) {
-						return "auto"
-					}
-					return c.Isolation
-				}),
 			"auto: namespace for read and write (engine outside Linux), gvisor for high_risk",
 			"How strong a sandbox a sandboxed_exec gets.",
 			"internal/core/policy"},
@@ -89,33 +66,36 @@ var capability = &mapping[contract.Contract]{
 				if p.Word(f, fileWords) == "workspace_only" {
 					c.Filesystem = contract.WorkspaceOnly
 				}
-			},
-			func(c *contract.Contract) any { return [...]string{"none", "workspace_only"}[c.Filesystem%2] }),
+			}),
 			"workspace_only",
 			"Whether a sandboxed capability has the files of its session: input to read, output that persists.",
 			"internal/executor/runner"},
 		{"template", text(func(c *contract.Contract) *string { return &c.Template }),
 			"host", "The root filesystem of its sandbox: a folder or archive by ./path or /path, or an image.",
 			"internal/executor/runner"},
-		{"limits", shown(nested(runLimits, func(c *contract.Contract) *contract.Limits { return &c.Run }),
-			func(c *contract.Contract) any { return runLimits.normal(&c.Run) }),
+		{"limits", nested(runLimits, func(c *contract.Contract) *contract.Limits { return &c.Run }),
 			"as below", "Limits of its sandbox; flags only narrow them.", "internal/sandbox"},
 		{"input", text(func(c *contract.Contract) *string { return &c.Input }),
 			"the session's own input",
 			"A folder of this machine, shown read-only as /workspace/input, with names that hold keys empty." +
 				" From the folder of this file.",
 			"internal/executor/runner"},
-		{"env", shown(pairs(func(c *contract.Contract) *map[string]string { return &c.Env }),
-			func(c *contract.Contract) any { return c.Env }),
+		{"mounts", custom(projects.shape(), (*parser).projects),
+			"none", "Other files and folders of this machine in its sandbox, by their path there.", "internal/executor/runner"},
+		{"protect", texts(func(c *contract.Contract) *[]string { return &c.Protect }),
+			"none", "More names that are read-only in its writable mounts, as in deploy/*.sh.", "internal/executor/protect"},
+		{"unprotect", texts(func(c *contract.Contract) *[]string { return &c.Unprotect }),
+			"none", "Patterns of the table of protected names that do not hold, as in .env.", "internal/executor/protect"},
+		{"env", pairs(func(c *contract.Contract) *map[string]string { return &c.Env }),
 			"none", "Environment variables of its sandbox without secrets.", "internal/executor/runner"},
 		{"root", text(func(c *contract.Contract) *string { return &c.Root }), "none", "The only folder of a files tool, from the folder of this file.",
-			"internal/executor/files"},
+			"internal/feature/files"},
 		{"allow", texts(func(c *contract.Contract) *[]string { return &c.Programs }),
 			"none", "The programs that a cli tool may run; waldo has rules for their arguments. `NAME *` allows any.",
 			"internal/executor/commands"},
-		{"url", leaf(databaseShape, (*parser).database, same, func(c *contract.Contract) *string { return &c.Database }),
+		{"url", leaf(databaseShape, (*parser).database, func(c *contract.Contract) *string { return &c.Database }),
 			"none", "The database of an sql tool: a secret whose value is a postgres:// URL, or sqlite:FILE.",
-			"internal/executor/sql"},
+			"internal/feature/sql"},
 		{"secrets", either(isMapping, refs(func(c *contract.Contract) *map[string]secret.Ref { return &c.Secrets }),
 			custom(outline.Shape{
 				Name:   "none, or a secret",
@@ -126,7 +106,7 @@ var capability = &mapping[contract.Contract]{
 						r := p.used(f)
 						c.Secrets = map[string]secret.Ref{string(r): r}
 					}
-				}, nil), showSecrets),
+				})),
 			"none", "The secrets it may use, by the variable in which a sandbox finds them.", "internal/core/policy"},
 		{"reveal", texts(func(c *contract.Contract) *[]string { return &c.Reveal }),
 			"none", "Those of the variables that hold the secret itself in the sandbox; its code can read and keep it.",
@@ -136,17 +116,20 @@ var capability = &mapping[contract.Contract]{
 		{"timeout_seconds", or("30", seconds(24*3600, func(c *contract.Contract) *time.Duration { return &c.Timeout })),
 			"", "Wall-clock seconds for one try.", "internal/executor/runner"},
 		{"retry", nested(retry, func(c *contract.Contract) *contract.Retry { return &c.Retry }),
-			"never", "How often to try again; for reads alone.", "internal/executor/upstream"},
+			"never", "How often to try again: a read; a write with an idempotency argument, or that did not happen by settle.",
+			"internal/executor/upstream"},
 		{"rate_limit", nested(rateLimit, func(c *contract.Contract) *contract.Rate { return &c.RateLimit }),
-			"none of its own; the session's budget holds", "How many calls in any window of time.", "internal/core/session"},
+			"none of its own; the session's budget holds", "How many calls of one principal in any window of time.", "internal/core/effects"},
 		{"concurrency", whole(1, 10_000, func(c *contract.Contract) *int { return &c.Concurrency }),
-			"none of its own", "How many calls at once.", "internal/core/session"},
-		{"idempotency_key", unread[contract.Contract](textShape), "none",
-			"The argument that makes a repeated call harmless.", ""},
+			"none of its own", "How many calls of one principal at once.", "internal/core/effects"},
+		{"idempotency", nested(idempotency, func(c *contract.Contract) *contract.Idempotency { return &c.Idempotency }),
+			"a caller's own key holds for 24h", "Keys that make a repeated call harmless.", "internal/core/effects"},
+		{"settle", nested(settle, func(c *contract.Contract) *contract.Settle { return &c.Settle }),
+			"none", "The read that finds out whether a write with an unknown outcome happened.", "internal/core/effects"},
 		{"response_budget_bytes", or("65536", whole(1, 16<<20, func(c *contract.Contract) *int { return &c.ResponseBudget })),
 			"", "How much of a result the model sees.", "internal/core/redact"},
 		{"approval", either(isMapping, nested(approval, func(c *contract.Contract) *contract.Approval { return &c.Approval }),
-			custom(wordShape(approvalWords), (*parser).approvalWord, nil), showApproval),
+			custom(wordShape(approvalWords), (*parser).approvalWord)),
 			"always", "When a human is asked.", "internal/core/policy"},
 		{"confirm", boolean(func(c *contract.Contract) *bool { return &c.Confirm }), "false",
 			"The first call shows what it would do, and the same call with the token of that preview acts.",
@@ -155,31 +138,27 @@ var capability = &mapping[contract.Contract]{
 			func(c *contract.Contract) *[]contract.Rule { return &c.Rules }),
 			"none", "Conditions on the call that raise the danger or refuse it.", "internal/core/policy"},
 		{"listen", unread[contract.Contract](anyShape), "none", "Ports it may listen on.", ""},
-		{"packages", shown(nested(packages, func(c *contract.Contract) *registries { return &c.Network.Packages }),
-			func(c *contract.Contract) any {
-				if n := packages.normal(&c.Network.Packages); len(n) > 0 {
-					return n
-				}
-				return map[string]any{"debian": "deny"}
-			}),
+		{"packages", nested(packages, func(c *contract.Contract) *registries { return &c.Network.Packages }),
 			"none", "The registries it may install packages from, by manager.", "internal/network/egress"},
 		{"log",
 			or("full", word(strictyaml.OneOf("full").NotYet("digest"), func(c *contract.Contract) *string { return &c.Log })),
 			"", "Form of the arguments in the audit log: redacted, or their digest alone.", "internal/core/audit"},
 		{"redact",
 			either(isNone,
-				custom(wordShape(noneWord), func(_ *parser, _ field, c *contract.Contract) { c.Redact = withSecrets(nil) }, nil),
+				custom(wordShape(noneWord), func(_ *parser, _ field, c *contract.Contract) { c.Redact = withSecrets(nil) }),
 				custom(wordsShape(classes), func(p *parser, f field, c *contract.Contract) {
 					c.Redact = withSecrets(p.Words(f, classes))
-				}, nil),
-				func(c *contract.Contract) any { return c.Redact }),
+				})),
 			"as redaction.model", "Data classes hidden from the model in its results; with none, only secrets are hidden.",
 			"internal/core/redact"},
-		{"rollback", unread[contract.Contract](textShape), "none", "How to undo it.", ""},
+		{"rollback", nested(rollback, func(c *contract.Contract) *contract.Rollback { return &c.Rollback }),
+			"none", "The call that undoes it, for waldo undo.", "internal/core/effects"},
 		{"trust",
 			or("untrusted", word(strictyaml.OneOf("untrusted", "partial", "trusted"),
 				func(c *contract.Contract) *string { return &c.Trust })),
 			"", "How far its results may be believed.", "internal/core/redact"},
+		{"a2a", nested(exposed, func(c *contract.Contract) *contract.Contract { return c }),
+			"not exposed", "Whether agents elsewhere can call it over A2A.", "internal/feature/a2a"},
 		{"examples", list(example, "examples", "as in [{args: {id: 1}, expect: allow}]",
 			func(c *contract.Contract) *[]contract.Example { return &c.Examples }),
 			"none", "Calls and their expected decisions, checked at every load.", "internal/core/policy"},
@@ -201,6 +180,17 @@ var (
 
 func isNone(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Value == "none" }
 
+var exposed = &mapping[contract.Contract]{
+	name: "a2a",
+	doc:  "[a2a.md](../a2a.md) describes waldo among other agents.",
+	example: "capabilities:\n  run_python: {transport: sandboxed_exec, mode: write, approval: none, " +
+		"a2a: {expose: true}}\n",
+	keys: []key[contract.Contract]{
+		{"expose", boolean(func(c *contract.Contract) *bool { return &c.Expose }), "false",
+			"The agent card lists it as a skill, and messages call it.", "internal/core/policy"},
+	},
+}
+
 var retry = &mapping[contract.Retry]{
 	name:    "retry",
 	example: "capabilities:\n  s.get: {transport: mcp, mode: read, retry: {max: 2, on: [unavailable, timeout]}}\n",
@@ -219,6 +209,64 @@ var retry = &mapping[contract.Retry]{
 	},
 }
 
+var idempotency = &mapping[contract.Idempotency]{
+	name:    "idempotency",
+	example: "capabilities:\n  s.create: {transport: mcp, mode: write, idempotency: {argument: request_id, window: 24h}}\n",
+	keys: []key[contract.Idempotency]{
+		{"argument", text(func(i *contract.Idempotency) *string { return &i.Argument }), "none: the tool takes no key",
+			"The argument that carries the key; waldo fills it where the caller gave none.", "internal/core/effects"},
+		{"window", duration(30*24*time.Hour, func(i *contract.Idempotency) *time.Duration { return &i.Window }), "24h",
+			"How long a key is remembered.", "internal/core/effects"},
+	},
+	check: func(p *parser, f field, i *contract.Idempotency, _ map[string]field) {
+		if *i == (contract.Idempotency{}) {
+			p.Fail(f.Val, "value.empty", "as in {argument: request_id}", "idempotency needs argument or window")
+		}
+	},
+}
+
+var settle = &mapping[contract.Settle]{
+	name: "settle",
+	example: "capabilities:\n  s.search: {transport: mcp, mode: read, approval: none}\n  s.create:\n" +
+		"    transport: mcp\n    mode: write\n    settle: {by: s.search, args: {query: args.title}, " +
+		"happened: \"result.total > 0.0\"}\n",
+	begin: func(p *parser, f field, s *contract.Settle) { s.At = p.At(f.Key) },
+	keys: []key[contract.Settle]{
+		{"by", text(func(s *contract.Settle) *string { return &s.By }), "", "The capability that reads.",
+			"internal/core/effects"},
+		{"args", leaf(anyShape, (*parser).object, func(s *contract.Settle) *map[string]any { return &s.Args }),
+			"{}", "Its arguments; a text is a CEL expression over args.", "internal/core/effects"},
+		{"happened", text(func(s *contract.Settle) *string { return &s.Happened }), "",
+			"A CEL expression over args, result and text: true if the call happened, false if not.", "internal/core/effects"},
+		{"within", or("10s", duration(5*time.Minute, func(s *contract.Settle) *time.Duration { return &s.Within })), "",
+			"How long the read may take.", "internal/core/effects"},
+	},
+	check: func(p *parser, f field, s *contract.Settle, _ map[string]field) {
+		if s.By == "" || s.Happened == "" {
+			p.Fail(f.Key, "key.missing", `as in {by: s.search, args: {query: args.title}, happened: "result.total > 0.0"}`,
+				"settle needs by and happened")
+		}
+	},
+}
+
+var rollback = &mapping[contract.Rollback]{
+	name: "rollback",
+	example: "capabilities:\n  s.create:\n    transport: mcp\n    mode: write\n" +
+		"    rollback: {by: s.delete, args: {id: result.id}}\n",
+	begin: func(p *parser, f field, r *contract.Rollback) { r.At = p.At(f.Key) },
+	keys: []key[contract.Rollback]{
+		{"by", text(func(r *contract.Rollback) *string { return &r.By }), "", "The capability that undoes the call.",
+			"internal/core/effects"},
+		{"args", leaf(anyShape, (*parser).object, func(r *contract.Rollback) *map[string]any { return &r.Args }),
+			"{}", "Its arguments; a text is a CEL expression over args, result and text.", "internal/core/effects"},
+	},
+	check: func(p *parser, f field, r *contract.Rollback, _ map[string]field) {
+		if r.By == "" {
+			p.Fail(f.Key, "key.missing", "as in {by: s.delete, args: {id: result.id}}", "rollback needs by")
+		}
+	},
+}
+
 var windows = map[string]time.Duration{
 	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour,
 }
@@ -228,14 +276,14 @@ var rateLimit = &mapping[contract.Rate]{
 	example: "capabilities:\n  s.get: {transport: mcp, mode: read, rate_limit: {calls: 10, per: minute}}\n",
 	keys: []key[contract.Rate]{
 		{"calls", whole(1, 1_000_000, func(r *contract.Rate) *int { return &r.Calls }), "", "How many calls.",
-			"internal/core/session"},
+			"internal/core/effects"},
 		{"per", leaf(textShape, func(p *parser, f field) time.Duration {
 			if d := windows[f.Val.Value]; d != 0 {
 				return d
 			}
 			return p.Duration(f, 24*time.Hour)
-		}, func(d time.Duration) any { return d.String() }, func(r *contract.Rate) *time.Duration { return &r.Per }),
-			"", "In how long: second, minute, hour, day or a time such as 10s.", "internal/core/session"},
+		}, func(r *contract.Rate) *time.Duration { return &r.Per }),
+			"", "In how long: second, minute, hour, day or a time such as 10s.", "internal/core/effects"},
 	},
 	check: func(p *parser, f field, r *contract.Rate, _ map[string]field) {
 		if r.Calls == 0 || r.Per == 0 {
@@ -252,19 +300,10 @@ var approval = &mapping[contract.Approval]{
 		{"when", custom(textShape,
 			func(p *parser, f field, a *contract.Approval) {
 				a.When, a.Condition = contract.If, &contract.Condition{Source: p.Text(f), At: p.At(f.Val)}
-			},
-			func(a *contract.Approval) any {
-				if a.When != contract.If {
-					return nil
-				}
-				return a.Condition.Source
 			}),
 			"always", "A CEL expression; a human is asked if it is true or cannot be evaluated.", "internal/core/policy"},
 		{"by", label(func(a *contract.Approval) *string { return &a.By }),
 			"any approver", "The role that may answer.", "internal/core/approval"},
-		{"ceiling", whole(1, 10_000, func(a *contract.Approval) *int { return &a.Ceiling }),
-			"none: one yes is for one call", "How many calls a program can ask a human for at once, with request_approval.",
-			"internal/core/approval/ceiling"},
 		{"need", whole(1, 10, func(a *contract.Approval) *int { return &a.Need }),
 			"1", "How many different approvers must say yes, 1 to 10.", "internal/core/approval"},
 	},
@@ -284,8 +323,7 @@ var rule = &mapping[contract.Rule]{
 		{"when", custom(textShape,
 			func(p *parser, f field, r *contract.Rule) {
 				r.When = contract.Condition{Source: p.Text(f), At: p.At(f.Val)}
-			},
-			func(r *contract.Rule) any { return r.When.Source }),
+			}),
 			"", "A CEL expression; the rule applies if it is true or cannot be evaluated.", "internal/core/policy"},
 		{"danger", whole(1, 3, func(r *contract.Rule) *int { return &r.Danger }),
 			"none; a rule has danger or deny", "The danger level of the call.", "internal/core/policy"},
@@ -308,7 +346,7 @@ var example = &mapping[contract.Example]{
 		"expect: ask}]\n",
 	begin: func(p *parser, f field, x *contract.Example) { x.At = p.At(f.Val) },
 	keys: []key[contract.Example]{
-		{"args", leaf(anyShape, (*parser).object, same, func(x *contract.Example) *map[string]any { return &x.Args }),
+		{"args", leaf(anyShape, (*parser).object, func(x *contract.Example) *map[string]any { return &x.Args }),
 			"{}", "The arguments of the call.", "internal/core/policy"},
 		{"expect", word(strictyaml.OneOf("allow", "ask", "deny"), func(x *contract.Example) *string { return &x.Expect }),
 			"", "The decision, on a machine with every ability.", "internal/core/policy"},
@@ -340,29 +378,6 @@ func (p *parser) capability(e field) {
 	p.cfg.Contracts = append(p.cfg.Contracts, c)
 }
 
-// showCapability shows the keys that were written, and no others: an absent key has its own reason.
-func showCapability(c *contract.Contract) ordered {
-	o := newOrdered()
-	capability.each(c, func(name string, v any) {
-		if _, written := c.Keys[name]; written {
-			o.put(name, v)
-		}
-	})
-	return o
-}
-
-func showSecrets(c *contract.Contract) any {
-	if len(c.Secrets) == 0 {
-		return "none"
-	}
-	for v, ref := range c.Secrets {
-		if v == string(ref) && len(c.Secrets) == 1 {
-			return v
-		}
-	}
-	return c.Secrets
-}
-
 func (p *parser) approvalWord(f field, c *contract.Contract) {
 	c.Approval = contract.Approval{At: p.At(f.Key)}
 	switch p.Word(f, approvalWords) {
@@ -371,17 +386,6 @@ func (p *parser) approvalWord(f field, c *contract.Contract) {
 	case "manager_for_high_priority":
 		c.Approval.When, c.Approval.By = contract.If, "manager"
 		c.Approval.Condition = &contract.Condition{Source: ManagerForHighPriority, At: p.At(f.Val)}
-	}
-}
-
-func showApproval(c *contract.Contract) any {
-	switch a := c.Approval; {
-	case a.When == contract.Never:
-		return "none"
-	case a.When == contract.Always && a.By == "" && a.Ceiling == 0 && a.Need <= 1:
-		return "always"
-	default:
-		return approval.normal(&a)
 	}
 }
 

@@ -1,14 +1,15 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"waldo/internal/config/strictyaml"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 )
 
 // check refuses contradictions, across keys and entries.
@@ -19,6 +20,7 @@ func (p *parser) check() {
 		p.checkRules(c)
 		p.checkExamples(c)
 		p.checkSecrets(c)
+		p.reach(c)
 	}
 	var plain []string
 	for _, name := range slices.Sorted(maps.Keys(p.cfg.Servers)) {
@@ -47,9 +49,9 @@ func (p *parser) checkKeys(c *contract.Contract) {
 		p.against(at, "danger.lowered", "raise it, or write another mode",
 			"danger is below what mode "+c.Mode.String()+" implies")
 	}
-	if at, ok := c.Keys["retry"]; ok && c.Mode != contract.Read {
-		p.against(at, "retry.unsafe", "write mode: read, if it changes nothing",
-			"only a read may be tried again: a second try of anything else may act twice")
+	if at, ok := c.Keys["retry"]; ok && c.Mode != contract.Read && c.Idempotency.Argument == "" && c.Settle.By == "" {
+		p.against(at, "retry.unsafe", "write mode: read, if it changes nothing; else idempotency: {argument: NAME}, or settle",
+			"a second try of a write can act twice")
 	}
 	if at, ok := c.Keys["tool"]; ok && !contract.Pattern(c.Pattern).Exact() {
 		p.against(at, "key.misplaced", "name the capability in full",
@@ -75,9 +77,9 @@ var belongsTo = map[string][]contract.Transport{
 	"allow":      {contract.SandboxedExec, contract.Direct},
 	"root":       {contract.Direct},
 	"url":        {contract.Direct},
-	"server":     {contract.MCP},
-	"tool":       {contract.MCP},
-	"retry":      {contract.MCP},
+	"server":     {contract.MCP, contract.A2A},
+	"tool":       {contract.MCP, contract.A2A},
+	"retry":      {contract.MCP, contract.A2A},
 }
 
 // checkRules refuses rules that can never change a decision.
@@ -147,6 +149,7 @@ func (p *parser) complete() {
 	}
 	p.warnEnvironments()
 	p.warnUnused()
+	p.warnPeople()
 	for _, w := range p.cfg.Webhooks {
 		if tool := w.Deliver.Tool; tool != "" && !slices.ContainsFunc(p.cfg.Contracts, func(c contract.Contract) bool {
 			return !c.Denied && contract.Pattern(c.Pattern).Match(tool)
@@ -175,7 +178,7 @@ func (p *parser) warnUnbound(c *contract.Contract) {
 		return // calls are denied in any case
 	}
 	r := c.Resolve(representative(c.Pattern), p.cfg)
-	server, known := p.cfg.Servers[r.Server]
+	_, known := p.cfg.Servers[r.Server]
 	first, _, _ := strings.Cut(c.Pattern, ".")
 	at := c.At
 	if k, ok := c.Keys["server"]; ok {
@@ -197,14 +200,63 @@ func (p *parser) warnUnbound(c *contract.Contract) {
 		p.Warn(at, "server.unbound", "define it under servers, or name another with server",
 			"no server stands behind %q: calls are denied", name)
 	}
-	if k, ok := c.Keys["network"]; ok && known && server.Placement == "outside" {
-		p.Warn(k, "network.outside", "write placement: sandbox under the server",
-			"server %q runs outside: its network is its own", server.Name)
-	}
 	if by := c.Approval.By; by != "" && len(p.cfg.Approval.Roles[by]) == 0 {
 		p.Warn(c.Approval.At, "role.unbound", "define it under approval: {by: …}",
 			"no approver has the role %q: calls that need its answer are denied", by)
 	}
+}
+
+// reach refuses a network or secrets of a capability that are less than its server has. The tools of a server share its
+// process, so that a smaller reach of one of them cannot be held.
+func (p *parser) reach(c *contract.Contract) {
+	r := c.Resolve(representative(c.Pattern), p.cfg)
+	server, known := p.cfg.Servers[r.Server]
+	if c.Denied || !known || r.Transport != contract.MCP {
+		return
+	}
+	fail := func(key, hint, format string, a ...any) {
+		p.against(c.Keys[key], "reach.unheld", hint,
+			fmt.Sprintf("%q cannot be held to its %s: ", c.Pattern, key)+fmt.Sprintf(format, a...))
+	}
+	if _, written := c.Keys["network"]; written {
+		if server.Placement == "outside" {
+			fail("network", "write placement: sandbox under the server, or leave network out",
+				"server %q runs outside of any sandbox", server.Name)
+		} else if host := beyond(server.Network, c.Network, p.cfg.Internal); host != "" {
+			fail("network", "write at least the network of the server; or define a second server with less",
+				"the tools of server %q share one sandbox, which reaches %s", server.Name, host)
+		}
+	}
+	if _, written := c.Keys["secrets"]; written {
+		named := slices.Collect(maps.Values(c.Secrets))
+		for _, ref := range c.Secrets {
+			named = append(named, p.cfg.Secrets[string(ref)].Spec.From) // the same secret by its place
+		}
+		for _, variable := range slices.Sorted(maps.Keys(server.Secrets)) {
+			if !slices.Contains(named, server.Secrets[variable]) {
+				fail("secrets", "name the secrets of the server; or define a second server with less",
+					"the tools of server %q share one process, which has the secret %s", server.Name, variable)
+				return
+			}
+		}
+	}
+}
+
+// beyond returns a host that a server reaches and a contract's network does not name; "": there is none.
+func beyond(server, c contract.Network, internal []string) string {
+	all, allowed := slices.Clone(server.Allow), slices.Clone(c.Allow)
+	if c.Internal {
+		allowed = append(allowed, internal...)
+	}
+	if server.Internal && !c.Internal {
+		all = append(all, internal...)
+	}
+	for _, host := range all {
+		if !slices.Contains(allowed, host) {
+			return host
+		}
+	}
+	return ""
 }
 
 // warnEnvironments warns of environments that one contract names and nothing else knows: a slip, or a place
@@ -227,7 +279,7 @@ func (p *parser) warnEnvironments() {
 	names := slices.Sorted(maps.Keys(times))
 	if times[p.selected] == 2 { // known by the selection alone
 		others := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == p.selected })
-		hint := strictyaml.Meant(p.selected, others)
+		hint := display.Meant(p.selected, others)
 		if hint == "" {
 			hint = "name it in environments: of a contract, or select another"
 		}
@@ -240,7 +292,7 @@ func (p *parser) warnEnvironments() {
 				continue
 			}
 			others := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == name })
-			hint := strictyaml.Meant(name, others)
+			hint := display.Meant(name, others)
 			if hint == "" {
 				hint = "select it with --environment " + name + " or $WALDO_ENVIRONMENT, if there is such a place"
 			}
@@ -260,6 +312,16 @@ func (p *parser) warnUnused() {
 			p.Warn(s.At, "server.unused", "write a capability "+name+".*",
 				"no contract names the tools of server %q: they are hidden and refused", name)
 		}
+	}
+}
+
+// warnPeople warns where waldo cannot tell that an approver asked: the subjects of issuers are seldom approvers' names.
+func (p *parser) warnPeople() {
+	asks := func(c contract.Contract) bool { return !c.Denied && c.Approval.When != contract.Never }
+	if p.cfg.Gateway.OIDC != nil && len(p.cfg.Approval.People) == 0 && slices.ContainsFunc(p.cfg.Contracts, asks) {
+		p.Warn(contract.Position{File: p.File, Line: 1, Column: 1}, "people.absent",
+			`as in approval: {people: {alice: ["oidc:alice@corp.example"]}}`,
+			"people log in by OpenID Connect, and no line says which approver is whom: they could approve their own calls")
 	}
 }
 

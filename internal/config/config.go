@@ -1,4 +1,4 @@
-// Package config reads waldo.yaml. One declaration per key gives the reader, the normal form, the JSON Schema and the
+// Package config reads waldo.yaml. One declaration per key gives the reader, the JSON Schema and the
 // reference page. A line that is not there takes its most restrictive reading; a line that this build cannot enforce
 // is an error.
 //
@@ -158,6 +158,3 @@ func Default() *contract.Config {
 
 // Schema returns the JSON Schema (draft 7) of waldo.yaml.
 func Schema() []byte { return outline.Schema(file.outline()) }
-
-// Reference returns the page docs/reference/configuration.md.
-func Reference() []byte { return outline.Reference(file.outline()) }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"reflect"
 
 	"go.yaml.in/yaml/v3"
 
@@ -13,8 +12,8 @@ import (
 // field is one key of a mapping of the file, and its value.
 type field = strictyaml.Field
 
-// key declares one key of a mapping that is read into a T. The reader, the normal form, the JSON Schema and the
-// reference page follow from it.
+// key declares one key of a mapping that is read into a T. The reader, the JSON Schema and the reference page follow
+// from it.
 type key[T any] struct {
 	name   string
 	value  value[T]
@@ -23,11 +22,10 @@ type key[T any] struct {
 	by     string // the package that enforces it; "": this build does not, and the key is an error
 }
 
-// value describes the values of a key, its reader into a T and its normal form.
+// value describes the values of a key, and their reader into a T.
 type value[T any] struct {
 	shapes   []outline.Shape                 // one, or alternatives
 	read     func(p *parser, f field, to *T) // nil: nothing is read
-	show     func(from *T) any               // nil, or with a nil result: not in the normal form
 	standard string                          // value of an absent line, as it would be written
 	absent   func(key string, to *T)         // reads standard
 }
@@ -59,15 +57,9 @@ func or[T any](standard string, v value[T]) value[T] {
 	return v
 }
 
-// shown replaces how the normal form shows a value.
-func shown[T any](v value[T], show func(from *T) any) value[T] {
-	v.show = show
-	return v
-}
-
 // either joins two values: the first where is holds, else the second.
-func either[T any](is func(*yaml.Node) bool, a, b value[T], show func(from *T) any) value[T] {
-	return value[T]{shapes: append(append([]outline.Shape{}, a.shapes...), b.shapes...), show: show,
+func either[T any](is func(*yaml.Node) bool, a, b value[T]) value[T] {
+	return value[T]{shapes: append(append([]outline.Shape{}, a.shapes...), b.shapes...),
 		read: func(p *parser, f field, to *T) {
 			if is(f.Val) {
 				a.read(p, f, to)
@@ -80,32 +72,16 @@ func either[T any](is func(*yaml.Node) bool, a, b value[T], show func(from *T) a
 func isMapping(n *yaml.Node) bool  { return n.Kind == yaml.MappingNode }
 func isSequence(n *yaml.Node) bool { return n.Kind == yaml.SequenceNode }
 
-// leaf is a value that read makes of the text and show turns back. The zero value is not shown.
-func leaf[T, V any](s outline.Shape, read func(*parser, field) V, show func(V) any, at func(*T) *V) value[T] {
-	return value[T]{shapes: []outline.Shape{s},
-		read: func(p *parser, f field, to *T) { *at(to) = read(p, f) },
-		show: func(from *T) any {
-			v := reflect.ValueOf(at(from)).Elem()
-			if v.IsZero() || (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0 {
-				return nil
-			}
-			return show(*at(from))
-		}}
+// leaf is a value that read makes of the text.
+func leaf[T, V any](s outline.Shape, read func(*parser, field) V, at func(*T) *V) value[T] {
+	return value[T]{shapes: []outline.Shape{s}, read: func(p *parser, f field, to *T) { *at(to) = read(p, f) }}
 }
-
-// same shows a value as it is.
-func same[V any](v V) any { return v }
 
 // nested is a mapping with keys of its own, read into a part of T.
 func nested[T, V any](m *mapping[V], at func(*T) *V) value[T] {
 	return value[T]{shapes: []outline.Shape{m.shape()},
 		read: func(p *parser, f field, to *T) { m.read(p, f, at(to)) },
-		show: func(from *T) any {
-			if n := m.normal(at(from)); len(n) > 0 {
-				return n
-			}
-			return nil
-		}}
+	}
 }
 
 // pointer is nested where an absent mapping is nil.
@@ -116,12 +92,7 @@ func pointer[T, V any](m *mapping[V], at func(*T) **V) value[T] {
 			m.read(p, f, v)
 			*at(to) = v
 		},
-		show: func(from *T) any {
-			if v := *at(from); v != nil {
-				return m.normal(v)
-			}
-			return nil
-		}}
+	}
 }
 
 // list is a list of mappings, at least one.
@@ -140,16 +111,7 @@ func list[T, V any](m *mapping[V], what, hint string, at func(*T) *[]V) value[T]
 				*at(to) = append(*at(to), v)
 			}
 		},
-		show: func(from *T) any {
-			if len(*at(from)) == 0 {
-				return nil
-			}
-			var out []any
-			for i := range *at(from) {
-				out = append(out, m.normal(&(*at(from))[i]))
-			}
-			return out
-		}}
+	}
 }
 
 // named is a mapping of the operator's own names to mappings; entry reads one of them.
@@ -162,16 +124,7 @@ func named[T, V any](m *mapping[V], entry func(*parser, field), at func(*T) map[
 				entry(p, e)
 			}
 		},
-		show: func(from *T) any {
-			all := map[string]any{}
-			for name, v := range at(from) {
-				all[name] = m.normal(&v)
-			}
-			if len(all) == 0 {
-				return nil
-			}
-			return all
-		}}
+	}
 }
 
 // unread is a value of a key that this build does not enforce.
@@ -229,25 +182,6 @@ func (m *mapping[T]) key(name string) *key[T] {
 		}
 	}
 	return nil
-}
-
-// normal is the mapping in one spelling, for the normal form.
-func (m *mapping[T]) normal(from *T) map[string]any {
-	out := map[string]any{}
-	m.each(from, func(name string, v any) { out[name] = v })
-	return out
-}
-
-// each passes on the keys that the normal form shows, in the order of their declarations.
-func (m *mapping[T]) each(from *T, f func(name string, v any)) {
-	for _, k := range m.keys {
-		if k.value.show == nil {
-			continue
-		}
-		if v := k.value.show(from); v != nil {
-			f(k.name, v)
-		}
-	}
 }
 
 // outline describes the mapping without the type that it is read into.

@@ -2,7 +2,7 @@ package config
 
 import (
 	"net/netip"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,18 +12,20 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// file declares the keys at the top of waldo.yaml. The normal form has them in this order.
+// file declares the keys at the top of waldo.yaml.
 var file = &mapping[contract.Config]{
 	name: "waldo.yaml", title: "the file",
 	example: "version: 1\nenvironment: production\n",
 	keys: []key[contract.Config]{
-		{"version", custom(outline.Whole(1, 1), func(p *parser, f field, _ *contract.Config) { p.Integer(f, 1, 1) },
-			func(*contract.Config) any { return 1 }), "1", "The version of this format: 1.", "internal/config"},
+		{"version", custom(outline.Whole(1, 1), func(p *parser, f field, _ *contract.Config) { p.Integer(f, 1, 1) }), "1", "The version of this format: 1.", "internal/config"},
 		{"environment", label(func(c *contract.Config) *string { return &c.Environment }),
 			"none: capabilities that name environments are denied",
 			"The name of this deployment, as in production.", "internal/core/policy"},
 		{"servers", named(server, (*parser).server, func(c *contract.Config) map[string]contract.Server { return c.Servers }),
 			"none", "The upstream MCP servers, by name.", "internal/executor/upstream"},
+		{"peers", named(peer, (*parser).peer, func(c *contract.Config) map[string]contract.Server { return c.Servers }),
+			"none", "The agents of A2A that waldo calls, by name; each is like a server, under another name.",
+			"internal/network/a2apeer"},
 		{"secrets",
 			named(secretEntry, (*parser).secret, func(c *contract.Config) map[string]contract.Secret { return c.Secrets }),
 			"none", "Secrets by name, with the place of each.", "internal/model/secret"},
@@ -33,12 +35,12 @@ var file = &mapping[contract.Config]{
 		{"internal", hosts(func(c *contract.Config) *[]string { return &c.Internal }),
 			"none", "The hosts that network: internal_only allows; their names may resolve to private addresses.",
 			"internal/network/egress"},
-		{"addresses", custom(rolesShape, (*parser).addresses, showAddresses),
+		{"addresses", custom(rolesShape, (*parser).addresses),
 			"none: egress dials only public addresses",
 			"Addresses of your own hosts: name to addresses or prefixes; sandboxes reach the name only at these.",
 			"internal/network/egress"},
 		{"webhooks", named(hook, (*parser).hook, func(c *contract.Config) map[string]contract.Webhook { return c.Webhooks }),
-			"none", "Signed events from outside, by name.", "internal/frontend/webhook"},
+			"none", "Signed events from outside, by name.", "internal/feature/webhook/receive"},
 		{"redaction", nested(redaction, func(c *contract.Config) *contract.Redaction { return &c.Redaction }),
 			"secrets alone", "The data hidden from the model.", "internal/core/redact"},
 		{"approval", nested(approvals, func(c *contract.Config) *contract.Approvals { return &c.Approval }),
@@ -54,7 +56,18 @@ var file = &mapping[contract.Config]{
 		{"sessions", nested(sessions, func(c *contract.Config) *contract.Sessions { return &c.Sessions }),
 			"100,000 calls, 24 hours of running time", "The budgets of each session.", "internal/core/session"},
 		{"agent", nested(agent, func(c *contract.Config) *contract.Agent { return &c.Agent }),
-			"no agent", "The built-in agent.", "internal/app/agentrun"},
+			"no agent", "The built-in agent.", "internal/feature/agent/agentrun"},
+		{"telemetry", nested(telemetry, func(c *contract.Config) *contract.Telemetry { return &c.Telemetry }),
+			"off", "Traces and metrics by OpenTelemetry.", "internal/feature/telemetry"},
+	},
+}
+
+var telemetry = &mapping[contract.Telemetry]{
+	name:    "telemetry",
+	example: "telemetry: {otlp: \"http://127.0.0.1:4318\"}\n",
+	keys: []key[contract.Telemetry]{
+		{"otlp", address(func(t *contract.Telemetry) *string { return &t.OTLP }),
+			"OTEL_EXPORTER_OTLP_ENDPOINT", "The address of a collector, for OTLP over HTTP.", "internal/feature/telemetry"},
 	},
 }
 
@@ -64,14 +77,10 @@ var redaction = &mapping[contract.Redaction]{
 	example: "redaction: {model: [secrets, email, phone], tokens: true}\n",
 	keys: []key[contract.Redaction]{
 		{"model", custom(wordsShape(classes),
-			func(p *parser, f field, r *contract.Redaction) { r.Model = withSecrets(p.Words(f, classes)) },
-			func(r *contract.Redaction) any { return r.Model }),
+			func(p *parser, f field, r *contract.Redaction) { r.Model = withSecrets(p.Words(f, classes)) }),
 			"secrets alone", "The classes hidden from the model; secrets always are.", "internal/core/redact"},
-		{"tokens", shown(or("true", boolean(func(r *contract.Redaction) *bool { return &r.Tokens })),
-			func(r *contract.Redaction) any { return r.Tokens }),
+		{"tokens", or("true", boolean(func(r *contract.Redaction) *bool { return &r.Tokens })),
 			"", "Tokens such as [EMAIL_1] for personal data, restored for the next tool; false masks it.", "internal/core/redact"},
-		{"format", boolean(func(r *contract.Redaction) *bool { return &r.Format }), "false",
-			"Give tokens the form of the value, as in person-1@redacted.example.", "internal/core/redact"},
 	},
 }
 
@@ -81,33 +90,26 @@ var approvals = &mapping[contract.Approvals]{
 	keys: []key[contract.Approvals]{
 		{"timeout", or("1h", duration(30*24*time.Hour, func(a *contract.Approvals) *time.Duration { return &a.Timeout })),
 			"", "How long a question waits for its answer.", "internal/core/approval"},
-		{"by", custom(rolesShape, (*parser).roles, func(a *contract.Approvals) any {
-			if len(a.Roles) == 0 {
-				return nil
-			}
-			return a.Roles
-		}),
+		{"by", custom(rolesShape, (*parser).roles),
 			"no roles", "Role to the principals that have it.", "internal/core/approval"},
-		{"carriers", or("[console, terminal]", words(strictyaml.OneOf(contract.Elicitation, contract.Desktop, "console", "terminal"),
+		{"people", custom(rolesShape, (*parser).people),
+			"none", "Approver to the principals that are the same person, who cannot approve their own calls.",
+			"internal/core/approval"},
+		{"carriers", or("[console, terminal]", words(strictyaml.OneOf(contract.Elicitation, "console", "terminal"),
 			func(a *contract.Approvals) *[]string { return &a.Carriers })),
 			"", "How a question reaches a human.", "internal/core/approval"},
 		{"notify", texts(func(a *contract.Approvals) *[]string { return &a.Notify }),
 			"none", "A command, run without a shell, for each new question; it reads a JSON object from its standard input.",
 			"internal/core/approval"},
-		{"notify_arguments", shown(boolean(func(a *contract.Approvals) *bool { return &a.NotifyArguments }),
-			func(a *contract.Approvals) any {
-				if len(a.Notify) == 0 {
-					return nil
-				}
-				return a.NotifyArguments
-			}),
+		covers(func(a *contract.Approvals) *string { return &a.Trust }),
+		{"notify_arguments", boolean(func(a *contract.Approvals) *bool { return &a.NotifyArguments }),
 			"false", "Give that command the arguments of the call and the values of their tokens, too.",
 			"internal/core/approval"},
 		{"webhooks", list(approvalWebhook, "webhooks", `as in [{url: "env:SLACK_URL", format: slack}]`,
 			func(a *contract.Approvals) *[]contract.ApprovalWebhook { return &a.Webhooks }),
 			"none", "Addresses that get a message for each new question, without the arguments.",
-			"internal/core/approval/webhook"},
-		{"root", leaf(textShape, (*parser).fingerprint, same, func(a *contract.Approvals) *string { return &a.Root }),
+			"internal/feature/webhook/question"},
+		{"root", leaf(textShape, (*parser).fingerprint, func(a *contract.Approvals) *string { return &a.Root }),
 			"the first approver in the log",
 			"Fingerprint of the first approver's key, sha256: and 64 digits; no other key is taken in its place.",
 			"internal/core/approval"},
@@ -120,17 +122,17 @@ var approvalWebhook = &mapping[contract.ApprovalWebhook]{
 		"\"https://waldo.example.com\"}\n",
 	keys: []key[contract.ApprovalWebhook]{
 		{"url", ref(func(w *contract.ApprovalWebhook) *secret.Ref { return &w.URL }),
-			"", "The secret that holds the address: https, or http on this machine.", "internal/core/approval/webhook"},
+			"", "The secret that holds the address: https, or http on this machine.", "internal/feature/webhook/question"},
 		{"format",
 			or("json", word(strictyaml.OneOf("json", "slack", "teams", "ntfy"),
 				func(w *contract.ApprovalWebhook) *string { return &w.Format })),
-			"", "The form of the message.", "internal/core/approval/webhook"},
+			"", "The form of the message.", "internal/feature/webhook/question"},
 		{"key", ref(func(w *contract.ApprovalWebhook) *secret.Ref { return &w.Key }),
 			"none", "The secret whose HMAC-SHA256 signs the message, as Standard Webhooks do.",
-			"internal/core/approval/webhook"},
+			"internal/feature/webhook/question"},
 		{"console", address(func(w *contract.ApprovalWebhook) *string { return &w.Console }),
 			"none", "The address of the console; the message then bears a link that logs in once.",
-			"internal/core/approval/webhook"},
+			"internal/feature/webhook/question"},
 	},
 	check: func(p *parser, f field, w *contract.ApprovalWebhook, _ map[string]field) {
 		if w.URL == "" {
@@ -144,15 +146,19 @@ var logging = &mapping[contract.Log]{
 	example: "log: {keep: 90d}\n",
 	keys: []key[contract.Log]{
 		{"keep", custom(outline.Shape{Name: "time", Bounds: "of days or hours", Schema: outline.Matching("^[1-9][0-9]{0,4}[dh]$")},
-			func(p *parser, f field, l *contract.Log) { l.Keep, p.keepAt = p.Age(f), p.At(f.Val) },
-			func(l *contract.Log) any {
-				if l.Keep == 0 {
-					return nil
-				}
-				return strconv.Itoa(int(l.Keep/time.Hour)) + "h"
-			}),
+			func(p *parser, f field, l *contract.Log) { l.Keep, p.keepAt = p.Age(f), p.At(f.Val) }),
 			"for ever", "Retention of records, as in 90d or 720h; at least as long as an approval can wait.",
 			"internal/core/audit"},
+		{"policy", custom(textShape,
+			func(p *parser, f field, l *contract.Log) {
+				path, err := p.At(f.Val).Beside(p.Text(f))
+				if err != nil {
+					p.Fail(f.Val, "log.policy", "a path, as in log: {policy: log.policy}", "%v", err)
+				}
+				l.Policy = path
+			}),
+			"none", "The file with the keys of the log and its witnesses (C2SP tlog-policy), as waldo log policy prints it.",
+			"internal/feature/evidence"},
 	},
 }
 
@@ -163,7 +169,7 @@ var store = &mapping[contract.Config]{
 			if s := p.Text(f); s != "" && s != "sqlite" {
 				p.Later(f.Val, "store.url other than sqlite")
 			}
-		}, nil),
+		}),
 			"sqlite", "sqlite.", "internal/storage/database"},
 	},
 }
@@ -173,7 +179,7 @@ var sandboxes = &mapping[contract.Sandboxes]{
 	doc:     "Limits of the runs that are live at a time, in one waldo process.",
 	example: "sandboxes: {memory_percent: 50, per_principal: 4, wait: 30s}\n",
 	keys: []key[contract.Sandboxes]{
-		{"default", custom(wordShape(levels), func(p *parser, f field, _ *contract.Sandboxes) { p.Word(f, levels) }, nil),
+		{"default", custom(wordShape(levels), func(p *parser, f field, _ *contract.Sandboxes) { p.Word(f, levels) }),
 			"auto", "The isolation of entries that name none.", "internal/core/policy"},
 		{"memory_percent", whole(1, 1000, func(s *contract.Sandboxes) *int { return &s.MemoryPercent }),
 			"75", "How much of this machine's memory the limits of all live runs may sum up to, in one waldo process.",
@@ -220,6 +226,21 @@ func (p *parser) roles(f field, a *contract.Approvals) {
 	}
 }
 
+// people reads which principals an approver calls as.
+func (p *parser) people(f field, a *contract.Approvals) {
+	a.People = map[string][]string{}
+	for _, e := range p.Entries(f) {
+		a.People[e.Name] = p.Texts(e)
+		for _, who := range a.People[e.Name] {
+			kind, name, _ := strings.Cut(who, ":")
+			if !slices.Contains([]string{"os", "oidc", "token"}, kind) || name == "" {
+				p.Fail(e.Val, "value.name", "as in oidc:alice@corp.example, token:alice or os:1000",
+					"%q is not a principal", contract.Cut(who, 80))
+			}
+		}
+	}
+}
+
 func (p *parser) fingerprint(f field) string {
 	s := p.Text(f)
 	if s != "" && !hash.MatchString(s) {
@@ -254,17 +275,4 @@ func (p *parser) addresses(f field, c *contract.Config) {
 			c.Addresses[e.Name] = append(c.Addresses[e.Name], a)
 		}
 	}
-}
-
-func showAddresses(c *contract.Config) any {
-	if len(c.Addresses) == 0 {
-		return nil
-	}
-	out := map[string][]string{}
-	for host, prefixes := range c.Addresses {
-		for _, a := range prefixes {
-			out[host] = append(out[host], a.String())
-		}
-	}
-	return out
 }

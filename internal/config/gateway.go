@@ -14,7 +14,7 @@ var gateway = &mapping[contract.Gateway]{
 	doc:     "[http.md](../http.md) describes waldo over HTTP.",
 	example: "gateway: {listen: \"127.0.0.1:7676\", lean: true}\n",
 	keys: []key[contract.Gateway]{
-		{"listen", leaf(textShape, (*parser).listen, same, func(g *contract.Gateway) *string { return &g.Listen }),
+		{"listen", leaf(textShape, (*parser).listen, func(g *contract.Gateway) *string { return &g.Listen }),
 			"127.0.0.1:7676",
 			"The address on which waldo serve listens unless it serves standard input; beyond this machine only with auth " +
 				"and url.",
@@ -25,7 +25,7 @@ var gateway = &mapping[contract.Gateway]{
 			"none: clients on this machine alone",
 			"The public URL of the MCP endpoint: requests need its host in Host, and an issuer's tokens need it as audience.",
 			"internal/frontend/mcpserver"},
-		{"origins", leaf(textsShape, (*parser).origins, same, func(g *contract.Gateway) *[]string { return &g.Origins }),
+		{"origins", leaf(textsShape, (*parser).origins, func(g *contract.Gateway) *[]string { return &g.Origins }),
 			"waldo's own", "Origins of web pages that may ask, as in https://console.example.com.",
 			"internal/frontend/mcpserver"},
 		{"auth", nested(gatewayAuth, func(g *contract.Gateway) *contract.Gateway { return g }),
@@ -33,7 +33,7 @@ var gateway = &mapping[contract.Gateway]{
 		{"limits", nested(gatewayLimits, func(g *contract.Gateway) *contract.GatewayLimits { return &g.Limits }),
 			"as below", "Limits of clients.", "internal/frontend/mcpserver"},
 		{"console", nested(consoleRoles, func(g *contract.Gateway) *contract.ConsoleRoles { return &g.Console }),
-			"none", "The principals that can use the console's API, by role.", "internal/frontend/console"},
+			"none", "The principals that can use the console's API, by role.", "internal/feature/console/site"},
 	},
 	check: func(p *parser, _ field, o *contract.Gateway, at map[string]field) {
 		host, _, _ := net.SplitHostPort(o.Listen)
@@ -54,8 +54,7 @@ var gateway = &mapping[contract.Gateway]{
 var gatewayAuth = &mapping[contract.Gateway]{
 	name: "gateway.auth",
 	keys: []key[contract.Gateway]{
-		{"tokens", leaf(outline.Shape{Name: "names to hashes", Schema: outline.MapOf(textSchema)}, (*parser).tokens, same,
-			func(g *contract.Gateway) *map[string]string { return &g.Tokens }),
+		{"tokens", leaf(outline.Shape{Name: "names to hashes", Schema: outline.MapOf(textSchema)}, (*parser).tokens, func(g *contract.Gateway) *map[string]string { return &g.Tokens }),
 			"none", "Name to the hash of a token, both from waldo token.", "internal/frontend/mcpserver"},
 		{"oidc", pointer(issuer, func(g *contract.Gateway) **contract.Issuer { return &g.OIDC }),
 			"none", "The issuer whose signed tokens are accepted.", "internal/frontend/mcpserver"},
@@ -87,17 +86,17 @@ var consoleRoles = &mapping[contract.ConsoleRoles]{
 	example: "gateway:\n  console: {viewer: [\"token:dashboard\"], operator: [\"token:ops\"]}\n",
 	keys: []key[contract.ConsoleRoles]{
 		{"viewer", texts(func(r *contract.ConsoleRoles) *[]string { return &r.Viewer }),
-			"none", "Principals that can look, as in token:dashboard.", "internal/frontend/console"},
+			"none", "Principals that can look, as in token:dashboard.", "internal/feature/console/site"},
 		{"approver", texts(func(r *contract.ConsoleRoles) *[]string { return &r.Approver }),
-			"none", "Principals that can also hand in answers, each signed with a passkey.", "internal/frontend/console"},
+			"none", "Principals that can also hand in answers, each signed with a passkey.", "internal/feature/console/site"},
 		{"operator", texts(func(r *contract.ConsoleRoles) *[]string { return &r.Operator }),
-			"none", "Principals that can also stop agents and pause sandboxes.", "internal/frontend/console"},
+			"none", "Principals that can also stop agents and pause sandboxes.", "internal/feature/console/site"},
 		{"oidc", pointer(consoleLogin, func(r *contract.ConsoleRoles) **contract.ConsoleLogin { return &r.OIDC }),
-			"none", "The issuer whose people can log in to the console.", "internal/frontend/console/oidclogin"},
+			"none", "The issuer whose people can log in to the console.", "internal/feature/console/site/oidclogin"},
 	},
 }
 
-const byLogin = "internal/frontend/console/oidclogin"
+const byLogin = "internal/feature/console/site/oidclogin"
 
 var consoleLogin = &mapping[contract.ConsoleLogin]{
 	name: "gateway.console.oidc",

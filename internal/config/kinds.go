@@ -13,7 +13,7 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// The kinds of values: each gives the reader, the normal form and the schema of the keys that have it.
+// The kinds of values: each gives the reader and the schema of the keys that have it.
 
 var (
 	textSchema = map[string]any{"type": "string", "minLength": 1}
@@ -37,41 +37,41 @@ func wordShape(v strictyaml.Vocabulary) outline.Shape {
 }
 
 // custom is a text with a reader of its own.
-func custom[T any](s outline.Shape, read func(p *parser, f field, to *T), show func(from *T) any) value[T] {
-	return value[T]{shapes: []outline.Shape{s}, read: read, show: show}
+func custom[T any](s outline.Shape, read func(p *parser, f field, to *T)) value[T] {
+	return value[T]{shapes: []outline.Shape{s}, read: read}
 }
 
-func text[T any](at func(*T) *string) value[T] { return leaf(textShape, (*parser).readText, same, at) }
+func text[T any](at func(*T) *string) value[T] { return leaf(textShape, (*parser).readText, at) }
 
 func texts[T any](at func(*T) *[]string) value[T] {
-	return leaf(textsShape, (*parser).readTexts, same, at)
+	return leaf(textsShape, (*parser).readTexts, at)
 }
 
 // label is a name of the operator's: letters, digits, - and _.
-func label[T any](at func(*T) *string) value[T] { return leaf(labelShape, (*parser).label, same, at) }
+func label[T any](at func(*T) *string) value[T] { return leaf(labelShape, (*parser).label, at) }
 
 // command is a program and its arguments.
 func command[T any](at func(*T) *[]string) value[T] {
-	return leaf(textsShape, func(p *parser, f field) []string { return p.Command(f) }, same, at)
+	return leaf(textsShape, func(p *parser, f field) []string { return p.Command(f) }, at)
 }
 
 // address is the address of a server.
 func address[T any](at func(*T) *string) value[T] {
-	return leaf(textShape, (*parser).address, same, at)
+	return leaf(textShape, (*parser).address, at)
 }
 
 // hosts is a list of hosts that may be reached.
-func hosts[T any](at func(*T) *[]string) value[T] { return leaf(hostsShape, (*parser).hosts, same, at) }
+func hosts[T any](at func(*T) *[]string) value[T] { return leaf(hostsShape, (*parser).hosts, at) }
 
 // word is one of some words.
 func word[T any, S ~string](v strictyaml.Vocabulary, at func(*T) *S) value[T] {
 	return leaf(wordShape(v), func(p *parser, f field) S { return S(p.Word(f, v)) },
-		func(s S) any { return string(s) }, at)
+		at)
 }
 
 // words is a list of some words.
 func words[T any](v strictyaml.Vocabulary, at func(*T) *[]string) value[T] {
-	return leaf(wordsShape(v), func(p *parser, f field) []string { return p.Words(f, v) }, same, at)
+	return leaf(wordsShape(v), func(p *parser, f field) []string { return p.Words(f, v) }, at)
 }
 
 func wordsShape(v strictyaml.Vocabulary) outline.Shape {
@@ -82,19 +82,19 @@ func wordsShape(v strictyaml.Vocabulary) outline.Shape {
 
 // whole is a whole number between low and high, both included.
 func whole[T any](low, high int, at func(*T) *int) value[T] {
-	return leaf(outline.Whole(low, high), func(p *parser, f field) int { return p.Integer(f, low, high) }, same, at)
+	return leaf(outline.Whole(low, high), func(p *parser, f field) int { return p.Integer(f, low, high) }, at)
 }
 
 // seconds is a whole number of seconds.
 func seconds[T any](high int, at func(*T) *time.Duration) value[T] {
 	return leaf(outline.Whole(1, high),
 		func(p *parser, f field) time.Duration { return time.Duration(p.Integer(f, 1, high)) * time.Second },
-		func(d time.Duration) any { return int(d / time.Second) }, at)
+		at)
 }
 
 // boolean is true or false.
 func boolean[T any](at func(*T) *bool) value[T] {
-	return leaf(boolShape, func(p *parser, f field) bool { return p.Boolean(f) }, same, at)
+	return leaf(boolShape, func(p *parser, f field) bool { return p.Boolean(f) }, at)
 }
 
 var boolShape = outline.Shape{Name: "true or false", Schema: outline.Typed("boolean")}
@@ -102,22 +102,22 @@ var boolShape = outline.Shape{Name: "true or false", Schema: outline.Typed("bool
 // duration is a time such as 90s, of at most most.
 func duration[T any](most time.Duration, at func(*T) *time.Duration) value[T] {
 	return leaf(outline.Time(most), func(p *parser, f field) time.Duration { return p.Duration(f, most) },
-		func(d time.Duration) any { return d.String() }, at)
+		at)
 }
 
 // ref is a secret, by its place or its name.
 func ref[T any](at func(*T) *secret.Ref) value[T] {
-	return leaf(refShape, (*parser).used, func(r secret.Ref) any { return string(r) }, at)
+	return leaf(refShape, (*parser).used, at)
 }
 
 // refs is a mapping of variable to secret.
 func refs[T any](at func(*T) *map[string]secret.Ref) value[T] {
-	return leaf(refsShape, (*parser).refs, func(m map[string]secret.Ref) any { return m }, at)
+	return leaf(refsShape, (*parser).refs, at)
 }
 
 // pairs maps variables to texts without secrets.
 func pairs[T any](at func(*T) *map[string]string) value[T] {
-	return leaf(pairsShape, (*parser).pairs, same, at)
+	return leaf(pairsShape, (*parser).pairs, at)
 }
 
 func (p *parser) readText(f field) string { return p.Text(f) }
@@ -193,6 +193,10 @@ func (p *parser) ref(f field) secret.Ref {
 	ref := secret.Ref(f.Val.Value)
 	if _, ok := ref.Place(); ok || secret.Name(f.Val.Value) && !contract.LooksSecret(f.Val.Value) {
 		return ref
+	}
+	if strings.HasPrefix(f.Val.Value, "file:") || strings.HasPrefix(f.Val.Value, "dotenv:") {
+		p.Fail(f.Val, "value.path", "write the whole path, as in file:/etc/waldo/token", "%q wants an absolute path", f.Name)
+		return ""
 	}
 	p.Fail(f.Val, contract.CodeLiteral, "write env:VARIABLE",
 		"%q wants the name of a secret, as in env:GITHUB_TOKEN, never the secret itself", f.Name)

@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"waldo/internal/config/outline"
-	"waldo/internal/config/strictyaml"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 )
 
 var mounts = &mapping[contract.Server]{
@@ -36,12 +36,7 @@ var mount = &mapping[contract.Mount]{
 		{"writable", boolean(func(m *contract.Mount) *bool { return &m.Writable }),
 			"false", "Whether the server can change what is in the folder. Only the disk bounds what it writes.",
 			"internal/executor/upstream"},
-		{"git", custom(boolShape, (*parser).git, func(m *contract.Mount) any {
-			if m.Git {
-				return true
-			}
-			return nil
-		}),
+		{"git", custom(boolShape, (*parser).git),
 			"false", "With writable: whether the server can write the repositories in it, but for their hooks and " +
 				"configuration.",
 			"internal/executor/upstream"},
@@ -55,55 +50,79 @@ func (p *parser) git(f field, m *contract.Mount) {
 	}
 }
 
-func showMounts(s *contract.Server) any {
-	all := mounts.normal(s)
-	for _, m := range s.Mounts {
-		if all[m.Target] = m.From; m.Writable {
-			all[m.Target] = mount.normal(&m)
-		}
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all
-}
-
 // mounts reads the files that a server's sandbox shows: input, and absolute paths of the sandbox.
 func (p *parser) mounts(f field, s *contract.Server) {
 	for _, e := range p.Entries(f) {
-		if !strings.HasPrefix(e.Name, "/") {
-			if e.Name != "input" {
-				hint := strictyaml.Meant(e.Name, []string{"input"})
-				if hint == "" {
-					hint = "input, or an absolute path of the sandbox, as in /project: ./project"
-				}
-				p.Fail(e.Key, "key.unknown", hint, "unknown key %q in mounts", e.Name)
-				continue
-			}
+		if e.Name == "input" {
 			mounts.key("input").value.read(p, e, s)
 			continue
 		}
-		m := contract.Mount{Target: e.Name, At: p.At(e.Key)}
-		if why := badTarget(e.Name); why != "" {
-			p.Fail(e.Key, "value.path", "as in /project", "%s: %q", why, contract.Cut(e.Name, 60))
-		}
-		if e.Val.Kind == yaml.MappingNode {
-			mount.read(p, e, &m)
-			if m.From == "" {
-				p.Fail(e.Key, "key.missing", "write from: ./folder", "the mount %s needs from", contract.Cut(e.Name, 60))
-			}
-		} else {
-			m.From = p.Text(e)
-		}
-		for _, other := range s.Mounts {
-			if contract.Within(other.Target, m.Target) || contract.Within(m.Target, other.Target) {
-				p.Fail(e.Key, "mounts.nested", "keep one of them", "the mounts %s and %s lie within each other",
-					contract.Cut(other.Target, 60), contract.Cut(m.Target, 60))
-			}
-		}
-		s.Mounts = append(s.Mounts, m)
+		s.Mounts = p.mount(e, mount, []string{"input"}, s.Mounts)
 	}
 	sort.Slice(s.Mounts, func(i, j int) bool { return s.Mounts[i].Target < s.Mounts[j].Target })
+}
+
+// mount reads one mount, by the path at which the sandbox has it, and appends it to those before. words are other keys.
+func (p *parser) mount(e field, as *mapping[contract.Mount], words []string, before []contract.Mount) []contract.Mount {
+	if !strings.HasPrefix(e.Name, "/") {
+		hint := display.Meant(e.Name, words)
+		if hint == "" {
+			hint = strings.Join(append(words, "an absolute path of the sandbox, as in /project: ./project"), ", or ")
+		}
+		p.Fail(e.Key, "key.unknown", hint, "unknown key %q in mounts", e.Name)
+		return before
+	}
+	m := contract.Mount{Target: e.Name, At: p.At(e.Key)}
+	if why := badTarget(e.Name); why != "" {
+		p.Fail(e.Key, "value.path", "as in /project", "%s: %q", why, contract.Cut(e.Name, 60))
+	}
+	if e.Val.Kind == yaml.MappingNode {
+		as.read(p, e, &m)
+		if m.From == "" {
+			p.Fail(e.Key, "key.missing", "write from: ./folder", "the mount %s needs from", contract.Cut(e.Name, 60))
+		}
+	} else {
+		m.From = p.Text(e)
+	}
+	for _, other := range before {
+		if contract.Within(other.Target, m.Target) || contract.Within(m.Target, other.Target) {
+			p.Fail(e.Key, "mounts.nested", "keep one of them", "the mounts %s and %s lie within each other",
+				contract.Cut(other.Target, 60), contract.Cut(m.Target, 60))
+		}
+	}
+	return append(before, m)
+}
+
+// projects are the mounts of a contract. A writable one is the live folder of the person that runs waldo.
+var projects = &mapping[contract.Contract]{
+	name: "contract mounts",
+	doc: "A sandboxed capability shows these files of this machine. In a writable folder the names that run later\n" +
+		"outside of the sandbox are read-only. [inside.md](../inside.md) lists them.",
+	example: "capabilities:\n  exec: {transport: sandboxed_exec, mounts: {/home/me/app: {from: ./app, writable: true}}}\n",
+	keys: []key[contract.Contract]{
+		{outline.AnyPath, value[contract.Contract]{shapes: []outline.Shape{textShape, project.shape()}},
+			"none",
+			"A file or folder of this machine, shown read-only at that path of the sandbox; from the folder of this file.",
+			"internal/executor/runner"},
+	},
+}
+
+var project = &mapping[contract.Mount]{
+	name: "contract mount",
+	keys: []key[contract.Mount]{
+		{"from", text(func(m *contract.Mount) *string { return &m.From }),
+			"", "The file or folder of this machine.", "internal/executor/runner"},
+		{"writable", boolean(func(m *contract.Mount) *bool { return &m.Writable }),
+			"false", "Whether the sandbox can change what is in the folder, but for protected names.",
+			"internal/executor/protect"},
+	},
+}
+
+func (p *parser) projects(f field, c *contract.Contract) {
+	for _, e := range p.Entries(f) {
+		c.Mounts = p.mount(e, project, nil, c.Mounts)
+	}
+	sort.Slice(c.Mounts, func(i, j int) bool { return c.Mounts[i].Target < c.Mounts[j].Target })
 }
 
 // ownPlaces are the places that every sandbox has itself: nothing is shown there, above or below.

@@ -44,16 +44,8 @@ var traffic = &mapping[contract.Traffic]{
 func reachable[T any](words strictyaml.Vocabulary, at func(*T) *contract.Network) value[T] {
 	words = words.Or("{allow: [HOST]}")
 	one := custom(wordShape(words),
-		func(p *parser, f field, to *T) { at(to).Internal = p.Word(f, words) == "internal_only" }, nil)
-	return either(isMapping, nested(network, at), one, func(from *T) any {
-		switch n := at(from); {
-		case n.Internal:
-			return "internal_only"
-		case len(n.Allow) > 0:
-			return network.normal(n)
-		}
-		return "denied"
-	})
+		func(p *parser, f field, to *T) { at(to).Internal = p.Word(f, words) == "internal_only" })
+	return either(isMapping, nested(network, at), one)
 }
 
 // hosts reads a list of hosts that may be reached.
@@ -95,7 +87,7 @@ var packages = &mapping[registries]{
 			"internal/network/egress"},
 		{"pypi", manager("pypi"), "deny",
 			"The pip index; allow is the one that this machine is set to, else pip's own default.", "internal/network/egress"},
-		{"debian", custom(wordShape(aptWords), func(p *parser, f field, _ *registries) { p.Word(f, aptWords) }, nil),
+		{"debian", custom(wordShape(aptWords), func(p *parser, f field, _ *registries) { p.Word(f, aptWords) }),
 			"deny", "apt's.", "internal/network/egress"},
 	},
 	check: func(p *parser, f field, all *registries, _ map[string]field) {
@@ -119,22 +111,13 @@ func manager(name string) value[registries] {
 		if p.Word(f, managerWords) == "allow" {
 			(*all)[name] = contract.Registry{}
 		}
-	}, nil)
+	})
 	own := custom(registry.shape(), func(p *parser, f field, all *registries) {
 		var r contract.Registry
 		registry.read(p, f, &r)
 		(*all)[name] = r
-	}, nil)
-	return either(isMapping, own, one, func(all *registries) any {
-		r, ok := (*all)[name]
-		if !ok {
-			return nil
-		}
-		if n := registry.normal(&r); len(n) > 0 {
-			return n
-		}
-		return "allow"
 	})
+	return either(isMapping, own, one)
 }
 
 var registry = &mapping[contract.Registry]{
@@ -142,21 +125,15 @@ var registry = &mapping[contract.Registry]{
 	example: "capabilities:\n  run_javascript:\n    transport: sandboxed_exec\n" +
 		"    packages: {npm: {registry: https://npm.example.com/, pins: required, lock: ./package-lock.json}}\n",
 	keys: []key[contract.Registry]{
-		{"registry", leaf(textShape, (*parser).registryAddress, same, func(r *contract.Registry) *string { return &r.URL }),
+		{"registry", leaf(textShape, (*parser).registryAddress, func(r *contract.Registry) *string { return &r.URL }),
 			"as this machine is set, else the manager's own default",
 			"Its address, as in https://registry.example.com/npm; pip's ends in /simple.", "internal/network/egress"},
-		{"files", leaf(hostsShape, (*parser).registryFiles, same, func(r *contract.Registry) *[]string { return &r.Files }),
+		{"files", leaf(hostsShape, (*parser).registryFiles, func(r *contract.Registry) *[]string { return &r.Files }),
 			"none", "Further hosts of the registry's files, as in files.example.com or files.example.com/packages/*.",
 			"internal/network/egress"},
-		{"pins", custom(wordShape(pinWords), func(p *parser, f field, _ *contract.Registry) { p.Word(f, pinWords) },
-			func(r *contract.Registry) any {
-				if r.Lock == "" {
-					return nil
-				}
-				return "required"
-			}),
+		{"pins", custom(wordShape(pinWords), func(p *parser, f field, _ *contract.Registry) { p.Word(f, pinWords) }),
 			"every package", "With required, only the versions in lock pass.", "internal/network/egress"},
-		{"lock", leaf(textShape, (*parser).lock, same, func(r *contract.Registry) *string { return &r.Lock }),
+		{"lock", leaf(textShape, (*parser).lock, func(r *contract.Registry) *string { return &r.Lock }),
 			"none; needed with pins",
 			"The package-lock.json, or the requirements.txt with == alone, from the folder of this file.",
 			"internal/network/egress"},

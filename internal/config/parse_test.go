@@ -146,7 +146,6 @@ func TestParseRefuses(t *testing.T) {
 		{"an approval word that does not exist", entryWith("approval: sometimes"), "value.unknown", 5, 15},
 		{"once per session is no approval of ours", entryWith("approval: once_per_session"), "value.unknown", 5, 15},
 		{"approval that says nothing", entryWith("approval: {}"), "value.empty", 5, 15},
-		{"a transport for later", "capabilities:\n  a: {transport: a2a}\n", "key.not_enforced", 2, 18},
 		{"an isolation for later", sb("isolation: pod"), "key.not_enforced", 5, 16},
 		{"a port that is none", sb("network: {allow: ['api.example.com:65536']}"), "value.host", 5, 23},
 		{"the port of waldo's own names", sb("network: {allow: ['api.example.com:53']}"), "value.host", 5, 23},
@@ -168,7 +167,9 @@ func TestParseRefuses(t *testing.T) {
 		{"a lock that pins nothing", sb("packages: {npm: {lock: ./l.json}}"), "key.missing", 5, 16},
 		{"a lock of somebody else's", sb("packages: {npm: {pins: required, lock: ../l.json}}"), "value.name", 5, 44},
 		{"files of every host", sb("packages: {npm: {files: ['*.example.com']}}"), "value.host", 5, 30},
-		{"rollback for later", sb("rollback: undo"), "key.not_enforced", 5, 5},
+		{"rollback by nothing", sb("rollback: {args: {a: 1}}"), "key.missing", 5, 5},
+		{"a settlement without a question", sb("settle: {by: s.get}"), "key.missing", 5, 5},
+		{"idempotency that says nothing", sb("idempotency: {}"), "value.empty", 5, 18},
 		{"a webhook without a secret", "webhooks: {h: {scheme: slack, deliver: agent}}\n", "key.missing", 1, 12},
 		{"a webhook with a literal secret", "webhooks: {h: {scheme: slack, deliver: agent, secret: 's3cr3t!'}}\n",
 			contract.CodeLiteral, 1, 55},
@@ -306,6 +307,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestParseWarns(t *testing.T) {
 	const server = "servers:\n  s: {command: [a]}\n"
+	const login = "gateway: {url: 'https://w.example/mcp', auth: {oidc: {issuer: 'https://i.example'}}}\n"
 	const hook = "webhooks:\n  h: {scheme: github, secret: 'env:X', deliver: {tool: s.x}}\n"
 	for _, row := range []struct {
 		why, text string
@@ -330,6 +332,11 @@ func TestParseWarns(t *testing.T) {
 			"a role with members", server +
 				"approval: {by: {boss: [alice]}}\ncapabilities:\n  s.x: {mode: read, approval: {by: boss}}\n", nil,
 		},
+		{"people who log in and can approve", login + server + "capabilities:\n  s.x: {mode: write, approval: always}\n",
+			[]string{"people.absent"}},
+		{"people with principals", login + server + "approval: {people: {alice: ['oidc:alice@corp.example']}}\n" +
+			"capabilities:\n  s.x: {mode: write, approval: always}\n", nil},
+		{"people who are asked nothing", login + server + "capabilities:\n  s.x: {mode: read, approval: none}\n", nil},
 		{"a secret by name", "servers:\n  s: {command: [a], secrets: {T: token}}\ncapabilities:\n  s.x: {mode: read}\n",
 			[]string{"secret.unbound"}},
 		{
@@ -345,11 +352,6 @@ func TestParseWarns(t *testing.T) {
 		{
 			"a secret by variable", "servers:\n  s: {command: [a], secrets: {T: 'env:TOKEN'}}\ncapabilities:\n" +
 				"  s.x: {mode: read}\n", nil,
-		},
-		{
-			"a network that is the server's own",
-			"servers:\n  s: {command: [a], placement: outside}\ncapabilities:\n  s.x: {mode: read, network: denied}\n",
-			[]string{"network.outside"},
 		},
 		{"a webhook that a contract allows", server + "capabilities:\n  s.*: {mode: read}\n" + hook, nil},
 		{"a webhook that no contract allows", server + "capabilities:\n  s.y: {mode: read}\n" + hook,
@@ -575,29 +577,6 @@ func TestWideHosts(t *testing.T) {
 		if (len(wide) == 1) != row.warn ||
 			row.warn && (wide[0].At.Line != 5 || wide[0].At.Column != 23 || wide[0].At.File != "waldo.yaml") {
 			t.Errorf("%s: %+v", row.host, wide)
-		}
-	}
-}
-
-func TestTokensInTheFormOfTheValue(t *testing.T) {
-	for _, row := range []struct {
-		text           string
-		tokens, format bool
-		problems       int
-	}{
-		{"{model: [email]}", true, false, 0},
-		{"{tokens: true}", true, false, 0},
-		{"{tokens: false}", false, false, 0},
-		{"{format: true}", true, true, 0},
-		{"{format: email}", false, false, 1},
-	} {
-		cfg, problems := Parse("w.yaml", []byte("version: 1\nredaction: "+row.text+"\n"))
-		if len(problems) != row.problems {
-			t.Errorf("%s: %v", row.text, problems)
-		} else if len(problems) == 0 && (cfg.Redaction.Tokens != row.tokens || cfg.Redaction.Format != row.format) {
-			t.Errorf("%s: %+v", row.text, cfg.Redaction)
-		} else if len(problems) > 0 {
-			t.Log(problems)
 		}
 	}
 }

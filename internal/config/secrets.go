@@ -28,22 +28,17 @@ var secretEntry = &mapping[contract.Secret]{
 	},
 	keys: []key[contract.Secret]{
 		{"from", custom(refShape,
-			func(p *parser, f field, s *contract.Secret) { s.Spec.From = p.place(f) },
-			func(s *contract.Secret) any {
-				if s.Spec.From == "" || s.In != nil {
-					return nil
-				}
-				return string(s.Spec.From)
-			}),
+			func(p *parser, f field, s *contract.Secret) { s.Spec.From = p.place(f) }),
 			"none; a secret has from, command or environments", "Its place.", "internal/model/secret"},
 		{"environments", leaf(outline.Shape{Name: "environments to secrets", Schema: outline.MapOf(refSchema)},
 			(*parser).places,
-			func(m map[string]secret.Ref) any { return m }, func(s *contract.Secret) *map[string]secret.Ref { return &s.In }),
+			func(s *contract.Secret) *map[string]secret.Ref { return &s.In }),
 			"none; a secret has from, command or environments",
 			"Its place in each environment; it is absent in others.", "internal/model/secret"},
 		{"command", command(func(s *contract.Secret) *[]string { return &s.Spec.Command }),
 			"none; a secret has from, command or environments", "A program, run without a shell, that prints it.",
 			"internal/model/secret"},
+		covers(func(s *contract.Secret) *string { return &s.Trust }),
 		{"timeout", duration(time.Minute, func(s *contract.Secret) *time.Duration { return &s.Spec.Timeout }),
 			"10s", "How long the command may take, at most 1m.", "internal/model/secret"},
 		{"refresh", duration(30*24*time.Hour, func(s *contract.Secret) *time.Duration { return &s.Spec.Refresh }),
@@ -62,10 +57,20 @@ var secretEntry = &mapping[contract.Secret]{
 				where++
 			}
 		}
+		if n := at["trust"].Val; n != nil && at["command"].Val == nil {
+			p.Fail(n, "key.misplaced", "remove it", "trust is for a command")
+		}
 		if where != 1 && isMapping(e.Val) {
 			p.Fail(e.Key, "key.missing", `as in from: "env:TOKEN"`, "a secret wants one of from, command and environments")
 		}
 	},
+}
+
+// covers is the key trust of a command that waldo runs outside of sandboxes.
+func covers[T any](at func(*T) *string) key[T] {
+	return key[T]{"trust", word(strictyaml.OneOf(contract.Uncovered), at),
+		"none: a found waldo.yaml is refused, unless the command is a static executable",
+		"uncovered: the command may load files that no digest of waldo trust covers.", "internal/app/trust"}
 }
 
 // ways are how a secret goes into a request; wants are the further keys of each.
@@ -87,34 +92,27 @@ var inject = &mapping[contract.Inject]{
 		"    inject: {host: api.example.com, methods: [GET], paths: [/v1/*], as: bearer}\n",
 	begin: func(_ *parser, _ field, b *contract.Inject) { b.Port = 443 },
 	keys: []key[contract.Inject]{
-		{"host", custom(textShape, (*parser).injectHost,
-			func(b *contract.Inject) any { return fmt.Sprintf("%s:%d", b.Host, b.Port) }),
+		{"host", custom(textShape, (*parser).injectHost),
 			"", "The host, as in api.example.com or db.example.com:5433; without a port 443, with postgres 5432.",
 			"internal/network/egress"},
-		{"methods", leaf(textsShape, (*parser).methods, same, func(b *contract.Inject) *[]string { return &b.Methods }),
+		{"methods", leaf(textsShape, (*parser).methods, func(b *contract.Inject) *[]string { return &b.Methods }),
 			"none; required unless as is postgres", "The methods of requests that get it, as in [GET, POST].",
 			"internal/network/egress"},
-		{"paths", leaf(textsShape, (*parser).paths, same, func(b *contract.Inject) *[]string { return &b.Paths }),
+		{"paths", leaf(textsShape, (*parser).paths, func(b *contract.Inject) *[]string { return &b.Paths }),
 			"none; required unless as is postgres",
 			"The paths of requests that get it, as in [/repos/*]; /* is every path.", "internal/network/egress"},
 		{"as", word(ways, func(b *contract.Inject) *string { return &b.As }),
 			"", "How it goes into a request, replacing any value of the sandbox; with postgres, it opens database sessions.",
 			"internal/network/egress"},
-		{"name", leaf(textShape, (*parser).plainName, same, func(b *contract.Inject) *string { return &b.Name }),
+		{"name", leaf(textShape, (*parser).plainName, func(b *contract.Inject) *string { return &b.Name }),
 			"none; needed with header and query", "The header, or the parameter of the query.", "internal/network/egress"},
-		{"user", leaf(textShape, (*parser).plainName, same, func(b *contract.Inject) *string { return &b.User }),
+		{"user", leaf(textShape, (*parser).plainName, func(b *contract.Inject) *string { return &b.User }),
 			"none; needed with basic and postgres", "The user that it is the password of.", "internal/network/egress"},
-		{"database", leaf(textShape, (*parser).plainName, same, func(b *contract.Inject) *string { return &b.Database }),
+		{"database", leaf(textShape, (*parser).plainName, func(b *contract.Inject) *string { return &b.Database }),
 			"none; needed with postgres", "The database, which is the only one that the sandbox enters.",
 			"internal/network/egress"},
 		{"tls", custom(boolShape,
-			func(p *parser, f field, b *contract.Inject) { b.Plain = !p.Boolean(f) },
-			func(b *contract.Inject) any {
-				if b.Plain {
-					return false
-				}
-				return nil
-			}),
+			func(p *parser, f field, b *contract.Inject) { b.Plain = !p.Boolean(f) }),
 			"true", "With postgres: whether the server must speak TLS.", "internal/network/egress"},
 		{"key", ref(func(b *contract.Inject) *secret.Ref { return &b.Key }),
 			"none; needed with sigv4", "With sigv4: the id of the key.", "internal/network/egress"},

@@ -5,6 +5,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -27,16 +28,14 @@ var server = &mapping[contract.Server]{
 			p.Fail(e.Key, "value.name", "letters, digits, - and _, beginning with a letter, without \"__\"",
 				"a server cannot be named %q", contract.Cut(e.Name, 40))
 		}
+		if _, twice := p.cfg.Servers[e.Name]; twice {
+			p.Fail(e.Key, "server.twice", "give one another name", "a server and a peer are both named %q",
+				contract.Cut(e.Name, 40))
+		}
 	},
 	keys: []key[contract.Server]{
 		{"command", custom(textsShape,
-			func(p *parser, f field, s *contract.Server) { s.Command, s.CommandAt = p.Command(f), p.At(f.Val) },
-			func(s *contract.Server) any {
-				if len(s.Command) == 0 {
-					return nil
-				}
-				return s.Command
-			}),
+			func(p *parser, f field, s *contract.Server) { s.Command, s.CommandAt = p.Command(f), p.At(f.Val) }),
 			"none; a server has a command or a url", "The program to start and its arguments.", "internal/executor/upstream"},
 		{"url", address(func(s *contract.Server) *string { return &s.URL }),
 			"none; a server has a command or a url",
@@ -46,21 +45,16 @@ var server = &mapping[contract.Server]{
 			"The place where the server runs; with workspace each session has one of its own, which shares the files of its " +
 				"workspace.",
 			"internal/executor/upstream"},
+		covers(func(s *contract.Server) *string { return &s.Trust }),
 		{"network",
-			shown(reachable(strictyaml.OneOf("denied", "none"),
+			reachable(strictyaml.OneOf("denied", "none"),
 				func(s *contract.Server) *contract.Network { return &s.Network }),
-				func(s *contract.Server) any {
-					if len(s.Network.Allow) == 0 {
-						return nil
-					}
-					return network.normal(&s.Network)
-				}),
 			"denied", "The hosts that the server's sandbox may reach.", "internal/network/egress"},
 		{"secrets", refs(func(s *contract.Server) *map[string]secret.Ref { return &s.Secrets }),
 			"none", "Environment variables of the server that hold secrets.", "internal/executor/upstream"},
 		{"env", pairs(func(s *contract.Server) *map[string]string { return &s.Env }),
 			"none", "Other environment variables of the server.", "internal/executor/upstream"},
-		{"mounts", custom(mounts.shape(), (*parser).mounts, showMounts),
+		{"mounts", custom(mounts.shape(), (*parser).mounts),
 			"none", "This machine's files that the server sees.", "internal/executor/upstream"},
 		{"data", label(func(s *contract.Server) *string { return &s.Data }),
 			"none", "The name of a persistent folder: the server finds it at /data, which is its HOME.",
@@ -73,13 +67,7 @@ var server = &mapping[contract.Server]{
 		{"limits", nested(serverLimits, func(s *contract.Server) *contract.Limits { return &s.Limits }),
 			"as below", "Limits of the server's sandbox.", "internal/sandbox"},
 		{"names", custom(wordShape(nameForms),
-			func(p *parser, f field, s *contract.Server) { s.Plain = p.Word(f, nameForms) == "plain" },
-			func(s *contract.Server) any {
-				if s.Plain {
-					return "plain"
-				}
-				return nil
-			}),
+			func(p *parser, f field, s *contract.Server) { s.Plain = p.Word(f, nameForms) == "plain" }),
 			"prefixed", "Whether its tools, prompts and resources are shown under its name; plain, for one server alone, " +
 				"shows them as the server names them.",
 			"internal/frontend/mcpserver/catalog"},
@@ -91,6 +79,35 @@ var server = &mapping[contract.Server]{
 	},
 	check: (*parser).placed,
 }
+
+var peer = &mapping[contract.Server]{
+	name: "peer", title: "a peer",
+	doc:     "An agent of A2A 1.0. [a2a.md](../a2a.md) describes peers.",
+	example: "peers:\n  billing: {url: 'https://billing.example.com', auth: {bearer: \"env:BILLING_TOKEN\"}}\n",
+	begin: func(p *parser, e field, s *contract.Server) {
+		server.begin(p, e, s)
+		s.Peer, s.Placement = true, "outside"
+	},
+	keys: []key[contract.Server]{
+		{"url", address(func(s *contract.Server) *string { return &s.URL }), "",
+			"The address of the agent, whose card is at /.well-known/agent-card.json: https, or http on this machine.",
+			"internal/network/a2apeer"},
+		{"card", text(func(s *contract.Server) *string { return &s.CardKey }), "any key: waldo.lock pins the card",
+			"The thumbprint of the key that has to sign the card (RFC 7638), in base64url.", "internal/network/a2apeer"},
+		{"auth", nested(auth, func(s *contract.Server) *contract.Auth { return &s.Auth }),
+			"none", "How waldo authenticates to the agent.", "internal/network/mcphttp"},
+	},
+	check: func(p *parser, e field, s *contract.Server, at map[string]field) {
+		if at["url"].Val == nil {
+			p.Fail(e.Key, "key.missing", "as in url: https://agent.example.com", "a peer needs a url")
+		}
+		if s.CardKey != "" && !thumbprint.MatchString(s.CardKey) {
+			p.Fail(at["card"].Val, "value.fingerprint", "jwks of the agent has it as kid", "a thumbprint is 43 characters of base64url")
+		}
+	},
+}
+
+var thumbprint = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 
 var nameForms = strictyaml.OneOf("prefixed", "plain")
 
@@ -140,35 +157,13 @@ var serverRequests = &mapping[contract.Asks]{
 			func(p *parser, f field, a *contract.Asks) {
 				modes := p.Words(f, elicitations)
 				a.Form, a.URL = slices.Contains(modes, "form"), slices.Contains(modes, "url")
-			},
-			func(a *contract.Asks) any {
-				var modes []string
-				if a.Form {
-					modes = append(modes, "form")
-				}
-				if a.URL {
-					modes = append(modes, "url")
-				}
-				if modes == nil {
-					return nil
-				}
-				return modes
 			}),
 			"refused", "Ask the person for data in a form, or show an address to open.", "internal/executor/upstream"},
 		{"sampling", boolean(func(a *contract.Asks) *bool { return &a.Sampling }),
 			"false", "Ask the host's model for text.", "internal/executor/upstream"},
 		{"roots", either(isSequence, texts(func(a *contract.Asks) *[]string { return &a.Roots }),
 			custom(wordShape(hostRoots),
-				func(p *parser, f field, a *contract.Asks) { a.HostRoots = p.Word(f, hostRoots) == "host" }, nil),
-			func(a *contract.Asks) any {
-				switch {
-				case a.HostRoots:
-					return "host"
-				case len(a.Roots) > 0:
-					return a.Roots
-				}
-				return nil
-			}),
+				func(p *parser, f field, a *contract.Asks) { a.HostRoots = p.Word(f, hostRoots) == "host" })),
 			"refused",
 			"The folders that the server gets as roots: these, from the folder of this file, or with host those of the host.",
 			"internal/executor/upstream"},
@@ -182,7 +177,7 @@ var auth = &mapping[contract.Auth]{
 		{"bearer", ref(func(a *contract.Auth) *secret.Ref { return &a.Bearer }),
 			"none", "A token, sent in the Authorization header.", "internal/network/mcphttp"},
 		{"headers", leaf(outline.Shape{Name: "headers to secrets", Schema: outline.MapOf(refSchema)}, (*parser).headers,
-			func(m map[string]secret.Ref) any { return m }, func(a *contract.Auth) *map[string]secret.Ref { return &a.Headers }),
+			func(a *contract.Auth) *map[string]secret.Ref { return &a.Headers }),
 			"none", "Other headers that hold secrets, by name.", "internal/network/mcphttp"},
 		{"oauth", pointer(oauth, func(a *contract.Auth) **contract.OAuth { return &a.OAuth }),
 			"none", "A token that an authorization server issues; waldo stores and renews it.", "internal/network/oauth"},
@@ -212,18 +207,13 @@ var oauth = &mapping[contract.OAuth]{
 			"none",
 			"The client's private key (PKCS #8 in PEM, or a JSON Web Key), which signs client assertions (private_key_jwt).",
 			"internal/network/oauth"},
-		{"client_metadata", leaf(textShape, (*parser).metadata, same, func(o *contract.OAuth) *string { return &o.Metadata }),
+		{"client_metadata", leaf(textShape, (*parser).metadata, func(o *contract.OAuth) *string { return &o.Metadata }),
 			"none", "The https address of a client metadata document, used as the client's id where the issuer takes one.",
 			"internal/network/oauth"},
 		{"scopes", texts(func(o *contract.OAuth) *[]string { return &o.Scopes }),
 			"the scopes that the server requests", "The scopes of the token.", "internal/network/oauth"},
-		{"dpop", shown(or("offered", word(strictyaml.OneOf("offered", "required", "never"),
-			func(o *contract.OAuth) *string { return &o.DPoP })), func(o *contract.OAuth) any {
-			if o.DPoP == "offered" {
-				return nil
-			}
-			return o.DPoP
-		}),
+		{"dpop", or("offered", word(strictyaml.OneOf("offered", "required", "never"),
+			func(o *contract.OAuth) *string { return &o.DPoP })),
 			"", "Whether tokens are bound to a key of waldo (DPoP): where the issuer offers it, always or never.",
 			"internal/network/oauth"},
 		{"issuer", address(func(o *contract.OAuth) *string { return &o.Issuer }),
@@ -251,10 +241,53 @@ func (p *parser) server(e field) {
 	p.cfg.Servers[e.Name] = s
 }
 
+// peer reads one entry of peers.
+func (p *parser) peer(e field) {
+	s := contract.Server{Name: e.Name, At: p.At(e.Key)}
+	peer.read(p, e, &s)
+	p.cfg.Servers[e.Name] = s
+}
+
 // SameServer reports whether two entries say the same, wherever in a file.
-func SameServer(a, b contract.Server) bool {
-	return a.Name == b.Name && reflect.DeepEqual(server.normal(&a), server.normal(&b)) &&
-		reflect.DeepEqual(a.Network, b.Network)
+func SameServer(a, b contract.Server) bool { return alike(reflect.ValueOf(a), reflect.ValueOf(b)) }
+
+// alike compares two values of one type. Positions are equal.
+func alike(a, b reflect.Value) bool {
+	if a.Type() == reflect.TypeFor[contract.Position]() {
+		return true
+	}
+	switch a.Kind() {
+	case reflect.Struct:
+		for i := range a.NumField() {
+			if !alike(a.Field(i), b.Field(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Pointer:
+		return a.IsNil() == b.IsNil() && (a.IsNil() || alike(a.Elem(), b.Elem()))
+	case reflect.Slice:
+		if a.Len() != b.Len() {
+			return false
+		}
+		for i := range a.Len() {
+			if !alike(a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Map:
+		if a.Len() != b.Len() {
+			return false
+		}
+		for _, k := range a.MapKeys() {
+			if other := b.MapIndex(k); !other.IsValid() || !alike(a.MapIndex(k), other) {
+				return false
+			}
+		}
+		return true
+	}
+	return a.Equal(b)
 }
 
 // headers reads a mapping of header to secret. Those that HTTP and MCP write themselves are refused.
@@ -306,6 +339,9 @@ func (p *parser) placed(e field, s *contract.Server, at map[string]field) {
 	if s.URL != "" && s.Placement != "outside" {
 		p.Fail(at["placement"].Val, "key.misplaced", "write placement: outside",
 			"a server at a url runs elsewhere: waldo cannot put it in a sandbox")
+	}
+	if n := at["trust"].Val; n != nil && (s.Placement != "outside" || s.URL != "") {
+		p.Fail(n, "key.misplaced", "remove it", "trust is for a command with placement: outside")
 	}
 	if s.Placement == "workspace" {
 		if n := at["per_session"].Val; n != nil && !s.PerSession {

@@ -15,23 +15,22 @@ var hook = &mapping[contract.Webhook]{
 	keys: []key[contract.Webhook]{
 		{"scheme", word(strictyaml.OneOf("github", "stripe", "slack", "standard"),
 			func(w *contract.Webhook) *string { return &w.Scheme }),
-			"", "How the sender signs.", "internal/protocol/webhook"},
+			"", "How the sender signs.", "internal/feature/webhook/signature"},
 		{"secret", ref(func(w *contract.Webhook) *secret.Ref { return &w.Secret }),
-			"", "The secret of the signatures.", "internal/protocol/webhook"},
+			"", "The secret of the signatures.", "internal/feature/webhook/signature"},
 		{"previous_secret", ref(func(w *contract.Webhook) *secret.Ref { return &w.Previous }),
-			"none", "The secret before the last rotation, which is accepted too.", "internal/protocol/webhook"},
+			"none", "The secret before the last rotation, which is accepted too.", "internal/feature/webhook/signature"},
 		{"deliver", either(isMapping, nested(hookTool, func(w *contract.Webhook) *contract.HookTool { return &w.Deliver }),
-			custom(wordShape(hookWords), func(p *parser, f field, w *contract.Webhook) { w.Agent = p.Word(f, hookWords) != "" },
-				nil), showDeliver),
-			"", "The target of an accepted webhook: waldo agent, or one capability.", "internal/app/hooks"},
+			custom(wordShape(hookWords), func(p *parser, f field, w *contract.Webhook) { w.Agent = p.Word(f, hookWords) != "" })),
+			"", "The target of an accepted webhook: waldo agent, or one capability.", "internal/feature/webhook"},
 		{"window", or("5m", duration(time.Hour, func(w *contract.Webhook) *time.Duration { return &w.Window })),
-			"", "How far the signed time can be from now; github signs no time.", "internal/protocol/webhook"},
+			"", "How far the signed time can be from now; github signs no time.", "internal/feature/webhook/signature"},
 		{"max_kb", or("1024", whole(1, 2048, func(w *contract.Webhook) *int { return &w.MaxKB })),
-			"", "KiB of a body.", "internal/frontend/webhook"},
+			"", "KiB of a body.", "internal/feature/webhook/receive"},
 		{"rate_limit", nested(rateLimit, func(w *contract.Webhook) *contract.Rate { return &w.Rate }),
-			"120 in a minute", "How many webhooks are accepted in any window of time.", "internal/frontend/webhook"},
+			"120 in a minute", "How many webhooks are accepted in any window of time.", "internal/feature/webhook/receive"},
 		{"tries", or("8", whole(1, 20, func(w *contract.Webhook) *int { return &w.Tries })),
-			"", "How often a delivery is tried before it waits for the operator.", "internal/storage/webhook"},
+			"", "How often a delivery is tried before it waits for the operator.", "internal/storage/inbox"},
 	},
 	check: func(p *parser, f field, w *contract.Webhook, at map[string]field) {
 		_, said := at["deliver"]
@@ -51,8 +50,8 @@ var hookTool = &mapping[contract.HookTool]{
 	keys: []key[contract.HookTool]{
 		{"tool", text(func(d *contract.HookTool) *string { return &d.Tool }),
 			"", "The capability, in full. Its contract decides each call.", "internal/core/policy"},
-		{"arguments", leaf(anyShape, (*parser).object, same, func(d *contract.HookTool) *map[string]any { return &d.Args }),
-			"{}", "The arguments of the call.", "internal/app/hooks"},
+		{"arguments", leaf(anyShape, (*parser).object, func(d *contract.HookTool) *map[string]any { return &d.Args }),
+			"{}", "The arguments of the call.", "internal/feature/webhook"},
 	},
 	check: func(p *parser, f field, d *contract.HookTool, _ map[string]field) {
 		if !contract.Name(d.Tool) {
@@ -62,13 +61,6 @@ var hookTool = &mapping[contract.HookTool]{
 }
 
 var hookWords = strictyaml.OneOf("agent")
-
-func showDeliver(w *contract.Webhook) any {
-	if w.Agent {
-		return "agent"
-	}
-	return hookTool.normal(&w.Deliver)
-}
 
 func (p *parser) hook(e field) {
 	w := contract.Webhook{Name: e.Name, At: p.At(e.Key)}

@@ -1,8 +1,10 @@
 package detect
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -155,6 +157,12 @@ func TestGuests(t *testing.T) {
 		fmt.Fprintf(&python, "    (r\"%s\", \"%s\"),\n", row.pattern, instead)
 		fmt.Fprintf(&javascript, "    [/%s/g, '%s'],\n", row.pattern, instead)
 	}
+	python.WriteString("]\n_ISSUED = [\n")
+	javascript.WriteString("  ];\n  const issued = [\n")
+	for _, i := range issued {
+		fmt.Fprintf(&python, "    (%d, %d, %d, %d),\n", i.from, i.to, i.least, i.most)
+		fmt.Fprintf(&javascript, "    [%d, %d, %d, %d],\n", i.from, i.to, i.least, i.most)
+	}
 	python.WriteString("]\n")
 	javascript.WriteString("  ];\n")
 	for file, want := range map[string]string{
@@ -178,6 +186,63 @@ func TestGuests(t *testing.T) {
 		}
 		if err := os.WriteFile(file, []byte(string(src[:m[4]])+want+string(src[m[5]:])), 0o644); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// shared are texts that results and the scrub functions of sandboxes judge alike: the class, or "" for none.
+var shared = []struct{ text, class string }{
+	{"4111 1111 1111 1111", Card}, {"4111+1111+1111+1111", Card}, {"4111%201111%201111%201111", Card},
+	{"4111  1111  1111  1111", Card}, {"4111.1111.1111.1111", Card}, {"378282246310005", Card}, {"3782-822463-10005", Card},
+	{"4532-1234-5678-9010", Card}, {"4111 1111 1111 1112", ""}, {"4111111111111112", ""}, {"9111-1111-1111-1112", ""},
+	{"4111-1111 1111-1111", ""}, {"[.4301.0020.0011.0001]", ""}, {"order 1234567890123456", ""},
+	{"ada@mail.example.org", Email}, {"ada@163.com", Email}, {"golang.org/toolchain@v0.0.1-go1.99.linux-amd64", ""},
+	{"golang.org/toolchain@v0.0.1-go1.99", ""}, {"icons-64x64@2.tar", ""}, {"icon@2x.png", ""},
+}
+
+// TestShared: one table decides for results and for the guests.
+func TestShared(t *testing.T) {
+	on := map[Class]bool{Card: true, Email: true}
+	var text, want []string
+	for _, row := range shared {
+		plain := strings.ReplaceAll(row.text, "%20", " ") // as a view decodes it
+		class := ""
+		if f := In([]byte(plain), on); len(f) > 0 {
+			class = f[0].Class
+		}
+		if class != row.class {
+			t.Errorf("%q: %q, wanted %q", row.text, class, row.class)
+		}
+		text = append(text, row.text)
+		if want = append(want, "["+strings.ToUpper(row.class)+"]"); row.class == "" {
+			want[len(want)-1] = row.text
+		}
+	}
+	if Secret("password: rejected") || !Secret("password: tr0ub4dor") {
+		t.Error("a state is no secret, and a password is one")
+	}
+	q, _ := json.Marshal(text)
+	for name, argv := range map[string][]string{
+		"python3": {"-c", "import sys, json; sys.path.insert(0, '../sandbox/guest/python'); import waldo; " +
+			"print('\\n'.join(waldo.scrub(json.loads(sys.argv[1]))))"},
+		"node": {"-e", "const lib = eval(require('fs').readFileSync('../sandbox/guest/javascript/waldo.js', 'utf8'))(require); " +
+			"console.log(lib.globals.scrub(JSON.parse(process.argv[1])).join('\\n'))"},
+	} {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			t.Logf("%s is not installed: its scrub is not judged", name)
+			continue
+		}
+		out, err := exec.Command(program, append(argv, string(q))...).CombinedOutput()
+		got := strings.Split(strings.TrimRight(string(out), "\n"), "\n")
+		if err != nil || len(got) != len(want) {
+			t.Errorf("%s: %v: %s", name, err, out)
+			continue
+		}
+		for i := range got {
+			if got[i] != want[i] {
+				t.Errorf("%s: %q became %q, wanted %q", name, text[i], got[i], want[i])
+			}
 		}
 	}
 }

@@ -119,13 +119,30 @@ func (d *detector) mail(i int) int {
 			start = max(0, i-66) + q
 		}
 	}
-	if start == i || dot < 2 || end-(i+dot) < 3 || isDigit(d.v[i+dot+1]) {
+	if start == i || dot < 2 || end-(i+dot) < 3 || isDigit(d.v[i+dot+1]) || release(d.v[i+1:end]) {
 		return i + 1
 	}
 	if end < len(d.v) && d.v[end] == ':' && string(d.v[start:i]) == "git" {
 		return end // git@github.com:x/y.git is a place, not a person
 	}
 	return d.add(start, end, Email)
+}
+
+// release reports whether the text behind an @ is a version or a size of a file: v0.0.1-go1.99.linux, 2x.png.
+func release(host []byte) bool {
+	n := 0
+	for n < len(host) && (isDigit(host[n]) || n == 0 && host[n] == 'v') {
+		n++
+	}
+	if n == 0 || n == 1 && host[0] == 'v' {
+		return false
+	}
+	if n+1 < len(host) && host[n] == '.' && isDigit(host[n+1]) {
+		return true
+	}
+	name, kind, _ := bytes.Cut(host, []byte("."))
+	return len(name) <= n+1 && slices.Contains([]string{"png", "jpg", "jpeg", "gif", "svg", "webp", "ico", "tar", "tar.gz",
+		"tgz", "gz", "xz"}, strings.ToLower(string(kind)))
 }
 
 // pem finds an armoured private key, up to its end line or the end of its data.
@@ -334,18 +351,27 @@ var issued = []struct{ from, to, least, most int }{
 	{5600, 5899, 12, 19}, {6000, 6999, 12, 19}, {8100, 8199, 16, 19},
 }
 
-// isCard accepts the 12 to 19 digits of a payment card. It requires an issued prefix with its length, a valid check
-// digit (ISO/IEC 7812-1), and printed card groups with one kind of separator.
+// isCard accepts the 12 to 19 digits of a payment card. It requires an issued prefix with its length, printed card groups
+// with one kind of separator, and a valid check digit (ISO/IEC 7812-1): four groups of four with dashes need none. The
+// scrub functions of sandboxes have the same rules.
 func (d *detector) isCard(n []byte, gs []group) bool {
-	if len(n) < 12 || len(n) > 19 || !checkdigit.Luhn(n) || !given(n) {
+	if len(n) < 12 || len(n) > 19 || !given(n) {
 		return false
 	}
 	sep, same := d.separators(gs)
+	dashed := len(gs) == 4 && len(n) == 16 && same && sep == "-"
+	if !dashed && !checkdigit.Luhn(n) {
+		return false
+	}
 	if len(gs) == 1 {
 		return !d.fraction(gs[0]) && !d.column(gs[0])
 	}
-	if !same || len(sep) > 1 || strings.IndexByte(" -.", sep[0]) < 0 || len(gs) < 3 || len(gs) > 5 {
+	if !same || !slices.Contains([]string{" ", "  ", "-", ".", "+"}, sep) || len(gs) < 3 || len(gs) > 5 {
 		return false
+	}
+	if start, end := gs[0].start, gs[len(gs)-1].end; sep == "." && start > 0 && d.v[start-1] == '.' ||
+		dashed && (start > 0 && d.v[start-1] == '-' || end < len(d.v) && d.v[end] == '-') {
+		return false // a part of a longer number
 	}
 	for k, g := range gs[:len(gs)-1] { // numbers of an object identifier or a table are of any length
 		if size := g.end - g.start; size != 4 && !(k == 1 && size >= 5 && size <= 7) {
@@ -355,7 +381,7 @@ func (d *detector) isCard(n []byte, gs []group) bool {
 	if last := gs[len(gs)-1]; last.end-last.start > 7 || last.end-last.start < 1 {
 		return false
 	}
-	return sep != " " || !d.amid(gs)
+	return sep[0] != ' ' || !d.amid(gs, len(sep))
 }
 
 func given(n []byte) bool {
@@ -376,16 +402,17 @@ func (d *detector) fraction(g group) bool {
 
 // amid reports whether groups of four digits continue before or after, as in a table row, without being further
 // cards.
-func (d *detector) amid(gs []group) bool {
+func (d *detector) amid(gs []group, blanks int) bool {
 	v, before, after := d.v, 0, 0
 	four := func(i int) bool { // a group of four and no more from i
 		return i >= 0 && i+4 <= len(v) && len(bytes.Trim(v[i:i+4], "0123456789")) == 0 &&
 			(i == 0 || !isDigit(v[i-1])) && (i+4 == len(v) || !isDigit(v[i+4]))
 	}
-	for i := gs[0].start - 5; four(i) && v[i+4] == ' ' && before < 64; i -= 5 {
+	step := 4 + blanks
+	for i := gs[0].start - step; four(i) && v[i+4] == ' ' && before < 64; i -= step {
 		before++
 	}
-	for i := gs[len(gs)-1].end + 1; four(i) && v[i-1] == ' ' && after < 64; i += 5 {
+	for i := gs[len(gs)-1].end + blanks; four(i) && v[i-1] == ' ' && after < 64; i += step {
 		after++
 	}
 	return before%len(gs) != 0 || after%len(gs) != 0

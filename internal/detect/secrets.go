@@ -352,7 +352,9 @@ func Placeholder(val []byte) bool {
 		"redacted", "masked", "hidden", "password", "secret", "token", "new", "await", "function", "this", "self",
 		"str", "int", "bool",
 		"pass", "passwd", "yes", "no", "foo", "bar", "include", "same-origin", "omit", "object", "number",
-		"boolean", "username":
+		"boolean", "username",
+		"rejected", "accepted", "denied", "refused", "invalid", "incorrect", "wrong", "expired", "missing", "changed",
+		"unchanged", "reset", "updated", "failed", "mismatch", "empty", "unset", "disabled", "enabled", "unknown":
 		return true
 	}
 	if strings.HasPrefix(s, "$") || strings.HasPrefix(s, "<") || strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") ||

@@ -22,6 +22,7 @@ import (
 // limits of zero, which Start refuses.
 type Profile struct {
 	ID       string   // "s_…"
+	Owner    string   // whose share of the processors its commands use, of those whose commands run; "": one of its own
 	Template Template // the root filesystem
 	Mounts   []Mount
 	Tmpfs    []Tmpfs
@@ -29,6 +30,19 @@ type Profile struct {
 	Network  Network
 	Share    *Share    // whose processes and ports the commands share; nil: those of no other sandbox
 	Prestart *Prestart // the first command, as far as it is known; a driver may have started it already; nil: nothing is
+	// Terminals gives its commands pseudo-terminals, /dev/tty, and a debugger for their own processes, where
+	// the driver can (namespace).
+	Terminals bool
+	Only      *Only // what its commands may execute, open and change of that; nil: all of it
+}
+
+// Only lists the files that the commands of a sandbox may use, of those that it shows. The kernel refuses all others. A
+// path that ends in "/" is a folder with all beneath; links are followed. The devices of a sandbox are always included.
+// Nothing on a mount or volume of the profile is executed, nor loaded as code.
+type Only struct {
+	Execute []string // programs, with the loaders of their format: to execute and read
+	Read    []string
+	Write   []string // to change, with all that is made there, but neither to execute nor to read
 }
 
 // Share names a sandbox whose commands run in one network namespace and, where each has a cgroup that ends it, in one
@@ -48,13 +62,22 @@ var ErrApart = errors.New("this kernel does not hold commands of one sandbox apa
 func (p Profile) Touches() string {
 	text := fmt.Sprintf("%+v %q %d", p.Template, p.Network.Hosts, p.Network.Ports)
 	for _, m := range p.Mounts {
-		text += fmt.Sprintf(" %q %q %t %q %q", m.Source, m.Target, m.Writable, m.Sealed, m.Hidden)
+		text += fmt.Sprintf(" %q %q %t %t %q %q %q", m.Source, m.Target, m.Writable, m.Live, m.Aside, m.Sealed, m.Hidden)
 	}
 	for _, t := range p.Tmpfs {
 		text += fmt.Sprintf(" %q %t %t", t.Target, t.Sealed, t.Export)
 	}
+	if p.Terminals {
+		text += " terminals"
+	}
+	if p.Only != nil {
+		text += fmt.Sprintf(" %q", *p.Only)
+	}
 	return text
 }
+
+// ErrFiles is returned by Start where the files that a sandbox starts with do not fit into it, or cannot be read.
+var ErrFiles = errors.New("the files that it starts with do not fit or cannot be read")
 
 // ErrDiffers is returned by Start where commands that run in a shared sandbox may touch other things.
 var ErrDiffers = errors.New("commands that may touch other things run in the sandbox")
@@ -110,8 +133,14 @@ type Mount struct {
 	Source, Target string
 	// Writable shows the folder itself, and writes to it persist. Their size is not limited.
 	Writable bool
-	Sealed   []string // of a writable folder: paths below it that are read-only; none goes through a link
-	// Hidden are paths below a read-only folder that show as empty files, or as empty folders where they end in "/".
+	// Live, with Writable: a person's own folder, whose files can be watched as outside. The machine's own folders are
+	// then shown without an overlay too.
+	Live bool
+	// Aside, with Writable, is a folder of this machine, on one that overlays can use, with empty folders upper and work.
+	// Writes go to upper (overlayfs, "user." attributes), and the folder itself stays as it is.
+	Aside  string
+	Sealed []string // of a writable folder: paths below it that are read-only; none goes through a link
+	// Hidden are paths below a folder that show as empty files, or as empty folders where they end in "/".
 	Hidden []string
 	// Template says that the folder is part of the template: it never changes, and is the same for every job of it.
 	Template bool
@@ -138,7 +167,9 @@ type Tmpfs struct {
 	Inodes int64
 	Export bool   // Sandbox.Export can copy its contents out at the end
 	Seed   string // a folder of the host whose files are copied in before the first command; empty: none
-	Sealed bool   // where the driver can (namespace), commands cannot write to it: it holds its seed
+	// Only are the files at the top of Seed that are copied, no others; nil: all of it.
+	Only   []string
+	Sealed bool // where the driver can (namespace), commands cannot write to it: it holds its seed
 	// Except are names at its top that are places of their own: neither copied out nor compared.
 	Except []string
 }

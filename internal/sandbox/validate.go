@@ -28,6 +28,9 @@ func (p Profile) Validate() error {
 	if err := p.Template.Validate(); err != nil {
 		return err
 	}
+	if err := p.Only.validate(); err != nil {
+		return err
+	}
 	for _, m := range p.Mounts {
 		if err := errors.Join(validateWritable(m), validateHidden(m)); err != nil {
 			return err
@@ -53,11 +56,41 @@ func (p Profile) Validate() error {
 	return nil
 }
 
+// maxOnly bounds the paths of Only: each is an open file while the sandbox is made.
+const maxOnly = 500
+
+func (o *Only) validate() error {
+	if o == nil {
+		return nil
+	}
+	all := slices.Concat(o.Execute, o.Read, o.Write)
+	if len(all) > maxOnly {
+		return fmt.Errorf("%d files that commands may use; at most %d", len(all), maxOnly)
+	}
+	for _, p := range all {
+		if name := strings.TrimSuffix(p, "/"); !path.IsAbs(name) || path.Clean(name) != name || strings.ContainsRune(p, 0) {
+			return fmt.Errorf("a file that commands may use, %q: want an absolute path in its shortest form", p)
+		}
+	}
+	return nil
+}
+
+// NoOnly returns an error for a profile that narrows what commands may use. It is for drivers that cannot.
+func NoOnly(p Profile) error {
+	if p.Only == nil {
+		return nil
+	}
+	return WithHint(ErrOnly, "isolation namespace can")
+}
+
+// ErrOnly is the error of a driver, or of a kernel, that cannot hold a profile's Only.
+var ErrOnly = errors.New("what a program executes and opens cannot be narrowed here")
+
 // validateWritable keeps what this machine runs from being changed, and sealed paths within their mount.
 func validateWritable(m Mount) error {
 	if !m.Writable {
-		if len(m.Sealed) > 0 {
-			return fmt.Errorf("mount %s: sealed paths of a read-only mount", m.Target)
+		if len(m.Sealed) > 0 || m.Live || m.Aside != "" {
+			return fmt.Errorf("mount %s: a read-only mount is not live, has no sealed paths, and no writes go aside", m.Target)
 		}
 		return nil
 	}
@@ -79,8 +112,8 @@ func validateWritable(m Mount) error {
 func validateHidden(m Mount) error {
 	for _, h := range m.Hidden {
 		name := strings.TrimSuffix(h, "/")
-		if m.Writable || name != path.Clean(name) || !filepath.IsLocal(name) || name == "." {
-			return fmt.Errorf("mount %s: the hidden path %q does not lie below a read-only folder", m.Target, h)
+		if name != path.Clean(name) || !filepath.IsLocal(name) || name == "." {
+			return fmt.Errorf("mount %s: the hidden path %q does not lie below it", m.Target, h)
 		}
 	}
 	return nil

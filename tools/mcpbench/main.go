@@ -6,6 +6,7 @@
 //	mcpbench -peers [-folder FOLDER] [-n CALLS] [-update FILE] WALDO-PROGRAM
 //	mcpbench -peers -before WALDO-PROGRAM [-only TEXT] [-n CALLS] WALDO-PROGRAM
 //	mcpbench -soak TIME WALDO-PROGRAM
+//	mcpbench -hostile TIME WALDO-PROGRAM
 //
 // With -peers, client and server are the official SDK's, and other gateways stand beside waldo: those that FOLDER,
 // a folder of npm, holds.
@@ -223,6 +224,7 @@ func main() {
 	folder := flag.String("folder", "", "with -peers: where npm has installed mcp-proxy and supergateway")
 	length := flag.Duration("soak", 0,
 		"drive waldo for this long with servers that crash, hang, flood and change at random")
+	attacked := flag.Duration("hostile", 0, "drive waldo for this long with a hostile principal beside an honest one")
 	file := flag.String("update", "", "a file whose table is replaced, between its markers")
 	flag.Parse()
 	if flag.NArg() != 1 {
@@ -234,6 +236,8 @@ func main() {
 	var err error
 	if *length > 0 {
 		err = soak(flag.Arg(0), *length, os.Stdout)
+	} else if *attacked > 0 {
+		err = hostile(flag.Arg(0), *attacked, os.Stdout)
 	} else if *beside && *before != "" {
 		err = builds(*before, flag.Arg(0), *only, *n, out)
 	} else if *beside {

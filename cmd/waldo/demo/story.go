@@ -15,9 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"waldo/cmd/waldo/exitcode"
-	"waldo/cmd/waldo/records"
 	"waldo/internal/app"
+	"waldo/internal/cli/exitcode"
+	"waldo/internal/cli/records"
 	"waldo/internal/config"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"

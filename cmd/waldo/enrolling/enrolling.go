@@ -13,9 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"waldo/cmd/waldo/exitcode"
-	"waldo/internal/app/operator"
+	"waldo/internal/app"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/approval"
+	"waldo/internal/core/approval/enrolment"
 	"waldo/internal/core/approval/passkey"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
@@ -92,25 +93,30 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 			return err
 		}
 	}
-	if _, err := k.NewApprover(name, roles, "", by); err != nil {
+	invite := enrolment.Invite{Name: name, Roles: append([]string{}, roles...), By: by}
+	if by == name {
+		if invite.Trusted, err = Trusted(out, k.Store.Dir()); err != nil {
+			return err
+		}
+	}
+	if _, err := k.NewApprover(name, roles, "", by, invite.Trusted...); err != nil {
 		return exitcode.Mistake("as in waldo approve --enroll alice --passkey", "%v", err)
 	}
-	invite := operator.Invite{Name: name, Roles: append([]string{}, roles...), By: by}
-	secret, err := operator.NewInvite(c.Context(), k.Store, invite)
+	secret, err := enrolment.NewInvite(c.Context(), k.Store, invite)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = operator.ForgetInvite(context.WithoutCancel(c.Context()), k.Store, secret) }()
+	defer func() { _ = enrolment.ForgetInvite(context.WithoutCancel(c.Context()), k.Store, secret) }()
 	if by == name {
 		display.Fprintf(out, "note: no approver is enrolled. This passkey becomes the first approver.\n\n")
 	}
 	display.Fprintf(out,
 		"Open the page /enrol of the console (waldo console, or waldo serve --listen) by the name localhost,\n"+
 			"and type this secret there within %v. It is shown this once:\n\n  %s\n\nwaiting for the browser … (Ctrl-C ends)\n",
-		operator.InviteLife, secret)
-	wait, cancel := context.WithTimeout(c.Context(), operator.InviteLife)
+		enrolment.InviteLife, secret)
+	wait, cancel := context.WithTimeout(c.Context(), enrolment.InviteLife)
 	defer cancel()
-	a, assertion, err := operator.Enrolled(wait, k.Store, secret, invite)
+	a, assertion, err := enrolment.Enrolled(wait, k.Store, secret, invite)
 	if wait.Err() != nil && c.Context().Err() == nil {
 		return &exitcode.Exit{Code: exitcode.Waiting, Text: "no browser came with the secret in time; nothing was changed"}
 	}
@@ -132,7 +138,7 @@ func (w Waldo) Enrol(c *cobra.Command, name string, roles []string) error {
 	case inBrowser:
 		display.Fprintf(out, "Now %s signs: the page /enrol, Sign as the first approver, the same secret. waiting for the "+
 			"first approver …\n", by)
-		assertion, err = operator.RootSigned(wait, k.Store, secret)
+		assertion, err = enrolment.RootSigned(wait, k.Store, secret)
 	}
 	if err != nil {
 		return err
@@ -160,11 +166,26 @@ func (w Waldo) Others(ctx context.Context, k *approval.Service, name string) ([]
 	return all, nil
 }
 
+// Trusted shows and returns the configurations that the first approver signs with its own enrolment.
+func Trusted(w io.Writer, state string) ([]approval.Configuration, error) {
+	trusted, err := app.TrustedNow(state)
+	if err != nil || len(trusted) == 0 {
+		return nil, err
+	}
+	display.Fprintf(w, "The first approver signs these configurations, as they were trusted:\n")
+	for _, c := range trusted {
+		display.Fprintf(w, "  %s (%s)\n", approval.Escape(c.File), c.Digest)
+	}
+	return trusted, nil
+}
+
 // TellFirst says how to hold the first approver's place.
 func TellFirst(w io.Writer, a approval.Approver) {
 	display.Fprintf(w, "This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
-		"  approval: {root: \"%s\"}\nIf the file has approval: already, write root: below it. Then: waldo trust\n",
-		a.Fingerprint())
+		"  approval: {root: \"%s\"}\nIf the file has approval: already, write root: below it. Then: waldo trust\n"+
+		"From now on no configuration loads that %s has not signed: waldo trust asks for the signature, also for a file that\n"+
+		"--config names.\n",
+		a.Fingerprint(), a.Name)
 }
 
 // Root returns the first approver as a signer: by passphrase at this terminal, or by passkey in the console. It shows
@@ -189,10 +210,10 @@ func InBrowser(c *cobra.Command, k *approval.Service, name, what string) (approv
 		return nil, exitcode.Mistake("run this yourself, in a terminal",
 			"the secret for a signature is printed only on a terminal")
 	}
-	return operator.BrowserSigner{Ctx: c.Context(), Root: name, What: what, Store: k.Store, Tell: func(secret string) {
+	return enrolment.BrowserSigner{Ctx: c.Context(), Root: name, What: what, Store: k.Store, Tell: func(secret string) {
 		display.Fprintf(out, "The first approver, %s, signs with a passkey: open the page /enrol of the console\n"+
 			"(waldo console, or waldo serve --listen) by the name localhost, go to Sign as the first approver, and type\n"+
-			"this secret there within %v:\n\n  %s\n\nwaiting for the browser … (Ctrl-C ends)\n", name, operator.InviteLife,
+			"this secret there within %v:\n\n  %s\n\nwaiting for the browser … (Ctrl-C ends)\n", name, enrolment.InviteLife,
 			secret)
 	}}, nil
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/app/building"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/sandbox/template"

@@ -11,6 +11,7 @@ import (
 	"waldo/internal/app/fault"
 	"waldo/internal/app/trust"
 	"waldo/internal/config"
+	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/contract"
 )
 
@@ -18,6 +19,7 @@ import (
 type Source struct {
 	Config      string            // --config
 	Trusted     string            // --trusted-config: loads only as waldo trust recorded it
+	State       string            // --state
 	Environment string            // --environment
 	Hosted      bool              // an agent host started this process, in a folder that the operator did not choose
 	Say         func(text string) // reports which configuration replaces another
@@ -61,16 +63,33 @@ func (s Source) File() (path string, named bool) {
 	if env := os.Getenv("WALDO_CONFIG"); env != "" {
 		return env, true
 	}
-	candidates := []string{"waldo.yaml"}
-	if own, err := UserConfig(); err == nil {
-		candidates = append(candidates, own)
+	if _, err := os.Lstat("waldo.yaml"); err == nil || !errors.Is(err, fs.ErrNotExist) || s.wasTrusted("waldo.yaml") {
+		return "waldo.yaml", false // also a link that leads nowhere, and one that is gone: Load refuses them
 	}
-	for i, p := range candidates {
-		if _, err := os.Stat(p); err == nil {
-			return p, i > 0 // the user's own configuration counts as named
+	if own, err := UserConfig(); err == nil {
+		if _, err := os.Lstat(own); err == nil {
+			return own, true // the user's own configuration counts as named
 		}
 	}
 	return "", false
+}
+
+// Here returns the waldo.yaml of the current folder if it would load there; empty: the operator named another file.
+func (s Source) Here() string {
+	if s.Config != "" || s.Trusted != "" || os.Getenv("WALDO_CONFIG") != "" {
+		return ""
+	}
+	return "waldo.yaml"
+}
+
+// wasTrusted reports whether waldo trust ever recorded a configuration. A record that cannot be read counts as one.
+func (s Source) wasTrusted(file string) bool {
+	state, err := StateDir(s.State)
+	if err != nil {
+		return false // no state, no record
+	}
+	all, key, err := trust.Of(state, &contract.Config{File: file})
+	return err != nil || all[key].Digest != ""
 }
 
 // Selected returns the environment that the operator selects: --environment or $WALDO_ENVIRONMENT; empty:
@@ -90,6 +109,10 @@ func (s Source) Load(state string) (*contract.Config, error) {
 		return config.Default(), nil
 	}
 	cfg, err := config.LoadIn(path, s.Selected())
+	if errors.Is(err, fs.ErrNotExist) && !named && s.wasTrusted(path) {
+		return nil, &fault.Error{Usage: true, Text: path + " is gone, or a link that leads nowhere, and it was trusted",
+			Err: err, Tip: "bring it back; or go on without it: waldo trust --forget " + path}
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &fault.Error{
 			Usage: true, Err: err, Tip: "give a configuration that is there; waldo init writes waldo.yaml",
@@ -98,16 +121,20 @@ func (s Source) Load(state string) (*contract.Config, error) {
 	if err != nil {
 		return nil, &fault.Error{Usage: true, Err: err, Tip: "waldo check " + path + " shows where and how"}
 	}
+	cfg.Places = files.Places(cfg)
 	if named {
 		return cfg, nil
 	}
-	cfg.Found = true
-	err = trust.Held(state, cfg)
+	was, err := trust.Held(state, cfg)
+	cfg.Programs = was.Programs
 	if own, none := UserConfig(); err != nil && s.Hosted && s.Trusted == "" && none == nil && neverTrusted(state, cfg) {
 		// The operator did not decide about this folder: the user's own configuration applies.
 		if _, none := os.Stat(own); none == nil {
 			s.Say(fmt.Sprintf("%v; %s holds instead", err, own))
-			return config.Load(own)
+			if cfg, err = config.Load(own); err == nil {
+				cfg.Places = files.Places(cfg)
+			}
+			return cfg, err
 		}
 	}
 	return cfg, err

@@ -32,6 +32,7 @@ const (
 	Stop       = "stop "
 	released   = "release" // a stop was cancelled
 	Lock       = "lock"    // every waldo serve of a lock takes what was just accepted
+	Revoke     = "revoke"  // a delegation has ended, by the log
 	// Token begins the principal of a token; its name alone means it too.
 	Token     = "token:"
 	Everybody = "*"
@@ -68,6 +69,7 @@ type Reply struct {
 	Said   string   `json:"said,omitempty"`   // after a reload: the configuration in force
 	Kept   string   `json:"kept,omitempty"`   // why the earlier configuration stays in force
 	Ended  []string `json:"ended,omitempty"`  // sessions
+	Calls  int      `json:"calls,omitempty"`  // that were under way and are cancelled
 }
 
 // Options name the parts of a process that orders change.
@@ -79,6 +81,7 @@ type Options struct {
 	Asker    string                                       // names this process; empty: it cannot reply
 	Ended    func(n session.Info, begin func(end func())) // ends what a stopped session has beside its calls
 	Relock   func(ctx context.Context, o Order) Reply     // takes the lock that an order names
+	Revoked  func(ctx context.Context) int                // ends the calls of delegations that have ended
 	Reloads  <-chan os.Signal                             // requests a reload; nil: no signal does
 }
 
@@ -156,6 +159,10 @@ func (a *Attendant) look(ctx context.Context) {
 		}
 		if name == Lock {
 			a.work.Go(func() { a.say(ctx, o, a.Relock(ctx, o)) })
+			continue
+		}
+		if name == Revoke {
+			a.say(ctx, o, Reply{PID: os.Getpid(), Serves: a.serves(), Calls: a.o.Revoked(ctx)})
 			continue
 		}
 		stop, is := strings.CutPrefix(name, Stop)
@@ -256,6 +263,12 @@ func stoppedBy(rows map[string]string) func(session.Info) bool {
 		}
 		return false
 	}
+}
+
+// Stopped returns a predicate for the sessions that the orders in force stop.
+func Stopped(ctx context.Context, s *database.Store) (func(session.Info) bool, error) {
+	rows, err := s.List(ctx, Bucket)
+	return stoppedBy(rows), err
 }
 
 // Put stores an order. It returns the replies of every running waldo, and how many sent none in time.

@@ -9,9 +9,13 @@ type Error struct {
 	Usage bool // a mistake in the command or the configuration; otherwise waldo's own failure
 	// Problems: a check found problems in its input.
 	Problems bool
-	Text     string // the message; empty: that of Err
-	Err      error
-	Tip      string // the hint
+	// Denied: the authority that was named does not hold.
+	Denied bool
+	// Untrusted: the configuration is not as it was trusted or signed.
+	Untrusted bool
+	Text      string // the message; empty: that of Err
+	Err       error
+	Tip       string // the hint
 }
 
 func (e *Error) Error() string {
@@ -32,4 +36,9 @@ func (e *Error) Hint() string { return e.Tip }
 // Usage returns an error in the command or the configuration.
 func Usage(hint, format string, a ...any) error {
 	return &Error{Usage: true, Text: fmt.Sprintf(format, a...), Tip: hint}
+}
+
+// Untrusted returns an error in what waldo trust records or the first approver signs.
+func Untrusted(hint, format string, a ...any) error {
+	return &Error{Usage: true, Untrusted: true, Text: fmt.Sprintf(format, a...), Tip: hint}
 }

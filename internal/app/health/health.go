@@ -1,4 +1,4 @@
-// Package health examines what a configuration names: databases, webhooks, models and servers at a URL.
+// Package health examines what a configuration names: servers at a URL.
 package health
 
 import (
@@ -12,72 +12,26 @@ import (
 	"slices"
 	"time"
 
-	"waldo/internal/app/databases"
-	"waldo/internal/app/secrets"
-	"waldo/internal/core/redact"
-	"waldo/internal/frontend/webhook"
-	"waldo/internal/model/contract"
-	"waldo/internal/model/secret"
-	"waldo/internal/network/provider"
+	"waldo/internal/app"
 	"waldo/internal/sandbox"
 )
 
 // patience bounds one connection.
 const patience = 5 * time.Second
 
-// Report examines a trusted configuration. It starts no server, and sends no byte to a model or to a server at a URL.
-func Report(ctx context.Context, state string, cfg *contract.Config, known *redact.Registry) sandbox.Report {
-	r := sandbox.Report{Driver: "configuration"}
-	add := func(name, what string, err error, hint string) {
-		a := sandbox.Ability{Name: name, OK: err == nil, What: what, Need: true}
-		if err != nil {
-			a.What, a.Hint = known.Text(err.Error()), hint
-		}
-		r.Abilities = append(r.Abilities, a)
-	}
-	for _, c := range cfg.Contracts {
-		if c.Database == "" {
-			continue
-		}
-		one := *cfg
-		one.Contracts = []contract.Contract{c}
-		problems, warnings := databases.Check(ctx, state, &one, known)
-		var err error
-		hint := ""
-		for _, p := range slices.Concat(problems, warnings) {
-			err, hint = errors.Join(err, errors.New(p.Text)), cmp.Or(hint, p.Hint)
-		}
-		add("database of "+c.Pattern, "reachable, and its role can only read", err, hint)
-	}
-	get := secrets.New(state, cfg, known, nil).Get
-	for _, name := range slices.Sorted(maps.Keys(cfg.Webhooks)) {
-		_, err := webhook.Keys(cfg.Webhooks[name], get)
-		add("webhook "+name, "its secret fits its scheme", err, "openssl rand -base64 32 makes a good one; waldo secret check")
-	}
-	for i, p := range cfg.Agent.Providers {
-		add(fmt.Sprintf("model %d, %s", i+1, p.Model), "its key is there, and its address answers", model(ctx, p, get),
-			"set the key or the URL of this entry of agent.providers; waldo secret check")
-	}
-	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
-		if s := cfg.Servers[name]; s.URL != "" {
-			add("server "+name, "its address answers; waldo tools asks it", reach(ctx, s.URL), "start it, or correct its url")
+// Servers checks that the servers at a URL of a trusted configuration answer. It sends them no byte.
+func Servers(ctx context.Context, p app.Place) (out []sandbox.Ability) {
+	for _, name := range slices.Sorted(maps.Keys(p.Config.Servers)) {
+		if s := p.Config.Servers[name]; s.URL != "" {
+			out = append(out, p.Ability("server "+name, "its address answers; waldo tools asks it", Reach(ctx, s.URL),
+				"start it, or correct its url"))
 		}
 	}
-	r.OK = !slices.ContainsFunc(r.Abilities, func(a sandbox.Ability) bool { return !a.OK })
-	return r
+	return out
 }
 
-func model(ctx context.Context, p contract.Provider, get func(secret.Ref) (secret.Value, error)) error {
-	if p.Key != "" {
-		if _, err := get(p.Key); err != nil {
-			return err
-		}
-	}
-	return reach(ctx, provider.Address(p.Kind, p.URL))
-}
-
-// reach opens a connection to the host of a URL, and closes it.
-func reach(ctx context.Context, address string) error {
+// Reach opens a connection to the host of a URL, and closes it.
+func Reach(ctx context.Context, address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" {
 		return errors.New("its address is not a URL")

@@ -52,7 +52,7 @@ func New(
 		Vault:    vault(func(name secret.Ref, v secret.Value) { _ = learn(name, v) }),
 	}}
 	k.Sources.Passphrase = passphrase
-	k.Sources.Unchanged = func(command []string) error { return trust.UnchangedCommand(state, cfg, command) }
+	k.Sources.Prepare = func(command []string) ([]string, string, error) { return trust.Prepare(state, cfg, command) }
 	for name, s := range cfg.Secrets {
 		k.Specs[secret.Ref(name)] = s.Spec
 	}

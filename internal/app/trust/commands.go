@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,12 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"waldo/internal/app/fault"
+	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/contract"
+	"waldo/internal/storage/safefile"
 )
 
 // command is a command line of the configuration that waldo runs outside every sandbox.
@@ -21,216 +23,115 @@ type command struct {
 	what  string // "server x", "secret x" or "approval.notify"
 	at    contract.Position
 	words []string
-	env   map[string]string // the variables that the configuration gives it
+	trust string // contract.Uncovered, or empty
 }
 
 // commands returns every command line that waldo runs outside every sandbox.
 func commands(cfg *contract.Config) (out []command) {
 	for _, s := range cfg.Servers {
 		if s.Placement == "outside" && len(s.Command) > 0 {
-			out = append(out, command{"server " + s.Name, s.CommandAt, s.Command, s.Env})
+			out = append(out, command{"server " + s.Name, s.CommandAt, s.Command, s.Trust})
 		}
 	}
 	for _, s := range cfg.Secrets {
 		if len(s.Spec.Command) > 0 {
-			out = append(out, command{"secret " + s.Name, s.At, s.Spec.Command, nil})
+			out = append(out, command{"secret " + s.Name, s.At, s.Spec.Command, s.Trust})
 		}
 	}
 	if len(cfg.Approval.Notify) > 0 {
-		out = append(out, command{"approval.notify", contract.Position{File: cfg.File}, cfg.Approval.Notify, nil})
+		out = append(out, command{"approval.notify", contract.Position{File: cfg.File, Line: 1, Column: 1},
+			cfg.Approval.Notify, cfg.Approval.Trust})
 	}
 	return out
 }
 
-// The bounds of one configuration. Beyond them it cannot be trusted.
-const (
-	maxFiles  = 1000
-	maxBytes  = 256 << 20
-	maxPieces = 2000   // of one command
-	maxPlaces = 50_000 // of these in the folders to look in
-)
+// maxBytes bounds a file that a command names. A larger one cannot be trusted.
+const maxBytes = 256 << 20
 
-// endings complete a word to the file that an interpreter finds by it: a module or the entry of a folder.
-var endings = []string{
-	"", ".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".pl",
-	"/__main__.py", "/__init__.py", "/index.js", "/index.mjs", "/index.cjs", "/package.json",
-}
-
-// folder is the configuration's folder and the files found there.
+// folder is the configuration's folder and the digests of the files that commands name.
 type folder struct {
-	dir, real string            // real has no links
-	here      string            // the working folder if it is another, otherwise empty: commands start in it
-	trusted   map[string]string // the recorded digests; nil: they are recorded now
-	found     map[string]string
-	bytes     int64
-	lines     []string // the "#!" lines of the files that a command names
+	at      contract.Position
+	real    string            // the folder without links
+	trusted map[string]string // the recorded digests; nil: they are recorded now
+	found   map[string]string
 }
 
 func openFolder(cfg *contract.Config, trusted map[string]string) (*folder, error) {
-	f := &folder{trusted: trusted, found: map[string]string{}}
-	var err error
-	if f.dir, err = filepath.Abs(filepath.Dir(cfg.File)); err != nil {
-		return nil, err
-	}
-	if f.real, err = filepath.EvalSymlinks(f.dir); err != nil {
-		return nil, err
-	}
-	if f.here, err = os.Getwd(); f.here == f.dir || f.here == f.real {
-		f.here = ""
+	f := &folder{at: contract.Position{File: cfg.File}, trusted: trusted, found: map[string]string{}}
+	dir, err := f.at.Beside(".")
+	if err == nil {
+		f.real, err = filepath.EvalSymlinks(dir)
 	}
 	return f, err
 }
 
-// holds reports whether a path is in the folder, by its name or by where its links lead.
-func (f *folder) holds(path string) bool {
-	if clean := filepath.Clean(path); contract.Within(clean, f.dir) || contract.Within(clean, f.real) {
-		return true
-	}
-	behind, err := filepath.EvalSymlinks(path)
-	return err == nil && contract.Within(behind, f.real)
+// machines reports a file of this machine's own packages, which its administrator updates: it has no digest.
+func (f *folder) machines(real string) bool {
+	own := func(dir string) bool { return contract.Within(real, dir) }
+	return slices.ContainsFunc([]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/System"}, own) &&
+		!own("/usr/local") && !own(f.real)
 }
 
-// add records the digest of a file. It reads through a link, since what the link leads to can change.
-func (f *folder) add(path string) error {
-	if f.found[path] != "" {
-		return nil
+// self reports waldo's own program, which can be updated without being trusted again.
+func self(program string) bool {
+	own, err := os.Executable()
+	if err != nil {
+		return false
 	}
+	x, err := os.Stat(program)
+	y, oerr := os.Stat(own)
+	return err == nil && oerr == nil && os.SameFile(x, y)
+}
+
+// add records the digest of a regular file. It reads through a link, since what the link leads to can change. A
+// trusted file that is gone counts as changed, and a pipe or a device is refused: it has no digest.
+func (f *folder) add(path string) error {
 	info, err := os.Stat(path)
+	switch {
+	case f.trusted[path] != "" && (err != nil || !info.Mode().IsRegular()):
+		f.found[path] = NoLock
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return err // its bytes cannot be compared
+	case err != nil || info.IsDir():
+		return nil
+	case !info.Mode().IsRegular():
+		return errSpecial(path)
+	}
+	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return err
 	}
-	if f.bytes += info.Size(); f.bytes > maxBytes || len(f.found) >= maxFiles {
-		return &fault.Error{Usage: true,
-			Text: fmt.Sprintf("the programs of %s are more than %d files or %d MiB", f.dir, maxFiles, maxBytes>>20),
-			Tip:  "name fewer files in the commands that run outside of sandboxes, or place those servers in a sandbox"}
+	if f.machines(real) || self(real) {
+		return nil
+	}
+	if info.Size() > maxBytes {
+		return &fault.Error{Usage: true, Text: fmt.Sprintf("%s has more than %d MiB", path, maxBytes>>20),
+			Tip: "place the server in a sandbox, or name a smaller file"}
 	}
 	f.found[path], err = Digest(path)
 	return err
 }
 
-// takeWords records the files that a command's words name in the folder, or below the working folder.
-func (f *folder) takeWords(c command) error {
-	words := pieces(c)
-	for _, word := range slices.Clone(words) {
-		words = append(words, clustered(word)...)
-	}
-	if len(words) > maxPieces {
-		return &fault.Error{Usage: true, Text: fmt.Sprintf("the command of %s has more than %d words", c.what, maxPieces),
-			Tip: "put it into a script of its own"}
-	}
-	bases := f.bases(words)
-	if len(words)*len(bases) > maxPlaces {
-		return &fault.Error{Usage: true, Text: fmt.Sprintf("the command of %s names %d folders in %d words", c.what,
-			len(bases), len(words)), Tip: "put it into a script of its own"}
-	}
-	for i, word := range words {
-		if err := f.searched(word); err != nil {
+// take records the files that the words of a command name.
+func (f *folder) take(words []string) error {
+	for i, word := range files.Words(f.at, words) {
+		if i == 0 {
+			if program, err := exec.LookPath(word); err == nil {
+				word = program
+			}
+		} else if _, value, ok := strings.Cut(word, "="); ok && strings.HasPrefix(word, "-") {
+			word = value
+		}
+		path, err := f.at.Beside(word)
+		if err == nil {
+			err = f.add(path)
+		}
+		if err != nil {
 			return err
 		}
-		for _, base := range bases {
-			if err := f.named(base, word); err != nil {
-				return err
-			}
-			if i > 0 && moduleFlag.MatchString(words[i-1]) || i+1 < len(words) && words[i+1] == "-m"+word {
-				if top, _, _ := strings.Cut(word, "."); top != "" {
-					if err := f.tree(at(base, top)); err != nil {
-						return err
-					}
-				}
-			}
-		}
 	}
 	return nil
-}
-
-// searched records the program that PATH finds for a word, if it is in the folder.
-func (f *folder) searched(word string) error {
-	if strings.Contains(word, "/") {
-		return nil
-	}
-	file, err := exec.LookPath(word)
-	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return nil // waldo finds none either
-	}
-	if file, err = filepath.Abs(file); err == nil && f.holds(file) {
-		if err = f.add(file); err == nil {
-			err = f.follow(file)
-		}
-	}
-	return err
-}
-
-// moduleFlag matches the option of Python that takes a module, alone or behind others.
-var moduleFlag = regexp.MustCompile(`^-[A-Za-z]*m$`)
-
-// bases returns the folders in which a command can look for files: the configuration's, the working one, and those in
-// the folder that its words name.
-func (f *folder) bases(words []string) []string {
-	out := []string{f.dir}
-	if f.here != "" {
-		out = append(out, f.here)
-	}
-	for _, word := range words {
-		for _, base := range out[:min(len(out), 2)] {
-			dir := at(base, word)
-			if info, err := os.Stat(dir); err == nil && info.IsDir() && f.holds(dir) && !slices.Contains(out, dir) {
-				out = append(out, dir)
-			}
-		}
-	}
-	return out
-}
-
-// at is the path of a word in a folder. It leaves dir/.. as it is, since dir can become a link to elsewhere.
-func at(base, word string) string {
-	if !filepath.IsAbs(word) {
-		word = base + string(filepath.Separator) + word
-	}
-	if strings.Contains(word, "..") {
-		return word
-	}
-	return filepath.Clean(word)
-}
-
-// named records each regular file that a word can mean in a folder. A file of a foreign working folder counts too: a
-// command starts there, and it was not trusted. A trusted file that is gone counts as changed: the command can take
-// another in its place. Interpreters also take code from pipes and devices, which have no digest.
-func (f *folder) named(base, word string) error {
-	for _, name := range []string{word, strings.ReplaceAll(word, ".", "/")} {
-		if name == "" || name != word && strings.Contains(word, "/") || filepath.IsAbs(name) && base != f.dir {
-			continue
-		}
-		for _, end := range endings {
-			path := at(base, name+end)
-			if !f.holds(path) && (filepath.IsAbs(name) || base != f.here) {
-				continue
-			}
-			found, err := f.file(path)
-			if err == nil && found {
-				err = f.follow(path)
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// file records a regular file if there is one. It refuses what has no digest.
-func (f *folder) file(path string) (found bool, err error) {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return false, err // its bytes cannot be compared
-	case err == nil && info.Mode().IsRegular():
-		return true, f.add(path)
-	case f.trusted[path] != "":
-		f.found[path] = NoLock
-	case err == nil && !info.IsDir() && info.Mode()&fs.ModeSocket == 0:
-		return false, errSpecial(path)
-	}
-	return false, nil
 }
 
 // errSpecial refuses a path that has no digest.
@@ -239,164 +140,110 @@ func errSpecial(path string) error {
 		Tip: "put a file in its place, or keep it outside of the configuration's folder"}
 }
 
-// tree records every file of a package that is run by its name, less what Python compiles there itself.
-func (f *folder) tree(dir string) error {
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() || !f.holds(dir) {
-		return nil
-	}
-	if strings.Contains(dir, "..") { // WalkDir takes dir/.. away
-		var err error
-		if dir, err = filepath.EvalSymlinks(dir); err != nil {
-			return err
-		}
-	}
-	return filepath.WalkDir(dir+"/.", func(path string, e fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case e.IsDir() && e.Name() == "__pycache__":
-			return fs.SkipDir
-		case e.IsDir():
-			return nil
-		}
-		info, err := os.Stat(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // a link to nothing
-			return nil
-		case err != nil:
-			return err
-		case info.IsDir():
-			return &fault.Error{Usage: true, Text: path + " is a link to a folder: it can lead a package to any code",
-				Tip: "put the folder itself there"}
-		case info.Mode().IsRegular():
-			return f.add(path)
-		}
-		return nil
-	})
-}
-
-// pieces returns the words of a command, and the parts of them that can name a file: as in --file=./x, -r./x,
-// PATH=./a:./b or sh -c "exec ./x".
-func pieces(c command) (out []string) {
-	words := slices.Clone(c.words)
-	for _, v := range c.env {
-		words = append(words, v)
-	}
-	add := func(word string) {
-		if word == "" {
-			return
-		}
-		if len(word) > 2 && word[0] == '-' && word[1] != '-' {
-			out = append(out, word[2:])
-		}
-		out = append(out, word) // last, so that a module follows its option
-	}
-	for _, word := range words {
-		add(word)
-		for _, cut := range []string{"'\"=", " \t\r\n;&|<>()'\"`$={}[],:@+!"} {
-			if parts := strings.FieldsFunc(word, func(r rune) bool { return strings.ContainsRune(cut, r) }); len(parts) != 1 ||
-				parts[0] != word {
-				for _, p := range parts {
-					add(p)
-				}
-			}
-		}
-	}
-	return out
-}
-
-// indirect matches words of programs that run code of the folder which their command does not name, and of options
-// that take code or a module.
-var indirect = regexp.MustCompile(`^(npm|npx|pnpm|pnpx|yarn|bun|bunx|deno|make|gmake|cmake|ninja|just|task|rake|` +
-	`bundle|tox|nox|poetry|pipenv|pipx|uv|uvx|hatch|pdm|rye|pixi|pytest|flask|uvicorn|gunicorn|hypercorn|celery|` +
-	`cargo|go|gradle|gradlew|mvn|mvnw|ant|sbt|mix|swift|dotnet|nix|nix-shell|direnv|mise|git|hg|` +
-	`docker|docker-compose|podman|ssh|Rscript|R|terraform|tofu|terragrunt|pulumi|bazel|bazelisk|sops|` +
-	`ansible|ansible-playbook|vagrant|meson|pre-commit|` +
-	`-[A-Za-z]*[cem]|-[A-Za-z]?[cem].*|-p|--eval|--print|--import|--require|--loader|-[rIM].*)$`)
-
-// Uncovered returns what no digest covers: commands outside of sandboxes that find code of the folder by themselves.
+// Uncovered returns a problem for each command outside of sandboxes that may load files without a digest, unless its
+// line says trust: uncovered. A command loads no other file if its program is waldo itself, or an executable with a
+// digest to which nothing links a library, and no word names a folder of the configuration's. Every other one needs
+// the line: waldo does not guess what a script, an interpreter or a package runner loads.
 func Uncovered(cfg *contract.Config) (out contract.Problems) {
 	f, err := openFolder(cfg, nil)
 	if err != nil {
-		return nil
+		return contract.Problems{{At: contract.Position{File: cfg.File}, Code: "trust.uncovered", Text: err.Error()}}
 	}
 	for _, c := range commands(cfg) {
-		why := ""
-		for _, word := range pieces(c) {
-			if indirect.MatchString(filepath.Base(word)) && (why == "" || !strings.HasPrefix(word, "-")) ||
-				why == "" && f.hasFolder(word) {
-				why = word
+		if why := f.loads(c.words); why != "" && c.trust != contract.Uncovered {
+			hint := "write trust: uncovered beside it, and read every change of what it loads before you start waldo"
+			if strings.HasPrefix(c.what, "server ") {
+				hint = "write placement: sandbox; or " + hint
 			}
+			out = append(out, contract.Problem{At: c.at, Code: "trust.uncovered", Hint: hint,
+				Text: c.what + " runs outside of any sandbox, and " + why + ": what it loads has no digest"})
 		}
-		f.found = map[string]string{}
-		if f.take(c) == nil { // otherwise there is no trust
-			for _, word := range lineWords(f.lines) {
-				if word = filepath.Base(word); why == "" && word[0] != '-' && indirect.MatchString(word) {
-					why = word
-				}
-			}
-		}
-		for file := range f.found {
-			if filepath.Base(file) == pyvenv {
-				out = append(out, contract.Problem{At: c.at, Code: "trust.packages",
-					Hint: "read changes of its packages before you start waldo",
-					Text: fmt.Sprintf("%s runs outside of any sandbox in the virtual environment %s: "+
-						"its packages and .pth files are not covered by this trust", c.what, filepath.Dir(file))})
-			}
-		}
-		if why == "" {
-			continue
-		}
-		hint := "name its files in the command; read changes before you start waldo"
-		if strings.HasPrefix(c.what, "server ") {
-			hint = "name its files in the command, or place the server in a sandbox; read changes before you start waldo"
-		}
-		out = append(out, contract.Problem{At: c.at, Code: "trust.uncovered", Hint: hint,
-			Text: fmt.Sprintf("%s runs outside of any sandbox with %q: what that loads from %s is not covered by this trust",
-				c.what, why, f.dir)})
 	}
 	out.Sort()
 	return out
 }
 
-// hasFolder reports whether a word names a folder in the configuration's, and not a program of this machine.
-func (f *folder) hasFolder(word string) bool {
-	if _, err := exec.LookPath(word); err == nil && !strings.Contains(word, "/") {
-		return false
+// Accepted names the commands whose lines say trust: uncovered.
+func Accepted(cfg *contract.Config) (out []string) {
+	for _, c := range commands(cfg) {
+		if c.trust == contract.Uncovered {
+			out = append(out, c.what)
+		}
 	}
-	dir := at(f.dir, word)
-	info, err := os.Stat(dir)
-	return err == nil && info.IsDir() && f.holds(dir)
+	slices.Sort(out)
+	return out
 }
 
-// UnchangedCommand returns an error if a command that runs outside of sandboxes names a file that is not the trusted
-// one. The operator vouches for a configuration that was named.
-func UnchangedCommand(state string, cfg *contract.Config, words []string) error {
-	if !cfg.Found {
-		return nil
-	}
-	trusted, err := TrustedPrograms(state, cfg)
+// loads says why a command may load files that its words do not name; "": it cannot.
+func (f *folder) loads(words []string) string {
+	argv := files.Words(f.at, words)
+	program, err := exec.LookPath(argv[0])
 	if err != nil {
-		return err
+		return "its program " + words[0] + " is not on this machine"
 	}
-	f, err := openFolder(cfg, trusted)
+	real, err := filepath.EvalSymlinks(program)
+	switch {
+	case err != nil:
+		return err.Error()
+	case self(real):
+	case f.machines(real):
+		return words[0] + " is a program of this machine"
+	case !static(real):
+		return words[0] + " is no static executable"
+	}
+	for _, word := range argv[1:] {
+		if _, value, ok := strings.Cut(word, "="); ok {
+			word = value
+		}
+		if real, err := filepath.EvalSymlinks(word); err == nil && filepath.IsAbs(word) && contract.Within(real, f.real) {
+			if info, err := os.Stat(real); err != nil || info.IsDir() {
+				return word + " is a folder"
+			}
+		}
+	}
+	return ""
+}
+
+// static reports an ELF executable without an interpreter and without libraries.
+func static(program string) bool {
+	b, err := elf.Open(program)
 	if err != nil {
-		return err
+		return false
 	}
-	if err := f.take(command{what: words[0], words: words}); err != nil {
-		return err
+	defer b.Close()
+	libraries, err := b.ImportedLibraries()
+	return len(libraries) == 0 && (err == nil || errors.Is(err, elf.ErrNoSymbols)) &&
+		!slices.ContainsFunc(b.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+}
+
+// Prepare returns a command outside of sandboxes as it is to run, and the empty folder in which it starts. The caller
+// removes the folder. A trusted configuration's command runs only with the files that were trusted. The operator
+// vouches for a configuration that was named.
+func Prepare(state string, cfg *contract.Config, words []string) (argv []string, dir string, err error) {
+	if cfg.Programs != nil {
+		f, err := openFolder(cfg, cfg.Programs)
+		if err == nil {
+			err = f.take(words)
+		}
+		if err == nil {
+			err = differs(cfg, f.found)
+		}
+		if err != nil {
+			return nil, "", err
+		}
 	}
-	return differs(cfg, f.found, trusted)
+	dir, err = safefile.Scratch(filepath.Join(state, "outside"))
+	return files.Words(contract.Position{File: cfg.File}, words), dir, err
 }
 
 // differs returns an error for a file that was not trusted as it is now.
-func differs(cfg *contract.Config, now, trusted map[string]string) error {
+func differs(cfg *contract.Config, now map[string]string) error {
 	for _, file := range slices.Sorted(maps.Keys(now)) {
 		switch {
 		case now[file] == NoLock:
 			return fmt.Errorf("%s is gone, and was trusted with %s: bring it back, or run: waldo trust %s",
 				file, cfg.File, cfg.File)
-		case trusted[file] != now[file]:
+		case cfg.Programs[file] != now[file]:
 			return fmt.Errorf("%s is not the program that was trusted with %s: read it, then run: waldo trust %s",
 				file, cfg.File, cfg.File)
 		}

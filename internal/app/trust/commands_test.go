@@ -2,7 +2,6 @@ package trust
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +21,7 @@ func project(
 	t.Chdir(dir)
 	path = filepath.Join(dir, file)
 	put(t, path, "#!/bin/sh\n")
-	cfg = &contract.Config{File: filepath.Join(dir, "waldo.yaml"), Digest: "sha256:1", Found: true,
+	cfg = &contract.Config{File: filepath.Join(dir, "waldo.yaml"), Digest: "sha256:1", Programs: map[string]string{},
 		Servers: map[string]contract.Server{}, Secrets: map[string]contract.Secret{}}
 	change(cfg)
 	return state, cfg, path
@@ -53,9 +52,14 @@ func keep(t *testing.T, state string, cfg *contract.Config) {
 // starts returns the refusals of everything that a configuration starts outside of sandboxes.
 func starts(t *testing.T, state string, cfg *contract.Config) (refused []string) {
 	t.Helper()
-	trusted, err := TrustedPrograms(state, cfg)
-	if err != nil {
-		t.Fatal(err)
+	if cfg.Programs != nil { // as the configuration is loaded
+		was, err := Read(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.Programs = was[cfg.File].Programs; cfg.Programs == nil {
+			cfg.Programs = map[string]string{}
+		}
 	}
 	tell := func(err error) {
 		if err != nil {
@@ -63,15 +67,20 @@ func starts(t *testing.T, state string, cfg *contract.Config) (refused []string)
 		}
 	}
 	for _, s := range cfg.Servers {
-		tell(Unchanged(state, cfg, trusted, s))
+		tell(Unchanged(state, cfg, s))
 	}
 	for _, s := range cfg.Secrets {
-		tell(UnchangedCommand(state, cfg, s.Spec.Command))
+		tell(prepared(state, cfg, s.Spec.Command))
 	}
 	if len(cfg.Approval.Notify) > 0 {
-		tell(UnchangedCommand(state, cfg, cfg.Approval.Notify))
+		tell(prepared(state, cfg, cfg.Approval.Notify))
 	}
 	return refused
+}
+
+func prepared(state string, cfg *contract.Config, argv []string) error {
+	_, _, err := Prepare(state, cfg, argv)
+	return err
 }
 
 func server(argv ...string) func(c *contract.Config) {
@@ -92,36 +101,9 @@ func TestCommands(t *testing.T) {
 		{"a bare script", "srv.py", server("python3", "srv.py")},
 		{"behind options", "srv.py", server("python3", "-Xutf8", "-W", "ignore", "./srv.py")},
 		{"env", "srv.py", server("env", "python3", "./srv.py")},
-		{"env -S", "srv.py", server("env", "-S", "python3 ./srv.py")},
-		{"nice", "srv.py", server("/usr/bin/nice", "-n", "5", "python3", "./srv.py")},
-		{"a shell's text", "srv.py", server("sh", "-c", "exec python3 ./srv.py")},
-		{"a quoted word", "my srv.py", server("sh", "-c", "exec python3 './my srv.py'")},
-		{"a shell in a folder", "sub/srv.py", server("sh", "-c", "cd sub && exec ./srv.py")},
-		{"a shell in a folder, briefly", "sub/srv.py", server("bash", "-c", "cd sub; ./srv.py")},
-		{"env in a folder", "sub/srv.py", server("env", "--chdir=sub", "./srv.py")},
-		{"after =", "hook.js", server("node", "--require=./hook.js", "/opt/x.js")},
-		{"behind a letter", "hook.js", server("node", "-r./hook.js", "/opt/x.js")},
-		{"without its ending", "hook.js", server("node", "-e", "require('./hook')")},
-		{"a folder of Python", "app/__main__.py", server("python3", "./app")},
-		{"a folder of Node", "app/index.js", server("node", "./app")},
-		{"a module", "srv.py", server("python3", "-m", "srv")},
-		{"a module after its letter", "srv.py", server("python3", "-msrv")},
-		{"a module of a package", "pkg/srv.py", server("python3", "-m", "pkg.srv")},
-		{"a file of a package", "pkg/deep/other.py", server("python3", "-um", "pkg")},
-		{"a file of a package after its letter", "pkg/deep/other.py", server("python3", "-mpkg.tool")},
-		{"a module in Python's text", "srv.py", server("python3", "-c", "import srv")},
-		{"a module in a folder of its path", "lib/srv.py", func(c *contract.Config) {
-			server("python3", "-m", "srv")(c)
-			s := c.Servers["o"]
-			s.Env = map[string]string{"PYTHONPATH": filepath.Join(filepath.Dir(c.File), "lib")}
-			c.Servers["o"] = s
-		}},
-		{"a file in its environment", "pre.js", func(c *contract.Config) {
-			server("node", "/opt/x.js")(c)
-			s := c.Servers["o"]
-			s.Env = map[string]string{"NODE_OPTIONS": "--require=./pre.js"}
-			c.Servers["o"] = s
-		}},
+		{"behind = of an option", "hook.js", server("node", "--require=./hook.js", "/opt/x.js")},
+		{"bare behind = of an option", "hook.js", server("node", "--require=hook.js", "/opt/x.js")},
+		{"its data", "data.json", server("/bin/true", "data.json")},
 		{"the command of a secret", "get.sh", func(c *contract.Config) {
 			c.Secrets["k"] = contract.Secret{Name: "k", Spec: secret.Spec{Command: []string{"./get.sh"}}}
 		}},
@@ -145,10 +127,10 @@ func TestCommands(t *testing.T) {
 			if refused := starts(t, state, cfg); !slices.Equal(refused, []string{want}) {
 				t.Errorf("a changed file: %q, want %q", refused, want)
 			}
-			if cfg.Found = false; len(cfg.Servers) == 0 && len(starts(t, state, cfg)) > 0 {
+			if cfg.Programs = nil; len(cfg.Servers) == 0 && len(starts(t, state, cfg)) > 0 {
 				t.Error("a configuration that the operator named is refused")
 			}
-			cfg.Found = true
+			cfg.Programs = map[string]string{}
 			keep(t, state, cfg)
 			if refused := starts(t, state, cfg); len(refused) > 0 {
 				t.Errorf("trusted again: %s", refused)
@@ -157,48 +139,22 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestAppeared: a file that comes to be what a command names was not trusted. So is one of a foreign working folder.
+// TestAppeared: a file that comes to be what a word names was not trusted.
 func TestAppeared(t *testing.T) {
-	state, cfg, path := project(t, "srv.py", server("env", "python3", "-m", "srv"))
+	state, cfg, path := project(t, "other", server("/bin/true", "read"))
 	keep(t, state, cfg)
-	put(t, filepath.Join(filepath.Dir(path), "srv", "__main__.py"), "evil")
-	if refused := starts(t, state, cfg); len(refused) != 1 ||
-		!strings.Contains(refused[0], "srv/__main__.py is not the program") {
-		t.Errorf("a package in place of the module: %q", refused)
-	}
-	state, cfg, _ = project(t, "get.sh", func(c *contract.Config) { c.Approval.Notify = []string{"./get.sh"} })
-	keep(t, state, cfg)
-	foreign := t.TempDir()
-	t.Chdir(foreign)
 	if refused := starts(t, state, cfg); len(refused) > 0 {
-		t.Errorf("control: another working folder: %q", refused)
+		t.Fatalf("control: %q", refused)
 	}
-	put(t, filepath.Join(foreign, "get.sh"), "evil")
-	if refused := starts(t, state, cfg); len(refused) != 1 ||
-		!strings.Contains(refused[0], foreign+"/get.sh is not the program") {
-		t.Errorf("a file of a foreign working folder: %q", refused)
-	}
-}
-
-// TestOutside: files outside of the folder are not covered, since who writes to the folder cannot change them.
-func TestOutside(t *testing.T) {
-	away := filepath.Join(t.TempDir(), "x.sh")
-	put(t, away, "")
-	state, cfg, _ := project(t, "a/x.sh", server("sh", away, "../out.sh", ".."))
-	put(t, filepath.Join(filepath.Dir(filepath.Dir(cfg.File)), "out.sh"), "")
-	put(t, filepath.Join(filepath.Dir(filepath.Dir(cfg.File)), "index.js"), "")
-	if found, err := Programs(state, cfg); err != nil || len(found) > 0 {
-		t.Errorf("%v %v", found, err)
-	}
-	server("sh", away, "a/../../"+filepath.Base(filepath.Dir(cfg.File))+"/a/x.sh")(cfg)
-	if found, err := Programs(state, cfg); err != nil || len(found) != 1 {
-		t.Errorf("control, through the folder above: %v %v", found, err)
+	put(t, filepath.Join(filepath.Dir(path), "read"), "evil")
+	if refused := starts(t, state, cfg); len(refused) != 1 || !strings.Contains(refused[0], "/read is not the program") {
+		t.Errorf("a file in place of a word: %q", refused)
 	}
 }
 
-// TestSearched: a program that PATH finds in the folder is one of its files.
+// TestSearched: a program that PATH finds outside of the system's folders is one of the files.
 func TestSearched(t *testing.T) {
-	state, cfg, path := project(t, "bin/tool", server("env", "tool"))
+	state, cfg, path := project(t, "bin/tool", server("tool"))
 	t.Setenv("PATH", filepath.Dir(path)+":"+os.Getenv("PATH"))
 	keep(t, state, cfg)
 	if refused := starts(t, state, cfg); len(refused) > 0 {
@@ -210,78 +166,111 @@ func TestSearched(t *testing.T) {
 	}
 }
 
-// TestBounds: a configuration whose programs cannot all be read is not trusted.
+// TestBounds: a configuration with a program that is too large is not trusted.
 func TestBounds(t *testing.T) {
-	state, cfg, path := project(t, "pkg/a.py", server("python3", "-m", "pkg"))
-	if found, err := Programs(state, cfg); err != nil || !slices.Contains(slices.Collect(maps.Keys(found)), path) {
+	state, cfg, path := project(t, "a", server("./a"))
+	if found, err := Programs(state, cfg); err != nil || found[path] == "" {
 		t.Fatalf("control: %v %v", found, err)
 	}
 	if err := os.Truncate(path, maxBytes+1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Programs(state, cfg); err == nil || !strings.Contains(err.Error(), "more than 1000 files or 256 MiB") {
+	if _, err := Programs(state, cfg); err == nil || !strings.Contains(err.Error(), "more than 256 MiB") {
 		t.Errorf("too large: %v", err)
-	}
-	put(t, path, "")
-	for i := range maxFiles {
-		put(t, fmt.Sprintf("%s%d.py", path, i), "")
-	}
-	if _, err := Programs(state, cfg); err == nil || !strings.Contains(err.Error(), "more than 1000 files or 256 MiB") {
-		t.Errorf("too many: %v", err)
-	}
-	words := strings.Repeat("x ", maxPieces/2)
-	server("sh", "-c", words)(cfg)
-	if _, err := Programs(state, cfg); err != nil {
-		t.Fatalf("control: %v", err)
-	}
-	for i := range maxPlaces / (maxPieces / 2) {
-		put(t, filepath.Join(filepath.Dir(cfg.File), fmt.Sprintf("d%d", i), "x"), "")
-		words += fmt.Sprintf("d%d ", i)
-	}
-	server("sh", "-c", words)(cfg)
-	if _, err := Programs(state, cfg); err == nil || !strings.Contains(err.Error(), "folders in") {
-		t.Errorf("too many folders: %v", err)
-	}
-	server("sh", "-c", strings.Repeat("x ", maxPieces))(cfg)
-	if _, err := Programs(state, cfg); err == nil || !strings.Contains(err.Error(), "has more than 2000 words") {
-		t.Errorf("too many words: %v", err)
 	}
 }
 
-// TestUncovered: a command that finds its code by itself is warned of.
+// TestWorkingFolder: a command outside of sandboxes starts in an empty folder that nobody else can write. Its relative
+// words start at the configuration's folder, whatever the working folder is.
+func TestWorkingFolder(t *testing.T) {
+	state, cfg, path := project(t, "get.sh", func(c *contract.Config) { c.Programs = nil })
+	foreign := t.TempDir()
+	for _, name := range []string{"get.sh", "json.py"} {
+		put(t, filepath.Join(foreign, name), "evil")
+	}
+	t.Chdir(foreign)
+	argv, dir, err := Prepare(state, cfg, []string{"./get.sh", "get.sh", "json.py", "./x", "-m", "sh", "--to=get.sh"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{path, path, "json.py", filepath.Dir(path) + "/x", "-m", "sh", "--to=" + path}
+	if !slices.Equal(argv, want) {
+		t.Errorf("%q, want %q", argv, want)
+	}
+	info, err := os.Stat(dir)
+	entries, rerr := os.ReadDir(dir)
+	if err != nil || rerr != nil || info.Mode().Perm() != 0o700 || len(entries) > 0 || !contract.Within(dir, state) {
+		t.Errorf("%s %v %v: %v %v", dir, info, entries, err, rerr)
+	}
+	_, other, err := Prepare(state, cfg, []string{"/bin/true"})
+	if err != nil || other == dir {
+		t.Errorf("two commands share %s: %v", other, err)
+	}
+}
+
+// TestUncovered: a command that can load other files needs the operator's line. A static executable does not.
 func TestUncovered(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, x := range []struct {
-		argv []string
-		why  string // empty: no warning
+		argv    []string
+		covered bool
 	}{
-		{[]string{"python3", "./srv.py"}, ""},
-		{[]string{"env", "python3", "-u", "./srv.py"}, ""},
-		{[]string{"python3", "-m", "srv"}, "-m"},
-		{[]string{"npm", "run", "serve"}, "npm"},
-		{[]string{"env", "make", "serve"}, "make"},
-		{[]string{"Rscript", "./x.R"}, "Rscript"},
-		{[]string{"env", "terraform", "output"}, "terraform"},
-		{[]string{"docker", "compose", "run"}, "docker"},
-		{[]string{"sh", "-c", "./s*"}, "-c"},
-		{[]string{"node", "-e", "x"}, "-e"},
-		{[]string{"node", "./app"}, "./app"},
-		{[]string{"node", "app"}, "app"},
-		{[]string{"java", "-cp=app", "Main"}, "-cp=app"},
-		{[]string{"python3", "-msrv"}, "-msrv"},
-		{[]string{"bash", "-cx", "./s*"}, "-cx"},
-		{[]string{"env", "python3", "./none"}, ""},
-		{[]string{"env", "python3", "/usr"}, ""},
+		{[]string{self, "helpdesk"}, true}, {[]string{"STATIC"}, true},
+		{[]string{"STATIC", "words", "--to", "other.txt"}, true},
+		{[]string{"STATIC", "DIR/app"}, false}, {[]string{"STATIC", "./app"}, false},
+		{[]string{"STATIC", "--in=./app"}, false},
+		{[]string{"./script"}, false}, {[]string{"python3", "./srv.py"}, false}, {[]string{"python3", "-m", "srv"}, false},
+		{[]string{"python3", "-msrv"}, false}, {[]string{"npm", "run", "serve"}, false}, {[]string{"npx", "-y", "x"}, false},
+		{[]string{"make", "serve"}, false}, {[]string{"env", "make"}, false}, {[]string{"sh", "-c", "./s*"}, false},
+		{[]string{"node", "app"}, false}, {[]string{"git", "log"}, false},
+		{[]string{"/bin/true"}, false}, {[]string{"absent-program"}, false}, {[]string{"./absent"}, false},
 	} {
-		_, cfg, _ := project(t, "app/index.js", server(x.argv...))
-		got := Uncovered(cfg)
-		want := fmt.Sprintf("%s:3: trust.uncovered: server o runs outside of any sandbox with %q: "+
-			"what that loads from %s is not covered by this trust",
-			cfg.File, x.why, filepath.Dir(cfg.File))
-		switch {
-		case x.why == "" && len(got) > 0:
-			t.Errorf("%q: %v", x.argv, got)
-		case x.why != "" && (len(got) != 1 || !strings.Contains(got.Error(), want) || got[0].Hint == ""):
-			t.Errorf("%q: %v, want %s", x.argv, got, want)
+		_, cfg, path := project(t, "app/index.js", func(*contract.Config) {})
+		dir := filepath.Dir(filepath.Dir(path))
+		put(t, filepath.Join(dir, "script"), "#!/bin/sh\n")
+		copyFile(t, self, filepath.Join(dir, "static"))
+		argv := slices.Clone(x.argv)
+		for i, w := range argv {
+			argv[i] = strings.ReplaceAll(strings.ReplaceAll(w, "STATIC", "./static"), "DIR", dir)
 		}
+		server(argv...)(cfg)
+		cfg.Secrets["k"] = contract.Secret{Name: "k", Spec: secret.Spec{Command: argv}}
+		cfg.Approval.Notify = argv
+		if got := Uncovered(cfg); x.covered && len(got) > 0 || !x.covered && (len(got) != 3 || !got.Has("trust.uncovered")) {
+			t.Errorf("%q: %v", x.argv, got)
+		}
+		s, k := cfg.Servers["o"], cfg.Secrets["k"]
+		s.Trust, k.Trust, cfg.Approval.Trust = contract.Uncovered, contract.Uncovered, contract.Uncovered
+		cfg.Servers["o"], cfg.Secrets["k"] = s, k
+		if got := Uncovered(cfg); len(got) > 0 {
+			t.Errorf("%q with the line: %v", x.argv, got)
+		}
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, to, string(b))
+}
+
+// TestHeldUncovered: a trust record without the line, as an earlier waldo wrote it, does not load.
+func TestHeldUncovered(t *testing.T) {
+	state, cfg, _ := project(t, "srv.py", server("python3", "srv.py"))
+	keep(t, state, cfg)
+	if _, err := Held(state, cfg); err == nil || !strings.Contains(err.Error(), "trust.uncovered") {
+		t.Errorf("%v", err)
+	}
+	s := cfg.Servers["o"]
+	s.Trust = contract.Uncovered
+	cfg.Servers["o"] = s
+	if _, err := Held(state, cfg); err != nil {
+		t.Errorf("control: %v", err)
 	}
 }

@@ -3,6 +3,7 @@
 package trust
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,14 +11,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	"waldo/internal/app/fault"
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/contract"
+	"waldo/internal/protocol/strictjson"
 	"waldo/internal/storage/safefile"
 )
 
@@ -26,6 +30,7 @@ type Record struct {
 	Digest   string            `json:"digest,omitempty"`   // of the trusted file; empty: never trusted
 	Lock     string            `json:"lock,omitempty"`     // digest of waldo.lock at that time, or NoLock
 	Programs map[string]string `json:"programs,omitempty"` // digests of its folder's programs that its commands run
+	Places   map[string]string `json:"places,omitempty"`   // where each path led that it opens to agents and servers
 	Pinned   bool              `json:"pinned,omitempty"`   // waldo.lock existed at its last start
 	At       time.Time         `json:"at"`
 }
@@ -87,16 +92,54 @@ func Digest(file string) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// Held returns an error if a found configuration, or its lock, differs from the trusted one.
-func Held(state string, cfg *contract.Config) error {
+// Accepted returns the digest of all that was trusted, which the first approver signs; empty: nothing was.
+func (r Record) Accepted() string {
+	if r.Digest == "" {
+		return ""
+	}
+	r.Pinned, r.At = false, time.Time{} // waldo writes these on its own
+	b, err := json.Marshal(r)
+	if err != nil {
+		return ""
+	}
+	return strictjson.Digest(b)
+}
+
+// Words says what a record stands for, as a person who signs it reads it.
+func (r Record) Words() string {
+	if r.Digest == "" {
+		return "is no longer trusted"
+	}
+	return fmt.Sprintf("%s, waldo.lock %s, %d programs", r.Digest, r.Lock, len(r.Programs))
+}
+
+// Held returns the record of a configuration. It returns an error if the configuration, or its lock, differs from the
+// trusted one.
+func Held(state string, cfg *contract.Config) (was Record, err error) {
 	all, key, err := Of(state, cfg)
 	if err != nil {
-		return err
+		return was, err
 	}
-	was := all[key]
+	if was = all[key]; was.Programs == nil {
+		was.Programs = map[string]string{}
+	}
+	return was, was.held(state, cfg)
+}
+
+func (was Record) held(state string, cfg *contract.Config) error {
 	if was.Digest != cfg.Digest || was.Lock == "" {
-		return &fault.Error{Usage: true, Text: fmt.Sprintf("%s is new or has changed since you trusted it", cfg.File),
-			Tip: "read it, then run: waldo trust " + cfg.File + "   (or name it: --config " + cfg.File + ")"}
+		return fault.Untrusted("read it, then run: waldo trust "+cfg.File+"   (or name it: --config "+cfg.File+")",
+			"%s is new or has changed since you trusted it", cfg.File)
+	}
+	for _, path := range slices.Sorted(maps.Keys(cfg.Places)) {
+		if was.Places[path] != cfg.Places[path] {
+			return fault.Untrusted("bring it back; or look at what is there, then run: waldo trust "+cfg.File,
+				"%s leads to %s, and led to %s when %s was trusted", path,
+				cfg.Places[path], cmp.Or(was.Places[path], "nothing"), cfg.File)
+		}
+	}
+	if wrong := Uncovered(cfg); len(wrong) > 0 {
+		return &fault.Error{Usage: true, Untrusted: true, Err: wrong[:1], Tip: wrong[0].Hint}
 	}
 	lock := LockFile(state, cfg)
 	now, err := Digest(lock)
@@ -106,11 +149,11 @@ func Held(state string, cfg *contract.Config) error {
 	case now == was.Lock || now == NoLock: // a missing lock is refused when servers start
 		return nil
 	case was.Lock == NoLock:
-		return &fault.Error{Usage: true, Text: fmt.Sprintf("%s appeared after %s was trusted", lock, cfg.File),
-			Tip: "it says which packages and tools are accepted: read it, then run: waldo trust " + cfg.File}
+		return fault.Untrusted("it says which packages and tools are accepted: read it, then run: waldo trust "+cfg.File,
+			"%s appeared after %s was trusted", lock, cfg.File)
 	}
-	return &fault.Error{Usage: true, Text: fmt.Sprintf("%s changed after %s was trusted", lock, cfg.File),
-		Tip: "it says which packages and tools are accepted: read the change, then run: waldo trust " + cfg.File}
+	return fault.Untrusted(
+		"it says which packages and tools are accepted: read the change, then run: waldo trust "+cfg.File, "%s changed after %s was trusted", lock, cfg.File)
 }
 
 // PinsGone returns an error if the waldo.lock of an earlier start is missing. It records a lock that exists.
@@ -141,31 +184,30 @@ func PinsGone(state string, cfg *contract.Config) error {
 	return Write(state, all)
 }
 
-// AcceptLock replaces the recorded lock by the one that the operator just accepted. It does so for each configuration
-// of the folder that was trusted with the earlier lock.
-func AcceptLock(state string, cfg *contract.Config, before string) error {
+// AcceptLock replaces the digest of an earlier lock by that of the one that the operator accepts. It does so for each
+// configuration of the folder that was trusted with the earlier lock, and returns all records for Write, and those.
+func AcceptLock(state string, cfg *contract.Config, before, now string) (all, changed map[string]Record, err error) {
 	if cfg.File == "" {
-		return nil
+		return nil, nil, nil
 	}
 	all, key, err := Of(state, cfg)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	now, err := Digest(LockFile(state, cfg))
-	if err != nil {
-		return err
-	}
+	changed = map[string]Record{}
 	was := all[key]
 	was.Pinned = now != NoLock
 	all[key] = was
 	for file, t := range all {
 		gone := file == key && before == NoLock && t.Pinned // pinned again
 		if filepath.Dir(file) == filepath.Dir(key) && (t.Lock == before || gone && t.Lock != "") {
-			t.Lock = now
-			all[file] = t
+			if t.Lock != now {
+				t.Lock = now
+				all[file], changed[file] = t, t
+			}
 		}
 	}
-	return Write(state, all)
+	return all, changed, nil
 }
 
 // Programs returns the digests of the files in the configuration's folder that its commands run: the programs of
@@ -183,47 +225,42 @@ func programs(state string, cfg *contract.Config, trusted map[string]string) (ma
 	}
 	here := files.Here(state)
 	for _, s := range cfg.Servers {
+		if s.Placement == "outside" {
+			continue
+		}
 		for _, p := range here.Programs(s) {
-			if !f.holds(p) {
-				continue
-			}
-			if err := f.add(p); err != nil {
-				return nil, err
+			if real, err := filepath.EvalSymlinks(p); err == nil && contract.Within(real, f.real) || f.inside(p) {
+				if err := f.add(p); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
 	for _, c := range commands(cfg) {
-		if err := f.take(c); err != nil {
+		if err := f.take(c.words); err != nil {
 			return nil, err
 		}
 	}
 	return f.found, nil
 }
 
-// TrustedPrograms returns the recorded program digests of a found configuration.
-func TrustedPrograms(state string, cfg *contract.Config) (map[string]string, error) {
-	all, key, err := Of(state, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if was := all[key].Programs; was != nil {
-		return was, nil
-	}
-	return map[string]string{}, nil
+// inside reports a path that the configuration's folder holds by its name.
+func (f *folder) inside(path string) bool {
+	dir, err := f.at.Beside(".")
+	return err == nil && contract.Within(path, dir)
 }
 
-// Unchanged returns an error if a program in the configuration's folder differs from the trusted one. trusted has the
-// digests; nil: the operator named the configuration, so every program is trusted.
-func Unchanged(state string, cfg *contract.Config, trusted map[string]string, s contract.Server) error {
-	if trusted == nil {
+// Unchanged returns an error if a program in the configuration's folder differs from the trusted one.
+func Unchanged(state string, cfg *contract.Config, s contract.Server) error {
+	if cfg.Programs == nil {
 		return nil
 	}
 	only := &contract.Config{File: cfg.File, Servers: map[string]contract.Server{s.Name: s}}
-	now, err := programs(state, only, trusted)
+	now, err := programs(state, only, cfg.Programs)
 	if err != nil {
 		return err
 	}
-	if err := differs(cfg, now, trusted); err != nil {
+	if err := differs(cfg, now); err != nil {
 		return fmt.Errorf("server %s: %w", s.Name, err)
 	}
 	return nil

@@ -24,7 +24,7 @@ func TestHeld(t *testing.T) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
-	refused("never trusted", Held(state, cfg), "is new or has changed")
+	refused("never trusted", held(state, cfg), "is new or has changed")
 	all, key, err := Of(state, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -33,26 +33,34 @@ func TestHeld(t *testing.T) {
 	if err := Write(state, all); err != nil {
 		t.Fatal(err)
 	}
-	refused("the control", Held(state, cfg), "")
+	refused("the control", held(state, cfg), "")
 	refused("no lock yet", PinsGone(state, cfg), "")
 	if err := os.WriteFile(lock, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused("a lock appeared", Held(state, cfg), "appeared after")
-	if err := AcceptLock(state, cfg, NoLock); err != nil {
+	refused("a lock appeared", held(state, cfg), "appeared after")
+	now, err := Digest(LockFile(state, cfg))
+	if err != nil {
 		t.Fatal(err)
 	}
-	refused("the lock was accepted", Held(state, cfg), "")
+	all, changed, err := AcceptLock(state, cfg, NoLock, now)
+	if err == nil && changed[cfg.File].Lock == now {
+		err = Write(state, all)
+	}
+	if err != nil || len(changed) != 1 {
+		t.Fatal(err)
+	}
+	refused("the lock was accepted", held(state, cfg), "")
 	if err := os.WriteFile(lock, []byte("{ }"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused("the lock changed", Held(state, cfg), "changed after")
+	refused("the lock changed", held(state, cfg), "changed after")
 	if err := os.Remove(lock); err != nil {
 		t.Fatal(err)
 	}
 	refused("the lock is gone", PinsGone(state, cfg), "is gone")
 	cfg.Digest = "sha256:2"
-	refused("the file changed", Held(state, cfg), "is new or has changed")
+	refused("the file changed", held(state, cfg), "is new or has changed")
 }
 
 // TestUnchanged: a program in the folder of a found configuration starts only as it was trusted.
@@ -73,15 +81,22 @@ func TestUnchanged(t *testing.T) {
 	if err != nil || len(trusted) != 1 {
 		t.Fatal(trusted, err)
 	}
-	if err := Unchanged(state, cfg, trusted, s); err != nil {
+	cfg.Programs = trusted
+	if err := Unchanged(state, cfg, s); err != nil {
 		t.Errorf("control: %v", err)
 	}
 	write("#!/bin/sh\nevil\n")
-	if err := Unchanged(state, cfg, trusted, s); err == nil ||
+	if err := Unchanged(state, cfg, s); err == nil ||
 		!strings.Contains(err.Error(), "is not the program that was trusted") {
 		t.Errorf("a changed program: %v", err)
 	}
-	if err := Unchanged(state, cfg, nil, s); err != nil {
+	cfg.Programs = nil
+	if err := Unchanged(state, cfg, s); err != nil {
 		t.Errorf("a named configuration: %v", err)
 	}
+}
+
+func held(state string, cfg *contract.Config) error {
+	_, err := Held(state, cfg)
+	return err
 }

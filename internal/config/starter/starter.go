@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"waldo/internal/config/strictyaml"
+	"waldo/internal/detect/unseen"
 	"waldo/internal/model/contract"
 )
 
@@ -47,7 +47,7 @@ func text(file, folder string) []byte {
 		panic("starter: " + err.Error())
 	}
 	name := strings.Map(func(r rune) rune {
-		if strictyaml.Hidden(r) || r < ' ' || r == utf8.RuneError {
+		if unseen.InFile(r) || r < ' ' || r == utf8.RuneError {
 			return '_'
 		}
 		return r

@@ -10,7 +10,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"waldo/internal/detect/unseen"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 )
 
 // Text reads text: quoted, or plain and not to be mistaken for anything else.
@@ -25,7 +27,7 @@ func (r *Reader) Text(f Field) string {
 		r.Fail(f.Val, "value.type", "put it in quotes", "%q wants text, not %s", f.Name, Kind(f.Val))
 	case strings.TrimSpace(f.Val.Value) == "":
 		r.Fail(f.Val, "value.empty", "remove the line", "%q is empty", f.Name)
-	case strings.ContainsFunc(f.Val.Value, func(c rune) bool { return Hidden(c) || c < ' ' && c != '\n' && c != '\t' }):
+	case strings.ContainsFunc(f.Val.Value, func(c rune) bool { return unseen.InFile(c) || c < ' ' && c != '\n' && c != '\t' }):
 		r.Fail(f.Val, "yaml.hidden", "remove it", "%q holds a character that does not show", f.Name)
 	default:
 		return f.Val.Value
@@ -72,7 +74,7 @@ func (r *Reader) Word(f Field, v Vocabulary) string {
 		return ""
 	}
 	if !slices.Contains(v.Now, s) {
-		hint := Meant(s, v.Now)
+		hint := display.Meant(s, v.Now)
 		if hint == "" {
 			hint = v.choice()
 		}

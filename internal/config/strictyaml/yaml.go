@@ -13,7 +13,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"waldo/internal/detect/unseen"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 )
 
 // Limits of one file.
@@ -71,7 +73,7 @@ func (r *Reader) Document(text []byte) *yaml.Node {
 		column := 0
 		for _, c := range line {
 			column++
-			if Hidden(c) || c < ' ' && c != '\t' && c != '\r' {
+			if unseen.InFile(c) || c < ' ' && c != '\t' && c != '\r' {
 				r.Fail(&yaml.Node{Line: i + 1, Column: column}, "yaml.hidden", "remove it",
 					"a character that does not show: U+%04X", c)
 				return nil
@@ -210,7 +212,7 @@ func (r *Reader) Fields(n *yaml.Node, m Known) []Field {
 		enforced, known := m.Enforced(f.Name)
 		switch {
 		case !known:
-			hint := Meant(f.Name, m.Names())
+			hint := display.Meant(f.Name, m.Names())
 			if f.Name == "addresses" || f.Name == "internal" {
 				hint = f.Name + ": belongs at the top of the file"
 			}
@@ -270,15 +272,4 @@ func Kind(n *yaml.Node) string {
 		return "nothing"
 	}
 	return "text"
-}
-
-// Hidden reports characters that show nothing or turn the text round: C1 controls, zero-width
-// characters, bidirectional controls, tags and the byte order mark.
-func Hidden(r rune) bool {
-	switch {
-	case r >= 0x80 && r <= 0x9f, r == 0xad, r == 0x61c, r >= 0x200b && r <= 0x200f,
-		r >= 0x2028 && r <= 0x202e, r >= 0x2060 && r <= 0x206f, r == 0xfeff, r >= 0xe0000 && r <= 0xe0fff:
-		return true
-	}
-	return false
 }

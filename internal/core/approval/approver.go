@@ -38,11 +38,13 @@ type Approver struct {
 	Roles []string `json:"roles"`
 	By    string   `json:"by"` // the root, which enrolled this one
 	At    string   `json:"at"`
+	// Trusted are the configurations that the first approver signs with its own enrolment.
+	Trusted []Configuration `json:"trusted,omitempty"`
 }
 
 // Each kind of signed message begins with its own prefix, so that one signature never passes for another kind.
 const (
-	forAnswer   = "waldo approval answer v2\n"
+	forAnswer   = "waldo approval answer v3\n"
 	forApprover = "waldo approver v1\n"
 	forRevoke   = "waldo approver revoked v1\n"
 	forKey      = "waldo approver key v2\n"
@@ -72,15 +74,16 @@ func NewSigner(name string, k ed25519.PrivateKey) Signer { return key{name, k} }
 // Enrolment is a change of who may answer, as it is recorded: before it is made, and once more where it
 // then failed.
 type Enrolment struct {
-	Action    string   `json:"action"`               // enrol or revoke
-	Approver  string   `json:"approver"`             // whose right it is
-	Key       string   `json:"key,omitempty"`        // fingerprint of the approver's key; with enrol
-	Public    string   `json:"public_key,omitempty"` // the key itself, as in Approver; with enrol
-	Roles     []string `json:"roles,omitempty"`      // with enrol
-	By        string   `json:"by"`                   // who signs
-	At        string   `json:"signed_at,omitempty"`  // when it was signed
-	Signature string   `json:"signature,omitempty"`  // base64, over the enrolment or the revocation
-	Failed    string   `json:"failed,omitempty"`     // why it was not made after all; empty: it was
+	Action    string          `json:"action"`               // enrol or revoke
+	Approver  string          `json:"approver"`             // whose right it is
+	Key       string          `json:"key,omitempty"`        // fingerprint of the approver's key; with enrol
+	Public    string          `json:"public_key,omitempty"` // the key itself, as in Approver; with enrol
+	Roles     []string        `json:"roles,omitempty"`      // with enrol
+	Trusted   []Configuration `json:"trusted,omitempty"`    // with the first enrolment
+	By        string          `json:"by"`                   // who signs
+	At        string          `json:"signed_at,omitempty"`  // when it was signed
+	Signature string          `json:"signature,omitempty"`  // base64, over the enrolment or the revocation
+	Failed    string          `json:"failed,omitempty"`     // why it was not made after all; empty: it was
 }
 
 // Limits on an approver's roles, so that one record of the log holds all of them.
@@ -107,9 +110,10 @@ func (k *Service) record(ctx context.Context, e Enrolment, change func() error) 
 
 // Enroll makes a key for a new approver, seals it with the passphrase in the state directory and
 // enters its public half. The first approver becomes the root and needs no signer: call this with
-// nil only for a person at a terminal. Every later one needs the root's.
+// nil only for a person at a terminal. Every later one needs the root's. The first one signs the configurations of
+// trusted.
 func (k *Service) Enroll(
-	ctx context.Context, name string, roles []string, passphrase secret.Value, by Signer,
+	ctx context.Context, name string, roles []string, passphrase secret.Value, by Signer, trusted ...Configuration,
 ) (Approver, error) {
 	if len(passphrase.Reveal()) < MinPassphrase {
 		return Approver{}, fmt.Errorf("approval: the passphrase needs at least %d bytes", MinPassphrase)
@@ -136,7 +140,7 @@ func (k *Service) Enroll(
 	if err := k.seal(name, private, passphrase); err != nil { // first: an approver without a key locks the others out
 		return Approver{}, err
 	}
-	a, err := k.EnrollKey(ctx, name, roles, pub, by)
+	a, err := k.EnrollKey(ctx, name, roles, pub, by, trusted...)
 	if err != nil {
 		return Approver{}, errors.Join(err, os.Remove(k.keyFile(name)))
 	}
@@ -145,9 +149,9 @@ func (k *Service) Enroll(
 
 // EnrollKey enrols an approver whose private key is stored outside waldo. Only the first approver can be self-signed.
 func (k *Service) EnrollKey(
-	ctx context.Context, name string, roles []string, pub ed25519.PublicKey, by Signer,
+	ctx context.Context, name string, roles []string, pub ed25519.PublicKey, by Signer, trusted ...Configuration,
 ) (Approver, error) {
-	a, err := k.NewApprover(name, roles, hex.EncodeToString(pub), by.Name())
+	a, err := k.NewApprover(name, roles, hex.EncodeToString(pub), by.Name(), trusted...)
 	if err != nil {
 		return Approver{}, err
 	}
@@ -158,15 +162,22 @@ func (k *Service) EnrollKey(
 	return a, k.EnrollSigned(ctx, a, sig)
 }
 
-// NewApprover returns the record of an approver, which by then signs. It enrols no one.
-func (k *Service) NewApprover(name string, roles []string, key, by string) (Approver, error) {
+// NewApprover returns the record of an approver, which by then signs. It enrols no one. The first approver signs the
+// configurations of trusted with its own enrolment.
+func (k *Service) NewApprover(name string, roles []string, key, by string, trusted ...Configuration) (Approver, error) {
 	if !approverName.MatchString(name) {
 		return Approver{}, badName(name)
 	}
 	if len(roles) > maxRoles || slices.ContainsFunc(roles, func(r string) bool { return len(r) > maxRole }) {
 		return Approver{}, fmt.Errorf("approval: an approver has at most %d roles of at most %d bytes", maxRoles, maxRole)
 	}
-	return Approver{Name: name, Key: key, Roles: append([]string{}, roles...), By: by, At: database.Stamp(k.now())}, nil
+	a := Approver{Name: name, Key: key, Roles: append([]string{}, roles...), By: by, At: database.Stamp(k.now())}
+	if by != name {
+		return a, nil
+	}
+	var err error
+	a.Trusted, err = trusts(trusted)
+	return a, err
 }
 
 // Message returns the bytes that the first approver signs to enrol this one.
@@ -180,7 +191,7 @@ func (k *Service) EnrollSigned(ctx context.Context, a Approver, sig []byte) erro
 	}
 	record := canonical(a)
 	e := Enrolment{Action: "enrol", Approver: a.Name, Key: a.Fingerprint(), Public: a.Key,
-		Roles: a.Roles, By: a.By, At: a.At, Signature: base64.StdEncoding.EncodeToString(sig)}
+		Roles: a.Roles, Trusted: a.Trusted, By: a.By, At: a.At, Signature: base64.StdEncoding.EncodeToString(sig)}
 	err := k.record(ctx, e, func() error {
 		st, err := k.standing(ctx)
 		if err != nil {
@@ -209,7 +220,7 @@ func (k *Service) mayBeFirst(ctx context.Context, a Approver) error {
 			"the configuration names another first approver, who must sign the enrolment of %s", a.Name)
 	}
 	st, err := k.standing(ctx)
-	if err != nil || st == nil || st.noRoot != nil {
+	if err != nil || st.noRoot != nil {
 		return err
 	}
 	return refused("approver.root", "the log names %s as the first approver, who must sign the enrolment of %s",
@@ -218,13 +229,13 @@ func (k *Service) mayBeFirst(ctx context.Context, a Approver) error {
 
 // enter checks who signs and writes the row. Rows that the log knows nothing of are replaced.
 func (k *Service) enter(tx *sql.Tx, st *standing, a Approver, record string, sig []byte) error {
-	if st != nil && a.By == a.Name { // the log has no other first approver
+	if a.By == a.Name { // the log has no other first approver
 		for _, q := range []string{`DELETE FROM approvers`, `DELETE FROM kv WHERE bucket = 'approval' AND name = 'root'`} {
 			if _, err := tx.Exec(q); err != nil {
 				return err
 			}
 		}
-	} else if old, _, err := approverRow(tx, a.Name); st != nil && err == nil && st.holders[old.Fingerprint()].Name == "" {
+	} else if old, _, err := approverRow(tx, a.Name); err == nil && st.holders[old.Fingerprint()].Name == "" {
 		if _, err := tx.Exec(`DELETE FROM approvers WHERE name = $1`, a.Name); err != nil {
 			return err
 		}

@@ -1,7 +1,10 @@
 package approval
 
 import (
+	"context"
+	"database/sql"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -15,13 +18,16 @@ const forCheckpoint = "waldo log checkpoint v1\n"
 // require the first approver's signature on it. The removed records could show that an approval was used or a right
 // revoked.
 type Checkpoint struct {
-	Through   uint64      `json:"through"`             // the last record that was removed
-	Hash      string      `json:"hash"`                // its hash, which the first record that stays names
-	Approvers []Enrolment `json:"approvers,omitempty"` // who could answer, and whose right ended, in their order
-	Began     time.Time   `json:"began,omitzero"`      // when the log began after another was set aside
-	Key       string      `json:"key,omitempty"`       // fingerprint of the first approver, who signs
-	At        string      `json:"signed_at,omitempty"`
-	Signature string      `json:"signature,omitempty"` // base64, over the rest
+	Through        uint64          `json:"through"`                  // the last record that was removed
+	Hash           string          `json:"hash"`                     // its hash, which the first record that stays names
+	Approvers      []Enrolment     `json:"approvers,omitempty"`      // who could answer, and whose right ended, in their order
+	Configurations []Configuration `json:"configurations,omitempty"` // the newest of each path, signed
+	Began          time.Time       `json:"began,omitzero"`           // when the log began after another was set aside
+	Void           []string        `json:"void,omitempty"`           // fingerprints of the keys of that other log
+	Aside          string          `json:"aside,omitempty"`          // why the whole log is set aside; empty: the rest stays
+	Key            string          `json:"key,omitempty"`            // fingerprint of the first approver, who signs
+	At             string          `json:"signed_at,omitempty"`
+	Signature      string          `json:"signature,omitempty"` // base64, over the rest
 }
 
 func (c Checkpoint) message() []byte {
@@ -37,7 +43,7 @@ func (c *Checkpoint) Sign(by Signer, root Approver, at time.Time) error {
 		return fmt.Errorf("approval: signing: %w", err)
 	}
 	c.Signature = base64.StdEncoding.EncodeToString(sig)
-	if !root.signed(c.message(), sig) {
+	if !c.SignedBy(root) {
 		return refused("approver.signature", "the key does not fit the first approver, %s", Escape(root.Name))
 	}
 	return nil
@@ -52,18 +58,57 @@ func (c Checkpoint) Signed() bool {
 
 // Restore starts a ledger from a checkpoint.
 func (l *Ledger) Restore(c Checkpoint) {
-	l.Began = c.Began
+	l.Aside(c.Began, c.Void)
 	for _, e := range c.Approvers {
-		_ = l.enrolled(e) // an invalid enrolment grants no right
+		_ = l.Enrolled(e) // an invalid enrolment grants no right
+	}
+	for _, one := range c.Configurations {
+		_ = l.Configured(one) // an invalid one counts for nothing
 	}
 	l.cut = true
 	l.Since, _ = time.Parse(time.RFC3339, c.At)
-	sig, err := base64.StdEncoding.DecodeString(c.Signature)
 	for _, f := range l.firsts {
-		if err == nil && f.Fingerprint() == c.Key && f.signed(c.message(), sig) {
+		if c.Aside == "" && c.SignedBy(f) {
 			l.signer = c.Key
 		}
 	}
+}
+
+// SignedBy reports whether the checkpoint bears the signature of a first approver.
+func (c Checkpoint) SignedBy(root Approver) bool {
+	sig, err := base64.StdEncoding.DecodeString(c.Signature)
+	return err == nil && c.Signature != "" && root.Fingerprint() == c.Key && root.signed(c.message(), sig)
+}
+
+// Where the state directory keeps the fingerprint of the first approver.
+const (
+	RootBucket = "approval"
+	RootName   = "root"
+)
+
+// FirstRows returns the first approvers that the database names, revoked or not. Their own signatures hold, and no
+// more is known of them.
+func (k *Service) FirstRows(ctx context.Context) (out []Approver, err error) {
+	err = k.Store.View(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query(`SELECT record, signature FROM approvers`)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var record, signature string
+			var a Approver
+			if err := rows.Scan(&record, &signature); err != nil {
+				return err
+			}
+			sig, bad := base64.StdEncoding.DecodeString(signature)
+			if json.Unmarshal([]byte(record), &a) == nil && bad == nil && a.By == a.Name && a.signed(a.Message(), sig) {
+				out = append(out, a)
+			}
+		}
+		return rows.Err()
+	})
+	return out, err
 }
 
 // Signed reports whether the log is whole or a first approver signed the removal.

@@ -1,19 +1,17 @@
 package approval
 
 import (
-	"bufio"
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
+	"waldo/internal/testing/corpus"
 )
 
 // A corpus row is a story of asking, answering and executing, or a request to be shown.
@@ -23,34 +21,6 @@ type corpusRow struct {
 		Steps   [][]any
 		Request map[string]any
 	}
-}
-
-func corpus(t *testing.T) []corpusRow {
-	t.Helper()
-	path := filepath.Join("..", "..", "..", "..", "shared", "corpora", "approval.jsonl")
-	if _, err := os.Stat(path); err != nil {
-		path = filepath.Join("testdata", "corpus.jsonl")
-		t.Log("the whole corpus is not beside this repository: reading the rows in testdata")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	var rows []corpusRow
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 1<<20)
-	for s.Scan() {
-		var r corpusRow
-		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
-			t.Fatal(err)
-		}
-		rows = append(rows, r)
-	}
-	if len(rows) < 50 {
-		t.Fatalf("%s: %d rows", path, len(rows))
-	}
-	return rows
 }
 
 // story is the state of one row under test.
@@ -96,7 +66,7 @@ func (s *story) answer(t *testing.T, by Signer, approvalID string, yes bool) str
 
 func TestCorpus(t *testing.T) {
 	told, policys := 0, 0
-	for _, r := range corpus(t) {
+	for _, r := range corpus.Rows[corpusRow](t, "approval.jsonl") {
 		switch {
 		case r.Class == "rules", r.Expect == "still_asks", r.Expect == "asks_by_default":
 			policys++ // whether to ask is policy's to say

@@ -3,6 +3,7 @@ package approval
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"time"
 
@@ -33,8 +34,8 @@ func (k *Service) hosts(q Question) bool {
 // Put returns the text of an open question for the host of a session to show. It returns false if a host's answer
 // does not count for it.
 func (k *Service) Put(ctx context.Context, n call.Session, approvalID string) (text string, ok bool) {
-	r, err := k.load(ctx, approvalID)
-	if err != nil || k.effectiveState(r) != Pending || r.q.Session != n || !k.hosts(r.q) {
+	r, e, err := k.known(ctx, approvalID)
+	if err != nil || k.effectiveState(e, r) != Pending || r.q.Session != n || !k.hosts(r.q) {
 		return "", false
 	}
 	q := k.sinceForHost(r.q)
@@ -50,7 +51,7 @@ func (k *Service) Put(ctx context.Context, n call.Session, approvalID string) (t
 // Said takes what the host of a session says that its person has answered. The next call of that session uses a yes.
 // A no ends the question, also for every other approver.
 func (k *Service) Said(ctx context.Context, n call.Session, approvalID string, yes bool) error {
-	r, err := k.load(ctx, approvalID)
+	r, e, err := k.known(ctx, approvalID)
 	switch {
 	case err != nil:
 		return err
@@ -58,7 +59,7 @@ func (k *Service) Said(ctx context.Context, n call.Session, approvalID string, y
 		return refused("approval.unknown", "unknown approval %s in this session", Escape(approvalID))
 	case !k.hosts(r.q):
 		return refused("approval.carrier", "the operator does not take the answer of an agent's host to approval %s", r.q.ID)
-	case k.effectiveState(r) != Pending:
+	case k.effectiveState(e, r) != Pending:
 		return refused("approval.answered", "approval %s was answered before, or its time is over", r.q.ID)
 	}
 	k.mu.Lock()
@@ -67,8 +68,11 @@ func (k *Service) Said(ctx context.Context, n call.Session, approvalID string, y
 		return refused("approval.changed", "approval %s is not the question that was shown", r.q.ID)
 	}
 	delete(k.put, r.q.ID)
-	if !yes {
-		return k.decline(ctx, r.q.ID)
+	if err := k.recorded(ctx, Answer{ApprovalID: r.q.ID, DecisionID: r.q.DecisionID, ArgsDigest: r.q.ArgsDigest,
+		Capability: r.q.Capability, Yes: yes, By: call.Principal("session:" + string(n)), At: k.now()}); err != nil && yes {
+		return err
+	} else if !yes {
+		return errors.Join(err, k.decline(ctx, r.q.ID))
 	}
 	if k.said == nil || len(k.said) >= maxSpoken {
 		k.said = map[string]spoken{} // who is forgotten is asked again
@@ -103,7 +107,7 @@ func hostAnswer(d policy.Decision, q Question, yes bool, at time.Time) *Answer {
 
 // bySession settles a question without an approver's answer by the answer of the session's host. Exactly one call
 // spends such an approval.
-func (k *Service) bySession(ctx context.Context, d policy.Decision, r row) (a *Answer, again bool, err error) {
+func (k *Service) bySession(ctx context.Context, d policy.Decision, r row, whole error) (a *Answer, again bool, err error) {
 	k.mu.Lock()
 	s, ok := k.said[r.q.ID]
 	k.mu.Unlock()
@@ -113,7 +117,10 @@ func (k *Service) bySession(ctx context.Context, d policy.Decision, r row) (a *A
 	k.mu.Lock()
 	delete(k.said, r.q.ID)
 	k.mu.Unlock()
-	won, err := k.consume(ctx, d, r, s.at)
+	if whole != nil {
+		return nil, false, unproven("that approval "+r.q.ID+" is unused", whole)
+	}
+	won, err := k.consume(ctx, d, r)
 	if err != nil {
 		return nil, false, err
 	}
@@ -127,7 +134,7 @@ func (k *Service) bySession(ctx context.Context, d policy.Decision, r row) (a *A
 		k.agreed = map[agreed]Before{}
 	}
 	k.agreed[agreed{r.q.Session, r.q.Capability}] = Before{
-		ID: r.q.ID, At: database.Stamp(s.at), By: []string{string(a.By)}, Args: r.q.Args,
+		ID: r.q.ID, At: database.Stamp(s.at), By: []string{string(a.By)}, shown: r.q,
 	}
 	return a, false, nil
 }

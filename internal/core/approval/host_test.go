@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -125,7 +126,7 @@ func TestHostsAnswerWhatWasShown(t *testing.T) {
 		t.Fatal("control: ", err)
 	}
 	h.want(t, d, "yes")
-	h.Preview = func(policy.Decision) []string { return []string{"-old", "+new"} }
+	h.Preview = func(context.Context, policy.Decision) []string { return []string{"-old", "+new"} }
 	previewed, _ := ask(`{"path":"/tmp/b"}`)
 	if text, ok := h.Put(ctx, "n_one", previewed); !ok || !strings.Contains(text, "  | -old\n  | +new\n") {
 		t.Errorf("the host shows a preview: %t, %s", ok, text)

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,19 +30,18 @@ type Ledger struct {
 	// Since is when the log began after another was set aside; zero: none was. An answer from before
 	// cannot be shown to be unused. So it is after records were removed.
 	Since time.Time
-	// Began is the same, of a log that was set aside alone: no enrolment from before counts, but the first.
+	// Began is the same, of a log that was set aside alone: no enrolment from before counts.
 	Began time.Time
 
-	firsts  []Approver // signed by themselves, in the order of the log
-	holders map[string]holder
-	used    map[string]string // approval to the decision that used it first
-	back    map[string]bool   // approvals whose answer was taken back, or was no
-	wrong   map[string]error  // decision to the fault of the answer recorded for it
-	draws   map[string]draws  // approvals of several calls
-	drew    map[string]bool   // decisions that one of those covers
-	ended   map[string]string // name and root to when the right of that name was last ended
-	cut     bool              // the log does not begin with its first record
-	signer  string            // fingerprint of the first approver who signed the removal
+	void       []string   // fingerprints of keys of the log that was set aside; none of them counts again
+	firsts     []Approver // signed by themselves, in the order of the log
+	holders    map[string]holder
+	questions  map[string]*asked        // by approval
+	wrong      map[string]error         // decision to the fault of the answer recorded for it
+	configured map[string]Configuration // by fingerprint of the first approver and path: the newest
+	ended      map[string]string        // name and root to when the right of that name was last ended
+	cut        bool                     // the log does not begin with its first record
+	signer     string                   // fingerprint of the first approver who signed the removal
 }
 
 // holder is an approver whose enrolment holds, by the fingerprint of the key.
@@ -71,11 +69,30 @@ type Recorded struct {
 func (l *Ledger) Enrolled(e Enrolment) error {
 	at, err := time.Parse(time.RFC3339, e.At)
 	old := !l.Began.IsZero() && (err != nil || !at.After(l.Began))
-	// the enrolment was possibly revoked in the log that was set aside
-	if old && e.Failed == "" && e.Action != "revoke" && e.By != e.Approver {
-		return refused("approver.old", "the enrolment of %s is from before the log was set aside", Escape(e.Approver))
+	// the right was possibly ended in the log that was set aside
+	if e.Failed == "" && e.Action != "revoke" && (old || slices.Contains(l.void, fingerprint(e.Public))) {
+		return refused("approver.old", "the enrolment of %s, or its key, is from before the log was set aside",
+			Escape(e.Approver))
 	}
 	return l.enrolled(e)
+}
+
+// Aside tells that the log began at a time, after one that named the keys of void was set aside. Every approver enrols
+// anew, with a new key.
+func (l *Ledger) Aside(at time.Time, void []string) {
+	l.Since, l.Began, l.void = at, at, slices.Clone(void)
+}
+
+// Void returns the fingerprints of the keys of the log that was set aside.
+func (l *Ledger) Void() []string { return slices.Clone(l.void) }
+
+// Named reports whether this log, or the one that was set aside before it, ever named an approver.
+func (l *Ledger) Named() bool { return len(l.firsts)+len(l.void) > 0 }
+
+// Stands reports whether the key with a fingerprint is enrolled and was not revoked.
+func (l *Ledger) Stands(fingerprint string) bool {
+	h, ok := l.holders[fingerprint]
+	return ok && !h.revoked
 }
 
 // enrolled is Enrolled of a record of any time.
@@ -87,7 +104,8 @@ func (l *Ledger) enrolled(e Enrolment) error {
 	if e.Action == "revoke" {
 		return l.revoked(e, sig)
 	}
-	a := Approver{Name: e.Approver, Key: e.Public, Roles: append([]string{}, e.Roles...), By: e.By, At: e.At}
+	a := Approver{Name: e.Approver, Key: e.Public, Roles: append([]string{}, e.Roles...), By: e.By, At: e.At,
+		Trusted: e.Trusted}
 	message := append([]byte(forApprover), canonical(a)...)
 	fp := a.Fingerprint()
 	if a.By == a.Name {
@@ -96,6 +114,7 @@ func (l *Ledger) enrolled(e Enrolment) error {
 		}
 		l.firsts = append(l.firsts, a)
 		l.hold(holder{Approver: a, root: fp})
+		l.trusted(a)
 		return nil
 	}
 	for _, f := range l.firsts {
@@ -138,33 +157,29 @@ func (l *Ledger) revoked(e Enrolment, sig []byte) error {
 	return refused("approver.signature", "the revocation of %s is not signed by a first approver", Escape(e.Approver))
 }
 
-// Answered takes in an answer that waldo recorded before it was used. It returns what is wrong with
-// it, as a *Refused.
+// Answered takes in the use of an answer by a decision. It returns what is wrong with it, as a *Refused.
 func (l *Ledger) Answered(a Recorded) error {
-	if strings.HasPrefix(a.By, drawnPrefix) {
-		bad := l.drawn(a)
-		if bad != nil {
-			l.fault(a.DecisionID, bad)
-		}
-		return bad
-	}
+	host := strings.HasPrefix(a.By, "session:") // no key signs a host's answer
 	var bad error
-	if !strings.HasPrefix(a.By, "session:") { // no key signs a host's answer
+	if !host {
 		bad = l.checkAll(a)
 	}
-	if l.used == nil {
-		l.used, l.back = map[string]string{}, map[string]bool{}
-	}
-	switch first, used := l.used[a.ApprovalID]; {
+	q := l.of(a.ApprovalID)
+	switch {
+	case !a.Yes && bad == nil && !host:
+		bad = l.Given(a)
 	case !a.Yes:
-		l.back[a.ApprovalID] = l.back[a.ApprovalID] || bad == nil
-	case used:
-		bad = refused("approval.twice", "approval %s was used before, for decision %s", Escape(a.ApprovalID), Escape(first))
+	case q.used != "":
+		bad = refused("approval.twice", "approval %s was used before, for decision %s", Escape(a.ApprovalID), Escape(q.used))
 	default:
-		l.used[a.ApprovalID] = a.DecisionID
-		if l.back[a.ApprovalID] {
+		if bad == nil && !host && !l.given(a) {
+			bad = refused("answer.unrecorded", "decision %s used a yes to approval %s that was not recorded when it was given",
+				Escape(a.DecisionID), Escape(a.ApprovalID))
+		}
+		if q.no != nil || q.declined {
 			bad = refused("approval.withdrawn", "approval %s was taken back before it was used", Escape(a.ApprovalID))
 		}
+		q.use(a.DecisionID)
 	}
 	if bad != nil {
 		l.fault(a.DecisionID, bad)
@@ -210,8 +225,8 @@ func (l *Ledger) checkAll(a Recorded) error {
 // check holds an answer against its signature and the key that made it.
 func (l *Ledger) check(a Recorded) error {
 	var s signedAnswer
-	sig, err := base64.StdEncoding.DecodeString(a.Signature)
-	if err != nil || json.Unmarshal(a.Signed, &s) != nil || a.Signature == "" {
+	sig := signature(a.Signature)
+	if json.Unmarshal(a.Signed, &s) != nil || len(sig) == 0 {
 		return refused("answer.unsigned", "the answer to %s bears no signature", Escape(a.ApprovalID))
 	}
 	h, ok := l.holders[a.Key]
@@ -234,7 +249,7 @@ func (l *Ledger) Confirm(decisionID, approvalID string) error {
 	if err := l.wrong[decisionID]; err != nil {
 		return err
 	}
-	if !l.drew[decisionID] && l.used[approvalID] != decisionID {
+	if q := l.questions[approvalID]; q == nil || q.used != decisionID {
 		return refused("approval.used", "approval %s was used before, says the log", Escape(approvalID))
 	}
 	return nil
@@ -267,30 +282,19 @@ func (l *Ledger) Rooted(fingerprint string, pins []string) bool {
 	return err == nil && l.holders[fingerprint].root == root.Fingerprint()
 }
 
-// standing is a copy of a ledger's approvers; nil without a witness.
+// standing is a copy of a ledger's approvers.
 type standing struct {
 	holders map[string]holder
 	root    Approver
 	noRoot  error
 }
 
-func (k *Service) standing(ctx context.Context) (*standing, error) {
-	if k.Witness == nil {
-		return nil, nil
-	}
-	var s standing
-	var whole error
-	err := k.Witness.Look(ctx, func(l *Ledger) {
-		if len(l.holders) > 0 {
-			whole = l.Whole(k.pins())
-		}
-		s.holders = maps.Clone(l.holders)
-		s.root, s.noRoot = l.Root(k.pins())
+func (k *Service) standing(ctx context.Context) (s *standing, err error) {
+	err = k.look(ctx, func(l *Ledger) error {
+		s = k.standingOf(l)
+		return nil
 	})
-	if err = errors.Join(err, whole); err != nil {
-		return nil, unproven("who can answer", err)
-	}
-	return &s, nil
+	return s, err
 }
 
 // unproven refuses because the log cannot be believed. The reason names no file: an agent reads it.
@@ -302,9 +306,6 @@ func unproven(what string, err error) *Refused {
 
 // names reports whether the log knows a key of that name, revoked or not.
 func (s *standing) names(name string) bool {
-	if s == nil {
-		return true // without a witness the database alone says who there is
-	}
 	for _, h := range s.holders {
 		if h.Name == name && s.noRoot == nil && h.root == s.root.Fingerprint() {
 			return true
@@ -315,23 +316,28 @@ func (s *standing) names(name string) bool {
 
 // admits returns why the log does not let an approver answer; nil: it does.
 func (s *standing) admits(a Approver) error {
-	if s == nil {
-		return nil
+	h, err := s.holder(a.Name, a.Fingerprint())
+	if err == nil && string(canonical(h)) != string(canonical(a)) {
+		err = fmt.Errorf("approval: the log enrols %s otherwise", a.Name)
 	}
+	return err
+}
+
+// holder returns the approver of that name and key who can answer, by the log.
+func (s *standing) holder(name, key string) (Approver, error) {
 	if s.noRoot != nil {
-		return s.noRoot
+		return Approver{}, s.noRoot
 	}
-	h, ok := s.holders[a.Fingerprint()]
+	h, ok := s.holders[key]
 	switch {
-	case !ok || h.Name != a.Name || h.root != s.root.Fingerprint() ||
-		string(canonical(h.Approver)) != string(canonical(a)):
-		return fmt.Errorf("approval: no record of the log enrols %s with this key", a.Name)
+	case !ok || h.Name != name || h.root != s.root.Fingerprint():
+		return Approver{}, fmt.Errorf("approval: no record of the log enrols %s with this key", name)
 	case h.revoked:
-		return fmt.Errorf("approval: %s was revoked, says the log", a.Name)
+		return Approver{}, fmt.Errorf("approval: %s was revoked, says the log", name)
 	case s.holders[h.root].revoked:
-		return fmt.Errorf("approval: the first approver was revoked, says the log")
+		return Approver{}, errors.New("approval: the first approver was revoked, says the log")
 	}
-	return nil
+	return h.Approver, nil
 }
 
 // pins returns the fingerprints that the first approver must have, as the configuration and the
@@ -352,4 +358,6 @@ func (a Approver) signed(message, sig []byte) bool {
 }
 
 // Fingerprint returns the digest of the approver's key, to compare with a copy stored elsewhere.
-func (a Approver) Fingerprint() string { return strictjson.Digest([]byte(a.Key)) }
+func (a Approver) Fingerprint() string { return fingerprint(a.Key) }
+
+func fingerprint(key string) string { return strictjson.Digest([]byte(key)) }

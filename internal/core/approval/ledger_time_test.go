@@ -50,9 +50,18 @@ func TestEnrolmentsInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	for at, want := range map[string]string{early: "approver.old", late: ""} {
-		l := &Ledger{Began: began}
-		if err := l.Enrolled(signedBy("ann", ann, "ann", ann, first)); err != nil {
+		l := &Ledger{}
+		l.Aside(began, nil)
+		if err := l.Enrolled(signedBy("ann", ann, "ann", ann, first)); code(err) != "approver.old" {
 			t.Fatal("a first approver from before: ", err)
+		}
+		if err := l.Enrolled(signedBy("ann", ann, "ann", ann, late)); err != nil {
+			t.Fatal("control: ", err)
+		}
+		again := &Ledger{}
+		again.Aside(began, []string{l.Firsts()[0].Fingerprint()})
+		if err := again.Enrolled(signedBy("ann", ann, "ann", ann, late)); code(err) != "approver.old" {
+			t.Fatal("a key of the log that was set aside: ", err)
 		}
 		if err := l.Enrolled(signedBy("bob", bob, "ann", ann, at)); want == "" && err != nil ||
 			want != "" && code(err) != want {

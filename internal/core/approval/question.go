@@ -43,6 +43,9 @@ type Question struct {
 	since *Before   // with which Show compares it; see Service.Since
 }
 
+// Typed is the danger from which a person types the last word of the capability's name for a yes.
+const Typed = 3
+
 // binding is everything that a yes is good for. A call that differs in any of it is another call.
 type binding struct {
 	Capability call.Capability `json:"capability"`

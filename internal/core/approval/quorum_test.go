@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"waldo/internal/core/approval/passkey"
-	"waldo/internal/core/approval/passkey/passkeytest"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
+	"waldo/internal/testing/passkeytest"
 )
 
 // another enrols one more manager with a key.
@@ -66,6 +66,7 @@ func TestQuorum(t *testing.T) {
 	if err := h.Service.Answer(ctx, bob, q, true, ""); err != nil {
 		t.Fatal(err)
 	}
+	given := slices.Clone(h.log.l.questions[id].yes)
 	a, _, err := h.Ask(ctx, d)
 	if err != nil || a == nil || !a.Yes || len(a.Also) != 1 || a.By != "approver:bob" || a.Also[0].By != "approver:ann" {
 		t.Fatalf("%+v, %v", a, err)
@@ -76,7 +77,7 @@ func TestQuorum(t *testing.T) {
 		DecisionID: d.ID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: true, By: string(a.By), Key: a.Key,
 		Signed: a.Signed, Signature: a.Signature, Also: a.Also,
 	}
-	l.holders = st
+	l.holders, l.questions = st, map[string]*asked{a.ApprovalID: {yes: given}}
 	if err := l.Answered(r); err != nil {
 		t.Errorf("the log: %v", err)
 	}
@@ -87,7 +88,7 @@ func TestQuorum(t *testing.T) {
 		},
 		"the other's forged": func(r *Recorded) { r.Also = slices.Clone(r.Also); r.Also[0].Signature = r.Signature },
 	} {
-		l, bad := Ledger{holders: st}, r
+		l, bad := Ledger{holders: st, questions: map[string]*asked{a.ApprovalID: {yes: slices.Clone(given)}}}, r
 		change(&bad)
 		if err := l.Answered(bad); err == nil {
 			t.Errorf("%s: the log takes it", why)
@@ -131,10 +132,9 @@ func TestQuorumNo(t *testing.T) {
 // TestQuorumRow: a writer of the database cannot turn one yes into two.
 func TestQuorumRow(t *testing.T) {
 	for why, set := range map[string]string{
-		"the state alone": `UPDATE approvals SET state = 'yes' WHERE id = $1`,
-		"the answer copied": `UPDATE approvals SET state = 'yes', answer = json_set(answer, '$.also',` +
-			` json_array(json(answer))) WHERE id = $1`,
-		"the need lowered": `UPDATE approvals SET state = 'yes', question = json_remove(question, '$.need') WHERE id = $1`,
+		"the state alone":   `UPDATE approvals SET state = 'yes' WHERE id = $1`,
+		"the answer copied": `UPDATE approvals SET state = 'yes', answer = answer || answer WHERE id = $1`,
+		"the need lowered":  `UPDATE approvals SET state = 'yes', question = json_remove(question, '$.need') WHERE id = $1`,
 	} {
 		h := newFixture(t)
 		h.another(t, "bob")
@@ -211,11 +211,11 @@ func TestLastApproved(t *testing.T) {
 	first, second := approved(`{"path":"/a"}`), approved(`{"path":"/b"}`)
 	q := h.shown(t, h.want(t, decide(t, `{"path":"/c"}`), "waiting"))
 	b, err := h.LastApproved(ctx, q)
-	if err != nil || b == nil || b.ID != second || string(b.Args) != `{"path":"/b"}` ||
+	if err != nil || b == nil || b.ID != second || string(b.shown.Args) != `{"path":"/b"}` ||
 		!slices.Equal(b.By, []string{"ann"}) {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	h.exec(t, `UPDATE approvals SET answer = json_set(answer, '$.answer.reason', 'changed') WHERE id = $1`, second)
+	h.exec(t, `UPDATE approvals SET question = json_set(question, '$.decision_id', 'd_x') WHERE id = $1`, second)
 	if b, err = h.LastApproved(ctx, q); err != nil || b == nil || b.ID != first {
 		t.Errorf("after the row was changed: %+v, %v", b, err)
 	}
@@ -276,6 +276,7 @@ func TestPasskey(t *testing.T) {
 	if got := code(h.Settle(ctx, draft, assertion)); got != "approval.answered" {
 		t.Errorf("replayed: %s", got)
 	}
+	given := slices.Clone(h.log.l.questions[q.ID].yes)
 	got, _, err := h.Ask(ctx, d)
 	if err != nil || got == nil || !got.Yes || got.By != "approver:carol" {
 		t.Fatalf("%+v, %v", got, err)
@@ -284,18 +285,18 @@ func TestPasskey(t *testing.T) {
 		DecisionID: d.ID, ApprovalID: got.ApprovalID, ArgsDigest: got.ArgsDigest, Yes: true, By: string(got.By), Key: got.Key,
 		Signed: got.Signed, Signature: got.Signature,
 	}
-	l := Ledger{holders: h.holders(t)}
-	if err := l.Answered(r); err != nil {
+	ledger := func() *Ledger {
+		return &Ledger{holders: h.holders(t), questions: map[string]*asked{r.ApprovalID: {yes: slices.Clone(given)}}}
+	}
+	if err := ledger().Answered(r); err != nil {
 		t.Errorf("the log: %v", err)
 	}
 	r.Signed = []byte(strings.Replace(string(r.Signed), `"yes":true`, `"yes": true`, 1))
-	l = Ledger{holders: h.holders(t)}
-	if err := l.Answered(r); err != nil { // another spelling of the same message
+	if err := ledger().Answered(r); err != nil { // another spelling of the same message
 		t.Errorf("the log: %v", err)
 	}
 	r.Signed = []byte(strings.Replace(string(r.Signed), q.Digest(), other.Digest(), 1))
-	l = Ledger{holders: h.holders(t)}
-	if err := l.Answered(r); err == nil {
+	if err := ledger().Answered(r); err == nil {
 		t.Error("the log takes a changed message")
 	}
 }

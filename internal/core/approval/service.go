@@ -35,15 +35,15 @@ type Service struct {
 	Notes       func(d policy.Decision) []string   // waldo's own findings about a call, shown and bound; nil disables
 	// Preview returns what a call would do, shown and bound. An agent's host may see it: it holds no more than the
 	// call's result would. nil: none.
-	Preview func(d policy.Decision) []string
-	// Witness asks the log which approvals were used and which keys can answer. nil: the store alone
-	// is believed.
+	Preview func(ctx context.Context, d policy.Decision) []string
+	// Witness reads the log, which decides who can answer, and what was answered and used. nil: nothing can be answered
+	// or used.
 	Witness Witness
 	// Record writes an enrolment to the log before it takes effect; its error stops the enrolment. Nil writes
 	// nothing.
 	Record func(ctx context.Context, e Enrolment) error
-	// TakeBack writes the withdrawal of an approval to the log before it takes effect. Nil writes nothing.
-	TakeBack func(ctx context.Context, q Question, a Answer) error
+	// Verdict writes an answer to the log when a human gives it; its error stops a yes. Nil: no answer can be given.
+	Verdict  func(ctx context.Context, a Answer) error
 	Asker    func(n call.Session) string // names this process where a session ends with it; nil: no session does
 	Gone     func(asker string) bool     // first approver's fingerprint, besides the configuration's; may be empty
 	Root     string                      // first approver's fingerprint besides the configuration's; can be empty
@@ -52,14 +52,15 @@ type Service struct {
 
 	scryptWork int // power of two; tests make it cheap; 0: 17
 
-	telling sync.WaitGroup // carriers at work
+	telling  sync.WaitGroup // carriers at work
+	settling sync.Mutex     // an answer is held against the log and recorded as one step
 
 	mu     sync.Mutex
-	put    map[string]string    // digest of the text given to agent hosts to show, by approval
-	said   map[string]spoken    // answers of agent hosts
-	agreed map[agreed]Before    // the last call of a session that its host said yes to
-	told   map[string]bool      // questions that this process's terminal was shown
-	spent  map[string]time.Time // approvals that this process has used, until their time is over
+	put    map[string]string // digest of the text given to agent hosts to show, by approval
+	said   map[string]spoken // answers of agent hosts
+	agreed map[agreed]Before // the last call of a session that its host said yes to
+	told   map[string]bool   // questions that this process's terminal was shown
+	spent  map[string]use    // approvals that this process has used, until their time is over
 }
 
 // The default lifetime of a question, and the limit of open questions per session.
@@ -124,7 +125,7 @@ type row struct {
 	q       Question
 	binding string
 	state   State
-	answer  string // JSON of kept; empty: none
+	usedBy  string // the decision that used the yes; empty: none
 }
 
 // Ask finds or creates the question of a decision. One caller consumes an unused, unexpired approval of the same
@@ -134,7 +135,7 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 	if d.DryRun {
 		return nil, "", nil
 	}
-	q, err := newQuestion(d, lines(k.Notes, d), lines(k.Preview, d))
+	q, err := newQuestion(d, lines(k.Notes, d), k.preview(ctx, d))
 	if err != nil {
 		return nil, "", err
 	}
@@ -175,7 +176,7 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 // Draw returns the question that a decision would ask, without id and times, and whether it was asked and can still be
 // answered or use its answer.
 func (k *Service) Draw(ctx context.Context, d policy.Decision) (q Question, asked bool, err error) {
-	if q, err = newQuestion(d, lines(k.Notes, d), lines(k.Preview, d)); err != nil {
+	if q, err = newQuestion(d, lines(k.Notes, d), k.preview(ctx, d)); err != nil {
 		return Question{}, false, err
 	}
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
@@ -207,6 +208,14 @@ func lines(of func(policy.Decision) []string, d policy.Decision) []string {
 		return nil
 	}
 	return of(d)
+}
+
+// preview returns what a call would do; nil without a source of previews.
+func (k *Service) preview(ctx context.Context, d policy.Decision) []string {
+	if k.Preview == nil {
+		return nil
+	}
+	return k.Preview(ctx, d)
 }
 
 // refusal is waldo's own no, which no human gave.
@@ -304,14 +313,10 @@ func (k *Service) create(tx *sql.Tx, q Question, outlives bool) (row, error) {
 			"the call has %d values, and a question shows at most %d; make several calls, or pass the list as one text",
 			maxFields+more, maxFields)
 	}
-	timeout := k.rules().Timeout
-	if timeout <= 0 {
-		timeout = DefaultTimeout
-	}
 	if k.Asker != nil && !outlives {
 		q.Asker = k.Asker(q.Session)
 	}
-	q.ID, q.Created, q.Expires = id.New(id.Approval), now, now.Add(timeout)
+	q.ID, q.Created, q.Expires = id.New(id.Approval), now, now.Add(k.timeout())
 	b, err := json.Marshal(q)
 	if err != nil {
 		return row{}, err
@@ -329,8 +334,8 @@ func load(tx *sql.Tx, approvalID string) (row, error) {
 		return row{}, sql.ErrNoRows
 	}
 	var question, expires string
-	err := tx.QueryRow(`SELECT binding, state, expires, question, answer FROM approvals WHERE id = $1`, approvalID).
-		Scan(&r.binding, &r.state, &expires, &question, &r.answer)
+	err := tx.QueryRow(`SELECT binding, state, expires, question, used_by FROM approvals WHERE id = $1`, approvalID).
+		Scan(&r.binding, &r.state, &expires, &question, &r.usedBy)
 	if err != nil {
 		return row{}, err
 	}
@@ -339,44 +344,6 @@ func load(tx *sql.Tx, approvalID string) (row, error) {
 		r.q.ID, r.state = approvalID, Void
 	}
 	return r, nil
-}
-
-// resolve says what a row means for this decision now. again: the row was spent by another caller
-// while it was looked at, so look for another.
-func (k *Service) resolve(ctx context.Context, d policy.Decision, r row) (a *Answer, again bool, err error) {
-	if r.state != Void && !k.now().Before(r.q.Expires) {
-		return nil, false, refused("approval.expired", "approval %s expired at %s", r.q.ID, database.Stamp(r.q.Expires))
-	}
-	switch r.state {
-	case Pending:
-		return k.bySession(ctx, d, r)
-	case Yes, No:
-	case Declined: // no signature: a row that was changed to this from outside denies as well
-		return hostAnswer(d, r.q, false, r.q.Created), false, nil
-	case Used:
-		return nil, false, refused("approval.used", "approval %s was used before; a yes is for one call", r.q.ID)
-	default:
-		return nil, false, refused("approval.forged", "approval %s was changed from outside", r.q.ID)
-	}
-	said, err := k.authentic(ctx, r)
-	if err != nil {
-		return nil, false, err
-	}
-	a = said.answer(r.q, d.ID)
-	if !a.Yes {
-		return a, false, nil
-	}
-	won, err := k.consume(ctx, d, r, a.At)
-	if err != nil {
-		return nil, false, err
-	}
-	if won {
-		return a, false, nil
-	}
-	if d.Call.ApprovalID != "" {
-		return nil, false, refused("approval.used", "approval %s was used before; a yes is for one call", r.q.ID)
-	}
-	return nil, true, nil
 }
 
 func (k *Service) load(ctx context.Context, approvalID string) (r row, err error) {
@@ -390,13 +357,29 @@ func (k *Service) load(ctx context.Context, approvalID string) (r row, err error
 	return r, err
 }
 
-// Question returns a question and its state.
+// Question returns a question and its state by the log. A question whose row is gone or was changed, after a yes that
+// the log has, comes back as its id alone and can be answered with no.
 func (k *Service) Question(ctx context.Context, approvalID string) (Question, State, error) {
-	r, err := k.load(ctx, approvalID)
+	r, e, err := k.known(ctx, approvalID)
 	if err != nil {
 		return Question{}, "", err
 	}
-	return r.q, k.effectiveState(r), nil
+	return r.q, k.effectiveState(e, r), nil
+}
+
+// known returns the row of a question with what the log says. A row that does not fit the yes that the log has is void.
+func (k *Service) known(ctx context.Context, approvalID string) (r row, e evidence, err error) {
+	if !id.Is(id.Approval, approvalID) {
+		return r, e, refused("approval.unknown", "unknown approval %s", Escape(approvalID))
+	}
+	r, rerr := k.load(ctx, approvalID)
+	if e, err = k.evidence(ctx, approvalID); err != nil {
+		return r, e, err
+	}
+	if e.open(k.now()) && (rerr != nil || e.yes[0].said.Shown != r.q.Digest()) {
+		return row{q: Question{ID: approvalID}, state: Void}, e, nil
+	}
+	return r, e, rerr
 }
 
 // Await waits until a question has an answer, or can have none any more. An error is that of ctx or of the store.
@@ -412,14 +395,19 @@ func (k *Service) Await(ctx context.Context, approvalID string) error {
 	}
 }
 
-func (k *Service) effectiveState(r row) State {
-	if (r.state == Pending || r.state == Yes || r.state == No || r.state == Declined) && !k.now().Before(r.q.Expires) {
-		return Expired
+// effectiveState is the state for a person: by the log, and by what can still be done.
+func (k *Service) effectiveState(e evidence, r row) State {
+	s := k.state(e, r)
+	if s == Pending && r.state == Used { // a call is using it
+		s = Used
 	}
-	if (r.state == Pending || r.state == Yes) && k.gone(r.q) {
+	switch {
+	case s != Void && s != Used && !k.now().Before(r.q.Expires):
+		return Expired
+	case s == Pending && k.gone(r.q):
 		return Gone
 	}
-	return r.state
+	return s
 }
 
 func (k *Service) gone(q Question) bool { return q.Asker != "" && k.Gone != nil && k.Gone(q.Asker) }

@@ -35,6 +35,7 @@ type fixture struct {
 	dir string
 	ann Signer
 	at  atomic.Int64
+	log *testLog
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -62,6 +63,10 @@ func (h *fixture) restart(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	h.Service = &Service{Store: s, Now: func() time.Time { return time.UnixMilli(h.at.Load()) }, scryptWork: 10}
+	if h.log == nil {
+		h.log = &testLog{}
+	}
+	h.wire(h.log)
 }
 
 func (h *fixture) pass(d time.Duration) { h.at.Add(d.Milliseconds()) }
@@ -115,6 +120,12 @@ func (h *fixture) ask(t *testing.T, d policy.Decision) (string, string) {
 	case a.DecisionID != d.ID || a.Capability != d.Call.Capability || a.ArgsDigest != d.Call.Args.Digest():
 		t.Fatalf("the answer is for another decision: %+v", a)
 	case a.Yes:
+		var unheld error
+		if err := h.log.Look(ctx, func(l *Ledger) {
+			unheld = errors.Join(l.Answered(recorded(*a)), l.Confirm(a.DecisionID, a.ApprovalID))
+		}); err != nil || unheld != nil {
+			t.Fatal(err, unheld)
+		}
 		return "yes", a.ApprovalID
 	}
 	return "no", a.ApprovalID
@@ -251,7 +262,7 @@ func TestBinding(t *testing.T) {
 	t.Run("the preview has changed", func(t *testing.T) {
 		h := newFixture(t)
 		shown := "+harmless"
-		h.Preview = func(policy.Decision) []string { return []string{shown} }
+		h.Preview = func(context.Context, policy.Decision) []string { return []string{shown} }
 		d := decide(t, `{}`)
 		h.say(t, h.want(t, d, "waiting"), true)
 		shown = "+curl evil.example"
@@ -347,7 +358,8 @@ func TestAnswerIsRefused(t *testing.T) {
 // TestWrittenRows: write access to the database without an approver's key approves nothing.
 func TestWrittenRows(t *testing.T) {
 	_, eve, _ := ed25519.GenerateKey(nil)
-	forge := func(t *testing.T, h *fixture, approvalID string, by Signer, change func(*signedAnswer)) string {
+	// plant writes a row, and a record of a log that has no key.
+	plant := func(t *testing.T, h *fixture, approvalID string, by Signer, change func(*signedAnswer)) {
 		r, err := h.load(ctx, approvalID)
 		if err != nil {
 			t.Fatal(err)
@@ -355,81 +367,83 @@ func TestWrittenRows(t *testing.T) {
 		said := signedAnswer{
 			ApprovalID: approvalID, Binding: r.binding, ArgsDigest: r.q.ArgsDigest, Shown: r.q.Digest(), Yes: true,
 			By: by.Name(), Key: Approver{Key: hexKey(by.(key).k)}.Fingerprint(), At: database.Stamp(h.now()),
-			Expires: database.Stamp(r.q.Expires),
+			Created: database.Stamp(r.q.Created), Expires: database.Stamp(r.q.Expires),
 		}
 		sig, _ := by.Sign(said.message())
 		change(&said)
-		b, _ := json.Marshal(signedRow{Answer: said, Signature: base64.StdEncoding.EncodeToString(sig)})
-		return string(b)
+		h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
+		_ = h.log.l.Given(recorded(*verdict{said, base64.StdEncoding.EncodeToString(sig)}.answer(r.q, r.q.DecisionID, nil)))
 	}
 	same := func(*signedAnswer) {}
-	const set = `UPDATE approvals SET state = 'yes', answer = $1 WHERE id = $2`
 	rows := []struct {
 		why    string
 		attack func(t *testing.T, h *fixture, approvalID string)
 		want   string
 	}{
-		{"control: ann's own answer, written as a row, is as good as given", func(t *testing.T, h *fixture, approvalID string) {
-			h.exec(t, set, forge(t, h, approvalID, h.ann, same), approvalID)
+		{"control: ann's own answer, on record, is as good as given", func(t *testing.T, h *fixture, approvalID string) {
+			plant(t, h, approvalID, h.ann, same)
 		}, "yes"},
 		{"no answer at all", func(t *testing.T, h *fixture, approvalID string) {
 			h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
 		}, "approval.forged"},
 		{"signed with a key of the attacker's", func(t *testing.T, h *fixture, approvalID string) {
-			h.exec(t, set, forge(t, h, approvalID, NewSigner("ann", eve), same), approvalID)
+			plant(t, h, approvalID, NewSigner("ann", eve), same)
 		}, "approval.forged"},
 		{"signed by an approver that nobody enrolled", func(t *testing.T, h *fixture, approvalID string) {
-			h.exec(t, set, forge(t, h, approvalID, NewSigner("eve", eve), same), approvalID)
+			plant(t, h, approvalID, NewSigner("eve", eve), same)
 		}, "approval.forged"},
 		{"signed by an approver that the attacker wrote in, self-signed", func(t *testing.T, h *fixture, approvalID string) {
 			a := Approver{Name: "eve", Key: hexKey(eve), Roles: []string{"manager"}, By: "eve"}
 			h.insert(t, a, eve)
-			h.exec(t, set, forge(t, h, approvalID, NewSigner("eve", eve), same), approvalID)
+			plant(t, h, approvalID, NewSigner("eve", eve), same)
 		}, "approval.forged"},
 		{"signed by an approver that the attacker wrote in, under ann's name",
 			func(t *testing.T, h *fixture, approvalID string) {
 				a := Approver{Name: "eve", Key: hexKey(eve), Roles: []string{"manager"}, By: "ann"}
 				h.insert(t, a, eve)
-				h.exec(t, set, forge(t, h, approvalID, NewSigner("eve", eve), same), approvalID)
+				plant(t, h, approvalID, NewSigner("eve", eve), same)
 			}, "approval.forged"},
 		{"ann's key replaced in her row", func(t *testing.T, h *fixture, approvalID string) {
 			a := Approver{Name: "ann", Key: hexKey(eve), Roles: []string{"manager"}, By: "ann"}
 			sig := ed25519.Sign(eve, append([]byte(forApprover), canonical(a)...))
 			h.exec(t, `UPDATE approvers SET record = $1, signature = $2 WHERE name = 'ann'`, string(canonical(a)),
 				base64.StdEncoding.EncodeToString(sig))
-			h.exec(t, set, forge(t, h, approvalID, NewSigner("ann", eve), same), approvalID)
+			plant(t, h, approvalID, NewSigner("ann", eve), same)
 		}, "approval.forged"},
 		{"control: bob, whom ann enrolled", func(t *testing.T, h *fixture, approvalID string) {
-			h.exec(t, set, forge(t, h, approvalID, enrolled(t, h, "bob"), same), approvalID)
+			plant(t, h, approvalID, enrolled(t, h, "bob"), same)
 		}, "yes"},
-		{"bob, under an edited row of ann's", func(t *testing.T, h *fixture, approvalID string) {
+		{"bob, under an edited row of ann's: her enrolment is in the log", func(t *testing.T, h *fixture, approvalID string) {
 			bob := enrolled(t, h, "bob")
 			h.exec(t, `UPDATE approvers SET record = REPLACE(record, '"at":"', '"at":"1') WHERE name = 'ann'`)
-			h.exec(t, set, forge(t, h, approvalID, bob, same), approvalID)
-		}, "approval.forged"},
+			plant(t, h, approvalID, bob, same)
+		}, "yes"},
 		{"ann's no turned into a yes", func(t *testing.T, h *fixture, approvalID string) {
 			h.say(t, approvalID, false)
 			h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
-		}, "approval.forged"},
+		}, "no"},
 		{"ann's no, edited", func(t *testing.T, h *fixture, approvalID string) {
 			h.say(t, approvalID, false)
 			h.exec(t, `UPDATE approvals SET state = 'yes', answer = REPLACE(answer, '"yes":false', '"yes":true') WHERE id = $1`,
 				approvalID)
-		}, "approval.forged"},
+		}, "no"},
 		{"ann's yes to another question", func(t *testing.T, h *fixture, approvalID string) {
 			other := h.want(t, decide(t, `{"path":"/tmp/harmless"}`), "waiting")
 			h.say(t, other, true)
 			h.exec(t, `UPDATE approvals SET state = 'yes', answer = (SELECT answer FROM approvals WHERE id = $1) WHERE id = $2`,
 				other, approvalID)
+			v := h.log.l.questions[other].yes[0]
+			r := recorded(*v.answer(h.shown(t, other), "d_x", nil))
+			r.ApprovalID = approvalID
+			_ = h.log.l.Given(r)
 		}, "approval.forged"},
 		{"a signed answer with a changed reason", func(t *testing.T, h *fixture, approvalID string) {
-			h.exec(t, set, forge(t, h, approvalID, h.ann, func(s *signedAnswer) { s.Reason = "changed" }), approvalID)
+			plant(t, h, approvalID, h.ann, func(s *signedAnswer) { s.Reason = "changed" })
 		}, "approval.forged"},
 		{"the question's time made longer", func(t *testing.T, h *fixture, approvalID string) {
 			h.say(t, approvalID, true)
 			h.exec(t, `UPDATE approvals SET expires = '2099-01-01T00:00:00.000Z', question = REPLACE(question,`+
 				` '2026-11-20T13:00:00Z', '2099-01-01T00:00:00Z') WHERE id = $1`, approvalID)
-			h.pass(2 * time.Hour)
 		}, "approval.forged"},
 		{"arguments changed before ann looks", func(t *testing.T, h *fixture, approvalID string) {
 			h.exec(t, `UPDATE approvals SET question = REPLACE(question, '/etc', '/tmp') WHERE id = $1`, approvalID)
@@ -449,21 +463,11 @@ func TestWrittenRows(t *testing.T) {
 	}
 	t.Run("a used yes set back, and the log knows", func(t *testing.T) {
 		h := newFixture(t)
-		log := h.watch(t)
 		d := decide(t, `{}`)
 		h.say(t, h.want(t, d, "waiting"), true)
 		approvalID := h.want(t, d, "yes")
 		h.restart(t) // another process
 		h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
-		h.Witness = log
-		control := *log
-		control.l.used = nil // a log that does not have it
-		h.Witness = &control
-		h.want(t, d, "yes")
-		h.restart(t)
-		h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
-		h.Witness = log
-		log.l.used = map[string]string{approvalID: "d_first"}
 		h.want(t, d, "approval.used")
 	})
 }
@@ -544,7 +548,7 @@ func TestEnrollment(t *testing.T) {
 	if err := h.Revoke(ctx, "bob", ann); err != nil {
 		t.Fatal(err)
 	}
-	h.want(t, d, "approval.forged") // the yes of one who was revoked
+	h.want(t, d, "approval.revoked") // the yes of one who was revoked
 	all, err := h.Approvers(ctx)
 	if err != nil || len(all) != 1 || all[0].Name != "ann" {
 		t.Fatal(all, err)
@@ -638,6 +642,58 @@ func TestWaitsForAnAnswer(t *testing.T) {
 	}
 }
 
+// TestEqualCallsAtOnce: equal calls at once share one question. Each waits for its answer: a yes is for one of them, and
+// the others hear which decision used it. A no is for all.
+func TestEqualCallsAtOnce(t *testing.T) {
+	for _, yes := range []bool{true, false} {
+		h := newFixture(t)
+		h.Now = nil
+		var asked, began atomic.Int32
+		h.WaitTimeout = func(string) time.Duration { began.Add(1); return time.Minute }
+		h.Carriers = []Notifier{carrier(func(Question) { asked.Add(1) })}
+		const calls = 6
+		answers := make(chan *Answer, calls)
+		for range calls {
+			d := decide(t, `{}`)
+			go func() {
+				a, waiting, err := h.Ask(ctx, d)
+				if err != nil || a == nil {
+					t.Error(waiting, err)
+					a = &Answer{}
+				}
+				answers <- a
+			}()
+		}
+		var open []Question
+		for end := time.Now().Add(time.Minute); (len(open) == 0 || began.Load() < calls) && time.Now().Before(end); {
+			open, _ = h.Pending(ctx)
+		}
+		time.Sleep(time.Second) // the last calls that began look for it
+		h.say(t, open[0].ID, yes)
+		made, used, denied, by := 0, 0, 0, ""
+		var why []string
+		for range calls {
+			switch a := <-answers; {
+			case a.Yes:
+				made, by = made+1, a.DecisionID
+			case a.Refusal == "approval.used":
+				used++
+				why = append(why, a.Reason)
+			case a.Refusal == "":
+				denied++
+			}
+		}
+		if yes && (made != 1 || used != calls-1) || !yes && denied != calls || asked.Load() != 1 {
+			t.Errorf("yes %v: %d made, %d used, %d denied, %d questions", yes, made, used, denied, asked.Load())
+		}
+		for _, text := range why {
+			if !strings.Contains(text, by) {
+				t.Errorf("%q does not name %s", text, by)
+			}
+		}
+	}
+}
+
 type carrier func(Question)
 
 func (c carrier) Name() string                         { return "test" }
@@ -682,6 +738,11 @@ func TestOneWinner(t *testing.T) {
 	if dir := os.Getenv("APPROVAL_CHILD_DIR"); dir != "" {
 		h := &fixture{dir: dir}
 		h.restart(t)
+		var log childLog
+		if err := errors.Join(json.Unmarshal([]byte(os.Getenv("APPROVAL_CHILD_LOG")), &log), h.log.l.Enrolled(log.Ann),
+			h.log.l.Given(log.Yes)); err != nil {
+			t.Fatal(err)
+		}
 		h.Now = nil
 		d := decide(t, `{}`)
 		d.Call.ApprovalID = os.Getenv("APPROVAL_CHILD_ID")
@@ -733,18 +794,27 @@ func TestOneWinner(t *testing.T) {
 	processes(t, h)
 }
 
+// childLog is what the log of another process holds.
+type childLog struct {
+	Ann Enrolment
+	Yes Recorded
+}
+
 func processes(t *testing.T, h *fixture) {
 	d := decide(t, `{}`)
 	d.Call.Session = "n_one"
 	h.exec(t, `DELETE FROM approvals`)
 	approvalID := h.want(t, d, "waiting")
 	h.say(t, approvalID, true)
+	said := h.log.l.questions[approvalID].yes[0].answer(h.shown(t, approvalID), d.ID, nil)
+	log := mustJSON(t, childLog{enrolment(h.log.l.firsts[0], h.ann), recorded(*said)})
 	var won atomic.Int32
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestOneWinner$", "-test.v")
-			cmd.Env = append(os.Environ(), "APPROVAL_CHILD_DIR="+h.dir, "APPROVAL_CHILD_ID="+approvalID)
+			cmd.Env = append(os.Environ(), "APPROVAL_CHILD_DIR="+h.dir, "APPROVAL_CHILD_ID="+approvalID,
+				"APPROVAL_CHILD_LOG="+string(log))
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Errorf("%v: %s", err, out)
@@ -802,7 +872,7 @@ func TestBetween(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []bool{true, false} {
-		if won, err := h.consume(ctx, d, r, h.now()); won != want || err != nil {
+		if won, err := h.consume(ctx, d, r); won != want || err != nil {
 			t.Fatalf("use %d of one yes: %v %v", i+1, won, err)
 		}
 		h.spent = nil // as in another process
@@ -820,6 +890,9 @@ func TestEnrolmentsAreOnRecord(t *testing.T) {
 			t.Error(err)
 		}
 		on = append(on, e)
+		if broken == nil {
+			_ = h.log.l.Enrolled(e)
+		}
 		return broken
 	}
 	bob, err := h.Enroll(ctx, "bob", []string{"manager"}, secret.NewValue(pass), h.ann)
@@ -843,7 +916,7 @@ func TestEnrolmentsAreOnRecord(t *testing.T) {
 		}
 	}
 	want := []string{
-		"enrol bob by ann", "enrol eve by eve", "enrol eve by eve", "failed", "revoke nobody by ann", "revoke nobody by ann",
+		"enrol bob by ann", "revoke nobody by ann", "revoke nobody by ann",
 		"failed", "revoke bob by ann",
 	}
 	if !slices.Equal(got, want) || on[0].Key != bob.Fingerprint() || !slices.Equal(on[0].Roles, []string{"manager"}) {

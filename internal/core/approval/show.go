@@ -13,7 +13,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/net/idna"
 
-	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/protocol/strictjson"
 )
@@ -236,10 +235,6 @@ func (q Question) Show() string {
 	row("expires", q.Expires.UTC().Format(time.RFC3339))
 	b.WriteString(q.Exactly())
 	q.showChanges(&b)
-	if q.Capability == contract.RequestApproval { // its yes is for calls with other arguments, too: a note says how many
-		b.WriteString("End of the arguments. A yes is for what \"waldo found\" says above, and for nothing else.\n")
-		return b.String()
-	}
 	b.WriteString("End of the arguments. A yes is for this one call with these arguments, once.\n")
 	return b.String()
 }

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"waldo/internal/model/call"
-	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 )
 
@@ -245,19 +244,5 @@ func TestNumbersAreShownAsTheyAreSent(t *testing.T) {
 		!strings.Contains(f.Value, "0007e-1 (a number of 5006 characters, sha256:") ||
 		f.Note != "a 64-bit float reads it as 0.1" {
 		t.Errorf("%+v", f)
-	}
-}
-
-// TestShowSeveralCalls: a yes to several calls is not called a yes to one. TestShow has the other question.
-func TestShowSeveralCalls(t *testing.T) {
-	q := shown(t, `{"count":3}`)
-	one := "A yes is for this one call with these arguments, once.\n"
-	if got := q.Show(); !strings.HasSuffix(got, one) {
-		t.Errorf("one call: %s", got)
-	}
-	q.Capability = contract.RequestApproval
-	if got := q.Show(); !strings.HasSuffix(got, "A yes is for what \"waldo found\" says above, and for nothing else.\n") ||
-		strings.Contains(got, one) {
-		t.Errorf("several calls: %s", got)
 	}
 }

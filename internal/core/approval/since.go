@@ -2,8 +2,8 @@ package approval
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"waldo/internal/model/call"
@@ -11,10 +11,10 @@ import (
 
 // Before is the last call of a capability that a human allowed.
 type Before struct {
-	ID   string
-	At   string // when it was approved
-	By   []string
-	Args json.RawMessage
+	ID    string
+	At    string // when it was approved
+	By    []string
+	shown Question
 }
 
 // Kind is how a value differs from the last approved call.
@@ -35,11 +35,10 @@ type Change struct {
 	Before string // empty: added
 }
 
-// Changes returns what differs from the last approved call, in the order of Fields, and then what it had besides.
+// Changes returns what differs from the last approved call: the arguments and sandbox options in the order of Fields,
+// then what it had besides, then what waldo found (such as the values of tokens) and what the call would do.
 func (q Question) Changes(b Before) []Change {
-	was := q
-	was.Args = b.Args
-	old, before := map[string]string{}, was.Fields()
+	old, before := map[string]string{}, b.shown.Fields()
 	for _, f := range before {
 		old[f.Path] = f.Value
 	}
@@ -62,6 +61,27 @@ func (q Question) Changes(b Before) []Change {
 	return out
 }
 
+// Others names what differs from the last approved call beside the values of its arguments; none: all that is shown is
+// the same.
+func (q Question) Others(b Before) (out []string) {
+	was := b.shown
+	for _, one := range []struct {
+		what string
+		same bool
+	}{
+		{"what waldo found (such as the values of tokens)", slices.Equal(q.Notes, was.Notes)},
+		{"what it would do", slices.Equal(q.Preview, was.Preview)},
+		{"the sandbox options", q.RunDigest == was.RunDigest && string(q.Run) == string(was.Run)},
+		{"the definition of the tool", q.ToolDigest == was.ToolDigest},
+		{"the class or the danger", q.Mode == was.Mode && q.Danger == was.Danger},
+	} {
+		if !one.same {
+			out = append(out, one.what)
+		}
+	}
+	return out
+}
+
 // maxChanges limits the changes that a text shows.
 const maxChanges = 100
 
@@ -73,11 +93,15 @@ func (q Question) showChanges(b *strings.Builder) {
 	changes := q.Changes(*q.since)
 	by := strings.Join(q.since.By, ", ")
 	fmt.Fprintf(b, "The last approved call of this capability is %s (%s, by %s). ", q.since.ID, name(q.since.At), name(by))
-	if len(changes) == 0 {
-		b.WriteString("It had the same arguments.\n")
+	others := q.Others(*q.since)
+	if len(changes) == 0 && len(others) == 0 {
+		b.WriteString("It had the same arguments, and all else that is shown was the same.\n")
 		return
 	}
 	b.WriteString("Since then CHANGED:\n")
+	for _, what := range others {
+		fmt.Fprintf(b, "    %s\n", what)
+	}
 	for i, c := range changes {
 		if i == maxChanges {
 			fmt.Fprintf(b, "  |   %d more changes are NOT shown here\n", len(changes)-i)

@@ -18,11 +18,19 @@ func (d Decided) append(b []byte) []byte {
 	b = strictjson.AppendText(append(b, `,"capability":`...), d.Capability)
 	b = strictjson.AppendText(append(b, `,"principal":`...), d.Principal)
 	b = strictjson.AppendText(append(b, `,"session":`...), d.Session)
+	b = may(b, `,"workspace":`, d.Workspace)
 	b = strictjson.AppendText(append(b, `,"channel":`...), d.Channel)
+	b = may(b, `,"agent":`, d.Agent)
+	b = may(b, `,"asker":`, d.Asker)
+	b = may(b, `,"folder":`, d.Folder)
 	b = may(b, `,"parent":`, d.Parent)
 	if d.Depth != 0 {
 		b = strconv.AppendInt(append(b, `,"depth":`...), int64(d.Depth), 10)
 	}
+	if len(d.Delegation) > 0 {
+		b = texts(append(b, `,"delegation":`...), d.Delegation)
+	}
+	b = may(b, `,"narrowest":`, d.Narrowest)
 	b = strictjson.AppendText(append(b, `,"mode":`...), d.Mode.String())
 	b = strconv.AppendInt(append(b, `,"danger":`...), int64(d.Danger), 10)
 	b = may(b, `,"policy":`, d.Policy)
@@ -74,6 +82,8 @@ func (e Ended) append(b []byte) []byte {
 		b = call.Reasons(e.Why).AppendJSON(append(b, `,"why":`...))
 	}
 	b = may(b, `,"approval_id":`, e.ApprovalID)
+	b = may(b, `,"replay_of":`, e.ReplayOf)
+	b = may(b, `,"undo_by":`, e.UndoBy)
 	b = e.Result.append(append(b, `,"result":`...))
 	b = e.Facts.AppendMembers(append(b, `,"facts":{`...))
 	b = e.Facts.Stdout.append(append(b, `,"stdout":`...))

@@ -27,8 +27,12 @@ func (a *approvals) root() (root approval.Approver) {
 
 func (a *approvals) sign(p *approval.Checkpoint) error { return p.Sign(a.ann, a.root(), time.Now()) }
 
-// forge appends a segment that says that all before it was pruned, then removes the rest. An attacker with write
-// access and no key can do that. change edits the record.
+func (a *approvals) signAside(root approval.Approver, c *approval.Checkpoint) error {
+	return c.Sign(a.ann, root, time.Now())
+}
+
+// forge appends a segment that says that all before it was pruned, removes the rest and rewrites the head. An attacker
+// with write access and no key can do that. change edits the record.
 func (a *approvals) forge(change func(*Pruned)) {
 	a.t.Helper()
 	closeLog(a.t, a.log)
@@ -45,7 +49,7 @@ func (a *approvals) forge(change func(*Pruned)) {
 		a.t.Fatal("control: ", ok, err)
 	}
 	p := Pruned{Checkpoint: approval.Checkpoint{Through: last.Seq, Hash: last.Hash}, Segments: names, By: "os:1"}
-	if p.Approvers, err = enrolments(ctx, a.dir, last.Seq); err != nil {
+	if p.Approvers, p.Configurations, err = signed(ctx, a.dir, last.Seq); err != nil {
 		a.t.Fatal(err)
 	}
 	change(&p)
@@ -64,6 +68,17 @@ func (a *approvals) forge(change func(*Pruned)) {
 	}
 	closeLog(a.t, a.log)
 	if err := os.Remove(filepath.Join(a.dir, names[0])); err != nil {
+		a.t.Fatal(err)
+	}
+	if _, err := Open(ctx, a.dir, Options{Heads: a.store}); !errors.Is(err, ErrTampered) {
+		a.t.Fatal("the head does not bind the first record: ", err)
+	}
+	h, err := a.store.Head(ctx, Name)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	h.First, h.FirstHash = r.Seq, r.Hash
+	if err := a.store.ResetHead(ctx, Name, *h); err != nil {
 		a.t.Fatal(err)
 	}
 	a.log = nil
@@ -177,7 +192,7 @@ func TestRevokedStaysRevoked(t *testing.T) {
 			pin := a.root().Fingerprint()
 			bob := a.enrol("bob", a.ann)
 			carl := a.enrol("carl", a.ann)
-			old, err := enrolments(ctx, a.dir, 1<<40)
+			old, _, err := signed(ctx, a.dir, 1<<40)
 			if err != nil || len(old) != 3 {
 				t.Fatal(old, err)
 			}
@@ -192,9 +207,6 @@ func TestRevokedStaysRevoked(t *testing.T) {
 					}
 				})
 			case "set aside":
-				if err := a.desk.Revoke(ctx, "ann", a.ann); err != nil {
-					t.Fatal(err)
-				}
 				closeLog(t, a.log)
 				a.log = nil
 				f, err := os.OpenFile(filepath.Join(a.dir, segmentName(1)), os.O_APPEND|os.O_WRONLY, 0)
@@ -204,7 +216,8 @@ func TestRevokedStaysRevoked(t *testing.T) {
 				if _, err := f.WriteString("garbage\n"); errors.Join(err, f.Close()) != nil {
 					t.Fatal(err)
 				}
-				if _, err := SetAside(ctx, a.dir, Options{Heads: a.store}, "os:1", "disk"); err != nil {
+				aside := Aside{By: "os:1", Reason: "disk", Expect: Expect{Pins: []string{pin}}, Sign: a.signAside}
+				if _, err := SetAside(ctx, a.dir, Options{Heads: a.store}, aside); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -232,7 +245,12 @@ func TestRevokedStaysRevoked(t *testing.T) {
 				}
 				if err := a.desk.Answer(ctx, a.ann, q, true, ""); !errors.As(err, &no) ||
 					no.Reason.Code != "approval.not_enrolled" {
-					t.Errorf("ann, who was revoked: %v", err)
+					t.Errorf("ann, whose key is of the log before: %v", err)
+				}
+				a.desk.Root = ""
+				ann := a.enrol("ann", nil) // anew, with another key
+				if err := a.desk.Answer(ctx, ann, q, true, ""); err != nil {
+					t.Errorf("control: ann, enrolled anew: %v", err)
 				}
 			} else if err != nil {
 				t.Errorf("control: carl: %v", err)

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
@@ -20,6 +19,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/corpus"
 )
 
 // A corpus row names a change to a log of 50 records and the expected result.
@@ -37,36 +37,6 @@ type corpusRow struct {
 		N       int
 	}
 	Text string `json:"input_json_text"`
-}
-
-// corpus reads the rows: the whole corpus where it lies beside the repository, else those of it
-// that are in testdata.
-func corpus(t *testing.T, name string) []corpusRow {
-	t.Helper()
-	path := filepath.Join("..", "..", "..", "..", "shared", "corpora", name)
-	if _, err := os.Stat(path); err != nil {
-		path = filepath.Join("testdata", "corpus.jsonl")
-		t.Log("the whole corpus is not beside this repository: reading the rows in testdata")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	var rows []corpusRow
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 1<<20)
-	for s.Scan() {
-		var r corpusRow
-		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
-			t.Fatal(err)
-		}
-		rows = append(rows, r)
-	}
-	if len(rows) < 100 {
-		t.Fatalf("%s: %d rows", path, len(rows))
-	}
-	return rows
 }
 
 // bench is a log under attack.
@@ -281,7 +251,7 @@ func (b *bench) must(err error) {
 
 func TestCorpusMutate(t *testing.T) {
 	judged, none := 0, 0
-	for _, r := range corpus(t, "audit.jsonl") {
+	for _, r := range corpus.Rows[corpusRow](t, "audit.jsonl") {
 		if strings.HasPrefix(r.Class, "merkle") || r.Class != "mutate" {
 			if strings.HasPrefix(r.Class, "merkle") {
 				none++
@@ -439,7 +409,7 @@ func eachRecord(dir string, fn func(Record)) error {
 }
 
 func TestCorpusCrash(t *testing.T) {
-	for _, r := range corpus(t, "audit.jsonl") {
+	for _, r := range corpus.Rows[corpusRow](t, "audit.jsonl") {
 		if r.Class == "crash" {
 			t.Run(r.ID+" "+r.Why, func(t *testing.T) { judgeCrash(t, r) })
 		}
@@ -527,7 +497,7 @@ func mustRead(t *testing.T, path string) []byte {
 }
 
 func TestCorpusContent(t *testing.T) {
-	for _, r := range corpus(t, "audit.jsonl") {
+	for _, r := range corpus.Rows[corpusRow](t, "audit.jsonl") {
 		if r.Class == "content" {
 			t.Run(r.ID+" "+r.Why, func(t *testing.T) { judgeContent(t, r) })
 		}

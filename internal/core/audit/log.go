@@ -16,7 +16,8 @@ import (
 	"waldo/internal/storage/safefile"
 )
 
-// Heads stores the head of a log, apart from the log. Implementations: *store.Store and headfile.File.
+// Heads stores the head of a log, apart from the log. SetHead stores head.Over(the one before). Implementations:
+// *database.Store and headfile.File.
 type Heads interface {
 	Head(ctx context.Context, log string) (*database.Head, error) // nil: none was ever set
 	SetHead(ctx context.Context, log string, h database.Head) error
@@ -70,19 +71,24 @@ func (o Options) filled() Options {
 	return o
 }
 
-// place is a position in a log: its last record, and the byte after it.
+// place is a position in a log: its first and last record, and the byte after it.
 type place struct {
-	seq     uint64
-	hash    string
-	at      string
-	in      string // the segment that the last record is in
-	start   int64  // of the last record's line
-	segment string // the segment that is written; after a full one, not yet the one above
-	end     int64
+	first     uint64 // 0: it could not be read
+	firstHash string
+	seq       uint64
+	hash      string
+	at        string
+	in        string // the segment that the last record is in
+	start     int64  // of the last record's line
+	segment   string // the segment that is written; after a full one, not yet the one above
+	end       int64
 }
 
 func (p place) head(now time.Time) database.Head {
-	return database.Head{Seq: p.seq, Hash: p.hash, Segment: p.in, Start: p.start, At: database.Stamp(now)}
+	return database.Head{
+		Seq: p.seq, Hash: p.hash, Segment: p.in, Start: p.start, At: database.Stamp(now),
+		Beginning: database.Beginning{First: p.first, FirstHash: p.firstHash},
+	}
 }
 
 // Log is one log, open for appending. Any number of processes may have it open.
@@ -138,9 +144,10 @@ type result struct {
 
 // Recovery says what Open found beyond the head.
 type Recovery struct {
-	Past      uint64 `json:"past"`       // chained records that the head did not know yet
-	TornBytes int64  `json:"torn_bytes"` // bytes at the end that are no chained record
-	SetAside  string `json:"set_aside"`  // the file that those bytes were moved to
+	Past      uint64 `json:"past"`                // chained records that the head did not know yet
+	TornBytes int64  `json:"torn_bytes"`          // bytes at the end that are no chained record
+	SetAside  string `json:"set_aside"`           // the file that those bytes were moved to
+	Beginning uint64 `json:"beginning,omitempty"` // the first record, where no head said which that must be
 }
 
 // Open opens the log in a folder, and creates a missing folder with mode 0700. It reads the records after the last
@@ -401,4 +408,18 @@ func (l *Log) repair() error {
 	}
 	l.failed, l.badSync, l.badHead = nil, false, false
 	return nil
+}
+
+// Unsynced returns how many written records are not on the disk yet.
+func (l *Log) Unsynced() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at.seq - min(l.synced.seq, l.at.seq)
+}
+
+// Failed returns why the log takes no record; nil: it takes them.
+func (l *Log) Failed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
 }

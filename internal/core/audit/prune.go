@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"waldo/internal/core/approval"
+	"waldo/internal/storage/database"
 	"waldo/internal/storage/safefile"
 )
 
@@ -32,9 +33,8 @@ type Pruned struct {
 	named bool   // the log names approvers
 }
 
-// ErrUnsigned says that a removal needs the signature of the first approver.
-var ErrUnsigned = errors.New("audit: the log names approvers, so the first one must sign the removal: " +
-	"run waldo prune at a terminal")
+// ErrUnsigned says that a removal, or setting a log aside, needs the signature of the first approver.
+var ErrUnsigned = errors.New("audit: the log names approvers, so the first one must sign: run this at a terminal")
 
 // Prunable returns the oldest segments whose records were all written before a time, as the record of their removal.
 // Through is 0 if there are none. The current segment and those that the heads have not passed are excluded.
@@ -71,7 +71,7 @@ func Prunable(ctx context.Context, dir string, o Options, before time.Time) (p P
 func (p *Pruned) carry(ctx context.Context, dir string, names []string) (err error) {
 	unsigned := false
 	err = (&Witness{Dir: dir}).Look(ctx, func(l *approval.Ledger) {
-		p.named, p.Began, unsigned = len(l.Firsts()) > 0, l.Began, !l.Signed()
+		p.named, p.Began, p.Void, unsigned = l.Named(), l.Began, l.Void(), !l.Signed()
 	})
 	if err != nil {
 		return err
@@ -84,14 +84,16 @@ func (p *Pruned) carry(ctx context.Context, dir string, names []string) (err err
 		p.Through, p.Hash = r.Seq-1, r.Prev
 	}
 	if p.Through > 0 {
-		p.Approvers, err = enrolments(ctx, dir, p.Through)
+		p.Approvers, p.Configurations, err = signed(ctx, dir, p.Through)
 	}
 	return err
 }
 
-// enrolments returns the records of who can answer, up to one of the log and those that were carried over
-// its removals. Each bears a signature that holds, and stands once.
-func enrolments(ctx context.Context, dir string, through uint64) (out []approval.Enrolment, err error) {
+// signed returns the records of who can answer and the newest signed configurations, up to one of the log and those
+// that were carried over its removals. Each bears a signature that holds, and stands once.
+func signed(
+	ctx context.Context, dir string, through uint64,
+) (out []approval.Enrolment, newest []approval.Configuration, err error) {
 	var l approval.Ledger
 	seen := map[string]bool{"": true}
 	take := func(es ...approval.Enrolment) {
@@ -103,26 +105,27 @@ func enrolments(ctx context.Context, dir string, through uint64) (out []approval
 	}
 	old, err := checkpoint(ctx, dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if old != nil {
+		l.Aside(old.Began, old.Void)
 		take(old.Approvers...)
+		for _, c := range old.Configurations {
+			_ = l.Configured(c)
+		}
 	}
 	err = each(ctx, dir, "", nil, func(r Record) error {
-		var b begun
 		var e Enrolled
 		switch {
 		case r.Seq > through:
-		case r.Kind == "genesis" && json.Unmarshal(r.Body, &b) == nil:
-			for _, f := range b.Firsts {
-				take(f.Enrolment)
-			}
+		case r.Kind == kindGenesis, r.Kind == KindTrust:
+			_ = tell(&l, r) // the keys that do not count; what does not hold is not carried
 		case r.Kind == KindApprover && json.Unmarshal(r.Body, &e) == nil:
 			take(e.Enrolment)
 		}
 		return nil
 	})
-	return out, err
+	return out, l.Signatures(), err
 }
 
 // checkpoint returns the prune record to use. A record signed by a first approver that goes furthest wins, else the
@@ -189,6 +192,13 @@ func (l *Log) Prune(
 	if err != nil {
 		return p, fmt.Errorf("audit: %w", err)
 	}
+	first, ok, err := firstRecord(l.dir, segmentName(p.Through+1))
+	if err != nil || !ok {
+		return p, errors.Join(err, fmt.Errorf("audit: record %d cannot be read", p.Through+1))
+	}
+	l.mu.Lock()
+	l.at.first, l.at.firstHash = first.Seq, first.Hash // the heads move with the record of the removal
+	l.mu.Unlock()
 	if _, err := l.Append(ctx, KindPruned, body, true); err != nil {
 		return p, err
 	}
@@ -223,21 +233,53 @@ func (l *Log) aged() bool {
 const folderClock = 10 * time.Second
 
 // followed reports whether another process has gone on to the next segment, which changes the folder. The kernel caches
-// the folder's state, while each look for the next segment is for a name that was never looked for.
-func (l *Log) followed() bool {
-	name := segmentName(l.at.seq + 1)
-	if name == l.at.segment { // it is empty
-		return false
-	}
+// the folder's state, while each look for the next segment is for a name that was never looked for. An error says that
+// the beginning of the log was taken away.
+func (l *Log) followed() (bool, error) {
 	folder, err := os.Lstat(l.dir)
 	if err == nil && folder.ModTime().Equal(l.last) {
-		return false
+		return false, nil
+	}
+	if err := l.begins(); err != nil {
+		return false, err
+	}
+	name := segmentName(l.at.seq + 1)
+	if name == l.at.segment { // it is empty
+		return false, nil
 	}
 	_, none := os.Lstat(filepath.Join(l.dir, name))
 	if err == nil && none != nil && time.Since(folder.ModTime()) > folderClock { // else a change could leave it as it is
 		l.last = folder.ModTime()
 	}
-	return none == nil
+	return none == nil, nil
+}
+
+// begins looks whether the first segment is still there. Where another process pruned it, its heads say so.
+func (l *Log) begins() error {
+	if _, err := os.Lstat(filepath.Join(l.dir, segmentName(l.at.first))); err == nil {
+		return nil
+	}
+	names, err := segments(l.dir)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	heads, err := l.heads(context.Background())
+	if err != nil {
+		return err
+	}
+	if err := l.at.moved(names[0], heads); err != nil {
+		return err
+	}
+	return l.at.begin(l.dir, names[0], heads)
+}
+
+// moved refuses a beginning other than the one that this process knows, unless a head says so.
+func (p *place) moved(name string, heads []database.Head) error {
+	first, _ := firstOf(name)
+	if first != p.first && !slices.ContainsFunc(heads, func(h database.Head) bool { return h.First >= first }) {
+		return tampered("it begins with record %d, and no head says so", first)
+	}
+	return nil
 }
 
 // rejoin goes to the end of the log again, as Open does, after the segment in use was pruned. It reports
@@ -253,6 +295,9 @@ func (l *Log) rejoin() (bool, error) {
 	}
 	if newest(heads) < l.at.seq {
 		return false, nil
+	}
+	if err := l.at.moved(names[0], heads); err != nil {
+		return false, err
 	}
 	_ = l.file.Close()
 	return true, l.walk(names, heads)

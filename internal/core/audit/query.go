@@ -105,22 +105,9 @@ func Fate(ctx context.Context, dir, callID string) (effect facts.SideEffect, end
 // Follow calls fn for every record after number seq, including later ones, until the context ends. It then returns
 // nil.
 func Follow(ctx context.Context, dir string, seq uint64, fn func(Record) error) error {
-	first, start := "", int64(0)
-	for {
-		names, sizes, err := extent(dir)
-		if err != nil {
-			return fmt.Errorf("audit: %w", err)
-		}
-		for i, name := range names {
-			if name < first {
-				continue
-			}
-			if name != first {
-				first, start = name, 0
-			}
-			if start, err = followSegment(dir, name, start, sizes[i], &seq, fn); err != nil {
-				return err
-			}
+	for t := NewTail(dir, seq); ; {
+		if err := t.Read(fn); err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -130,23 +117,92 @@ func Follow(ctx context.Context, dir string, seq uint64, fn func(Record) error) 
 	}
 }
 
-func followSegment(dir, name string, start, end int64, seq *uint64, fn func(Record) error) (int64, error) {
-	f, err := openSegment(dir, name, os.O_RDONLY)
+// Tail reads a log as it grows, each record once.
+type Tail struct {
+	dir     string
+	seq     uint64 // of the last record
+	segment string // that it has read up to start
+	start   int64
+}
+
+// NewTail returns a tail of the records after number seq.
+func NewTail(dir string, seq uint64) *Tail { return &Tail{dir: dir, seq: seq} }
+
+// Read calls fn for every record that has come since the last Read.
+func (t *Tail) Read(fn func(Record) error) error {
+	names, sizes, err := extent(t.dir)
 	if err != nil {
-		return start, fmt.Errorf("audit: %w", err)
+		return fmt.Errorf("audit: %w", err)
+	}
+	for i, name := range names {
+		if name < t.segment {
+			continue
+		}
+		if name != t.segment {
+			t.segment, t.start = name, 0
+		}
+		if err := t.read(sizes[i], fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read reads the segment from start to end.
+func (t *Tail) read(end int64, fn func(Record) error) error {
+	if t.start >= end {
+		return nil
+	}
+	f, err := openSegment(t.dir, t.segment, os.O_RDONLY)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	err = lines(f, start, end, func(ln line) error {
-		start = ln.start + ln.size
+	return lines(f, t.start, end, func(ln line) error {
+		t.start = ln.start + ln.size
 		r, err := parseRecord(ln.text)
-		if !ln.whole || err != nil || r.Seq <= *seq {
+		if !ln.whole || err != nil || r.Seq <= t.seq {
 			return nil
 		}
-		*seq = r.Seq
+		t.seq = r.Seq
 		return fn(r)
 	})
-	return start, err
 }
+
+// Range calls fn for every record after number after, up to number through, oldest first.
+func Range(ctx context.Context, dir string, after, through uint64, fn func(Record) error) error {
+	names, sizes, err := extent(dir)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	t := NewTail(dir, after)
+	for i, name := range names {
+		if i+1 < len(names) {
+			if next, _ := firstOf(names[i+1]); next <= t.seq+1 {
+				continue
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		t.segment, t.start = name, 0
+		err := t.read(sizes[i], func(r Record) error {
+			if r.Seq > through {
+				return errThrough
+			}
+			return fn(r)
+		})
+		if errors.Is(err, errThrough) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errThrough = errors.New("audit: the range is over")
 
 // Export writes the log as "jsonl", the lines unchanged, or as "csv", one row of names for each record. It returns
 // how many records it wrote.

@@ -131,18 +131,18 @@ func TestFollow(t *testing.T) {
 func TestSetAside(t *testing.T) {
 	b := build(t, 50, []int{25}, clock())
 	o := Options{Heads: b.m}
-	if _, err := SetAside(ctx, b.dir, o, "os:0", "tidying"); err == nil {
+	if _, err := SetAside(ctx, b.dir, o, Aside{By: "os:0", Reason: "tidying"}); err == nil {
 		t.Fatal("a sound log was set aside")
 	}
 	b.must(os.Truncate(b.files()[1], 1000))
 	if _, err := Open(ctx, b.dir, o); !errors.Is(err, ErrTampered) {
 		t.Fatal("control: ", err)
 	}
-	if _, err := SetAside(ctx, b.dir, o, "os:0", ""); err == nil {
+	if _, err := SetAside(ctx, b.dir, o, Aside{By: "os:0"}); err == nil {
 		t.Fatal("without a reason")
 	}
 	before := mustRead(t, b.files()[0])
-	folder, err := SetAside(ctx, b.dir, o, "os:0", "the disk was full")
+	folder, err := SetAside(ctx, b.dir, o, Aside{By: "os:0", Reason: "the disk was full"})
 	b.must(err)
 	if after := mustRead(t, filepath.Join(folder, segmentName(1))); !bytes.Equal(before, after) {
 		t.Error("the old log was changed")
@@ -329,7 +329,7 @@ func BenchmarkVerify(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		r, err := Verify(ctx, dir, nil, time.Now())
+		r, err := Verify(ctx, dir, nil, time.Now(), Expect{})
 		if err != nil || !r.OK || r.Records != 100_001 {
 			b.Fatal(r, err)
 		}
@@ -360,12 +360,12 @@ func FuzzWhen(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		want, err := time.Parse(timeLayout, s)
+		want, err := time.Parse(TimeLayout, s)
 		got, ok := when(s)
 		if strings.Contains(s, ",") { // time.Parse takes it for the point of a fraction
 			return
 		}
-		if ok != (err == nil && len(s) == len(timeLayout)) || ok && !got.Equal(want) {
+		if ok != (err == nil && len(s) == len(TimeLayout)) || ok && !got.Equal(want) {
 			t.Errorf("%q: %v %v; time.Parse: %v %v", s, got, ok, want, err)
 		}
 	})

@@ -186,28 +186,28 @@ func digits(b []byte) (n uint64, rest []byte, ok bool) {
 	return n, b[i:], err == nil
 }
 
-const timeLayout = "2006-01-02T15:04:05.000Z"
+const TimeLayout = "2006-01-02T15:04:05.000Z"
 
 func isTime(b []byte) bool {
 	_, ok := when(string(b))
 	return ok
 }
 
-// when reads a time in timeLayout, which time.Parse does six times slower.
+// when reads a time in TimeLayout, which time.Parse does six times slower.
 func when(s string) (t time.Time, ok bool) {
-	if len(s) != len(timeLayout) {
+	if len(s) != len(TimeLayout) {
 		return t, false
 	}
 	var n [7]int
 	at := 0
 	for i := range len(s) {
 		switch c := s[i]; {
-		case timeLayout[i] >= '0' && timeLayout[i] <= '9':
+		case TimeLayout[i] >= '0' && TimeLayout[i] <= '9':
 			if c < '0' || c > '9' {
 				return t, false
 			}
 			n[at] = 10*n[at] + int(c-'0')
-		case c != timeLayout[i]:
+		case c != TimeLayout[i]:
 			return t, false
 		default:
 			at++
@@ -314,3 +314,6 @@ func escape(out []byte, r rune) []byte {
 	r -= 0x10000
 	return fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+(r>>10), 0xdc00+(r&0x3ff))
 }
+
+// Parse reads a line of a log without its newline, and checks it against its own hash.
+func Parse(line []byte) (Record, error) { return parseRecord(line) }

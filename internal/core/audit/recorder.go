@@ -4,10 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sort"
+	"sync"
 
 	"waldo/internal/core/approval"
+	"waldo/internal/core/delegation"
+	"waldo/internal/core/effects"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -18,9 +23,15 @@ import (
 // The kinds of record that the pipeline writes.
 const (
 	KindDecision = "decision"
-	KindAnswer   = "answer"
+	KindVerdict  = "verdict" // a human's answer, when it is given
+	KindAnswer   = "answer"  // what a decision took from it: its use, a no, or a refusal of waldo's own
 	KindOutcome  = "outcome"
+	KindSettled  = "settled" // what waldo found out about a call with an unknown outcome
 	KindApprover = "approver"
+	kindGenesis  = "genesis"
+	// KindDelegation is the kind of the records that create and revoke delegations.
+	KindDelegation = "delegation"
+	KindTrust      = "trust" // the first approver signed a configuration
 )
 
 // Limits on the parts of a record.
@@ -36,9 +47,21 @@ type Recorder struct {
 	// Args returns the arguments of a decision with secrets and personal data removed, as one JSON
 	// object. Without it, and where it returns the zero Value, a record holds no arguments but their digest.
 	Args func(d policy.Decision) strictjson.Value
+	// Place returns where a session is; nil: records lack it.
+	Place func(n call.Session) Place
 	// Witness confirms, once an approval is recorded, that it is the first use. If two processes use one approval,
 	// the order of the log lets one proceed. Nil disables the check.
 	Witness *Witness
+
+	started sync.Once
+	folder  string // the working folder of this process; empty: not known
+}
+
+// Place is where a session is.
+type Place struct {
+	Workspace string // id of its folder
+	Asker     string // the process that it ends with, as in package presence; empty: it outlives each
+	Folder    string // the working folder of that process, or of the command line; empty: neither
 }
 
 // Sized replaces bytes that the log does not hold.
@@ -58,9 +81,15 @@ type Decided struct {
 	Capability string          `json:"capability"`
 	Principal  string          `json:"principal"`
 	Session    string          `json:"session"`
+	Workspace  string          `json:"workspace,omitempty"` // id of the session's folder
 	Channel    string          `json:"channel"`
+	Agent      string          `json:"agent,omitempty"`  // as the agent host calls itself; it proves nothing
+	Asker      string          `json:"asker,omitempty"`  // the process that the session ends with
+	Folder     string          `json:"folder,omitempty"` // the working folder of that process, or of the command line
 	Parent     string          `json:"parent,omitempty"`
 	Depth      int             `json:"depth,omitempty"`
+	Delegation []string        `json:"delegation,omitempty"` // whose authority it was: the delegations, the root first
+	Narrowest  string          `json:"narrowest,omitempty"`  // of those
 	Mode       contract.Mode   `json:"mode"`
 	Danger     int             `json:"danger"`
 	Policy     string          `json:"policy,omitempty"` // digest of the configuration in force
@@ -89,14 +118,18 @@ type ContractRef struct {
 func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 	c := d.Call
 	body := Decided{
-		DecisionID: d.ID, CallID: c.ID, Effect: d.Effect, Reasons: shortReasons(d.Reasons),
+		DecisionID: d.ID, CallID: c.ID, Effect: d.Effect, Reasons: r.shortReasons(d.Reasons),
 		Capability: short(string(c.Capability)), Principal: short(string(c.Principal)), Session: short(string(c.Session)),
-		Channel: c.Channel, Parent: short(c.Parent), Depth: c.Depth, Mode: d.Mode(), Danger: d.Danger, Policy: d.Policy,
+		Channel: c.Channel, Agent: short(c.Agent), Parent: short(c.Parent), Depth: c.Depth, Mode: d.Mode(), Danger: d.Danger, Policy: d.Policy,
 		ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest, RunDigest: c.Run.Digest(), Quoted: short(c.ApprovalID),
-		DryRun: d.DryRun,
+		DryRun: d.DryRun, Delegation: c.Chain, Narrowest: d.Narrowest,
+	}
+	if r.Place != nil {
+		at := r.Place(c.Session)
+		body.Workspace, body.Asker, body.Folder = at.Workspace, at.Asker, short(at.Folder)
 	}
 	if p := d.Contract; p.Pattern != "" {
-		body.Contract = &ContractRef{short(p.Pattern), p.Transport, p.At.File, p.At.Line}
+		body.Contract = &ContractRef{short(p.Pattern), p.Transport, r.absolute(p.At.File), p.At.Line}
 	}
 	for slot, ref := range d.Contract.Secrets {
 		body.Secrets = append(body.Secrets, short(slot+"="+string(ref)))
@@ -163,14 +196,18 @@ func answered(a approval.Answer) Answered {
 		Key: a.Key, Signed: a.Signed, Signature: a.Signature, Also: a.Also,
 	}
 	if !a.At.IsZero() {
-		body.At = a.At.UTC().Format(timeLayout)
+		body.At = a.At.UTC().Format(TimeLayout)
 	}
 	return body
 }
 
-// TakenBack records that an approver took back a yes that no call has used; it is on the disk when
-// this returns.
-func (r *Recorder) TakenBack(ctx context.Context, a approval.Answer) error {
+// Verdict records a human's answer when it is given; it is on the disk when this returns.
+func (r *Recorder) Verdict(ctx context.Context, a approval.Answer) error {
+	return r.append(ctx, KindVerdict, answered(a), true)
+}
+
+// TooLate records an answer that no call can use any more; it is on the disk when this returns.
+func (r *Recorder) TooLate(ctx context.Context, a approval.Answer) error {
 	return r.append(ctx, KindAnswer, answered(a), true)
 }
 
@@ -192,6 +229,17 @@ func (r *Recorder) Approver(ctx context.Context, user call.Principal, e approval
 	return r.append(ctx, KindApprover, body, true)
 }
 
+// Configured is the body of a record of a signed configuration. It is written before the state directory takes it.
+type Configured struct {
+	approval.Configuration
+	User string `json:"principal"` // who typed it
+}
+
+// Configuration records a signed configuration; it is on the disk when this returns.
+func (r *Recorder) Configuration(ctx context.Context, user call.Principal, c approval.Configuration) error {
+	return r.append(ctx, KindTrust, Configured{c, short(string(user))}, true)
+}
+
 // Ended is the body of an outcome.
 type Ended struct {
 	DecisionID string        `json:"decision_id"`
@@ -202,7 +250,9 @@ type Ended struct {
 	Trust      call.Trust    `json:"trust"`
 	Why        []call.Reason `json:"why,omitempty"`
 	ApprovalID string        `json:"approval_id,omitempty"`
-	Result     Sized         `json:"result"` // the text shown to the agent
+	ReplayOf   string        `json:"replay_of,omitempty"` // the call with the same key whose result was given
+	UndoBy     string        `json:"undo_by,omitempty"`   // the capability that would undo the call
+	Result     Sized         `json:"result"`              // the text shown to the agent
 	Facts      Facts         `json:"facts"`
 }
 
@@ -222,8 +272,11 @@ func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Resu
 	}
 	body := Ended{
 		DecisionID: d.ID, CallID: d.Call.ID, Capability: short(string(d.Call.Capability)), Status: res.Status,
-		IsError: res.IsError, Trust: res.Trust, Why: shortReasons(res.Why), ApprovalID: res.ApprovalID, Result: sized(text),
-		Facts: shortFacts(res.Facts),
+		IsError: res.IsError, Trust: res.Trust, Why: r.shortReasons(res.Why), ApprovalID: res.ApprovalID, Result: sized(text),
+		Facts: shortFacts(res.Facts), ReplayOf: res.Replayed,
+	}
+	if res.Undo != nil && res.Replayed == "" {
+		body.UndoBy = short(string(res.Undo.By))
 	}
 	acted := res.Facts.SideEffect != facts.None && d.Mode() != contract.Read
 	b := body.append(make([]byte, 0, 2<<10))
@@ -236,6 +289,22 @@ func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Resu
 		b = body.append(b[:0])
 	}
 	return r.put(ctx, KindOutcome, b, acted)
+}
+
+// Delegate records a delegation, or its end; it is on the disk when this returns.
+func (r *Recorder) Delegate(ctx context.Context, d delegation.Record) error {
+	return r.append(ctx, KindDelegation, d, true)
+}
+
+// Settled records what waldo found out about a call with an unknown outcome; it is on the disk when this returns.
+func (r *Recorder) Settled(ctx context.Context, s effects.Settlement) error {
+	return r.append(ctx, KindSettled, s, true)
+}
+
+// Fate reports whether the outcome of a call is recorded.
+func (r *Recorder) Fate(ctx context.Context, callID string) bool {
+	_, ended := Fate(ctx, r.Log.dir, callID)
+	return ended
 }
 
 func (r *Recorder) append(ctx context.Context, kind string, body any, sync bool) error {
@@ -260,18 +329,30 @@ func (r *Recorder) put(ctx context.Context, kind string, b []byte, sync bool) (e
 // short cuts a text from outside and adds the count of bytes left out.
 func short(s string) string { return facts.Short(s) }
 
-func shortReasons(in []call.Reason) []call.Reason {
+func (r *Recorder) shortReasons(in []call.Reason) []call.Reason {
 	out := make([]call.Reason, 0, min(len(in), maxReasons+1))
-	for i, r := range in {
+	for i, one := range in {
 		if i == maxReasons {
 			return append(out, call.Reason{Code: "audit.more", Text: fmt.Sprintf("%d more reasons", len(in)-i)})
 		}
-		r.Code, r.Text = short(r.Code), short(r.Text)
-		out = append(out, r)
+		one.Code, one.Text, one.File = short(one.Code), short(one.Text), r.absolute(one.File)
+		out = append(out, one)
 	}
 	return out
 }
 
 func shortFacts(f facts.Facts) Facts {
 	return Facts{Facts: f.Bounded(), Stdout: sized(f.Stdout), Stderr: sized(f.Stderr)}
+}
+
+// absolute returns the path of a configuration that has several names: records of all folders are in one log.
+func (r *Recorder) absolute(file string) string {
+	if file == "" || file == "built-in" || filepath.IsAbs(file) { // the built-in contracts are in no file
+		return file
+	}
+	r.started.Do(func() { r.folder, _ = os.Getwd() })
+	if r.folder == "" {
+		return file
+	}
+	return filepath.Join(r.folder, file)
 }

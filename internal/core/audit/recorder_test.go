@@ -73,6 +73,7 @@ func TestRecorder(t *testing.T) {
 	d := decision(t, `{"to":"a@b.example","password":"hunter2"}`)
 	r := &Recorder{
 		Log: l, Args: func(policy.Decision) strictjson.Value { return value(t, `{"to":"[EMAIL_1]","password":"[secret]"}`) },
+		Place: func(n call.Session) Place { return Place{"w_of_" + string(n), "q_1", "/home/ann/shop"} },
 	}
 	f := facts.New()
 	f.Status, f.Stdout, f.Stderr = facts.OK, "the output", ""
@@ -93,7 +94,7 @@ func TestRecorder(t *testing.T) {
 	got := bodies(t, dir)
 	for i, want := range [][]string{
 		{`"effect":"ask"`, `"args":{"to":"[EMAIL_1]","password":"[secret]"}`, d.Call.Args.Digest(), `"principal":"os:1000"`,
-			`"line":4`, `"TOKEN=env:MAIL_TOKEN"`, `"mode":"write"`},
+			`"line":4`, `"TOKEN=env:MAIL_TOKEN"`, `"workspace":"w_of_` + string(d.Call.Session) + `"`, `"mode":"write"`, `"asker":"q_1"`, `"folder":"/home/ann/shop"`},
 		{`"yes":true`, `"by":"approver:ann"`},
 		{`"stdout":{"bytes":10,"sha256":"`, `"status":"ok"`, `"side_effect":"unknown"`},
 	} {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"waldo/internal/model/id"
@@ -37,13 +38,13 @@ func (l *Log) start(ctx context.Context) error {
 		if len(heads) > 0 {
 			return tampered("the log has no segment, and its head counts %d records", heads[0].Seq)
 		}
-		return l.create(ctx, map[string]any{})
+		return l.create(ctx, map[string]any{}, nil)
 	}
 	if err := l.walk(names, heads); err != nil {
 		return err
 	}
 	if l.at.seq == 0 {
-		return l.create(ctx, map[string]any{}) // it ended while the first record was being written
+		return l.create(ctx, map[string]any{}, nil) // it ended while the first record was being written
 	}
 	return l.settle(ctx, heads)
 }
@@ -77,6 +78,9 @@ func (l *Log) walk(names []string, heads []database.Head) error {
 	if len(heads) > 0 { // the head's own record is read again, and must be the one that it says
 		from = place{seq: heads[0].Seq - 1, segment: heads[0].Segment, end: heads[0].Start}
 	}
+	if err := from.begin(l.dir, names[0], heads); err != nil {
+		return err
+	}
 	for i, name := range names {
 		if name < from.segment {
 			continue
@@ -100,6 +104,29 @@ func (l *Log) walk(names []string, heads []database.Head) error {
 		return tampered("there are %d records and no head", from.seq)
 	}
 	l.at = from
+	return nil
+}
+
+// begin holds the first record that is there against the heads. A removal moves them before the segments go, so a log
+// that begins later than a head says was cut.
+func (p *place) begin(dir, name string, heads []database.Head) error {
+	first, _ := firstOf(name)
+	r, ok, err := firstRecord(dir, name)
+	if err != nil {
+		return err
+	}
+	for _, h := range heads {
+		switch {
+		case h.First == 0:
+		case first > h.First:
+			return tampered("it begins with record %d, and its head says with record %d", first, h.First)
+		case first == h.First && (!ok || r.Hash != h.FirstHash):
+			return tampered("record %d is not the one that its head names as the first", first)
+		}
+	}
+	if ok {
+		p.first, p.firstHash = first, r.Hash
+	}
 	return nil
 }
 
@@ -186,9 +213,13 @@ func (l *Log) settle(ctx context.Context, heads []database.Head) error {
 	if len(heads) > 0 {
 		l.recovery.Past = l.at.seq - heads[len(heads)-1].Seq
 	}
-	written, err := time.Parse(timeLayout, l.at.at)
+	written, err := time.Parse(TimeLayout, l.at.at)
 	old := err == nil && l.o.Now().Sub(written) > 2*time.Second
-	if l.recovery.TornBytes > 0 || (l.recovery.Past > 0 && old) {
+	unbound := slices.ContainsFunc(heads, func(h database.Head) bool { return h.First == 0 })
+	if unbound && l.at.first > 1 && !slices.ContainsFunc(heads, func(h database.Head) bool { return h.First > 0 }) {
+		l.recovery.Beginning = l.at.first
+	}
+	if l.recovery.TornBytes > 0 || (l.recovery.Past > 0 && old) || l.recovery.Beginning > 0 {
 		body, _ := json.Marshal(l.recovery)
 		if _, err := l.put([]*pending{{kind: "recovered", body: bounded(body)}}); err != nil {
 			return fmt.Errorf("audit: %w", err)
@@ -198,14 +229,15 @@ func (l *Log) settle(ctx context.Context, heads []database.Head) error {
 		}
 	}
 	l.synced = l.at
-	if len(heads) == 0 || heads[0].Seq < l.at.seq {
+	if len(heads) == 0 || heads[0].Seq < l.at.seq || unbound {
 		return l.setHeads(ctx, l.at)
 	}
 	return nil
 }
 
-// create makes the first segment, with a first record that makes this log like no other.
-func (l *Log) create(ctx context.Context, body map[string]any) error {
+// create makes the first segment, with a first record that makes this log like no other. before holds the heads of the
+// log that was set aside; nil: there was none.
+func (l *Log) create(ctx context.Context, body map[string]any, before []Anchor) error {
 	if l.file == nil {
 		f, err := openSegment(l.dir, segmentName(1), os.O_CREATE|os.O_RDWR)
 		if err != nil {
@@ -219,13 +251,17 @@ func (l *Log) create(ctx context.Context, body map[string]any) error {
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	if _, err := l.put([]*pending{{kind: "genesis", body: bounded(b)}}); err != nil {
+	if _, err := l.put([]*pending{{kind: kindGenesis, body: bounded(b)}}); err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 	if err := errors.Join(l.file.Sync(), safefile.SyncDir(l.dir), safefile.SyncDir(filepath.Dir(l.dir))); err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
+	l.at.first, l.at.firstHash = l.at.seq, l.at.hash
 	l.synced = l.at
+	if before != nil {
+		return l.resetHeads(ctx, before)
+	}
 	return l.setHeads(ctx, l.at)
 }
 
@@ -249,7 +285,11 @@ func (l *Log) catchUp() error {
 		if err := l.follow(size); err != nil {
 			return err
 		}
-		if l.at.end < l.o.SegmentBytes && !l.aged() && !l.followed() {
+		followed, err := l.followed()
+		if err != nil {
+			return err
+		}
+		if l.at.end < l.o.SegmentBytes && !l.aged() && !followed {
 			return nil
 		}
 		if err := l.next(); err != nil {

@@ -20,6 +20,7 @@ type Selection struct {
 type Counted struct {
 	Shown, Matched, Total uint64
 	Last                  uint64 // the number of the last record of the log
+	Missing               uint64 // records between others that are damaged or gone: Verify says which
 }
 
 // Select calls fn for the records of a selection, oldest first, and counts them.
@@ -30,6 +31,9 @@ func Select(ctx context.Context, dir string, s Selection, fn func(Record) error)
 	}
 	var kept []Record
 	err = each(ctx, dir, first, nil, func(r Record) error {
+		if n.Last > 0 && r.Seq > n.Last+1 {
+			n.Missing += r.Seq - n.Last - 1
+		}
 		n.Last = r.Seq
 		if at, ok := when(r.At); ok && at.Before(s.Since) || s.Match != nil && !s.Match(r) {
 			return nil

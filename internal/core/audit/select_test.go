@@ -3,6 +3,8 @@ package audit
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -42,18 +44,35 @@ func TestSelect(t *testing.T) {
 		want []uint64
 		n    Counted
 	}{
-		{"the last three", Selection{Last: 3}, []uint64{39, 40, 41}, Counted{3, 41, 41, 41}},
-		{"since an hour", Selection{Since: start.Add(39 * time.Hour)}, []uint64{40, 41}, Counted{2, 2, 41, 41}},
-		{"the last odd two", Selection{Last: 2, Match: odd}, []uint64{39, 41}, Counted{2, 20, 41, 41}},
-		{"odd since", Selection{Match: odd, Since: start.Add(37 * time.Hour)}, []uint64{39, 41}, Counted{2, 2, 41, 41}},
-		{"nothing matches", Selection{Match: func(Record) bool { return false }}, nil, Counted{0, 0, 41, 41}},
-		{"later than all", Selection{Since: now.Add(time.Hour)}, nil, Counted{0, 0, 41, 41}},
+		{"the last three", Selection{Last: 3}, []uint64{39, 40, 41}, Counted{3, 41, 41, 41, 0}},
+		{"since an hour", Selection{Since: start.Add(39 * time.Hour)}, []uint64{40, 41}, Counted{2, 2, 41, 41, 0}},
+		{"the last odd two", Selection{Last: 2, Match: odd}, []uint64{39, 41}, Counted{2, 20, 41, 41, 0}},
+		{"odd since", Selection{Match: odd, Since: start.Add(37 * time.Hour)}, []uint64{39, 41}, Counted{2, 2, 41, 41, 0}},
+		{"nothing matches", Selection{Match: func(Record) bool { return false }}, nil, Counted{0, 0, 41, 41, 0}},
+		{"later than all", Selection{Since: now.Add(time.Hour)}, nil, Counted{0, 0, 41, 41, 0}},
 	} {
 		var got []uint64
 		n, err := Select(context.Background(), dir, row.s, func(r Record) error { got = append(got, r.Seq); return nil })
 		if err != nil || !slices.Equal(got, row.want) || n != row.n {
 			t.Errorf("%s: %v %+v %v, want %v %+v", row.why, got, n, err, row.want, row.n)
 		}
+	}
+	names, err := segments(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	segment := filepath.Join(dir, names[1])
+	b, err := os.ReadFile(segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[2] = '!' // the first of its records can no longer be read
+	if err := os.WriteFile(segment, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := Select(context.Background(), dir, Selection{Last: 3}, func(Record) error { return nil }); err != nil ||
+		n != (Counted{3, 40, 41, 41, 1}) {
+		t.Errorf("a damaged record: %+v %v", n, err)
 	}
 	if n, err := Select(context.Background(), t.TempDir(), Selection{}, nil); err != nil || n != (Counted{}) {
 		t.Errorf("no log: %+v %v", n, err)

@@ -2,23 +2,62 @@ package audit
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"waldo/internal/core/approval"
+	"waldo/internal/storage/database"
 	"waldo/internal/storage/safefile"
 )
 
-// SetAside moves every segment of a log that Open refuses, unchanged, to a folder inside the log's. It starts a new
-// chain whose first record names who did this and why, Verify's findings and the end of the old chain. The heads
-// follow. It refuses a log that Verify finds sound.
-func SetAside(ctx context.Context, dir string, o Options, by, reason string) (folder string, err error) {
-	if by == "" || reason == "" {
+// Aside says who sets a log aside, why and by whose authority.
+type Aside struct {
+	By, Reason string
+	Expect     Expect              // its pins name the first approver
+	Known      []approval.Approver // enrolments that the state directory holds besides the log
+	// Sign adds the first approver's signature, as Prune's does; nil: no person can sign.
+	Sign func(root approval.Approver, c *approval.Checkpoint) error
+}
+
+// The refusals of SetAside.
+var (
+	ErrSound        = errors.New("audit: the log is sound; there is nothing to set aside")
+	ErrAsideNoRoot  = errors.New("audit: the log names approvers, and the first one is not known, so nobody can sign")
+	ErrAsideRevoked = errors.New("audit: the right of the first approver ended, or ended perhaps in a damaged record")
+)
+
+// setAsideBody is what the first record of a log says of the one that was set aside.
+type setAsideBody struct {
+	Folder string      `json:"folder"` // in the log's
+	Files  []asideFile `json:"files"`
+	By     string      `json:"by"`
+	Reason string      `json:"reason"`
+	Report Report      `json:"report"`
+	Heads  []Anchor    `json:"heads"`
+	// Checkpoint names the last record and all keys of that log, and bears the signature of Root.
+	Checkpoint approval.Checkpoint `json:"checkpoint"`
+	Root       *approval.Approver  `json:"root,omitempty"`
+}
+
+type asideFile struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+// SetAside moves every segment of a log that Verify does not find sound, unchanged, to a folder inside the log's. It
+// starts a new chain whose first record says so. A log that ever named approvers needs the first one's signature, and
+// no key of it counts in the new one. The heads follow, and keep the head before.
+func SetAside(ctx context.Context, dir string, o Options, a Aside) (folder string, err error) {
+	if a.By == "" || a.Reason == "" {
 		return "", errors.New("audit: setting a log aside needs a name and a reason")
 	}
 	o = o.filled()
@@ -26,15 +65,20 @@ func SetAside(ctx context.Context, dir string, o Options, by, reason string) (fo
 	if err != nil {
 		return "", err
 	}
-	report, err := Verify(ctx, dir, anchors, o.Now())
+	report, err := Verify(ctx, dir, anchors, o.Now(), a.Expect)
 	if err != nil {
 		return "", err
 	}
 	if report.OK {
-		return "", errors.New("audit: the log is sound; there is nothing to set aside")
+		return "", ErrSound
 	}
-	firsts, err := firstApprovers(ctx, dir)
-	if err != nil {
+	body := setAsideBody{By: short(a.By), Reason: short(a.Reason), Report: report, Heads: anchors}
+	body.Report.Findings = report.Findings[:min(len(report.Findings), 20)]
+	body.Checkpoint.Through, body.Checkpoint.Hash, body.Checkpoint.Aside = report.LastSeq, report.LastHash, body.Reason
+	if body.Files, err = asideFiles(dir); err != nil {
+		return "", fmt.Errorf("audit: %w", err)
+	}
+	if err := a.authorise(ctx, dir, anchors, &body); err != nil {
 		return "", err
 	}
 	l := &Log{dir: dir, o: o}
@@ -45,50 +89,106 @@ func SetAside(ctx context.Context, dir string, o Options, by, reason string) (fo
 	if err := lock(l.lockFile, false, o.LockWait); err != nil {
 		return "", err
 	}
+	if b, err := json.Marshal(body); err != nil || len(b) > MaxBody/2 {
+		return "", errors.Join(err, fmt.Errorf("audit: the record of it would have %d bytes", len(b))) // cut, it says nothing
+	}
 	if folder, err = moveSegments(dir, o.Now()); err != nil {
 		return "", fmt.Errorf("audit: %w", err)
 	}
-	report.Findings = report.Findings[:min(len(report.Findings), 20)]
-	err = l.create(ctx, map[string]any{"set_aside": map[string]any{
-		"folder": filepath.Base(folder), "by": short(by), "reason": short(reason), "report": report, "heads": anchors,
-	},
-		"first_approvers": firsts})
+	body.Folder = filepath.Base(folder)
+	err = l.create(ctx, map[string]any{"set_aside": body}, anchors)
 	if l.file != nil {
 		err = errors.Join(err, l.file.Close())
-	}
-	if err != nil {
-		return folder, err
-	}
-	h := l.at.head(o.Now())
-	err = o.Heads.ResetHead(ctx, Name, h)
-	if o.Second != nil {
-		err = errors.Join(err, o.Second.ResetHead(ctx, Name, h))
 	}
 	return folder, err
 }
 
-// How many first approvers a new log names, of which one is usual, and how many revocations.
-const (
-	maxFirsts  = 20
-	maxRevoked = 1000
-)
+// authorise finds what the log says of approvers, damaged as it is, and has the first one sign.
+func (a Aside) authorise(ctx context.Context, dir string, anchors []Anchor, body *setAsideBody) error {
+	t, err := readTraces(ctx, dir, anchors)
+	if err != nil {
+		return err
+	}
+	pins := slices.DeleteFunc(slices.Clone(a.Expect.Pins), func(p string) bool { return p == "" })
+	for _, k := range a.Known {
+		t.named = true
+		t.void = append(t.void, k.Fingerprint())
+	}
+	t.void = append(t.void, pins...)
+	slices.Sort(t.void)
+	body.Checkpoint.Void = slices.Compact(t.void)
+	if len(body.Checkpoint.Void) > maxVoid {
+		return fmt.Errorf("audit: the log names more than %d keys", maxVoid)
+	}
+	switch {
+	case !t.named && len(pins) == 0:
+		return nil
+	case a.Sign == nil:
+		return ErrUnsigned
+	case len(pins) == 0:
+		return ErrAsideNoRoot
+	case t.doubt:
+		return ErrAsideRevoked
+	}
+	for _, r := range append(t.ledger.Firsts(), a.Known...) {
+		if slices.ContainsFunc(pins, func(p string) bool { return p != r.Fingerprint() }) {
+			continue
+		}
+		if slices.Contains(t.ended, r.Name) {
+			return ErrAsideRevoked
+		}
+		body.Root = &r
+		return a.Sign(r, &body.Checkpoint)
+	}
+	return ErrAsideNoRoot
+}
 
-// firstApprovers returns the enrolments of first approvers in a log that is set aside, and every readable revocation.
-// All others must be enrolled again: their revocation could be in the damaged part.
-func firstApprovers(ctx context.Context, dir string) ([]approval.Enrolment, error) {
-	firsts, revoked := 0, 0
-	all, err := enrolments(ctx, dir, math.MaxUint64)
-	return slices.DeleteFunc(all, func(e approval.Enrolment) bool {
-		if e.Action == "revoke" {
-			revoked++
-			return revoked > maxRevoked
+// signed reports whether the root whose key the log named signed that it is set aside.
+func (b setAsideBody) signed() bool {
+	c := b.Checkpoint
+	return b.Root != nil && c.Aside != "" && slices.Contains(c.Void, b.Root.Fingerprint()) && c.SignedBy(*b.Root)
+}
+
+// changed compares the folder of the log that was set aside with what the record says of it.
+func (b setAsideBody) changed(dir string) (code, text string) {
+	if b.Folder == "" || filepath.Base(b.Folder) != b.Folder {
+		return "aside.missing", "the record names no folder"
+	}
+	files, err := asideFiles(filepath.Join(dir, b.Folder))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "aside.missing", "its folder " + b.Folder + " is gone"
+	case err != nil:
+		return "aside.missing", "its folder " + b.Folder + " cannot be read: " + err.Error()
+	case !slices.Equal(files, b.Files):
+		return "aside.changed", "its folder " + b.Folder + " was changed since"
+	}
+	return "", ""
+}
+
+// asideFiles lists the segments of a folder with their digests.
+func asideFiles(folder string) ([]asideFile, error) {
+	if _, err := os.Lstat(folder); err != nil {
+		return nil, err
+	}
+	names, err := segments(folder)
+	out := make([]asideFile, 0, len(names))
+	for _, name := range names {
+		f, err := openSegment(folder, name, os.O_RDONLY)
+		if err != nil {
+			return nil, err
 		}
-		first := e.By == e.Approver
-		if first {
-			firsts++
+		sum := sha256.New()
+		info, err := f.Stat()
+		if err == nil {
+			_, err = io.Copy(sum, io.NewSectionReader(f, 0, info.Size()))
 		}
-		return !first || firsts > maxFirsts
-	}), err
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		out = append(out, asideFile{name, info.Size(), hex.EncodeToString(sum.Sum(nil))})
+	}
+	return out, err
 }
 
 func moveSegments(dir string, now time.Time) (string, error) {
@@ -106,4 +206,38 @@ func moveSegments(dir string, now time.Time) (string, error) {
 		}
 	}
 	return folder, errors.Join(safefile.SyncDir(folder), safefile.SyncDir(dir))
+}
+
+// resetHeads sets the heads to the first record of a log. Each keeps the head before, which is of the log that was set
+// aside.
+func (l *Log) resetHeads(ctx context.Context, before []Anchor) error {
+	var errs []error
+	for _, a := range before {
+		h := l.at.head(l.o.Now())
+		h.Before = a.Head
+		to := l.o.Heads
+		if a.Name == secondHead {
+			to = l.o.Second
+		}
+		errs = append(errs, to.ResetHead(ctx, Name, h))
+	}
+	return errors.Join(errs...)
+}
+
+// asideOf returns what a first record says of a log that was set aside; nil: nothing.
+func asideOf(r Record) *setAsideBody {
+	var b struct {
+		SetAside *setAsideBody `json:"set_aside"`
+	}
+	if r.Kind != kindGenesis || r.Seq != 1 || json.Unmarshal(r.Body, &b) != nil {
+		return nil
+	}
+	return b.SetAside
+}
+
+// before holds a head's memory of the log before against the first record.
+func (b *setAsideBody) before(h *database.Head) bool {
+	return b != nil && slices.ContainsFunc(b.Heads, func(a Anchor) bool {
+		return a.Head != nil && a.Head.Seq == h.Seq && a.Head.Hash == h.Hash
+	})
 }

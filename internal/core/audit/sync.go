@@ -92,7 +92,8 @@ func (l *Log) sync() {
 // vouched reports whether the heads must pass a record of a kind before any caller acts on it. Otherwise an attacker
 // who kills waldo and cuts the tail can hide the use of an approval or a revocation as a crash.
 func vouched(kind string) bool {
-	return kind == KindAnswer || kind == KindApprover || kind == KindPruned
+	return kind == KindVerdict || kind == KindAnswer || kind == KindApprover || kind == KindPruned || kind == KindChange ||
+		kind == KindTrust
 }
 
 // moveHead tells the heads how far the log is on the disk. A head that cannot be moved stops the

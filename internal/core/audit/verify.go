@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"waldo/internal/core/approval"
+	"waldo/internal/core/delegation"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/safefile"
 )
@@ -23,20 +24,34 @@ type Anchor struct {
 	Head *database.Head
 }
 
+// Expect is what a deployment promises of its log, besides the heads.
+type Expect struct {
+	Pins      []string       // fingerprints that the first approver must have; empty ones say nothing
+	Keep      *time.Duration // log.keep of the configuration in force; nil: not known
+	Unchecked []Finding      // what the caller could not find out
+}
+
+// Unchecked returns a finding that something could not be checked.
+func Unchecked(code, format string, args ...any) Finding {
+	return Finding{Unchecked: true, Code: code, Text: fmt.Sprintf(format, args...)}
+}
+
 // Finding is one thing that Verify found. A problem means that the log is not sound; a notice is
 // something that an honest log may show.
 type Finding struct {
-	Problem bool   `json:"problem"`
-	Code    string `json:"code"` // chain.broken
-	Segment string `json:"segment,omitempty"`
-	Line    int    `json:"line,omitempty"` // from 1, in the segment
-	Seq     uint64 `json:"seq,omitempty"`
-	Text    string `json:"text"`
+	Problem   bool   `json:"problem"`
+	Unchecked bool   `json:"unchecked,omitempty"` // it says what was not checked
+	Code      string `json:"code"`                // chain.broken
+	Segment   string `json:"segment,omitempty"`
+	Line      int    `json:"line,omitempty"` // from 1, in the segment
+	Seq       uint64 `json:"seq,omitempty"`
+	Text      string `json:"text"`
 }
 
 // Report holds the findings of Verify, and the conclusion.
 type Report struct {
 	OK       bool      `json:"ok"`
+	Complete bool      `json:"complete"` // everything that the deployment promises was checked
 	Records  uint64    `json:"records"`
 	Pruned   uint64    `json:"pruned,omitempty"` // records before the first, removed under a retention
 	Segments int       `json:"segments"`
@@ -64,19 +79,26 @@ type verifier struct {
 	line    int
 	lastAt  time.Time
 	past    []time.Time // for each anchor: when the first record after it was written
-	pins    []string    // fingerprints that the first approver must have
+	dir     string
+	expect  Expect
 	ledger  approval.Ledger
-	bad     bool    // a problem was found, listed or not
-	skipped int     // findings that are not listed
-	start   uint64  // the first record that is there
-	before  string  // the hash that it names: of the record before
-	pruned  *Pruned // the segments that the log records as removed
+
+	delegations delegation.Ledger
+	bad         bool          // a problem was found, listed or not
+	skipped     int           // findings that are not listed
+	start       uint64        // the first record that is there
+	before      string        // the hash that it names: of the record before
+	pruned      *Pruned       // the segments that the log records as removed
+	aside       *setAsideBody // of the log that was set aside before
 }
+
+// secondHead names the copy of the head elsewhere.
+const secondHead = "second"
 
 // Anchors reads the heads of a log. A head that was never set is an Anchor without Head.
 func Anchors(ctx context.Context, o Options) ([]Anchor, error) {
 	var out []Anchor
-	for name, h := range map[string]Heads{"waldo.db": o.Heads, "second": o.Second} {
+	for i, h := range []Heads{o.Heads, o.Second} {
 		if h == nil {
 			continue
 		}
@@ -84,18 +106,20 @@ func Anchors(ctx context.Context, o Options) ([]Anchor, error) {
 		if err != nil {
 			return nil, fmt.Errorf("audit: %w", err)
 		}
-		out = append(out, Anchor{name, at})
+		out = append(out, Anchor{[]string{"waldo.db", secondHead}[i], at})
 	}
 	return out, nil
 }
 
 // Verify reads a whole log. It checks every line against its hash, its place in the chain and the anchors. It checks
-// every answer against its signature, the logged keys and the pins (fingerprints required of the first approver). It
+// every answer against its signature, the logged keys and the pins, and a removal against the retention. It
 // changes nothing. The anchors must be read first; later records are ignored. An error means that the log is
 // unreadable.
-func Verify(ctx context.Context, dir string, anchors []Anchor, now time.Time, pins ...string) (Report, error) {
-	v := &verifier{anchors: anchors, now: now, pins: pins, next: 1, prev: genesis, past: make([]time.Time, len(anchors))}
-	v.Findings = []Finding{}
+func Verify(ctx context.Context, dir string, anchors []Anchor, now time.Time, e Expect) (Report, error) {
+	v := &verifier{
+		anchors: anchors, now: now, dir: dir, expect: e, next: 1, prev: genesis, past: make([]time.Time, len(anchors)),
+	}
+	v.Findings = append([]Finding{}, e.Unchecked...)
 	names, sizes, err := extent(dir)
 	if err != nil {
 		return Report{}, fmt.Errorf("audit: %w", err)
@@ -216,19 +240,23 @@ func (v *verifier) check(ln line) {
 	}
 	v.next, v.prev = r.Seq+1, r.Hash
 	v.Records++
-	v.removal(r)
+	v.ends(r)
 	v.LastSeq, v.LastHash = r.Seq, r.Hash
 	v.times(r)
 	v.hold(r)
 	if err == nil {
 		v.approvals(r)
+		err := delegated(&v.delegations, r)
+		if pruned := v.start > 1 && errors.Is(err, delegation.ErrAbsent); err != nil && !pruned {
+			v.problem("delegation.record", "record %d: %v", r.Seq, err)
+		}
 	}
 }
 
 // approvals checks an answer against its signature and the keys of the log. An honest race of two processes for one
 // approval, or a withdrawal during its use, is a notice only.
 func (v *verifier) approvals(r Record) {
-	before := len(v.ledger.Firsts())
+	before := v.ledger.Firsts()
 	err := tell(&v.ledger, r)
 	var no *approval.Refused
 	switch {
@@ -239,36 +267,121 @@ func (v *verifier) approvals(r Record) {
 	case err != nil:
 		v.problem("record.body", "record %d: %v", r.Seq, err)
 	}
-	root, rerr := v.ledger.Root(v.pins)
-	if before > 0 && len(v.ledger.Firsts()) > before && !slices.Contains(v.pins, root.Fingerprint()) {
+	_, rerr := v.ledger.Root(v.expect.Pins)
+	if now := v.ledger.Firsts(); len(before) > 0 && len(now) > len(before) &&
+		!slices.Contains(v.expect.Pins, now[len(now)-1].Fingerprint()) {
 		v.problem("approver.second", "record %d enrols another first approver; approval.root says which one counts", r.Seq)
 	}
-	if r.Kind == KindAnswer && err == nil {
+	if r.Kind == KindTrust && err == nil {
+		var c Configured
+		if json.Unmarshal(r.Body, &c) != nil || rerr != nil || !v.ledger.Rooted(c.Key, v.expect.Pins) {
+			v.problem("configuration.root", "record %d: the configuration is not signed by the first approver that counts", r.Seq)
+		}
+	}
+	if (r.Kind == KindVerdict || r.Kind == KindAnswer) && err == nil {
 		var a Answered
-		if json.Unmarshal(r.Body, &a) == nil && a.Key != "" && (rerr != nil || !v.ledger.Rooted(a.Key, v.pins)) {
+		if json.Unmarshal(r.Body, &a) == nil && a.Key != "" && (rerr != nil || !v.ledger.Rooted(a.Key, v.expect.Pins)) {
 			v.problem("answer.root", "record %d: the answer's key was not enrolled by the first approver", r.Seq)
 		}
 	}
 }
 
-// removal looks for the record that replaces the removed ones.
-func (v *verifier) removal(r Record) {
+// ends looks at the records that begin a log or replace its beginning.
+func (v *verifier) ends(r Record) {
 	if r.Seq == v.start {
 		v.before = r.Prev
 	}
+	switch {
+	case r.Seq == 1 && r.Kind != kindGenesis:
+		v.problem("genesis.absent", "the first record is of kind %s; a log begins with one of kind genesis", r.Kind)
+	case r.Seq == 1:
+		v.aside = asideOf(r)
+	case r.Kind == kindGenesis:
+		v.problem("genesis.second", "record %d is a first record in the middle of the log; it counts for nothing", r.Seq)
+	case r.Kind == "recovered":
+		var b Recovery
+		if json.Unmarshal(r.Body, &b) == nil && b.Beginning > 0 {
+			v.notice("head.format", "when record %d was written, no head named the first record: a cut before record %d "+
+				"could not be seen", r.Seq, b.Beginning)
+		}
+	}
 	p, ok := prunedRecord(r)
-	if ok && len(v.ledger.Firsts()) > 0 && !p.Signed() &&
+	if ok && v.ledger.Named() && (!p.Signed() || !v.ledger.Stands(p.Key)) &&
 		(v.pruned == nil || p.Through > v.pruned.Through || !v.pruned.Signed()) {
 		v.problem("prune.unsigned", "record %d says that records were pruned, and no first approver signed that", r.Seq)
 	}
 }
 
+// asked holds a removal that no first approver signed against the configuration in force.
+func (v *verifier) asked(p *Pruned) {
+	if p.Signed() && v.ledger.Whole(v.expect.Pins) == nil {
+		return
+	}
+	said, _ := when(p.said)
+	newest, known := when(p.Newest)
+	switch keep := v.expect.Keep; {
+	case keep == nil:
+		v.unchecked("prune.unchecked", "no configuration was read, so its log.keep was not compared with the removal of "+
+			"records up to %d", p.Through)
+	case *keep == 0:
+		v.problem("prune.unasked", "records up to %d were removed, and the configuration in force keeps every record",
+			p.Through)
+	case !known || said.Sub(newest) < *keep:
+		v.problem("prune.early", "record %d was removed %v after it was written; the configuration in force keeps records "+
+			"for %v", p.Through, said.Sub(newest), *keep)
+	}
+}
+
+// first holds the first record that is there against the anchors.
+func (v *verifier) first() {
+	bound := false
+	for _, a := range v.anchors {
+		if a.Head == nil {
+			continue
+		}
+		bound = bound || a.Head.First > 0
+		if first := a.Head.First; v.start > first && first > 0 {
+			v.problem("head.beginning", "the log begins with record %d, and the head in %s says with record %d: the beginning "+
+				"was cut off", v.start, a.Name, first)
+		}
+		if b := a.Head.Before; b != nil && v.start == 1 && !v.aside.before(b) {
+			v.problem("head.before", "the head in %s names a log that was set aside at record %d; the first record does not",
+				a.Name, b.Seq)
+		}
+	}
+	if !bound && v.start > 1 {
+		v.unchecked("head.format", "no head names the first record, so it was not checked whether the beginning was cut; "+
+			"the next start of waldo stores it")
+	}
+}
+
+// replaced says which log this one replaced, and whether that is still there.
+func (v *verifier) replaced() {
+	b := v.aside
+	if b == nil {
+		if v.pruned != nil && !v.pruned.Began.IsZero() {
+			v.notice("aside", "the log began at %s after another was set aside", v.pruned.Began.Format(time.RFC3339))
+		}
+		return
+	}
+	v.notice("aside", "the log began after another of %d records was set aside by %s: %s; that is in %s",
+		b.Report.LastSeq, b.By, b.Reason, b.Folder)
+	if code, text := b.changed(v.dir); code != "" {
+		v.problem(code, "the log that was set aside: %s", text)
+	}
+	if len(b.Checkpoint.Void) > 0 && !b.signed() {
+		v.problem("aside.unsigned", "the log that was set aside named approvers, and the first one did not sign")
+	}
+}
+
 // beginning holds the first record that is there against what the log says was removed.
 func (v *verifier) beginning() {
+	v.segment, v.line, v.next = segmentName(v.start), 1, v.start
+	v.first()
+	v.replaced()
 	if v.start <= 1 {
 		return
 	}
-	v.segment, v.line, v.next = segmentName(v.start), 1, v.start
 	gone, p := v.start-1, v.pruned
 	switch {
 	case p == nil || p.Through < gone:
@@ -278,9 +391,10 @@ func (v *verifier) beginning() {
 	default:
 		v.Pruned = gone
 		v.notice("pruned", "records up to %d were pruned at %s by %s, who keeps them for %s", gone, p.said, p.By, p.Keep)
+		v.asked(p)
 	}
-	if err := v.ledger.Whole(v.pins); err != nil &&
-		(len(v.ledger.Firsts()) > 0 || slices.ContainsFunc(v.pins, func(p string) bool { return p != "" })) {
+	if err := v.ledger.Whole(v.expect.Pins); err != nil &&
+		(v.ledger.Named() || slices.ContainsFunc(v.expect.Pins, func(p string) bool { return p != "" })) {
 		v.problem("prune.unsigned", "%s", strings.TrimSuffix(err.Error(), " (prune.unsigned)"))
 	}
 }
@@ -306,7 +420,7 @@ func (v *verifier) hold(r Record) {
 		if a.Head == nil {
 			continue
 		}
-		if a.Head.Seq == r.Seq && a.Head.Hash != r.Hash {
+		if a.Head.Seq == r.Seq && a.Head.Hash != r.Hash || a.Head.First == r.Seq && a.Head.FirstHash != r.Hash {
 			v.problem("head.mismatch", "record %d is not the one that the head in %s names: the log, or that head, was replaced",
 				r.Seq, a.Name)
 		}
@@ -323,7 +437,7 @@ func (v *verifier) conclude() {
 	anchored := ""
 	for i, a := range v.anchors {
 		switch {
-		case a.Head == nil && v.LastSeq <= 1 && len(v.Findings) == 0:
+		case a.Head == nil && v.LastSeq <= 1 && !v.bad:
 		case a.Head == nil:
 			v.problem("head.absent", "there are records and no head in %s: the head was removed", a.Name)
 		case a.Head.Seq > v.LastSeq:
@@ -346,7 +460,19 @@ func (v *verifier) conclude() {
 		})
 	}
 	v.OK = !v.bad
+	v.Complete = !slices.ContainsFunc(v.Findings, func(f Finding) bool { return f.Unchecked })
 	v.Claim = claim(v.OK, anchored)
+}
+
+// Add adds findings of what else was signed of the log.
+func (r *Report) Add(more ...Finding) {
+	for _, f := range more {
+		r.Findings = append(r.Findings, f)
+		r.Complete = r.Complete && !f.Unchecked
+		if f.Problem {
+			r.OK, r.Claim = false, claim(false, "")
+		}
+	}
 }
 
 // claim says what a verification shows, and no more.
@@ -366,6 +492,11 @@ func claim(ok bool, anchored string) string {
 func (v *verifier) problem(code, format string, args ...any) { v.find(true, code, format, args...) }
 
 func (v *verifier) notice(code, format string, args ...any) { v.find(false, code, format, args...) }
+
+// unchecked is listed always.
+func (v *verifier) unchecked(code, format string, args ...any) {
+	v.Findings = append(v.Findings, Unchecked(code, format, args...))
+}
 
 func (v *verifier) find(problem bool, code, format string, args ...any) {
 	v.bad = v.bad || problem

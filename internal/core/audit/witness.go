@@ -1,15 +1,17 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
-	"time"
 
 	"waldo/internal/core/approval"
+	"waldo/internal/core/delegation"
+	"waldo/internal/core/policy"
 )
 
 // Witness reads a log from its first record on and remembers what it says of approvals. Each look
@@ -17,9 +19,10 @@ import (
 type Witness struct {
 	Dir string
 
-	mu     sync.Mutex
-	at     place
-	ledger approval.Ledger
+	mu          sync.Mutex
+	at          place
+	ledger      approval.Ledger
+	delegations delegation.Ledger
 }
 
 // Look brings the ledger to the end of the log and hands it to fn. It returns an error, and calls
@@ -32,6 +35,11 @@ func (w *Witness) Look(ctx context.Context, fn func(*approval.Ledger)) error {
 	}
 	fn(&w.ledger)
 	return nil
+}
+
+// Delegations is Look for the ledger of delegations.
+func (w *Witness) Delegations(ctx context.Context, fn func(*delegation.Ledger)) error {
+	return w.Look(ctx, func(*approval.Ledger) { fn(&w.delegations) })
 }
 
 func (w *Witness) confirm(ctx context.Context, decisionID, approvalID string) (err error) {
@@ -86,6 +94,7 @@ func (w *Witness) begin(ctx context.Context, name string) error {
 		return nil
 	}
 	w.at, w.ledger = place{hash: genesis, segment: segmentName(1)}, approval.Ledger{}
+	w.delegations = delegation.Ledger{}
 	if first <= 1 {
 		return nil
 	}
@@ -118,32 +127,20 @@ func (w *Witness) segment(ctx context.Context, name string, size int64) error {
 		r, err := viewRecord(ln.text)
 		if err == nil {
 			_ = tell(&w.ledger, r) // Verify reports a wrong record; it grants no right
+			_ = delegated(&w.delegations, r)
 			w.at = at
 		}
 		return errors.Join(err, ctx.Err())
 	})
 }
 
-// begun is the body of the first record of a log that began after another was set aside.
-type begun struct {
-	SetAside json.RawMessage `json:"set_aside"`
-	Firsts   []Enrolled      `json:"first_approvers"`
-}
-
 // tell takes a record into a ledger, and returns what is wrong with it.
 func tell(l *approval.Ledger, r Record) error {
 	switch r.Kind {
-	case "genesis":
-		var b begun
-		if json.Unmarshal(r.Body, &b) != nil || b.SetAside == nil {
-			return nil
-		}
-		l.Since, _ = time.Parse(timeLayout, r.At) // parseRecord took it for a time
-		l.Began = l.Since
-		for _, e := range b.Firsts {
-			if err := l.Enrolled(e.Enrolment); err != nil {
-				return err
-			}
+	case kindGenesis:
+		if b := asideOf(r); b != nil {
+			at, _ := when(r.At) // parseRecord took it for a time
+			l.Aside(at, b.Checkpoint.Void)
 		}
 	case KindApprover:
 		var e Enrolled
@@ -151,17 +148,63 @@ func tell(l *approval.Ledger, r Record) error {
 			return fmt.Errorf("the record cannot be read: %w", err)
 		}
 		return l.Enrolled(e.Enrolment)
-	case KindAnswer:
+	case KindTrust:
+		var c Configured
+		if err := json.Unmarshal(r.Body, &c); err != nil {
+			return fmt.Errorf("the record cannot be read: %w", err)
+		}
+		return l.Configured(c.Configuration)
+	case KindVerdict, KindAnswer:
 		var a Answered
 		if err := json.Unmarshal(r.Body, &a); err != nil {
 			return fmt.Errorf("the record cannot be read: %w", err)
 		}
-		if a.Refusal == "" {
-			return l.Answered(approval.Recorded{
-				DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: a.Yes, By: a.By, Key: a.Key,
-				Signed: a.Signed, Signature: a.Signature, Also: a.Also,
-			})
+		one := approval.Recorded{
+			DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: a.Yes, By: a.By, Key: a.Key,
+			Signed: a.Signed, Signature: a.Signature, Also: a.Also,
+		}
+		switch {
+		case a.Refusal != "":
+		case r.Kind == KindVerdict:
+			return l.Given(one)
+		default:
+			return l.Answered(one)
 		}
 	}
 	return nil
+}
+
+// delegated takes a record into a ledger of delegations, and returns what is wrong with it.
+func delegated(l *delegation.Ledger, r Record) error {
+	if at, known := when(r.At); known {
+		l.Seen(at)
+	}
+	switch {
+	case r.Kind == KindDelegation:
+		var d delegation.Record
+		if err := json.Unmarshal(r.Body, &d); err != nil {
+			return fmt.Errorf("the record cannot be read: %w", err)
+		}
+		return l.Take(r.Seq, d)
+	case r.Kind == KindDecision && bytes.Contains(r.Body, []byte(`"delegation":[`)):
+		var d struct {
+			DecisionID string        `json:"decision_id"`
+			Effect     policy.Effect `json:"effect"`
+			DryRun     bool          `json:"dry_run"`
+			Delegation []string      `json:"delegation"`
+		}
+		if err := json.Unmarshal(r.Body, &d); err != nil {
+			return fmt.Errorf("the record cannot be read: %w", err)
+		}
+		if d.Effect != policy.Deny && !d.DryRun {
+			l.Decided(d.DecisionID, d.Delegation)
+		}
+	}
+	return nil
+}
+
+// Delegations reads and writes the records of delegations. It satisfies delegation.Log.
+type Delegations struct {
+	*Witness
+	*Recorder
 }

@@ -54,10 +54,8 @@ func (a *approvals) restart() {
 	w := &Witness{Dir: a.dir}
 	a.rec = &Recorder{Log: a.log, Witness: w}
 	a.desk = &approval.Service{Store: a.store, Witness: w,
-		Record: func(ctx context.Context, e approval.Enrolment) error { return a.rec.Approver(ctx, "os:1", e) },
-		TakeBack: func(ctx context.Context, _ approval.Question, n approval.Answer) error {
-			return a.rec.TakenBack(ctx, n)
-		}}
+		Record:  func(ctx context.Context, e approval.Enrolment) error { return a.rec.Approver(ctx, "os:1", e) },
+		Verdict: a.rec.Verdict}
 }
 
 func (a *approvals) enrol(name string, by approval.Signer) approval.Signer {
@@ -146,7 +144,7 @@ func (a *approvals) verify(pins ...string) Report {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	rep, err := Verify(ctx, a.dir, anchors, time.Now(), pins...)
+	rep, err := Verify(ctx, a.dir, anchors, time.Now(), Expect{Pins: pins})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -220,11 +218,16 @@ func TestYesIsNotReplayed(t *testing.T) {
 		approvalID := a.want(d, "waiting")
 		a.say(a.ann, approvalID, true)
 		a.want(d, "ran")
-		bob := a.enrol("bob", a.ann)
+		bob, ann := a.enrol("bob", a.ann), a.root()
 		closeLog(t, a.log)
 		a.log = nil
-		flip(a, `"kind":"answer"`, `"kind":"Xnswer"`)
-		if _, err := SetAside(ctx, a.dir, Options{Heads: a.store}, "os:0", "to use it again"); err != nil {
+		flip(a, `"yes":true`, `"yes":tru3`)
+		aside := Aside{By: "os:0", Reason: "to use it again"}
+		if _, err := SetAside(ctx, a.dir, Options{Heads: a.store}, aside); !errors.Is(err, ErrUnsigned) {
+			t.Fatal("nobody signed: ", err)
+		}
+		aside.Expect.Pins, aside.Sign = []string{ann.Fingerprint()}, a.signAside
+		if _, err := SetAside(ctx, a.dir, Options{Heads: a.store}, aside); err != nil {
 			t.Fatal(err)
 		}
 		a.exec(setBack, approvalID)
@@ -241,7 +244,10 @@ func TestYesIsNotReplayed(t *testing.T) {
 		if err := a.desk.Answer(ctx, bob, q, true, ""); !errors.As(err, &no) || no.Reason.Code != "approval.not_enrolled" {
 			t.Errorf("bob, who may have been revoked in the log that was set aside: %v", err)
 		}
-		a.say(a.ann, fresh, true) // the first approver goes on
+		if err := a.desk.Answer(ctx, a.ann, q, true, ""); !errors.As(err, &no) || no.Reason.Code != "approval.not_enrolled" {
+			t.Errorf("ann, whose right may have ended there: %v", err)
+		}
+		a.say(a.enrol("ann", nil), fresh, true) // she enrols anew
 		a.want(d, "ran")
 		if rep := a.verify(); !rep.OK {
 			t.Errorf("the new log: %+v", rep.Findings)
@@ -293,7 +299,7 @@ func TestVerifyApprovals(t *testing.T) {
 	if rep := a.verify(all[0].Fingerprint()); !rep.OK {
 		t.Fatalf("control: %+v", rep.Findings)
 	}
-	if rep := a.verify("sha256:" + strings.Repeat("0", 64)); rep.OK || codes(rep) != "answer.root" {
+	if rep := a.verify("sha256:" + strings.Repeat("0", 64)); rep.OK || codes(rep) != "answer.root answer.root" {
 		t.Errorf("the operator names another first approver: %+v", rep.Findings)
 	}
 	for _, row := range []struct{ why, kind, body, want string }{

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"waldo/internal/core/approval"
+	"waldo/internal/core/delegation"
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
@@ -63,14 +64,44 @@ type Redactor interface {
 	Result(d policy.Decision, o call.Outcome) call.Result
 }
 
-// Broker is the reference monitor. Every field is needed.
+// Effects remembers calls that can have acted. It is used for calls that are tracked alone.
+type Effects interface {
+	// Earlier returns the recorded result of the call with the same key, or the reason against this one. Neither: the
+	// call goes on.
+	Earlier(ctx context.Context, d policy.Decision) (*call.Result, *call.Reason, error)
+	// Begin notes that the call acts from now on and returns its arguments with its key, or what Earlier returns.
+	Begin(ctx context.Context, d policy.Decision, args call.Args) (call.Args, *call.Result, *call.Reason, error)
+	// End stores how a call ended, and reports whether its outcome is unknown.
+	End(ctx context.Context, d policy.Decision, r call.Result, answered bool) (_ call.Result, open bool, _ error)
+	// Settle finds out whether a call with an unknown outcome happened.
+	Settle(ctx context.Context, callID string, as call.Call) (call.Settled, error)
+	// Recorded notes that the outcome is in the log.
+	Recorded(ctx context.Context, callID string) error
+}
+
+// Delegations holds calls to the authority that was handed down to their callers.
+type Delegations interface {
+	// Under returns the delegations that a call is made under, or the reason against the call; neither: there are none.
+	Under(ctx context.Context, c call.Call) (*delegation.Chain, *call.Reason)
+	// Decide decides in place of Decider.
+	Decide(c call.Call, under *delegation.Chain) policy.Decision
+	// Confirm returns why a recorded decision cannot be carried out.
+	Confirm(ctx context.Context, d policy.Decision, under *delegation.Chain) *call.Reason
+	// Bind returns a context that is cancelled, with a *call.Stop, when a delegation ends.
+	Bind(ctx context.Context, under *delegation.Chain) (bound context.Context, done func())
+}
+
+// Broker is the reference monitor. Every field but Observer and Delegations is needed.
 type Broker struct {
+	Observer  Observer    // nil: no call is followed
+	Delegated Delegations // nil: a call that names a delegation is refused
 	Policy    Decider
 	Record    Recorder
 	Confirms  Confirmer
 	Approvals Asker
 	Budget    Budget
 	Redact    Redactor
+	Effects   Effects
 	Executors map[contract.Transport]Executor
 }
 
@@ -78,18 +109,65 @@ type Broker struct {
 // the operator's and says that waldo itself failed: nothing was done that is not recorded.
 func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	b.Budget.Pace(ctx, c)
-	d := b.Policy.Decide(c)
+	under, outside := b.under(ctx, &c)
+	trail := b.observe(c)
+	trail.Step(StepDecide, policy.Decision{})
+	d, restored, failed := b.decide(c, under)
+	if outside != nil {
+		d.Effect, d.Reasons = policy.Deny, slices.Insert(d.Reasons, 0, *outside)
+	}
 	d.ID = id.New(id.Decision)
 	done, against := b.Budget.Take(d)
 	defer done()
 	if against != nil {
 		d.Effect, d.Reasons = policy.Deny, slices.Insert(d.Reasons, 0, *against)
 	}
-	if err := b.Record.Decision(ctx, d); err != nil {
-		return call.Result{}, fmt.Errorf("recording the decision: %w", err) // unrecorded is undone
+	r, err := b.carryOut(ctx, d, under, restored, failed, trail)
+	trail.End(d, r, err)
+	return r, err
+}
+
+// under returns the delegations of a call, and puts their ids in the place of the token that the call names.
+func (b *Broker) under(ctx context.Context, c *call.Call) (*delegation.Chain, *call.Reason) {
+	var under *delegation.Chain
+	var against *call.Reason
+	if b.Delegated != nil {
+		under, against = b.Delegated.Under(ctx, *c)
+	} else if c.Delegation != "" || len(c.Chain) > 0 {
+		against = &call.Reason{Code: "delegation.unavailable", Text: "no delegation can be looked up here"}
 	}
-	ctx, unbind := b.Budget.Bind(ctx, c.Session)
+	c.Delegation, c.Chain = "", under.IDs()
+	return under, against
+}
+
+// carryOut takes a decided call to its result.
+func (b *Broker) carryOut(
+	ctx context.Context, d policy.Decision, under *delegation.Chain, restored call.Args, failed error, trail Trail,
+) (call.Result, error) {
+	trail.Step(StepRecord, d)
+	if err := b.Record.Decision(ctx, d); err != nil {
+		return unexecuted(d, facts.Failed), fmt.Errorf("recording the decision: %w", err) // unrecorded is undone
+	}
+	if failed != nil {
+		return b.refuse(ctx, d, "", failed)
+	}
+	ctx, unbind := b.Budget.Bind(ctx, d.Call.Session)
 	defer unbind()
+	if under != nil {
+		ctx, unbind = b.Delegated.Bind(ctx, under)
+		defer unbind()
+		if against := b.confirmed(ctx, d, under); against != nil {
+			d.Reasons = slices.Insert(d.Reasons, 0, *against)
+			return b.refuse(ctx, d, "", nil)
+		}
+	}
+	trail.Step(StepAsk, d)
+	if d.Tracked() && d.Effect != policy.Deny && !d.DryRun {
+		earlier, against, err := b.Effects.Earlier(ctx, d)
+		if r, ended, err := b.earlier(ctx, d, earlier, against, err); ended {
+			return r, err
+		}
+	}
 	if r, ended, err := b.confirm(ctx, d); ended {
 		return r, err
 	}
@@ -103,10 +181,11 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	if err != nil || waiting != "" {
 		return b.refuse(ctx, d, waiting, err)
 	}
-	restored, err := b.Redact.Restore(d)
-	if err != nil {
-		return b.refuse(ctx, d, "", err)
+	if against := b.confirmed(ctx, d, under); d.Effect == policy.Ask && against != nil { // while a human was asked
+		d.Reasons = slices.Insert(d.Reasons, 0, *against)
+		return b.refuse(ctx, d, "", nil)
 	}
+	d.Call.Trace = trail.Step(StepExecute, d)
 	g, why := grant.Issue(d, answer, restored)
 	if why != nil {
 		if d.Effect != policy.Deny { // a denial has its reasons already
@@ -114,16 +193,140 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 		}
 		return b.refuse(ctx, d, "", nil)
 	}
+	if d.Tracked() {
+		return b.track(ctx, d, answer, restored, trail)
+	}
+	r, _, err := b.act(ctx, d, g, trail)
+	return b.record(ctx, d, r, err, trail)
+}
+
+// confirmed returns why a call under a delegation cannot be carried out, now that its decision is recorded.
+func (b *Broker) confirmed(ctx context.Context, d policy.Decision, under *delegation.Chain) *call.Reason {
+	if under == nil || d.Effect == policy.Deny || d.DryRun {
+		return nil
+	}
+	return b.Delegated.Confirm(ctx, d, under)
+}
+
+// act carries out a granted call. answered reports whether the tool answered.
+func (b *Broker) act(
+	ctx context.Context, d policy.Decision, g *grant.Grant, trail Trail,
+) (r call.Result, answered bool, err error) {
 	out, err := b.execute(ctx, d, g)
-	r := b.Redact.Result(d, out)
-	b.Budget.Spend(c, r)
+	trail.Step(StepRedact, d)
+	r = b.Redact.Result(d, out)
+	out.Release()
+	b.Budget.Spend(d.Call, r)
 	if why := call.Stopped(ctx); why != nil && r.Status != facts.OK {
 		r.Why = append(r.Why, *why)
 	}
-	if rerr := b.Record.Outcome(context.WithoutCancel(ctx), d, r); rerr != nil { // record it even if cancelled
+	return r, out.Answered, err
+}
+
+// record records how a call ended, also if the call was cancelled.
+func (b *Broker) record(
+	ctx context.Context, d policy.Decision, r call.Result, err error, trail Trail,
+) (call.Result, error) {
+	trail.Step(StepOutcome, d)
+	if rerr := b.Record.Outcome(context.WithoutCancel(ctx), d, r); rerr != nil {
 		return call.Result{}, fmt.Errorf("recording the outcome: side effect unknown: %w", errors.Join(rerr, err))
 	}
 	return r, err
+}
+
+// track carries out a granted call that is remembered: under its key if it has one. It settles an unknown outcome, and
+// tries again if the call did not happen and its contract says so. One yes is good for all tries.
+func (b *Broker) track(
+	ctx context.Context, d policy.Decision, a *approval.Answer, restored call.Args, trail Trail,
+) (call.Result, error) {
+	lasting := context.WithoutCancel(ctx)
+	for try := 0; ; try++ {
+		if try > 0 {
+			d.Call.Trace = trail.Step(StepExecute, d)
+		}
+		args, earlier, against, err := b.Effects.Begin(ctx, d, restored)
+		if r, ended, err := b.earlier(ctx, d, earlier, against, err); ended {
+			return r, err
+		}
+		g, why := grant.Issue(d, a, args)
+		if why != nil {
+			d.Reasons = slices.Insert(d.Reasons, 0, *why)
+			return b.refuse(ctx, d, "", nil)
+		}
+		r, answered, err := b.act(ctx, d, g, trail)
+		r, open, serr := b.Effects.End(lasting, d, r, answered)
+		if serr != nil {
+			return call.Result{}, fmt.Errorf("storing the outcome: side effect unknown: %w", errors.Join(serr, err))
+		}
+		if open && d.Contract.Settle.By != "" {
+			r, serr = b.settle(ctx, d, r)
+			if serr == nil && r.Settled == call.NotHappened && try < d.Contract.Retry.Max && d.Contract.Retry.After(r.Status == facts.Timeout) &&
+				ctx.Err() == nil {
+				continue
+			}
+		}
+		if r, err = b.record(ctx, d, r, errors.Join(err, serr), trail); err != nil {
+			return r, err
+		}
+		return r, b.Effects.Recorded(lasting, d.Call.ID)
+	}
+}
+
+// settle adds to a result what waldo finds out about its call.
+func (b *Broker) settle(ctx context.Context, d policy.Decision, r call.Result) (call.Result, error) {
+	word, err := b.Effects.Settle(ctx, d.Call.ID, d.Call)
+	r.Settled = word
+	switch word {
+	case call.Happened:
+		r.Facts.SideEffect = facts.Confirmed
+	case call.NotHappened:
+		r.Facts.SideEffect = facts.None
+	}
+	r.Why = append(slices.Clone(r.Why), call.Reason{Code: "settle." + string(word),
+		Text: "waldo looked with " + d.Contract.Settle.By})
+	return r, err
+}
+
+// earlier ends a call whose key was used before: with the recorded result, or refused.
+func (b *Broker) earlier(ctx context.Context, d policy.Decision, before *call.Result, why *call.Reason, err error) (
+	r call.Result, ended bool, _ error,
+) {
+	switch {
+	case before != nil:
+		return *before, true, b.Record.Outcome(context.WithoutCancel(ctx), d, *before)
+	case why != nil:
+		d.Reasons = slices.Insert(d.Reasons, 0, *why)
+	case err == nil:
+		return r, false, nil
+	}
+	r, err = b.refuse(ctx, d, "", err)
+	return r, true, err
+}
+
+// decide decides on the arguments as the agent wrote them and as the tool gets them, with tokens replaced by their
+// values. The stricter decision counts. It ends: the next round needs a decision that is stricter than the last.
+func (b *Broker) decide(c call.Call, under *delegation.Chain) (d policy.Decision, restored call.Args, err error) {
+	d = b.judge(c, under)
+	for judged := c.Args.Digest(); d.Effect != policy.Deny; judged = restored.Digest() {
+		if restored, err = b.Redact.Restore(d); err != nil {
+			d.Effect = policy.Deny
+			return d, call.Args{}, err
+		}
+		if restored.Digest() == judged {
+			break
+		}
+		meant := c
+		meant.Args = restored
+		d = policy.Stricter(d, b.judge(meant, under))
+	}
+	return d, restored, nil
+}
+
+func (b *Broker) judge(c call.Call, under *delegation.Chain) policy.Decision {
+	if under == nil {
+		return b.Policy.Decide(c)
+	}
+	return b.Delegated.Decide(c, under)
 }
 
 // Refuse denies and records a call that its channel rejects, for example for arguments that do not fit the tool. It
@@ -131,15 +334,27 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 // that a flood cannot fill the log.
 func (b *Broker) Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
 	b.Budget.Pace(ctx, c)
+	_, outside := b.under(ctx, &c)
+	trail := b.observe(c)
 	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Deny, Reasons: []call.Reason{why}, Call: c, Danger: 3}
+	if outside != nil {
+		d.Reasons = slices.Insert(d.Reasons, 0, *outside)
+	}
 	done, against := b.Budget.Take(d)
 	defer done()
+	r, err := b.deny(ctx, d, against)
+	trail.End(d, r, err)
+	return r, err
+}
+
+// deny records and answers a call that its channel rejects. With a reason of its session, it does not record.
+func (b *Broker) deny(ctx context.Context, d policy.Decision, against *call.Reason) (call.Result, error) {
 	if against != nil {
 		d.Reasons = slices.Insert(d.Reasons, 0, *against)
 		return unexecuted(d, facts.Denied), nil
 	}
 	if err := b.Record.Decision(ctx, d); err != nil {
-		return call.Result{}, fmt.Errorf("recording the decision: %w", err)
+		return unexecuted(d, facts.Failed), fmt.Errorf("recording the decision: %w", err)
 	}
 	return b.refuse(ctx, d, "", nil)
 }

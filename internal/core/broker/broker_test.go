@@ -126,7 +126,7 @@ func TestCall(t *testing.T) {
 		{"a budget that is used up denies what the policy allows",
 			fixture{effect: policy.Allow, against: &call.Reason{Code: "rate.exceeded"}}, facts.Denied, false,
 			[]string{"decide", "record decision", "record outcome", "done"}},
-		{"what cannot be recorded is not done", fixture{effect: policy.Allow, failRecord: "decision"}, "", true,
+		{"what cannot be recorded is not done", fixture{effect: policy.Allow, failRecord: "decision"}, facts.Failed, true,
 			[]string{"decide", "record decision", "done"}},
 		{"an answer that cannot be recorded is not used", fixture{effect: policy.Ask, answer: &yes, failRecord: "answer"},
 			facts.Failed, true, []string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
@@ -146,6 +146,9 @@ func TestCall(t *testing.T) {
 			r, err := row.h.call(t)
 			if r.Status != row.status || (err != nil) != row.fails {
 				t.Errorf("status %q, error %v", r.Status, err)
+			}
+			if row.h.failRecord == "decision" && r.Facts.SideEffect != facts.None {
+				t.Errorf("a call that was not made has side effect %q", r.Facts.SideEffect)
 			}
 			if !slices.Equal(row.h.steps, row.steps) {
 				t.Errorf("steps %q, wanted %q", row.h.steps, row.steps)
@@ -199,7 +202,7 @@ func TestRefuse(t *testing.T) {
 			fixture{effect: policy.Allow, against: &call.Reason{Code: "session.budget"}}, facts.Denied, false,
 			[]string{"done"}, "session.budget",
 		},
-		{"a log that cannot be written is an error", fixture{effect: policy.Allow, failRecord: "decision"}, "", true,
+		{"a log that cannot be written is an error", fixture{effect: policy.Allow, failRecord: "decision"}, facts.Failed, true,
 			[]string{"record decision", "done"}, ""},
 	} {
 		b := broker.Broker{

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -51,6 +53,9 @@ func New(cfg *contract.Config, m Machine) (*Policy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy: digest of the configuration: %w", err)
 	}
+	if text, err = oneSpelling(text, cfg.File); err != nil {
+		return nil, fmt.Errorf("policy: digest of the configuration: %w", err)
+	}
 	p.digest = strictjson.Digest(text)
 	var problems contract.Problems
 	for i, c := range cfg.Contracts {
@@ -66,6 +71,7 @@ func New(cfg *contract.Config, m Machine) (*Policy, error) {
 		}
 	}
 	problems = append(problems, p.own()...)
+	problems = append(problems, p.after()...)
 	if len(problems) == 0 {
 		problems = p.examples(false)
 	}
@@ -74,6 +80,29 @@ func New(cfg *contract.Config, m Machine) (*Policy, error) {
 		return nil, problems
 	}
 	return p, nil
+}
+
+// oneSpelling makes the file of positions absolute: one file has one digest, by whatever path it is named.
+func oneSpelling(text []byte, file string) ([]byte, error) {
+	if file == "" {
+		return text, nil
+	}
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	typed, err := json.Marshal(file)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := json.Marshal(abs)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range []string{`"file":`, `"File":`} {
+		text = bytes.ReplaceAll(text, append([]byte(key), typed...), append([]byte(key), whole...))
+	}
+	return text, nil
 }
 
 func newEntry(c contract.Contract, order int) (*entry, contract.Problems) {

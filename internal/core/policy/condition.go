@@ -7,13 +7,13 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/google/cel-go/cel"
-	"github.com/google/cel-go/common/ast"
-	"github.com/google/cel-go/common/operators"
-	"github.com/google/cel-go/common/types"
-	"github.com/google/cel-go/common/types/ref"
-	"github.com/google/cel-go/common/types/traits"
-	"github.com/google/cel-go/interpreter"
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
 
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -41,9 +41,8 @@ const (
 
 // environment is made once, and only where a contract has a condition: it takes milliseconds.
 var environment = sync.OnceValues(func() (*cel.Env, error) {
-	text, boolean, dyn := cel.StringType, cel.BoolType, cel.DynType
-	return cel.NewEnv(
-		cel.Variable("args", cel.MapType(text, dyn)),
+	text := cel.StringType
+	return cel.NewEnv(append(language(),
 		cel.Variable("capability", text),
 		cel.Variable("principal", text),
 		cel.Variable("session", text),
@@ -51,6 +50,14 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 		cel.Variable("environment", text),
 		cel.Variable("danger", cel.IntType),
 		cel.Variable("depth", cel.IntType),
+	)...)
+})
+
+// language is what every expression of a configuration can use: the arguments, and CEL within bounds.
+func language() []cel.EnvOption {
+	text, boolean, dyn := cel.StringType, cel.BoolType, cel.DynType
+	return []cel.EnvOption{
+		cel.Variable("args", cel.MapType(text, dyn)),
 		cel.ClearMacros(),
 		cel.Macros(cel.HasMacro, cel.AllMacro, cel.ExistsMacro, cel.ExistsOneMacro),
 		cel.ParserRecursionLimit(32),
@@ -62,21 +69,31 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 			cel.UnaryBinding(onText(strings.TrimSpace)))),
 		cel.Function("lowerAscii", cel.MemberOverload("text_lower", []*cel.Type{text}, text,
 			cel.UnaryBinding(onText(lowerASCII)))),
-	)
-})
+	}
+}
 
 // compile compiles a condition. It refuses text that is not CEL, results other than bool, unknown names, and macros
-// other than has, all, exists and exists_one.
-func compile(when contract.Condition) (*condition, error) {
+// other than has, all, exists and exists_one. A panic of the library is an error of the condition.
+func compile(when contract.Condition) (c *condition, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			c, err = nil, fmt.Errorf("CEL cannot compile it: %v", r)
+		}
+	}()
 	env, err := environment()
 	if err != nil {
 		return nil, fmt.Errorf("CEL: %w", err)
 	}
-	parsed, issues := env.Parse(when.Source)
+	return compileIn(env, when.Source, cel.BoolType)
+}
+
+// compileIn compiles an expression. want is the type that it yields; nil: any.
+func compileIn(env *cel.Env, source string, want *cel.Type) (*condition, error) {
+	parsed, issues := env.Parse(source)
 	if issues.Err() != nil {
 		return nil, brief(issues)
 	}
-	if err := rounded(parsed.NativeRep(), when.Source); err != nil {
+	if err := rounded(parsed.NativeRep(), source); err != nil {
 		return nil, err
 	}
 	c := &condition{}
@@ -88,13 +105,14 @@ func compile(when contract.Condition) (*condition, error) {
 	if issues.Err() != nil {
 		return nil, brief(issues)
 	}
-	if checked.OutputType() != cel.BoolType {
+	if want != nil && checked.OutputType() != want {
 		return nil, fmt.Errorf("it yields %s, not true or false", checked.OutputType())
 	}
-	c.program, err = env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost))
+	program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost))
 	if err != nil {
 		return nil, fmt.Errorf("%s", firstLine(err.Error()))
 	}
+	c.program = program
 	return c, nil
 }
 

@@ -83,6 +83,10 @@ func TestConditions(t *testing.T) {
 		{config.ManagerForHighPriority, `{"priority":["high"]}`, "untold", "the shorthand on a list"},
 		{config.ManagerForHighPriority, `{}`, "untold", "the shorthand on nothing"},
 		{"args.s.matches('^[a-z]+$')", `{"s":"abc"}`, "true", "a regular expression"},
+		{"args.s.matches('^[a-z]{1,40}$')", `{"s":"abc"}`, "true", "a counted repetition"},
+		{"args.s.matches('^[a-z]{1,40}$')", `{"s":"abC"}`, "false", "a counted repetition that does not match"},
+		{"args.s.matches(args.p)", `{"s":"aa","p":"^a{2,3}$"}`, "true", "a counted repetition of the arguments"},
+		{"args.s.matches(args.p)", `{"s":"a","p":"(a{50}){20}"}`, "untold", "one that is too large"},
 		{"args.s.matches(args.p)", `{"s":"a","p":"("}`, "untold", "one that is none"},
 	} {
 		if got := told(t, row.source, row.args); got != row.want {
@@ -116,6 +120,8 @@ func TestConditionsRefused(t *testing.T) {
 			"a whole number that is rounded"},
 		{"args.n > -9007199254740993.0", "a double does not hold", "one below zero"},
 		{"args.n > 0.12345678901234567890123", "a double does not hold", "a fraction that is rounded"},
+		{"args.s.matches('(a{50}){20}')", "exceeds limit", "a pattern that is too large"},
+		{"args.s.matches('a{2,1}')", "invalid repeat count", "a pattern that is none"},
 		{"'a' == 1 && undefined", "undeclared reference", "strictness hides no error"},
 	} {
 		c, err := compile(contract.Condition{Source: row.source})

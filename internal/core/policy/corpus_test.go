@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,9 +12,11 @@ import (
 	"waldo/internal/config/starter"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/corpus"
+	"waldo/internal/testing/repo"
 )
 
-// corpusRow is one row of the approval corpus.
+// corpusRow is one row of the corpus of approvals.
 type corpusRow struct {
 	ID, Class, Expect, Why string
 	Input                  struct {
@@ -26,23 +27,10 @@ type corpusRow struct {
 	}
 }
 
-// TestCorpusRules judges the corpus's rules about which approval holds for which call. The corpus lies beside the
-// repository; if it is missing, the tables of decide_test.go cover the same cases.
+// TestCorpusRules judges the corpus's rules about which approval holds for which call.
 func TestCorpusRules(t *testing.T) {
-	f, err := os.Open(filepath.Join(root(t), "..", "shared", "corpora", "approval.jsonl"))
-	if os.IsNotExist(err) {
-		t.Log("the corpora are not beside this repository: nothing judged")
-		return
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	judged := 0
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var r corpusRow
-		if json.Unmarshal(lines.Bytes(), &r) != nil || r.Class != "rules" {
-			continue
-		}
+	for _, r := range corpus.Rows[corpusRow](t, "approval.jsonl", "rules") {
 		if r.Input.Remember != "" || r.Input.Channel != "" {
 			t.Logf("%s: %s: the approval room's", r.ID, r.Why)
 			continue
@@ -55,22 +43,6 @@ func TestCorpusRules(t *testing.T) {
 	if judged < 8 {
 		t.Errorf("only %d rows judged", judged)
 	}
-}
-
-// root is the folder of the repository.
-func root(t *testing.T) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; dir != "/"; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-	}
-	t.Fatal("no go.mod above this package")
-	return ""
 }
 
 // judgeRow writes the row's rules as contracts of ours and decides its call. A capability that
@@ -210,7 +182,7 @@ func TestExamples(t *testing.T) {
 
 // The configuration that docs/contract.md and `waldo init` show is sound, examples too.
 func TestShownConfigurationsAreSound(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join(root(t), "docs", "contract.md"))
+	doc, err := os.ReadFile(filepath.Join(repo.Root(t), "docs", "contract.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,9 +54,6 @@ func (p *Policy) Reaches(server string, who call.Principal, channel string) bool
 // ReadsArguments reports whether the decision on a capability can depend on the arguments of a call. If not, calls
 // whose arguments are not known can be decided.
 func (p *Policy) ReadsArguments(name call.Capability) bool {
-	if name == contract.RequestApproval {
-		return true
-	}
 	return slices.ContainsFunc(p.winners(string(name)), func(e *entry) bool {
 		reads := func(c *condition) bool { return c.args }
 		return !e.contract.Denied && (e.approval != nil && e.approval.args || slices.ContainsFunc(e.rules, reads))
@@ -92,9 +89,6 @@ func (p *Policy) Names(server, tool string) []call.Capability {
 func (p *Policy) decide(c call.Call, open bool) Decision {
 	if !contract.Name(string(c.Capability)) {
 		return p.deny(c, call.Reason{Code: "capability.malformed", Text: "this is not the name of a capability"})
-	}
-	if c.Capability == contract.RequestApproval {
-		return p.batch(c, open)
 	}
 	winners := p.winners(string(c.Capability))
 	if len(winners) == 0 {
@@ -141,9 +135,6 @@ func (p *Policy) annotated(d Decision) (_ Decision, known bool) {
 // Visible reports whether an agent can know of the capability. It needs a contract that applies in this environment,
 // and no contract in force with NAME: deny.
 func (p *Policy) Visible(name call.Capability) bool {
-	if name == contract.RequestApproval {
-		return p.ceilings()
-	}
 	c, ok := p.Lookup(name)
 	denied := func(e *entry) bool { return e.contract.Denied }
 	return ok && p.inEnvironment(c) && !slices.ContainsFunc(p.winners(string(name)), denied)
@@ -208,6 +199,13 @@ func stricter(a, b Decision) bool {
 	return a.Contract.Mode < b.Contract.Mode
 }
 
+// Stricter joins the decisions on a call as it was written and with the values of its tokens. The call stays as it was
+// written. A reason says if the values made the decision stricter.
+func Stricter(written, meant Decision) Decision {
+	return Join(written, meant, reasonAt("token.value",
+		"the contract was applied to the values that tokens in the arguments stand for", meant.Contract.At))
+}
+
 // judge decides by one entry alone.
 func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
 	j := judgement{c: e.contract.Resolve(string(c.Capability), p.cfg)}
@@ -216,7 +214,7 @@ func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
 			Reasons: []call.Reason{j.reason("contract.deny", "the contract denies this capability", "")},
 			Call:    c, Contract: j.c, Danger: 3, Policy: p.digest}
 	}
-	p.reachable(&j)
+	p.reachable(&j, c.Channel)
 	j.danger = j.c.Danger
 	j.own(c, e.contract)
 	if !open && p.machine.Judge != nil {
@@ -269,10 +267,16 @@ func (p *Policy) inEnvironment(c contract.Contract) bool {
 }
 
 // reachable adds the reasons in this deployment that prevent the contract's call.
-func (p *Policy) reachable(j *judgement) {
+func (p *Policy) reachable(j *judgement, channel string) {
 	deny := func(code, text, key string) { j.denies = append(j.denies, j.reason(code, text, key)) }
 	if !p.ideal && !p.inEnvironment(j.c) {
 		deny("environment.excluded", "not allowed in environment "+cmp.Or(p.cfg.Environment, "(none)"), "environments")
+	}
+	if j.c.Channel != "" && j.c.Channel != channel {
+		deny("channel.denied", "this capability is for a command of a person, and for no agent", "")
+	}
+	if channel == call.A2A && !j.c.Expose {
+		deny("a2a.unexposed", "the contract does not expose this capability to agents elsewhere: a2a: {expose: true}", "a2a")
 	}
 	if j.c.Transport == "" {
 		deny("transport.absent", "the contract has no transport", "transport")

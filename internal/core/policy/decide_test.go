@@ -450,3 +450,24 @@ func TestDigestIsOfWhatIsInForce(t *testing.T) {
 		t.Errorf("%s %s %s %s %s", a.Digest(), b.Digest(), c.Digest(), d.Digest(), e.Digest())
 	}
 }
+
+// TestLaunch: a session of an agent host is started by a person's command alone, whatever the contract says.
+func TestLaunch(t *testing.T) {
+	p := compileText(t, "capabilities: {launch: {mode: write, approval: none, isolation: namespace}}\n", everything)
+	for channel, want := range map[string]string{call.Launch: "", "mcp": "channel.denied", "bridge": "channel.denied",
+		"cli": "channel.denied", "": "channel.denied"} {
+		c := ask(t, "launch", `{"argv":["x"]}`)
+		c.Channel = channel
+		d := p.Decide(c)
+		code := ""
+		if d.Effect == Deny {
+			code = d.Reasons[0].Code
+		}
+		if code != want {
+			t.Errorf("channel %q: %v", channel, d.Reasons)
+		}
+		if p.Usable("launch", "os:1", channel) != (want == "") {
+			t.Errorf("channel %q: usable", channel)
+		}
+	}
+}

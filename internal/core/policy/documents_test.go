@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"waldo/internal/config"
+	"waldo/internal/testing/repo"
 )
 
 // fragments are shown blocks that are no configuration, by their first line.
@@ -44,7 +45,7 @@ func shownBlocks(text string) (blocks []string) {
 
 // A reader can paste each configuration that the documents show.
 func TestDocumentsCanBePasted(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(root(t), "docs", "*.md"))
+	files, err := filepath.Glob(filepath.Join(repo.Root(t), "docs", "*.md"))
 	if err != nil || len(files) < 20 {
 		t.Fatal(files, err)
 	}

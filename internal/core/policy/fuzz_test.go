@@ -1,6 +1,9 @@
 package policy
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -10,8 +13,7 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// FuzzDecide: a call that no pattern matches is denied; the zero machine allows nothing; and a configuration and its
-// normal form decide alike.
+// FuzzDecide: a call that no pattern matches is denied, and the zero machine allows nothing.
 func FuzzDecide(f *testing.F) {
 	f.Add([]byte(seed), "create_ticket", []byte(`{"priority":"high"}`))
 	f.Add(starter.Init("x"), "run_shell", []byte(`{}`))
@@ -53,19 +55,39 @@ func FuzzDecide(f *testing.F) {
 		if err != nil || none.Decide(c).Effect != Deny {
 			t.Errorf("the zero machine: %v", err)
 		}
-		normal, err := config.Normal(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again := compileText(t, string(normal), everything).Decide(c)
-		if again.Effect != d.Effect || again.Danger != d.Danger || again.Contract.Pattern != d.Contract.Pattern ||
-			!slices.EqualFunc(again.Reasons, d.Reasons, sameCode) {
-			t.Errorf("%s %v, and by the normal form %s %v", d.Effect, d.Reasons, again.Effect, again.Reasons)
-		}
 	})
 }
 
-func sameCode(a, b call.Reason) bool { return a.Code == b.Code }
+// FuzzConfiguration: whatever a configuration holds, compiling it gives a policy or problems that each have a line.
+// The condition is put into a whole configuration as well, in both places.
+func FuzzConfiguration(f *testing.F) {
+	f.Add(starter.Init("x"), "args.a.matches('^[a-z]{1,40}$')")
+	f.Add([]byte("capabilities: {x: {mode: write, rules: [{when: \"args.a.matches('(a{9}){9}|b{2,}')\", deny: true}]}}\n"),
+		"args.l.all(x, x.matches(args.p))")
+	f.Add([]byte("capabilities: {x: {mode: read, approval: {when: \"args.a.matches('a{2,1}')\"}}}\n"),
+		"args.a.matches('\\\\p{Greek}{3}(?i)[[:alpha:]]{0,2}?')")
+	f.Fuzz(func(t *testing.T, text []byte, when string) {
+		quoted, err := json.Marshal(when)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := fmt.Sprintf("servers: {s: {command: [a]}}\ncapabilities:\n  s.a: {mode: write, approval: {when: %s},\n"+
+			"    rules: [{when: %s, danger: 3}], examples: [{args: {a: b}, expect: ask}]}\n", quoted, quoted)
+		for _, source := range []string{string(text), whole} {
+			cfg, problems := config.Parse("w", []byte(source))
+			if len(problems) == 0 {
+				if _, err := New(cfg, everything); err != nil && !errors.As(err, &problems) {
+					t.Errorf("no problem of the configuration: %v", err)
+				}
+			}
+			for _, p := range problems {
+				if p.At.Line == 0 {
+					t.Errorf("a problem without a line: %v", p)
+				}
+			}
+		}
+	})
+}
 
 // FuzzCondition: no text makes compile panic, and an accepted condition evaluates without a panic.
 func FuzzCondition(f *testing.F) {

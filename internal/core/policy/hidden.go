@@ -3,21 +3,17 @@ package policy
 import (
 	"slices"
 
-	"github.com/google/cel-go/common/types"
-	"github.com/google/cel-go/common/types/ref"
-	"github.com/google/cel-go/common/types/traits"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
 
 	"waldo/internal/model/call"
-	"waldo/internal/model/contract"
 )
 
 // Undecided returns the hidden arguments, as args.order, that a condition must know for the decision on a call; none if
 // the decision is the same for all values of them. The call has its arguments from a log, and hidden reports a text that
 // is not what was asked.
 func (p *Policy) Undecided(c call.Call, hidden func(string) bool) []string {
-	if c.Capability == contract.RequestApproval {
-		return []string{"args"}
-	}
 	var out []string
 	for _, e := range p.winners(string(c.Capability)) {
 		j := judgement{c: e.contract.Resolve(string(c.Capability), p.cfg)}

@@ -31,16 +31,17 @@ func (e *Effect) UnmarshalText(b []byte) error {
 
 // Decision is deny, ask or allow for one call, with its reasons. Decision{} denies.
 type Decision struct {
-	ID       string // "d_…", stamped by the broker
-	Effect   Effect
-	Reasons  []call.Reason
-	Call     call.Call
-	Contract contract.Contract // the line that won; the zero Contract where none did
-	Danger   int               // after the rules: 1, 2 or 3
-	Policy   string            // digest of the configuration in force
-	DryRun   bool
-	Writes   bool // the server annotates the tool as writing, regardless of the contract's mode
-	Once     bool // never retried: a pattern makes the tool a read, without a server annotation
+	ID        string // "d_…", stamped by the broker
+	Effect    Effect
+	Reasons   []call.Reason
+	Call      call.Call
+	Contract  contract.Contract // the line that won; the zero Contract where none did
+	Danger    int               // after the rules: 1, 2 or 3
+	Policy    string            // digest of the configuration in force
+	DryRun    bool
+	Writes    bool   // the server annotates the tool as writing, regardless of the contract's mode
+	Once      bool   // never retried: a pattern makes the tool a read, without a server annotation
+	Narrowest string // the delegation of Call.Chain that leaves this call the least; empty: it has none
 }
 
 // Mode is the class of the call: the contract's, or a write if the server annotates its tool as writing. The tool's
@@ -54,3 +55,10 @@ func (d Decision) Mode() contract.Mode {
 
 // Repeats reports whether a failed call can be retried: it is a read, and Once is not set.
 func (d Decision) Repeats() bool { return d.Mode() == contract.Read && !d.Once }
+
+// Tracked reports whether waldo remembers what the call did: it has a key, or its contract says how it is settled or
+// undone.
+func (d *Decision) Tracked() bool {
+	k := &d.Contract
+	return d.Call.Key != "" || k.Idempotency != (contract.Idempotency{}) || k.Settle.By != "" || k.Rollback.By != ""
+}

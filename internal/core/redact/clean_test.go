@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"waldo/internal/model/call"
+	"waldo/internal/testing/corpus"
 )
 
 func TestClean(t *testing.T) {
@@ -26,7 +27,7 @@ func TestClean(t *testing.T) {
 		{"a lone escape", "a\x1b", "a"},
 		{"written-out escapes stay text", `\x1b[2J \u001b[ \033]`, `\x1b[2J \u001b[ \033]`},
 		{"carriage return overwrites", "safe\rrm -rf", "safe\nrm -rf"},
-		{"lines of Windows", "a\r\nb", "a\nb"},
+		{"lines of Windows", "a\r\nb", "a\r\nb"},
 		{"backspace", "rm\b\bls", "rmls"},
 		{"NUL and DEL", "a\x00b\x7fc", "abc"},
 		{"right to left override", "user\u202egpj.exe", "usergpj.exe"},
@@ -52,9 +53,9 @@ func TestClean(t *testing.T) {
 
 // unsafe returns the first character that Clean promises to take away, or 0.
 func unsafe(s string) rune {
-	for _, r := range s {
+	for i, r := range s {
 		switch {
-		case r == '\n' || r == '\t' || r == 0x200C || r == 0x200D:
+		case r == '\r' && strings.HasPrefix(s[i:], "\r\n"), r == '\n' || r == '\t' || r == 0x200C || r == 0x200D:
 		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r >= 0xE0000 && r <= 0xE0FFF,
 			r == 0x200B, r == 0xFEFF:
 			return r
@@ -92,7 +93,7 @@ func FuzzClean(f *testing.F) {
 func TestTerminalCorpus(t *testing.T) {
 	r, d, _ := desk(t)
 	n := 0
-	for _, row := range corpus(t, "mcp.jsonl") {
+	for _, row := range corpus.Rows[row](t, "mcp.jsonl", "terminal") {
 		if row.Class != "terminal" {
 			continue
 		}

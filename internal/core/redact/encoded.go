@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"waldo/internal/detect"
+	"waldo/internal/detect/scrub"
 )
 
 // Bounds of the search in base64 and hexadecimal, in bytes.
@@ -74,12 +75,7 @@ func (p *pass) run(r []byte, depth int, room *int) (detect.Find, bool) {
 
 // personalIn returns the class of the first personal data in a decoded text.
 func (p *pass) personalIn(t []byte, depth int, room *int) (class, bool) {
-	for range viewDepth {
-		if !escaped(t) {
-			break
-		}
-		t = unescape(t, nil, nil)
-	}
+	t, _ = scrub.Decoded(t, false)
 	finds := detect.In(t, p.classes)
 	if depth > 1 {
 		finds = append(finds, p.encodedIn(t, depth-1, room)...)
@@ -101,7 +97,7 @@ var base64Byte = func() (t [256]bool) {
 
 func fromHex(r []byte) []byte {
 	for i := range min(len(r), 2) {
-		if hexval(r[i]) < 0 {
+		if !isAlnum(r[i]) {
 			return nil
 		}
 	}

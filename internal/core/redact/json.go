@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"waldo/internal/detect"
+	"waldo/internal/detect/scrub"
 	"waldo/internal/detect/words"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,7 +22,7 @@ type leaf struct {
 
 // text returns the leaf's value, given the text that contains it.
 func (l leaf) text(src string) string {
-	raw := src[l.start:l.end]
+	raw := src[l.Start:l.End]
 	switch {
 	case l.kind != '"':
 		return raw
@@ -46,15 +47,15 @@ func leaves(raw []byte) ([]leaf, error) {
 	stack, objects, src := append(make([]level, 0, 8), level{}), 0, string(raw)
 	for i := 0; i < len(raw); {
 		top := &stack[len(stack)-1]
-		l := leaf{span: span{i, i + 1}, kind: '0', obj: top.obj, name: top.name}
+		l := leaf{span: span{Start: i, End: i + 1}, kind: '0', obj: top.obj, name: top.name}
 		switch c := raw[i]; {
 		case c == '"':
-			for l.end = i + 1; raw[l.end] != '"'; l.end++ {
-				if raw[l.end] == '\\' {
-					l.end++
+			for l.End = i + 1; raw[l.End] != '"'; l.End++ {
+				if raw[l.End] == '\\' {
+					l.End++
 				}
 			}
-			l.end++
+			l.End++
 			l.kind = c
 			if top.naming {
 				l.key, l.name, top.naming = true, "", false
@@ -62,8 +63,8 @@ func leaves(raw []byte) ([]leaf, error) {
 			}
 			out = append(out, l)
 		case c == '-' || isDigit(c):
-			for l.end < len(raw) && (isAlnum(raw[l.end]) || strings.IndexByte("+-.", raw[l.end]) >= 0) {
-				l.end++
+			for l.End < len(raw) && (isAlnum(raw[l.End]) || strings.IndexByte("+-.", raw[l.End]) >= 0) {
+				l.End++
 			}
 			out = append(out, l)
 		case c == '{':
@@ -76,7 +77,7 @@ func leaves(raw []byte) ([]leaf, error) {
 		case c == ',':
 			top.naming = top.object
 		}
-		i = l.end
+		i = l.End
 	}
 	return out, nil
 }
@@ -113,7 +114,7 @@ func (p *pass) json(raw []byte) []byte {
 func (p *pass) members(raw []byte, all []leaf) ([]byte, bool) {
 	src := string(raw)
 	q := p
-	if !p.known.has(raw) { // then not in a leaf either: the whole text's views show every leaf
+	if !p.known.Has(raw) { // then not in a leaf either: the whole text's views show every leaf
 		c := *p
 		c.known = p.known.shortOnly()
 		q = &c
@@ -141,7 +142,7 @@ func (p *pass) members(raw []byte, all []leaf) ([]byte, bool) {
 		return raw, true
 	}
 	out := []byte(apply(src, edits))
-	if p.known.has(out) {
+	if p.known.Has(out) {
 		return nil, false
 	}
 	if !jsontext.Value(out).IsValid() { // two names became one
@@ -190,13 +191,7 @@ func (p *pass) numeral(s string, f field) string {
 
 // all hides the whole of a value of a class.
 func (p *pass) all(c class, s string) string {
-	if p.kept != nil && p.kept(s) {
-		return s
-	}
 	p.whole(s)
-	if t, ok := p.likeIn([]byte(s), detect.Find{End: len(s), Class: c}); ok {
-		return t
-	}
 	return p.mask(c, s)
 }
 
@@ -207,7 +202,7 @@ func isName(s string) bool {
 
 // secretsOnly hides known secrets and nothing else.
 func (p *pass) secretsOnly(s string) string {
-	if !p.known.has([]byte(s)) {
+	if !p.known.Has([]byte(s)) {
 		return s
 	}
 	return p.secrets(s)
@@ -261,7 +256,7 @@ func fieldOf(s string) field {
 }
 
 // flat returns a name's letters and digits in lower case.
-func flat(s string) string { return string(squeeze(nil, []byte(s))) }
+func flat(s string) string { return scrub.Squeeze(s) }
 
 // persons returns the objects that are about a person: those with a field that only people have.
 // The plain field "name" holds a person's name in these alone.
@@ -291,7 +286,7 @@ func (p *pass) persons(src string, all []leaf) map[int]bool {
 func binaries(src string, all []leaf) map[int]bool {
 	var out map[int]bool
 	for _, l := range all {
-		if l.key && src[l.start:l.end] == `"mimeType"` {
+		if l.key && src[l.Start:l.End] == `"mimeType"` {
 			if out == nil {
 				out = map[int]bool{}
 			}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/detect/scrub"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 )
@@ -258,7 +259,7 @@ func FuzzKnown(f *testing.F) {
 	f.Add("p\u00e4ss\\\"w", "'", "\\u00", uint8(6))
 	f.Add("SECRET", "[", "]", uint8(0))
 	f.Fuzz(func(t *testing.T, value, before, after string, which uint8) {
-		if len(value) < minSecret || len(value) > 200 || strings.Contains("[SECRET][EMAIL][PHONE][CREDIT_CARD][SSN]", value) {
+		if len(value) < scrub.MinSecret || len(value) > 200 || strings.Contains("[SECRET][EMAIL][PHONE][CREDIT_CARD][SSN]", value) {
 			return
 		}
 		g := &Registry{}
@@ -282,7 +283,7 @@ func FuzzStream(f *testing.F) {
 	f.Add("hunter2!", "before ", " after", uint16(3), uint16(700))
 	f.Add("-----BEGIN", "jane@x.example", "4111 1111 1111 1111", uint16(1), uint16(5000))
 	f.Fuzz(func(t *testing.T, value, before, after string, piece, pad uint16) {
-		if len(value) < minSecret || len(value) > 100 || strings.Contains("[SECRET][EMAIL][PHONE][CREDIT_CARD][SSN]", value) {
+		if len(value) < scrub.MinSecret || len(value) > 100 || strings.Contains("[SECRET][EMAIL][PHONE][CREDIT_CARD][SSN]", value) {
 			return
 		}
 		g := &Registry{}

@@ -32,7 +32,7 @@ func slowLeaves(raw []byte) ([]leaf, error) {
 			}
 			end := int(d.InputOffset())
 			kind, count := d.StackIndex(d.StackDepth())
-			l := leaf{span: span{end - len(v), end}, kind: byte(k), obj: top.obj, name: top.name}
+			l := leaf{span: span{Start: end - len(v), End: end}, kind: byte(k), obj: top.obj, name: top.name}
 			if kind == '{' && count%2 == 1 {
 				l.key, l.name = true, ""
 				top.name = l.text(src)

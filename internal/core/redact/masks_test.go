@@ -101,7 +101,7 @@ func masked(c class, s string) (values []string) {
 	text := []byte(Clean(s))
 	for _, e := range p.byForm(text) {
 		if (e.text == secretMask) == (c == "secrets") {
-			values = append(values, within(string(text), e.start, e.end))
+			values = append(values, within(string(text), e.Start, e.End))
 		}
 	}
 	return values

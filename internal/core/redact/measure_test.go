@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"waldo/internal/model/contract"
+	"waldo/internal/testing/corpus"
 )
 
 // classed are the entities of the corpora that have a class here, and the class.
@@ -67,6 +68,9 @@ var recalls = map[string]float64{
 	"email": 0.98, "phone": 0.84, "ssn": 0.9, "credit_card": 0.98, "iban": 0.95, "ip": 0.9, "ipv6": 0.85, "secrets": 0.94,
 }
 
+// ownRecalls are lower where the rows of testdata alone are judged: they are the harder ones.
+var ownRecalls = map[string]float64{"credit_card": 0.94, "secrets": 0.87}
+
 // TestMeasure prints precision and recall by class, for BENCHMARKS.md: go test -v -run TestMeasure. A row counts as
 // hidden if none of its values is left, and as wrong if it was to stay and was changed.
 func TestMeasure(t *testing.T) {
@@ -79,7 +83,7 @@ func TestMeasure(t *testing.T) {
 		return m[k]
 	}
 	for _, file := range []string{"pii.jsonl", "secrets.jsonl"} {
-		for _, r := range corpus(t, file) {
+		for _, r := range corpus.Rows[row](t, file) {
 			var expect string
 			if json.Unmarshal(r.Expect, &expect) != nil || r.Input.Text == "" && r.Input.Chunks == nil {
 				continue
@@ -136,6 +140,9 @@ func TestMeasure(t *testing.T) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(spelled)) {
 		t.Logf("| %s | %d of %d |", k, spelled[k].hid, spelled[k].all)
+	}
+	if !corpus.Whole(t) {
+		maps.Copy(recalls, ownRecalls)
 	}
 	for class, least := range recalls {
 		if r := classes[class]; r != nil && r.all >= 10 && r.recall() < least {

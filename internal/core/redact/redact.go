@@ -14,7 +14,7 @@ import (
 
 	"waldo/internal/core/policy"
 	"waldo/internal/detect"
-	"waldo/internal/detect/surrogate"
+	"waldo/internal/detect/scrub"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
@@ -28,10 +28,6 @@ const secretMask = "[SECRET]"
 type Vaults interface {
 	// Token returns the token for a value, or false where the value must be masked.
 	Token(s call.Session, class, value string) (string, bool)
-	// Like returns a token in the form of the value, or false where Token must give one.
-	Like(s call.Session, class, value string) (string, bool)
-	// Avoid notes a text that Like must not give.
-	Avoid(s call.Session, text string)
 	// Value returns the value of a token of that session.
 	Value(s call.Session, token string) (string, bool)
 }
@@ -67,9 +63,9 @@ func (g *Registry) Add(name secret.Ref, v secret.Value) error {
 	}
 	all = append(all, v)
 	g.secrets[name] = all[max(0, len(all)-maxOld):]
-	if len(s) < minSecret {
+	if len(s) < scrub.MinSecret {
 		return fmt.Errorf("secret %s: %d bytes are too few to be hidden in other text, which takes %d",
-			name, len(s), minSecret)
+			name, len(s), scrub.MinSecret)
 	}
 	return nil
 }
@@ -120,7 +116,7 @@ func (g *Registry) Text(s string) string {
 // none stays byte for byte.
 func (g *Registry) JSON(raw []byte) []byte {
 	p := pass{known: newMatcherOf(g)}
-	if len(p.known.short) == 0 && !p.known.has(raw) {
+	if len(p.known.short) == 0 && !p.known.Has(raw) {
 		return raw
 	}
 	return p.json(raw)
@@ -170,11 +166,9 @@ type pass struct {
 	known    *matcher
 	classes  map[class]bool
 	token    func(class, value string) (string, bool) // nil: masks
-	like     func(class, value string) (string, bool) // a token in the form of the value; nil: none
-	avoid    func(text string)                        // with like
-	kept     func(token string) bool                  // a token in the form of a value that stays; nil: none
 	literals func(token string) (string, bool)        // the value of text that looks like a token; nil: itself
 	clean    bool
+	cleaned  *int               // counts the texts that cleaning changed; nil: not counted
 	bare     bool               // known secrets alone are hidden, nothing by its form
 	hid      func(value string) // called for each value masked or replaced by a token; nil: not called
 }
@@ -200,6 +194,17 @@ func (r *Redactor) pass(c contract.Contract) *pass {
 	return p
 }
 
+// Definition returns text that a server wrote about itself as a model may see it, under the configuration's classes. No
+// session is behind it, so it has masks and no tokens.
+func (r *Redactor) Definition(text string) string { return r.pass(contract.Contract{}).text(text) }
+
+// DefinitionJSON does the same for a JSON value, and leaves characters that do not show.
+func (r *Redactor) DefinitionJSON(raw []byte) []byte {
+	p := r.pass(contract.Contract{})
+	p.clean = false
+	return p.json(raw)
+}
+
 func newMatcherOf(g *Registry) *matcher {
 	if g == nil {
 		return noSecrets()
@@ -209,9 +214,36 @@ func newMatcherOf(g *Registry) *matcher {
 
 var noSecrets = sync.OnceValue(func() *matcher { return newMatcher(nil) })
 
+// matcher knows a set of secrets: in any text, and the short ones where they are the whole of a JSON string.
+type matcher struct {
+	*scrub.Matcher
+	short map[string]bool
+}
+
+func newMatcher(secrets []string) *matcher {
+	m := &matcher{scrub.New(secrets), map[string]bool{}}
+	for _, s := range secrets {
+		if len(s) < scrub.MinSecret {
+			m.short[s] = s != ""
+		}
+	}
+	return m
+}
+
+// shortOnly returns a matcher that knows nothing but the secrets too short to look for.
+func (m *matcher) shortOnly() *matcher {
+	if len(m.short) == 0 {
+		return noSecrets()
+	}
+	return &matcher{noSecrets().Matcher, m.short}
+}
+
 // show returns the pass for the model's view of a call.
+//
+// A program gets the characters as they are: what it prints is cleaned.
 func (r *Redactor) show(d policy.Decision) *pass {
 	p := r.pass(d.Contract)
+	p.clean = d.Call.Channel != bridge
 	if d.Call.Channel == "cli" && !r.Terminal {
 		p.classes, p.bare = nil, true
 		return p
@@ -223,11 +255,6 @@ func (r *Redactor) show(d policy.Decision) *pass {
 	p.classes[name] = p.hidesPersons()
 	s := d.Call.Session
 	p.token = func(c class, v string) (string, bool) { return r.Vaults.Token(s, strings.ToUpper(c), v) }
-	if rules.Format {
-		p.like = func(c class, v string) (string, bool) { return r.Vaults.Like(s, strings.ToUpper(c), v) }
-		p.avoid = func(text string) { r.Vaults.Avoid(s, text) }
-	}
-	p.kept = r.issued(s)
 	if d.Contract.Transport != contract.SandboxedExec { // the agent's own code prints the tokens it was given
 		asked := string(d.Call.Args.Raw())
 		p.literals = func(t string) (string, bool) {
@@ -236,18 +263,8 @@ func (r *Redactor) show(d policy.Decision) *pass {
 			}
 			return r.Vaults.Token(s, "TEXT", t)
 		}
-		issued := p.kept
-		p.kept = func(t string) bool { return issued(t) && strings.Contains(asked, t) }
 	}
 	return p
-}
-
-// issued returns the question whether a text is a token of the session.
-func (r *Redactor) issued(s call.Session) func(string) bool {
-	return func(t string) bool {
-		_, ok := r.Vaults.Value(s, t)
-		return ok
-	}
 }
 
 // hidesPersons reports whether any class of personal data is hidden.
@@ -268,6 +285,9 @@ func (p *pass) mask(c class, value string) string {
 	return "[" + strings.ToUpper(c) + "]"
 }
 
+// span is a part of a text.
+type span = scrub.Span
+
 // edit is a replacement of a part of a text.
 type edit struct {
 	span
@@ -280,7 +300,11 @@ const maxRounds = 4
 // text returns s with everything hidden that the pass hides.
 func (p *pass) text(s string) string {
 	if p.clean {
-		s = Clean(s)
+		t := Clean(s)
+		if t != s && p.cleaned != nil {
+			*p.cleaned++
+		}
+		s = t
 	}
 	if p.known.short[s] {
 		return p.whole(s)
@@ -307,7 +331,7 @@ func dull(s string) bool {
 
 // whole hides all of a value.
 func (p *pass) whole(s string) string {
-	p.count(s, []edit{{span: span{0, len(s)}}})
+	p.count(s, []edit{{span: span{Start: 0, End: len(s)}}})
 	return secretMask
 }
 
@@ -319,20 +343,20 @@ func (p *pass) count(s string, edits []edit) {
 	slices.SortStableFunc(edits, inOrder)
 	at := 0
 	for _, e := range edits {
-		if e.start >= at {
-			p.hid(s[e.start:e.end])
+		if e.Start >= at {
+			p.hid(s[e.Start:e.End])
 		}
-		at = max(at, e.end)
+		at = max(at, e.End)
 	}
 }
 
 // secrets returns s without any known secret.
 func (p *pass) secrets(s string) string {
-	if len(s) < minSecret || p.known == noSecrets() {
+	if len(s) < scrub.MinSecret || p.known == noSecrets() {
 		return s
 	}
 	for range maxRounds {
-		spans := p.known.spans([]byte(s))
+		spans := p.known.Spans([]byte(s))
 		if len(spans) == 0 {
 			return s
 		}
@@ -343,7 +367,7 @@ func (p *pass) secrets(s string) string {
 		p.count(s, edits)
 		s = apply(s, edits)
 	}
-	if p.known.has([]byte(s)) {
+	if p.known.Has([]byte(s)) {
 		return secretMask // hiding brings a secret forth again: nothing of the text is shown
 	}
 	return s
@@ -351,15 +375,10 @@ func (p *pass) secrets(s string) string {
 
 // personal hides what the text shows by its form: secrets of known makes and personal data.
 func (p *pass) personal(s string) string {
-	if p.avoid != nil {
-		for _, f := range surrogate.In(s) { // before any is given out for this text
-			p.avoid(s[f.Start:f.End])
-		}
-	}
 	edits := p.byForm([]byte(s))
 	p.count(s, edits)
 	if p.literals != nil {
-		edits = append(edits, apart(p.foreign(s), edits)...)
+		edits = append(edits, p.foreign(s)...)
 	}
 	return apply(s, edits)
 }
@@ -367,7 +386,7 @@ func (p *pass) personal(s string) string {
 // edits returns every edit of the pass in t: known secrets and matches by form.
 func (p *pass) edits(t []byte) []edit {
 	out := p.byForm(t)
-	for _, s := range p.known.spans(t) {
+	for _, s := range p.known.Spans(t) {
 		out = append(out, edit{s, secretMask})
 	}
 	return out
@@ -378,16 +397,7 @@ func (p *pass) byForm(t []byte) []edit {
 	if p.bare {
 		return nil
 	}
-	v, pos := t, []int32(nil)
-	for range viewDepth {
-		if !escaped(v) {
-			break
-		}
-		if pos == nil {
-			pos = identity(len(t))
-		}
-		v, pos = view(v, pos)
-	}
+	v, pos := scrub.Decoded(t, true)
 	var finds []detect.Find
 	all := append(detect.In(v, p.classes), p.encoded(v)...)
 	if form := plusAsSpace(t, v, pos); form != nil {
@@ -408,12 +418,8 @@ func (p *pass) byForm(t []byte) []edit {
 		finds = append(finds, f)
 	}
 	edits := make([]edit, 0, len(finds))
-	for _, f := range p.unkept(t, finds) {
-		text, ok := p.likeIn(t, f)
-		if !ok {
-			text = p.mask(f.Class, string(t[f.Start:f.End]))
-		}
-		edits = append(edits, edit{span{f.Start, f.End}, text})
+	for _, f := range finds {
+		edits = append(edits, edit{span{Start: f.Start, End: f.End}, p.mask(f.Class, string(t[f.Start:f.End]))})
 	}
 	return edits
 }
@@ -434,7 +440,7 @@ func plusAsSpace(t, v []byte, pos []int32) []byte {
 }
 
 // inOrder puts edits in the order of the text, the longer of two that begin together first.
-func inOrder(a, b edit) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) }
+func inOrder(a, b edit) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) }
 
 // apply makes the edits, of which a later one gives way to an earlier one that it overlaps, but
 // for the rest of its part.
@@ -446,11 +452,11 @@ func apply(s string, edits []edit) string {
 	var b strings.Builder
 	at := 0
 	for _, e := range edits {
-		if e.start >= at {
-			b.WriteString(s[at:e.start])
+		if e.Start >= at {
+			b.WriteString(s[at:e.Start])
 			b.WriteString(e.text)
 		}
-		at = max(at, e.end)
+		at = max(at, e.End)
 	}
 	b.WriteString(s[at:])
 	return b.String()
@@ -462,9 +468,6 @@ func apply(s string, edits []edit) string {
 func (r *Redactor) Args(d policy.Decision) strictjson.Value {
 	p := r.pass(d.Contract)
 	p.clean = false
-	if r.Vaults != nil {
-		p.kept = r.issued(d.Call.Session)
-	}
 	for _, c := range unlogged {
 		p.classes[c] = true
 	}

@@ -9,21 +9,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"waldo/internal/core/policy"
-	"waldo/internal/detect/surrogate"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 )
 
 // Restore returns the arguments with the session's tokens replaced by their values, in strings whose class the
-// contract can see. It leaves names of members, unknown tokens, and tokens in another spelling. Text in the form of a
-// token that the session never gave out passes as it is.
+// contract can see. It leaves names of members, unknown tokens, and tokens in another spelling.
 //
 // A write through MCP, A2A or a direct tool sees every class. Any other contract sees a class only
 // if its redact key is written and does not list it: then its results show that class as well.
 func (r *Redactor) Restore(d policy.Decision) (call.Args, error) {
 	raw := d.Call.Args.Raw()
 	src := string(raw)
-	if r.Vaults == nil || !mayHold(src) {
+	if r.Vaults == nil || !strings.Contains(src, "_") {
 		return d.Call.Args, nil
 	}
 	all, err := values(raw)
@@ -59,7 +57,7 @@ func (r *Redactor) Restore(d policy.Decision) (call.Args, error) {
 func (r *Redactor) Meanings(d policy.Decision) []string {
 	raw := d.Call.Args.Raw()
 	src := string(raw)
-	if r.Vaults == nil || !mayHold(src) {
+	if r.Vaults == nil || !strings.Contains(src, "_") {
 		return nil
 	}
 	all, err := values(raw)
@@ -69,7 +67,7 @@ func (r *Redactor) Meanings(d policy.Decision) []string {
 	var out []string
 	for _, l := range all {
 		text := l.text(src)
-		for _, t := range issuable(text) {
+		for _, t := range tokens(text) {
 			token := text[t.Start:t.End]
 			v := r.restored(d, token)
 			if says := token + " stands for " + strconv.QuoteToASCII(v); v != token && !slices.Contains(out, says) {
@@ -89,14 +87,11 @@ func values(raw []byte) ([]leaf, error) {
 // restored puts the tokens of one string back, once: a value that looks like a token stays.
 func (r *Redactor) restored(d policy.Decision, s string) string {
 	var edits []edit
-	for _, t := range issuable(s) {
+	for _, t := range tokens(s) {
 		token := s[t.Start:t.End]
-		v, ok := r.Vaults.Value(d.Call.Session, token)
-		switch {
-		case !ok && s[t.Start] != '[' && r.formats():
-			r.Vaults.Avoid(d.Call.Session, token) // the agent means the text itself, so no value gets it later
-		case ok && (t.Class == "text" || maySee(d.Contract, t.Class)):
-			edits = append(edits, edit{span{t.Start, t.End}, v})
+		class := strings.ToLower(token[1:strings.LastIndexByte(token, '_')])
+		if v, ok := r.Vaults.Value(d.Call.Session, token); ok && (class == "text" || maySee(d.Contract, class)) {
+			edits = append(edits, edit{t, v})
 		}
 	}
 	return apply(s, edits)
@@ -125,7 +120,7 @@ func tokens(s string) []span {
 		}
 		n := strings.LastIndexByte(s[i:j], '_') + i + 1 // of the number
 		if n-i >= 3 && j > n && j-n <= 9 && s[n] != '0' && digitsIn(s[n:j]) == j-n && j < len(s) && s[j] == ']' {
-			out = append(out, span{i, j + 1})
+			out = append(out, span{Start: i, End: j + 1})
 			i = j
 		}
 	}
@@ -135,15 +130,9 @@ func tokens(s string) []span {
 // foreign returns the edits for text of a tool that only looks like a token of ours. It gets a token of its own, so
 // that restoring it gives the tool's text and never a person's value.
 func (p *pass) foreign(s string) []edit {
-	all := tokens(s)
-	if p.like != nil {
-		for _, f := range surrogate.In(s) {
-			all = append(all, span{f.Start, f.End})
-		}
-	}
 	var out []edit
-	for _, t := range all {
-		if mine, ok := p.literals(s[t.start:t.end]); ok {
+	for _, t := range tokens(s) {
+		if mine, ok := p.literals(s[t.Start:t.End]); ok {
 			out = append(out, edit{t, mine})
 		}
 	}

@@ -9,15 +9,19 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
+	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
 )
 
 // DefaultBudget is how many bytes of a result are shown where the contract names no number.
 const DefaultBudget = 32 << 10
 
-// BridgeBudget limits a result for code in a sandbox, in bytes. Text and structured content together stay below the
-// largest frame of the bridge.
-const BridgeBudget = 4 << 20
+// BridgeBudget limits a result for code in a sandbox, in bytes: each of text and structured content. It is the longest
+// message of a server, so that a program gets whole values.
+const BridgeBudget = jsonrpc.MaxFrame
+
+// bridge is the channel of code in a sandbox.
+const bridge = "bridge"
 
 // Limits for images, audio and the blobs of resources if the budget is smaller: a model does not read their bytes as
 // text. The number of blocks of any kind is limited, too.
@@ -34,9 +38,12 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	p := r.show(d)
 	seen := map[string]bool{} // the same value can be in the content, the structured content and the facts
 	p.hid = func(value string) { seen[value] = true }
+	cleaned := 0
+	p.cleaned = &cleaned
 	b := budget{r: r, d: d, max: d.Contract.ResponseBudget, partial: o.Facts.Truncated.Stdout || o.Facts.Truncated.Stderr}
-	if d.Call.Channel == "bridge" {
-		b.max = BridgeBudget // code in a sandbox reads this, not the model
+	b.media, b.block, b.blocks = maxMedia, maxBlock, maxBlocks
+	if d.Call.Channel == bridge { // code reads this, not the model
+		b.max, b.media, b.block, b.blocks = BridgeBudget, BridgeBudget, BridgeBudget, strictjson.MaxValues
 	}
 	if b.max <= 0 {
 		b.max = DefaultBudget
@@ -62,7 +69,7 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 			res.Fault.Data = b.structured(p.json(f.Data.Raw()))
 		}
 	}
-	res.Facts.Masked = len(seen)
+	res.Facts.Masked, res.Facts.Cleaned = len(seen), cleaned
 	return res
 }
 
@@ -143,6 +150,8 @@ type budget struct {
 	r   *Redactor
 	d   policy.Decision
 	max int
+	// media is for images, audio and blobs together, block for one of them, blocks the number of all pieces.
+	media, block, blocks int
 	// partial: the output was cut at the limit of its sandbox, before it came here.
 	partial bool
 }
@@ -151,8 +160,8 @@ type budget struct {
 // audio and files share another (maxMedia). Pieces after a spent budget are omitted and named once, so that at most
 // three notices come on top of the budgets.
 func (b budget) content(p *pass, in []call.Content) []call.Content {
-	out := make([]call.Content, 0, min(len(in), maxBlocks))
-	left, media := b.max, max(b.max, maxMedia)
+	out := make([]call.Content, 0, min(len(in), b.blocks))
+	left, media := b.max, max(b.max, b.media)
 	var rest []json.RawMessage
 	for i, c := range in {
 		var raw []byte
@@ -163,19 +172,19 @@ func (b budget) content(p *pass, in []call.Content) []call.Content {
 			raw = p.json(c.Raw.Raw())
 		}
 		switch {
-		case shown && left > 0 && len(out) < maxBlocks, shown && len(in) == 1:
+		case shown && left > 0 && len(out) < b.blocks, shown && len(in) == 1:
 			text := b.cut(fmt.Sprintf("content-%d.txt", i+1), c.Text, left)
 			left -= min(left, len(text))
 			out = append(out, call.Text(text))
 		case shown:
 			raw, _ = json.Marshal(c.Text) // text always encodes
 			rest = append(rest, raw)
-		case !isMedia(c) && len(raw) > left && left > 0 && resourceText(raw) != "" && len(out) < maxBlocks:
+		case !isMedia(c) && len(raw) > left && left > 0 && resourceText(raw) != "" && len(out) < b.blocks:
 			// as text, up to the limit
 			text := b.cut(fmt.Sprintf("content-%d.txt", i+1), resourceText(raw), left)
 			left -= min(left, len(text))
 			out = append(out, call.Text(text))
-		case len(out) >= maxBlocks, isMedia(c) && len(raw) > media, !isMedia(c) && len(raw) > left:
+		case len(out) >= b.blocks, isMedia(c) && len(raw) > media, !isMedia(c) && len(raw) > left:
 			rest = append(rest, raw)
 		default:
 			if isMedia(c) {
@@ -183,7 +192,7 @@ func (b budget) content(p *pass, in []call.Content) []call.Content {
 			} else {
 				left -= len(raw)
 			}
-			out = append(out, b.block(p, c, raw, i))
+			out = append(out, b.shown(p, c, raw, i))
 		}
 	}
 	if len(rest) > 0 {
@@ -221,11 +230,11 @@ func resourceText(raw []byte) string {
 	return v.Resource.URI + "\n" + v.Resource.Text
 }
 
-// block returns an MCP content block whose strings were looked at, and spills one that is too large.
-func (b budget) block(p *pass, c call.Content, raw []byte, i int) call.Content {
-	if len(raw) > max(b.max, maxBlock) {
+// shown returns an MCP content block whose strings were looked at, and spills one that is too large.
+func (b budget) shown(p *pass, c call.Content, raw []byte, i int) call.Content {
+	if len(raw) > max(b.max, b.block) {
 		return call.Text(fmt.Sprintf("[%s of %d bytes not shown: more than %d. %s]", p.text(c.Type), len(raw),
-			max(b.max, maxBlock), b.spill(fmt.Sprintf("content-%d.json", i+1), raw)))
+			max(b.max, b.block), b.spill(fmt.Sprintf("content-%d.json", i+1), raw)))
 	}
 	v, err := strictjson.Parse(raw)
 	if err != nil {
@@ -294,5 +303,5 @@ func (b budget) spill(name string, data []byte) string {
 	if b.partial {
 		all = "The output reached the limit of its sandbox, and the rest was not stored; the part before it is in "
 	}
-	return all + Clean(path) + ". Read it with read_output, or below /workspace in run_python."
+	return all + Clean(path) + ". Read it with read_output, or in code as /workspace/" + Clean(path) + "."
 }

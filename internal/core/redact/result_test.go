@@ -87,15 +87,42 @@ func TestWholeAnswer(t *testing.T) {
 // TestSpillOfAPart: output that its sandbox has cut is not called whole.
 func TestSpillOfAPart(t *testing.T) {
 	r := New(contract.Redaction{}, &Registry{}, nil)
-	r.Spill = func(call.Session, string, []byte) (string, error) { return "output/spill/x.txt", nil }
+	r.Spill = func(call.Session, string, []byte) (string, error) { return "spill/x.txt", nil }
 	for _, cut := range []bool{false, true} {
 		d := policy.Decision{Contract: contract.Contract{ResponseBudget: 4}}
 		o := call.Outcome{Content: []call.Content{call.Text("too long")}, Facts: facts.New()}
 		o.Facts.Status, o.Facts.Truncated.Stdout = facts.OK, cut
 		got := r.Result(d, o).Content[0].Text
-		if strings.Contains(got, "All of it is in output/spill/x.txt") == cut ||
-			!strings.Contains(got, "output/spill/x.txt") {
+		if strings.Contains(got, "All of it is in spill/x.txt") == cut ||
+			!strings.Contains(got, "spill/x.txt") {
 			t.Errorf("cut %t: %q", cut, got)
 		}
+	}
+}
+
+// TestCharacters: code gets the characters of a result as they are, whole. A model gets it without those that do not
+// show, and the facts count the changed texts. Line ends stay.
+func TestCharacters(t *testing.T) {
+	odd := "a\r\nb\u200fc\u00add\x00e \U0001f3f4\U000e0067\U000e007f"
+	r, d, _ := desk(t)
+	d.Call.Channel, d.Contract.ResponseBudget = "mcp", 1<<20
+	o := call.Outcome{Facts: facts.New(), Content: []call.Content{call.Text(odd)}}
+	o.Facts.Status = facts.OK
+	res := r.Result(d, o)
+	if got := res.Content[0].Text; got != "a\r\nbcde \U0001f3f4" || res.Facts.Cleaned != 1 {
+		t.Errorf("for a model: %q, %d cleaned", got, res.Facts.Cleaned)
+	}
+	rows := "[" + strings.Repeat(`{"id":1,"name":"a row of sixty-six bytes","value":"0123456789"},`, 100_000) + "{}]"
+	o.Content = []call.Content{call.Text(odd), call.Text(rows)}
+	o.Structured = value(t, `{"result":[`+strings.Repeat("\"0123456789012345678901234567890123456789\",", 100_000)+`1]}`)
+	d.Call.Channel, d.Contract.ResponseBudget = bridge, 1000
+	res = r.Result(d, o)
+	if got := res.Content; len(got) != 2 || got[0].Text != odd || got[1].Text != rows || res.Facts.Cleaned != 0 ||
+		len(res.Structured.Raw()) != len(o.Structured.Raw()) {
+		t.Errorf("for code: %d pieces, %d bytes", len(got), len(res.Structured.Raw()))
+	}
+	o.Content = []call.Content{call.Text("sk_live_" + strings.Repeat("4eC39HqLyjWDarjtT1zdp7dc", 1) + " \u200f")}
+	if got := r.Result(d, o).Content[0].Text; got != secretMask+" \u200f" {
+		t.Errorf("for code, secrets are hidden: %q", got)
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// TestNoTextIsSlow redacts half a megabyte of each text that could restart a search repeatedly. The bound is two
-// seconds or, on a slow machine, 150 times an ordinary text's time: a quadratic search far exceeds it.
+// TestNoTextIsSlow redacts 128 KiB of each text that could restart a search repeatedly. The bound is half a second or, on
+// a slow machine, 150 times an ordinary text's time: a quadratic search far exceeds it.
 func TestNoTextIsSlow(t *testing.T) {
 	g := &Registry{}
 	_ = g.Add("env:K", secret.NewValue("aaaaaaaaaaaa"))
 	p := New(contract.Redaction{Model: detect.Classes()}, g, nil).pass(contract.Contract{})
-	r, d, _ := formDesk(t)
+	const bound = time.Second / 2
 	takes := func(piece string) time.Duration {
-		text := strings.Repeat(piece, 1<<19/len(piece))
+		text := strings.Repeat(piece, 1<<17/len(piece))
 		start := time.Now()
 		p.text(text)
 		return time.Since(start)
@@ -29,25 +29,20 @@ func TestNoTextIsSlow(t *testing.T) {
 		"secret: \"", "1:", "ff:", "a", "1", "'\\''", "[EMAIL_1", "\u200b", "aaaaaaaaaaaab", "-u ", "SG.", "x_", "tskey-",
 		"4539578763621486;", "4539 5787 6362 1486 ", "4539578763621486\n",
 		"EAAAAAAAPHwBIgf4AAEAAD4MYAQAASIsU8kiJxkjB6A1IJf8fAABIi7zCA/",
-		"", "000 ", "0", "9999 0000 0000 0010 ", "+999 ", "555-555-01", "ZZ00 ", "jane@x.example 219-09-9999 ",
-		"person-1@redacted.example ", "person-", "1oooooooo", "000-00-0001 ",
+		"000 ", "0", "jane@x.example 219-09-9999 ",
 	} {
-		if piece == "" { // the rest is for tokens in the form of the values
-			p = r.show(d)
-			continue
-		}
 		took, ordinary := time.Hour, time.Duration(0)
 		for range 3 { // on a busy machine one try says little
 			took = min(took, takes(piece))
-			if took > 2*time.Second {
+			if took > bound {
 				ordinary = max(ordinary, takes("An ordinary sentence, of words. "))
 			}
-			if took <= 2*time.Second || took < 150*ordinary {
+			if took <= bound || took < 150*ordinary {
 				break
 			}
 		}
-		if took > 2*time.Second && took >= 150*ordinary {
-			t.Errorf("half a megabyte of %q took %s, of words %s", piece, took, ordinary)
+		if took > bound && took >= 150*ordinary {
+			t.Errorf("128 KiB of %q took %s, of words %s", piece, took, ordinary)
 		}
 	}
 }

@@ -39,8 +39,11 @@ type Stream struct {
 }
 
 // Stream returns a Stream that writes to w. It does not clean: a terminal's escapes pass.
-func (r *Redactor) Stream(w io.Writer) *Stream {
-	p := r.pass(contract.Contract{})
+func (r *Redactor) Stream(w io.Writer) *Stream { return r.StreamOf(contract.Contract{}, w) }
+
+// StreamOf is Stream with the classes of a contract.
+func (r *Redactor) StreamOf(c contract.Contract, w io.Writer) *Stream {
+	p := r.pass(c)
 	p.clean = false
 	s := &Stream{w: w, known: r.Known, p: p}
 	s.measure()
@@ -75,7 +78,7 @@ func (g *Registry) Stream(w io.Writer) *Stream {
 
 // measure takes the sizes from the secrets that are known.
 func (s *Stream) measure() {
-	s.tail.Keep = max(512, s.p.known.keep())
+	s.tail.Keep = max(512, s.p.known.Keep())
 	s.most = 2 * s.tail.Keep
 	if s.only {
 		s.most = max(bulk, s.most)
@@ -105,7 +108,7 @@ func (s *Stream) settle() {
 	defer s.mu.Unlock()
 	s.later = nil
 	s.renew()
-	if len(s.p.known.plain.patterns) == 0 && len(s.p.known.short) == 0 {
+	if s.p.known.Empty() && len(s.p.known.short) == 0 {
 		s.flush(min(s.whole(), len(s.tail.Bytes())-s.over))
 	}
 }
@@ -162,7 +165,7 @@ func (s *Stream) edits() []edit {
 		return s.p.edits(s.tail.Bytes())
 	}
 	var out []edit
-	for _, sp := range s.p.known.spans(s.tail.Bytes()) {
+	for _, sp := range s.p.known.Spans(s.tail.Bytes()) {
 		out = append(out, edit{sp, secretMask})
 	}
 	return out
@@ -176,7 +179,7 @@ func (s *Stream) flush(n int) {
 	edits := s.edits()
 	spans := make([]scrub.Span, 0, len(edits))
 	for _, e := range edits {
-		spans = append(spans, scrub.Span{Start: e.start, End: e.end})
+		spans = append(spans, scrub.Span{Start: e.Start, End: e.End})
 	}
 	out := s.tail.Take(nil, n, spans)
 	switch {

@@ -11,22 +11,22 @@ func (g *Registry) Window(text string, start, end int, before, after bool) strin
 
 func (p *pass) window(text string, start, end int, before, after bool) string {
 	start, end = max(0, start), min(end, len(text))
-	if keep := p.known.keep(); keep > 0 {
+	if keep := p.known.Keep(); keep > 0 {
 		if before {
 			start = max(start, keep)
 		}
 		if after {
 			end = min(end, len(text)-keep)
 		}
-		spans := p.known.spans([]byte(text))
+		spans := p.known.Spans([]byte(text))
 		for moved := true; moved; {
 			moved = false
 			for _, s := range spans {
-				if s.start < start && start < s.end {
-					start, moved = s.end, true
+				if s.Start < start && start < s.End {
+					start, moved = s.End, true
 				}
-				if s.start < end && end < s.end {
-					end, moved = s.start, true
+				if s.Start < end && end < s.End {
+					end, moved = s.Start, true
 				}
 			}
 		}
@@ -40,12 +40,4 @@ func (p *pass) window(text string, start, end int, before, after bool) string {
 // Head returns how many of the first n bytes of a text may be shown. More says that the text was cut at its end.
 func (g *Registry) Head(text string, n int, more bool) int {
 	return len(g.Window(text, 0, n, false, more))
-}
-
-// keep is how many bytes a known secret can take in a text, in any spelling; 0 without known secrets.
-func (m *matcher) keep() int {
-	if len(m.plain.patterns) == 0 {
-		return 0
-	}
-	return max(512, 8*max(m.plain.longest, m.squeezed.longest))
 }

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"waldo/internal/core/policy"
@@ -12,7 +13,7 @@ import (
 
 // Take counts one decided call against its session and its capability. It returns a function that ends the call,
 // never nil and safe to call twice. A refused call has a reason: session.absent, session.principal, session.stopped,
-// session.depth, session.budget, rate.exceeded or concurrency.exceeded.
+// session.depth, session.budget, or one of Rates.
 //
 // A denied call counts against the session, so that probing has an end, but takes nothing from
 // its capability. A dry run counts nowhere.
@@ -20,34 +21,50 @@ func (m *Manager) Take(d policy.Decision) (func(), *call.Reason) {
 	if d.DryRun {
 		return func() {}, nil
 	}
+	e, why := m.count(d)
+	if why != nil || d.Effect == policy.Deny {
+		return func() {}, why
+	}
+	release := func() {}
+	if k := &d.Contract; k.RateLimit != (contract.Rate{}) || k.Concurrency != 0 {
+		if m.Rates == nil {
+			why = &call.Reason{Code: "rate.unavailable", Text: "the calls of this capability could not be counted"}
+		} else {
+			release, why = m.Rates.Take(d)
+		}
+	}
+	if why != nil {
+		m.ended(e)
+		return func() {}, why
+	}
+	return sync.OnceFunc(func() {
+		m.ended(e)
+		release()
+	}), nil
+}
+
+// count counts a call against its session. A call that is not denied is under way then.
+func (m *Manager) count(d policy.Decision) (*entry, *call.Reason) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e, at := m.open[d.Call.Session], m.now()
+	e := m.open[d.Call.Session]
 	if why := m.refuse(e, d); why != nil {
-		return func() {}, why
+		return e, why
 	}
 	e.info.Calls++
-	e.info.Used = at
-	if d.Effect == policy.Deny {
-		return func() {}, nil
+	e.info.Used = m.now()
+	if d.Effect != policy.Deny {
+		e.live++
 	}
-	release, why := m.meter(d, at)
-	if why != nil {
-		return func() {}, why
-	}
-	e.live++
-	ended := false
-	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if ended {
-			return
-		}
-		ended = true
-		e.live--
-		e.info.Used = m.now()
-		release()
-	}, nil
+	return e, nil
+}
+
+// ended notes that a call of a session is over.
+func (m *Manager) ended(e *entry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e.live--
+	e.info.Used = m.now()
 }
 
 // refuse returns the reason against the call before anything is counted.
@@ -125,85 +142,4 @@ func (m *Manager) slot(s call.Session) time.Duration {
 	}
 	e.turn = e.turn.Add(time.Second / time.Duration(m.opt.Rate))
 	return e.turn.Sub(at)
-}
-
-// meter is the use of one capability, over all sessions: the limits protect what is behind it.
-type meter struct {
-	taken []taken // within the window, oldest first
-	per   time.Duration
-	live  int
-}
-
-// taken is one call in the window. The key is set for calls that wait for a human.
-type taken struct {
-	at  time.Time
-	key string
-}
-
-func (u *meter) idle(at time.Time) bool {
-	u.forget(at)
-	return u.live == 0 && len(u.taken) == 0
-}
-
-// forget drops the calls that have left the window. A call taken exactly one window ago has left.
-func (u *meter) forget(at time.Time) {
-	n := 0
-	for n < len(u.taken) && at.Sub(u.taken[n].at) >= u.per {
-		n++
-	}
-	u.taken = u.taken[n:]
-}
-
-// meter takes one call from the capability's rate and concurrency. Zero sets no limit, because the contract's reader
-// writes zero only for an unset limit. Half a rate (calls without a window, or a window without calls) allows
-// nothing.
-func (m *Manager) meter(d policy.Decision, at time.Time) (func(), *call.Reason) {
-	rate, most := d.Contract.RateLimit, d.Contract.Concurrency
-	if rate == (contract.Rate{}) && most == 0 {
-		return func() {}, nil
-	}
-	u := m.caps[d.Call.Capability]
-	if u == nil {
-		u = &meter{}
-		m.caps[d.Call.Capability] = u
-	}
-	if most != 0 && u.live >= most {
-		return nil, reason(d, "concurrency.exceeded", "concurrency",
-			fmt.Sprintf("%d calls are under way, which is the most allowed", u.live))
-	}
-	if rate != (contract.Rate{}) && !u.take(d, rate, at) {
-		return nil, reason(d, "rate.exceeded", "rate_limit", fmt.Sprintf("at most %d calls in %s", rate.Calls, rate.Per))
-	}
-	u.live++
-	return func() { u.live-- }, nil
-}
-
-// take adds the call to the window, or reports that the window is full. A retry that quotes an approval, with
-// arguments already counted in this window, is not counted again.
-func (u *meter) take(d policy.Decision, rate contract.Rate, at time.Time) bool {
-	u.per = rate.Per
-	u.forget(at)
-	key := ""
-	if d.Effect == policy.Ask {
-		key = string(d.Call.Session) + " " + d.Call.Args.Digest()
-		for _, t := range u.taken {
-			if d.Call.ApprovalID != "" && t.key == key {
-				return true
-			}
-		}
-	}
-	if rate.Per <= 0 || len(u.taken) >= rate.Calls {
-		return false
-	}
-	u.taken = append(u.taken, taken{at: at, key: key})
-	return true
-}
-
-// reason quotes the contract's line for the key that refuses the call.
-func reason(d policy.Decision, code, key, text string) *call.Reason {
-	at := d.Contract.Keys[key]
-	if at == (contract.Position{}) {
-		at = d.Contract.At
-	}
-	return &call.Reason{Code: code, Text: text, File: at.File, Line: at.Line, Column: at.Column}
 }

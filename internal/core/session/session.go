@@ -1,6 +1,6 @@
 // Package session holds the state of one agent's conversation: its owner, its workspace, its remaining budget, and
-// the tokens that replace personal data in it. It lives in memory: a session ends with the process that opened it,
-// and budgets count in that process alone.
+// the tokens that replace personal data in it. It lives in memory: a session ends with the process that opened it.
+// The budgets of a session count in that process; the limits of contracts, in Rates.
 package session
 
 import (
@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
@@ -67,19 +68,25 @@ type entry struct {
 	turn  time.Time     // when the next call of a program can begin, if calls come evenly
 }
 
-// Manager holds the open sessions and the rates of every capability. Use NewManager.
+// Rates holds the limits of contracts on calls of a capability. Take returns the reason against a call, or a function
+// that ends it.
+type Rates interface {
+	Take(d policy.Decision) (release func(), why *call.Reason)
+}
+
+// Manager holds the open sessions. Use NewManager.
 type Manager struct {
-	opt  Options
-	now  func() time.Time
-	mu   sync.Mutex
-	open map[call.Session]*entry
-	caps map[call.Capability]*meter
-	stop func(Info) bool // sessions that the operator has stopped; nil: none
+	Rates Rates // nil: a capability with a limit is refused
+	opt   Options
+	now   func() time.Time
+	mu    sync.Mutex
+	open  map[call.Session]*entry
+	stop  func(Info) bool // sessions that the operator has stopped; nil: none
 }
 
 // NewManager returns a manager without sessions. now is the clock, which must not go backwards.
 func NewManager(o Options, now func() time.Time) *Manager {
-	return &Manager{opt: o, now: now, open: map[call.Session]*entry{}, caps: map[call.Capability]*meter{}}
+	return &Manager{opt: o, now: now, open: map[call.Session]*entry{}}
 }
 
 // Bound replaces the bounds of all sessions, the open ones included.
@@ -166,11 +173,6 @@ func (m *Manager) Sweep() []Info {
 			delete(m.open, s)
 		}
 	}
-	for c, u := range m.caps {
-		if u.idle(at) {
-			delete(m.caps, c)
-		}
-	}
 	return closed
 }
 
@@ -182,23 +184,6 @@ func (m *Manager) Token(s call.Session, class, value string) (string, bool) {
 		return "", false
 	}
 	return v.Token(class, value)
-}
-
-// Like returns the session's token for a value in the form of the value. It reports false as Token does, and where a
-// value has no such token.
-func (m *Manager) Like(s call.Session, class, value string) (string, bool) {
-	v := m.vault(s)
-	if v == nil {
-		return "", false
-	}
-	return v.Like(class, value)
-}
-
-// Avoid notes a text that Like must not give in this session.
-func (m *Manager) Avoid(s call.Session, text string) {
-	if v := m.vault(s); v != nil {
-		v.Avoid(text)
-	}
 }
 
 // Value returns the value of a session's token. A token from another session has no value here, or is this session's

@@ -3,14 +3,16 @@ package session
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"waldo/internal/core/broker"
+	"waldo/internal/core/effects"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/storage/database"
 )
 
 var _ broker.Budget = (*Manager)(nil)
@@ -24,6 +26,12 @@ func setup(t *testing.T, o Options) (*Manager, *clock, policy.Decision) {
 	t.Helper()
 	c := &clock{time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
 	m := NewManager(o, c.now)
+	store, err := database.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	m.Rates = &effects.Rates{Store: store, Process: "q_own", Gone: func(string) bool { return false }, Now: c.now}
 	s, err := m.Open("os:1000", "w_1")
 	if err != nil {
 		t.Fatal(err)
@@ -246,29 +254,54 @@ func TestConcurrency(t *testing.T) {
 }
 
 func TestConcurrencyUnderRace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _, d := setup(t, Defaults())
-		d.Contract.Concurrency = 3
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		passed := 0
-		for range 50 {
-			wg.Go(func() {
-				done, why := m.Take(d)
-				if why == nil {
-					mu.Lock()
-					passed++
-					mu.Unlock()
-				}
-				time.Sleep(time.Second) // all of them overlap
-				done()
-			})
-		}
-		wg.Wait()
-		if passed != 3 {
-			t.Errorf("%d passed where three may", passed)
-		}
-	})
+	m, _, d := setup(t, Defaults())
+	d.Contract.Concurrency = 3
+	var taken, wg sync.WaitGroup
+	var passed atomic.Int64
+	taken.Add(50)
+	for range 50 {
+		wg.Go(func() {
+			done, why := m.Take(d)
+			if why == nil {
+				passed.Add(1)
+			}
+			taken.Done()
+			taken.Wait() // all of them overlap
+			done()
+		})
+	}
+	wg.Wait()
+	if n := passed.Load(); n != 3 {
+		t.Errorf("%d passed where three may", n)
+	}
+}
+
+// Limits hold over the processes of one state directory, for each principal. A process that was killed frees its calls.
+func TestLimitsAcrossProcesses(t *testing.T) {
+	m, c, d := setup(t, Defaults())
+	d.Contract.RateLimit, d.Contract.Concurrency = contract.Rate{Calls: 2, Per: time.Minute}, 1
+	r := m.Rates.(*effects.Rates)
+	other := &effects.Rates{Store: r.Store, Process: "q_other", Now: r.Now, Gone: r.Gone}
+	if _, why := m.Take(d); why != nil {
+		t.Fatal(why)
+	}
+	if _, why := other.Take(d); code(why) != "concurrency.exceeded" || why.RetryAfter != 1 {
+		t.Errorf("another process: %+v", why)
+	}
+	e := d
+	e.Call.Principal = "os:1001"
+	if _, why := other.Take(e); why != nil {
+		t.Errorf("control: another principal has limits of its own: %+v", why)
+	}
+	other.Gone = func(name string) bool { return name == r.Process } // killed
+	if _, why := other.Take(d); why != nil {
+		t.Errorf("a call of a killed process holds its place: %+v", why)
+	}
+	c.t = c.t.Add(20 * time.Second)
+	d.Contract.Concurrency = 0
+	if _, why := other.Take(d); code(why) != "rate.exceeded" || why.RetryAfter != 40 {
+		t.Errorf("the third in a minute, of two processes: %+v", why)
+	}
 }
 
 func TestSweepClosesIdleSessionsOnly(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-
-	"waldo/internal/detect/surrogate"
 )
 
 // MaxValue is how many bytes one tokenised value may have.
@@ -18,13 +16,11 @@ type Vault struct {
 	tokens map[string]string // class and value to token
 	values map[string]string // token to value, as first seen
 	last   map[string]int    // the highest number of each class
-	used   map[string]bool   // text in the form of a value that is not a token, and never becomes one
 }
 
 // NewVault returns a vault for at most max values.
 func NewVault(max int) *Vault {
-	return &Vault{max: max, tokens: map[string]string{}, values: map[string]string{}, last: map[string]int{},
-		used: map[string]bool{}}
+	return &Vault{max: max, tokens: map[string]string{}, values: map[string]string{}, last: map[string]int{}}
 }
 
 // Token returns the token of a value, "[EMAIL_1]" for the class EMAIL; the same value has the same
@@ -57,52 +53,12 @@ func keyOf(class, value string) string {
 	return class + " " + value
 }
 
-// Like returns a token in the form of the value, as surrogate.Make does; the same value has the same token. The token
-// never equals a value of the vault or a text given to Avoid. It reports false where Token does, and where the class
-// has no form or no number left.
-func (v *Vault) Like(class, value string) (string, bool) {
-	if value == "" || len(value) > MaxValue {
-		return "", false
-	}
-	key := "like " + keyOf(class, value)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if t, ok := v.tokens[key]; ok {
-		return t, true
-	}
-	if len(v.values) >= v.max || len(v.used) >= v.max {
-		return "", false
-	}
-	for n := v.last["like "+class] + 1; ; n++ {
-		t, ok := surrogate.Make(strings.ToLower(class), value, n)
-		if !ok {
-			return "", false
-		}
-		if v.values[t] != "" || v.used[t] || v.tokens[keyOf(class, t)] != "" || v.tokens["like "+keyOf(class, t)] != "" {
-			continue
-		}
-		v.last["like "+class] = n
-		v.tokens[key], v.values[t] = t, value
-		return t, true
-	}
-}
-
-// Avoid notes a text so that Like never gives it. A vault that has noted its most gives no more such tokens.
-func (v *Vault) Avoid(text string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.used) < v.max && v.values[text] == "" {
-		v.used[text] = true
-	}
-}
-
 // Wipe forgets every value. From then on the vault gives no token and restores none, also to a call that is under way.
 func (v *Vault) Wipe() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	clear(v.tokens)
 	clear(v.values)
-	clear(v.used)
 	v.max = 0
 }
 

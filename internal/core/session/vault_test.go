@@ -34,36 +34,3 @@ func TestVaultIsWiped(t *testing.T) {
 		})
 	}
 }
-
-func TestVaultTokensInForm(t *testing.T) {
-	v := NewVault(5)
-	v.Avoid("person-2@redacted.example")
-	_, _ = v.Token("EMAIL", "Person-3@redacted.example")
-	one, _ := v.Like("EMAIL", "Jane@x.example")
-	same, _ := v.Like("EMAIL", "jane@X.example")
-	next, _ := v.Like("EMAIL", "joe@x.example")
-	if one != "person-1@redacted.example" || same != one || next != "person-4@redacted.example" {
-		t.Errorf("got %s %s %s", one, same, next)
-	}
-	if s, ok := v.Value(one); !ok || s != "Jane@x.example" {
-		t.Errorf("%s stands for %q", one, s)
-	}
-	if s, ok := v.Like("NAME", "Jane Doe"); ok {
-		t.Errorf("a class without a form gave %s", s)
-	}
-	for _, text := range []string{"a", "b", "c", "d"} {
-		v.Avoid(text)
-	}
-	if s, ok := v.Like("EMAIL", "ann@x.example"); ok {
-		t.Errorf("a vault that can note no more texts gave %s", s)
-	}
-	v = NewVault(1)
-	_, _ = v.Like("EMAIL", "jane@x.example")
-	if s, ok := v.Like("EMAIL", "joe@x.example"); ok {
-		t.Errorf("a full vault gave %s", s)
-	}
-	v.Wipe()
-	if s, ok := v.Value("person-1@redacted.example"); ok {
-		t.Errorf("a wiped vault has %s", s)
-	}
-}

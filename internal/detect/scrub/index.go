@@ -1,7 +1,6 @@
 package scrub
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"math/bits"
@@ -12,150 +11,142 @@ import (
 // Span is a part of a text, from Start to before End, in bytes.
 type Span struct{ Start, End int }
 
-// Index finds any of a set of texts. A rolling hash treats every byte alike, so search time depends only on the input
-// size and on complete matches. A prefix comparison would take longer near a secret and reveal it letter by letter.
-type Index struct {
-	tables  []table
-	longest int
-	edged   map[string]bool
-	plain   []string // found among escapes, too
-	decoded *Index   // of plain; nil: none
+// pattern is a text to find. An edged one is part of base64: the characters beside it hold some of its bits.
+type pattern struct {
+	text  string
+	edged bool
 }
 
-// table finds texts of similar length by the hash of their first window bytes. Search time therefore reveals only
-// guesses that are right in most of a text at once.
-type table struct {
-	window int
-	out    [256]uint64 // the share of a byte in the hash when it leaves the window
-	seen   [1 << 16 / 64]uint64
-	texts  map[uint64][][]byte
+// index finds any of a set of patterns. It hashes long windows of a text, at one place in each stride, and compares
+// only where a whole window is that of a pattern. So the work depends on the size of the input and on right guesses of
+// half a pattern at once. A comparison of prefixes would take longer near a secret and reveal it letter by letter.
+type index struct {
+	patterns []pattern
+	longest  int
+	classes  []class
 }
 
-// words has a random word for each byte, different in each process.
-var words = sync.OnceValue(func() (w [256]uint64) {
-	var b [8 * 256]byte
-	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	for i := range w {
-		w[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
-	return w
-})
+// class has the patterns of similar length. Each occurrence of one holds a window at one of its first stride places.
+type class struct {
+	keys           *keys
+	window, stride int
+	seen           []uint64 // a bit for each hash of a window
+	shift          int      // of a hash, to its bit
+	first          map[uint64]int32
+	windows        []window
+}
 
-// NewIndex returns an index of the non-empty texts.
-func NewIndex(texts []string) *Index {
-	x := &Index{}
-	sorted := slices.Clone(texts)
-	slices.SortFunc(sorted, func(a, b string) int { return len(a) - len(b) })
-	for _, s := range sorted {
-		if s == "" {
-			continue
+// window is one window of a pattern: its offset there, and the next one with the same hash, from 1.
+type window struct{ pattern, offset, next int32 }
+
+// A window is three quarters of the shortest pattern of its class, or enough.
+const (
+	enough    = 25
+	maxWindow = 48
+	maxStride = 16
+)
+
+func newIndex(patterns []pattern) *index {
+	sorted := slices.Clone(patterns)
+	slices.SortStableFunc(sorted, func(a, b pattern) int { return len(a.text) - len(b.text) })
+	x := &index{patterns: sorted}
+	for from := 0; from < len(sorted); {
+		least := len(sorted[from].text)
+		c := class{keys: theKeys(), stride: min(maxStride, max(least/4+1, least-enough+1)), first: map[uint64]int32{}}
+		c.window = min(maxWindow, least-c.stride+1)
+		to := from
+		for to < len(sorted) && (2*len(sorted[to].text) <= 3*least || c.window == maxWindow) {
+			to++
 		}
-		if n := len(x.tables); n == 0 || 2*len(s) > 3*x.tables[n-1].window {
-			x.tables = append(x.tables, newTable(len(s)))
+		size := max(10, bits.Len(uint(16*c.stride*(to-from))))
+		c.seen, c.shift = make([]uint64, 1<<(size-6)), 64-size
+		for i := from; i < to; i++ {
+			for o := range c.stride {
+				c.add(sorted[i].text[o:o+c.window], i, o)
+			}
+			x.longest = max(x.longest, len(sorted[i].text))
 		}
-		x.tables[len(x.tables)-1].add([]byte(s))
-		x.longest = max(x.longest, len(s))
+		x.classes = append(x.classes, c)
+		from = to
 	}
 	return x
 }
 
-func newTable(window int) table {
-	l := table{window: window, texts: map[uint64][][]byte{}}
-	for i, w := range words() {
-		l.out[i] = bits.RotateLeft64(w, window)
-	}
-	return l
+func (c *class) add(text string, pattern, offset int) {
+	h := c.keys.hash([]byte(text))
+	bit := h >> c.shift
+	c.seen[bit>>6] |= 1 << (bit & 63)
+	c.windows = append(c.windows, window{int32(pattern), int32(offset), c.first[h]})
+	c.first[h] = int32(len(c.windows))
 }
 
-func (l *table) add(text []byte) {
-	var h uint64
-	for _, c := range text[:l.window] {
-		h = bits.RotateLeft64(h, 1) ^ words()[c]
-	}
-	l.seen[h>>48>>6] |= 1 << (h >> 48 & 63)
-	if !slices.ContainsFunc(l.texts[h], func(t []byte) bool { return bytes.Equal(t, text) }) {
-		l.texts[h] = append(l.texts[h], text)
-	}
-}
+// keys are random, different in each process: nobody can make many windows of one hash.
+type keys [maxWindow / 8]uint64
 
-// Edge marks one of the texts as part of base64. The characters beside it contain some of its bits and are covered
-// with it. Call it before the index is used.
-func (x *Index) Edge(text string) {
-	if x.edged == nil {
-		x.edged = map[string]bool{}
+var theKeys = sync.OnceValue(func() *keys {
+	var k keys
+	var b [8 * len(k)]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	for i := range k {
+		k[i] = binary.LittleEndian.Uint64(b[8*i:])
 	}
-	x.edged[text] = true
-	x.longest = max(x.longest, len(text)+2)
-}
+	return &k
+})
 
-// reach returns the range of a match, with the adjacent characters that contain some of its bits.
-func (x *Index) reach(b []byte, s Span) Span {
-	if !x.edged[string(b[s.Start:s.End])] {
-		return s
-	}
-	if s.Start > 0 && sixBits(b[s.Start-1]) {
-		s.Start--
-	}
-	if s.End < len(b) && sixBits(b[s.End]) {
-		s.End++
-	}
-	return s
-}
-
-// sixBits reports whether a character is one of base64, in either alphabet.
-func sixBits(c byte) bool {
-	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '+' || c == '/' || c == '-' || c == '_'
-}
-
-// All returns every match in b. Ranges can overlap.
-func (x *Index) All(b []byte) []Span {
-	out := x.inEscapes(b)
-	for i := range x.tables {
-		x.tables[i].candidates(b, func(start int, texts [][]byte) {
-			for _, t := range texts {
-				if bytes.HasPrefix(b[start:], t) {
-					out = append(out, x.reach(b, Span{start, start + len(t)}))
-				}
-			}
-		})
-	}
-	return out
-}
-
-// candidates calls yield for each position in b where the first window bytes of a text occur.
-func (l *table) candidates(b []byte, yield func(start int, texts [][]byte)) {
-	if len(b) < l.window {
-		return
-	}
-	in, w, h := words(), l.window, uint64(0)
-	for _, c := range b[:w] {
-		h = bits.RotateLeft64(h, 1) ^ in[c]
-	}
-	for i := w; ; i++ {
-		if l.seen[h>>48>>6]&(1<<(h>>48&63)) != 0 {
-			if texts := l.texts[h]; texts != nil {
-				yield(i-w, texts)
-			}
+// hash reads every byte of a window of at most maxWindow bytes. Its time depends on the length alone.
+func (k *keys) hash(b []byte) (h uint64) {
+	switch n := len(b); {
+	case n > 16:
+		h = mix(b[n-8:], b[n-16:], k[4], k[3])
+		for i := 0; len(b) > 16; b, i = b[16:], (i+2)&3 {
+			h ^= mix(b, b[8:16], k[i], k[i+1])
 		}
-		if i == len(b) {
+		return h
+	case n >= 8:
+		return mix(b, b[n-8:], k[0], k[1])
+	}
+	var last [8]byte
+	copy(last[:], b)
+	return mix(last[:], last[:], k[0], k[1]+uint64(len(b)))
+}
+
+func mix(a, b []byte, x, y uint64) uint64 {
+	hi, lo := bits.Mul64(binary.LittleEndian.Uint64(a)^x, binary.LittleEndian.Uint64(b)^y)
+	return hi ^ lo
+}
+
+// each calls yield for every occurrence of a pattern, in no order, until it returns false.
+func (x *index) each(t []byte, yield func(p *pattern, start int) bool) {
+	for i := range x.classes {
+		if !x.classes[i].each(t, x.patterns, yield) {
 			return
 		}
-		h = bits.RotateLeft64(h, 1) ^ l.out[b[i-w]] ^ in[b[i]]
 	}
 }
 
-// Hide replaces each byte of every match in b with a star, and reports whether there was a match.
-func (x *Index) Hide(b []byte) bool {
-	spans := x.All(b)
-	cover(b, spans)
-	return len(spans) > 0
-}
-
-// cover writes stars over the spans that end in b.
-func cover(b []byte, spans []Span) {
-	for _, s := range spans {
-		for i := s.Start; i < s.End && s.End <= len(b); i++ {
-			b[i] = '*'
+func (c *class) each(t []byte, patterns []pattern, yield func(p *pattern, start int) bool) bool {
+	k, seen, shift, n := c.keys, c.seen, c.shift, c.window
+	for i := 0; i+n <= len(t); i += c.stride {
+		h := k.hash(t[i : i+n])
+		if bit := h >> shift; seen[bit>>6]&(1<<(bit&63)) == 0 {
+			continue
+		}
+		for n := c.first[h]; n > 0; n = c.windows[n-1].next {
+			w := c.windows[n-1]
+			p, start := &patterns[w.pattern], i-int(w.offset)
+			if end := start + len(p.text); start < 0 || end > len(t) || string(t[start:end]) != p.text {
+				continue
+			}
+			if !yield(p, start) {
+				return false
+			}
 		}
 	}
+	return true
+}
+
+func (x *index) any(t []byte) bool {
+	found := false
+	x.each(t, func(*pattern, int) bool { found = true; return false })
+	return found
 }

@@ -30,7 +30,7 @@ type Reader struct {
 	Open bool // EOF does not tell the end of the stream from a cut
 
 	from     io.Reader
-	texts    *Index
+	texts    *Matcher
 	boundary Boundary
 	tail     Tail
 	room     []byte // read buffer
@@ -40,8 +40,8 @@ type Reader struct {
 }
 
 // NewReader returns a Reader of from. The longest text decides how many bytes it holds back.
-func NewReader(from io.Reader, texts *Index, boundary Boundary) *Reader {
-	keep := max(minKeep, 1<<bits.Len(uint(texts.longest)))
+func NewReader(from io.Reader, texts *Matcher, boundary Boundary) *Reader {
+	keep := 1 << bits.Len(uint(max(minKeep, texts.Keep())-1))
 	return &Reader{from: from, texts: texts, boundary: boundary, tail: Tail{Keep: keep}}
 }
 
@@ -79,13 +79,22 @@ func (r *Reader) next(most int) {
 	if r.out, r.gone = r.out[:0], 0; due <= 0 {
 		return
 	}
-	spans := r.texts.All(r.tail.Bytes())
+	spans := r.texts.Spans(r.tail.Bytes())
 	r.out = r.tail.Take(r.out, due, spans)
 	cover(r.out, spans)
 }
 
-// Lines is the boundary for texts without a line end.
-func Lines(held []byte, _ int) int { return bytes.LastIndexByte(held, '\n') + 1 }
+// Lines is the boundary of a text: the end of a line that cannot go on. An encoder can break base64 after any
+// character of it, so only a line that ends in another one is released.
+func Lines(held []byte, _ int) int {
+	for end := len(held); end > 0; {
+		end = bytes.LastIndexByte(held[:end], '\n')
+		if line := bytes.TrimRight(held[:max(0, end)], "\r"); end >= 0 && (len(line) == 0 || !sixBits(line[len(line)-1])) {
+			return end + 1
+		}
+	}
+	return 0
+}
 
 // Frames returns the boundary of one direction of a websocket (RFC 6455 §5.2): the end of a frame. A text split over
 // two frames is not found. Other bytes break the stream, and so does a masked frame: only clients may mask.

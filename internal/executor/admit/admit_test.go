@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/budget"
 	"waldo/internal/config"
 	"waldo/internal/model/contract"
-	"waldo/internal/sandbox/admission"
 )
 
 // TestRoom: waldo.yaml limits the number of live sandboxes, and a run beyond the limit gets the reason.
@@ -36,7 +36,7 @@ func TestRoom(t *testing.T) {
 		t.Errorf("as it says: %+v", l)
 	}
 	l.Memory = 100
-	admit := By(admission.New(l))
+	admit := By(budget.New(l))
 	leave, why := admit(context.Background(), "os:1", 50, true)
 	if why != nil {
 		t.Fatalf("control: %v", why)

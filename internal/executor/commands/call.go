@@ -51,7 +51,7 @@ func Read(allow []string, a call.Args) (c Command, stdin *strings.Reader, why *c
 
 // Applies reports whether a contract is of commands: a sandboxed capability that is not one of waldo's own languages.
 func Applies(name call.Capability, k contract.Contract) bool {
-	if k.Transport != contract.SandboxedExec {
+	if k.Transport != contract.SandboxedExec || name == call.Launch {
 		return false
 	}
 	for _, own := range contract.BuiltIns() {

@@ -1,8 +1,6 @@
 package commands
 
 import (
-	"bufio"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +9,7 @@ import (
 
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/testing/corpus"
 )
 
 func TestTable(t *testing.T) {
@@ -19,7 +18,7 @@ func TestTable(t *testing.T) {
 		t.Fatal(len(all), err)
 	}
 	for _, bad := range []string{"x", "flags: -a", "program: a b", "program: a\nprogram: a", "program: a\nflags: b",
-		"program: a\noperands: any", "program: a\ndanger: 4", "program: a\nunknown: b", "program: a\nscript: b", "command: a"} {
+		"program: a\noperands: any", "program: a\ndanger: 4", "program: a\nunknown: b", "program: a\nexecute: b", "program: a\nread: b", "program: a\nruns: b", "command: a"} {
 		if _, err := parse(bad); err == nil {
 			t.Errorf("read: %q", bad)
 		}
@@ -46,7 +45,7 @@ func TestJudge(t *testing.T) {
 		{"git status --short", 1, "", "git --no-pager "},
 		{"git commit -m x", 2, "", " commit -m x"},
 		{"git diff", 1, "", " diff --no-ext-diff --no-textconv"},
-		{"git log --format=%G?", 1, "", " -c gpg.ssh.program=false "},
+		{"git log --format=%G?", 1, "", " -c log.showSignature=false "},
 		{"go list -json .", 1, "", "go list -buildvcs=false -json ."}, // else it runs git without waldo's options
 		{"cargo tree", 2, "", "cargo tree --offline"},                 // it runs the compiler that the project names
 		{"cargo metadata", 2, "", ""},
@@ -67,10 +66,8 @@ func TestJudge(t *testing.T) {
 		{"sed -n 1,5p f", 1, "", "sed --sandbox -n 1,5p f"},
 		{"sed s/a/b/w f", 0, "argument.denied", "can do more than select and change text"},
 		{"jq .env.x f", 1, "", "jq .env.x f"},
-		{"jq env f", 0, "argument.denied", "can do more"},
-		{"jq -e env f", 0, "argument.denied", "can do more"},
-		{"jq -ne env", 0, "argument.denied", "can do more"},
-		{"jq -e .x f", 1, "", "jq -e .x f"},
+		{"jq -ne env", 1, "", "jq -ne env"}, // it has no environment of anybody's
+		{"jq . /etc/x", 0, "argument.denied", "not below /workspace"},
 		{"date -s 2020-01-01", 0, "argument.denied", `the option "-s" is not allowed`},
 		{"date 01020304", 0, "argument.denied", "a format begins with +"},
 		{"go run x.go", 0, "argument.denied", "go runs with one of these first"},
@@ -123,36 +120,18 @@ type row struct {
 	ID, Class, Expect string
 	Input             struct {
 		Allow, Argv      []string
-		Shell            string
+		Shell            any   // a line, or true: the schema refuses that argument
 		RepeatArgument   []any `json:"repeat_argument"`
 		ArgumentOfLength int   `json:"argument_of_length"`
 	}
 }
 
-func rows(t *testing.T, file string) (all []row) {
-	f, err := os.Open(filepath.Join("../../../../shared/corpora", file))
-	if err != nil {
-		t.Skip("the corpus is not here: ", err)
-	}
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 16<<20)
-	for s.Scan() {
-		var r row
-		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
-			if !strings.Contains(s.Text(), `"shell": true`) && !strings.Contains(s.Text(), `"shell":true`) {
-				t.Fatalf("%v: %.200s", err, s.Text())
-			}
-			continue // an argument that the schema refuses
-		}
-		all = append(all, r)
-	}
-	return all
-}
-
 // excused are rows that waldo answers otherwise, and why.
 var excused = map[string]string{
 	"commands/name-tricks/0031": "an option that ls does not have: ls would refuse it, too",
+	"commands/cve-fact/0081":    "the kernel lets jq find modules in /workspace alone",
+	"commands/cve-fact/0083":    "jq has no environment of anybody's (TestNarrowedEnvironment)",
+	"commands/cve-fact/0084":    "an internal of jq, of the same environment",
 	"commands/shell-safe/0016":  "grep has no option -g: grep would refuse it, too",
 }
 
@@ -191,13 +170,13 @@ func plain(line string) (argv []string, ok bool) {
 func TestCorpora(t *testing.T) {
 	judged, shell := map[string]int{}, 0
 	for _, file := range []string{"commands.jsonl", "commands_gtfobins.jsonl"} {
-		for _, r := range rows(t, file) {
+		for _, r := range corpus.Rows[row](t, file) {
 			in := r.Input
-			if in.Shell != "" {
-				if _, why := Judge(in.Allow, []string{in.Shell}, false); why == nil && strings.Contains(in.Shell, " ") {
-					t.Errorf("%s: a line is a program: %s", r.ID, in.Shell)
+			if line, ok := in.Shell.(string); ok && line != "" {
+				if _, why := Judge(in.Allow, []string{line}, false); why == nil && strings.Contains(line, " ") {
+					t.Errorf("%s: a line is a program: %s", r.ID, line)
 				}
-				argv, ok := plain(in.Shell)
+				argv, ok := plain(line)
 				if !ok {
 					shell++
 					continue
@@ -211,6 +190,9 @@ func TestCorpora(t *testing.T) {
 			}
 			if in.ArgumentOfLength > 0 {
 				in.Argv = append(in.Argv, strings.Repeat("a", in.ArgumentOfLength))
+			}
+			if in.Shell == true {
+				continue
 			}
 			got, why := Judge(in.Allow, in.Argv, false)
 			judged[r.Expect]++

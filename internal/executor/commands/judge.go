@@ -27,19 +27,11 @@ type Command struct {
 	Program string   // as the contract names it
 	Argv    []string // as it is run, with the arguments that waldo adds; Argv[0] is Program
 	Env     []string
-	Dir     string // where it starts; empty: /workspace
-	Danger  int    // 1 or 2; 0: it may not run
-
-	script string // of waldo's, that starts the program; empty: none
-}
-
-// Start returns the arguments that start the command, with its program at a path.
-func (c Command) Start(path string) []string {
-	argv := append([]string{path}, c.Argv[1:]...)
-	if c.script != "" {
-		argv = append([]string{"/bin/sh", "-c", c.script}, argv...)
-	}
-	return argv
+	Dir     string   // where it starts; empty: /workspace
+	Danger  int      // 1 or 2; 0: it may not run
+	Any     bool     // it may execute and open all that its sandbox shows
+	Execute []string // otherwise: programs beside its own, which patterns may name
+	Read    []string // otherwise: files and folders beside its libraries, which patterns may name
 }
 
 // Judge decides about a command under the allow list of a contract. The zero Command and a reason refuse it.
@@ -59,7 +51,7 @@ func Judge(allow, argv []string, stdin bool) (Command, *call.Reason) {
 	}
 	name := argv[0]
 	if slices.Contains(allow, name+AnyArguments) && !strings.Contains(name, "/") {
-		return Command{Program: name, Argv: argv, Danger: 2}, nil
+		return Command{Program: name, Argv: argv, Danger: 2, Any: true}, nil
 	}
 	if !slices.Contains(allow, name) {
 		return deny("program.denied", fmt.Sprintf("the contract does not allow the program %q; it allows %s", cut(name),
@@ -72,14 +64,14 @@ func Judge(allow, argv []string, stdin bool) (Command, *call.Reason) {
 	if err := r.judge(rest, stdin); err != nil {
 		return deny("argument.denied", r.name+": "+err.Error())
 	}
-	c := Command{Program: name, Argv: []string{name}, Danger: r.danger}
+	c := Command{Program: name, Argv: []string{name}, Danger: r.danger, Any: r.any}
 	if whole := table()[name]; whole != r && whole != nil {
-		c.Argv, c.Env, c.script = append(c.Argv, whole.insert...), append(c.Env, whole.env...), whole.script
-		c.Argv = append(c.Argv, strings.Fields(r.name)[1:]...)
-	} else {
-		c.Argv = append(c.Argv, strings.Fields(r.name)[1:]...)
+		c.Argv, c.Env = append(c.Argv, whole.insert...), append(c.Env, whole.env...)
+		c.Execute, c.Read = append(c.Execute, whole.execute...), append(c.Read, whole.read...)
 	}
+	c.Argv = append(c.Argv, strings.Fields(r.name)[1:]...)
 	c.Argv, c.Env = append(append(c.Argv, r.insert...), rest...), append(c.Env, r.env...)
+	c.Execute, c.Read = append(c.Execute, r.execute...), append(c.Read, r.read...)
 	return c, nil
 }
 
@@ -141,7 +133,7 @@ func (r *rule) judge(args []string, stdin bool) error {
 		return fmt.Errorf("it needs a file, or stdin")
 	case r.operands == "none" && len(operands) > 0:
 		return fmt.Errorf("the operand %q", cut(operands[0]))
-	case r.operands == "sed" || r.operands == "jq" || r.operands == "pattern":
+	case r.operands == "sed" || r.operands == "pattern":
 		return r.program(operands, given)
 	}
 	for _, o := range operands {
@@ -281,7 +273,7 @@ func (r *rule) program(operands []string, given map[string][]string) error {
 		programs, operands = operands[:1], operands[1:]
 	}
 	for _, p := range programs {
-		if ok := r.operands == "pattern" || r.operands == "sed" && sedScript(p) || r.operands == "jq" && jqFilter(p); !ok {
+		if r.operands == "sed" && !sedScript(p) {
 			return fmt.Errorf("%q can do more than select and change text", cut(p))
 		}
 	}
@@ -321,13 +313,6 @@ func sedScript(s string) bool {
 	}
 	return len(parts) == 2 && !escaped && sedFlags.MatchString(part)
 }
-
-// jqMore matches the words of jq that read more than its input: the environment, modules and files. It does not match
-// a field of that name, as .env.
-var jqMore = regexp.MustCompile(`(?:^|[^.\w"])(?:env|import|include|input_filename|modulemeta|get_search_list|` +
-	`input_line_number|debug|stderr|halt_error|halt|getpath/0|\$__\w*|\$ENV)\b|\$__|\$ENV`)
-
-func jqFilter(s string) bool { return !jqMore.MatchString(s) }
 
 // The words of find(1) that select and print. Others run, write or delete.
 var (

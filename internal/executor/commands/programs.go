@@ -13,6 +13,9 @@ import (
 // folders are where a sandbox of the machine's own root finds programs, in this order.
 var folders = []string{"/usr/local/bin", "/usr/bin", "/bin"}
 
+// Folders returns them.
+func Folders() []string { return folders }
+
 // Program is a program of this machine, as it was when the configuration was loaded.
 type Program struct {
 	Path   string

@@ -14,12 +14,6 @@ import (
 //go:embed programs.txt
 var text string
 
-//go:embed git.sh
-var gitScript string
-
-// scripts start a program, by their names in the table. A script gets the program as $0 and its arguments.
-var scripts = map[string]string{"git.sh": gitScript}
-
 // table is the table of programs and subcommands, by name, such as "ls" and "git status".
 var table = sync.OnceValue(func() map[string]*rule {
 	t, err := parse(text)
@@ -42,11 +36,13 @@ type rule struct {
 	number      bool // a number is an option, as in -5
 	single      bool // long options begin with one "-", as those of Go do
 	insert, env []string
-	script      string // that starts the program; empty: none
+	execute     []string // programs that it runs, besides itself
+	read        []string // files and folders that it reads, besides its libraries
+	any         bool     // it runs code of the project: what it executes and opens is not narrowed
 }
 
 // operandKinds are the words behind "operands:".
-var operandKinds = []string{"path", "pattern", "text", "words", "none", "plus", "rev", "name", "find", "sed", "jq"}
+var operandKinds = []string{"path", "pattern", "text", "words", "none", "plus", "rev", "name", "find", "sed"}
 
 // parse reads a table.
 func parse(text string) (map[string]*rule, error) {
@@ -124,12 +120,25 @@ func (r *rule) set(key string, words []string) (err error) {
 		r.insert = words
 	case "env":
 		r.env = words
-	case "script":
-		if r.script = scripts[words[0]]; r.script == "" {
-			err = fmt.Errorf("unknown script %q", words[0])
+	case "execute":
+		r.execute, err = words, absolute(words)
+	case "read":
+		r.read, err = words, absolute(words)
+	case "runs":
+		if r.any = words[0] == "any"; !r.any {
+			err = fmt.Errorf("runs: %q: want any", words[0])
 		}
 	default:
 		err = fmt.Errorf("unknown key %q", key)
 	}
 	return err
+}
+
+func absolute(words []string) error {
+	for _, w := range words {
+		if !strings.HasPrefix(w, "/") {
+			return fmt.Errorf("%q is not an absolute path", w)
+		}
+	}
+	return nil
 }

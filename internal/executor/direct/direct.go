@@ -10,6 +10,7 @@ import (
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 )
 
@@ -23,7 +24,10 @@ type Tool struct {
 
 	// Preview returns what the call would do, for the human who is asked: a diff, a request. It acts on nothing, and
 	// the answer is bound to its text. It may be nil.
-	Preview func(d policy.Decision) []string
+	Preview func(ctx context.Context, d policy.Decision) []string
+
+	// Judge weighs the arguments of a call, without I/O: a danger, or a reason that refuses it. It may be nil.
+	Judge func(c call.Call, k contract.Contract) (danger int, why *call.Reason)
 }
 
 // Executor finds the tool of a capability.
@@ -79,11 +83,19 @@ func ended(out *call.Outcome, cause error) {
 }
 
 // Preview returns what a call would do, line by line, for the question to a human.
-func (e Executor) Preview(d policy.Decision) []string {
+func (e Executor) Preview(ctx context.Context, d policy.Decision) []string {
 	if t, ok := e[d.Call.Capability]; ok && t.Preview != nil {
-		return t.Preview(d)
+		return t.Preview(ctx, d)
 	}
 	return nil
+}
+
+// Judge weighs the arguments of a call.
+func (e Executor) Judge(c call.Call, k contract.Contract) (danger int, why *call.Reason) {
+	if t, ok := e[c.Capability]; ok && t.Judge != nil {
+		return t.Judge(c, k)
+	}
+	return 0, nil
 }
 
 // Tools returns the definitions.

@@ -31,6 +31,9 @@ func Is(part string) bool {
 // Folded returns a name as file systems compare it that keep apart fewer names than Linux: without regard to case, with
 // the long s as an s (APFS), without letters that have no form (HFS+), and without blanks and dots at its end (Windows).
 func Folded(part string) string {
+	if !strings.ContainsFunc(part, func(c rune) bool { return c >= 0x80 || c < ' ' || c >= 'A' && c <= 'Z' }) {
+		return strings.TrimRight(part, " .")
+	}
 	part = strings.Map(func(c rune) rune {
 		switch {
 		case c == '\u017f':
@@ -65,7 +68,7 @@ var ErrMany = errors.New("too many files")
 func Below(folder string) (found []string, err error) { return below(folder, maxEntries) }
 
 func below(folder string, most int) (found []string, err error) {
-	if err := outsideState(folder); err != nil {
+	if err := OutsideState(folder); err != nil {
 		return nil, err
 	}
 	root, err := os.OpenRoot(folder)
@@ -94,7 +97,7 @@ func below(folder string, most int) (found []string, err error) {
 		if seen += len(all); seen > most {
 			return fmt.Errorf("%w: more than %d", ErrMany, most)
 		}
-		if slices.ContainsFunc(all, func(e fs.DirEntry) bool { return Folded(e.Name()) == stateFile }) {
+		if IsState(all) {
 			return add(dir + "/")
 		}
 		for _, e := range all {
@@ -123,8 +126,8 @@ func below(folder string, most int) (found []string, err error) {
 	return found, nil
 }
 
-// outsideState returns ErrState for the state of a waldo, and for a folder within one.
-func outsideState(folder string) error {
+// OutsideState returns ErrState for the state of a waldo, and for a folder within one.
+func OutsideState(folder string) error {
 	at, err := filepath.Abs(folder)
 	if err == nil {
 		at, err = filepath.EvalSymlinks(at)
@@ -138,6 +141,11 @@ func outsideState(folder string) error {
 		}
 	}
 	return err
+}
+
+// IsState reports whether a folder with these entries is the state directory of a waldo.
+func IsState(all []fs.DirEntry) bool {
+	return slices.ContainsFunc(all, func(e fs.DirEntry) bool { return Folded(e.Name()) == stateFile })
 }
 
 func unlessGone(err error) error {

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +27,9 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 	"waldo/internal/model/secret"
+	"waldo/internal/model/wellknown"
 	"waldo/internal/sandbox"
+	"waldo/internal/storage/safefile"
 	"waldo/internal/storage/workspace"
 )
 
@@ -39,7 +43,6 @@ type Launcher struct {
 	Secret    func(secret.Ref) (secret.Value, error)
 	Unchanged func(contract.Server) error                      // refuses a program that changed since it was trusted
 	Workspace func(call.Session) (*workspace.Workspace, error) // opens the files of a session
-	DataEnv   func(command []string) map[string]string         // variables that name the lasting folder to a program
 }
 
 // serverLimits bound the sandbox of a server. The server lives as long as it is needed, so its wall clock and processor
@@ -118,7 +121,7 @@ func (l *Launcher) Launch(ctx context.Context, s contract.Server, n call.Session
 	p := upstream.Process{}
 	switch s.Placement {
 	case "outside":
-		p, err = upstream.Exec(ctx, argv, env, "")
+		p, err = l.outside(ctx, argv, env)
 	case "", "sandbox":
 		p, err = l.inSandbox(ctx, s, argv, mounts, env, nil)
 	case InWorkspace:
@@ -128,6 +131,21 @@ func (l *Launcher) Launch(ctx context.Context, s contract.Server, n call.Session
 	}
 	p.Made, _ = l.made(s, env) // without an injected secret: no process is interchangeable with this one
 	return p, err
+}
+
+// outside starts a server outside any sandbox, in an empty folder that goes with it.
+func (l *Launcher) outside(ctx context.Context, argv, env []string) (upstream.Process, error) {
+	dir, err := safefile.Scratch(filepath.Join(l.State, "outside"))
+	if err != nil {
+		return upstream.Process{}, err
+	}
+	p, err := upstream.Exec(ctx, argv, env, dir)
+	if err != nil {
+		return p, errors.Join(err, os.RemoveAll(dir))
+	}
+	wait := p.Wait
+	p.Wait = func() error { defer os.RemoveAll(dir); return wait() }
+	return p, nil
 }
 
 // Made returns what Process.Made of the server would be if it were started now: a digest of its environment and of its
@@ -179,7 +197,8 @@ func (l *Launcher) env(s contract.Server) ([]string, error) {
 	env := []string{"PATH=" + strings.Join(files.Path, ":"), "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8"}
 	if s.Data != "" {
 		env[1] = "HOME=" + contract.DataAt
-		for k, v := range l.DataEnv(s.Command) {
+		known, _ := wellknown.Find(s.Command)
+		for k, v := range known.Data {
 			if s.Env[k] == "" {
 				env = append(env, k+"="+v)
 			}
@@ -267,11 +286,16 @@ func (l *Launcher) inSandbox(
 		if ledger != nil {
 			err = errors.Join(err, ledger.Close())
 		}
-		l.Egress.Reached(s.Name, p.ID, net)
+		f = facts.New()
+		l.Egress.Reached(s.Name, p.ID, net, &f)
 		ended <- errors.Join(err, net.End())
 	}()
+	var reached func(*facts.Facts)
+	if net != nil {
+		reached = func(f *facts.Facts) { l.Egress.Reached(s.Name, p.ID, net, f) }
+	}
 	return upstream.Process{
-		Stdin: in, Stdout: out, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
+		Reached: reached, Stdin: in, Stdout: out, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
 		Sandbox:  facts.Sandbox{ID: p.ID, Driver: l.Driver.Name(), Template: "host"},
 		Warnings: lacks,
 		Share:    during(run, together(share, ledger)),

@@ -25,22 +25,27 @@ func TestEnv(t *testing.T) {
 			}
 			return secret.NewValue("value of " + string(ref)), nil
 		},
-		DataEnv: func([]string) map[string]string { return map[string]string{"DB": "/data/db", "OWN": "/data/own"} },
 	}
 	s := contract.Server{
-		Data: "d", Env: map[string]string{"OWN": "mine"}, Secrets: map[string]secret.Ref{"A": "plain", "B": "injected"},
+		Command: []string{"npx", "@modelcontextprotocol/server-memory"},
+		Data:    "d", Env: map[string]string{"OWN": "mine"}, Secrets: map[string]secret.Ref{"A": "plain", "B": "injected"},
 	}
 	env, err := l.env(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"A=value of plain", "OWN=mine", "DB=/data/db", "HOME=" + contract.DataAt} {
+	for _, want := range []string{"A=value of plain", "OWN=mine", "MEMORY_FILE_PATH=/data/memory.jsonl", "HOME=" + contract.DataAt} {
 		if !slices.Contains(env, want) {
 			t.Errorf("%s is not in %q", want, env)
 		}
 	}
-	if all := strings.Join(env, "\n"); strings.Contains(all, "value of injected") || strings.Contains(all, "OWN=/data") {
+	if all := strings.Join(env, "\n"); strings.Contains(all, "value of injected") {
 		t.Errorf("%q", env)
+	}
+	own := s
+	own.Env = map[string]string{"MEMORY_FILE_PATH": "mine"}
+	if env, err = l.env(own); err != nil || slices.Contains(env, "MEMORY_FILE_PATH=/data/memory.jsonl") {
+		t.Errorf("%q %v", env, err)
 	}
 	s.Secrets["C"] = "absent"
 	if _, err := l.env(s); err == nil || !strings.Contains(err.Error(), "C: there is none") {

@@ -2,6 +2,7 @@
 package preview
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -53,7 +54,7 @@ func Sandboxed(d policy.Decision) []string {
 }
 
 // Query returns what a call of sql.query would do.
-func Query(d policy.Decision) []string {
+func Query(_ context.Context, d policy.Decision) []string {
 	args := d.Call.Args.Values()
 	text, _ := args["sql"].(string)
 	where := d.Contract.Database
@@ -82,6 +83,28 @@ func bounds(d policy.Decision) string {
 		s += fmt.Sprintf(", for at most %v", wall.Round(time.Millisecond))
 	}
 	return s
+}
+
+// mounts says which files of this machine the sandbox sees at their path in it.
+func mounts(d policy.Decision) (lines []string) {
+	say := func(writable bool, source, target string) {
+		how := "it reads "
+		if writable {
+			how = "it reads and changes "
+		}
+		lines = append(lines, how+source+", as "+target)
+	}
+	if d.Call.Run != nil && len(d.Call.Run.Mounts) > 0 {
+		for _, m := range d.Call.Run.Mounts {
+			say(m.Writable, m.Source, m.Target)
+		}
+		return lines
+	}
+	for _, m := range d.Contract.Mounts {
+		from, _ := m.At.Beside(m.From)
+		say(m.Writable, from, m.Target)
+	}
+	return lines
 }
 
 // touches says what the sandbox reaches besides its workspace.
@@ -118,6 +141,7 @@ func touches(d policy.Decision) []string {
 	if input != "" {
 		lines = append(lines, "it reads the folder "+input)
 	}
+	lines = append(lines, mounts(d)...)
 	if root != "" && root != "host" {
 		lines = append(lines, "its root is the template "+root)
 	}
@@ -135,16 +159,23 @@ func touches(d policy.Decision) []string {
 // Numbered returns the lines of a text behind a line that says how many there are. It cuts a text that is too long, and
 // says so first.
 func Numbered(what, text string) []string {
-	all := strings.Split(strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\n"), "\n")
+	count, rest := strings.Count(text, "\n"), text
+	if !strings.HasSuffix(text, "\n") {
+		count++
+	}
 	var lines []string
 	shown, whole := 0, true
-	for n, l := range all {
-		if !whole {
-			break
+	for n := 0; n < count && whole; n++ {
+		l, more, ended := strings.Cut(rest, "\n")
+		if rest = more; ended {
+			l = strings.TrimSuffix(l, "\r")
 		}
+		whole = len(l) <= 2*maxBytes
+		l = l[:min(len(l), 2*maxBytes)]
 		l = string(display.Line(strings.ReplaceAll(l, "\t", "    "))) // the arguments, which are shown too, have the tabs
 		for mark := fmt.Sprintf("%4d  ", n+1); mark != ""; {
-			if whole = len(lines) < maxLines && shown < maxBytes; !whole {
+			if len(lines) >= maxLines || shown >= maxBytes {
+				whole = false
 				break
 			}
 			at := min(len(l), width)
@@ -157,8 +188,8 @@ func Numbered(what, text string) []string {
 			}
 		}
 	}
-	head := fmt.Sprintf("%s has %d lines", what, len(all))
-	if len(all) == 1 {
+	head := fmt.Sprintf("%s has %d lines", what, count)
+	if count == 1 {
 		head = what + " has 1 line"
 	}
 	if !whole {

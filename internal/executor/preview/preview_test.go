@@ -83,7 +83,7 @@ func TestSandboxed(t *testing.T) {
 }
 
 func TestQuery(t *testing.T) {
-	got := Query(decision(t, "sql.query", `{"sql":"SELECT 1\nFROM t"}`, contract.Contract{Database: "env:URL"}, nil))
+	got := Query(t.Context(), decision(t, "sql.query", `{"sql":"SELECT 1\nFROM t"}`, contract.Contract{Database: "env:URL"}, nil))
 	want := "asks env:URL, where waldo refuses all but reading|the statement has 2 lines:|   1  SELECT 1|   2  FROM t"
 	if strings.Join(got, "|") != want {
 		t.Errorf("%q", got)

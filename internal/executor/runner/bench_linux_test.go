@@ -14,7 +14,7 @@ import (
 	"waldo/internal/sandbox/gvisor"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 func BenchmarkRun(b *testing.B) {

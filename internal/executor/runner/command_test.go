@@ -35,7 +35,7 @@ func TestCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		j, why := r.program(policy.Decision{Danger: c.danger, Call: call.Call{Capability: "cli", Args: a},
-			Contract: contract.Contract{Transport: contract.SandboxedExec, Programs: []string{"git", "cat"}}})
+			Contract: contract.Contract{Transport: contract.SandboxedExec, Programs: []string{"git", "cat"}}}, Options{})
 		code := ""
 		if why != nil {
 			code = why.Code

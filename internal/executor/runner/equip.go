@@ -13,6 +13,7 @@ import (
 
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/keyfiles"
+	serverfiles "waldo/internal/executor/upstream/files"
 	"waldo/internal/model/call"
 	"waldo/internal/sandbox"
 )
@@ -25,14 +26,21 @@ func (r *Runner) equip(ctx context.Context, d policy.Decision, o Options) (Optio
 		return o, why
 	}
 	if c.Input != "" {
-		folder, err := c.At.Beside(c.Input)
+		written, _ := c.At.Beside(c.Input)
+		folder, err := r.Machine.Place(c.At, c.Input)
+		if f := (serverfiles.Fault{}); errors.As(err, &f) && f.Refused {
+			slog.Warn("an input folder is refused", "capability", string(d.Call.Capability), "why", err)
+			return o, &call.Reason{
+				Code: "input.refused", Text: "the input folder of this capability may not be shown; the operator sees why",
+			}
+		}
 		if info, serr := os.Stat(folder); err != nil || serr != nil || !info.IsDir() {
 			slog.Warn("an input folder is not there", "capability", string(d.Call.Capability), "input", c.Input)
 			return o, &call.Reason{
 				Code: "input.absent", Text: "the input folder of this capability is not there; the operator sees which",
 			}
 		}
-		if o.Input != "" && o.Input != folder {
+		if o.Input != "" && o.Input != folder && o.Input != written {
 			return o, &call.Reason{Code: "input.contract", Text: "the contract names another input folder than was asked for"}
 		}
 		o.Input = folder
@@ -106,6 +114,31 @@ func (r *Runner) contractTemplate(ctx context.Context, d policy.Decision, o *Opt
 	o.Root, o.Image = t, image
 	return nil
 }
+
+// shorten takes the time that the agent gives its own code, timeout_s, if that is less than was asked for it. The
+// contract bounds it as any other.
+func (o *Options) shorten(d policy.Decision) *call.Reason {
+	var a struct {
+		Seconds *float64 `json:"timeout_s"`
+	}
+	if _, code := scripts[d.Call.Capability]; !code && d.Call.Capability != "run_shell" {
+		return nil
+	}
+	if decode(d.Call.Args, &a) != nil || a.Seconds != nil && !(*a.Seconds > 0) {
+		return &call.Reason{Code: "args.invalid", Text: "timeout_s is a number of seconds above 0"}
+	}
+	if a.Seconds == nil || *a.Seconds > longestAsked.Seconds() {
+		return nil
+	}
+	asked := max(time.Duration(*a.Seconds*float64(time.Second)), time.Millisecond)
+	if o.Limits.Wall <= 0 || asked < o.Limits.Wall {
+		o.Limits.Wall = asked
+	}
+	return nil
+}
+
+// longestAsked is more than any contract allows.
+const longestAsked = 24 * time.Hour
 
 // limits returns the limits of a run: the requested ones, capped by the contract, or by the runner's own if the
 // contract sets none.

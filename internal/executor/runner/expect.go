@@ -32,7 +32,7 @@ func (r *Runner) Expect(d policy.Decision, n int) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), found) // a template that is not stored here is not fetched
 	defer cancel()
 	o, why := r.equip(ctx, d, Options{})
-	if why != nil || o.Input != "" { // a folder belongs to one job
+	if why != nil || o.Input != "" || len(d.Contract.Mounts) > 0 { // a folder belongs to one job
 		o, n = Options{}, 0
 	}
 	j, why := r.jobFor(d, o, driver)

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -12,10 +13,13 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/admit"
 	"waldo/internal/executor/tabular"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
@@ -35,6 +39,9 @@ const (
 	maxLinks    = 20
 	maxTables   = 4
 	maxRead     = 4 << 20 // bytes of one answer
+	sniffed     = 512     // bytes that tell what a file is
+	showTime    = 5 * time.Second
+	showMemory  = 2*tabular.Memory + maxPictures<<20
 )
 
 // around is how many bytes on either side of a piece of a file are searched for known secrets that reach over its edge.
@@ -43,36 +50,55 @@ const around = 64 << 10
 // pictureTypes are the image types that a model is shown, detected by content and not by name.
 var pictureTypes = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true}
 
-// shown returns a run's artifacts as content: small pictures as images, other files as links that
-// resources/read and read_output resolve. names are as "output/name".
-func shown(ws *workspace.Workspace, names []string) (out []call.Content) {
+// show adds a run's artifacts to its outcome: small pictures as images, other files as links that resources/read and
+// read_output resolve, tables with a summary. Without room in waldo's own memory all are links. names are as
+// "output/name".
+func (r *Runner) show(
+	ctx context.Context, out *call.Outcome, whose call.Principal, ws *workspace.Workspace, names []string,
+) {
+	if len(names) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, showTime)
+	defer cancel()
+	room := r.Work.Lease(string(whose))
+	out.Held = room
 	pictures, links, tables := 0, 0, 0
+	if err := room.Cover(ctx, showMemory); err != nil {
+		why := admit.NoMemory(err)
+		out.Facts.Warnings = append(out.Facts.Warnings, why.Code+": files are shown as links alone: "+why.Text)
+		pictures, tables = maxPictures, maxTables
+	}
 	for _, name := range names {
-		b, whole, err := readFile(ws, name, 0, maxPicture)
+		if ctx.Err() != nil || links >= maxLinks && pictures >= maxPictures && tables >= maxTables {
+			return
+		}
+		b, _, err := readFile(ws, name, 0, sniffed)
 		if err != nil {
 			continue // a link to it would lead nowhere
 		}
-		if kind := http.DetectContentType(b); whole && pictures < maxPictures && pictureTypes[kind] {
-			out, pictures = append(out,
-				block(map[string]any{"type": "image", "mimeType": kind, "data": base64.StdEncoding.EncodeToString(b)})), pictures+1
-			continue
+		if kind := http.DetectContentType(b); pictures < maxPictures && pictureTypes[kind] {
+			if b, whole, err := readFile(ws, name, 0, maxPicture); whole && err == nil {
+				out.Content, pictures = append(out.Content, block(map[string]any{
+					"type": "image", "mimeType": kind, "data": base64.StdEncoding.EncodeToString(b)})), pictures+1
+				continue
+			}
 		}
 		if links++; links <= maxLinks {
-			out = append(out, block(map[string]any{
+			out.Content = append(out.Content, block(map[string]any{
 				"type": "resource_link", "uri": uriOf(name), "name": path.Base(name), "mimeType": typeOf(name, b),
 			}))
 		}
 		if tables < maxTables {
-			if text, ok := table(ws, name); ok {
-				out, tables = append(out, call.Text(text)), tables+1
+			if text, ok := table(ctx, ws, name); ok {
+				out.Content, tables = append(out.Content, call.Text(text)), tables+1
 			}
 		}
 	}
-	return out
 }
 
 // table describes a file of the workspace that holds a table, and how to read it.
-func table(ws *workspace.Workspace, name string) (text string, ok bool) {
+func table(ctx context.Context, ws *workspace.Workspace, name string) (text string, ok bool) {
 	folder, rest, _ := strings.Cut(name, "/")
 	f, err := ws.Get(workspace.Folder(folder), rest)
 	if err != nil {
@@ -83,7 +109,7 @@ func table(ws *workspace.Workspace, name string) (text string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	if text, ok = tabular.Summary(name, f, st.Size()); ok {
+	if text, ok = tabular.Summary(ctx, name, f, st.Size()); ok {
 		text = fmt.Sprintf("\n%s: %s\nall of it: read_output name=%s, or /workspace/%s in run_python", name, text, name, name)
 	}
 	return text, ok
@@ -114,10 +140,13 @@ func block(m map[string]any) call.Content {
 	return call.Content{Type: kind, Raw: v.Value()}
 }
 
+// readable are the folders of a workspace whose files read_output reads.
+var readable = []workspace.Folder{workspace.Output, workspace.Input, workspace.Spill}
+
 // readFile reads at most that many bytes of a file of the workspace, and says whether that is the rest of it.
 func readFile(ws *workspace.Workspace, name string, from, most int64) (b []byte, whole bool, err error) {
 	folder, rest, ok := strings.Cut(name, "/")
-	if !ok || folder != string(workspace.Output) && folder != string(workspace.Input) {
+	if !ok || !slices.Contains(readable, workspace.Folder(folder)) {
 		return nil, false, fs.ErrNotExist
 	}
 	f, err := ws.Get(workspace.Folder(folder), rest)
@@ -130,6 +159,24 @@ func readFile(ws *workspace.Workspace, name string, from, most int64) (b []byte,
 		return b[:most], false, err
 	}
 	return b, true, err
+}
+
+// pieceMemory is about how many bytes of memory a byte of a piece takes: read, searched, as base64, in the answer.
+const pieceMemory = 4
+
+// sizeOf returns the size of a file of the workspace in bytes; 0: it is not there.
+func sizeOf(ws *workspace.Workspace, name string) int64 {
+	folder, rest, _ := strings.Cut(name, "/")
+	f, err := ws.Get(workspace.Folder(folder), rest)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return 0
+	}
+	return st.Size()
 }
 
 // upload is a file that comes with a call: a text, or bytes as {"base64": "…"}.
@@ -152,7 +199,7 @@ func (u *upload) UnmarshalJSON(b []byte) error {
 }
 
 // readOutput answers read_output: {name, offset, limit}.
-func (r *Runner) readOutput(d policy.Decision) (call.Outcome, error) {
+func (r *Runner) readOutput(ctx context.Context, d policy.Decision) (call.Outcome, error) {
 	var a struct {
 		Name   string `json:"name"`
 		Offset int64  `json:"offset"`
@@ -183,7 +230,16 @@ func (r *Runner) readOutput(d policy.Decision) (call.Outcome, error) {
 	if strings.HasPrefix(a.Name, "/") {
 		name = strings.TrimPrefix(name, "workspace/")
 	}
+	ctx, cancel := context.WithTimeout(ctx, d.Contract.Timeout)
+	defer cancel()
+	room := r.Work.Lease(string(d.Call.Principal))
+	if err := room.Cover(ctx, pieceMemory*min(a.Limit+2*around, sizeOf(ws, name))); err != nil {
+		return refuse(d, *admit.NoMemory(err)), nil
+	}
 	b, next, err := r.piece(ws, name, a.Offset, a.Limit)
+	if err != nil {
+		_ = room.Close() // never fails
+	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, workspace.ErrName) {
 		return absent(d, ws, a.Name), nil
 	}
@@ -193,6 +249,7 @@ func (r *Runner) readOutput(d policy.Decision) (call.Outcome, error) {
 	f.Status = facts.OK
 	f.Files.Read = []string{name}
 	out := outcome(d, f)
+	out.Held = room
 	out.Content = []call.Content{content(name, b, next == 0 && a.Offset == 0)}
 	if next > 0 {
 		out.Content = append(out.Content, call.Text(fmt.Sprintf("\nwaldo: there is more: go on with offset %d", next)))
@@ -234,7 +291,7 @@ func (r *Runner) piece(ws *workspace.Workspace, name string, from, most int64) (
 func absent(d policy.Decision, ws *workspace.Workspace, name string) call.Outcome {
 	const most = 20
 	text, names, more := fmt.Sprintf("no such file %+.200q in the workspace of this session", name), []string{}, false
-	for _, folder := range []workspace.Folder{workspace.Output, workspace.Input} {
+	for _, folder := range readable {
 		files, err := ws.List(folder, most+1)
 		more = more || err != nil
 		for _, f := range files {

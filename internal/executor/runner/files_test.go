@@ -1,13 +1,19 @@
 package runner
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
+	"waldo/internal/core/policy"
 	"waldo/internal/core/redact"
+	"waldo/internal/executor/admit"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
 	"waldo/internal/model/secret"
 	"waldo/internal/storage/workspace"
@@ -88,5 +94,51 @@ func TestPieceHidesPartsOfSecrets(t *testing.T) {
 				t.Errorf("pieces of %d bytes: %d of %d bytes", most, len(rest), before+3*around)
 			}
 		}
+	}
+}
+
+// TestFilesNeedRoom: pictures, tables and pieces of files draw on waldo's own memory. Without room files are links alone,
+// and a piece is refused.
+func TestFilesNeedRoom(t *testing.T) {
+	dir, name := filepath.Join(t.TempDir(), "workspaces"), id.New(id.Workspace)
+	open := func(call.Session) (*workspace.Workspace, error) { return workspace.Open(dir, name) }
+	ws, err := open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.Close()
+	if err := os.WriteFile(filepath.Join(ws.Path(workspace.Output), "a.csv"), []byte("n\n1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &Runner{Work: admit.Own(), Workspace: open}
+	read := policy.Decision{Call: call.Call{Capability: ReadOutput}}
+	read.Contract.Filesystem, read.Contract.Timeout = contract.WorkspaceOnly, 50*time.Millisecond
+	if read.Call.Args, err = call.ParseArgs([]byte(`{"name":"output/a.csv"}`)); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"output/a.csv"}
+	var out call.Outcome
+	r.show(t.Context(), &out, "", ws, names)
+	if len(out.Content) != 2 || !strings.Contains(out.Content[1].Text, "table: 1 row, 1 column") || out.Held == nil {
+		t.Fatalf("control: %+v", out.Content)
+	}
+	out.Release()
+	over, err := r.Work.Enter(t.Context(), "", 1<<40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	out = call.Outcome{}
+	r.show(ctx, &out, "", ws, names)
+	if len(out.Content) > 1 || len(out.Facts.Warnings) != 1 || !strings.HasPrefix(out.Facts.Warnings[0], "memory.busy:") {
+		t.Errorf("without room: %+v %q", out.Content, out.Facts.Warnings)
+	}
+	if got, err := r.readOutput(t.Context(), read); err != nil || got.Refused == nil || got.Refused.Code != "memory.busy" {
+		t.Errorf("a piece without room: %+v %v", got.Refused, err)
+	}
+	over()
+	if got, err := r.readOutput(t.Context(), read); err != nil || got.Refused != nil || got.Held == nil {
+		t.Errorf("control: a piece: %+v %v", got.Refused, err)
 	}
 }

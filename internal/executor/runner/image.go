@@ -19,7 +19,7 @@ func (o Options) imaged(asked []string) []string {
 			asked = append(asked, kv)
 		}
 	}
-	env := environment(asked)
+	env := environment(asked, o.Run)
 	if dirs := o.path(); len(dirs) > 0 {
 		i := slices.IndexFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=") })
 		env[i] = "PATH=" + strings.Join(dirs, ":")

@@ -1,7 +1,10 @@
 package runner
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -15,6 +18,7 @@ import (
 	"waldo/internal/model/id"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/guest"
+	"waldo/internal/sandbox/loader"
 	"waldo/internal/sandbox/template"
 	"waldo/internal/storage/workspace"
 )
@@ -38,6 +42,7 @@ type job struct {
 	session call.Session     // of the program that goes on
 	place   *call.Suspension // where the program is written down; nil: it is not suspended
 	env     []string         // K=V of the secrets that the contract reveals; prewarmed interpreters never have them
+	only    *sandbox.Only    // what the command may execute, open and change; nil: all that the sandbox shows
 }
 
 type file struct{ name, text string }
@@ -68,19 +73,20 @@ var scripts = map[call.Capability]guest.Lang{
 
 // job reads the arguments of a decided call. It refuses invalid arguments with the reason.
 func (r *Runner) job(d policy.Decision, o Options) (job, *call.Reason) {
-	env, why := r.revealed(d, o)
-	if why != nil {
-		return job{}, why
-	}
 	var j job
+	var why *call.Reason
 	switch lang, ok := scripts[d.Call.Capability]; {
 	case ok:
 		j, why = r.script(d, o, lang)
 	case d.Call.Capability == "run_shell":
 		j, why = shell(d, o)
 	default:
-		j, why = r.program(d)
+		j, why = r.program(d, o)
 	}
+	if why != nil || j.only != nil { // a program that waldo has a rule for gets its rule's environment alone
+		return j, why
+	}
+	env, why := r.revealed(d, o)
 	j.env = append(j.env, env...)
 	return j, why
 }
@@ -186,9 +192,9 @@ func shell(d policy.Decision, o Options) (job, *call.Reason) {
 
 // program makes a job of {argv}. The built-in exec runs any program; of another capability the contract names the
 // programs, and a table their arguments.
-func (r *Runner) program(d policy.Decision) (job, *call.Reason) {
-	if d.Call.Capability != "exec" {
-		return r.command(d)
+func (r *Runner) program(d policy.Decision, o Options) (job, *call.Reason) {
+	if d.Call.Capability != "exec" && d.Call.Capability != call.Launch {
+		return r.command(d, o)
 	}
 	var a struct {
 		Argv []string `json:"argv"`
@@ -208,7 +214,7 @@ func (r *Runner) program(d policy.Decision) (job, *call.Reason) {
 
 // command makes a job of {argv, stdin} of a cli capability. The arguments are judged once more: tokens in them have
 // been restored since the decision.
-func (r *Runner) command(d policy.Decision) (job, *call.Reason) {
+func (r *Runner) command(d policy.Decision, o Options) (job, *call.Reason) {
 	c, stdin, why := commands.Read(d.Contract.Programs, d.Call.Args)
 	if why != nil {
 		return job{}, why
@@ -218,13 +224,51 @@ func (r *Runner) command(d policy.Decision) (job, *call.Reason) {
 	}
 	j := job{head: stdin, env: c.Env, dir: c.Dir}
 	path := c.Program
-	if t := d.Contract.Template; t == "" || t == host.Name { // a template has programs of its own, and never changes
+	if o.Root.Dir == "" { // a root of its own never changes, and has programs of its own
 		if path, why = r.Commands.Check(c.Program); why != nil {
 			return job{}, why
 		}
 	}
-	j.argv = c.Start(path)
+	j.argv = append([]string{path}, c.Argv[1:]...)
+	if !c.Any {
+		if j.only, why = o.only(&r.needs, c, path); why != nil {
+			return job{}, why
+		}
+	}
 	return j, nil
+}
+
+// only returns what a command may use: its program with what that needs to start, what its rule names, and /workspace.
+// One that reads changes nothing but temporary files.
+func (o Options) only(find *loader.Finder, c commands.Command, program string) (*sandbox.Only, *call.Reason) {
+	root, dirs := "/", commands.Folders()
+	if o.Root.Dir != "" {
+		root = o.Root.Dir
+		if own := o.path(); len(own) > 0 {
+			dirs = own
+		}
+	}
+	programs := []string{program}
+	for _, e := range c.Execute {
+		programs = append(programs, loader.Glob(root, e)...)
+	}
+	files, err := find.Needs(root, dirs, programs...)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &call.Reason{Code: "program.absent", Text: "the program " + c.Program + ", or one that it needs, is not " +
+			"in the sandbox's root"}
+	}
+	if err != nil {
+		return nil, &call.Reason{Code: "program.files", Text: "the program " + c.Program + ": " + err.Error()}
+	}
+	only := &sandbox.Only{Execute: files.Execute, Read: append(files.Read, "/workspace/", "/tmp/"),
+		Write: []string{"/workspace/tmp/", "/tmp/"}}
+	if c.Danger > 1 {
+		only.Write = []string{"/workspace/", "/tmp/"}
+	}
+	for _, r := range c.Read {
+		only.Read = append(only.Read, loader.Glob(root, r)...)
+	}
+	return only, nil
 }
 
 func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }
@@ -268,8 +312,16 @@ func local(p string) int {
 func files(d policy.Decision) bool { return d.Contract.Filesystem == contract.WorkspaceOnly }
 
 // environment is everything that the code inherits. Requested lines come first, so that ours win.
-func environment(asked []string) []string {
-	ours := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8"}
+func environment(asked []string, run call.Run) []string {
+	dirs := append(slices.Clone(run.Path), "/usr/local/bin", "/usr/bin", "/bin")
+	tmp := "/workspace/tmp"
+	if run.At != "" {
+		tmp = "/tmp"
+	}
+	ours := []string{"PATH=" + strings.Join(dirs, ":"), "HOME=" + cmp.Or(run.Home, run.At, tmp), "TMPDIR=" + tmp}
+	if run.Home == "" {
+		ours = append(ours, "LANG=C.UTF-8") // a session of a person has the person's own
+	}
 	var env []string
 	for _, kv := range asked {
 		k, _, ok := strings.Cut(kv, "=")
@@ -298,9 +350,20 @@ func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) 
 	l := r.limits(d, o)
 	p := sandbox.Profile{
 		ID: id.New(id.Sandbox), Template: o.template(), Limits: l, Mounts: o.template().Folders(),
+		Owner: string(d.Call.Principal),
+	}
+	p.Mounts, p.Terminals = append(p.Mounts, o.Furnished...), d.Call.Capability == call.Launch
+	for _, m := range o.mounts {
+		p.Mounts = append(p.Mounts, m.Mount)
+		if m.uid > 0 && p.Template.UID == 0 {
+			p.Template.UID, p.Template.GID = m.uid, m.gid
+		}
 	}
 	if o.Whole {
 		t := sandbox.Tmpfs{Target: whole, Bytes: l.Disk, Inodes: l.Inodes, Export: true, Except: apart}
+		if o.At != "" {
+			t.Target, t.Except = o.At, nil
+		}
 		if ws != nil {
 			t.Seed = ws.Path(workspace.Files)
 		}
@@ -320,6 +383,14 @@ func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) 
 		}
 		p.Tmpfs = append(p.Tmpfs, t)
 	}
-	p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes}) // many programs need it
+	if len(o.spilled) > 0 {
+		p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: target(workspace.Spill), Bytes: l.Disk, Inodes: l.Inodes, Sealed: true,
+			Seed: ws.Path(workspace.Spill), Only: o.spilled})
+	}
+	tmp := sandbox.Tmpfs{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes} // many programs need it
+	if tmp.Export = o.At != ""; tmp.Export && ws != nil {
+		tmp.Seed = ws.Path(workspace.Tmp)
+	}
+	p.Tmpfs = append(p.Tmpfs, tmp)
 	return p
 }

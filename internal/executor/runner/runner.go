@@ -15,16 +15,19 @@ import (
 	"sync"
 	"time"
 
+	"waldo/internal/budget"
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/commands"
 	"waldo/internal/executor/sandboxegress"
+	serverfiles "waldo/internal/executor/upstream/files"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/secret"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/guest"
+	"waldo/internal/sandbox/loader"
 	"waldo/internal/sandbox/template"
 	"waldo/internal/storage/workspace"
 )
@@ -54,6 +57,15 @@ type Runner struct {
 	Cut func(text string, n int, more bool) int
 	// Window returns what may be shown of text[start:end], as redact.Registry has it; nil: all of it.
 	Window func(text string, start, end int, before, after bool) string
+	// Changes lists and keeps what runs change below writable mounts; nil: it is neither listed nor kept.
+	Changes Changes
+	// State holds a note for each run with writable mounts; empty: a killed waldo leaves what its runs have planted.
+	State string
+	// Stream returns a writer that hides what the contract hides and passes the rest on; nil: output is not shown as
+	// it comes.
+	Stream func(c contract.Contract, w io.Writer) io.WriteCloser
+	// Machine decides whether the input folder of a contract may be shown.
+	Machine serverfiles.Machine
 	// Template finds the root filesystem that a contract names; nil: a run whose contract names one is refused.
 	Template func(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error)
 	// Commands are the programs of cli capabilities, as they were when the configuration was loaded.
@@ -66,25 +78,31 @@ type Runner struct {
 	// admits all.
 	Admit func(ctx context.Context, whose call.Principal, memory int64, patience bool) (leave func(), against *call.Reason)
 
+	// Work is waldo's own memory for replies, and for pieces, pictures and tables of files.
+	Work *budget.Gate
+
 	// Programs stores programs that are suspended while a human is asked; nil: they wait in memory.
 	Programs Programs
 
 	// Shares reports whether others use the files of a session besides its runs, as a server in its workspace does.
 	Shares bool
 
-	// Sessions is how many Pythons may stay at a time, between the calls that name them; 0: none.
+	// Sessions is how many Pythons may stay at a time, between the calls that name them, of all principals; 0: none.
 	Sessions int
 
 	streams sync.Map // call id → Streams
 	live    sync.Map // call id → share, of runs under way that share the session's files
 	stay    residents
+	needs   loader.Finder // of the programs of cli capabilities
 }
 
 // Options are what one call asks of its sandbox: the request that was decided, and the streams of this process.
 type Options struct {
 	call.Run
 	Streams
-	hidden []string // of the input folder, as sandbox.Mount has them
+	hidden  []string    // of the input folder, as sandbox.Mount has them
+	spilled []string    // kept results that the call names
+	mounts  []liveMount // of the contract
 }
 
 // Request returns the request as it goes into the call.
@@ -103,6 +121,8 @@ type Streams struct {
 	TTY    *os.File         // the command's end of a terminal of its own; nil: it has none
 	Root   sandbox.Template // the template that the call names, as it was found; zero: the host
 	Image  template.Config  // the template's settings for commands
+	// Furnished is what a session of an agent host is shown besides its contract's mounts: its home, its programs.
+	Furnished []sandbox.Mount
 	// Share is a folder of a named sandbox whose commands share processes and ports; empty: this one shares none.
 	Share string
 	// Started gets the sandbox before the code runs in it; over is called after the code has ended. It may be nil.
@@ -142,7 +162,10 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 		}), nil
 	}
 	if d.Call.Capability == ReadOutput {
-		return r.readOutput(d)
+		return r.readOutput(ctx, d)
+	}
+	if why := o.shorten(d); why != nil {
+		return refuse(d, *why), nil
 	}
 	driver, why := r.driver(d.Contract.Isolation, o.Isolation)
 	if why != nil {
@@ -150,6 +173,9 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 	}
 	if o, why = r.equip(ctx, d, o); why == nil {
 		o, why = o.hide()
+	}
+	if why == nil {
+		o.mounts, why = r.mounted(d, o, driver)
 	}
 	if why != nil {
 		return refuse(d, *why), nil
@@ -159,6 +185,9 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 		return refuse(d, *why), nil
 	}
 	if name != "" && driver.Name() != engineLevel {
+		if len(o.mounts) > 0 {
+			return refuse(d, call.Reason{Code: "mounts.session", Text: "a named session has no mounts: leave session out"}), nil
+		}
 		return r.cell(ctx, d, o, driver, name)
 	}
 	j, why := r.jobFor(d, o, driver)
@@ -214,10 +243,18 @@ func (r *Runner) run(
 	}
 	if ws != nil {
 		defer func() { err = errors.Join(err, ws.Close()) }()
+		if o.spilled, err = ws.Spilled(d.Call.Args.Raw()); err != nil {
+			return outcome(d, nothing), fmt.Errorf("run %s: %w", d.Call.ID, err)
+		}
 	}
+	ledger, why := r.ledger(d, &o)
+	if why != nil {
+		return refuse(d, *why), nil
+	}
+	defer func() { err = errors.Join(err, ledger.Close()) }()
 	p := r.profile(d, o, ws)
 	o.Env = slices.Concat(o.Env, way.Open(&p))
-	p.Prestart = j.ahead(o, d.Call.Principal)
+	p.Prestart, p.Only = j.ahead(o, d.Call.Principal), j.only
 	if len(j.env) > 0 {
 		p.Prestart = nil // a prewarmed sandbox has no secrets
 	}
@@ -232,21 +269,17 @@ func (r *Runner) run(
 		own, p.Share = "this command has processes and ports of its own: "+sandbox.ErrApart.Error(), nil
 		sb, err = way.Start(ctx, driver, p)
 	}
-	if errors.Is(err, sandbox.ErrDiffers) {
-		return refuse(d, call.Reason{Code: "sandbox.differs", Text: err.Error() + "; this one starts when they have ended"}),
-			nil
+	if why := notStarted(driver, err); why != nil {
+		return refuse(d, *why), nil
 	}
 	if err != nil {
-		nothing.Sandbox = facts.Sandbox{Driver: driver.Name(), Template: p.Template.Name}
-		nothing.Warnings = append(nothing.Warnings, "no sandbox of isolation "+driver.Name()+
-			" can be made on this machine; nothing ran, and no weaker sandbox was taken")
-		return outcome(d, nothing), fmt.Errorf("run %s: starting a sandbox of isolation %s: %w",
+		return unstarted(d, driver, p, nothing), fmt.Errorf("run %s: starting a sandbox of isolation %s: %w",
 			d.Call.ID, driver.Name(), err)
 	}
 	defer func() { err = errors.Join(err, sb.Close()) }()
 	var give share
-	if r.Shares {
-		give = sharing(sb, ws)
+	if r.Shares || o.At != "" {
+		give = sharing(sb, ws, o.places())
 	}
 	if give != nil {
 		r.live.Store(d.Call.ID, give)
@@ -260,6 +293,7 @@ func (r *Runner) run(
 	}
 	f, err := r.inside(ctx, d, o, sb, j)
 	stand.end(&f)
+	o.appeared(ledger, &f)
 	f.Warnings = append(f.Warnings, narrowed(o.Limits, p.Limits)...)
 	f.Warnings = append(f.Warnings, o.notShown()...)
 	if starved := f.Starved(); starved != "" {
@@ -274,9 +308,9 @@ func (r *Runner) run(
 	}
 	f.Files.Artifacts = []string{}
 	if ws != nil {
-		leave(sb, ws, give, &f)
-		if o.Whole {
-			keep(sb, ws, workspace.Files, &f)
+		leave(sb, ws, o.places(), give, &f)
+		if o.Whole && o.At == "" {
+			keep(sb, ws, all, &f)
 		}
 	} else if n := len(f.Files.Written); n > 0 {
 		f.Warnings = append(f.Warnings,
@@ -286,9 +320,32 @@ func (r *Runner) run(
 		return out, err
 	}
 	if ws != nil {
-		out.Content = append(out.Content, shown(ws, f.Files.Artifacts)...)
+		r.show(ctx, &out, d.Call.Principal, ws, f.Files.Artifacts)
 	}
 	return out, nil
+}
+
+// notStarted returns the reason of a start that the agent or the operator can change; nil: another error, or none.
+func notStarted(driver sandbox.Driver, err error) *call.Reason {
+	var hint sandbox.HintError
+	switch {
+	case errors.Is(err, sandbox.ErrDiffers):
+		return &call.Reason{Code: "sandbox.differs", Text: err.Error() + "; this one starts when they have ended"}
+	case errors.Is(err, sandbox.ErrFiles) && errors.As(err, &hint):
+		return &call.Reason{Code: "workspace.full", Text: "the files of this session do not fit into a sandbox: " + hint.Hint()}
+	case errors.Is(err, sandbox.ErrOnly):
+		return &call.Reason{Code: "isolation.narrow", Text: "isolation " + driver.Name() + " cannot keep this program " +
+			"from other programs and files here; the operator can write isolation: namespace"}
+	}
+	return nil
+}
+
+// unstarted is the outcome of a run whose sandbox could not be made.
+func unstarted(d policy.Decision, driver sandbox.Driver, p sandbox.Profile, f facts.Facts) call.Outcome {
+	f.Sandbox = facts.Sandbox{Driver: driver.Name(), Template: p.Template.Name}
+	f.Warnings = append(f.Warnings, "no sandbox of isolation "+driver.Name()+
+		" can be made on this machine; nothing ran, and no weaker sandbox was taken")
+	return outcome(d, f)
 }
 
 func (r *Runner) admit(
@@ -340,11 +397,14 @@ func (r *Runner) inside(
 ) (facts.Facts, error) {
 	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Pass: o.Pass,
 		Cut: r.Cut, Stdin: o.Stdin, TTY: o.TTY}
-	if d.Call.Capability == "exec" {
+	if d.Call.Capability == "exec" || d.Call.Capability == call.Launch {
 		c.Dir = o.dir() // code finds its files where it starts, a program of the image's expects the image's
 	}
 	if j.dir != "" {
 		c.Dir = j.dir
+	}
+	if j.only != nil {
+		c.Env = o.imaged(j.env) // without what the contract gives: its program needs none of it
 	}
 	if j.head != nil {
 		c.Stdin = guest.Stdin(j.first, j.head, o.Stdin)
@@ -359,6 +419,11 @@ func (r *Runner) inside(
 		defer func() { _ = theirs.Close() }()
 		c.Clock = &sandbox.Clock{}
 		stop = r.Bridge(call.WithWait(ctx, c.Clock.Stop), j.caller(d.Call), ours, j.place)
+	}
+	if told := call.Progress(ctx); told != nil && r.Stream != nil && c.Stdout == nil && o.TTY == nil {
+		out := r.Stream(d.Contract, &spoken{told: told})
+		c.Stdout = out
+		defer func() { _ = out.Close() }() // the host can be gone
 	}
 	over := func() {}
 	if o.Started != nil {
@@ -377,11 +442,27 @@ func (r *Runner) inside(
 	return f, err
 }
 
+// spoken reports the output of a run as its progress: bytes so far, and the newest of them.
+type spoken struct {
+	told call.Told
+	n    int
+}
+
+// mostSpoken limits one message, in bytes.
+const mostSpoken = 4 << 10
+
+func (s *spoken) Write(b []byte) (int, error) {
+	s.n += len(b)
+	s.told(float64(s.n), 0, strings.ToValidUTF8(string(b[max(0, len(b)-mostSpoken):]), "\uFFFD"))
+	return len(b), nil
+}
+
 // whole is the folder of a named sandbox's workspace, without the paths that are stored apart.
 const whole = "/workspace"
 
 // apart are the names in /workspace that are places of their own, and the old name of output.
-var apart = []string{string(workspace.Input), string(workspace.Output), string(workspace.Tmp), ".workspace"}
+var apart = []string{string(workspace.Input), string(workspace.Output), string(workspace.Tmp), string(workspace.Spill),
+	".workspace"}
 
 // dir is where a command starts.
 func (o Options) dir() string {
@@ -399,9 +480,27 @@ func target(f workspace.Folder) string {
 	return path.Join(whole, string(f))
 }
 
-// below returns the name of a sandbox path within a workspace folder.
-func below(f workspace.Folder, at string) (name string, ok bool) {
-	if name, ok = strings.CutPrefix(at, target(f)+"/"); !ok || f != workspace.Files {
+// kept is a folder of the workspace and where a sandbox has it.
+type kept struct {
+	folder workspace.Folder
+	target string
+}
+
+// all is a named sandbox's workspace, without the paths that are stored apart.
+var all = kept{workspace.Files, whole}
+
+// places are the folders that can be shared with others while the run goes on, and outlive it.
+func (o Options) places() []kept {
+	out := []kept{{workspace.Output, target(workspace.Output)}}
+	if o.At != "" {
+		out = append(out, kept{workspace.Files, o.At}, kept{workspace.Tmp, "/tmp"})
+	}
+	return out
+}
+
+// below returns the name of a sandbox path within a place.
+func below(p kept, at string) (name string, ok bool) {
+	if name, ok = strings.CutPrefix(at, p.target+"/"); !ok || p.target != whole {
 		return name, ok
 	}
 	top, _, _ := strings.Cut(name, "/")
@@ -410,10 +509,10 @@ func below(f workspace.Folder, at string) (name string, ok bool) {
 
 // keep copies a run's files in a folder to the workspace, and deletes there the files that the run deleted. Its
 // artifacts are the written files, by their names in /workspace. A file that cannot be stored adds a warning.
-func keep(sb sandbox.Sandbox, ws *workspace.Workspace, folder workspace.Folder, f *facts.Facts) {
-	remove(ws, folder, f)
-	at := target(folder)
-	names, err := sb.Export(at, ws.Path(folder))
+func keep(sb sandbox.Sandbox, ws *workspace.Workspace, p kept, f *facts.Facts) {
+	remove(ws, p, f)
+	at := p.target
+	names, err := sb.Export(at, ws.Path(p.folder))
 	if err != nil {
 		unkept(f, err)
 	}
@@ -423,21 +522,21 @@ func keep(sb sandbox.Sandbox, ws *workspace.Workspace, folder workspace.Folder, 
 	}
 	for _, n := range names {
 		if n = path.Join(at, n); written[n] {
-			f.Files.Artifacts = append(f.Files.Artifacts, strings.TrimPrefix(n, whole+"/"))
+			f.Files.Artifacts = append(f.Files.Artifacts, p.name(strings.TrimPrefix(n, at+"/")))
 		}
 	}
 }
 
 // remove removes from a folder of the workspace what the run removed there.
-func remove(ws *workspace.Workspace, folder workspace.Folder, f *facts.Facts) {
+func remove(ws *workspace.Workspace, p kept, f *facts.Facts) {
 	var err error
 	for _, n := range f.Files.Removed {
-		if name, ok := below(folder, n); ok {
-			err = errors.Join(err, ws.Remove(folder, name)) // and those after it, too
+		if name, ok := below(p, n); ok {
+			err = errors.Join(err, ws.Remove(p.folder, name)) // and those after it, too
 		}
 	}
 	if err != nil {
-		f.Warnings = append(f.Warnings, "a file that was deleted in "+target(folder)+" is still in the workspace")
+		f.Warnings = append(f.Warnings, "a file that was deleted in "+p.target+" is still in the workspace")
 	}
 }
 

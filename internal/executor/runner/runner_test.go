@@ -15,6 +15,7 @@ import (
 
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/admit"
 	"waldo/internal/executor/commands"
 	"waldo/internal/executor/keyfiles"
 	"waldo/internal/executor/sandboxegress"
@@ -95,7 +96,8 @@ var limits = sandbox.Limits{
 }
 
 func worker(d *fake) *Runner {
-	return &Runner{Drivers: map[string]sandbox.Driver{"namespace": d}, Auto: "namespace", Default: limits, Most: limits}
+	return &Runner{Drivers: map[string]sandbox.Driver{"namespace": d}, Auto: "namespace", Default: limits, Most: limits,
+		Work: admit.Own()}
 }
 
 // allowed makes a grant for a call that is allowed.
@@ -152,7 +154,7 @@ func TestProfile(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	for _, m := range p.Tmpfs {
-		if m.Bytes != limits.Disk || m.Inodes != limits.Inodes || m.Export != (m.Target == output) || m.Seed != "" {
+		if m.Bytes != limits.Disk || m.Inodes != limits.Inodes || m.Export != (m.Target == target(workspace.Output)) || m.Seed != "" {
 			t.Errorf("%+v", m)
 		}
 	}
@@ -670,7 +672,7 @@ func TestRemoved(t *testing.T) {
 	f.Files.Removed = []string{
 		"/workspace/output/../tmp", "/workspace/output/" + odd, "/workspace/output/gone", "/workspace/output/other",
 	}
-	remove(ws, workspace.Output, &f)
+	remove(ws, Options{}.places()[0], &f)
 	if files, err := ws.List(workspace.Output, 9); err != nil || len(files) != 1 || files[0].Name != "stays" {
 		t.Errorf("%+v %v", files, err)
 	}
@@ -684,7 +686,7 @@ func TestRemoved(t *testing.T) {
 		}
 	}
 	f.Files.Removed = []string{"/workspace/gone", "/workspace/output/gone", "/workspacegone", "/tmp/gone"}
-	remove(ws, workspace.Files, &f)
+	remove(ws, all, &f)
 	if files, err := ws.List(workspace.Files, 9); err != nil || len(files) != 1 || files[0].Name != "output/gone" {
 		t.Errorf("%+v %v", files, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/budget"
 	"waldo/internal/frontend/bridge"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -36,6 +37,7 @@ func real(t testing.TB) (*Runner, string) {
 	r.Drivers = map[string]sandbox.Driver{"namespace": d}
 	tool := call.Tool{Capability: "crm.get"}
 	b, err := bridge.New("test", bridge.Pipeline{
+		Messages: budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: time.Minute}),
 		Call: func(_ context.Context, c call.Call) (call.Result, error) {
 			v, err := strictjson.Parse([]byte(`{"title":"Ada"}`))
 			f := facts.New()

@@ -46,7 +46,7 @@ func TestRevealedSecrets(t *testing.T) {
 			}
 			var got []string
 			for _, kv := range d.command.Env {
-				if !slices.Contains(environment(nil), kv) {
+				if !slices.Contains(environment(nil, call.Run{}), kv) {
 					got = append(got, kv)
 				}
 			}

@@ -15,7 +15,9 @@ import (
 	"sync"
 	"time"
 
+	"waldo/internal/budget"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/admit"
 	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
@@ -30,7 +32,8 @@ const (
 	sessionLife  = 8 * time.Hour    // of its sandbox, regardless of its use
 	sessionCPU   = time.Hour        // of all its cells together
 	sessionIdle  = 15 * time.Minute // without a cell, after which it ends
-	maxReply     = 40 << 20         // bytes of one answer
+	maxReply     = 16 << 20         // bytes of one answer
+	replyMemory  = 3                // bytes of memory for each of them
 	maxNameOfOne = 64
 )
 
@@ -47,7 +50,9 @@ type residents struct {
 // that.
 type resident struct {
 	key     string
+	whose   call.Principal
 	busy    chan struct{} // holds a token while a cell runs
+	used    time.Time     // the end of the last cell; read and written with the token
 	id      string
 	level   string
 	sandbox sandbox.Sandbox
@@ -62,6 +67,7 @@ type resident struct {
 	last    facts.Facts   // of Run; read after over
 	idle    *time.Timer
 	share   share // nil: its files are its own until it ends
+	places  []kept
 
 	vacate func() // gives back its room
 }
@@ -76,6 +82,8 @@ type reply struct {
 		Text string `json:"text"`
 		Data string `json:"data"`
 	} `json:"content"`
+	room *budget.Lease // of waldo's own memory
+	full error         // there was none, and the reply was dropped
 }
 
 // session returns the name of the interpreter that a call asks for; empty: none.
@@ -104,9 +112,13 @@ func (r *Runner) cell(
 	var a struct {
 		Code *string `json:"code"`
 	}
-	if decode(d.Call.Args, &a) != nil || a.Code == nil || len(d.Call.Args.Values()) != 2 {
+	others := len(d.Call.Args.Values()) - 2
+	if _, ok := d.Call.Args.Values()["timeout_s"]; ok {
+		others--
+	}
+	if decode(d.Call.Args, &a) != nil || a.Code == nil || others != 0 {
 		return refuse(d, call.Reason{
-			Code: "args.invalid", Text: "with session, run_python takes code (text) and nothing else",
+			Code: "args.invalid", Text: "with session, run_python takes code (text), timeout_s, and nothing else",
 		}), nil
 	}
 	if len(d.Contract.Reveal) > 0 {
@@ -127,6 +139,12 @@ func (r *Runner) cell(
 		return outcome(d, f), fmt.Errorf("run %s: session %s: %w", d.Call.ID, name, err)
 	}
 	defer func() { <-i.busy }()
+	if i.ws != nil {
+		if kept, err := i.ws.Spilled(d.Call.Args.Raw()); err != nil || len(kept) > 0 {
+			return refuse(d, call.Reason{Code: "session.spill", Text: "an interpreter that stays has no /workspace/spill: " +
+				"read the result in a run_python without session, and write to /workspace/output what this one needs"}), err
+		}
+	}
 	return r.ask(ctx, d, i, in, l), nil
 }
 
@@ -134,8 +152,8 @@ func (r *Runner) cell(
 func (r *Runner) interpreter(
 	ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, name string,
 ) (*resident, *call.Reason, error) {
-	// Another agent's session, or another policy in force, is another interpreter.
-	key := strings.Join([]string{string(d.Call.Session), d.Policy, driver.Name(), name}, " ")
+	// Another agent's session, another policy in force, or another delegation is another interpreter.
+	key := strings.Join(append([]string{string(d.Call.Session), d.Policy, driver.Name(), name}, d.Call.Chain...), " ")
 	r.stay.mu.Lock()
 	i := r.stay.open[key]
 	if i == nil {
@@ -158,10 +176,10 @@ func (r *Runner) interpreter(
 func (r *Runner) begin(
 	ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, key string,
 ) (*resident, *call.Reason, error) {
-	if len(r.stay.open) >= r.Sessions {
+	if len(r.stay.open) >= r.Sessions && !r.makeRoom(d.Call.Principal) {
 		return nil, &call.Reason{
-			Code: "session.limit", Text: fmt.Sprintf("%d sessions are open, which is the most; they end after %v without a call",
-				len(r.stay.open), sessionIdle),
+			Code: "session.limit", Text: fmt.Sprintf("%d sessions are open, which is the most, and no other principal has more "+
+				"of them; they end after %v without a call", len(r.stay.open), sessionIdle),
 		}, nil
 	}
 	exe, why := o.interpreter(guest.Python)
@@ -183,6 +201,45 @@ func (r *Runner) begin(
 	}
 	r.stay.open[key] = i
 	return i, nil, nil
+}
+
+// makeRoom ends the longest idle interpreter of the principal that has the most, if that one has more than another
+// principal would have with one more. r.stay.mu is held.
+func (r *Runner) makeRoom(another call.Principal) bool {
+	count := map[call.Principal]int{}
+	most := another
+	for _, i := range r.stay.open {
+		if count[i.whose]++; count[i.whose] > count[most] {
+			most = i.whose
+		}
+	}
+	if count[most] <= count[another]+1 {
+		return false
+	}
+	var oldest *resident
+	for _, i := range r.stay.open {
+		if i.whose != most {
+			continue
+		}
+		select {
+		case i.busy <- struct{}{}:
+		default:
+			continue // a cell runs
+		}
+		if oldest == nil || i.used.Before(oldest.used) {
+			i, oldest = oldest, i
+		}
+		if i != nil {
+			<-i.busy
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	delete(r.stay.open, oldest.key)
+	oldest.end()
+	<-oldest.busy // a call that waits for it hears that it has ended
+	return true
 }
 
 // stays starts an interpreter, held for its first cell.
@@ -216,14 +273,14 @@ func (r *Runner) stays(
 	run, kill := context.WithCancel(context.WithoutCancel(ctx))
 	i := &resident{
 		id: p.ID, level: driver.Name(), sandbox: sb, ws: ws, way: way, in: inW, from: outR, out: bufio.NewReader(outR),
-		root: p.Template.Name, kill: kill, busy: make(chan struct{}, 1), over: make(chan struct{}), share: sharing(sb, ws),
-		vacate: vacate,
+		root: p.Template.Name, kill: kill, busy: make(chan struct{}, 1), over: make(chan struct{}), share: sharing(sb, ws, o.places()), places: o.places(),
+		vacate: vacate, whose: d.Call.Principal,
 	}
 	i.busy <- struct{}{}
 	go func() {
 		env := o.imaged(append([]string{"MPLBACKEND=Agg"}, o.Env...))
 		i.last, _ = sb.Run(run, sandbox.Command{
-			Argv: append([]string{exe}, guest.SessionCommand()...), Env: env, Stdin: inR, Stdout: outW, Serve: true,
+			Argv: append([]string{exe}, guest.SessionCommand()...), Env: env, Dir: o.At, Stdin: inR, Stdout: outW, Serve: true,
 		})
 		_ = errors.Join(outW.Close(), inR.Close())
 		close(i.over)
@@ -242,6 +299,8 @@ func (r *Runner) ask(
 		_ = can.Resume()
 	}
 	wall := min(l.Wall, l.CPU) // a sandbox has one processor at a time, so CPU bounds wall time
+	within, cancel := context.WithTimeout(ctx, wall)
+	defer cancel()
 	got := make(chan reply, 1)
 	failed := make(chan error, 1)
 	var given []string
@@ -250,7 +309,7 @@ func (r *Runner) ask(
 		if i.share != nil {
 			_, _ = i.share() // new files of the workspace are there; a failed sync is retried at the next cell
 		}
-		v, err := i.exchange(cell)
+		v, err := i.exchange(within, cell, r.Work.Lease(string(i.whose)))
 		if err != nil {
 			failed <- err
 			return
@@ -290,6 +349,7 @@ func (r *Runner) ask(
 		if can.Pause != nil {
 			_ = can.Pause()
 		}
+		i.used = time.Now()
 		i.idle.Reset(sessionIdle)
 	case <-failed:
 		r.retire(i)
@@ -302,11 +362,13 @@ func (r *Runner) ask(
 		f.Warnings = append(f.Warnings, "the session has ended, and its variables are gone")
 	case <-clock.C:
 		r.retire(i)
+		go forgotten(got, failed)
 		limit := facts.LimitWall
 		f.Status, f.Limit, f.TimedOut, f.Signal = facts.Timeout, &limit, true, new("SIGKILL")
 		f.Warnings = append(f.Warnings, "the session was ended, and its variables are gone")
 	case <-ctx.Done():
 		r.retire(i)
+		go forgotten(got, failed)
 		f.Status = facts.Cancelled
 		f.Warnings = append(f.Warnings, "the session was ended, and its variables are gone")
 	}
@@ -317,7 +379,24 @@ func (r *Runner) ask(
 	i.way.Report(&f)
 	out := outcome(d, f)
 	out.Content = append(out.Content, r.blocks(v, l.Output)...)
+	if v.room != nil {
+		out.Held = v.room
+	}
+	if v.full != nil {
+		why := admit.NoMemory(v.full)
+		out.Facts.Warnings = append(out.Facts.Warnings, why.Code+": the cell ran, and its output was dropped: "+why.Text)
+		out.Content = append(out.Content, call.Text("\n"+why.Code+": the cell ran, and its output was dropped: "+why.Text))
+	}
 	return out
+}
+
+// forgotten gives back what a reply holds that comes too late.
+func forgotten(got chan reply, failed chan error) {
+	select {
+	case v := <-got:
+		_ = v.room.Close() // never fails
+	case <-failed:
+	}
 }
 
 // clip cuts text to the output limit of a call, before a secret that reaches over it.
@@ -357,7 +436,13 @@ func isPNG(data string) bool {
 }
 
 // exchange sends a cell and reads the answer: a line of its length, then strict JSON.
-func (i *resident) exchange(cell io.Reader) (v reply, err error) {
+// It leaves the memory that it takes with the reply.
+func (i *resident) exchange(ctx context.Context, cell io.Reader, room *budget.Lease) (v reply, err error) {
+	defer func() {
+		if v.room = room; err != nil {
+			_ = room.Close() // never fails
+		}
+	}()
 	if _, err := io.Copy(i.in, cell); err != nil {
 		return v, errors.Join(errGone, err)
 	}
@@ -368,6 +453,10 @@ func (i *resident) exchange(cell io.Reader) (v reply, err error) {
 	n, err := strconv.Atoi(strings.TrimSpace(string(head)))
 	if err != nil || n < 0 || n > maxReply {
 		return v, fmt.Errorf("an answer of %q bytes", head)
+	}
+	if full := room.Cover(ctx, replyMemory*int64(n)); full != nil {
+		_, err := io.CopyN(io.Discard, i.out, int64(n))
+		return reply{full: full}, err
 	}
 	b := make([]byte, n)
 	if _, err := io.ReadFull(i.out, b); err != nil {
@@ -380,7 +469,7 @@ func (i *resident) exchange(cell io.Reader) (v reply, err error) {
 	return v, parsed.Decode(&v)
 }
 
-// retire ends an interpreter, stores its output and removes it from the list.
+// retire removes an interpreter from the list and ends it.
 func (r *Runner) retire(i *resident) {
 	r.stay.mu.Lock()
 	if r.stay.open[i.key] != i {
@@ -389,6 +478,11 @@ func (r *Runner) retire(i *resident) {
 	}
 	delete(r.stay.open, i.key)
 	r.stay.mu.Unlock()
+	i.end()
+}
+
+// end ends an interpreter that is on no list any more, and stores its output.
+func (i *resident) end() {
 	i.idle.Stop()
 	i.kill()
 	_ = i.in.Close()
@@ -396,7 +490,7 @@ func (r *Runner) retire(i *resident) {
 	<-i.over
 	if i.ws != nil {
 		f := i.last
-		leave(i.sandbox, i.ws, i.share, &f)
+		leave(i.sandbox, i.ws, i.places, i.share, &f)
 		_ = i.ws.Close()
 	}
 	_ = i.sandbox.Close()
@@ -408,11 +502,14 @@ func (r *Runner) retire(i *resident) {
 func (r *Runner) Close() error { return r.End("") }
 
 // End ends those of one session; of all, where it names none.
-func (r *Runner) End(n call.Session) error {
+func (r *Runner) End(n call.Session) error { return r.EndNamed(n, "") }
+
+// EndNamed ends the interpreter of a name in a session; empty: all of them.
+func (r *Runner) EndNamed(n call.Session, name string) error {
 	r.stay.mu.Lock()
 	var all []*resident
 	for key, i := range r.stay.open {
-		if n == "" || strings.HasPrefix(key, string(n)+" ") {
+		if (n == "" || strings.HasPrefix(key, string(n)+" ")) && (name == "" || strings.HasSuffix(key, " "+name)) {
 			all = append(all, i)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/budget"
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/sandboxegress"
@@ -29,12 +30,20 @@ import (
 // cellOf runs code in the interpreter of a name, for an agent's session.
 func cellOf(t *testing.T, r *Runner, agent call.Session, name, code string, hosts ...string) call.Outcome {
 	t.Helper()
+	return cellBy(t, r, "os:1", agent, name, code, hosts...)
+}
+
+// cellBy runs code in the interpreter of a name, for a principal.
+func cellBy(
+	t *testing.T, r *Runner, whose call.Principal, agent call.Session, name, code string, hosts ...string,
+) call.Outcome {
+	t.Helper()
 	a, err := call.ArgsOf(map[string]any{"code": code, "session": name})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Allow,
-		Call: call.Call{ID: id.New(id.Call), Capability: "run_python", Args: a, Session: agent, Principal: "os:1"}}
+		Call: call.Call{ID: id.New(id.Call), Capability: "run_python", Args: a, Session: agent, Principal: whose}}
 	d.Contract.Filesystem, d.Contract.Network.Allow = contract.WorkspaceOnly, hosts
 	g, why := grant.Issue(d, nil, a)
 	if why != nil {
@@ -118,6 +127,60 @@ func TestInterpretersAreApart(t *testing.T) {
 		!strings.Contains(out.Facts.Warnings[0], "session.absent") {
 		t.Errorf("where none may stay: %s %v", out.Facts.Status, out.Facts.Warnings)
 	}
+}
+
+// TestSessionsAreSharedOut: a principal that has none gets one, at the cost of the longest idle one of the principal that
+// has the most. None gets more than the others have.
+func TestSessionsAreSharedOut(t *testing.T) {
+	r, _ := staying(t)
+	limited := func(out call.Outcome) bool { return out.Refused != nil && out.Refused.Code == "session.limit" }
+	for _, name := range []string{"s0", "s1", "s2", "s0"} { // s1 is the longest idle one
+		if out := cellBy(t, r, "a", "n_a", name, "x = 1"); out.Facts.Status != facts.OK {
+			t.Fatalf("control: %s: %+v", name, out.Facts)
+		}
+	}
+	if out := cellBy(t, r, "a", "n_a", "s3", "1"); !limited(out) {
+		t.Errorf("one more of the principal that has all: %+v", out.Facts)
+	}
+	if out := cellBy(t, r, "b", "n_b", "mine", "x = 2"); out.Facts.Status != facts.OK {
+		t.Errorf("the first one of another principal: %+v", out.Facts)
+	}
+	if out := cellBy(t, r, "b", "n_b", "second", "1"); !limited(out) {
+		t.Errorf("more than the others have: %+v", out.Facts)
+	}
+	for _, name := range []string{"s0", "s2"} {
+		if out := cellBy(t, r, "a", "n_a", name, "x"); strings.TrimSpace(out.Facts.Stdout) != "1" {
+			t.Errorf("%s was not the longest idle one and is gone: %q", name, out.Facts.Stderr)
+		}
+	}
+	if out := cellBy(t, r, "a", "n_a", "s1", "x"); !limited(out) {
+		t.Errorf("the longest idle one is there still: %+v", out.Facts)
+	}
+}
+
+// TestAReplyWithoutRoom: the reply of a cell draws on waldo's own memory. One that finds no room is dropped, with the
+// reason, and its interpreter goes on.
+func TestAReplyWithoutRoom(t *testing.T) {
+	r, _ := staying(t)
+	r.Work = budget.New(budget.Limits{Memory: 8 << 20, Share: 8 << 20, Each: 10, Wait: 10 * time.Millisecond})
+	cellOf(t, r, "n_1", "work", "x = 41").Release()
+	over, err := r.Work.Enter(t.Context(), "another", 8<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := cellOf(t, r, "n_1", "work", "x += 1; print(x)")
+	if out.Facts.Stdout != "" || !slices.ContainsFunc(out.Facts.Warnings, func(w string) bool { return strings.HasPrefix(w, "memory.busy:") }) {
+		t.Errorf("without room: %q %q", out.Facts.Stdout, out.Facts.Warnings)
+	}
+	over()
+	out = cellOf(t, r, "n_1", "work", "print(x)")
+	if out.Facts.Stdout != "42\n" {
+		t.Errorf("control: with room: %q %q", out.Facts.Stdout, out.Facts.Warnings)
+	}
+	if _, err := r.Work.Enter(t.Context(), "another", 8<<20); err == nil {
+		t.Error("a reply holds nothing until its result is made")
+	}
+	out.Release()
 }
 
 func TestEachCellHasItsOwnLimits(t *testing.T) {

@@ -1,39 +1,46 @@
 package runner
 
 import (
+	"errors"
 	"math"
 	"path"
 	"slices"
+	"strings"
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/storage/workspace"
 )
 
-// output is the path in a sandbox of the session's output.
-var output = path.Join("/workspace", string(workspace.Output))
-
 // share syncs the files of a sandbox with those of its session. It returns the files that the session got, as
 // "output/name". Nil: the sandbox's files are stored at its end.
 type share func() ([]string, error)
 
 // sharing returns the share of a sandbox, with its current files as the baseline; nil if the sandbox cannot share.
-func sharing(sb sandbox.Sandbox, ws *workspace.Workspace) share {
+func sharing(sb sandbox.Sandbox, ws *workspace.Workspace, places []kept) share {
 	give := sb.Abilities().Share
 	if ws == nil || give == nil {
 		return nil
 	}
-	share := func() ([]string, error) {
-		names, err := give(output, ws.Path(workspace.Output))
-		for i, n := range names {
-			names[i] = path.Join(string(workspace.Output), n)
+	share := func() (got []string, err error) {
+		for _, p := range places {
+			names, lost := give(p.target, ws.Path(p.folder))
+			for _, n := range names {
+				got = append(got, p.name(n))
+			}
+			err = errors.Join(err, lost)
 		}
-		return names, err
+		return got, err
 	}
 	if _, err := share(); err != nil {
 		return nil // its files are stored at its end, as those of any sandbox
 	}
 	return share
+}
+
+// name returns the name of a file of a place, as artifacts have it: below /workspace, or absolute.
+func (p kept) name(file string) string {
+	return strings.TrimPrefix(path.Join(p.target, file), whole+"/")
 }
 
 // Share syncs the files of a running run with those of its session, if both the run and its sandbox support it. A
@@ -47,19 +54,25 @@ func (r *Runner) Share(callID string) error {
 }
 
 // leave stores the files that a run has left. For a sandbox that shares its files it stores the differences only.
-func leave(sb sandbox.Sandbox, ws *workspace.Workspace, give share, f *facts.Facts) {
+func leave(sb sandbox.Sandbox, ws *workspace.Workspace, places []kept, give share, f *facts.Facts) {
 	if give == nil {
-		keep(sb, ws, workspace.Output, f)
+		for _, p := range places {
+			keep(sb, ws, p, f)
+		}
 		return
 	}
-	remove(ws, workspace.Output, f)
+	for _, p := range places {
+		remove(ws, p, f)
+	}
 	if _, err := give(); err != nil {
 		unkept(f, err)
 	}
-	kept, _ := ws.List(workspace.Output, math.MaxInt)
-	for _, k := range kept {
-		if slices.Contains(f.Files.Written, path.Join(output, k.Name)) {
-			f.Files.Artifacts = append(f.Files.Artifacts, path.Join(string(workspace.Output), k.Name))
+	for _, p := range places {
+		files, _ := ws.List(p.folder, math.MaxInt)
+		for _, file := range files {
+			if slices.Contains(f.Files.Written, path.Join(p.target, file.Name)) {
+				f.Files.Artifacts = append(f.Files.Artifacts, p.name(file.Name))
+			}
 		}
 	}
 }

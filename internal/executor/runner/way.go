@@ -15,12 +15,18 @@ import (
 // the sandbox in any form is a reason not to start.
 func (r *Runner) way(d policy.Decision, o Options) (*sandboxegress.Egress, *call.Reason) {
 	n := d.Contract.Network
-	if len(o.Hosts) > 0 {
+	if o.Offline {
+		n = contract.Network{}
+	}
+	if len(o.Hosts) > 0 && !o.Offline {
 		for _, h := range o.Hosts {
 			if !slices.Contains(n.Allow, h) {
-				return nil, &call.Reason{
-					Code: "network.unsupported", Text: fmt.Sprintf("the contract does not allow the host %q as it is written", h),
+				narrowed := ""
+				if len(d.Call.Chain) > 0 {
+					narrowed = ", or the delegation of this call leaves it out"
 				}
+				return nil, &call.Reason{Code: "network.unsupported",
+					Text: fmt.Sprintf("the contract does not allow the host %q as it is written%s", h, narrowed)}
 			}
 		}
 		n = contract.Network{Allow: o.Hosts, Limits: n.Limits} // narrower

@@ -2,6 +2,7 @@ package sandboxegress
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -24,7 +25,6 @@ type Assembler struct {
 	State  string                                              // the state directory, which holds the package cache
 	Config *contract.Config                                    // internal and addresses, secrets, folder of lock files
 	Secret func(secret.Ref) (secret.Value, error)              // fetches a secret at each use
-	Forms  func(secret string) []string                        // every encoding in which a host can echo a secret
 	Record func(server, sandbox string, tried []facts.Attempt) // writes to the log what a server's sandbox tried
 }
 
@@ -69,8 +69,11 @@ func (a *Assembler) ForLines(lines []string, n contract.Network, secrets map[str
 		lines = append(slices.Clone(lines), "GET,HEAD "+r.Host.String()+r.Paths[0])
 	}
 	p := a.policy(append(rules, from...), n.Limits)
+	if p.Off, err = egress.ParseRules(n.Off); err != nil {
+		return nil, err
+	}
 	e := &Egress{Hosts: slices.Clone(lines), Env: env}
-	o := egress.Options{Forms: a.Forms, Credentials: a.credentials(e, p, secrets)}
+	o := egress.Options{Credentials: a.credentials(e, p, secrets)}
 	if len(from) > 0 {
 		if o.Cache, err = pkgcache.Open(filepath.Join(a.State, "cache"), cacheBytes); err != nil {
 			return nil, fmt.Errorf("package cache: %w", err)
@@ -134,7 +137,7 @@ func (a *Assembler) credential(ref secret.Ref, b contract.Inject) egress.Credent
 		return func() (secret.Value, error) { return a.Secret(r) }
 	}
 	return egress.Credential{
-		Name: string(ref), Placeholder: egress.NewPlaceholder(), Host: b.Host, Port: uint16(b.Port), Methods: b.Methods,
+		Name: string(ref), Placeholder: cmp.Or(b.Placeholder, egress.NewPlaceholder()), Quoted: b.Placeholder != "", Host: b.Host, Port: uint16(b.Port), Methods: b.Methods,
 		Paths: b.Paths, As: injections[b.As], Field: b.Name + b.User, Region: b.Region, Service: b.Service,
 		Database: b.Database, Plain: b.Plain, Value: from(ref), KeyID: from(b.Key), Token: from(b.Token),
 	}

@@ -49,7 +49,7 @@ secrets:
 		t.Fatal(problems)
 	}
 	const value = "vQ8zT3kLm5RxW2nYp7Bd4Gh6"
-	a := &Assembler{State: t.TempDir(), Config: cfg, Forms: func(s string) []string { return []string{s} },
+	a := &Assembler{State: t.TempDir(), Config: cfg,
 		Secret: func(secret.Ref) (secret.Value, error) { return secret.NewValue(value), nil }}
 	secrets := map[string]secret.Ref{"NEAR": "near", "FAR": "far", "PLAIN": "plain"}
 	both := []string{"api.example.com", "other.example.com"}
@@ -98,8 +98,9 @@ func TestRecordsAttempts(t *testing.T) {
 	a := &Assembler{Record: func(string, string, []facts.Attempt) {
 		t.Error("an egress that reaches nothing was recorded")
 	}}
-	if tried := a.Reached("server", "sandbox", e); len(tried) > 0 {
-		t.Error(tried)
+	f := facts.New()
+	if a.Reached("server", "sandbox", e, &f); len(f.Network.Attempts) > 0 {
+		t.Error(f.Network.Attempts)
 	}
 	a.Watch(t.Context(), "server", "sandbox", e) // returns at once
 }

@@ -76,14 +76,13 @@ func (e *Egress) End() error {
 	return errors.Join(e.Server.Close(), e.remove())
 }
 
-// Reached records what the sandbox of a server tried to reach since the last report, and returns it.
-func (a *Assembler) Reached(server, sandbox string, e *Egress) []facts.Attempt {
-	f := facts.New()
-	e.Report(&f)
-	if len(f.Network.Attempts) > 0 && a.Record != nil {
-		a.Record(server, sandbox, f.Network.Attempts)
+// Reached records what the sandbox of a server tried to reach since the last report, and adds it to f.
+func (a *Assembler) Reached(server, sandbox string, e *Egress, f *facts.Facts) {
+	before := len(f.Network.Attempts)
+	e.Report(f)
+	if tried := f.Network.Attempts[before:]; len(tried) > 0 && a.Record != nil {
+		a.Record(server, sandbox, tried)
 	}
-	return f.Network.Attempts
 }
 
 // Watch calls Reached once a minute until ctx is done.
@@ -96,7 +95,8 @@ func (a *Assembler) Watch(ctx context.Context, server, sandbox string, e *Egress
 	for {
 		select {
 		case <-t.C:
-			a.Reached(server, sandbox, e)
+			f := facts.New()
+			a.Reached(server, sandbox, e, &f)
 		case <-ctx.Done():
 			return
 		}

@@ -17,7 +17,6 @@ import (
 
 	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/executor/upstream/diff"
-	"waldo/internal/executor/upstream/files"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
@@ -106,8 +105,7 @@ func RefuseFetching(s contract.Server) error {
 	return nil
 }
 
-// Unpinned warns of commands in a sandbox whose package waldo does not install and pin. These are commands that it
-// cannot parse, and those that fetch code at each start, directly or through another program.
+// Unpinned warns of commands in a sandbox that waldo cannot parse, so that it does not install and pin their package.
 func Unpinned(cfg *contract.Config) []contract.Problem {
 	var out []contract.Problem
 	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
@@ -120,21 +118,9 @@ func Unpinned(cfg *contract.Config) []contract.Problem {
 				At: s.CommandAt, Code: "server.package", Text: "server " + name + ": " + text, Hint: hint,
 			})
 		}
-		if _, ok, err := pkginstall.Parse(s.Command); err != nil {
+		if _, _, err := pkginstall.Parse(s.Command); err != nil {
 			warn(err.Error()+"; it is not installed, and the server does not start",
 				"as in [npx, -y, NAME@VERSION] or [uvx, NAME==VERSION]; options of the program stand behind the package")
-			continue
-		} else if ok {
-			continue
-		}
-		switch program, behind := files.Fetcher(s.Command); {
-		case program != "" && !behind:
-			warn(program+" fetches what it runs at each start, and nothing pins it",
-				"use npx, uvx or pipx run, which waldo installs once and pins, or name a program that is installed")
-		case program != "":
-			warn(fmt.Sprintf("%s behind %s fetches a program at each start, and nothing pins it", program,
-				filepath.Base(s.Command[0])), "let the command begin with npx, uvx or pipx run, which waldo installs once and "+
-				"pins, and write its variables under env")
 		}
 	}
 	contract.Problems(out).Sort()
@@ -179,6 +165,13 @@ func (p *Packages) npmConfig(ctx context.Context, key string) (string, error) {
 	c := exec.CommandContext(ctx, "npm", "config", "get", key)
 	c.Dir = p.State
 	out, err := c.Output()
+	if err != nil { // Ctrl-C at a terminal ends npm, too, and can reach it first
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 	return strings.TrimSpace(string(out)), err
 }
 
@@ -221,9 +214,10 @@ func (p *Packages) runJob(ctx context.Context, s contract.Server, j pkginstall.J
 	if err == nil {
 		_, err = sb.Export(pkginstall.Place, j.Out)
 	}
-	tried := p.Egress.Reached(s.Name, profile.ID, net)
+	reached := facts.New()
+	p.Egress.Reached(s.Name, profile.ID, net, &reached)
 	if err != nil {
-		err = refusedOf(ctx, err, tried)
+		err = refusedOf(ctx, err, reached.Network.Attempts)
 	}
 	return errors.Join(err, sb.Close(), net.End())
 }

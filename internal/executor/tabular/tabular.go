@@ -1,9 +1,10 @@
-// Package tabular describes tables in files for a model: rows, columns with types, and the first lines. It reads CSV
-// completely, and of Parquet the footer alone.
+// Package tabular describes tables in files for a model: rows, columns with types, and the first lines. It reads the
+// first part of a CSV file.
 package tabular
 
 import (
-	"bufio"
+	"bytes"
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -17,35 +18,51 @@ import (
 
 // Bounds of a summary.
 const (
-	MaxRead    = 32 << 20 // bytes of a CSV file; rows after them are not counted
-	maxColumns = 50       // that are listed
-	maxFields  = 10_000   // of one row
-	maxCell    = 60       // characters of a cell or a name
+	maxRead    = 1 << 20 // bytes of a file; rows after them are not counted
+	maxValues  = 100_000 // of all rows that are read; likewise
+	maxColumns = 50      // that are listed
+	maxFields  = 10_000  // of one row
+	maxCell    = 60      // characters of a cell or a name
 	firstRows  = 5
 )
+
+// Memory is about what a summary takes, in bytes.
+const Memory = 8 << 20
 
 // errShape is the error for a file that is not the table that its name says.
 var errShape = errors.New("not a table")
 
-// Summary describes a file by its name's ending: .csv, .tsv or .parquet. ok is false for any other file, and for one
-// that is not a table.
-func Summary(name string, r io.ReaderAt, size int64) (text string, ok bool) {
-	var s summary
-	var err error
-	switch strings.ToLower(path.Ext(name)) {
-	case ".csv":
-		err = s.csv(io.NewSectionReader(r, 0, min(size, MaxRead)), ',', size > MaxRead)
-	case ".tsv":
-		err = s.csv(io.NewSectionReader(r, 0, min(size, MaxRead)), '\t', size > MaxRead)
-	case ".parquet":
-		err = s.parquet(r, size)
-	default:
+// Summary describes a file by its name's ending: .csv or .tsv. ok is false for any other file, for one that is not a
+// table, and after the end of ctx.
+func Summary(ctx context.Context, name string, r io.ReaderAt, size int64) (text string, ok bool) {
+	comma := map[string]rune{".csv": ',', ".tsv": '\t'}[strings.ToLower(path.Ext(name))]
+	if comma == 0 {
 		return "", false
 	}
-	if err != nil {
+	b := make([]byte, min(size, maxRead))
+	n, err := r.ReadAt(b, 0)
+	if err != nil && err != io.EOF {
+		return "", false
+	}
+	b, cut := first(b[:n], byte(comma))
+	s := summary{more: cut || int64(n) < size}
+	if s.csv(ctx, bytes.NewReader(b), comma) != nil {
 		return "", false
 	}
 	return s.text(), true
+}
+
+// first returns the beginning of a table that has no more than maxValues values.
+func first(b []byte, comma byte) (part []byte, cut bool) {
+	values := 0
+	for i, c := range b {
+		if c == comma || c == '\n' {
+			if values++; values >= maxValues {
+				return b[:i], i < len(b)-1
+			}
+		}
+	}
+	return b, false
 }
 
 // summary describes one table.
@@ -59,8 +76,8 @@ type summary struct {
 type column struct{ name, kind string }
 
 // csv reads a table with a header.
-func (s *summary) csv(from io.Reader, comma rune, cut bool) error {
-	in := csv.NewReader(bufio.NewReaderSize(from, 1<<16))
+func (s *summary) csv(ctx context.Context, from io.Reader, comma rune) error {
+	in := csv.NewReader(from)
 	in.Comma, in.ReuseRecord, in.LazyQuotes, in.FieldsPerRecord = comma, true, true, -1
 	head, err := in.Read()
 	if err != nil || len(head) > maxFields {
@@ -76,6 +93,9 @@ func (s *summary) csv(from io.Reader, comma rune, cut bool) error {
 		s.columns = append(s.columns, column{name: strings.Clone(name)})
 	}
 	for {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		row, err := in.Read()
 		if err == io.EOF {
 			break
@@ -94,8 +114,8 @@ func (s *summary) csv(from io.Reader, comma rune, cut bool) error {
 			s.first = append(s.first, short)
 		}
 	}
-	if cut && s.rows > 0 {
-		s.rows, s.more = s.rows-1, true // the last was cut
+	if s.more && s.rows > 0 {
+		s.rows-- // the last was cut
 	}
 	return nil
 }

@@ -2,13 +2,14 @@ package tabular
 
 import (
 	"bytes"
-	"encoding/binary"
+	"context"
+	"runtime"
 	"strings"
 	"testing"
 )
 
 func summaryOf(name, text string) (string, bool) {
-	return Summary(name, strings.NewReader(text), int64(len(text)))
+	return Summary(context.Background(), name, strings.NewReader(text), int64(len(text)))
 }
 
 func TestCSV(t *testing.T) {
@@ -42,47 +43,34 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// parquet is a file with the two columns n and name, and a million rows.
-func parquet() []byte {
-	field := func(delta, kind byte, b ...byte) []byte { return append([]byte{delta<<4 | kind}, b...) }
-	zigzag := func(n int64) []byte { return binary.AppendUvarint(nil, uint64(n<<1)) }
-	text := func(s string) []byte { return append([]byte{byte(len(s))}, s...) }
-	var f bytes.Buffer
-	f.Write(field(1, thriftI32, zigzag(1)...)) // version
-	f.Write(field(1, thriftList, 3<<4|thriftStruct))
-	f.Write(field(4, thriftBinary, text("schema")...))
-	f.Write(append(field(1, thriftI32, zigzag(2)...), 0)) // num_children
-	f.Write(field(1, thriftI32, zigzag(2)...))            // INT64
-	f.Write(append(field(3, thriftBinary, text("n")...), 0))
-	f.Write(field(1, thriftI32, zigzag(6)...)) // BYTE_ARRAY
-	f.Write(field(3, thriftBinary, text("name")...))
-	f.Write(append(field(2, thriftI32, zigzag(0)...), 0)) // UTF8
-	f.Write(field(1, thriftI64, zigzag(1_000_000)...))
-	f.Write(field(1, thriftList, 0<<4|thriftStruct))
-	f.WriteByte(0)
-	out := append([]byte("PAR1"), f.Bytes()...)
-	out = binary.LittleEndian.AppendUint32(out, uint32(f.Len()))
-	return append(out, "PAR1"...)
-}
-
-func TestParquet(t *testing.T) {
-	b := parquet()
-	const want = "table: 1000000 rows, 2 columns\n  n: int64\n  name: text"
-	if got, ok := summaryOf("a.parquet", string(b)); !ok || got != want {
-		t.Errorf("%t %q", ok, got)
-	}
-	for n := range len(b) {
-		if got, ok := summaryOf("a.parquet", string(b[n:])); ok && n > 0 && n < len(b)-8 && got == want && n > 4 {
-			t.Errorf("without its first %d bytes it is a table", n)
+// TestABoundBeforeTheWork: a summary reads so many bytes and so many values, whatever the file holds, and ends with its
+// call.
+func TestABoundBeforeTheWork(t *testing.T) {
+	lines := func(line string, n int) string { return strings.Repeat(line, n) }
+	for _, row := range []struct{ why, text, want string }{
+		{"a long table", "n,m\n" + lines("1,2\n", 1<<20), "table: at least 49998 rows, 2 columns\n"},
+		{"a large table", "n\n" + lines(strings.Repeat("x", 1023)+"\n", 4096), "table: at least 1023 rows, 1 column\n"},
+		{"control: a whole one", "n,m\n" + lines("1,2\n", 1000), "table: 1000 rows, 2 columns\n"},
+	} {
+		if got, ok := summaryOf("a.csv", row.text); !ok || !strings.HasPrefix(got, row.want) {
+			t.Errorf("%s: %t %.100q", row.why, ok, got)
 		}
 	}
-	if got, ok := summaryOf("a.parquet", strings.Replace(string(b), "\x04name", "\x7fname", 1)); ok {
-		t.Errorf("a name that is longer than the footer: %q", got)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, ok := Summary(over, "a.csv", strings.NewReader("n\n1\n"), 4); ok {
+		t.Error("it goes on after the end of its call")
 	}
-	long := bytes.Clone(b)
-	binary.LittleEndian.PutUint32(long[len(long)-8:], 1<<31)
-	if _, ok := summaryOf("a.parquet", string(long)); ok {
-		t.Error("a footer longer than the file")
+	for why, text := range map[string]string{
+		"one line of commas": lines(",", 32<<20), "quotes over lines": lines(lines(",", 9000)+"\"\n\"", 3000),
+		"lines": lines("\n", 32<<20), "one cell": "\"" + lines("x", 32<<20),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		summaryOf("a.csv", text)
+		if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 4*Memory {
+			t.Errorf("%s: %d MB are allocated", why, (after.TotalAlloc-before.TotalAlloc)>>20)
+		}
 	}
 }
 
@@ -90,9 +78,8 @@ func TestParquet(t *testing.T) {
 func FuzzSummary(f *testing.F) {
 	f.Add("a.csv", []byte("a,b\n1,2\n"))
 	f.Add("a.tsv", []byte("a\tb\n"))
-	f.Add("a.parquet", parquet())
 	f.Fuzz(func(t *testing.T, name string, b []byte) {
-		got, ok := Summary(name, bytes.NewReader(b), int64(len(b)))
+		got, ok := Summary(t.Context(), name, bytes.NewReader(b), int64(len(b)))
 		if !ok {
 			return
 		}

@@ -63,10 +63,32 @@ func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.
 		m.o.Log.Warn("no server for this session", "server", name, "error", err)
 		return m.servers[name].unasked(ctx, d, err)
 	}
+	return m.attempts(ctx, s, &m.servers[name].circuit, d, q, timeout)
+}
+
+// attempts asks a server, again where the contract says that it may be and the retry budget of the server has room.
+func (m *Manager) attempts(
+	ctx context.Context, s *server, c *circuit, d policy.Decision, q rpcRequest, timeout time.Duration,
+) call.Outcome {
 	for try := 0; ; try++ {
-		o, failure := s.attempt(ctx, d, q, timeout)
+		why, tried := c.refusal(d, m.o.Clock.Now())
+		if why != nil {
+			o := refused(why.Code, why.Text)
+			o.Refused = why
+			return o
+		}
+		o, failure, wait := s.attempt(ctx, d, q, timeout)
+		c.ended(tried, failure != "", ctx.Err() != nil || failure == unstarted, m.o.Clock.Now())
 		renewed := failure == forgotten && try == 0 && d.Repeats()
-		if !renewed && !again(d, failure, try) || ctx.Err() != nil {
+		repeat := ctx.Err() == nil && (renewed || again(d, failure, try)) && wait <= timeout
+		if repeat && !renewed && !c.spend() {
+			o.Facts.Warnings = append(o.Facts.Warnings, "not tried again: the server's retries are one in ten calls")
+			repeat = false
+		}
+		if repeat && !renewed {
+			wait = max(wait, m.o.Clock.Jitter(min(firstGap<<try, longestGap)))
+		}
+		if !repeat || !m.o.Clock.Sleep(ctx, wait) {
 			if try > 0 {
 				o.Facts.Warnings = append(o.Facts.Warnings, fmt.Sprintf("tried %d times", try+1))
 			}
@@ -116,20 +138,20 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	return rpcRequest{method: "tools/call", params: map[string]any{"name": def.name, "arguments": d.Call.Args}, task: tasks.Required(def.raw), read: answered}, nil
 }
 
-// again reports whether to retry a failed attempt: reads only, as often as the contract says, after a failure that it
-// names. A call that could have acted is never retried.
+// again reports whether to retry a failed attempt, as often as the contract says, after a failure that it names: of a
+// read, or of a call whose key the tool knows. Any other call that could have acted is never retried.
 func again(d policy.Decision, failure string, try int) bool {
-	on := d.Contract.Retry.On
-	if len(on) == 0 {
-		on = []string{unavailable}
-	}
-	return d.Repeats() && try < d.Contract.Retry.Max && slices.Contains(on, failure)
+	keyed := d.Contract.Idempotency.Argument != "" && !d.Once
+	return failure != "" && (keyed || d.Repeats() && failure != forgotten) && try < d.Contract.Retry.Max &&
+		d.Contract.Retry.After(failure == contract.TimedOut)
 }
 
 // Failure kinds. unavailable: retried if the contract says so. forgotten: the server reported a lost session, or
-// exited after it had answered calls. A read is then retried once regardless of the contract.
+// exited after it had answered calls. A read is then retried once regardless of the contract. unstarted: no connection
+// could be made; a server that does not start has rests of its own, and the breaker does not count it.
 const (
-	unavailable = "unavailable"
+	unstarted   = "unstarted"
+	unavailable = contract.Unavailable
 	forgotten   = "forgotten"
 )
 
@@ -158,19 +180,24 @@ func (s *server) find(ctx context.Context, d policy.Decision) (*definition, erro
 	return nil, nil
 }
 
-// attempt asks once. It returns the outcome and, where there was no answer, the kind of failure.
-func (s *server) attempt(ctx context.Context, d policy.Decision, q rpcRequest, timeout time.Duration) (call.Outcome, string) {
+// attempt asks once. It returns the outcome and, where there was no answer, the kind of failure and how long the server
+// asks to wait.
+func (s *server) attempt(ctx context.Context, d policy.Decision, q rpcRequest, timeout time.Duration) (call.Outcome, string, time.Duration) {
 	ctx, clock, cancel := bounds.WithClock(ctx, timeout)
 	defer cancel()
 	ses, unused, err := s.forCall(ctx, d.Call.Principal, q)
 	if err != nil {
 		s.warn(ctx, "server is not available", err)
-		return s.unasked(ctx, d, err), unavailable
+		rest := (*restError)(nil)
+		if errors.As(err, &rest) {
+			return s.unasked(ctx, d, err), unstarted, rest.left
+		}
+		return s.unasked(ctx, d, err), unstarted, 0
 	}
 	defer unused()
 	if q.plan != nil {
 		if o := q.plan(ses); o != nil {
-			return s.where(ses, *o), ""
+			return s.where(ses, *o), "", 0
 		}
 	}
 	r := &running{ses: ses, d: d, host: call.HostOf(ctx), clock: clock, over: ctx}
@@ -178,20 +205,24 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q rpcRequest, t
 		defer ses.begin(r)()
 	}
 	ses.share(ctx, nil) // so that the server sees the files of its session's scripts
+	var wait time.Duration
 	before, served := ses.conn.Reads(), ses.served.Load()
 	m, short, err := ses.rounds(ctx, r, q)
 	o, failure := s.judge(ctx, ses, q, d, m, short, err, before)
 	ses.share(ctx, &o.Facts)
+	status := (*mcphttp.Status)(nil)
 	switch {
 	case err == nil:
 		ses.served.Store(true)
+	case errors.As(err, &status): // it has seen the question
+		wait = status.After
 	case failure == unavailable && served: // it may have ended since, before it saw the question
 		failure = forgotten
 	}
 	r.mu.Lock()
 	o.Facts.Warnings = append(o.Facts.Warnings, r.notes...)
 	r.mu.Unlock()
-	return s.where(ses, o), failure
+	return s.where(ses, o), failure, wait
 }
 
 // share syncs the server's files with its session's, within the call's time. It records the server's files in the
@@ -258,6 +289,7 @@ func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy
 		return q.read(m, d), ""
 	case errors.As(err, &fault):
 		o := failed(d, fmt.Sprintf("the server refused: %s", fault.Message))
+		o.Answered = true
 		if fault.Code != jsonrpc.CodeOpenFirst || s.cfg.Asks.URL && content.Addresses(fault.Data) {
 			o.Fault = &call.Fault{Code: fault.Code, Message: fault.Message, Data: fault.Data}
 		}
@@ -275,7 +307,7 @@ func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy
 		if ses.stray.Load() {
 			o.Facts.Warnings = append(o.Facts.Warnings, "the server has written lines that are not messages; text for people belongs on its stderr")
 		}
-		return o, "timeout"
+		return o, contract.TimedOut
 	}
 	o := unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent))
 	if ses.flooded.Load() && ctx.Err() == nil { // the operator has the warning already
@@ -285,6 +317,9 @@ func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy
 	s.warn(ctx, "call was not answered", ses.ending(ctx, err))
 	if status := (*mcphttp.Status)(nil); errors.As(err, &status) && ctx.Err() == nil {
 		o.Content = []call.Content{call.Text("the server answered with " + status.Error() + "; " + known(o.Facts.SideEffect))}
+		if !status.Temporary() {
+			return o, "" // the same question gets the same answer
+		}
 	}
 	return o, unavailable
 }
@@ -296,6 +331,9 @@ func (s *server) where(ses *session, o call.Outcome) call.Outcome {
 	}
 	o.Facts.Sandbox = ses.proc.Sandbox
 	o.Facts.Warnings = append(o.Facts.Warnings, ses.proc.Warnings...)
+	if ses.proc.Reached != nil {
+		ses.proc.Reached(&o.Facts)
+	}
 	if hosts := s.cfg.Network.Allow; len(hosts) > 0 {
 		o.Facts.Network.Policy, o.Facts.Network.AllowedHosts = "allowed", slices.Clone(hosts)
 	}
@@ -313,7 +351,7 @@ func answered(m result, d policy.Decision) call.Outcome {
 	if !ok || m["content"].IsZero() && m["structuredContent"].IsZero() { // a task without a word for it, for one
 		return failed(d, notResult+known(effect(d, false)))
 	}
-	o := call.Outcome{Facts: facts.New(), Content: blocks}
+	o := call.Outcome{Facts: facts.New(), Content: blocks, Answered: true}
 	if s := m["structuredContent"]; !s.IsZero() && s.Kind() != 'n' {
 		o.Structured = s
 	}

@@ -1,11 +1,13 @@
 package upstream
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -69,7 +71,7 @@ func TestHTTPWithTheSDK(t *testing.T) {
 				t.Errorf("revision %s", got)
 			}
 			steps := 0
-			ctx := call.WithProgress(context.Background(), func(float64, float64) { steps++ })
+			ctx := call.WithProgress(context.Background(), func(float64, float64, string) { steps++ })
 			o := execute(t, ctx, m, decision(t, "s.echo", `{"message":"hi"}`, contract.Contract{Mode: contract.Write}))
 			if text(o) != "hi" || string(o.Structured.Raw()) != `{"said":"hi"}` || o.Facts.SideEffect != facts.Confirmed {
 				t.Errorf("%q %s %+v", text(o), o.Structured.Raw(), o.Facts)
@@ -156,6 +158,88 @@ func TestForgottenSession(t *testing.T) {
 				t.Errorf("the next call: %q", text(o))
 			}
 		})
+	}
+}
+
+// TestStatuses: a read is asked again where a later request can succeed, at the time that the server names.
+func TestStatuses(t *testing.T) {
+	for _, row := range []struct {
+		why    string
+		code   int
+		after  string
+		retry  int
+		calls  int64
+		waited time.Duration
+		want   string
+	}{
+		{"429 without retry in the contract", 429, "1", 0, 1, 0, "come back in 1s"},
+		{"429 with retry", 429, "1", 1, 2, time.Second, "fine"},
+		{"503 with retry", 503, "", 1, 2, 0, "fine"},
+		{"429 after the time of the call", 429, "3600", 1, 1, 0, "come back in 1h0m0s"},
+		{"401 with retry", 401, "", 1, 1, 0, "HTTP status 401"},
+		{"500 with retry", 500, "", 1, 1, 0, "HTTP status 500"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			var calls, bad atomic.Int64
+			m := reach(t, map[string]http.Handler{"s": at(echoTool, func(w http.ResponseWriter, r *http.Request, q request) {
+				calls.Add(1)
+				if bad.Add(-1) == 0 {
+					w.Header().Set("Retry-After", row.after)
+					w.WriteHeader(row.code)
+					return
+				}
+				fineAt(w, r, q)
+			})}, Options{})
+			read := contract.Contract{Mode: contract.Read, Timeout: 10 * time.Second, Retry: contract.Retry{Max: row.retry}}
+			if o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, read)); text(o) != "fine" {
+				t.Fatalf("control, a session that has served: %q", text(o))
+			}
+			calls.Store(0)
+			bad.Store(1)
+			began := time.Now()
+			o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, read))
+			if calls.Load() != row.calls || !strings.Contains(text(o), row.want) || time.Since(began) < row.waited {
+				t.Errorf("%d calls in %v: %q", calls.Load(), time.Since(began), text(o))
+			}
+		})
+	}
+}
+
+// TestBrokenList: a list that cannot be read is told with its reason, to the caller and in the log.
+func TestBrokenList(t *testing.T) {
+	var log bytes.Buffer
+	m := reach(t, map[string]http.Handler{"s": at(`[{"name":"echo","name":"other"}]`, fineAt)}, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write}))
+	const want = "duplicate"
+	if !strings.Contains(text(o), want) || !strings.Contains(log.String(), want) || o.Facts.SideEffect != facts.None {
+		t.Errorf("%q, log %q", text(o), log.String())
+	}
+}
+
+// reaching launches a server whose sandbox has reached hosts.
+type reaching struct{ *fakes }
+
+func (r reaching) Launch(ctx context.Context, s contract.Server, n call.Session) (Process, error) {
+	p, err := r.fakes.Launch(ctx, s, n)
+	p.Reached = func(f *facts.Facts) {
+		f.Network.Contacted, f.Network.Denied = []string{"api.example.com:443"}, []string{"other.example.com:443"}
+	}
+	return p, err
+}
+
+// TestReached: the facts of a call have the hosts that the server's sandbox reached, and those that it was refused.
+func TestReached(t *testing.T) {
+	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(r request, out io.Writer) string {
+		return fine
+	})})
+	for name, l := range map[string]Launcher{"control": f, "reports": reaching{f}} {
+		m := New(map[string]contract.Server{"s": {Command: []string{"s"}}}, Options{Launcher: l})
+		o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write}))
+		_ = m.Close()
+		n := o.Facts.Network
+		if got := len(n.Contacted) == 1 && len(n.Denied) == 1; got != (name == "reports") || text(o) != "fine" {
+			t.Errorf("%s: %q %+v", name, text(o), n)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/corpus"
 )
 
 const (
@@ -134,26 +135,16 @@ func TestChangedDefinitionsAreQuarantined(t *testing.T) {
 	}
 }
 
-// The shared rows of tools that change under the reader's hand.
+type rugRow struct {
+	ID, Expect, Why string
+	Input           struct{ Approved, Then json.RawMessage }
+}
+
+// Rows of tools that change after they were approved.
 func TestRugPullCorpus(t *testing.T) {
-	dir, _ := os.Getwd()
-	file := filepath.Join(dir, "..", "..", "..", "..", "shared", "corpora", "mcp.jsonl")
-	f, err := os.Open(file)
-	if err != nil {
-		t.Log("the shared corpus is not here; only our own rows were checked")
-		return
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 32<<20)
 	ran := 0
-	for lines.Scan() {
-		var row struct {
-			ID, Class, Expect, Why string
-			Input                  struct{ Approved, Then json.RawMessage }
-		}
-		if json.Unmarshal(lines.Bytes(), &row) != nil || row.Class != "rug-pull" ||
-			!strings.Contains(string(row.Input.Then), "inputSchema") {
+	for _, row := range corpus.Rows[rugRow](t, "mcp.jsonl", "rug-pull") {
+		if !strings.Contains(string(row.Input.Then), "inputSchema") {
 			continue
 		}
 		then := string(row.Input.Then)

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -115,7 +116,7 @@ func (s *server) withheld(ctx context.Context, method string, d policy.Decision)
 }
 
 // offers reads a list of prompts or templates, named by key. It drops entries without a name. If two entries share a
-// name, it quarantines the first and drops the second.
+// name, it quarantines the first and drops the second. It quarantines an entry that was not read whole.
 func offers(capability call.Capability, key string, list []strictjson.Value) []*definition {
 	var out []*definition
 	byName := map[string]*definition{}
@@ -129,6 +130,9 @@ func offers(capability call.Capability, key string, list []strictjson.Value) []*
 			continue
 		}
 		byName[name] = &definition{name: name, offer: true, raw: v, tool: call.Tool{Capability: capability, Digest: v.Digest()}}
+		if bytes.Contains(v.Raw(), tooDeep) {
+			byName[name].quarantine("offer.deep", fmt.Sprintf("its definition nests deeper than %d", strictjson.MaxDepth))
+		}
 		out = append(out, byName[name])
 	}
 	return out

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
+	"waldo/internal/testing/repo"
 )
 
 // sdk is a server of the official SDK, in the revisions given.
@@ -85,7 +85,7 @@ func TestWithTheSDK(t *testing.T) {
 				t.Errorf("revision %s", got)
 			}
 			steps := 0
-			ctx := call.WithProgress(context.Background(), func(float64, float64) { steps++ })
+			ctx := call.WithProgress(context.Background(), func(float64, float64, string) { steps++ })
 			o := execute(t, ctx, m, decision(t, name+".echo", `{"message":"hi"}`, contract.Contract{Mode: contract.Write}))
 			if text(o) != "hi" || string(o.Structured.Raw()) != `{"said":"hi"}` || o.Facts.SideEffect != facts.Confirmed ||
 				steps != 1 {
@@ -108,22 +108,9 @@ func TestWithTheSDK(t *testing.T) {
 // a failure, elsewhere a skip with a hint.
 func npm(t *testing.T, server string) []string {
 	t.Helper()
-	dir, err := os.Getwd()
-	for err == nil && dir != "/" {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	script := filepath.Join(dir, ".cache", "npm", "node_modules", "@modelcontextprotocol", server, "dist", "index.js")
-	node, nodeErr := exec.LookPath("node")
-	if _, err := os.Stat(script); err != nil || nodeErr != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s is not installed: run scripts/setup-npm.sh", server)
-		}
-		t.Skipf("%s is not installed: run scripts/setup-npm.sh to test against it", server)
-	}
-	return []string{node, script}
+	script := "@modelcontextprotocol/" + server + "/dist/index.js"
+	node, modules := repo.Packages(t, "npm", script)
+	return []string{node, filepath.Join(modules, script)}
 }
 
 func TestServerEverything(t *testing.T) {
@@ -153,7 +140,7 @@ func TestServerEverything(t *testing.T) {
 		t.Errorf("get-structured-content: %q", text(o))
 	}
 	steps := 0
-	ctx := call.WithProgress(context.Background(), func(float64, float64) { steps++ })
+	ctx := call.WithProgress(context.Background(), func(float64, float64, string) { steps++ })
 	o = execute(t, ctx, m, decision(t, "everything.trigger-long-running-operation", `{"duration":0.5,"steps":3}`, long))
 	if o.IsError || steps == 0 {
 		t.Errorf("trigger-long-running-operation: %q, %d steps", text(o), steps)

@@ -293,7 +293,10 @@ func (ses *session) askFor(ctx context.Context, r *running, method string, param
 	if err := ses.setLevel(ctx, r); err != nil {
 		return strictjson.Value{}, errors.Join(jsonrpc.ErrNotSent, err)
 	}
-	progress := call.Progress(ctx)
+	var progress func(done, total float64)
+	if told := call.Progress(ctx); told != nil {
+		progress = func(done, total float64) { told(done, total, "") }
+	}
 	return ses.conn.Call(ctx, method, func(id int64) any {
 		ses.mu.Lock()
 		if _, under := ses.calls[r]; under {

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
+	"waldo/internal/testing/corpus"
 )
 
 // sequences are the out-of-turn messages of servers, by the scripts of the shared corpus. Each names the server's
@@ -159,7 +158,7 @@ func TestSequences(t *testing.T) {
 			})
 			m := manager(t, f, Options{Changed: func(string) { changed.Add(1) }})
 			steps := atomic.Int64{}
-			ctx := call.WithProgress(context.Background(), func(float64, float64) { steps.Add(1) })
+			ctx := call.WithProgress(context.Background(), func(float64, float64, string) { steps.Add(1) })
 			ended := make(chan struct{})
 			patience := 60 * time.Second // 100,000 messages are seconds of work where races are looked for
 			if row.brief {
@@ -196,25 +195,18 @@ func TestSequences(t *testing.T) {
 	}
 }
 
-// Each script of the shared corpus that is a server's is among ours, or is a client's.
+type scriptRow struct {
+	ID    string
+	Input struct{ Script []string }
+}
+
+// Each script of the corpus that is a server's is among ours, or is a client's.
 func TestSequencesCorpus(t *testing.T) {
-	b, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "shared", "corpora", "mcp.jsonl"))
-	if err != nil {
-		t.Log("the shared corpus is not here; only our own rows were checked")
-		return
-	}
 	elsewhere := map[string]string{"": "two clients: the gateway's",
 		"call cancel upstream_answers_late": "TestTimeoutAndCancellation",
 		"client_flood_no_read:10000":        "the gateway's", "client_half_frame_close": "the gateway's"}
 	ran := 0
-	for line := range strings.Lines(string(b)) {
-		var row struct {
-			ID, Class string
-			Input     struct{ Script []string }
-		}
-		if json.Unmarshal([]byte(line), &row) != nil || row.Class != "rpc-sequence" {
-			continue
-		}
+	for _, row := range corpus.Rows[scriptRow](t, "mcp.jsonl", "rpc-sequence") {
 		ran++
 		script := strings.Join(row.Input.Script, " ")
 		if _, ours := sequences[script]; !ours && elsewhere[script] == "" {

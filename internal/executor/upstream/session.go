@@ -16,6 +16,7 @@ import (
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/executor/upstream/tasks"
 	"waldo/internal/model/display"
+	"waldo/internal/network/a2apeer"
 	"waldo/internal/network/mcphttp"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
@@ -136,6 +137,10 @@ func (ses *session) connect(ctx context.Context) error {
 			return err
 		}
 		o.URL, o.Handlers, ses.made = s.cfg.URL, ses.handlers(), o.Made
+		if s.cfg.Peer {
+			ses.conn, err = a2apeer.New(a2apeer.Options{Options: o, Key: s.cfg.CardKey})
+			return err
+		}
 		ses.conn, err = mcphttp.New(o)
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,9 +20,10 @@ func TestSharingHasTheTimeOfTheCall(t *testing.T) {
 		"crm": legacy(`[{"name":"get","inputSchema":{"type":"object"}}]`,
 			answers(`{"content":[{"type":"text","text":"ok"}]}`)),
 	})
-	open, shares := make(chan struct{}), 0
+	open := make(chan struct{})
+	var shares atomic.Int64
 	f.share = func() ([]string, error) {
-		if shares++; shares > 2 {
+		if shares.Add(1) > 2 {
 			<-open
 		}
 		return []string{"output/left"}, nil

@@ -1,7 +1,10 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"sort"
 
@@ -63,13 +66,16 @@ func (s *server) definitions(list []strictjson.Value) []*definition {
 func (ses *session) pages(ctx context.Context, method, key string) ([]strictjson.Value, error) {
 	var found []strictjson.Value
 	var cursor strictjson.Value
-	bytes, seen := 0, map[string]bool{}
+	total, seen := 0, map[string]bool{}
 	for page := 0; ; page++ {
 		params := map[string]any{}
 		if !cursor.IsZero() {
 			params["cursor"] = cursor
 		}
 		v, err := ses.ask(ctx, method, params)
+		if bad := (*jsonrpc.MalformedResponse)(nil); errors.As(err, &bad) && !bad.Shallow.IsZero() {
+			v, err = bad.Shallow, nil // definitions quarantines the entries that it cuts
+		}
 		if err != nil {
 			return nil, fmt.Errorf("server %s: %s: %w", ses.s.cfg.Name, method, err)
 		}
@@ -79,12 +85,12 @@ func (ses *session) pages(ctx context.Context, method, key string) ([]strictjson
 			return nil, fmt.Errorf("server %s: %s: %w", ses.s.cfg.Name, method, &jsonrpc.MalformedResponse{Why: "it holds no list of " + key})
 		}
 		found = append(found, list...)
-		bytes += len(v.Raw())
+		total += len(v.Raw())
 		next, more := members["nextCursor"].Text()
 		if !more || next == "" {
 			return found, nil
 		}
-		if seen[next] || page >= maxPages || len(found) > maxTools || bytes > maxListBytes {
+		if seen[next] || page >= maxPages || len(found) > maxTools || total > maxListBytes {
 			return nil, fmt.Errorf("server %s: %s does not end", ses.s.cfg.Name, method)
 		}
 		seen[next], cursor = true, members["nextCursor"]
@@ -101,8 +107,11 @@ type definition struct {
 	code  string
 }
 
-// definitions reads the tools of a list. It quarantines a tool with an invalid or duplicate name: an approval could
-// not say which one it is for.
+// tooDeep is in a definition of which a part was left out.
+var tooDeep = []byte(`"` + strictjson.TooDeep + `"`)
+
+// definitions reads the tools of a list. It quarantines a tool with an invalid or duplicate name, because an approval
+// could not say which one it is for, and a tool that was not read whole.
 func definitions(server string, list []strictjson.Value) []*definition {
 	var out []*definition
 	byName := map[string]*definition{}
@@ -121,6 +130,11 @@ func definitions(server string, list []strictjson.Value) []*definition {
 			continue
 		}
 		byName[name] = d
+		if bytes.Contains(v.Raw(), tooDeep) {
+			d.raw = nameAlone(name) // what is left would nest deeper than a lock may
+			d.tool.Digest = d.raw.Digest()
+			d.quarantine("tool.deep", fmt.Sprintf("its definition nests deeper than %d", strictjson.MaxDepth))
+		}
 		if !content.Named(name) {
 			d.quarantine("tool.name", "the name holds more than letters, digits, '_', '-' and '.', or more than 128 of them")
 		}
@@ -134,4 +148,14 @@ func (d *definition) quarantine(code, why string) {
 	if d.why == "" {
 		d.code, d.why = code, why
 	}
+}
+
+// nameAlone is the definition of a tool of which nothing but its name is kept.
+func nameAlone(name string) strictjson.Value {
+	b, err := json.Marshal(map[string]string{"name": name})
+	if err != nil {
+		return strictjson.Value{}
+	}
+	v, _ := strictjson.Parse(b) // of a text that is UTF-8
+	return v
 }

@@ -37,6 +37,8 @@ type Process struct {
 	// Share syncs its files with those of its session, and returns the names of the files left since the last call.
 	// Nil: it shares none.
 	Share func() (left []string, err error)
+	// Reached adds to the facts what its sandbox tried to reach since the last report. Nil: its egress has no report.
+	Reached func(*facts.Facts)
 }
 
 // end ends the process, if there is one.
@@ -89,6 +91,7 @@ type Options struct {
 	Updated  func(server, uri string)                                        // after a subscribed resource changed
 	Scrub    func(text string) string                                        // redacts stderr; nil: stderr is dropped
 	Log      *slog.Logger                                                    // nil: nothing is logged
+	Clock    Clock                                                           // nil: the machine's
 	Version  string                                                          // our version, sent to servers
 	Start    time.Duration                                                   // how long a start may take; 0: 60 s
 	Probe    time.Duration                                                   // reply timeout; 0: 3 s
@@ -129,6 +132,7 @@ type server struct {
 	cfg contract.Server
 	// holders counts the managers that it belongs to: with the last it ends.
 	holders atomic.Int32
+	circuit circuit      // of the upstream; a child or replica uses that of its parent
 	owner   call.Session // its only session; empty: shared
 
 	changed, offers *bounds.Pace // notifications of its list changes, passed on
@@ -169,6 +173,9 @@ func New(servers map[string]contract.Server, o Options) *Manager {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = wallClock{}
 	}
 	m := &Manager{o: o, servers: map[string]*server{}, room: make(chan struct{}, maxLaunches)}
 	m.lock.Store(o.Lock)

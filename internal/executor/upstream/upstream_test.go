@@ -25,6 +25,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
+	"waldo/internal/protocol/strictjson"
 )
 
 // fakes starts servers that are functions: each gets its own pipes, and Kill breaks them.
@@ -331,10 +332,11 @@ func TestExecuteKeepsBlocksAndStructure(t *testing.T) {
 func TestExecuteRefuses(t *testing.T) {
 	f := launchers(map[string]func(*bufio.Scanner,
 		io.Writer){"s": legacy(`[{"name":"echo","inputSchema":{}},{"name":"e\nvil","inputSchema":{}},{"name":"two",`+
-		`"inputSchema":{}},{"name":"two","inputSchema":{"a":1}}]`, answers(fine))})
+		`"inputSchema":{}},{"name":"two","inputSchema":{"a":1}},{"name":"deep","inputSchema":`+
+		strings.Repeat(`{"properties":`, 250)+`{}`+strings.Repeat(`}`, 250)+`}]`, answers(fine))})
 	m := manager(t, f, Options{})
 	tools, err := m.Tools(context.Background(), "s")
-	if err != nil || len(tools) != 1 {
+	if err != nil || len(tools) != 1 { // what one definition is takes no other away
 		t.Fatalf("%v %v", tools, err)
 	}
 	changed := decision(t, "s.echo", `{}`, contract.Contract{})
@@ -352,6 +354,7 @@ func TestExecuteRefuses(t *testing.T) {
 		{"no such server", decision(t, "x.echo", `{}`, contract.Contract{}), "upstream.unbound"},
 		{"no such tool", decision(t, "s.nope", `{}`, contract.Contract{}), "upstream.no_tool"},
 		{"a name that is no name", decision(t, "s.e\nvil", `{}`, contract.Contract{}), "tool.name"},
+		{"a schema that nests too deep", decision(t, "s.deep", `{}`, contract.Contract{}), "tool.deep"},
 		{"a name that two tools have", decision(t, "s.two", `{}`, contract.Contract{}), "tool.twice"},
 		{"another definition than was shown", changed, "upstream.changed"},
 		{"a tool that was shown to nobody", unseen, "upstream.unseen"},
@@ -370,6 +373,16 @@ func TestExecuteRefuses(t *testing.T) {
 	}
 	if _, err := m.Execute(context.Background(), new(grant.Grant)); !errors.Is(err, grant.ErrSpent) {
 		t.Errorf("a grant that was never issued: %v", err)
+	}
+}
+
+// An answer to a call that nests too deep is refused, not cut.
+func TestADeepAnswerIsMalformed(t *testing.T) {
+	deep := `{"content":[],"structuredContent":` + strings.Repeat(`{"a":`, 250) + `1` + strings.Repeat(`}`, 250) + `}`
+	m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, answers(deep))}), Options{})
+	o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
+	if o.Facts.Status != facts.Failed || strings.Contains(text(o), strictjson.TooDeep) {
+		t.Errorf("%q: %+v", text(o), o.Facts)
 	}
 }
 
@@ -857,7 +870,7 @@ func TestProgress(t *testing.T) {
 	})})
 	m := manager(t, f, Options{})
 	var done, total float64
-	ctx := call.WithProgress(context.Background(), func(d, t float64) { done, total = d, t })
+	ctx := call.WithProgress(context.Background(), func(d, t float64, _ string) { done, total = d, t })
 	execute(t, ctx, m, decision(t, "s.echo", `{}`, contract.Contract{}))
 	if done != 1 || total != 4 {
 		t.Errorf("progress %v of %v", done, total)

@@ -132,6 +132,8 @@ func (w *bridgeConn) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 		Name       string         `json:"name"`
 		Arguments  jsontext.Value `json:"arguments"`
 		ApprovalID string         `json:"waldo/approval_id"`
+		Key        string         `json:"waldo/idempotency_key"`
+		Delegation string         `json:"waldo/delegation"`
 	}
 	if !params(m, &p) || p.Name == "" {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "tools/call takes a name and arguments")
@@ -159,7 +161,7 @@ func (w *bridgeConn) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 		ID: id.New(id.Call), Capability: call.Capability(p.Name), Args: args,
 		Session: w.run.Session, Principal: w.run.Principal,
 		Channel: "bridge", Parent: w.run.ID, Depth: w.run.Depth + 1,
-		ApprovalID: p.ApprovalID,
+		ApprovalID: p.ApprovalID, Key: p.Key, Trace: w.run.Trace, Delegation: p.Delegation, Chain: w.run.Chain,
 	}
 	t, found := w.resolve(p.Name)
 	if found {
@@ -256,6 +258,7 @@ func show(r call.Result) map[string]any {
 	if r.Preview != nil {
 		m["_meta"].(map[string]any)["waldo/confirm"] = r.Preview.Token
 	}
+	call.MetaOf(r, m["_meta"].(map[string]any))
 	if !r.Structured.IsZero() {
 		m["structuredContent"] = r.Structured
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"waldo/internal/budget"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/jsonrpc"
@@ -17,10 +18,11 @@ import (
 
 // Limits of one bridge.
 const (
-	MaxInFlight = 32               // requests being answered at once
-	MaxHeld     = jsonrpc.MaxFrame // bytes of the requests being answered at once
-	MaxMessages = 100_000          // in the life of a sandbox
-	stopWait    = 2 * time.Second  // for cancelled calls to return, once the sandbox has ended
+	MaxInFlight = 32                   // requests being answered at once
+	MaxAnswer   = 4 * jsonrpc.MaxFrame // bytes: text, with escapes, and structured content of one result
+	MaxHeld     = jsonrpc.MaxFrame     // bytes of the requests being answered at once
+	MaxMessages = 100_000              // in the life of a sandbox
+	stopWait    = 2 * time.Second      // for cancelled calls to return, once the sandbox has ended
 )
 
 // The pipeline functions that the bridge calls. Every field is required.
@@ -38,6 +40,8 @@ type Pipeline struct {
 	// Check returns the reason against a call whose arguments do not fit the tool's schema. An unknown tool has a name
 	// and nothing else.
 	Check func(c call.Call, t call.Tool) *call.Reason
+	// Messages is the memory for long requests of all bridges while they are answered.
+	Messages *budget.Gate
 }
 
 // Bridge serves sandboxes.
@@ -48,8 +52,9 @@ type Bridge struct {
 
 // New makes a bridge. It returns an error if a required field is nil.
 func New(version string, c Pipeline) (*Bridge, error) {
-	if c.Call == nil || c.Refuse == nil || c.Tools == nil || c.Find == nil || c.Search == nil || c.Check == nil {
-		return nil, errors.New("bridge: a function is missing")
+	if c.Call == nil || c.Refuse == nil || c.Tools == nil || c.Find == nil || c.Search == nil || c.Check == nil ||
+		c.Messages == nil {
+		return nil, errors.New("bridge: a field is missing")
 	}
 	return &Bridge{c: c, version: version}, nil
 }
@@ -73,7 +78,8 @@ func (b *Bridge) Open(
 	}
 	w.spelled = sync.OnceValue(w.spell)
 	w.conn = jsonrpc.New(conn, conn, jsonrpc.Options{
-		Request: w.answer, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld, MaxMessages: MaxMessages,
+		Request: w.answer, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld, MaxAnswer: MaxAnswer, MaxMessages: MaxMessages,
+		Room: b.c.Messages, Who: string(run.Principal),
 		AnswerInvalid: true, Strict: true, // malformed lines do not come from our runtime
 	})
 	go func() {

@@ -15,18 +15,21 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/budget"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/protocol/strictjson"
 )
 
 // A pipeline that records the calls it receives.
 type fixture struct {
-	mu      sync.Mutex
-	calls   []call.Call
-	refused []call.Call
-	do      func(ctx context.Context, c call.Call) (call.Result, error)
-	tools   []string
+	mu       sync.Mutex
+	calls    []call.Call
+	refused  []call.Call
+	do       func(ctx context.Context, c call.Call) (call.Result, error)
+	tools    []string
+	messages *budget.Gate
 }
 
 func (h *fixture) pipeline() Pipeline {
@@ -39,7 +42,11 @@ func (h *fixture) pipeline() Pipeline {
 		}
 		return out
 	}
+	if h.messages == nil {
+		h.messages = budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: 100 * time.Millisecond})
+	}
 	return Pipeline{
+		Messages: h.messages,
 		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
 			h.mu.Lock()
 			h.calls = append(h.calls, c)
@@ -164,7 +171,7 @@ func TestNewRefusesAMissingPiece(t *testing.T) {
 	full := (&fixture{}).pipeline()
 	for name, drop := range map[string]func(*Pipeline){
 		"Call": func(c *Pipeline) { c.Call = nil }, "Tools": func(c *Pipeline) { c.Tools = nil },
-		"Find":   func(c *Pipeline) { c.Find = nil },
+		"Find": func(c *Pipeline) { c.Find = nil }, "Messages": func(c *Pipeline) { c.Messages = nil },
 		"Search": func(c *Pipeline) { c.Search = nil }, "Check": func(c *Pipeline) { c.Check = nil },
 	} {
 		c := full
@@ -190,6 +197,24 @@ func TestACallWalksThePipeline(t *testing.T) {
 		c.Principal != "os:7" ||
 		c.ApprovalID != "a_1" || c.ToolDigest != "sha256:crm.get" || string(c.Args.Raw()) != `{"id":9007199254740993}` {
 		t.Errorf("%+v", c)
+	}
+}
+
+// TestWholeResults: a result of the longest text and structured content of a server reaches the code.
+func TestWholeResults(t *testing.T) {
+	long := strings.Repeat(`"`, jsonrpc.MaxFrame-100) // each has an escape
+	v, err := strictjson.Parse([]byte(`{"a":"` + strings.Repeat("x", jsonrpc.MaxFrame-100) + `"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, &fixture{tools: []string{"crm.get"}, do: func(context.Context, call.Call) (call.Result, error) {
+		return call.Result{Status: facts.OK, Content: []call.Content{call.Text(long)}, Structured: v, Facts: facts.New()}, nil
+	}})
+	b.say(`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"crm.get","arguments":{}}}`)
+	m := b.hear()
+	r, ok := m["result"].(map[string]any)
+	if !ok || len(r["content"].([]any)[0].(map[string]any)["text"].(string)) != len(long) || r["structuredContent"] == nil {
+		t.Errorf("%.300v", m)
 	}
 }
 
@@ -372,6 +397,39 @@ func TestOnlySoManyBytesAtOnce(t *testing.T) {
 		big))
 	if m := b.hear(); code(m) != 0 {
 		t.Errorf("the place was not freed: %v", m)
+	}
+}
+
+// TestLongRequestsNeedRoom: a long request takes its part of the memory that all bridges share while it is answered. One
+// without room is refused, and short ones go on.
+func TestLongRequestsNeedRoom(t *testing.T) {
+	h := &fixture{tools: []string{"a.b"}}
+	b := open(t, h)
+	ask := func(size int) int {
+		b.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b","arguments":{"x":"%s"}}}`,
+			strings.Repeat("x", size)))
+		return code(b.hear())
+	}
+	over, err := h.messages.Enter(t.Context(), "another", 32<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(100 << 10); got != jsonrpc.CodeBusy {
+		t.Errorf("a long request without room: %d", got)
+	}
+	if got := ask(1 << 10); got != 0 {
+		t.Errorf("control: a short request: %d", got)
+	}
+	over()
+	for range 3 {
+		if got := ask(20<<10 + 80<<10); got != 0 {
+			t.Errorf("control: with room: %d", got)
+		}
+	}
+	if over, err := h.messages.Enter(t.Context(), "another", 32<<20); err != nil {
+		t.Errorf("an answered request holds its part: %v", err)
+	} else {
+		over()
 	}
 }
 

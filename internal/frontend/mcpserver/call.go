@@ -34,7 +34,7 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 	}
 	c := call.Call{
 		ID: id.New(id.Call), Args: args, Session: s.who.Session, Principal: s.who.Principal,
-		Channel: channel,
+		Channel: channel, Agent: s.calling(m), Delegation: delegationOf(m),
 	}
 	e, found := s.d.lists().Lookup(ctx, name)
 	if !found {
@@ -84,7 +84,7 @@ func (s *Session) refused(ctx context.Context, c call.Call, say string, why call
 		s.d.o.Log.Error("a refusal could not be recorded", "call", c.ID, "capability", c.Capability, "error", err)
 		return broken(c, r)
 	}
-	out["_meta"] = metaOf(r)
+	out["_meta"] = r.Meta()
 	return out
 }
 
@@ -128,6 +128,7 @@ func (s *Session) decide(
 func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *host) (call.Result, error) {
 	key := string(c.Capability) + "\n" + c.Args.Digest()
 	c.ApprovalID, c.Trace = cmp.Or(c.ApprovalID, s.quoted(m, key)), trace(m)
+	c.Key = keyOf(m)
 	if h != nil {
 		h.mu.Lock()
 		h.call = c
@@ -154,7 +155,7 @@ func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *
 // The form of the two fields of a trace (W3C Trace Context).
 var (
 	traceParent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
-	traceState  = regexp.MustCompile(`^[ -~]{1,512}$`)
+	traceState  = regexp.MustCompile(`^[ -~]+$`) // at most 512 bytes: a count in the pattern costs each start of waldo a millisecond
 )
 
 // trace reads the place of a request in a trace. Its baggage stays behind: it is anybody's data.
@@ -164,10 +165,38 @@ func trace(m jsonrpc.Message) (t call.Trace) {
 		return t
 	}
 	t.Parent = parent
-	if state, _ := meta(m, "tracestate").Text(); traceState.MatchString(state) {
+	if state, _ := meta(m, "tracestate").Text(); len(state) <= 512 && traceState.MatchString(state) {
 		t.State = state
 	}
 	return t
+}
+
+// keyOf returns the idempotency key of a request: from _meta, or from the header of its transport. Two keys that differ
+// and a key that is not text are malformed, and so refused.
+func keyOf(m jsonrpc.Message) string {
+	v := meta(m, "waldo/idempotency_key")
+	if v.IsZero() {
+		return m.Key
+	}
+	key, ok := v.Text()
+	if !ok || key == "" || m.Key != "" && m.Key != key {
+		return "\x00"
+	}
+	return key
+}
+
+// delegationOf returns the token of a delegation that a request names in _meta. One that is not text is malformed, and so
+// refused.
+func delegationOf(m jsonrpc.Message) string {
+	v := meta(m, "waldo/delegation")
+	if v.IsZero() {
+		return ""
+	}
+	token, ok := v.Text()
+	if !ok || token == "" {
+		return "\x00"
+	}
+	return token
 }
 
 func meta(m jsonrpc.Message, name string) strictjson.Value {
@@ -240,7 +269,7 @@ func toolError(s string) map[string]any {
 // result puts a result into MCP's form. structuredContent is the tool's own or absent: hosts give it to the
 // model in place of the content, so nothing else may stand there. The facts are in _meta.
 func (s *Session) result(r call.Result, server string) map[string]any {
-	out := map[string]any{"content": s.content(r, server), "_meta": metaOf(r)}
+	out := map[string]any{"content": s.content(r, server), "_meta": r.Meta()}
 	if !r.Structured.IsZero() {
 		out["structuredContent"] = r.Structured
 	}
@@ -248,21 +277,6 @@ func (s *Session) result(r call.Result, server string) map[string]any {
 		out["isError"] = true
 	}
 	return out
-}
-
-func metaOf(r call.Result) map[string]any {
-	meta := map[string]any{"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": string(r.Status),
-		"waldo/trust": r.Trust.String(), "waldo/facts": facts.Brief(r.Facts)}
-	if why := r.Cause(); len(why) > 0 {
-		meta["waldo/reasons"] = call.Reasons(why)
-	}
-	if r.ApprovalID != "" {
-		meta["waldo/approval_id"] = r.ApprovalID
-	}
-	if r.Preview != nil {
-		meta["waldo/confirm"] = r.Preview.Token
-	}
-	return meta
 }
 
 // content returns the blocks of a result, followed by a text about the status unless the call succeeded. A run's
@@ -342,19 +356,25 @@ func Epilogue(r call.Result) string {
 			"Then make the same call again with the same arguments.", r.ApprovalID, r.ApprovalID)
 	case facts.Denied:
 		if len(r.Why) > 0 {
-			return fmt.Sprintf("waldo: denied. %s. Nothing was done. Decision %s; the same call will be denied again, "+
-				"so try another way or ask the person you work for.", reasons(r.Cause()), r.DecisionID)
+			next := "the same call will be denied again, so try another way or ask the person you work for."
+			if s := r.Why[0].RetryAfter; s > 0 {
+				next = fmt.Sprintf("make the same call again in %d s.", s)
+			}
+			return fmt.Sprintf("waldo: denied. %s. Nothing was done. Decision %s; %s", reasons(r.Cause()), r.DecisionID, next)
 		}
 	}
 	say := "waldo: the call ended as " + string(r.Status)
+	if r.Replayed != "" {
+		return say + "; this is the recorded result of " + r.Replayed + ", which has the same key."
+	}
 	if r.Facts.Limit != nil {
 		say += " at the limit on " + string(*r.Facts.Limit)
 	}
 	if why := r.Ended(); len(why) > 0 {
 		say += " (" + reasons(why) + ")"
 	}
-	return fmt.Sprintf("%s after %.1f s; side effect: %s. Decision %s.", say, r.Facts.Usage.WallMS/1000,
-		r.Facts.SideEffect, r.DecisionID)
+	return fmt.Sprintf("%s after %.1f s; side effect: %s. %sDecision %s.", say, r.Facts.Usage.WallMS/1000,
+		r.Facts.SideEffect, r.Settled.Text(), r.DecisionID)
 }
 
 func reasons(why []call.Reason) string {

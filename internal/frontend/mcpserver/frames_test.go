@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -18,6 +16,7 @@ import (
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/testing/corpus"
 )
 
 // talk writes frames to a server and reads its answers line by line.
@@ -241,51 +240,20 @@ func TestSameIDOnTwoConnections(t *testing.T) {
 	}
 }
 
-// shared returns the file of shared test data beside the repository, or "".
-func shared(parts ...string) string {
-	dir, err := os.Getwd()
-	for err == nil && dir != "/" {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			file := filepath.Join(append([]string{dir, "..", "shared"}, parts...)...)
-			if _, err := os.Stat(file); err == nil {
-				return file
-			}
-			return ""
-		}
-		dir = filepath.Dir(dir)
+type frameRow struct {
+	ID, Class, Expect, Why string
+	Input                  struct {
+		Frame string
+		B64   string `json:"frame_b64"`
 	}
-	return ""
 }
 
 // The corpus of frames: each is answered as its row expects, and the server survives every one.
 func TestCorpus(t *testing.T) {
-	file := shared("corpora", "mcp.jsonl")
-	if file == "" {
-		t.Log("the shared corpus is not here; only our own frames were sent")
-		return
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	d := newDesk(t)
 	k := converse(t, options(t, d))
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 32<<20)
 	ran := 0
-	for lines.Scan() {
-		var row struct {
-			ID, Class, Expect, Why string
-			Input                  struct {
-				Frame string
-				B64   string `json:"frame_b64"`
-			}
-		}
-		if json.Unmarshal(lines.Bytes(), &row) != nil || row.Class != "rpc" && row.Class != "frame-json" &&
-			row.Class != "frame-json-args" {
-			continue
-		}
+	for _, row := range corpus.Rows[frameRow](t, "mcp.jsonl", "rpc", "frame-json", "frame-json-args") {
 		frame := row.Input.Frame
 		if row.Input.B64 != "" {
 			b, err := base64.StdEncoding.DecodeString(row.Input.B64)
@@ -317,7 +285,7 @@ func TestCorpus(t *testing.T) {
 		}
 	}
 	t.Logf("%d frames", ran)
-	if ran < 150 {
+	if ran < corpus.Least(t, 50, 150) {
 		t.Errorf("only %d frames were found", ran)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -145,6 +146,7 @@ type Session struct {
 	ready     bool                     // and the client has said that it is
 	seen      catalog.Versions         // of the lists that the agent was shown last; 0: none
 	declared  strictjson.Value         // capabilities that a legacy client declared
+	agent     string                   // the name that a legacy client gives itself
 	revision  string                   // that a legacy client was given; empty: the newest
 	level     string                   // of the log messages that a legacy client wants; empty: none
 	subs      map[string]int           // resources that it wants to hear of
@@ -354,7 +356,8 @@ func (d *Server) offers() map[string]any {
 func (s *Session) initialize(m jsonrpc.Message) (map[string]any, error) {
 	revision, ok := m.Param("protocolVersion").Text()
 	_, hasCapabilities := m.Param("capabilities").Members()
-	_, hasClient := m.Param("clientInfo").Members()
+	client := m.Param("clientInfo")
+	_, hasClient := client.Members()
 	if !ok || !hasCapabilities || !hasClient {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "initialize needs protocolVersion, capabilities and clientInfo")
 	}
@@ -363,7 +366,7 @@ func (s *Session) initialize(m jsonrpc.Message) (map[string]any, error) {
 	if s.opened {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalid, "the session is open already")
 	}
-	s.opened, s.declared = true, m.Param("capabilities")
+	s.opened, s.declared, s.agent = true, m.Param("capabilities"), agentOf(client)
 	if !slices.Contains(jsonrpc.LegacyRevisions, revision) {
 		revision = jsonrpc.Legacy
 	}
@@ -620,4 +623,30 @@ func changed(seen, now catalog.Versions) (methods []string) {
 		}
 	}
 	return methods
+}
+
+// maxAgent is how many bytes of an agent host's name and version are kept.
+const maxAgent = 80
+
+// agentOf returns the name and version that an agent host gives itself (MCP Implementation), in printable ASCII.
+func agentOf(client strictjson.Value) string {
+	name, _ := client.Member("name").Text()
+	version, _ := client.Member("version").Text()
+	text := strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '_'
+		}
+		return r
+	}, strings.TrimSpace(name+" "+version))
+	return text[:min(len(text), maxAgent)]
+}
+
+// calling returns the agent host of a request: modern ones name themselves in each, legacy ones once.
+func (s *Session) calling(m jsonrpc.Message) string {
+	if client := m.Param("_meta").Member(jsonrpc.MetaClient); !client.IsZero() {
+		return agentOf(client)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.agent
 }

@@ -88,8 +88,8 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 		}
 	case "s.slow":
 		if p := call.Progress(ctx); p != nil {
-			p(1, 3)
-			p(1, 3) // it does not grow
+			p(1, 3, "")
+			p(1, 3, "") // it does not grow
 		}
 		select {
 		case <-d.release:

@@ -173,7 +173,7 @@ func (h *host) Log(server, level string, params strictjson.Value) {
 const maxProgress = 20
 
 // progress tells the client how far a call is, in growing numbers.
-func (h *host) progress(done, total float64) {
+func (h *host) progress(done, total float64, text string) {
 	h.mu.Lock()
 	link, token, now := h.link, h.token, time.Now()
 	first := h.since.IsZero()
@@ -192,6 +192,9 @@ func (h *host) progress(done, total float64) {
 	params := map[string]any{"progressToken": token, "progress": done}
 	if total > 0 {
 		params["total"] = total
+	}
+	if text != "" {
+		params["message"] = text
 	}
 	link.Notify("notifications/progress", params)
 }

@@ -109,7 +109,7 @@ func (s *Session) callOf(
 	}
 	c := call.Call{
 		ID: id.New(id.Call), Capability: capability, Args: a, Session: s.who.Session, Principal: s.who.Principal,
-		Channel: channel,
+		Channel: channel, Agent: s.calling(m), Delegation: delegationOf(m),
 	}
 	return s.relay(ctx, m, c, h)
 }
@@ -160,7 +160,7 @@ func (s *Session) read(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 
 // resources is the result of resources/read, which no client keeps for others.
 func resources(h *host, contents []any, r call.Result) map[string]any {
-	result := map[string]any{"contents": contents, "_meta": metaOf(r)}
+	result := map[string]any{"contents": contents, "_meta": r.Meta()}
 	if h.p != nil {
 		result["ttlMs"], result["cacheScope"] = 0, "private"
 	}
@@ -199,7 +199,7 @@ func (s *Session) prompt(ctx context.Context, m jsonrpc.Message, h *host) (map[s
 		one, _ := v.Members()
 		shown = append(shown, map[string]any{"role": one["role"], "content": s.block(item.Server, one["content"])})
 	}
-	result := map[string]any{"messages": shown, "_meta": metaOf(r)}
+	result := map[string]any{"messages": shown, "_meta": r.Meta()}
 	if d := got["description"]; !d.IsZero() {
 		result["description"] = d
 	}
@@ -378,7 +378,7 @@ func refusal(r call.Result) error {
 		}
 	}
 	e := jsonrpc.Errorf(jsonrpc.CodeRefused, "%s", text)
-	if data, err := call.ArgsOf(metaOf(r)); err == nil {
+	if data, err := call.ArgsOf(r.Meta()); err == nil {
 		e.Data = data.Value()
 	}
 	return e

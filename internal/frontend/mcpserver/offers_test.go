@@ -76,19 +76,19 @@ func TestProgressIsLimited(t *testing.T) {
 	link := &heard{}
 	_, h := s.hosted(t.Context(), m, false, link)
 	for i := range 1000 {
-		h.progress(float64(i), 1000)
-		h.progress(0, 1000)
+		h.progress(float64(i), 1000, "")
+		h.progress(0, 1000, "")
 	}
 	if link.n != maxProgress {
 		t.Errorf("told %d times", link.n)
 	}
 	h.since = time.Now().Add(-time.Second)
-	if h.progress(1001, 0); fmt.Sprint(link.last) != "map[progress:1001 progressToken:{[55]}]" {
+	if h.progress(1001, 0, ""); fmt.Sprint(link.last) != "map[progress:1001 progressToken:{[55]}]" {
 		t.Errorf("told %v", link.last)
 	}
 	h.end()
 	h.since = time.Now().Add(-time.Second)
-	if h.progress(1002, 0); link.n != maxProgress+1 {
+	if h.progress(1002, 0, ""); link.n != maxProgress+1 {
 		t.Error("told when nobody waits")
 	}
 }

@@ -39,11 +39,30 @@ func newApprover(t *testing.T) *approver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &approver{t: t, k: &approval.Service{Store: store}, ann: approval.NewSigner("ann", private)}
+	log := &memoryLog{}
+	a := &approver{t: t, ann: approval.NewSigner("ann", private),
+		k: &approval.Service{Store: store, Witness: log, Record: log.enrolled, Verdict: log.given}}
 	if _, err := a.k.EnrollKey(t.Context(), "ann", nil, private.Public().(ed25519.PublicKey), a.ann); err != nil {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// memoryLog is a log that knows who can answer, and what was answered.
+type memoryLog struct{ ledger approval.Ledger }
+
+func (l *memoryLog) Look(_ context.Context, fn func(*approval.Ledger)) error {
+	fn(&l.ledger)
+	return nil
+}
+
+func (l *memoryLog) enrolled(_ context.Context, e approval.Enrolment) error {
+	return l.ledger.Enrolled(e)
+}
+
+func (l *memoryLog) given(_ context.Context, a approval.Answer) error {
+	return l.ledger.Given(approval.Recorded{DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest,
+		Yes: a.Yes, By: string(a.By), Key: a.Key, Signed: a.Signed, Signature: a.Signature})
 }
 
 func (a *approver) call(ctx context.Context, c call.Call) (call.Result, error) {

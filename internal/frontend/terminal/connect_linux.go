@@ -18,7 +18,7 @@ import (
 // writes, and is closed at the end. end is called when the person's terminal goes away, and for Ctrl-C before a command
 // has the terminal.
 func Connect(in *os.File, out io.WriteCloser, end func()) (slave *os.File, done func() error, err error) {
-	master, slave, err := newTerminal()
+	master, slave, err := New()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,8 +89,8 @@ func closing(err error, files ...*os.File) error {
 	return err
 }
 
-// newTerminal returns the two ends of a new terminal.
-func newTerminal() (master, slave *os.File, err error) {
+// New returns the two ends of a new terminal.
+func New() (master, slave *os.File, err error) {
 	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, nil, err

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/frontend/terminal/terminaltest"
+	"waldo/internal/testing/terminaltest"
 )
 
 // Long work shows how far it is at a terminal, and takes that away at its end; into a pipe nothing is written.

@@ -20,6 +20,11 @@ func ReadPassword(ctx context.Context, f *os.File, prompt func()) ([]byte, error
 	}
 	defer func() { _ = term.Restore(int(f.Fd()), before) }() // best effort
 	prompt()
+	return ReadLine(ctx, f)
+}
+
+// ReadLine reads one line of a terminal.
+func ReadLine(ctx context.Context, f *os.File) ([]byte, error) {
 	type typed struct {
 		line []byte
 		err  error

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/frontend/terminal/terminaltest"
+	"waldo/internal/testing/terminaltest"
 )
 
 // The prompt appears once echo is off; the terminal is as it was when the line, Ctrl-C or a signal has

@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/strictjson"
@@ -21,8 +23,17 @@ import (
 // "run_python". It is a type so that it cannot change places with a session id.
 type Capability string
 
+// Launch is the capability of a session of an agent host, and the channel that alone may call it.
+const Launch = "launch"
+
+// A2A is the channel of agents elsewhere.
+const A2A = "a2a"
+
 // Wire returns the name as MCP hosts see it: the dots become "__".
 func (c Capability) Wire() string { return strings.ReplaceAll(string(c), ".", "__") }
+
+// Word returns the last word of the name, which a person types to approve the most dangerous calls.
+func (c Capability) Word() string { return string(c)[strings.LastIndexByte(string(c), '.')+1:] }
 
 var named = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}$`)
 
@@ -120,10 +131,18 @@ type Call struct {
 	Session    Session
 	Principal  Principal
 	Channel    string // mcp, cli, bridge, webhook, a2a, console
+	Agent      string // the name and version that an agent host gives itself; it proves nothing
 	Parent     string // the id of the run whose code asked; empty for a call from outside
 	Depth      int    // 0 for a call from outside, one more for each run it came through
 	ApprovalID string // the approval that an earlier answer named; always verified
 	Confirm    string // the token of a preview that the caller quotes; always verified
+	Key        string // the caller's idempotency key; empty: none
+	Confirms   string // the argument that quotes it; empty: confirm
+	// Delegation is the token of a delegation that the caller names. The pipeline verifies it, and takes it off.
+	Delegation string
+	// Chain are the delegations that the call is made under, the root first. Of a call by a program, they are those of
+	// its run; the pipeline looks them up again.
+	Chain      []string
 	ToolDigest string // digest of the definition that the caller saw; empty without one
 	// Annotations are those of the tool, as its server gave them: never believed, they can only tighten a decision.
 	Annotations strictjson.Value
@@ -133,7 +152,7 @@ type Call struct {
 
 // Turns c into a call of the tool t, as the caller sees it now.
 func (c *Call) Of(t Tool) {
-	c.Capability, c.ToolDigest, c.Annotations = t.Capability, t.Digest, t.Annotations
+	c.Capability, c.ToolDigest, c.Annotations, c.Confirms = t.Capability, t.Digest, t.Annotations, t.Confirm
 	members, _ := c.Args.Value().Members()
 	quoted, ok := members[t.Confirm]
 	if t.Confirm == "" || !ok {
@@ -193,9 +212,18 @@ type Outcome struct {
 	IsError    bool             // the tool says that it failed
 	Fault      *Fault           // the server's error, where it answered with one
 	Trust      Trust
+	Answered   bool       // the tool answered, also with an error of its own; false: it did not, or that is not known
 	Refused    *Reason    // why the worker did not begin; nil: it did
 	Suspended  *Suspended // a program that waits for a human; nil: none
 	Facts      facts.Facts
+	Held       io.Closer // of waldo's own memory, until the result is made; nil: nothing
+}
+
+// Release gives back what the outcome holds.
+func (o Outcome) Release() {
+	if o.Held != nil {
+		_ = o.Held.Close() // a lease, which never fails
+	}
 }
 
 // Reason is one cause of a decision: a code that checks may match, the words for a person, and
@@ -206,16 +234,30 @@ type Reason struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`   // from 1; 0: no line
 	Column int    `json:"column,omitempty"` // from 1, in characters
+	// RetryAfter is how many seconds later the same call can succeed; 0: waiting does not help.
+	RetryAfter int `json:"retry_after,omitempty"`
+}
+
+// In returns the reason with the time after which the same call can succeed, in whole seconds from 1.
+func (r Reason) In(d time.Duration) *Reason {
+	r.RetryAfter = max(1, int((d+time.Second-1)/time.Second))
+	return &r
 }
 
 // SessionStopped is the code of the reason against the calls of a session that the operator has ended.
 const SessionStopped = "session.stopped"
 
+// The codes of the reasons against calls whose delegation has ended.
+const (
+	DelegationRevoked = "delegation.revoked"
+	DelegationExpired = "delegation.expired"
+)
+
 // Ended returns why an allowed call was ended from outside. The other reasons of a call that ran are notes.
 func (r Result) Ended() []Reason {
 	var out []Reason
 	for _, w := range r.Why {
-		if w.Code == SessionStopped {
+		if w.Code == SessionStopped || w.Code == DelegationRevoked || w.Code == DelegationExpired {
 			out = append(out, w)
 		}
 	}
@@ -235,9 +277,12 @@ func (r Result) Cause() []Reason {
 	}
 	return slices.DeleteFunc(slices.Clone(r.Why), func(w Reason) bool {
 		first, _, _ := strings.Cut(w.Code, ".")
-		return slices.Contains(decisive, first)
+		return slices.Contains(decisive, first) || w.Code == DelegationChain
 	})
 }
+
+// DelegationChain is the code of the note on a decision that names its delegations.
+const DelegationChain = "delegation.chain"
 
 // decisive are the first words of the codes that an allowing decision has.
 var decisive = []string{"mode", "approval", "annotation", "rule"}
@@ -307,6 +352,7 @@ func (l Reasons) AppendJSON(b []byte) []byte {
 		text(`,"file":`, r.File)
 		number(`,"line":`, r.Line)
 		number(`,"column":`, r.Column)
+		number(`,"retry_after":`, r.RetryAfter)
 		b = append(b, '}')
 	}
 	return append(b, ']')
@@ -327,6 +373,71 @@ type Result struct {
 	ApprovalID string     // set while the call waits for a human
 	Preview    *Preview   // of a call that was not made yet; nil: none
 	Suspended  *Suspended // the program of this call waits for a human, and not the call itself
+	Replayed   string     // the earlier call with the same key whose recorded result this is; empty: it is its own
+	Settled    Settled    // what waldo found out after an unknown outcome; empty: it did not look
+	Undo       *Undo      // what would undo the call; nil: not known
+}
+
+// Settled says what waldo found out about a write with an unknown outcome.
+type Settled string
+
+// The ends of a settlement. Empty: there was none.
+const (
+	Happened     Settled = "happened"
+	NotHappened  Settled = "not_happened"
+	StillUnknown Settled = "still_unknown"
+)
+
+// Text says it in words for the model, with a space at its end; empty: nothing was settled.
+func (s Settled) Text() string {
+	switch s {
+	case Happened:
+		return "waldo looked: the call took effect, so do not make it again. "
+	case NotHappened:
+		return "waldo looked: the call did not take effect, so it can be made again. "
+	case StillUnknown:
+		return "waldo looked and could not find out whether the call took effect: look before trying again. "
+	}
+	return ""
+}
+
+// Meta returns the metadata of an answer, for programs.
+func (r Result) Meta() map[string]any {
+	meta := map[string]any{"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": string(r.Status),
+		"waldo/trust": r.Trust.String(), "waldo/facts": facts.Brief(r.Facts)}
+	if why := r.Cause(); len(why) > 0 {
+		meta["waldo/reasons"] = Reasons(why)
+	}
+	if r.ApprovalID != "" {
+		meta["waldo/approval_id"] = r.ApprovalID
+	}
+	if r.Preview != nil {
+		meta["waldo/confirm"] = r.Preview.Token
+	}
+	MetaOf(r, meta)
+	return meta
+}
+
+// MetaOf adds to the metadata of an answer how its call ended, where there is more to say than the status.
+func MetaOf(r Result, meta map[string]any) {
+	if r.Replayed != "" {
+		meta["waldo/replayed"], meta["waldo/replay_of"] = true, r.Replayed
+	}
+	if r.Settled != "" {
+		meta["waldo/settled"] = r.Settled
+	}
+	if r.Undo != nil {
+		meta["waldo/undo"] = r.Undo
+	}
+	if why := r.Cause(); len(why) > 0 && why[0].RetryAfter > 0 {
+		meta["waldo/retry_after"] = why[0].RetryAfter
+	}
+}
+
+// Undo is the call that would undo another.
+type Undo struct {
+	By   Capability `json:"by"`
+	Args Args       `json:"args"`
 }
 
 // Size returns how many bytes of content the result holds.

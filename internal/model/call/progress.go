@@ -4,15 +4,19 @@ import "context"
 
 type progressKey struct{}
 
-// WithProgress returns a context whose call reports its progress: done, and total or 0 if unknown. The function is
-// called from any goroutine and must not block. It gets only numbers: a worker's text would bypass the redactor.
-func WithProgress(ctx context.Context, told func(done, total float64)) context.Context {
+// Told reports progress: done, and total or 0 if unknown. text is new output of the call's own code, redacted; empty:
+// none. It is called from any goroutine and must not block.
+type Told func(done, total float64, text string)
+
+// WithProgress returns a context whose call reports its progress. Texts of servers do not pass: they would bypass the
+// redactor.
+func WithProgress(ctx context.Context, told Told) context.Context {
 	return context.WithValue(ctx, progressKey{}, told)
 }
 
 // Progress returns the function of WithProgress, or nil.
-func Progress(ctx context.Context) func(done, total float64) {
-	told, _ := ctx.Value(progressKey{}).(func(done, total float64))
+func Progress(ctx context.Context) Told {
+	told, _ := ctx.Value(progressKey{}).(Told)
 	return told
 }
 

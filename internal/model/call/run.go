@@ -15,13 +15,27 @@ type Run struct {
 	Isolation string   `json:"isolation,omitempty"` // empty: the contract's; another than the contract names is refused
 	Template  string   `json:"template,omitempty"`  // the root filesystem; empty: the contract's or the host's
 	Input     string   `json:"input,omitempty"`     // a folder of the machine, shown read-only as /workspace/input
+	Mounts    []Mount  `json:"mounts,omitempty"`    // if any, only those of the contract's mounts are shown
+	Changes   string   `json:"changes,omitempty"`   // what becomes of writes to mounts: keep, review or discard; empty: kept
 	Dir       string   `json:"dir,omitempty"`       // where a command starts; empty: the image's folder, or /workspace
 	Env       []string `json:"env,omitempty"`       // more of the environment, as K=V; PATH, HOME and TMPDIR stay waldo's
 	Hosts     []string `json:"hosts,omitempty"`     // if any, only those of the contract's hosts can be reached
+	Offline   bool     `json:"offline,omitempty"`   // no host can be reached
 	Secrets   []string `json:"secrets,omitempty"`   // variables; if any, only those of the contract's secrets are given
 	NoTools   bool     `json:"no_tools,omitempty"`  // no bridge even where there could be one
 	Whole     bool     `json:"whole,omitempty"`     // /workspace itself is writable and outlives the run
+	At        string   `json:"at,omitempty"`        // with Whole: where these files are instead, and /tmp is kept beside them
+	Home      string   `json:"home,omitempty"`      // HOME, a writable mount's target; empty: At, or waldo's own
+	Path      []string `json:"path,omitempty"`      // folders before those of PATH
 	Limits    Limits   `json:"limits,omitzero"`     // zero fields: the default
+}
+
+// Mount asks for a file or folder of the machine in the sandbox. Without Writable it is read-only, whatever the contract
+// says.
+type Mount struct {
+	Source   string `json:"source"` // absolute
+	Target   string `json:"target"`
+	Writable bool   `json:"writable,omitempty"`
 }
 
 // Limits are the limits that a run asks for, field by field those of a sandbox; zero: not asked for.

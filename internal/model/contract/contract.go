@@ -5,6 +5,7 @@ package contract
 import (
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"waldo/internal/model/secret"
@@ -92,7 +93,6 @@ type Approval struct {
 	When      When
 	Condition *Condition // with If
 	By        string     // a role; empty: any approver
-	Ceiling   int        // how many calls a program can ask for at once; 0: one yes is for one call
 	Need      int        // how many different approvers must say yes; 0 and 1: one
 	At        Position
 }
@@ -111,10 +111,52 @@ type Retry struct {
 	On  []string
 }
 
+// The kinds of failure that a contract can have retried.
+const (
+	Unavailable = "unavailable"
+	TimedOut    = "timeout"
+)
+
+// After reports whether a call is retried after it timed out, or after its server failed.
+func (r Retry) After(timeout bool) bool {
+	switch {
+	case timeout:
+		return slices.Contains(r.On, TimedOut)
+	case len(r.On) == 0:
+		return r.Max > 0
+	}
+	return slices.Contains(r.On, Unavailable)
+}
+
 // Rate is at most Calls calls in any window of Per. The zero value sets no limit.
 type Rate struct {
 	Calls int
 	Per   time.Duration
+}
+
+// Idempotency says how long a key is remembered, and which argument carries it to the tool.
+type Idempotency struct {
+	Argument string        // empty: the tool takes none
+	Window   time.Duration // 0: DefaultWindow
+}
+
+// DefaultWindow is how long a key is remembered without a window.
+const DefaultWindow = 24 * time.Hour
+
+// Settle is the read that finds out whether a write with an unknown outcome happened. The zero value finds nothing.
+type Settle struct {
+	By       string         // the capability that reads
+	Args     map[string]any // a text is a CEL expression over args
+	Happened string         // a CEL expression over args, result and text, which is true or false
+	Within   time.Duration
+	At       Position
+}
+
+// Rollback is the call that undoes another. The zero value undoes nothing.
+type Rollback struct {
+	By   string         // the capability that undoes
+	Args map[string]any // a text is a CEL expression over args, result and text
+	At   Position
 }
 
 // Example is one row of a contract's examples, checked when the contract is loaded.
@@ -140,6 +182,9 @@ type Contract struct {
 	Template       string                // root of its sandbox; empty: the host's /usr
 	Run            Limits                // of its sandbox
 	Input          string                // a host folder shown read-only as /workspace/input
+	Mounts         []Mount               // files and folders of this machine that its sandbox sees, by target
+	Protect        []string              // patterns of names in its writable mounts that are read-only too
+	Unprotect      []string              // patterns of the table of protected names that do not hold
 	Env            map[string]string     // of its sandbox
 	Root           string                // of the files tool
 	Programs       []string              // of the cli tool
@@ -157,20 +202,27 @@ type Contract struct {
 	Rules          []Rule
 	Log            string
 	Redact         []string // of detect.Classes
-	Rollback       string
+	Idempotency    Idempotency
+	Settle         Settle
+	Rollback       Rollback
 	Trust          string
 	Examples       []Example
 	Keys           map[string]Position // where each key that was written stands
+	Channel        string              `json:",omitempty"` // the only channel that may call it; empty: every one
 	BuiltIn        bool                // waldo's defaults, used without a file
 	Denied         bool                // NAME: deny; every call is denied
+	Expose         bool                // agents elsewhere may call it over A2A
 }
 
 // Config is one waldo.yaml, read, checked and completed.
 type Config struct {
-	File        string
-	Digest      string // SHA-256 of the file's bytes, "sha256:…"; empty without a file
-	Found       bool   // it stood in the current folder, and the operator did not name it: it holds as trusted alone
+	File   string
+	Digest string // SHA-256 of the file's bytes, "sha256:…"; empty without a file
+	// Programs are the digests of the programs that waldo trust recorded. The configuration holds as it was trusted
+	// alone. nil: the operator named it and vouches for what it runs.
+	Programs    map[string]string
 	Environment string
+	Places      map[string]string // where each path that it opens led when it was loaded or trusted
 	Servers     map[string]Server
 	Secrets     map[string]Secret
 	SecretUses  []SecretUse
@@ -185,8 +237,12 @@ type Config struct {
 	Sessions    Sessions
 	Log         Log
 	Agent       Agent
+	Telemetry   Telemetry
 	Warnings    []Problem
 }
+
+// Telemetry names the collector of traces and metrics; empty: the environment can name one.
+type Telemetry struct{ OTLP string }
 
 // Sandboxes bound the runs that are live at a time in one waldo process. Zero fields: the defaults.
 type Sandboxes struct {
@@ -204,34 +260,33 @@ type Sessions struct {
 	RunSeconds     int // that the agent's own calls take together
 }
 
-// Log is the retention of audit records. The zero value keeps all.
+// Log is the retention of audit records, and who witnesses them. The zero value keeps all, without witnesses.
 type Log struct {
-	Keep time.Duration
+	Keep   time.Duration
+	Policy string // the absolute path of the file that names the witnesses; empty: none
 }
 
 // Redaction says what is hidden from the model.
 type Redaction struct {
 	Model  []string // of detect.Classes
 	Tokens bool     // tokenise personal data instead of masking it
-	Format bool     // give tokens the form of the value, where its class has a reserved range
 }
 
 // Elicitation is the approval carrier of the agent's own host: the host's claim of its person's answer is accepted as
 // the answer. No approver's key signs it.
 const Elicitation = "elicitation"
 
-// Desktop is the approval carrier that shows a notification on this machine's desktop. It carries no answer.
-const Desktop = "desktop"
-
 // Approvals holds the approvers, and how long an approval waits.
 type Approvals struct {
 	Timeout  time.Duration
 	Roles    map[string][]string // role to principals
+	People   map[string][]string // approver to the principals that are the same person
 	Carriers []string
 	Root     string // fingerprint of the first approver; empty: the first in the log
 
 	Notify          []string // a command that is run for each question; empty: none
 	NotifyArguments bool     // it is given the arguments of the call
+	Trust           string   // of Notify: Uncovered, or empty
 	Webhooks        []ApprovalWebhook
 }
 

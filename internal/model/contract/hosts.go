@@ -14,6 +14,8 @@ type Network struct {
 	Allow    []string            `json:"allow,omitempty"`    // host patterns, as in *.example.com
 	Limits   Traffic             `json:"limits,omitzero"`
 	Packages map[string]Registry `json:"packages,omitempty"` // registries by manager: npm, pypi
+	Off      []string            `json:"off,omitempty"`      // what a profile switches off: refused, and no denial
+	Unheld   bool                `json:"unheld,omitempty"`   // of a server outside of any sandbox: nothing bounds it
 }
 
 // Traffic bounds the traffic of one sandbox. A zero field takes waldo's own bound.

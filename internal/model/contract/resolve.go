@@ -11,6 +11,9 @@ const ReadOutput = "read_output"
 // builtIns are the names of waldo's own capabilities.
 var builtIns = []string{"run_python", "run_javascript", "run_typescript", "run_shell", "exec", ReadOutput}
 
+// launch is the capability of a session of an agent host, and its channel.
+const launch = "launch"
+
 // ownTool is how one of waldo's own tools is reached, and the least class that it has, regardless of its contract.
 type ownTool struct {
 	transport Transport
@@ -36,7 +39,7 @@ func (c Contract) OwnMode(capability string) (Mode, bool) {
 
 // byTheGateway are the names of waldo's own tools that the gateway answers itself, some in the lean mode
 // alone. They need no contract.
-var byTheGateway = []string{"search_tools", "call_tool", "run_code", RequestApproval}
+var byTheGateway = []string{"search_tools", "call_tool", "run_code"}
 
 // BuiltIns returns the names of waldo's own capabilities that also work without a file.
 func BuiltIns() []string { return slices.Clone(builtIns) }
@@ -52,8 +55,19 @@ func Own() []string { return slices.Concat(builtIns, byTheGateway) }
 func (c Contract) Resolve(capability string, cfg *Config) Contract {
 	first, rest, dotted := strings.Cut(capability, ".")
 	_, served := cfg.Servers[first]
+	if c.Transport == A2A { // a peer is reached as a server is
+		name := c.Server
+		if name == "" {
+			name = first
+		}
+		if cfg.Servers[name].Peer {
+			c.Transport = MCP
+		}
+	}
 	if c.Transport == "" {
 		switch {
+		case capability == launch:
+			c.Transport = SandboxedExec
 		case c.Server != "" || dotted && served:
 			c.Transport = MCP
 		case slices.Contains(builtIns, capability):
@@ -61,6 +75,9 @@ func (c Contract) Resolve(capability string, cfg *Config) Contract {
 		default:
 			c.Transport = ownTools[capability].transport
 		}
+	}
+	if capability == launch { // no agent may start one
+		c.Channel = launch
 	}
 	if _, written := c.Keys["filesystem"]; c.Transport == SandboxedExec && !written {
 		c.Filesystem = WorkspaceOnly // opens nothing of the host: the session's own files
@@ -74,6 +91,10 @@ func (c Contract) Resolve(capability string, cfg *Config) Contract {
 	}
 	if c.Server == "" && dotted {
 		c.Server = first
+	}
+	if s, known := cfg.Servers[c.Server]; known { // its tools reach what it reaches
+		c.Network = s.Network
+		c.Network.Unheld = s.Placement == "outside"
 	}
 	if c.Tool == "" {
 		c.Tool = capability

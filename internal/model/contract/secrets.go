@@ -9,10 +9,11 @@ import (
 
 // Secret is one entry of secrets: a name, and its source in this environment.
 type Secret struct {
-	Name string
-	At   Position
-	Spec secret.Spec           // zero: it has no place in this environment
-	In   map[string]secret.Ref // environment to place, where it was written so
+	Name  string
+	At    Position
+	Trust string                // of its command: Uncovered, or empty
+	Spec  secret.Spec           // zero: it has no place in this environment
+	In    map[string]secret.Ref // environment to place, where it was written so
 	// Inject says to which requests the egress adds it; nil: to none.
 	Inject *Inject
 }
@@ -35,6 +36,7 @@ type Inject struct {
 	Plain           bool     // with postgres: the server need not speak TLS
 	Key, Token      secret.Ref
 	Region, Service string
+	Placeholder     string `json:"-"` // of a shape that the program wants, of this session alone; empty: one is made
 }
 
 // Placeholders returns the variables that hold a placeholder in the sandbox: all but the revealed ones.

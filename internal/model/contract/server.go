@@ -14,7 +14,10 @@ type Server struct {
 	Command     []string
 	CommandAt   Position
 	URL         string
+	Peer        bool   // an agent of A2A at the URL, of peers
+	CardKey     string // the thumbprint of the key that signs its card; empty: any
 	Placement   string // sandbox (the default), workspace or outside
+	Trust       string // Uncovered, or empty
 	Network     Network
 	Secrets     map[string]secret.Ref // environment variable to secret
 	Input       string                // mounts.input: a host folder shown read-only
@@ -29,16 +32,19 @@ type Server struct {
 	Auth        Auth // at a URL
 }
 
-// Mount shows a file or folder of this machine to a server's sandbox, read-only.
+// Mount shows a file or folder of this machine to a sandbox, read-only.
 type Mount struct {
 	Target string `json:"target"` // an absolute path in the sandbox
 	From   string `json:"from"`   // on this machine, as written: Position.Beside makes it whole
-	// Writable: the server can change what is in it, and only the disk bounds what it writes.
+	// Writable: the sandbox can change what is in it, and only the disk bounds what it writes.
 	Writable bool `json:"writable,omitempty"`
-	// with Writable: repositories in it can be written, but for their hooks and configuration
+	// with Writable, of a server: repositories in it can be written, but for their hooks and configuration
 	Git bool     `json:"git,omitempty"`
 	At  Position `json:"-"`
 }
+
+// Uncovered is the operator's word that a command outside of sandboxes may load files that no digest covers.
+const Uncovered = "uncovered"
 
 // DataAt is where a server finds the lasting folder that `data` gives it.
 const DataAt = "/data"

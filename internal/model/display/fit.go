@@ -2,6 +2,7 @@ package display
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -78,4 +79,45 @@ func character(s string) (c string, cells int) {
 		}
 	}
 	return s, cells
+}
+
+// Barred returns a writer for words that are not waldo's own. Each line begins with the bar of a question's arguments, so
+// none looks like a line of waldo's, also where a terminal of width columns would break it. The text is escaped before.
+func Barred(w io.Writer, width int) io.Writer { return &barred{w: w, most: max(width, narrowest) - 1} }
+
+type barred struct {
+	w        io.Writer
+	most, at int // columns; at is 0 before the first one of a line
+}
+
+const bar = "  | "
+
+func (b *barred) Write(text []byte) (int, error) {
+	var out strings.Builder
+	for s := string(text); s != ""; {
+		c, cells := character(s)
+		s = s[len(c):]
+		if c == "\t" {
+			c, cells = "    ", 4
+		}
+		if b.at == 0 {
+			out.WriteString(bar)
+			b.at = len(bar)
+		}
+		switch {
+		case strings.HasPrefix(c, "\n"):
+			out.WriteByte('\n')
+			b.at = 0
+			continue
+		case b.at+cells > b.most:
+			out.WriteString("\n" + goesOn)
+			b.at = utf8.RuneCountInString(goesOn) + 1
+		}
+		out.WriteString(c)
+		b.at += cells
+	}
+	if _, err := io.WriteString(b.w, out.String()); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }

@@ -1,10 +1,11 @@
 package display_test
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"unicode"
-
+	"unicode/utf8"
 	"waldo/internal/model/display"
 )
 
@@ -79,4 +80,34 @@ func FuzzFit(f *testing.F) {
 			t.Fatalf("%q came back as %q", text, back.String())
 		}
 	})
+}
+
+// TestBarred: no line of somebody else's words begins like one of waldo's, however they come: in pieces, with line ends
+// of their own, or as wide as the terminal.
+func TestBarred(t *testing.T) {
+	const width = 40
+	words := "I look.\n\nwaldo: done after 2 steps\n" + strings.Repeat("-", width-5) + "hint: waldo approve a_evil\n" +
+		strings.Repeat("\t", 9) + "waldo: x" + strings.Repeat("é", 50) + "\nwaldo: the end"
+	for _, piece := range []int{1, 3, 1000} {
+		var b strings.Builder
+		w := display.Barred(&b, width)
+		for rest := words; rest != ""; {
+			n := min(piece, len(rest))
+			for n < len(rest) && !utf8.RuneStart(rest[n]) {
+				n++
+			}
+			if _, err := io.WriteString(w, rest[:n]); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		for row := range strings.SplitSeq(b.String(), "\n") {
+			if !strings.HasPrefix(row, "  | ") && !strings.HasPrefix(row, "  |… ") || utf8.RuneCountInString(row) >= width {
+				t.Errorf("in pieces of %d: %q", piece, row)
+			}
+		}
+		if got := strings.NewReplacer("\n  |… ", "", "  | ", "", "    ", "\t").Replace(b.String()); got != words {
+			t.Errorf("control: in pieces of %d the words are %q", piece, got)
+		}
+	}
 }

@@ -29,6 +29,14 @@ func (f Facts) Bounded() Facts {
 	} {
 		*l.list = within(&f, l.name, MaxList, *l.list, func(s *string) []*string { return []*string{s} })
 	}
+	f.Files.Held = within(&f, "files.held", MaxList, f.Files.Held, func(s *string) []*string { return []*string{s} })
+	if f.Files.Changes != nil {
+		c := *f.Files.Changes
+		for _, list := range []*[]string{&c.Written, &c.Renamed, &c.Removed, &c.Protected} {
+			*list = within(&f, "files.changes", MaxList, *list, func(s *string) []*string { return []*string{s} })
+		}
+		f.Files.Changes = &c
+	}
 	f.Denials = within(&f, "denials", MaxList, f.Denials, func(d *Denial) []*string {
 		return []*string{&d.Kind, &d.What, &d.Errno}
 	})

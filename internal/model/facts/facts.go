@@ -99,7 +99,8 @@ type Facts struct {
 	Denials    []Denial   `json:"denials"`
 	Seen       []string   `json:"denials_seen"` // the kinds of denial this driver can observe
 	SideEffect SideEffect `json:"side_effect"`
-	Masked     int        `json:"masked,omitempty"` // values of the answer that are hidden or stand as tokens
+	Cleaned    int        `json:"cleaned,omitempty"` // texts of the answer without characters that do not show
+	Masked     int        `json:"masked,omitempty"`  // values of the answer that are hidden or stand as tokens
 	Warnings   []string   `json:"warnings"`
 	Cut        []string   `json:"cut,omitempty"` // the lists that were longer than Bounded leaves them
 }
@@ -188,8 +189,22 @@ type Files struct {
 	// the folder of this machine that holds them; shown only at the terminal
 	KeptIn  string `json:"kept_in,omitempty"`
 	Partial bool   `json:"partial,omitempty"` // there are more than the lists say
+	// protected names that appeared below a writable mount, and were taken out
+	Held    []string `json:"held,omitempty"`
+	Changes *Changes `json:"changes,omitempty"` // below the writable mounts; nil: there are none, or nothing looked
 	// files that existed before the run; those in folders before the folders
 	Removed []string `json:"-"`
+}
+
+// Changes are what a run changed below its writable mounts, as paths in the sandbox. Folders are not listed.
+type Changes struct {
+	ID        string   `json:"id"`   // for waldo changes; empty: nothing is kept of it
+	Mode      string   `json:"mode"` // keep, review or discard
+	Written   []string `json:"written"`
+	Renamed   []string `json:"renamed"` // as "old -> new"
+	Removed   []string `json:"removed"`
+	Protected []string `json:"protected"` // those of them with a protected name
+	Partial   bool     `json:"partial"`   // there can be more
 }
 
 // Name returns a file's name for output on a line. It quotes a name with invisible characters or line ends, so that

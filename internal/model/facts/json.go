@@ -93,10 +93,27 @@ func (w *writer) members(f Facts) {
 		if f.Files.Partial {
 			w.truth("partial", true)
 		}
+		if len(f.Files.Held) > 0 {
+			list(w, "held", f.Files.Held, (*writer).word)
+		}
+		if c := f.Files.Changes; c != nil {
+			w.object("changes", func() {
+				w.text("id", c.ID)
+				w.text("mode", c.Mode)
+				list(w, "written", c.Written, (*writer).word)
+				list(w, "renamed", c.Renamed, (*writer).word)
+				list(w, "removed", c.Removed, (*writer).word)
+				list(w, "protected", c.Protected, (*writer).word)
+				w.truth("partial", c.Partial)
+			})
+		}
 	})
 	list(w, "denials", f.Denials, (*writer).denial)
 	list(w, "denials_seen", f.Seen, (*writer).word)
 	w.text("side_effect", f.SideEffect.String())
+	if f.Cleaned != 0 {
+		w.number("cleaned", int64(f.Cleaned))
+	}
 	if f.Masked != 0 {
 		w.number("masked", int64(f.Masked))
 	}

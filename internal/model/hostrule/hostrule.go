@@ -146,6 +146,35 @@ func (p Pattern) Match(host string) bool {
 	return ok && before != "" && len(before) <= maxBelow
 }
 
+// Covers reports whether p matches every host that q matches.
+func (p Pattern) Covers(q Pattern) bool {
+	switch {
+	case p.Prefix.IsValid() || q.Prefix.IsValid():
+		return p.Prefix.IsValid() && q.Prefix.IsValid() && p.Prefix.Bits() <= q.Prefix.Bits() &&
+			p.Prefix.Contains(q.Prefix.Addr())
+	case q.Name == "":
+		return false
+	case !q.Below:
+		return p.Match(q.Name)
+	}
+	return p.Below && (p.Name == q.Name || strings.HasSuffix(q.Name, "."+p.Name))
+}
+
+// String returns the line in the form that Parse reads.
+func (l Line) String() string {
+	host := l.Host.String()
+	if l.Port != 0 {
+		if l.Host.Prefix.IsValid() && l.Host.Prefix.Addr().Is6() {
+			host = "[" + host + "]"
+		}
+		host += ":" + strconv.Itoa(int(l.Port))
+	}
+	if len(l.Methods) > 0 {
+		host = strings.Join(l.Methods, ",") + " " + host
+	}
+	return host + l.Path
+}
+
 // String returns the pattern as it is written in a contract.
 func (p Pattern) String() string {
 	switch {

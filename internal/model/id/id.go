@@ -25,6 +25,9 @@ const (
 	Snapshot  Kind = "p_"
 	Program   Kind = "g_"
 	Delivery  Kind = "h_"
+	Task      Kind = "t_"
+
+	Delegation Kind = "dg_"
 )
 
 // alphabet is that of RFC 4648 with the digits first, so that text sorts as the bits do.

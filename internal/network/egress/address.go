@@ -1,7 +1,10 @@
 package egress
 
 import (
+	_ "embed"
 	"net/netip"
+	"strings"
+	"sync"
 )
 
 // special lists the address ranges outside the public internet, with the word that a refusal uses. The sources are
@@ -14,8 +17,6 @@ var special = []struct {
 	{netip.MustParsePrefix("10.0.0.0/8"), "private"},
 	{netip.MustParsePrefix("100.64.0.0/10"), "carrier-grade NAT"},
 	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
-	{netip.MustParsePrefix("168.63.129.16/32"), "metadata"}, // Azure's wire server, a public address that is not public
-	{netip.MustParsePrefix("169.254.0.0/16"), "link-local or metadata"},
 	{netip.MustParsePrefix("172.16.0.0/12"), "private"},
 	{netip.MustParsePrefix("192.0.0.0/24"), "reserved"},
 	{netip.MustParsePrefix("192.0.2.0/24"), "documentation"},
@@ -48,6 +49,9 @@ func Special(a netip.Addr) string {
 	if a.Is6() && !global.Contains(a) {
 		return "not a public IPv6 address"
 	}
+	if within(metadata(), a) {
+		return "link-local or metadata"
+	}
 	for _, s := range special {
 		if s.prefix.Contains(a) {
 			return s.what
@@ -63,26 +67,28 @@ var inside = []netip.Prefix{
 	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"),
 }
 
-// metadata are the addresses inside those ranges where clouds hand out credentials.
-var metadata = []netip.Prefix{
-	// AWS, Google, Alibaba
-	netip.MustParsePrefix("fd00:ec2::/32"), netip.MustParsePrefix("fd20:ce::/32"),
-	netip.MustParsePrefix("100.100.100.200/32"),
-}
+//go:embed metadata.tsv
+var clouds string
+
+// metadata returns the addresses where clouds hand out credentials.
+var metadata = sync.OnceValue(func() (out []netip.Prefix) {
+	for line := range strings.Lines(clouds) {
+		if prefix, _, row := strings.Cut(line, "\t"); row {
+			out = append(out, netip.MustParsePrefix(prefix))
+		}
+	}
+	return out
+})
 
 // internal reports whether an address is of the operator's own network.
 func internal(a netip.Addr) bool {
 	a = a.Unmap()
-	return within(inside, a) && !within(metadata, a)
+	return within(inside, a) && !within(metadata(), a)
 }
 
-// exact are the addresses that a prefix around them does not open: this machine, its neighbours on the
-// wire, where clouds hand out credentials. One that is written alone is meant.
-var exact = []netip.Prefix{
-	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("169.254.0.0/16"),
-	netip.MustParsePrefix("fe80::/10"),
-	netip.MustParsePrefix("168.63.129.16/32"),
-}
+// local are the addresses of this machine. As those of metadata, a prefix around them does not open them. One that is
+// written alone is meant.
+var local = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 // never are addresses that no host can have: this network, the sandbox's own names, multicast.
 var never = []netip.Prefix{
@@ -95,7 +101,7 @@ func stands(own []netip.Prefix, a netip.Addr) bool {
 	if within(never, a) || a.Zone() != "" {
 		return false
 	}
-	alone := within(exact, a) || within(metadata, a)
+	alone := within(local, a) || within(metadata(), a)
 	for _, p := range own {
 		if p.Contains(a) && (p.IsSingleIP() || !alone) {
 			return true

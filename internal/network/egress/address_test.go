@@ -74,3 +74,30 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 }
+
+// TestMetadata: no host under internal: is dialled at an address of the table, of any cloud. One next to it, and one
+// that is written alone, are.
+func TestMetadata(t *testing.T) {
+	p := policyOf(t, "meta.corp.example")
+	p.Rules[0].Internal = true
+	for _, a := range []string{
+		"169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fe80::a9fe:a9fe",
+		"fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:100::100:200", "fd00:c1::a9fe:a9fe", "fd00:42::42",
+		"fd00:a9fe:a9fe::1", "::ffff:100.100.100.200",
+	} {
+		if why := p.Address("meta.corp.example", 80, netip.MustParseAddr(a)); why == nil || why.Code != "egress.address" {
+			t.Errorf("%s: %v", a, why)
+		}
+		alone := policyOf(t, "meta.corp.example")
+		alone.Addresses = map[string][]netip.Prefix{"meta.corp.example": {netip.PrefixFrom(netip.MustParseAddr(a).Unmap(),
+			netip.MustParseAddr(a).Unmap().BitLen())}}
+		if why := alone.Address("meta.corp.example", 80, netip.MustParseAddr(a)); why != nil {
+			t.Errorf("%s, written alone: %v", a, why)
+		}
+	}
+	for _, a := range []string{"100.100.100.201", "fd00:c1::a9fe:a9ff", "fd00:42::43", "fd00:100::100:201", "10.0.0.1"} {
+		if why := p.Address("meta.corp.example", 80, netip.MustParseAddr(a)); why != nil {
+			t.Errorf("control: %s: %v", a, why)
+		}
+	}
+}

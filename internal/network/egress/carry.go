@@ -179,10 +179,14 @@ func (s *Server) words(f *first) io.Reader {
 	return w
 }
 
+// closeWrite tells the other side that nothing more comes. A connection without halves, such as one in memory, is
+// closed: its reader would wait for the end until the call's time is over.
 func closeWrite(c net.Conn) {
 	if t, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = t.CloseWrite()
+		return
 	}
+	_ = c.Close()
 }
 
 // certificates remembers which hosts have shown a certificate of theirs at which address.

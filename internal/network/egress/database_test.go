@@ -92,7 +92,7 @@ func TestDatabase(t *testing.T) {
 					c, err := new(net.Dialer).DialContext(ctx, "tcp", at)
 					return at443{c, to}, err
 				}}
-			s, err := NewServer(d, Options{Credentials: []Credential{c}, Forms: spellings})
+			s, err := NewServer(d, Options{Credentials: []Credential{c}})
 			if err != nil {
 				t.Fatal(err)
 			}

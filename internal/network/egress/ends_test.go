@@ -35,16 +35,16 @@ func TestAnswerEnds(t *testing.T) {
 		whole      bool
 		code       string
 	}{
-		{"control: all of a length", 0, "Content-Length: 723\r\n", dots(700) + hidden, dots(700) + stars, true, ""},
-		{"cut, of a length", 0, "Content-Length: 5000\r\n", dots(700) + part, dots(700 + len(part) - 512), false, ""},
-		{"cut, of a length, without a secret", 0, "Content-Length: 5000\r\n", dots(700 + len(part)),
-			dots(700 + len(part) - 512), false, ""},
-		{"control: all chunks", 0, chunked, chunk(dots(700)+hidden) + chunk("")[:3] + "\r\n", dots(700) + stars, true, ""},
-		{"cut within a chunk", 0, chunked, "400\r\n" + dots(700) + part, dots(700 + len(part) - 512), false, ""},
-		{"cut after a chunk", 0, chunked, chunk(dots(700) + part), dots(700 + len(part) - 512), false, ""},
-		{"control: until the close, with a line end", 0, closing, dots(700) + hidden + "\n",
-			dots(700) + stars + "\n", true, ""},
-		{"until the close", 0, closing, dots(700) + "\n" + part, dots(700) + "\n", false, "egress.secret.end"},
+		{"control: all of a length", 0, "Content-Length: 1723\r\n", dots(1700) + hidden, dots(1700) + stars, true, ""},
+		{"cut, of a length", 0, "Content-Length: 5000\r\n", dots(1700) + part, dots(1700 + len(part) - 512), false, ""},
+		{"cut, of a length, without a secret", 0, "Content-Length: 5000\r\n", dots(1700 + len(part)),
+			dots(1700 + len(part) - 512), false, ""},
+		{"control: all chunks", 0, chunked, chunk(dots(1700)+hidden) + chunk("")[:3] + "\r\n", dots(1700) + stars, true, ""},
+		{"cut within a chunk", 0, chunked, "800\r\n" + dots(1700) + part, dots(1700 + len(part) - 512), false, ""},
+		{"cut after a chunk", 0, chunked, chunk(dots(1700) + part), dots(1700 + len(part) - 512), false, ""},
+		{"control: until the close, with a line end", 0, closing, dots(1700) + hidden + ".\n",
+			dots(1700) + stars + ".\n", true, ""},
+		{"until the close", 0, closing, dots(1700) + "\n" + part, dots(1700) + "\n", false, "egress.secret.end"},
 		{"control: within the limit", limit * 2, "Content-Length: 20023\r\n", dots(limit) + hidden,
 			dots(limit) + stars, true, ""},
 		{"beyond the limit", limit + int64(len(part)), "Content-Length: 20023\r\n", dots(limit) + hidden,
@@ -52,7 +52,7 @@ func TestAnswerEnds(t *testing.T) {
 		{"far beyond the limit", limit, "Content-Length: 90000\r\n", dots(90000), dots(limit - 512), false, "egress.limit.bytes"},
 	} {
 		for _, h2 := range []bool{false, true} {
-			options := Options{Credentials: []Credential{brokered(Bearer, "")}, Forms: spellings}
+			options := Options{Credentials: []Credential{brokered(Bearer, "")}}
 			g := newRigWith(t, Limits{Bytes: row.bytes}, options, "api.example.com")
 			g.answer, g.transport.ForceAttemptHTTP2 = raw(row.head, row.body), false
 			resp, err := g.client(t, h2).Get("https://api.example.com/repos/x")
@@ -115,7 +115,7 @@ func TestNameThatLooksEscaped(t *testing.T) {
 	const like = "Zq7Rw2%41Kx9Lm4Np8Tv3Yb6Hc1"
 	for name, want := range map[string]int{"x-" + like: 0, "X-" + strings.ToLower(like): 0, "X-" + like[1:]: 1} {
 		h := http.Header{name: {"1"}}
-		newScrubber(spellings, []string{like}).header(h)
+		newScrubber([]string{like}).header(h)
 		if len(h) != want {
 			t.Errorf("%s: %v", name, h)
 		}

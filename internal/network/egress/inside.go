@@ -64,6 +64,11 @@ type injection struct {
 	held     int64  // bytes of its body that are held, to be given back
 }
 
+// quoted reports whether the body of a request may hold placeholders.
+func (in injection) quoted() bool {
+	return slices.ContainsFunc(in.use, func(f filled) bool { return f.Quoted })
+}
+
 // inject looks for placeholders in a request, takes out what the client has put where a secret goes,
 // and returns the secrets that belong to it.
 func (s *Server) inject(r *http.Request, t *Target) (in injection, why *Refusal) {
@@ -92,7 +97,7 @@ func (s *Server) inject(r *http.Request, t *Target) (in injection, why *Refusal)
 	if why := s.hold(r, &in); why != nil {
 		return in, why
 	}
-	if s.marks.inRequest(r, *t) || s.marks.inBody(r) {
+	if s.marks.inRequest(r, *t) || !in.quoted() && s.marks.inBody(r) {
 		return in, errPlaceholder
 	}
 	if s.owned(t.Host) {
@@ -102,7 +107,7 @@ func (s *Server) inject(r *http.Request, t *Target) (in injection, why *Refusal)
 		return in, nil
 	}
 	askWhole(r.Header)
-	in.scrubber = newScrubber(s.forms, known)
+	in.scrubber = newScrubber(known)
 	in.cut = func() { s.attempts.refused(t.Host, t.Port, errCut) }
 	for _, f := range in.use {
 		if f.As == SigV4 {
@@ -161,7 +166,7 @@ func (in injection) unveil(resp *http.Response) error {
 	return nil
 }
 
-// body hides the secrets in a body and its trailers. No spelling of a secret has a line end: no header could carry it.
+// body hides the secrets in a body and its trailers.
 func (in injection) body(b io.ReadCloser, resp *http.Response) io.ReadCloser {
 	if in.scrubber == nil {
 		return b

@@ -19,7 +19,7 @@ func (s *Server) keeps(r *http.Request, t Target, use injection) (packages.Packa
 	return s.policy.pack(t)
 }
 
-// kept answers with the cached file, if there is one.
+// kept answers with the cached file, if there is one. Its bytes count as those of an answer of the registry.
 func (s *Server) kept(w http.ResponseWriter, t Target, p packages.Package) bool {
 	f, n, ok := s.cache.Get(t.String())
 	if !ok {
@@ -29,7 +29,8 @@ func (s *Server) kept(w http.ResponseWriter, t Target, p packages.Package) bool 
 	s.attempts.fetched(p, true)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
-	_, _ = io.Copy(w, f)
+	in := attempt{total: &s.attempts.all} // the host was not contacted
+	_, _ = io.Copy(w, &counted{f, in.in, s, t})
 	return true
 }
 

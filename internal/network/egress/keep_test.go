@@ -3,6 +3,8 @@ package egress
 import (
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -85,7 +87,7 @@ func TestASecretsFileIsNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, secret := range []bool{false, true} {
-		o := Options{Cache: s, Forms: spellings}
+		o := Options{Cache: s}
 		if secret {
 			c := brokered(Bearer, "")
 			c.Paths = []string{"/npm/*"}
@@ -102,5 +104,44 @@ func TestASecretsFileIsNotKept(t *testing.T) {
 		if _, _, kept := s.Get(url); kept == secret {
 			t.Errorf("with a secret %v: kept %v", secret, kept)
 		}
+	}
+}
+
+// TestKeptBytesCount: bytes from the cache count in the sandbox's limit, as those of a registry do.
+func TestKeptBytesCount(t *testing.T) {
+	const url, size = "https://api.example.com/npm/a/-/a-1.0.0.tgz", 10_000
+	s, err := pkgcache.Open(t.TempDir(), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb := func(l Limits) *rig {
+		g := newRigWith(t, l, Options{Cache: s}, "GET,HEAD api.example.com:443/npm/*")
+		g.policy.Rules[0].Registry = &packages.Source{Manager: packages.NPM, Base: "/npm/"}
+		g.answer = func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", strconv.Itoa(size))
+			_, _ = io.WriteString(w, strings.Repeat("x", size))
+		}
+		return g
+	}
+	first := sb(Limits{})
+	if _, got := first.ask(t, false, "GET", url, nil, ""); len(got) != size {
+		t.Fatalf("control: the first sandbox got %d bytes", len(got))
+	}
+	second := sb(Limits{Bytes: 5 * size / 2})
+	var got int
+	for range 5 {
+		func() {
+			defer func() { _ = recover() }()
+			_, body := second.ask(t, false, "GET", url, nil, "")
+			got += len(body)
+		}()
+	}
+	if len(second.hosts) != 0 || second.attempts.all.Load() < 5*size/2 {
+		t.Errorf("%d bytes are counted, the registry was asked %d times", second.attempts.all.Load(), len(second.hosts))
+	}
+	f := facts.New()
+	second.Report(&f)
+	if !slices.Contains(f.Network.Denied, "api.example.com:443") {
+		t.Errorf("%d bytes came, and nothing was refused: %+v", got, f.Network)
 	}
 }

@@ -78,6 +78,7 @@ func (r Rule) webOnly() bool { return len(r.Methods)+len(r.Paths) > 0 }
 // Policy is the set of destinations of one sandbox. The zero Policy reaches nothing.
 type Policy struct {
 	Rules     []Rule
+	Off       []Rule // refused as all else, but expected: the client's telemetry and the like
 	Limits    Limits
 	Addresses map[string][]netip.Prefix // where the operator says that a host stands: it is dialled there and nowhere else
 }
@@ -94,6 +95,9 @@ func (p *Policy) rules(host string, port uint16) (out []Rule) {
 	return out
 }
 
+// errOff refuses what a profile switches off.
+var errOff = refuse("off", "the profile switches this off")
+
 // Classify says why a connection to host and port does not go out; nil lets it. The host is a name
 // or an address as ParseURL or ParseAuthority returned it.
 func (p *Policy) Classify(host string, port uint16) *Refusal {
@@ -102,6 +106,9 @@ func (p *Policy) Classify(host string, port uint16) *Refusal {
 	}
 	if slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Host.Match(host) }) {
 		return refuse("port", "the host is allowed at other ports")
+	}
+	if slices.ContainsFunc(p.Off, func(r Rule) bool { return len(r.Paths) == 0 && r.Host.Match(host) }) {
+		return errOff
 	}
 	return refuse("host", "no rule names this host")
 }
@@ -131,6 +138,9 @@ func (p *Policy) request(method string, t Target) *Refusal {
 		passes = true
 	}
 	if !passes {
+		if slices.ContainsFunc(p.Off, func(r Rule) bool { return r.Host.Match(t.Host) && r.allows(method, t.Path) }) {
+			return errOff
+		}
 		return refuse("request", "the host is allowed, this method or path is not")
 	}
 	return nil

@@ -34,7 +34,6 @@ type Server struct {
 	held      room
 	flying    atomic.Int64 // requests that are being carried
 	creds     []Credential
-	forms     func(string) []string
 	cache     *pkgcache.Cache
 	marks     *marks          // nil: the sandbox has no placeholder
 	authority *interceptca.CA // nil: no TLS is looked into
@@ -57,16 +56,14 @@ type Server struct {
 // Options configure a sandbox's egress beside its rules.
 type Options struct {
 	Credentials []Credential
-	// Forms returns every spelling in which a host may echo a secret, itself among them; needed with Credentials.
-	Forms func(secret string) []string
-	Cache *pkgcache.Cache // caches package files between runs; nil: no cache
+	Cache       *pkgcache.Cache // caches package files between runs; nil: no cache
 }
 
 // NewServer returns a server for one sandbox. The dialer's policy is the sandbox's.
 func NewServer(d *Dialer, o Options) (*Server, error) {
 	s := &Server{
 		dialer: d, policy: d.Policy, limits: d.Policy.Limits.complete(), transport: d.Transport(), conns: map[net.Conn]bool{},
-		creds: o.Credentials, forms: o.Forms, cache: o.Cache, marks: newMarks(o.Credentials), handed: make(chan net.Conn),
+		creds: o.Credentials, cache: o.Cache, marks: newMarks(o.Credentials), handed: make(chan net.Conn),
 	}
 	for _, c := range s.creds {
 		if err := c.check(); err != nil {
@@ -74,9 +71,6 @@ func NewServer(d *Dialer, o Options) (*Server, error) {
 		}
 		if why := s.policy.Classify(c.Host, c.Port); why != nil {
 			return nil, fmt.Errorf("secret %s: %s: %s", c.Name, net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), why.Text)
-		}
-		if s.forms == nil {
-			return nil, fmt.Errorf("secret %s: Forms is required: the spellings to hide in answers", c.Name)
 		}
 	}
 	if domains := s.domains(); len(domains) > 0 {

@@ -11,7 +11,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"io"
 	"log"
@@ -20,7 +19,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +27,7 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
+	"waldo/internal/testing/corpus"
 )
 
 // rig is a server with an outside of its own: one HTTP and one TLS server, and who was asked.
@@ -211,21 +210,7 @@ type wireRow struct {
 }
 
 func wireRows(t testing.TB, kind string) (out []wireRow) {
-	f, err := os.Open("../../../../shared/corpora/egress.jsonl")
-	if err != nil {
-		t.Log("the shared corpus is not here: the rows under testdata alone are judged")
-		if f, err = os.Open("testdata/egress.jsonl"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 1<<24)
-	for s.Scan() {
-		var r wireRow
-		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
-			t.Fatal(err)
-		}
+	for _, r := range corpus.Rows[wireRow](t, "egress.jsonl") {
 		if r.Input.Kind == kind {
 			out = append(out, r)
 		}

@@ -77,13 +77,13 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 		s.answerRefusal(w, t.Host, t.Port, why)
 		return
 	}
-	pack, keeps := s.keeps(r, t, use)
-	if keeps && s.kept(w, t, pack) {
-		return
-	}
 	defer s.flying.Add(-1)
 	if s.flying.Add(1) > int64(s.limits.Conns) {
 		s.answerRefusal(w, t.Host, t.Port, refuse("limit.conns", "too many requests at a time"))
+		return
+	}
+	pack, keeps := s.keeps(r, t, use)
+	if keeps && s.kept(w, t, pack) {
 		return
 	}
 	a := s.attempts.began(t.Host, t.Port)
@@ -99,7 +99,10 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 			}
 			use.add(p.Out)
 			if p.Out.Body != nil {
-				p.Out.Body = &counted{s.watch(p.Out.Body), a.out, s, t}
+				if !use.quoted() {
+					p.Out.Body = s.watch(p.Out.Body)
+				}
+				p.Out.Body = &counted{p.Out.Body, a.out, s, t}
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {

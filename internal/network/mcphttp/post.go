@@ -22,19 +22,23 @@ const maxRefusals = 3
 
 // post sends one message, with another token where the first is refused: a server that refuses has
 // not read it. jsonrpc.ErrNotSent is in the chain of an error that came before anything was written.
-func (c *Conn) post(ctx context.Context, body []byte) (*http.Response, error) {
+func (c *Conn) post(ctx context.Context, method string, body []byte) (*http.Response, error) {
+	by := c.http
+	if method == "tools/call" {
+		by = c.calls
+	}
 	c.mu.Lock()
 	to := c.url
 	if c.old != nil {
 		to = c.old
 	}
 	c.mu.Unlock()
-	return c.send(ctx, http.MethodPost, to, body, nil)
+	return c.send(ctx, by, http.MethodPost, to, body, nil)
 }
 
 // send makes a request with the headers of MCP and of the operator.
 func (c *Conn) send(
-	ctx context.Context, method string, to *url.URL, body []byte, more http.Header,
+	ctx context.Context, by *http.Client, method string, to *url.URL, body []byte, more http.Header,
 ) (*http.Response, error) {
 	for try := 0; ; try++ {
 		token := ""
@@ -44,7 +48,7 @@ func (c *Conn) send(
 				return nil, unsent(err)
 			}
 		}
-		resp, err := c.once(ctx, method, to, body, more, token)
+		resp, err := c.once(ctx, by, method, to, body, more, token)
 		if err != nil || c.o.Auth == nil || resp.StatusCode != http.StatusUnauthorized &&
 			resp.StatusCode != http.StatusForbidden {
 			return resp, err
@@ -65,7 +69,7 @@ func (c *Conn) send(
 }
 
 func (c *Conn) once(
-	ctx context.Context, method string, to *url.URL, body []byte, more http.Header, token string,
+	ctx context.Context, by *http.Client, method string, to *url.URL, body []byte, more http.Header, token string,
 ) (*http.Response, error) {
 	var written atomic.Bool
 	trace := &httptrace.ClientTrace{WroteHeaders: func() { written.Store(true) }}
@@ -89,7 +93,7 @@ func (c *Conn) once(
 	if err := sound(req.Header); err != nil {
 		return nil, unsent(err)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := by.Do(req)
 	if err == nil {
 		return resp, nil
 	}
@@ -165,7 +169,7 @@ func (c *Conn) message(resp *http.Response) (jsonrpc.Message, error) {
 	c.reads.Add(1)
 	m, fault := jsonrpc.Parse(b)
 	if fault != nil && m.Err == nil {
-		return m, &jsonrpc.MalformedResponse{Why: fault.Message}
+		return m, jsonrpc.Malformed(b, fault)
 	}
 	return m, nil
 }

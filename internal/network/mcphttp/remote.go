@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,10 +23,39 @@ import (
 var ErrForgotten = errors.New("the server has forgotten the session")
 
 // Status is an HTTP error without a JSON-RPC message, from the server or a proxy before it.
-type Status struct{ Code int }
+type Status struct {
+	Code  int
+	After time.Duration // Retry-After of the answer; 0: absent
+}
 
-// Error names the status.
-func (s *Status) Error() string { return fmt.Sprintf("HTTP status %d", s.Code) }
+// Error names the status, and the wait that the server asks for.
+func (s *Status) Error() string {
+	if s.After > 0 {
+		return fmt.Sprintf("HTTP status %d, and asks to come back in %v", s.Code, s.After)
+	}
+	return fmt.Sprintf("HTTP status %d", s.Code)
+}
+
+// Temporary reports whether a later request can succeed: too many requests, or a server behind a proxy is away
+// (RFC 9110 §15.6, RFC 6585 §4).
+func (s *Status) Temporary() bool {
+	return s.Code == 429 || s.Code == 502 || s.Code == 503 || s.Code == 504
+}
+
+// longestAfter bounds the wait that a server asks for.
+const longestAfter = 24 * time.Hour
+
+// retryAfter reads Retry-After: seconds or a date (RFC 9110 §10.2.3). 0: absent or invalid.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	text := h.Get("Retry-After")
+	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return min(time.Duration(n)*time.Second, longestAfter)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, min(at.Sub(now).Round(time.Second), longestAfter))
+	}
+	return 0
+}
 
 // Authorizer shows waldo to a server.
 type Authorizer interface {
@@ -50,8 +80,8 @@ type Options struct {
 // when the server forgets it.
 type Conn struct {
 	o       Options
-	url     *url.URL
 	http    *http.Client
+	calls   *http.Client // of tools/call: it follows no redirect, since the server could have acted before it
 	ctx     context.Context
 	cancel  context.CancelFunc
 	pending jsonrpc.Pending // our requests
@@ -60,6 +90,7 @@ type Conn struct {
 	told    chan struct{} // one place for each notification on its way
 
 	mu       sync.Mutex
+	url      *url.URL // with the redirects of earlier requests
 	revision string
 	session  string
 	old      *url.URL // of HTTP+SSE: where messages go
@@ -83,6 +114,9 @@ func New(o Options) (*Conn, error) {
 	c := &Conn{o: o, url: u, asking: make(chan struct{}, maxAsking), told: make(chan struct{}, maxTold),
 		inFlight: map[string]context.CancelFunc{}, headers: map[string][]mirrored{}}
 	c.http = &http.Client{Transport: o.Transport, CheckRedirect: redirect}
+	c.calls = &http.Client{Transport: o.Transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, nil
 }
@@ -114,12 +148,12 @@ func (c *Conn) Serve(ctx context.Context) error {
 	c.cancel()
 	c.closing.Wait()
 	c.mu.Lock()
-	session, old := c.session, c.old
+	session, old, at := c.session, c.old, c.url
 	c.mu.Unlock()
 	if session != "" && old == nil {
 		bye, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		if resp, err := c.send(bye, http.MethodDelete, c.url, nil, nil); err == nil {
+		if resp, err := c.send(bye, c.http, http.MethodDelete, at, nil, nil); err == nil {
 			_ = resp.Body.Close()
 		}
 	}
@@ -198,48 +232,76 @@ func (c *Conn) legacy() bool {
 func (c *Conn) ask(
 	ctx context.Context, n int64, method string, body []byte, w *jsonrpc.Waiting,
 ) (jsonrpc.Message, error) {
-	resp, err := c.post(ctx, body)
+	resp, err := c.post(ctx, method, body)
 	if err != nil {
 		return jsonrpc.Message{}, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 == 2 {
+		c.mu.Lock()
 		if method == "initialize" {
-			c.mu.Lock()
 			c.session = sessionID(resp.Header)
-			c.mu.Unlock()
 		}
+		if c.old == nil && resp.Request != nil {
+			c.url = resp.Request.URL
+		}
+		c.mu.Unlock()
 		return c.answer(ctx, n, resp, w)
 	}
-	m, fault := c.fault(resp, w)
+	m, fault := c.fault(ctx, resp)
 	if fault != nil && method == "initialize" && old(resp.StatusCode) {
 		if err := c.openOld(ctx); err != nil {
 			return m, errors.Join(fault, err)
 		}
-		return c.ask(ctx, n, "", body, w)
+		return c.ask(ctx, n, method, body, w)
 	}
 	return m, fault
 }
 
-// fault reads an answer that is an error of HTTP: the error of JSON-RPC inside it, if there is one.
-func (c *Conn) fault(resp *http.Response, w *jsonrpc.Waiting) (jsonrpc.Message, error) {
-	if isJSON(resp.Header) {
-		if m, err := c.message(resp); err == nil && m.Err != nil && m.Method == "" {
-			return m, nil
-		}
-	}
+// fault reads an answer that is an error of HTTP: a session that is gone, or the error of JSON-RPC inside it, if there
+// is one. 404 ends a session whatever its body says (2025-11-25 basic/transports, Session Management). Some servers
+// say 400 instead, which other faults have, too: a ping tells.
+func (c *Conn) fault(ctx context.Context, resp *http.Response) (jsonrpc.Message, error) {
 	c.mu.Lock()
 	session := c.session
 	c.mu.Unlock()
-	if resp.StatusCode == http.StatusNotFound && session != "" {
+	if session != "" && (resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusBadRequest && c.deaf(ctx)) {
 		c.mu.Lock()
 		c.session = "" // there is nothing to take leave of
 		c.mu.Unlock()
 		c.cancel()
 		return jsonrpc.Message{}, ErrForgotten
 	}
-	return jsonrpc.Message{}, &Status{resp.StatusCode}
+	if isJSON(resp.Header) {
+		if m, err := c.message(resp); err == nil && m.Err != nil && m.Method == "" {
+			return m, nil
+		}
+	}
+	return jsonrpc.Message{}, &Status{resp.StatusCode, retryAfter(resp.Header, time.Now())}
 }
+
+// deaf reports whether the session has no answer to a ping but 400 or 404.
+func (c *Conn) deaf(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, pingTime)
+	defer cancel()
+	id, err := strictjson.Parse([]byte(`"waldo-ping"`))
+	if err != nil {
+		return false
+	}
+	body, err := jsonrpc.Request(id, "ping", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := c.post(ctx, "ping", body)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusNotFound
+}
+
+// pingTime is how long a server may take over a ping of a session that can be lost.
+const pingTime = 5 * time.Second
 
 // Notify sends a notification in the background, or drops it when too many are on their way. The
 // one that opens a session is sent before Notify returns: nothing may overtake it.
@@ -280,7 +342,7 @@ func (c *Conn) Notify(method string, params any) bool {
 func (c *Conn) tell(body []byte) {
 	ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
 	defer cancel()
-	if resp, err := c.post(ctx, body); err == nil {
+	if resp, err := c.post(ctx, "", body); err == nil {
 		_ = resp.Body.Close()
 	}
 }

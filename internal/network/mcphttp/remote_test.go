@@ -581,6 +581,9 @@ func TestRedirects(t *testing.T) {
 				http.Redirect(w, r, row.to, row.code)
 			}, Options{Auth: static{"t"}})
 			_, err := call(t, c, "x", nil)
+			if row.want == "" && err == nil {
+				_, err = call(t, c, "tools/call", nil) // at the new place
+			}
 			if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
 				t.Errorf("%v", err)
 			}
@@ -588,6 +591,87 @@ func TestRedirects(t *testing.T) {
 	}
 	if n := elsewhere.Load(); n != 0 {
 		t.Errorf("the other server was asked %d times", n)
+	}
+}
+
+// A redirect of a tool call is not followed: the server could have acted before it.
+func TestRedirectOfACall(t *testing.T) {
+	var acts atomic.Int64
+	c := connect(t, func(w http.ResponseWriter, r *http.Request) {
+		acts.Add(1)
+		http.Redirect(w, r, "/mcp", http.StatusTemporaryRedirect)
+	}, Options{})
+	var s *Status
+	if _, err := call(t, c, "tools/call", nil); !errors.As(err, &s) || s.Code != 307 || acts.Load() != 1 {
+		t.Errorf("%v after %d requests", err, acts.Load())
+	}
+}
+
+// TestLostSession: however a server says that it has forgotten a session, the connection ends. A server that answers a
+// ping has not.
+func TestLostSession(t *testing.T) {
+	fault := `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Session not found"}`
+	for _, row := range []struct {
+		why, body   string
+		code        int
+		alive, lost bool
+	}{
+		{"404 without a body", "", 404, false, true},
+		{"404 with text", "who?", 404, false, true},
+		{"404 with a JSON-RPC error, id null", fault + `,"id":null}`, 404, false, true},
+		{"404 with a JSON-RPC error, id of the request", fault + `,"id":2}`, 404, false, true},
+		{"404 with a JSON-RPC error, another id", fault + `,"id":"server-error"}`, 404, false, true},
+		{"404 with a JSON-RPC error, no id", fault + `}`, 404, false, true},
+		{"400 with a JSON-RPC error", fault + `,"id":2}`, 400, false, true},
+		{"400 with text", "No valid session ID provided", 400, false, true},
+		{"control: 400 of a server that answers a ping", fault + `,"id":2}`, 400, true, false},
+		{"control: 500", fault + `,"id":2}`, 500, true, false},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			c := connect(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodPost {
+					w.WriteHeader(http.StatusMethodNotAllowed)
+					return
+				}
+				a := read(r)
+				if a.Method == "initialize" {
+					w.Header().Set("Mcp-Session-Id", "abc")
+				}
+				if a.Method == "initialize" || a.Method == "ping" && row.alive {
+					reply(w, a.ID, `{}`)
+					return
+				}
+				if strings.HasPrefix(row.body, "{") {
+					w.Header().Set("Content-Type", "application/json")
+				}
+				w.WriteHeader(row.code)
+				fmt.Fprint(w, row.body)
+			}, Options{})
+			if _, err := call(t, c, "initialize", nil); err != nil {
+				t.Fatal(err)
+			}
+			_, err := call(t, c, "tools/call", nil)
+			if errors.Is(err, ErrForgotten) != row.lost || err == nil || (c.ctx.Err() != nil) != row.lost {
+				t.Errorf("%v", err)
+			}
+			var fault *jsonrpc.Error
+			if !row.lost && (!errors.As(err, &fault) || fault.Message != "Session not found") {
+				t.Errorf("the server's own error: %v", err)
+			}
+		})
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Duration{
+		"": 0, "0": 0, "30": 30 * time.Second, "-1": 0, "1.5": 0, "soon": 0, "99999999": longestAfter,
+		"Tue, 24 Nov 2026 12:01:00 GMT": time.Minute, "Tue, 24 Nov 2026 11:00:00 GMT": 0,
+		"Tue, 24 Nov 2099 12:01:00 GMT": longestAfter,
+	} {
+		if got := retryAfter(http.Header{"Retry-After": {text}}, now); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
 	}
 }
 

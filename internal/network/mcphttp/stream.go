@@ -206,14 +206,17 @@ func (c *Conn) resume(ctx context.Context, at *place) (io.ReadCloser, error) {
 	if at.id != "" {
 		more.Set("Last-Event-ID", at.id)
 	}
-	resp, err := c.send(ctx, http.MethodGet, c.url, nil, more)
+	c.mu.Lock()
+	to := c.url
+	c.mu.Unlock()
+	resp, err := c.send(ctx, c.http, http.MethodGet, to, nil, more)
 	if err != nil {
 		return nil, err
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode != http.StatusOK || kind != "text/event-stream" {
 		_ = resp.Body.Close()
-		return nil, &Status{resp.StatusCode}
+		return nil, &Status{resp.StatusCode, retryAfter(resp.Header, time.Now())}
 	}
 	return resp.Body, nil
 }

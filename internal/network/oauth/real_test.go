@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"waldo/internal/network/oauth/issuertest"
+	"waldo/internal/testing/issuertest"
 )
 
 // TestRealIssuer: oidc-provider issues tokens for waldo's proofs and assertions, and refuses those of others.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"waldo/internal/budget"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -37,9 +38,12 @@ type Options struct {
 	AnswerInvalid bool          // send an error for a frame that is not a message, as a server does
 	SkipLong      bool          // step over a line longer than MaxFrame; otherwise it ends the connection
 	Strict        bool          // a frame that is not a message ends the connection, after its error answer
+	MaxAnswer     int           // bytes of one of our answers; 0: MaxFrame of this package
 	MaxFrame      int           // bytes; 0: MaxFrame of this package
 	MaxInFlight   int           // requests being answered; more are refused with CodeBusy; 0: 256
 	MaxBytes      int           // bytes of the requests being answered; likewise; 0: 64 MiB
+	Room          *budget.Gate  // memory for long requests while they are answered; nil: MaxBytes alone bounds them
+	Who           string        // the principal whose share of Room they take
 	MaxMessages   int           // in the life of the connection; one more ends it; 0: no bound
 	Drain         time.Duration // how long answers may still take once the input has ended
 }
@@ -174,15 +178,17 @@ func (c *Conn) drain(ctx context.Context) {
 	}
 }
 
-// finish writes what is queued, unless the writer is stuck, and ends the connection.
+// finish writes what is queued, unless the writer is stuck or has ended, and ends the connection.
 func (c *Conn) finish(written chan error) {
+	stuck := time.After(time.Second)
 	select {
 	case c.out <- outgoing{}: // the last frame
 		select {
 		case <-written:
-		case <-time.After(time.Second):
+		case <-stuck:
+		case <-c.done: // both cases of the outer select can be ready, and Serve has then read written
 		}
-	case <-time.After(time.Second):
+	case <-stuck:
 	case <-c.done:
 	}
 	c.Close()
@@ -341,6 +347,10 @@ func (c *Conn) request(ctx context.Context, m Message) bool {
 	_, twice := c.inFlight[key]
 	busy := c.held >= c.o.MaxInFlight || c.bytes > 0 && c.bytes+m.Weight > c.o.MaxBytes
 	late, alone, turn := c.over, c.held == 0 && !c.in.More(), c.reads
+	var room *budget.Lease
+	if c.long(m) {
+		room = c.o.Room.Lease(c.o.Who)
+	}
 	if !twice && !busy && !late {
 		c.inFlight[key], c.held, c.bytes = cancel, c.held+1, c.bytes+m.Weight
 		c.working.Add(1)
@@ -356,13 +366,13 @@ func (c *Conn) request(ctx context.Context, m Message) bool {
 		_ = c.send(ctx, Answer(m.ID, nil, Errorf(CodeBusy, "too much is being answered already; ask again later")))
 		cancel()
 	case c.o.Inline != nil && c.o.Inline(m.Method):
-		c.answer(ctx, cancel, key, m)
-	case !alone:
-		c.workers.Go(func() { c.answer(ctx, cancel, key, m) })
+		c.answer(ctx, cancel, key, m, room)
+	case !alone || c.long(m):
+		c.workers.Go(func() { c.answer(ctx, cancel, key, m, room) })
 	default:
 		c.inlineRequest.Store(turn)
 		c.arm()
-		c.answer(ctx, cancel, key, m)
+		c.answer(ctx, cancel, key, m, room)
 		return c.inlineRequest.CompareAndSwap(turn, 0)
 	}
 	return true
@@ -376,18 +386,25 @@ func (c *Conn) arm() {
 	}
 }
 
-// answer computes the answer and sends it, unless the request was cancelled meanwhile.
-func (c *Conn) answer(ctx context.Context, cancel context.CancelFunc, key string, m Message) {
+// long reports whether a request needs room.
+func (c *Conn) long(m Message) bool { return c.o.Room != nil && m.Size > weighed }
+
+// answer computes the answer and sends it, unless the request was cancelled meanwhile. It gives back its room before the
+// answer is sent: the other side may read late.
+func (c *Conn) answer(ctx context.Context, cancel context.CancelFunc, key string, m Message, room *budget.Lease) {
 	defer cancel()
 	var early atomic.Bool
 	var result any
 	var err error = Errorf(CodeNoMethod, "no such method")
-	if c.o.Request != nil {
+	if c.long(m) && room.Cover(ctx, int64(m.Weight)) != nil {
+		err = Errorf(CodeBusy, "memory.busy: waldo's own memory for long messages is in use; ask again later")
+	} else if c.o.Request != nil {
 		result, err = c.o.Request(WithEarly(ctx, func(result any, err error) {
 			early.Store(true)
 			c.answered(ctx, key, m, result, err)
 		}), m)
 	}
+	_ = room.Close() // never fails
 	if !early.Load() {
 		c.answered(ctx, key, m, result, err)
 	}
@@ -411,7 +428,7 @@ func (c *Conn) answered(ctx context.Context, key string, m Message, result any, 
 	if fault != nil {
 		result = nil
 	}
-	if b.frame = Answer(m.ID, result, fault); len(b.frame) > MaxFrame+1 {
+	if b.frame = Answer(m.ID, result, fault); len(b.frame) > max(c.o.MaxAnswer, MaxFrame)+1 {
 		b.frame = Answer(m.ID, nil, Errorf(CodeInternal, "the answer is longer than a message may be: ask for less"))
 	}
 	if c.enqueue(ctx, b) != nil {

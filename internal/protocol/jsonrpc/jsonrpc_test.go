@@ -354,3 +354,17 @@ func BenchmarkParse(b *testing.B) {
 		}
 	}
 }
+
+func TestAClosedConnectionEndsAtOnce(t *testing.T) {
+	for range 20 { // the runtime chooses at random among the cases that are ready
+		in, _ := io.Pipe() // the other side never speaks and never ends
+		c, over := New(in, io.Discard, Options{}), make(chan error, 1)
+		go func() { over <- c.Serve(t.Context()) }()
+		c.Close()
+		select {
+		case <-over:
+		case <-time.After(500 * time.Millisecond):
+			t.Fatal("Serve waits for a writer that has ended")
+		}
+	}
+}

@@ -5,13 +5,30 @@ import (
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"waldo/internal/protocol/strictjson"
 )
 
 // MalformedResponse is the error of Call for an answer that cannot be parsed. The effect of the request is unknown.
-type MalformedResponse struct{ Why string }
+type MalformedResponse struct {
+	Why string
+	// Shallow is the result of an answer whose only fault is its depth, without what was too deep (strictjson.Shallow).
+	Shallow strictjson.Value
+}
 
 // Error says what was wrong with the answer.
 func (s *MalformedResponse) Error() string { return "an answer that cannot be read: " + s.Why }
+
+// Malformed returns the error for a frame that Parse refused.
+func Malformed(frame []byte, fault *Error) *MalformedResponse {
+	bad := &MalformedResponse{Why: fault.Message}
+	if flat := strictjson.Shallow(frame); flat != nil {
+		if m, fault := Parse(flat); fault == nil {
+			bad.Shallow = m.Result
+		}
+	}
+	return bad
+}
 
 // FailMalformed fails the request that a refused frame was meant to answer. It finds the request by the id, by the
 // stream on which the frame came (request of; 0: unknown), or because only one request waits. Other requests go on
@@ -21,11 +38,11 @@ func (p *Pending) FailMalformed(frame []byte, fault *Error, of int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if isMultilineJSON(frame) {
-		p.fail(p.of(of), "it is spread over several lines, and each message has to be one")
+		p.fail(p.of(of), &MalformedResponse{Why: "it is spread over several lines, and each message has to be one"})
 	} else if id != "" {
-		p.fail(p.byID[id], fault.Message)
+		p.fail(p.byID[id], Malformed(frame, fault))
 	} else if answers {
-		p.fail(p.of(of), fault.Message)
+		p.fail(p.of(of), Malformed(frame, fault))
 	}
 }
 
@@ -48,10 +65,10 @@ func (p *Pending) of(n int64) (one *Waiting) {
 }
 
 // fail ends the wait of a request, if there is one. The lock is held.
-func (p *Pending) fail(w *Waiting, why string) {
+func (p *Pending) fail(w *Waiting, why *MalformedResponse) {
 	if w != nil {
 		delete(p.byID, w.key)
-		w.Answer <- Message{malformed: &MalformedResponse{Why: why}} // has room for the one answer
+		w.Answer <- Message{malformed: why} // has room for the one answer
 	}
 }
 

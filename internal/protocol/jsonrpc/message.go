@@ -4,6 +4,8 @@ package jsonrpc
 
 import (
 	"fmt"
+	"strings"
+	"unicode"
 
 	"waldo/internal/protocol/strictjson"
 )
@@ -46,9 +48,10 @@ type Message struct {
 	Params strictjson.Value // an object, or the zero Value
 	Result strictjson.Value
 	Err    *Error
-	Size   int   // bytes of the frame
-	Weight int   // about what it costs in memory while it is answered, in bytes
-	Of     int64 // our request on whose stream it came, if the transport knows, as HTTP does; 0: unknown
+	Key    string // of the Idempotency-Key header, if the transport has headers; empty: none
+	Size   int    // bytes of the frame
+	Weight int    // about what it costs in memory while it is answered, in bytes
+	Of     int64  // our request on whose stream it came, if the transport knows, as HTTP does; 0: unknown
 
 	params    map[string]strictjson.Value // of Params, where it was parsed
 	malformed *MalformedResponse          // in place of an answer that was no message
@@ -89,7 +92,7 @@ const weighed = 64 << 10
 func Parse(frame []byte) (Message, *Error) {
 	v, err := strictjson.Parse(frame)
 	if err != nil {
-		return Message{}, Errorf(CodeParse, "not one strict JSON value")
+		return Message{}, Errorf(CodeParse, "not one strict JSON value: %s", printable(err.Error()))
 	}
 	var p parts
 	if !v.Each(p.take) {
@@ -115,6 +118,20 @@ func Parse(frame []byte) (Message, *Error) {
 		return parseAsk(m, p)
 	}
 	return parseAnswer(m, p)
+}
+
+// maxWhy bounds, in bytes, how much of a reason that can quote a frame is shown.
+const maxWhy = 200
+
+// printable returns a short text that can quote a frame, without characters that do not show.
+func printable(s string) string {
+	s = strings.ToValidUTF8(s[:min(len(s), maxWhy)], "")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // parts are the members of a message; the zero Value where one is absent.

@@ -79,7 +79,7 @@ func (p *Pending) Answered(m Message) bool {
 	if w != nil {
 		delete(p.byID, w.key)
 	} else if text, is := m.ID.Text(); is {
-		p.fail(p.byID[text], "its id is a text, and a number was sent")
+		p.fail(p.byID[text], &MalformedResponse{Why: "its id is a text, and a number was sent"})
 	}
 	p.mu.Unlock()
 	if w != nil {

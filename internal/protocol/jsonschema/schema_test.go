@@ -1,7 +1,6 @@
 package jsonschema
 
 import (
-	"bufio"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/corpus"
 )
 
 func compile(t *testing.T, text string) *Schema {
@@ -232,32 +232,24 @@ func runSuiteFile(t *testing.T, file string) (ran, refused int) {
 	return ran, refused
 }
 
+// instances are a schema with values, of the corpus of generated code.
+type instances struct {
+	ID, Why string
+	Input   struct {
+		Schema json.RawMessage
+		Tests  []struct {
+			Data        any
+			Valid       bool
+			Description string
+		}
+	}
+}
+
 // TestInstances compares the arguments that a call may have with those that the corpus of schemas expects. A valid one
 // is never refused. An invalid one is taken only below a keyword that the server checks itself.
 func TestInstances(t *testing.T) {
-	f, err := os.Open(filepath.Join("..", "..", "..", "..", "shared", "corpora", "codegen.jsonl"))
-	if err != nil {
-		t.Skip("the corpora are not beside this repository")
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 16<<20)
 	schemas, agree, refused, left := 0, 0, 0, map[string]int{}
-	for lines.Scan() {
-		var r struct {
-			ID, Why string
-			Input   struct {
-				Schema json.RawMessage
-				Tests  []struct {
-					Data        any
-					Valid       bool
-					Description string
-				}
-			}
-		}
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			t.Fatal(err)
-		}
+	for _, r := range corpus.Rows[instances](t, "codegen.jsonl") {
 		if len(r.Input.Tests) == 0 {
 			continue
 		}
@@ -291,7 +283,7 @@ func TestInstances(t *testing.T) {
 	}
 	t.Logf("%d schemas, %d with references to elsewhere; %d values agree; left to the server: %v", schemas, refused, agree,
 		left)
-	if schemas != 348 || refused > 41 || agree < 1126 {
+	if schemas < corpus.Least(t, 0, 348) || refused > 41 || agree < corpus.Least(t, 0, 1126) {
 		t.Error("fewer are judged than before")
 	}
 }

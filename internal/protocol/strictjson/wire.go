@@ -85,6 +85,44 @@ func shape(b []byte) (values int, deep bool) {
 	return values, false
 }
 
+// TooDeep is the text that stands in Shallow for what was nested too deep.
+const TooDeep = "waldo: left out, nested too deep"
+
+// Shallow returns a text with every object and list that is nested deeper than MaxDepth replaced by the text TooDeep. It
+// returns nil if there is none.
+func Shallow(b []byte) (out []byte) {
+	depth, quoted, from := 0, false, 0 // from: where the part begins that out lacks
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			if quoted {
+				i++
+			}
+		case '"':
+			quoted = !quoted
+		case '{', '[':
+			if quoted {
+				continue
+			}
+			if depth++; depth == MaxDepth+1 {
+				out = append(append(out, b[from:i]...), '"')
+				out = append(append(out, TooDeep...), '"')
+			}
+		case '}', ']':
+			if quoted {
+				continue
+			}
+			if depth--; depth == MaxDepth {
+				from = i + 1
+			}
+		}
+	}
+	if out == nil || depth > MaxDepth {
+		return out
+	}
+	return append(out, b[from:]...)
+}
+
 // why says what is wrong with a text that is not one strict JSON value.
 func why(b []byte) error {
 	d := jsontext.NewDecoder(bytes.NewReader(b))

@@ -43,6 +43,21 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestShallow(t *testing.T) {
+	open, end := strings.Repeat("[", strictjson.MaxDepth), strings.Repeat("]", strictjson.MaxDepth)
+	const left = `"` + strictjson.TooDeep + `"`
+	for _, row := range []struct{ why, in, want string }{
+		{"as deep as may be", open + `"[[[ \"{"` + end, ""},
+		{"a list", open + `1,[2],3` + end, open + `1,` + left + `,3` + end},
+		{"two objects, with brackets in texts", open + `{"a":["\"]}"]},{},"[{"` + end, open + left + `,` + left + `,"[{"` + end},
+		{"cut off", open + `[1`, open + left},
+	} {
+		if got := string(strictjson.Shallow([]byte(row.in))); got != row.want {
+			t.Errorf("%s: got %q, want %q", row.why, got, row.want)
+		}
+	}
+}
+
 func TestCanonical(t *testing.T) {
 	for _, row := range []struct{ why, in, want string }{
 		{"names are sorted and space goes", "{ \"b\":1,\n\"a\":2 }", `{"a":2,"b":1}`},
@@ -89,6 +104,9 @@ func FuzzParse(f *testing.F) {
 		v, err := strictjson.Parse(b)
 		if (err == nil) != sound(b) {
 			t.Fatalf("%q: %v, and token by token it is otherwise", b, err)
+		}
+		if (strictjson.Shallow(b) != nil) && err == nil {
+			t.Fatalf("%q is not too deep, and was cut", b)
 		}
 		if err != nil {
 			return

@@ -22,7 +22,8 @@ func pack(t testing.TB, n int, comment string) []byte {
 	w := zip.NewWriter(&b)
 	err := w.SetComment(comment)
 	for i := range n {
-		f, e := w.Create(fmt.Sprintf("folder/file-%d", i))
+		// not compressed: a compressor for each of 70,000 entries takes half a minute
+		f, e := w.CreateHeader(&zip.FileHeader{Name: fmt.Sprintf("folder/file-%d", i), Method: zip.Store})
 		if e == nil {
 			_, e = fmt.Fprintf(f, "content %d", i)
 		}

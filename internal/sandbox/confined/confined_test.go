@@ -19,9 +19,9 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/sandboxtest"
 	"waldo/internal/sandbox/stdio"
 	"waldo/internal/sandbox/volume"
+	"waldo/internal/testing/sandboxtest"
 )
 
 func TestMain(m *testing.M) {

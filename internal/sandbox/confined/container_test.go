@@ -16,7 +16,7 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/namespace"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestInContainer: behind Docker's filter there are no namespaces. The confined level works all the same; the

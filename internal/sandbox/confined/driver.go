@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,8 +51,7 @@ type instance struct {
 	uid, gid int
 	places   []volume.Volume
 	targets  []string // folders of the sandbox by the names that the profile has for them
-	read     []string
-	write    []string
+	rules    landlock.Rules
 	warnings []string
 	running  sync.Mutex
 	over     bool                // ended by force: not used again
@@ -109,18 +109,8 @@ func (b *instance) prepare() (err error) {
 			return err
 		}
 	}
-	for _, p := range readable {
-		if _, err := os.Stat(p); err == nil {
-			b.read = append(b.read, p)
-		}
-	}
-	for _, p := range devices {
-		if _, err := os.Stat(p); err == nil {
-			b.write = append(b.write, p)
-		}
-	}
+	b.rules = b.allowed()
 	for _, m := range b.profile.Mounts {
-		b.read = append(b.read, m.Source)
 		if m.Source != m.Target {
 			if err := os.Symlink(m.Source, b.dir+m.Target); err != nil {
 				return err
@@ -130,6 +120,47 @@ func (b *instance) prepare() (err error) {
 	b.warnings = append(b.warnings,
 		fmt.Sprintf("confined: a weaker sandbox: %d things are not held as in others; waldo doctor names them", lost()))
 	return nil
+}
+
+// allowed returns what the commands may use.
+func (b *instance) allowed() landlock.Rules {
+	r := landlock.Rules{Write: there(devices), NeedFull: true}
+	var own, mounts []string
+	for _, t := range b.targets {
+		own = append(own, b.dir+t)
+	}
+	for _, m := range b.profile.Mounts {
+		mounts = append(mounts, m.Source)
+	}
+	only := b.profile.Only
+	if only == nil {
+		r.Execute, r.Write = slices.Concat(there(readable), mounts, own), append(r.Write, own...)
+		return r
+	}
+	r.Execute = there(only.Execute)
+	for _, p := range only.Read {
+		r.Read = append(r.Read, b.here(strings.TrimSuffix(p, "/")))
+		for _, m := range b.profile.Mounts {
+			if strings.HasPrefix(m.Target+"/", p) {
+				r.Read = append(r.Read, m.Source)
+			}
+		}
+	}
+	for _, p := range only.Write {
+		r.Write = append(r.Write, b.here(strings.TrimSuffix(p, "/")))
+	}
+	r.Read, r.Write = there(r.Read), there(r.Write)
+	return r
+}
+
+// there returns those of some paths that exist.
+func there(paths []string) (out []string) {
+	for _, p := range paths {
+		if _, err := os.Stat(p); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // place makes one writable folder and fills it.
@@ -143,7 +174,6 @@ func (b *instance) place(t sandbox.Tmpfs) error {
 			return err
 		}
 	}
-	b.write = append(b.write, at)
 	b.targets = append(b.targets, t.Target)
 	dir, err := os.Open(at)
 	if err != nil {

@@ -33,13 +33,13 @@ const (
 
 // order is the message that starts the processes of one command.
 type order struct {
-	Argv, Env   []string
-	Dir         string
-	MilliCPU    int64
-	Bridge      bool // descriptor 3 is one, and stays
-	UID, GID    int
-	Limits      sandbox.Limits
-	Read, Write []string
+	Argv, Env []string
+	Dir       string
+	MilliCPU  int64
+	Bridge    bool // descriptor 3 is one, and stays
+	UID, GID  int
+	Limits    sandbox.Limits
+	Rules     landlock.Rules
 }
 
 // begun is the byte that the supervisor sends before its report, once the command is executed.
@@ -149,7 +149,7 @@ func enter() error {
 	if err := json.NewDecoder(os.NewFile(4, "order")).Decode(&o); err != nil {
 		return err
 	}
-	rules, err := landlock.Open(landlock.Rules{Read: o.Read, Write: o.Write, NeedFull: true})
+	rules, err := landlock.Open(o.Rules)
 	if err != nil {
 		return err
 	}

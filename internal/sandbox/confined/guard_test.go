@@ -19,7 +19,7 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/procstat"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestCommandsRefused: a command that this level or the kernel cannot take unchanged is an error of waldo's, and the

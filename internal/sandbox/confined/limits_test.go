@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestKernelLimits: every limit that the kernel applies to a process is set, and the command cannot raise it.

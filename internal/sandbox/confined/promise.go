@@ -16,6 +16,9 @@ var promises = []sandbox.Promise{
 			"folders written"},
 	{Class: "metadata of files", Held: true,
 		Why: "seccomp: chmod, chown, times and attributes by path are refused everywhere, and set-id bits by any way"},
+	{Class: "programs and files that a profile names", Held: true, Why: "Landlock: no other is executed or opened"},
+	{Class: "loading of code from folders",
+		Why: "a program's loader can be made to load a file of /workspace as code: no mount of it without execution"},
 	{Class: "signals and tracing", Held: true, Why: "Landlock scope (ABI 6), and no ptrace"},
 	{Class: "orphans", Held: true, Why: "a supervisor adopts and ends all that is left"},
 	{Class: "output", Held: true, Why: "cut while it is read, as in every sandbox"},
@@ -50,5 +53,5 @@ var promises = []sandbox.Promise{
 		Why: "counted by the kernel for the user, and by waldo every 10 ms; started by an ordinary user they share the " +
 			"count of the host's"},
 	{Class: "processors", Held: true, Why: "pinned to as many as it may fill, which seccomp keeps it from changing"},
-	{Class: "templates", Why: "the only root is the host's"},
+	{Class: "templates", Why: "the only root is the host's, and registry passwords in its /usr are readable"},
 }

@@ -159,7 +159,7 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 // order returns the order for the supervisor, with the names that the sandbox's folders have here.
 func (b *instance) order(c sandbox.Command) order {
 	o := order{Argv: slices.Clone(c.Argv), UID: b.uid, GID: b.gid, Limits: b.profile.Limits, MilliCPU: b.milli,
-		Bridge: c.Bridge != nil, Read: b.read, Write: b.write, Dir: b.here("/workspace")}
+		Bridge: c.Bridge != nil, Rules: b.rules, Dir: b.here("/workspace")}
 	if c.Dir != "" {
 		o.Dir = b.here(c.Dir)
 	}

@@ -61,7 +61,8 @@ const (
 
 // refuse returns an error for a profile that this driver cannot hold to.
 func refuse(p sandbox.Profile) error {
-	err := errors.Join(p.Validate(), sandbox.NoHosts(p.Network), sandbox.NoShare(p), sandbox.NoWritable(p))
+	err := errors.Join(p.Validate(), sandbox.NoHosts(p.Network), sandbox.NoShare(p), sandbox.NoWritable(p),
+		sandbox.NoOnly(p))
 	if p.Template.Dir != "" {
 		err = errors.Join(err,
 			fmt.Errorf("template %s: a program of this level sees no root filesystem; isolation namespace has templates",

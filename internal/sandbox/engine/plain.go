@@ -46,7 +46,7 @@ func newPlain(p sandbox.Profile, exe, cache string, why []string) (*plain, error
 	}
 	for _, t := range p.Tmpfs {
 		if name, ok := strings.CutPrefix(t.Target, "/workspace/"); ok && filepath.IsLocal(name) && t.Seed != "" {
-			err = errors.Join(err, copyTree(t.Seed, b.at(name), bounds{t.Bytes, t.Inodes}, nil))
+			err = errors.Join(err, copyTree(t.Seed, b.at(name), bounds{t.Bytes, t.Inodes}, t.Only, nil))
 		}
 	}
 	for _, m := range p.Mounts { // of the input alone; the process never writes there
@@ -209,7 +209,7 @@ func (b *plain) Export(target, dir string) ([]string, error) {
 		return nil, fmt.Errorf("engine: %s cannot be copied out", target)
 	}
 	var names []string
-	err := copyTree(b.at(name), dir, bounds{b.profile.Limits.Disk, b.profile.Limits.Inodes}, &names)
+	err := copyTree(b.at(name), dir, bounds{b.profile.Limits.Disk, b.profile.Limits.Inodes}, nil, &names)
 	return names, err
 }
 

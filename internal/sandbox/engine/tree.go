@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 type bounds struct{ bytes, entries int64 }
 
 // copyTree copies regular files and folders, and no links. It fails at the first entry beyond the bounds.
-func copyTree(from, to string, most bounds, names *[]string) error {
+func copyTree(from, to string, most bounds, only []string, names *[]string) error {
 	source, err := os.OpenRoot(from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -34,6 +35,9 @@ func copyTree(from, to string, most bounds, names *[]string) error {
 	return fs.WalkDir(source.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || name == "." {
 			return err
+		}
+		if only != nil && !slices.Contains(only, name) {
+			return nil
 		}
 		if most.entries--; most.entries < 0 {
 			return errors.New("more files than the limit")

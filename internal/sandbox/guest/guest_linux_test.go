@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/budget"
 	"waldo/internal/frontend/bridge"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
@@ -52,6 +53,9 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 			panic(err)
 		}
 		r.Structured, r.Content = v, []call.Content{call.Text(s)}
+	}
+	if c.Args.Values()["later"] == true {
+		time.Sleep(100 * time.Millisecond)
 	}
 	switch c.Capability {
 	case "crm.get":
@@ -102,7 +106,8 @@ func (d *desk) tools(call.Call) []call.Tool {
 
 func (d *desk) bridge(t *testing.T) *bridge.Bridge {
 	b, err := bridge.New("test", bridge.Pipeline{
-		Call: d.call,
+		Messages: budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: time.Minute}),
+		Call:     d.call,
 		Refuse: func(_ context.Context, _ call.Call, why call.Reason) (call.Result, error) {
 			return call.Result{Status: facts.Denied, IsError: true, Facts: facts.New(), Why: []call.Reason{why}}, nil
 		},

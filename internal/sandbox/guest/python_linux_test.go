@@ -171,6 +171,14 @@ func TestPythonBigArguments(t *testing.T) {
 			"r[11].s.length)"), ""), 0, "12 3000000")
 }
 
+// Many threads with long arguments do not wait for each other: who finds room made by another sends.
+func TestPythonBigArgumentsOfThreads(t *testing.T) {
+	same(t, run(t, &desk{}, py("import threading\ndone = []\n"+
+		"def one():\n for _ in range(6): done.append(str(crm.get(s='x' * 2_700_000, later=True)))\n"+
+		"ts = [threading.Thread(target=one) for _ in range(8)]\n[x.start() for x in ts]; [x.join() for x in ts]\nprint(len(done))"),
+		""), 0, "48")
+}
+
 // The two worked scripts of seed 003, with the servers of this test.
 func TestScriptsOfSeed003(t *testing.T) {
 	d := &desk{}

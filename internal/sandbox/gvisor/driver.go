@@ -71,7 +71,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 
 func (d *Driver) start(ctx context.Context, p sandbox.Profile) (*instance, error) {
 	if err := errors.Join(p.Validate(), refuseHosts(p), sandbox.NoShare(p), sandbox.NoWritable(p),
-		sandbox.NoHidden(p)); err != nil {
+		sandbox.NoHidden(p), sandbox.NoOnly(p)); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // driver returns a driver, or ends the test where this build has no gVisor inside.

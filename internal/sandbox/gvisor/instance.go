@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -64,6 +65,10 @@ func (b *instance) prepare(executable *os.File) (err error) {
 	if err != nil {
 		return err
 	}
+	covers, err := hidden(b.profile.Template)
+	if err != nil {
+		return fmt.Errorf("looking for credentials of registries: %w", err)
+	}
 	mounts, held, err := b.mounts()
 	defer func() {
 		for _, f := range held {
@@ -100,7 +105,7 @@ func (b *instance) prepare(executable *os.File) (err error) {
 	if b.host.Times() {
 		counted = 0
 	}
-	ask := job.Sandbox{ID: b.profile.ID, Hostname: sandbox.Hostname, Tree: append(nodes, byDepth(mounts)...),
+	ask := job.Sandbox{ID: b.profile.ID, Hostname: sandbox.Hostname, Tree: slices.Concat(nodes, byDepth(mounts), covers),
 		Limits: job.Limits{Memory: l.Memory, CPU: counted, Pids: l.Pids, Files: l.Files, Disk: l.Disk, Own: overheadMemory},
 		Egress: b.egressSockets()}
 	var want []sandbox.Tmpfs

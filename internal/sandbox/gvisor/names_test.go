@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 const lookups = `

@@ -12,7 +12,7 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/guest"
 	"waldo/internal/sandbox/pool"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // pooled is a pool in front of gVisor, and the profile and the command of a Python that waits.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestRefused: profiles that this level cannot hold to are refused before anything is made.

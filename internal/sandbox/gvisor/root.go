@@ -4,12 +4,14 @@ package gvisor
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/inroot"
 	"waldo/internal/sandbox/mount"
 	"waldo/internal/sandbox/netns"
 )
@@ -68,6 +70,19 @@ func tree(p sandbox.Profile) ([]job.Node, error) {
 		}
 	}
 	return append(nodes, empty...), nil
+}
+
+// hidden returns the nodes that cover the template's credentials.
+func hidden(t sandbox.Template) (nodes []job.Node, err error) {
+	paths, err := inroot.CredentialsOf(t.Dir)
+	for _, p := range paths {
+		n := job.Node{Path: path.Clean(p), Kind: job.Hide}
+		if strings.HasSuffix(p, "/") {
+			n.From = "/"
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, err
 }
 
 // empty are the folders of every sandbox that start without anything in them.

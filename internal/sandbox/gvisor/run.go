@@ -47,6 +47,7 @@ func (b *instance) Run(ctx context.Context, c sandbox.Command) (facts.Facts, err
 		return facts.Facts{}, errGone
 	}
 	b.ran = true
+	defer b.host.Busy(b.group, b.profile.Owner)()
 	r := &run{sandbox: b, command: c, began: time.Now(), started: make(chan struct{})}
 	if b.waiting != nil { // nothing has been written or ended in there
 		r.state = b.waiting.State

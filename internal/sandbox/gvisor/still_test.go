@@ -11,7 +11,7 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestStill: the facts of a command come with all its output and its status, and processes that it leaves

@@ -5,7 +5,7 @@ package gvisor
 import (
 	"testing"
 
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 func TestAnotherRoot(t *testing.T) { sandboxtest.Template(t, driver(t)) }

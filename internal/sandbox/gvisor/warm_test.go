@@ -11,7 +11,7 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 var env = []string{"PATH=/usr/bin:/bin", "HOME=/tmp"}

@@ -13,8 +13,9 @@ import (
 // Rules say what is let through. The zero Rules let through no file, no TCP port and no peer outside the
 // sandbox.
 type Rules struct {
-	Read     []string // files and folders, with all beneath: to read and execute
-	Write    []string // files and folders, with all beneath: also to change, never as devices
+	Execute  []string // files and folders, with all beneath: to execute and read
+	Read     []string // to read
+	Write    []string // to read and change, never as devices
 	AnyFile  bool     // leave files to the mounts
 	AnyTCP   bool     // leave TCP to the network namespace
 	AnyPeer  bool     // leave abstract sockets and signals alone
@@ -32,16 +33,17 @@ type Ruleset struct {
 
 // Access to files, by the bits of linux/landlock.h.
 const (
-	Execute    = 1 << 0
-	WriteFile  = 1 << 1
-	ReadFile   = 1 << 2
-	ReadDir    = 1 << 3
-	MakeChar   = 1 << 6
-	MakeBlock  = 1 << 11
-	Refer      = 1 << 13
-	Truncate   = 1 << 14
-	IoctlDev   = 1 << 15
-	ReadAccess = Execute | ReadFile | ReadDir
+	Execute   = 1 << 0
+	WriteFile = 1 << 1
+	ReadFile  = 1 << 2
+	ReadDir   = 1 << 3
+	MakeChar  = 1 << 6
+	MakeBlock = 1 << 11
+	Refer     = 1 << 13
+	Truncate  = 1 << 14
+	IoctlDev  = 1 << 15
+
+	ReadAccess = ReadFile | ReadDir
 
 	firstAll    = 1<<13 - 1 // the rights that ABI 1 knows
 	onFiles     = Execute | WriteFile | ReadFile | Truncate | IoctlDev
@@ -81,6 +83,12 @@ func FilesAt(abi int) uint64 {
 	}
 	return all
 }
+
+// WriteAccess returns the rights over what may be changed, without those to read and execute it.
+func WriteAccess(abi int) uint64 { return FilesAt(abi) &^ (neverToGive | ReadAccess | Execute) }
+
+// OnFile returns those of some rights that a file can have: others are of folders alone.
+func OnFile(access uint64) uint64 { return access & onFiles }
 
 // handled returns the part of r that a kernel of the ABI supports, and the names of the rest.
 func handled(r Rules, abi int) (attr, []string) {
@@ -140,7 +148,7 @@ func open(r Rules, abi int) (Ruleset, error) {
 	for _, l := range []struct {
 		paths  []string
 		access uint64
-	}{{r.Read, ReadAccess}, {r.Write, a.fs &^ neverToGive}} {
+	}{{r.Execute, Execute | ReadAccess}, {r.Read, ReadAccess}, {r.Write, WriteAccess(abi) | ReadAccess}} {
 		for _, p := range l.paths {
 			if err := s.allow(p, l.access&a.fs); err != nil {
 				unix.Close(s.FD)
@@ -164,7 +172,7 @@ func (s Ruleset) allow(path string, access uint64) error {
 		return fmt.Errorf("landlock: %s: %w", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		access &= onFiles
+		access = OnFile(access)
 	}
 	b := Beneath(access, fd)
 	if _, _, e := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(s.FD), RulePathBeneath,

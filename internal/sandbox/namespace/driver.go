@@ -39,7 +39,7 @@ type Driver struct {
 	options       Options
 	machine       func() (*os.File, error)
 	cgroups       func() (*cgroup.Host, error)
-	filters       map[bool]func() ([2]seccompnotify.Filters, error) // by whether processes of other commands are in sight
+	filters       map[bool]func() (filters, error) // by whether processes of other commands are in sight
 	refused       refusals
 	zygotes       *zygote.Pool
 	ready         *prewarm.Keep[*zygote.Zygote, *prewarmed] // of each zygote, and of none
@@ -50,24 +50,24 @@ type Driver struct {
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
 	d := &Driver{options: o, machine: sync.OnceValues(initproc.Machine), cgroups: sync.OnceValues(cgroups),
-		zygotes: newZygotes(), filters: map[bool]func() ([2]seccompnotify.Filters, error){}}
+		zygotes: newZygotes(), filters: map[bool]func() (filters, error){}}
 	for _, others := range []bool{false, true} {
-		d.filters[others] = sync.OnceValues(func() ([2]seccompnotify.Filters, error) { return d.compile(others) })
+		d.filters[others] = sync.OnceValues(func() (filters, error) { return d.compile(others) })
 	}
 	d.ready, d.usernsHolders = d.prewarmInits(), d.prewarmHolders()
 	return d
 }
 
-// compile makes the filters of sandboxes: the first where files of the host are in sight as they are, the second where
-// not. Shared memory and the choice of processors are allowed only if a cgroup bounds them. Others says that processes
+// compile makes the filters of sandboxes. Shared memory and the choice of processors are allowed only if a cgroup bounds them. Others says that processes
 // of other commands are in sight.
-func (d *Driver) compile(others bool) (out [2]seccompnotify.Filters, err error) {
+func (d *Driver) compile(others bool) (out filters, err error) {
 	host, err := d.cgroups()
 	if err != nil {
 		return out, err
 	}
-	for i, watch := range []bool{false, true} {
-		p := seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs(), Watch: watch, Own: !others}
+	for i := range out {
+		p := seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs(), Own: !others,
+			Watch: i == overlaid, Live: i == live || i == terminals, Terminals: i == terminals}
 		if out[i], err = seccompnotify.Compile(p); err != nil {
 			return out, err
 		}
@@ -167,9 +167,13 @@ func (b *instance) prepare(machine *os.File, from *zygote.Zygote) error {
 	if err != nil {
 		return err
 	}
-	rules, err := landlock.Open(landlock.Rules{AnyFile: true, AnyTCP: true, Signals: b.shares.Tree()})
+	rules, err := landlock.Open(landlock.Rules{AnyFile: b.profile.Only == nil, AnyTCP: true, Signals: b.shares.Tree()})
 	if err != nil {
 		return err
+	}
+	if b.profile.Only != nil && rules.ABI == 0 {
+		return sandbox.WithHint(fmt.Errorf("namespace: %w", sandbox.ErrOnly),
+			"it needs Landlock: Linux 5.13 or later, with landlock among the modules of the boot option lsm=")
 	}
 	for _, lost := range rules.Lost {
 		b.warnings = append(b.warnings, "landlock: not held to: "+lost)
@@ -198,7 +202,7 @@ func (b *instance) prepare(machine *os.File, from *zygote.Zygote) error {
 		return fmt.Errorf("namespace: %w", err)
 	}
 	s := &setup{
-		profile: b.profile, uid: b.uid, gid: b.gid, filters: filter, counted: b.host.Memory(), landlock: rules.FD >= 0,
+		profile: b.profile, uid: b.uid, gid: b.gid, filters: filter, counted: b.host.Memory(), abi: rules.ABI, landlock: rules.FD >= 0,
 		mounts: mounts, links: links, firstTree: landlockFD + 1, files: len(files), refused: b.driver.refused.snapshot(),
 	}
 	if !b.host.Memory() {
@@ -232,7 +236,10 @@ func (b *instance) launch(machine *os.File, from *zygote.Zygote, files []*os.Fil
 		return err
 	}
 	s.tasks = len(b.group.JoinFDs)
-	p := b.driver.plans.of(s)
+	p, err := b.driver.plans.of(s)
+	if err != nil {
+		return fmt.Errorf("looking for credentials of registries: %w", err)
+	}
 	if len(p.program) > initproc.ProgramMax {
 		return fmt.Errorf("namespace: the sandbox's program has %d bytes, and at most %d fit", len(p.program),
 			initproc.ProgramMax)

@@ -12,7 +12,7 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/namespace"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // served is the far end of a sandbox's way out: it says at which address it was reached.

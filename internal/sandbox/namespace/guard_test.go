@@ -23,7 +23,7 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/namespace"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 var env = []string{"PATH=/usr/bin:/bin"}

@@ -5,15 +5,17 @@ package namespace
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/initproc"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestHidden: hidden files and folders of a shown folder are empty, also after a process outside has replaced one. What
@@ -66,5 +68,37 @@ func TestHidden(t *testing.T) {
 	d.refused.learn(&initproc.StepError{Step: overlayOf + input, Errno: unix.EINVAL})
 	if b, err := d.Start(t.Context(), p); err == nil || !strings.Contains(err.Error(), "no overlay of") {
 		t.Errorf("without an overlay: %v %v", b, err)
+	}
+}
+
+// TestHostCredentials: a registry password in this machine's /usr shows as an empty file. The file beside it is shown.
+func TestHostCredentials(t *testing.T) {
+	if os.Getenv("WALDO_TEST_OTHER_USR") != "" {
+		b, err := New(Options{}).Start(t.Context(), sandboxtest.Profile())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		if got, _ := shell(t, b, "cat /usr/etc/npmrc && cat /usr/etc/other"); got != "plain" {
+			t.Errorf("inside: %q", got)
+		}
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root mounts another /usr")
+	}
+	const script = `set -e; mount -t tmpfs none "$1"; mkdir "$1/up" "$1/work"
+mount -t overlay none -o "lowerdir=/usr,upperdir=$1/up,workdir=$1/work" /usr
+mkdir -p /usr/etc; printf TOKEN >/usr/etc/npmrc; printf plain >/usr/etc/other; grep -q TOKEN /usr/etc/npmrc
+exec "$2" -test.run '^TestHostCredentials$'`
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", script, "sh", t.TempDir(), self)
+	cmd.Env = append(os.Environ(), "WALDO_TEST_OTHER_USR=yes")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

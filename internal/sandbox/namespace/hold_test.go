@@ -16,8 +16,8 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/procstat"
-	"waldo/internal/sandbox/sandboxtest"
 	"waldo/internal/sandbox/seccomp"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestHold: only the command's own process, by its first thread, is held.

@@ -7,7 +7,7 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/namespace"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 func TestKilled(t *testing.T) {

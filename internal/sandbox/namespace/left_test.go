@@ -12,8 +12,8 @@ import (
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/guest"
 	"waldo/internal/sandbox/procstat"
-	"waldo/internal/sandbox/sandboxtest"
 	"waldo/internal/sandbox/userns"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestNothingLeftOfFork: if a zygote has begun a sandbox that gets no cgroup, no process of it is left, not even a

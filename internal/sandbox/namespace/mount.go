@@ -16,6 +16,7 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/initvm"
 	"waldo/internal/sandbox/mount"
 )
 
@@ -32,6 +33,9 @@ type shown struct {
 	whole  bool // its mount point is inside another shown folder
 	// writable: it is the folder itself, without an overlay, and writes stay.
 	writable bool
+	live     bool
+	beside   bool     // it is the folder for the writes to the next one, and is not seen
+	over     bool     // writes go to the one before
 	seals    []string // paths below a writable folder that are read-only
 	hidden   []string // paths below it that show as empty
 }
@@ -90,8 +94,11 @@ func (b *instance) folder(out []shown, m sandbox.Mount, source mount.Source) ([]
 	case m.Writable && len(below) > 0:
 		return out, fmt.Errorf("mount %s: another file system is mounted in it, at %s, so it cannot be writable",
 			m.Target, below[0])
+	case m.Aside != "":
+		return b.aside(out, m, source)
 	case m.Writable:
-		return b.hold(out, shown{lower: source.Path, target: m.Target, writable: true, seals: m.Sealed}, source)
+		return b.hold(out, shown{lower: source.Path, target: m.Target, writable: true, live: m.Live, seals: m.Sealed,
+			hidden: m.Hidden}, source)
 	case !source.Held && len(below) > 0:
 		return out, sandbox.WithHint(fmt.Errorf("mount %s: another file system is mounted in it, at %s", m.Target, below[0]),
 			"show folders that have no mounts in them, each by a line of its own")
@@ -119,6 +126,17 @@ func (b *instance) folder(out []shown, m sandbox.Mount, source mount.Source) ([]
 	return out, nil
 }
 
+// aside is folder for one whose writes go aside: the folder for them comes first.
+func (b *instance) aside(out []shown, m sandbox.Mount, source mount.Source) ([]shown, error) {
+	beside := source
+	beside.Path = m.Aside
+	out, err := b.hold(out, shown{lower: m.Aside, target: m.Target, beside: true}, beside)
+	if err != nil {
+		return out, err
+	}
+	return b.hold(out, shown{lower: source.Path, target: m.Target, over: true, live: m.Live, hidden: m.Hidden}, source)
+}
+
 // hold appends what is shown, with a copy of its mount where waldo takes hold of it.
 func (b *instance) hold(out []shown, m shown, source mount.Source) ([]shown, error) {
 	var warning string
@@ -134,7 +152,7 @@ func (b *instance) hold(out []shown, m shown, source mount.Source) ([]shown, err
 	if err != nil {
 		return out, err
 	}
-	if errno, ok := b.driver.refused.of(m.lower); ok && !m.writable {
+	if errno, ok := b.driver.refused.of(m.lower); ok && !m.writable && !m.beside && !m.over {
 		b.warnings = append(b.warnings, asItIs(m.name(), errno))
 	}
 	return append(out, m), nil
@@ -227,12 +245,23 @@ func (r *refusals) snapshot() map[string]unix.Errno {
 const (
 	layers = "lowerdir=.:/proc"
 	lobby  = old + "/proc" // mounts here go with the host's root
+	annex  = old + "/sys"  // so do these: the folders for writes that go aside
+	// the layers of a folder whose writes go aside; a sandbox's user can set no "trusted." attributes
+	asideLayers = "lowerdir=.,upperdir=" + annex + "/upper,workdir=" + annex + "/work,userxattr"
 )
 
 // show appends the steps that put a folder, or parts of it, into the sandbox; fd is where the copy of its mount is,
 // if there is one. A descriptor of the overlay stays open, for waldo.
 func (s *setup) show(made map[string]bool, m shown, fd int) {
 	name := "show " + m.name()
+	if m.beside {
+		if m.tree != nil {
+			s.Call(name, unix.SYS_MOVE_MOUNT, fd, "", atCWD, annex, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		} else {
+			s.Call(name, unix.SYS_MOUNT, old+m.lower, annex, 0, unix.MS_BIND, 0)
+		}
+		return
+	}
 	at := m.target
 	switch {
 	case at == "":
@@ -249,8 +278,13 @@ func (s *setup) show(made map[string]bool, m shown, fd int) {
 		from = lobby
 	}
 	switch {
+	case m.over:
+		s.Call(name, unix.SYS_CHDIR, from)
+		s.Call("put aside the writes to "+m.lower, unix.SYS_MOUNT, "waldo", at, "overlay", quiet, asideLayers)
+		s.Hint("the kernel needs Linux 5.11 or later, and waldo's state directory a file system that overlays can write to")
+		s.Call("return to the root", unix.SYS_CHDIR, "/")
 	case m.writable:
-		s.bindWritable(name, from, at, m.seals)
+		s.bindWritable(name, from, at, m)
 	case !refused:
 		s.overlay(from, m.lower, at, name)
 		s.Call("take hold of "+m.name(), unix.SYS_FSPICK, atCWD, at, unix.FSPICK_CLOEXEC|unix.FSPICK_NO_AUTOMOUNT)
@@ -275,51 +309,65 @@ func (s *setup) show(made map[string]bool, m shown, fd int) {
 	}
 }
 
-// hide appends steps that cover the hidden paths of the shown folders, with an empty file or folder each. It comes after
-// all other mounts. The overlay's names are covered, so a file that a process outside puts there stays hidden too.
+// hide appends steps that cover the hidden paths of the shown folders and the template's credentials, with an empty file
+// or folder each. It comes after all other mounts. The overlay's names are covered, so a file that a process outside
+// puts there stays hidden too.
 func (s *setup) hide() {
-	if !slices.ContainsFunc(s.mounts, func(m shown) bool { return len(m.hidden) > 0 }) {
+	paths := slices.Clone(s.credentials)
+	for _, m := range s.mounts {
+		for _, h := range m.hidden {
+			paths = append(paths, m.target+"/"+h)
+		}
+	}
+	if len(paths) == 0 {
 		return
 	}
 	const file, folder = lobby + "/file", lobby + "/folder"
 	s.Call("cover for hidden files", unix.SYS_MOUNT, "waldo", lobby, "tmpfs", quiet, "size=4096,nr_inodes=4,mode=755")
 	s.Call("cover for hidden files", unix.SYS_MKDIRAT, atCWD, folder, 0o755)
 	s.write(file, "", unix.O_CREAT)
-	for _, m := range s.mounts {
-		for _, h := range m.hidden {
-			from, at := file, path.Join(m.target, h)
-			if strings.HasSuffix(h, "/") {
-				from = folder
-			}
-			s.Call("hide "+at, unix.SYS_MOUNT, from, at, 0, unix.MS_BIND, 0)
-			s.attributes(at, sealed, false)
+	for i, p := range paths {
+		from, at := file, path.Clean(p)
+		if strings.HasSuffix(p, "/") {
+			from = folder
+		}
+		there := len(s.Steps)
+		if i < len(s.credentials) { // those are of the template's root, of which not every folder is shown
+			s.Call("look for "+at, unix.SYS_FACCESSAT, atCWD, at, 0)
+		}
+		s.Call("hide "+at, unix.SYS_MOUNT, from, at, 0, unix.MS_BIND, 0)
+		s.attributes(at, sealed, false)
+		if i < len(s.credentials) {
+			s.Steps[there].Fail = initvm.To(len(s.Steps))
 		}
 	}
 }
 
-// bindWritable appends the mounting of a folder itself. A sealed path is bind-mounted on itself, read-only, and so is
-// each folder above it: a mount point can be neither renamed nor removed. No file in it can be watched, because its
-// inodes are the host's.
-func (s *setup) bindWritable(name, from, at string, seals []string) {
+// bindWritable appends the mounting of a folder itself. A sealed path is bind-mounted on itself, read-only: a mount
+// point can be neither renamed nor removed. Each folder above it is a mount point too, below the mount that is seen, so
+// that files can be renamed and linked across it. Only the files of a live folder can be watched: inodes are the host's.
+func (s *setup) bindWritable(name, from, at string, m shown) {
 	s.unwatched = true
 	s.Call(name, unix.SYS_MOUNT, from, at, 0, unix.MS_BIND, 0)
-	s.attributes(at, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, false)
-	covered := map[string]bool{}
-	cover := func(path string) {
-		if !covered[path] {
-			covered[path] = true
-			s.Call("cover "+path, unix.SYS_MOUNT, path, path, 0, unix.MS_BIND|unix.MS_REC, 0)
-		}
-	}
-	for _, seal := range seals {
+	pinned := map[string]bool{}
+	for _, seal := range m.seals {
 		below := ""
 		for part := range strings.SplitSeq(path.Dir(seal), "/") {
-			if below = path.Join(below, part); below != "." {
-				cover(path.Join(at, below))
+			if below = path.Join(below, part); below != "." && !pinned[below] {
+				pinned[below] = true
+				pin := path.Join(at, below)
+				s.Call("pin "+pin, unix.SYS_MOUNT, pin, pin, 0, unix.MS_BIND, 0)
 			}
 		}
-		cover(path.Join(at, seal))
-		s.attributes(path.Join(at, seal), sealed, true)
+	}
+	if len(pinned) > 0 {
+		s.Call(name, unix.SYS_MOUNT, from, at, 0, unix.MS_BIND, 0)
+	}
+	s.attributes(at, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, false)
+	for _, seal := range m.seals {
+		seal = path.Join(at, seal)
+		s.Call("cover "+seal, unix.SYS_MOUNT, seal, seal, 0, unix.MS_BIND|unix.MS_REC, 0)
+		s.attributes(seal, sealed, true)
 	}
 }
 

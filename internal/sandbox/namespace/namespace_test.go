@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"waldo/internal/sandbox/namespace"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestConformance holds the driver to the suite of every driver.

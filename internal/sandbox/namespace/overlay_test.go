@@ -15,7 +15,7 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/initproc"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // shell runs a shell in a sandbox and returns what it says.

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/sandboxtest"
 	"waldo/internal/sandbox/userns"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestPartIsNoLink: a file that becomes a link after waldo has looked at it does not lead a sandbox to another file of

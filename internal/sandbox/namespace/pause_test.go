@@ -12,7 +12,7 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestPause counts what a loop writes: while the sandbox is paused, nothing comes.

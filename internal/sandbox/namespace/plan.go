@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/inroot"
 )
 
 // plan is the finished program of a sandbox, with the data that waldo needs about it.
@@ -31,12 +32,16 @@ const (
 )
 
 // of returns the program that a set-up comes to.
-func (p *plans) of(s *setup) *plan {
+func (p *plans) of(s *setup) (*plan, error) {
 	key := s.key()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if one := p.kept[key]; one != nil && time.Since(one.made) < planAge {
-		return one
+		return one, nil
+	}
+	var err error
+	if s.credentials, err = inroot.CredentialsOf(s.profile.Template.Dir); err != nil {
+		return nil, err
 	}
 	s.build()
 	one := &plan{
@@ -46,7 +51,7 @@ func (p *plans) of(s *setup) *plan {
 		p.kept = map[string]*plan{}
 	}
 	p.kept[key] = one
-	return one
+	return one, nil
 }
 
 // key holds everything that the program depends on, but for the host and the filters, which are the
@@ -62,12 +67,16 @@ func (s *setup) key() string {
 		p.Template.Dir, p.Network.Ports, p.Limits.Disk, p.Limits.Inodes, s.links)
 	inUID, inGID := p.Template.IDs()
 	key += fmt.Sprintf(" %d %d", inUID, inGID)
+	key += fmt.Sprintf(" %t", p.Terminals)
+	if p.Only != nil {
+		key += fmt.Sprintf(" %q", *p.Only)
+	}
 	for _, t := range p.Tmpfs {
 		key += fmt.Sprintf(" %q %d %d %t", t.Target, t.Bytes, t.Inodes, t.Sealed)
 	}
 	for _, m := range s.mounts {
 		key += fmt.Sprintf(" %q %q %t %t %#v", m.lower, m.target, m.whole, m.tree != nil, m.parts)
-		key += fmt.Sprintf(" %t %q %q", m.writable, m.seals, m.hidden)
+		key += fmt.Sprintf(" %t %t %t %t %q %q", m.writable, m.live, m.beside, m.over, m.seals, m.hidden)
 	}
 	key += fmt.Sprint(s.refused)
 	return key

@@ -21,8 +21,8 @@ import (
 	"waldo/internal/sandbox/mount"
 	"waldo/internal/sandbox/prewarm"
 	"waldo/internal/sandbox/procstat"
-	"waldo/internal/sandbox/sandboxtest"
 	"waldo/internal/sandbox/zygote"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // ready returns the inits that are ready, oldest first.
@@ -142,8 +142,16 @@ func TestPlans(t *testing.T) {
 		return s
 	}
 	var p plans
-	same := p.of(b(func(*setup) {}))
-	if p.of(b(func(*setup) {})) != same {
+	of := func(s *setup) *plan {
+		t.Helper()
+		one, err := p.of(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return one
+	}
+	same := of(b(func(*setup) {}))
+	if of(b(func(*setup) {})) != same {
 		t.Error("control: the same set-up has another program")
 	}
 	for i, harm := range []func(s *setup){
@@ -164,7 +172,7 @@ func TestPlans(t *testing.T) {
 		func(s *setup) { s.refused = map[string]unix.Errno{"/usr": unix.EINVAL} },
 		func(s *setup) { s.profile.Tmpfs[0].Sealed = true },
 	} {
-		one := p.of(b(harm))
+		one := of(b(harm))
 		if one == same {
 			t.Errorf("%d: another set-up has the same program", i)
 		}
@@ -216,14 +224,14 @@ func TestPlans(t *testing.T) {
 		t.Errorf("%d are kept", len(p.kept))
 	}
 	for i := range 2 * plansMost {
-		p.of(b(func(s *setup) { s.profile.Limits.Disk = int64(i) }))
+		of(b(func(s *setup) { s.profile.Limits.Disk = int64(i) }))
 	}
 	if len(p.kept) > plansMost {
 		t.Errorf("%d are kept", len(p.kept))
 	}
-	old := p.of(b(func(*setup) {}))
+	old := of(b(func(*setup) {}))
 	old.made = old.made.Add(-planAge)
-	if p.of(b(func(*setup) {})) == old {
+	if of(b(func(*setup) {})) == old {
 		t.Error("an old program is used")
 	}
 }

@@ -78,6 +78,7 @@ func (s *setup) makeRoot() {
 	s.mountProc()
 	s.coverResolv()
 	s.sendPlaces()
+	s.noExecution()
 
 	s.Call("leave the host's root", unix.SYS_UMOUNT2, old, unix.MNT_DETACH)
 	s.Call("rmdir /old", unix.SYS_UNLINKAT, atCWD, old, unix.AT_REMOVEDIR)
@@ -135,7 +136,10 @@ func (s *setup) template(made map[string]bool) {
 		s.host(dir, dir)
 	}
 	s.mkdir(made, "/etc")
+	uid, gid := s.profile.Template.IDs()
+	ids := strings.NewReplacer(":1000:1000:", fmt.Sprintf(":%d:%d:", uid, gid), ":1000:", fmt.Sprintf(":%d:", gid))
 	for _, f := range etc {
+		f.content = ids.Replace(f.content)
 		if f.name == "resolv.conf" && len(s.profile.Network.Ports) > 0 {
 			f.content = netns.ResolvConf
 		}
@@ -156,10 +160,10 @@ func (s *setup) template(made map[string]bool) {
 	}
 }
 
-// host appends a read-only view of a folder of the machine: through an overlay, or, if the kernel refuses one,
-// directly with the mounts below it.
+// host appends a read-only view of a folder of the machine: through an overlay, or directly with the mounts below it if
+// the kernel refuses one, or beside a live folder: an overlay makes opening and reading a file take twice as long.
 func (s *setup) host(source, target string) {
-	if _, refused := s.refused[source]; !refused {
+	if _, refused := s.refused[source]; !refused && !s.live() {
 		s.overlay(old+source, source, target, "show "+target)
 		return
 	}
@@ -178,6 +182,18 @@ func (s *setup) attributes(target string, set uint64, recursive bool) {
 	s.Call("seal "+target, unix.SYS_MOUNT_SETATTR, atCWD, target, flags, append(attr, make([]byte, 24)...), 32)
 }
 
+// terminals appends the sandbox's own pseudo-terminals, and the name of a command's own terminal. No terminal of this
+// machine is in that instance.
+func (s *setup) terminals(made map[string]bool) {
+	s.mkdir(made, "/dev/pts")
+	s.Call("mount /dev/pts", unix.SYS_MOUNT, "devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC,
+		"newinstance,ptmxmode=0666,mode=600")
+	s.Call("link /dev/ptmx", unix.SYS_SYMLINKAT, "pts/ptmx", atCWD, "/dev/ptmx")
+	s.write("/dev/tty", "", unix.O_CREAT)
+	s.Call("show /dev/tty", unix.SYS_MOUNT, old+"/dev/tty", "/dev/tty", 0, unix.MS_BIND, 0)
+	s.attributes("/dev/tty", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, false)
+}
+
 // dev appends a /dev that has no terminal and nothing to write to but a bounded /dev/shm.
 func (s *setup) dev(made map[string]bool) {
 	s.mkdir(made, "/dev")
@@ -189,6 +205,9 @@ func (s *setup) dev(made map[string]bool) {
 		s.write("/dev/"+d, "", unix.O_CREAT)
 		s.Call("show /dev/"+d, unix.SYS_MOUNT, old+"/dev/"+source, "/dev/"+d, 0, unix.MS_BIND, 0)
 		s.attributes("/dev/"+d, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, false)
+	}
+	if s.profile.Terminals {
+		s.terminals(made)
 	}
 	for _, l := range [][2]string{{"/proc/self/fd", "fd"}, {"fd/0", "stdin"}, {"fd/1", "stdout"}, {"fd/2", "stderr"}} {
 		s.Call("link /dev/"+l[1], unix.SYS_SYMLINKAT, l[0], atCWD, "/dev/"+l[1])

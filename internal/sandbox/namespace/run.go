@@ -55,9 +55,9 @@ type instance struct {
 	forked   bool                    // PID 1 is a copy of the interpreter that its first command is to be
 
 	running sync.Mutex
-	sharing sync.Mutex // of the places, while a command runs
-	shared  volume.Syncer
-	spent   time.Duration // processor time of the commands before, where no cgroup counts it
+	sharing sync.Mutex                // of the places, while a command runs
+	shared  map[string]*volume.Syncer // by the target of a place
+	spent   time.Duration             // processor time of the commands before, where no cgroup counts it
 }
 
 // run is one command on its way.
@@ -97,6 +97,7 @@ func (b *instance) Run(ctx context.Context, c sandbox.Command) (facts.Facts, err
 	if err := b.reapHeld(); err != nil {
 		return facts.Facts{}, errors.Join(err, b.end())
 	}
+	defer b.host.Busy(b.group, b.profile.Owner)()
 	r := &run{sandbox: b, command: c, began: time.Now()}
 	if b.waiting != nil { // nothing has been denied or ended in there
 		r.before.CPU, r.state = b.group.CPU(), b.waiting.State

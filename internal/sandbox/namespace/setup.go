@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -27,10 +28,11 @@ const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 type setup struct {
 	initproc.List
 	profile   sandbox.Profile
-	uid, gid  int                      // outside
-	filters   [2]seccompnotify.Filters // see Driver.compile
-	counted   bool                     // a cgroup counts the sandbox's memory
-	landlock  bool                     // a ruleset is at landlockFD
+	uid, gid  int     // outside
+	filters   filters // see Driver.compile
+	counted   bool    // a cgroup counts the sandbox's memory
+	landlock  bool    // a ruleset is at landlockFD
+	abi       int     // of the kernel's Landlock
 	mounts    []shown
 	links     []mount.Link          // at the top of another root
 	firstTree int                   // the descriptor of the first of their copies; the others follow
@@ -44,10 +46,27 @@ type setup struct {
 	unwatched bool                  // something of the host is shown without an overlay
 	overlays  int                   // of mounts: their descriptors are below free
 	sealed    []string              // the volumes that commands cannot write to
-	forked    bool                  // a zygote walks it, not a machine of its own
-	joined    bool                  // its user and network namespaces are shared with other commands
-	tree      bool                  // so is the PID namespace of commands, in which it is not the first
-	mapped    bool                  // waldo maps the user, who is another than the one that walks it
+	// credentials are the files and folders of the template that show as empty; see inroot.Root.Credentials.
+	credentials []string
+	forked      bool // a zygote walks it, not a machine of its own
+	joined      bool // its user and network namespaces are shared with other commands
+	tree        bool // so is the PID namespace of commands, in which it is not the first
+	mapped      bool // waldo maps the user, who is another than the one that walks it
+}
+
+// The filters of a sandbox, by what it sees of the host's files.
+const (
+	asItIsThere = iota // some without an overlay: nothing can be watched
+	overlaid           // all through overlays
+	terminals          // a session of a person, with a live folder
+	live               // the live folder of a person: watched, but no set-id file is made
+)
+
+type filters [4]seccompnotify.Filters
+
+// live reports whether the sandbox has a live folder.
+func (s *setup) live() bool {
+	return slices.ContainsFunc(s.mounts, func(m shown) bool { return m.live })
 }
 
 // build makes the program of PID 1, from its start in namespaces of its own until it waits for commands.
@@ -139,6 +158,7 @@ func (s *setup) isolate() {
 	s.Call("no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	s.Call("not dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	s.Call("umask", unix.SYS_UMASK, 0o022)
+	s.narrow()
 	if s.landlock {
 		s.Call("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, landlockFD, 0)
 	}
@@ -197,9 +217,13 @@ func (s *setup) serve() {
 // also reports exits if possible. Otherwise it appends the plain one.
 func (s *setup) seccompSteps() {
 	set := func(name string, flags, filter int) int {
-		p := s.filters[1][filter]
-		if s.unwatched {
-			p = s.filters[0][filter]
+		p := s.filters[overlaid][filter]
+		if s.profile.Terminals {
+			p = s.filters[terminals][filter]
+		} else if s.live() {
+			p = s.filters[live][filter]
+		} else if s.unwatched {
+			p = s.filters[asItIsThere][filter]
 		}
 		return s.Call(name, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
 			s.Structure(initvm.Num(p.Len()), s.Bytes(bytes.Clone(p))))

@@ -15,7 +15,13 @@ func (b *instance) Share(target, dir string) ([]string, error) {
 	defer b.sharing.Unlock()
 	for _, p := range b.places {
 		if p.Target == target && p.Tmpfs.Export {
-			return b.shared.Sync(p, dir, volume.AsUser(b.uid, b.gid))
+			if b.shared[target] == nil {
+				if b.shared == nil {
+					b.shared = map[string]*volume.Syncer{}
+				}
+				b.shared[target] = &volume.Syncer{}
+			}
+			return b.shared[target].Sync(p, dir, volume.AsUser(b.uid, b.gid))
 		}
 	}
 	return nil, fmt.Errorf("namespace: %q is not a place of this sandbox that may be shared", target)

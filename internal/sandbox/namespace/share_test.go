@@ -12,7 +12,7 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestShare: a folder and a place of a sandbox have each other's files while a command runs, and no other place is

@@ -14,7 +14,7 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/mount"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 func TestWorse(t *testing.T) {

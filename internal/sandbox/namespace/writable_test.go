@@ -15,7 +15,7 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/initproc"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestWritableMount: files written to a writable folder stay there, with its owner's uid. Its sealed paths and the

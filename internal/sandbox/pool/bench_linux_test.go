@@ -25,7 +25,7 @@ import (
 	"waldo/internal/sandbox/guest"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // measure runs f n times with a pause between, and reports the median and the 99th percentile.

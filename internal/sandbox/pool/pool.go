@@ -4,6 +4,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -65,7 +66,7 @@ func general(p sandbox.Profile) sandbox.Profile {
 	p.Limits.Wall, p.Limits.Output = time.Hour, 1
 	p.Tmpfs = slices.Clone(p.Tmpfs)
 	for i := range p.Tmpfs {
-		p.Tmpfs[i].Seed = ""
+		p.Tmpfs[i].Seed, p.Tmpfs[i].Only = "", nil
 	}
 	return p
 }
@@ -77,10 +78,14 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 	}
 	if pooled(p) {
 		for b, ok := d.keep.Take(general(p)); ok; b, ok = d.keep.Take(general(p)) {
-			if err := b.Assign(p); err == nil {
+			err := b.Assign(p)
+			if err == nil {
 				return d.handOut(b), nil
 			}
-			d.tell(d.keep.Discard(b)) // it has died, or the job's files are missing: the driver returns the error
+			d.tell(d.keep.Discard(b))
+			if err := cmp.Or(ctx.Err(), onlyFiles(err)); err != nil {
+				return nil, err
+			} // else it has died
 		}
 	}
 	b, err := d.Driver.Start(ctx, p)
@@ -96,6 +101,14 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 	}
 	d.ready(p)
 	return b, nil
+}
+
+// onlyFiles returns an error about the job's own files, which the next sandbox would not hold either; else nil.
+func onlyFiles(err error) error {
+	if errors.Is(err, sandbox.ErrFiles) {
+		return err
+	}
+	return nil
 }
 
 // ready prepares, in the background, that the next sandbox of the profile can be forked.

@@ -18,7 +18,7 @@ import (
 	"waldo/internal/sandbox/guest"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 var env = []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8", "OUT=/workspace/output"}

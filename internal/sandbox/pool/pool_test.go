@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -19,6 +20,8 @@ import (
 type maker struct {
 	made, warmed, open atomic.Int32
 	dead               atomic.Int32 // so many of the next sandboxes are dead
+	full               atomic.Bool  // the files of a job do not fit
+	assigned           func()       // before each Assign; can be nil
 	fail               atomic.Bool
 }
 
@@ -47,6 +50,12 @@ func (f *fake) Abilities() sandbox.Abilities { return f.can }
 
 func (f *fake) Warm(context.Context) error { f.maker.warmed.Add(1); return nil }
 func (f *fake) Assign(sandbox.Profile) error {
+	if f.maker.assigned != nil {
+		f.maker.assigned()
+	}
+	if f.maker.full.Load() {
+		return fmt.Errorf("filling /tmp: %w", sandbox.ErrFiles)
+	}
 	if f.dead || f.adopted.Swap(true) {
 		return errors.New("not twice")
 	}
@@ -278,6 +287,36 @@ func TestDeadSandboxesAreSkipped(t *testing.T) {
 	until(t, "sandboxes are ready", func() bool { return d.Ready(p) == 3 })
 	if use(t, d, p) {
 		t.Error("of dead sandboxes alone, one was handed out")
+	}
+}
+
+// TestFilesThatDoNotFit: a job whose files no sandbox holds gets the reason from the first, and the others stay ready.
+func TestFilesThatDoNotFit(t *testing.T) {
+	d, m := with(t, Options{Most: 3})
+	p := profile("a")
+	d.Keep(p, 3)
+	until(t, "sandboxes are ready", func() bool { return d.Ready(p) == 3 })
+	m.full.Store(true)
+	if _, err := d.Start(context.Background(), p); !errors.Is(err, sandbox.ErrFiles) {
+		t.Errorf("%v", err)
+	}
+	m.full.Store(false)
+	if !use(t, d, p) {
+		t.Error("control: a job whose files fit is refused")
+	}
+}
+
+// TestStartEndsWithItsContext: sandboxes that die over and over do not hold a job beyond its context.
+func TestStartEndsWithItsContext(t *testing.T) {
+	d, m := with(t, Options{Most: 2})
+	p := profile("a")
+	m.dead.Store(1 << 30)
+	d.Keep(p, 2)
+	ctx, cancel := context.WithCancel(context.Background())
+	m.assigned = cancel
+	until(t, "sandboxes are ready", func() bool { return d.Ready(p) == 2 })
+	if _, err := d.Start(ctx, p); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/reach"
-	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/testing/sandboxtest"
 )
 
 // TestReachAsOrdinaryUser runs that test as a user without capabilities.

@@ -44,14 +44,17 @@ func (a Arch) Number(name string) (uint32, bool) {
 
 // Profile holds the options of a filter. The zero Profile allows only the calls that every sandbox can make.
 type Profile struct {
-	Inet     bool     // TCP, UDP and route questions: only where a network namespace is the wall
-	Shared   bool     // memfd, shared anonymous memory, System V IPC: only where a cgroup counts their memory
-	Affinity bool     // sched_setaffinity: only where a cgroup bounds the processors
-	Watch    bool     // inotify, F_NOTIFY and set-id files: only where the files in sight are objects of the sandbox's own
-	Own      bool     // limits and priority of others: only where no process of another command is in sight
-	Bare     bool     // no namespaces around it: the filter refuses calls that they would confine
-	Notify   []string // calls answered by a listener (SECCOMP_RET_USER_NOTIF) in place of Allow or an errno
-	Ends     bool     // exit_group, and kill with a number from EndSignal, are answered by the listener too
+	Inet     bool // TCP, UDP and route questions: only where a network namespace is the wall
+	Shared   bool // memfd, shared anonymous memory, System V IPC: only where a cgroup counts their memory
+	Affinity bool // sched_setaffinity: only where a cgroup bounds the processors
+	Watch    bool // inotify, F_NOTIFY and set-id files: only where the files in sight are objects of the sandbox's own
+	Live     bool // inotify alone: a folder of the person that runs the sandbox is in sight
+	// Terminals lets commands make pseudo-terminals, and trace their own processes: only where no other process is in sight.
+	Terminals bool
+	Own       bool     // limits and priority of others: only where no process of another command is in sight
+	Bare      bool     // no namespaces around it: the filter refuses calls that they would confine
+	Notify    []string // calls answered by a listener (SECCOMP_RET_USER_NOTIF) in place of Allow or an errno
+	Ends      bool     // exit_group, and kill with a number from EndSignal, are answered by the listener too
 }
 
 // EndSignal is an invalid signal number: kill(2) refuses it. A process that knows of the listener sends it to
@@ -138,8 +141,11 @@ func rulesFor(a Arch, p Profile) (map[uint32]rule, error) {
 	if p.Shared {
 		put(counted, Allow)
 	}
+	if p.Terminals {
+		put(tracing, Allow)
+	}
 	put(watching, eperm)
-	if p.Watch {
+	if p.Watch || p.Live {
 		put(watching, Allow)
 	}
 	if !p.Watch || p.Bare { // files of the host's may be in sight, and writable
@@ -152,6 +158,9 @@ func rulesFor(a Arch, p Profile) (map[uint32]rule, error) {
 		bareRules(byName)
 	}
 	for _, name := range p.Notify {
+		if p.Terminals && slices.Contains(strings.Fields(tracing.calls), name) {
+			continue // there is no refusal to notify of
+		}
 		if _, ok := numbers[name]; !ok {
 			return nil, fmt.Errorf("seccomp: no system call %q to notify of", name)
 		}

@@ -1,5 +1,7 @@
 package seccomp
 
+import "slices"
+
 // Answers of the filter (linux/seccomp.h); an errno is in the low 16 bits.
 const (
 	Allow  = 0x7fff0000
@@ -66,6 +68,10 @@ const (
 
 // filtered gives the rules for the calls whose arguments matter.
 func filtered(p Profile) map[string]rule {
+	devices := ioctls
+	if p.Terminals {
+		devices = slices.Concat(ioctls, ptyIoctls)
+	}
 	r := map[string]rule{
 		// glibc falls back to clone, whose flags can be seen here.
 		"clone3": first(enosys),
@@ -74,7 +80,7 @@ func filtered(p Profile) map[string]rule {
 		"personality": first(eperm, when(Allow, is(0, 0, 0xffffffff))),
 		"prctl":       first(eperm, when(Allow, is(0, prctls...))),
 		"arch_prctl":  first(eperm, when(Allow, is(0, archPrctls...))),
-		"ioctl":       first(enotty, when(Allow, is(1, ioctls...)), when(eperm, is(1, badIoctls...))),
+		"ioctl":       first(enotty, when(Allow, is(1, devices...)), when(eperm, is(1, badIoctls...))),
 		"mknod":       first(eperm, when(Allow, bits(1, deviceBit, 0))),
 		"mknodat":     first(eperm, when(Allow, bits(2, deviceBit, 0))),
 		// A filter of one's own only restricts further; a listener could answer for this one.
@@ -139,6 +145,10 @@ var ioctls = []uint32{
 	0x80086601, 0x80046601, 0x40049409, 0x4020940d, // FS_IOC_GETFLAGS, FICLONE, FICLONERANGE
 	0x8905, 0x8910, 0x8912, 0x8913, 0x8915, 0x8917, 0x8919, 0x891b, 0x8921, 0x8927, 0x8933, // SIOCATMARK, SIOCGIF*
 }
+
+// ptyIoctls make pseudo-terminals and take them: TIOCGPTN TIOCSPTLCK TIOCGPTPEER TIOCSCTTY TIOCNOTTY TIOCPKT.
+// Input is never pushed into a terminal (TIOCSTI).
+var ptyIoctls = []uint32{0x80045430, 0x40045431, 0x5441, 0x540e, 0x5422, 0x5420}
 
 // badIoctls are refused as such rather than as unknown.
 var badIoctls = []uint32{

@@ -89,6 +89,12 @@ func TestVerdicts(t *testing.T) {
 	}{
 		{"reading is what programs do", "read", [6]uint64{0}, Profile{}, Allow},
 		{"tracing looks into other processes", "ptrace", [6]uint64{}, everything, eperm},
+		{"a debugger, in a session of a person", "ptrace", [6]uint64{}, Profile{Terminals: true}, Allow},
+		{"a debugger, where others are told of refusals", "ptrace", [6]uint64{},
+			Profile{Terminals: true, Notify: []string{"ptrace"}}, Allow},
+		{"a terminal of one's own", "ioctl", [6]uint64{3, 0x80045430}, Profile{Terminals: true}, Allow},
+		{"control: without the word", "ioctl", [6]uint64{3, 0x80045430}, everything, enotty},
+		{"input is pushed into no terminal", "ioctl", [6]uint64{3, 0x5412}, Profile{Terminals: true}, eperm},
 		{"a ring makes calls that no filter sees", "io_uring_setup", [6]uint64{}, everything, eperm},
 		{"keyrings are in no namespace", "keyctl", [6]uint64{}, everything, eperm},
 		{"a user namespace brings capabilities", "unshare", [6]uint64{0x10000000}, everything, eperm},

@@ -57,6 +57,9 @@ var counted = group{"shared memory", `shmat shmctl shmdt semget semop semctl sem
 // reports every process's access to an object.
 var watching = group{"watching files", `inotify_init inotify_init1 inotify_add_watch inotify_rm_watch`}
 
+// tracing is what debuggers need. The kernel holds it to processes of the sandbox: no other is in its namespaces.
+var tracing = group{"debuggers", `ptrace process_vm_readv process_vm_writev`}
+
 // refused fail with EPERM, so that a program sees a refusal and not an old kernel.
 var refused = []group{
 	{"looking into other processes",

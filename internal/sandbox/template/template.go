@@ -385,8 +385,7 @@ func Look(dir, name string) (fs.FileInfo, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	t := &tree{root: root}
-	at, err := t.follow(name)
+	at, err := (&tree{root: root}).follow(name)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,8 @@ const (
 	hintFilter = `this container's filter of system calls refuses user namespaces: in Docker --security-opt ` +
 		`seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined, in Kubernetes ` +
 		`seccompProfile: {type: Unconfined} and procMount: Unmasked, or hostUsers: false`
+	hintChroot = `this is a chroot, in which the kernel makes no user namespaces: enter the folder by pivot_root, as ` +
+		`systemd-nspawn and bwrap do`
 	hintAny = `the kernel refuses user namespaces here: look at the sysctls user.max_user_namespaces,` +
 		` kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns; in Docker use --security-opt ` +
 		`seccomp=unconfined`
@@ -52,6 +54,8 @@ func namespaceHint(err unix.Errno, read func(name string) string) string {
 	switch {
 	case err == unix.ENOSPC, read("/proc/sys/user/max_user_namespaces") == "0":
 		return hintMax
+	case err == unix.EPERM && chrooted(read("/proc/self/mountinfo")):
+		return hintChroot
 	case read("/proc/sys/kernel/unprivileged_userns_clone") == "0":
 		return hintClone
 	case err == unix.EACCES, read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
@@ -60,4 +64,15 @@ func namespaceHint(err unix.Errno, read func(name string) string) string {
 		return hintFilter
 	}
 	return hintAny
+}
+
+// chrooted tells by the table of mounts whether a process is in a chroot: its root is no mount that it can see. The root of
+// a namespace always is. A chroot whose folder is itself a mount is not told apart.
+func chrooted(mountinfo string) bool {
+	for line := range strings.Lines(mountinfo) {
+		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == "/" {
+			return false
+		}
+	}
+	return mountinfo != ""
 }

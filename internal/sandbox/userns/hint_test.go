@@ -10,6 +10,7 @@ import (
 
 // TestNamespaceHint: one cause is named, the one that the machine shows.
 func TestNamespaceHint(t *testing.T) {
+	const mounts = "/proc/self/mountinfo"
 	const status, filter = "/proc/self/status", "Name:\twaldo\nSeccomp:\t2\nSeccomp_filters:\t1\n"
 	for _, r := range []struct {
 		why   string
@@ -19,6 +20,9 @@ func TestNamespaceHint(t *testing.T) {
 	}{
 		{"an ordinary machine", unix.EPERM, map[string]string{status: "Seccomp:\t0\n"}, hintAny},
 		{"a container", unix.EPERM, map[string]string{status: filter}, hintFilter},
+		{"a chroot", unix.EPERM, map[string]string{status: filter, mounts: "25 20 0:22 / /proc rw - proc proc rw\n"}, hintChroot},
+		{"a container with a root", unix.EPERM, map[string]string{status: filter, mounts: "25 20 0:22 /x / rw - ext4 d rw\n"},
+			hintFilter},
 		{"too many is any", unix.ENOSPC, nil, hintMax},
 		{"none allowed", unix.EPERM, map[string]string{status: filter, "/proc/sys/user/max_user_namespaces": "0"}, hintMax},
 		{"Debian of old", unix.EPERM, map[string]string{"/proc/sys/kernel/unprivileged_userns_clone": "0"}, hintClone},

@@ -62,9 +62,10 @@ func (p Volume) Fill(uid, gid int) error {
 		return fmt.Errorf("%s: %w", p.Target, err)
 	}
 	defer from.Close()
-	if _, err := CopyTree(from, p.Dir, p.Bytes, AsUser(uid, gid)); err != nil {
+	want := func(e Entry) bool { return !e.temporary() && (p.Only == nil || slices.Contains(p.Only, e.Path)) }
+	if _, err := copyTree(from, p.Dir, p.Bytes, AsUser(uid, gid), want); err != nil {
 		first, _, _ := strings.Cut(err.Error(), "\n") // the others are as many as there are files
-		return sandbox.WithHint(fmt.Errorf("filling %s: %s", p.Target, first),
+		return sandbox.WithHint(fmt.Errorf("filling %s: %s: %w", p.Target, first, sandbox.ErrFiles),
 			fmt.Sprintf("its files must fit into %d MB and %d files and folders: --disk-mb, or fewer of them", p.Bytes>>20,
 				p.Inodes))
 	}

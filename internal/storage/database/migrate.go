@@ -3,7 +3,10 @@ package database
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 )
 
@@ -71,14 +74,67 @@ var migrations = []string{
 		until TEXT NOT NULL,
 		PRIMARY KEY (hook, name));
 	CREATE INDEX seen_webhooks_until ON seen_webhooks (until);`,
+	`ALTER TABLE heads ADD COLUMN beginning TEXT NOT NULL DEFAULT '';`,
+	`CREATE TABLE calls (
+		id TEXT NOT NULL PRIMARY KEY,
+		name TEXT NOT NULL,
+		principal TEXT NOT NULL,
+		capability TEXT NOT NULL,
+		state TEXT NOT NULL,
+		process TEXT NOT NULL,
+		size BIGINT NOT NULL,
+		at TEXT NOT NULL,
+		until TEXT NOT NULL,
+		body TEXT NOT NULL);
+	CREATE INDEX calls_name ON calls (name, state);
+	CREATE INDEX calls_state ON calls (state, at);
+	CREATE INDEX calls_principal ON calls (principal);
+	CREATE INDEX calls_process ON calls (process);
+	CREATE TABLE uses (
+		id TEXT NOT NULL PRIMARY KEY,
+		scope TEXT NOT NULL,
+		name TEXT NOT NULL,
+		process TEXT NOT NULL,
+		live BIGINT NOT NULL,
+		at TEXT NOT NULL);
+	CREATE INDEX uses_scope ON uses (scope, at);`,
+	`CREATE TABLE a2a_tasks (
+		id TEXT NOT NULL PRIMARY KEY,
+		principal TEXT NOT NULL,
+		first TEXT NOT NULL,
+		context TEXT NOT NULL,
+		state TEXT NOT NULL,
+		changed TEXT NOT NULL,
+		holder TEXT NOT NULL,
+		approval TEXT NOT NULL,
+		size BIGINT NOT NULL,
+		body TEXT NOT NULL);
+	CREATE INDEX a2a_tasks_principal ON a2a_tasks (principal, changed);
+	CREATE UNIQUE INDEX a2a_tasks_first ON a2a_tasks (principal, first);
+	CREATE INDEX a2a_tasks_state ON a2a_tasks (state, changed);
+	CREATE TABLE a2a_pushes (
+		task TEXT NOT NULL,
+		id TEXT NOT NULL,
+		due TEXT NOT NULL,
+		tries BIGINT NOT NULL,
+		sent BIGINT NOT NULL,
+		want BIGINT NOT NULL,
+		body TEXT NOT NULL,
+		PRIMARY KEY (task, id));
+	CREATE INDEX a2a_pushes_due ON a2a_pushes (due);`,
 }
 
 // migrate brings the schema up to date. A database written by a newer waldo is refused.
-func migrate(db *sql.DB) error {
+func migrate(db *sql.DB, path string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if have, err := version(ctx, db); err == nil && have == len(migrations) {
 		return nil // the usual case costs one read
+	}
+	if have, err := version(ctx, db); err == nil && have > 0 && have < len(migrations) {
+		if err := keep(ctx, db, fmt.Sprintf("%s.v%d", path, have)); err != nil {
+			return fmt.Errorf("the copy before a migration: %w", err)
+		}
 	}
 	tx, err := db.BeginTx(ctx, nil) // immediate: of several processes one migrates, the rest find it done
 	if err != nil {
@@ -94,8 +150,8 @@ func migrate(db *sql.DB) error {
 		return err
 	}
 	if have > len(migrations) {
-		return fmt.Errorf("the schema has version %d and this waldo knows up to %d; use the newer waldo",
-			have, len(migrations))
+		return fmt.Errorf("the schema has version %d and this waldo knows up to %d; use a waldo whose "+
+			"waldo version --json says schema %d or more", have, len(migrations), have)
 	}
 	for i := have; i < len(migrations); i++ {
 		if _, err := tx.Exec(migrations[i]); err != nil {
@@ -106,6 +162,45 @@ func migrate(db *sql.DB) error {
 		}
 	}
 	return tx.Commit()
+}
+
+// Schema returns the version of the schema that this waldo writes.
+func Schema() int { return len(migrations) }
+
+// keep copies the database to a file, unless another process has. The copy is whole or absent.
+func keep(ctx context.Context, db *sql.DB, to string) error {
+	if _, err := os.Lstat(to); err == nil {
+		return nil
+	}
+	temp := fmt.Sprintf("%s.%d", to, os.Getpid())
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := copyTo(ctx, db, temp); err != nil {
+		return err
+	}
+	return os.Rename(temp, to)
+}
+
+// copyTo writes a copy of the database, as one transaction sees it, to a new file of mode 0600.
+func copyTo(ctx context.Context, db *sql.DB, to string) error {
+	f, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // VACUUM INTO takes an empty file
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, `VACUUM INTO ?`, to)
+	return err
+}
+
+// Copy writes a copy of the database, as one transaction sees it, to a new file.
+func (s *Store) Copy(ctx context.Context, to string) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	return s.told(copyTo(ctx, s.db, to))
 }
 
 type queryer interface {

@@ -3,60 +3,106 @@ package database
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 )
 
-// Head is how far a log has come: the last record that is known to be on the disk, and where its
-// line starts.
+// Head holds both ends of a log: its first record, and the last one that is known to be on the disk, with the place
+// where its line starts.
 type Head struct {
 	Seq     uint64 `json:"seq"`
 	Hash    string `json:"hash"` // 64 hexadecimal digits
 	Segment string `json:"segment"`
 	Start   int64  `json:"start"` // byte in the segment
 	At      string `json:"at"`
+	Beginning
+}
+
+// Beginning is the other end of a log.
+type Beginning struct {
+	First     uint64 `json:"first,omitempty"` // 0: the head is of a waldo that did not store it
+	FirstHash string `json:"first_hash,omitempty"`
+	Before    *Head  `json:"before,omitempty"` // of the log that was set aside before this one began
+}
+
+// Over returns the head to store in place of old, and whether it differs. Neither end moves back, so that of two
+// processes the slower one changes nothing.
+func (h Head) Over(old *Head) (Head, bool) {
+	if old == nil {
+		return h, true
+	}
+	out := h
+	if old.Seq >= h.Seq {
+		out = *old
+	}
+	out.Beginning = h.Beginning
+	if old.First >= h.First {
+		out.Beginning = old.Beginning
+	}
+	out.Before = old.Before
+	return out, out.Seq != old.Seq || out.First != old.First
 }
 
 // Head returns the head of the named log, or nil where none was ever set.
-func (s *Store) Head(ctx context.Context, log string) (*Head, error) {
-	var h Head
-	err := s.View(ctx, func(tx *sql.Tx) error {
-		return tx.QueryRow(`SELECT seq, hash, segment, start, at FROM heads WHERE log = $1`, log).
-			Scan(&h.Seq, &h.Hash, &h.Segment, &h.Start, &h.At)
+func (s *Store) Head(ctx context.Context, log string) (h *Head, err error) {
+	err = s.View(ctx, func(tx *sql.Tx) error {
+		h, err = head(tx, log)
+		return err
 	})
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, fmt.Errorf("store: head of %s: %w", log, err)
 	}
-	return &h, nil
+	return h, nil
 }
 
-// SetHead moves the head of the named log forward. A head that is not ahead of the stored one is
-// ignored, so that of two processes the slower one never moves it back.
+func head(tx *sql.Tx, log string) (*Head, error) {
+	var h Head
+	var begin string
+	err := tx.QueryRow(`SELECT seq, hash, segment, start, at, beginning FROM heads WHERE log = $1`, log).
+		Scan(&h.Seq, &h.Hash, &h.Segment, &h.Start, &h.At, &begin)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err == nil && begin != "" {
+		err = json.Unmarshal([]byte(begin), &h.Beginning)
+	}
+	return &h, err
+}
+
+// SetHead moves the ends of the named log forward.
 func (s *Store) SetHead(ctx context.Context, log string, h Head) error {
 	return s.Update(ctx, func(tx *sql.Tx) error {
-		_, err := tx.Exec(`INSERT INTO heads (log, seq, hash, segment, start, at) VALUES ($1, $2, $3, $4, $5, $6)
-			ON CONFLICT (log) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, segment = excluded.segment,
-			start = excluded.start, at = excluded.at WHERE heads.seq < excluded.seq`,
-			log, h.Seq, h.Hash, h.Segment, h.Start, h.At)
-		return err
+		old, err := head(tx, log)
+		if err != nil {
+			return err
+		}
+		h, differs := h.Over(old)
+		if !differs {
+			return nil
+		}
+		return putHead(tx, log, h)
 	})
 }
 
 // ResetHead sets the head of the named log, also to an earlier record. An operator uses it when setting a damaged log
 // aside.
 func (s *Store) ResetHead(ctx context.Context, log string, h Head) error {
-	return s.Update(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.Exec(`DELETE FROM heads WHERE log = $1`, log); err != nil {
-			return err
-		}
-		_, err := tx.Exec(`INSERT INTO heads (log, seq, hash, segment, start, at) VALUES ($1, $2, $3, $4, $5, $6)`,
-			log, h.Seq, h.Hash, h.Segment, h.Start, h.At)
+	return s.Update(ctx, func(tx *sql.Tx) error { return putHead(tx, log, h) })
+}
+
+func putHead(tx *sql.Tx, log string, h Head) error {
+	begin, err := json.Marshal(h.Beginning)
+	if err != nil {
 		return err
-	})
+	}
+	_, err = tx.Exec(`INSERT INTO heads (log, seq, hash, segment, start, at, beginning)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT (log) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, segment = excluded.segment,
+		start = excluded.start, at = excluded.at, beginning = excluded.beginning`,
+		log, h.Seq, h.Hash, h.Segment, h.Start, h.At, string(begin))
+	return err
 }
 
 // Get returns the value of a name in a bucket, and whether there is one.

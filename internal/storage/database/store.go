@@ -159,7 +159,7 @@ func (s *Store) openDB() error {
 		return fmt.Errorf("store: %s: %w", file, err)
 	}
 	db.SetMaxIdleConns(2)
-	if err := migrate(db); err != nil {
+	if err := migrate(db, file); err != nil {
 		_ = db.Close()
 		return fmt.Errorf("store: %s: %w", file, err)
 	}

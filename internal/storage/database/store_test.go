@@ -238,7 +238,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := open(t, dir).Put(context.Background(), "b", "k", "v"); err == nil ||
-		!strings.Contains(err.Error(), "newer waldo") {
+		!strings.Contains(err.Error(), "says schema") {
 		t.Fatalf("got %v", err)
 	}
 }

@@ -25,6 +25,7 @@ type Program struct {
 	Session    string    `json:"session"`
 	Principal  string    `json:"principal"`
 	Workspace  string    `json:"workspace"`
+	Delegation string    `json:"delegation,omitempty"` // that its run was made under
 	Approvals  []string  `json:"approvals"`
 	At         time.Time `json:"at"`
 	// Start has the arguments of the call that started it.

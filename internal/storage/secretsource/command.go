@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"time"
 
@@ -17,10 +18,13 @@ func (s Sources) fromCommand(spec secret.Spec) (fetched, error) {
 	if !s.Commands {
 		return fetched{}, ErrClosed
 	}
-	if s.Unchanged != nil {
-		if err := s.Unchanged(spec.Command); err != nil {
+	argv, dir := spec.Command, ""
+	if s.Prepare != nil {
+		var err error
+		if argv, dir, err = s.Prepare(spec.Command); err != nil {
 			return fetched{}, err
 		}
+		defer os.RemoveAll(dir)
 	}
 	patience := spec.Timeout
 	if patience <= 0 {
@@ -28,7 +32,8 @@ func (s Sources) fromCommand(spec secret.Spec) (fetched, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c := exec.CommandContext(ctx, spec.Command[0], spec.Command[1:]...)
+	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	c.Dir = dir
 	out := &bounded{most: maxFile, full: cancel}
 	c.Stdout = out
 	alone(c)

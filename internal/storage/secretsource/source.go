@@ -30,15 +30,16 @@ var (
 
 // Sources says where secrets may come from. The zero value has none.
 type Sources struct {
-	Env        func(name string) (string, bool)              // such as os.LookupEnv; nil: no environment
-	Files      bool                                          // whether file:, dotenv: and age: are read
-	Keyring    func(service, account string) (string, error) // such as Keyring; nil: none
-	Vault      *Vault                                        // nil: none
-	Stored     func(name string) (secret.Value, error)       // waldo's own store; nil: none
-	Commands   bool                                          // whether commands are run
-	Unchanged  func(command []string) error                  // an error refuses the command; nil: no check
-	Identity   string                                        // a file of age identities, read as a private file; "": none
-	Passphrase func(what string) (secret.Value, error)       // asks the person at the terminal; nil: no terminal
+	Env      func(name string) (string, bool)              // such as os.LookupEnv; nil: no environment
+	Files    bool                                          // whether file:, dotenv: and age: are read
+	Keyring  func(service, account string) (string, error) // such as Keyring; nil: none
+	Vault    *Vault                                        // nil: none
+	Stored   func(name string) (secret.Value, error)       // waldo's own store; nil: none
+	Commands bool                                          // whether commands are run
+	// Prepare gives the command as it is to run and an empty folder to start in, or refuses it; nil: as it is.
+	Prepare    func(command []string) (argv []string, dir string, err error)
+	Identity   string                                  // a file of age identities, read as a private file; "": none
+	Passphrase func(what string) (secret.Value, error) // asks the person at the terminal; nil: no terminal
 }
 
 // fetched is a secret as it came from its source.

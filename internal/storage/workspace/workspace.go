@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -29,6 +30,7 @@ const (
 	Output Folder = "output"
 	Tmp    Folder = "tmp"
 	Files  Folder = "files" // /workspace itself, of a named sandbox; created at its first use
+	Spill  Folder = "spill" // results that were too long for the agent; created at its first use
 )
 
 // MaxName is how many bytes the name of a file may have, folders included; MaxDepth is how many
@@ -134,12 +136,12 @@ func Clean(name string) (string, error) {
 }
 
 // ErrApart: a file would cover another folder of the workspace.
-var ErrApart = errors.New("input, output and tmp are folders of their own")
+var ErrApart = errors.New("input, output, tmp and spill are folders of their own")
 
 // apart refuses a clean name in Files that leads into another folder, as the code finds it in /workspace.
 func apart(f Folder, name string) error {
 	top, _, _ := strings.Cut(name, "/")
-	if f == Files && (top == string(Input) || top == string(Output) || top == string(Tmp)) {
+	if f == Files && (top == string(Input) || top == string(Output) || top == string(Tmp) || top == string(Spill)) {
 		return fmt.Errorf("%s: %w", name, ErrApart)
 	}
 	return nil
@@ -152,11 +154,11 @@ func (w *Workspace) folder(f Folder) (*os.Root, error) {
 	if r := w.folders[f]; r != nil {
 		return r, nil
 	}
-	if w.folders == nil || f != Input && f != Output && f != Tmp && f != Files {
+	if w.folders == nil || !slices.Contains([]Folder{Input, Output, Tmp, Files, Spill}, f) {
 		return nil, fmt.Errorf("workspace: no folder %q is open", f)
 	}
 	check := private(w.Path(f))
-	if f == Files {
+	if f == Files || f == Spill {
 		check = w.Add(f)
 	}
 	if check != nil {
@@ -313,26 +315,4 @@ func (w *Workspace) List(f Folder, limit int) ([]File, error) {
 	})
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out, err
-}
-
-// Spill keeps a result that is too long for the agent, under output, and returns its name there.
-// The hint becomes part of the name as far as it is letters and digits.
-func (w *Workspace) Spill(hint, ending string, b []byte) (string, error) {
-	name := "spill/" + safe(hint) + "-" + strings.TrimPrefix(id.New(id.Record), string(id.Record)) + "." + safe(ending)
-	r, err := w.folder(Output)
-	if err != nil {
-		return "", err
-	}
-	_, err = put(r, name, strings.NewReader(string(b)), int64(len(b)))
-	return name, err
-}
-
-func safe(s string) string {
-	s = strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' {
-			return c
-		}
-		return '_'
-	}, s)
-	return s[:min(len(s), 64)]
 }

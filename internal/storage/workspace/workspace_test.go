@@ -3,7 +3,6 @@ package workspace
 import (
 	"archive/tar"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"waldo/internal/model/id"
+	"waldo/internal/testing/corpus"
 )
 
 func fresh(t testing.TB) *Workspace {
@@ -175,25 +175,6 @@ func TestWholeOrNothing(t *testing.T) {
 	}
 }
 
-func TestSpill(t *testing.T) {
-	w := fresh(t)
-	name, err := w.Spill("../../crm.list customers", "json", []byte("{}"))
-	if err != nil || !strings.HasPrefix(name, "spill/______crm_list_customers-") || !strings.HasSuffix(name, ".json") {
-		t.Fatalf("%q %v", name, err)
-	}
-	f, err := w.Get(Output, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b, _ := io.ReadAll(f); string(b) != "{}" {
-		t.Errorf("%q", b)
-	}
-	_ = f.Close()
-	if other, err := w.Spill("x", "json", nil); err != nil || other == name {
-		t.Errorf("%q %v", other, err)
-	}
-}
-
 // ---- archives ----
 
 type entry struct {
@@ -271,32 +252,6 @@ func extract(w *Workspace, archive []byte, dest string, b Bounds) (Unpacked, err
 	return w.ExtractTar(Output, dest, bytes.NewReader(archive), b)
 }
 
-// rows returns the archive rows of the shared corpus, or none where it is not there.
-func rows(t *testing.T) (out []row) {
-	t.Helper()
-	dir, _ := os.Getwd()
-	for ; dir != "/"; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-	}
-	b, err := os.ReadFile(filepath.Join(dir, "..", "shared", "corpora", "paths.jsonl"))
-	if err != nil {
-		t.Logf("the shared corpus is not here: only the rows of this file run (%v)", err)
-		return nil
-	}
-	for _, line := range bytes.Split(b, []byte("\n")) {
-		var r row
-		if json.Unmarshal(line, &r) == nil && r.Class == "archive" {
-			out = append(out, r)
-		}
-	}
-	if len(out) < 30 {
-		t.Errorf("only %d archive rows in the corpus", len(out))
-	}
-	return out
-}
-
 type row struct {
 	ID, Class, Expect, Name string
 	Input                   struct {
@@ -331,7 +286,7 @@ func input(e ...entry) (in struct {
 }
 
 func TestArchivesStayInside(t *testing.T) {
-	for _, r := range append(own, rows(t)...) {
+	for _, r := range append(own, corpus.Rows[row](t, "paths.jsonl", "archive")...) {
 		w := fresh(t)
 		if err := w.Put(Tmp, "outside.txt", strings.NewReader("outside"), 100); err != nil {
 			t.Fatal(err)

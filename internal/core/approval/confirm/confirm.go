@@ -4,6 +4,7 @@
 package confirm
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -194,7 +195,7 @@ func text(d policy.Decision, q approval.Question, secret string) string {
 	}
 	fmt.Fprintf(&b, ".\n")
 	b.WriteString(q.Exactly())
-	fmt.Fprintf(&b, "To have it done, make the same call again with confirm: %q as one more argument, within %d minutes. "+
-		"The token is good for this call alone, once.", secret, int(Life/time.Minute))
+	fmt.Fprintf(&b, "To have it done, make the same call again with %s: %q as one more argument, within %d minutes. "+
+		"The token is good for this call alone, once.", cmp.Or(d.Call.Confirms, "confirm"), secret, int(Life/time.Minute))
 	return b.String()
 }

@@ -33,9 +33,17 @@ func newFixture(t *testing.T) *fixture {
 	t.Cleanup(func() { _ = s.Close() })
 	h := &fixture{at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), preview: []string{"rm /work/a"}}
 	now := func() time.Time { return h.at }
-	h.service = &approval.Service{Store: s, Now: now, Preview: func(policy.Decision) []string { return h.preview }}
+	h.service = &approval.Service{Store: s, Now: now, Witness: emptyLog{}, Preview: func(context.Context, policy.Decision) []string { return h.preview }}
 	h.Confirmer = &Confirmer{Store: s, Questions: h.service, Now: now}
 	return h
+}
+
+// emptyLog is a log in which no human has answered yet.
+type emptyLog struct{}
+
+func (emptyLog) Look(_ context.Context, fn func(*approval.Ledger)) error {
+	fn(&approval.Ledger{})
+	return nil
 }
 
 func decide(t *testing.T, args string) policy.Decision {

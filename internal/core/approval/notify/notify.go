@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"os"
 	"os/exec"
 	"slices"
 	"time"
@@ -16,9 +17,9 @@ import (
 
 // Notifier runs the operator's command for each question, to alert a person who is away.
 type Notifier struct {
-	rules     func() contract.Approvals
-	unchanged func(command []string) error
-	slots     chan struct{}
+	rules   func() contract.Approvals
+	prepare func(command []string) (argv []string, dir string, err error)
+	slots   chan struct{}
 }
 
 // How many of the operator's commands run at a time, and how long one runs.
@@ -28,10 +29,10 @@ const (
 	Wait         = 2 * time.Second // how long a waldo that ends waits for them; they then go on alone
 )
 
-// New returns a notifier that reads the rules at each question. unchanged refuses a command that is not as it was
-// trusted.
-func New(rules func() contract.Approvals, unchanged func(command []string) error) Notifier {
-	return Notifier{rules, unchanged, make(chan struct{}, maxNotifying)}
+// New returns a notifier that reads the rules at each question. prepare gives a command as it is to run and an empty
+// folder to start in, or refuses it.
+func New(rules func() contract.Approvals, prepare func([]string) (argv []string, dir string, err error)) Notifier {
+	return Notifier{rules, prepare, make(chan struct{}, maxNotifying)}
 }
 
 // notice is the input of the command. It holds the agent's words only if the operator asks for them.
@@ -81,13 +82,16 @@ func (n Notifier) Notify(ctx context.Context, q approval.Question) {
 		told.Args, told.Notes = q.Args, slices.Concat(q.Notes, q.Preview)
 	}
 	b, err := json.Marshal(told)
+	argv, dir := rules.Notify, ""
 	if err == nil {
-		err = n.unchanged(rules.Notify)
+		argv, dir, err = n.prepare(rules.Notify)
 	}
 	if err == nil {
+		defer os.RemoveAll(dir)
 		ctx, cancel := context.WithTimeout(ctx, notifyTime)
 		defer cancel()
-		c := exec.CommandContext(ctx, rules.Notify[0], rules.Notify[1:]...)
+		c := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		c.Dir = dir
 		c.Stdin, c.WaitDelay = bytes.NewReader(append(b, '\n')), time.Second
 		err = c.Run()
 	}

@@ -40,7 +40,7 @@ func TestNotify(t *testing.T) {
 	}
 	out := filepath.Join(t.TempDir(), "told")
 	changed := contract.Approvals{Notify: []string{sh, "-c", `cat > "$0"`, out}}
-	New(func() contract.Approvals { return changed }, func([]string) error { return errors.New("it changed") }).
+	New(func() contract.Approvals { return changed }, func([]string) ([]string, string, error) { return nil, "", errors.New("it changed") }).
 		Notify(context.Background(), q)
 	if _, err := os.Stat(out); err == nil {
 		t.Error("a command that was not trusted as it is now was run")
@@ -57,4 +57,4 @@ func TestNotify(t *testing.T) {
 }
 
 // trusted takes every command as it was trusted.
-func trusted([]string) error { return nil }
+func trusted(argv []string) ([]string, string, error) { return argv, "", nil }

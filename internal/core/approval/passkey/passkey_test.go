@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"waldo/internal/core/approval/passkey"
-	"waldo/internal/core/approval/passkey/passkeytest"
+	"waldo/internal/testing/passkeytest"
 )
 
 const origin = "http://localhost:7677"

@@ -17,6 +17,7 @@ import (
 // File is a head in a file, which may be on another disk or a share that only grows.
 type File struct {
 	Path string
+	Lock string // a file that processes lock while they change the head; empty: this process alone does
 	mu   sync.Mutex
 }
 
@@ -36,21 +37,41 @@ func (h *File) Head(context.Context, string) (*database.Head, error) {
 	return &head, nil
 }
 
-// SetHead replaces the file, unless it is as far already.
+// SetHead moves the ends in the file forward.
 func (h *File) SetHead(ctx context.Context, log string, head database.Head) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if old, err := h.Head(ctx, log); err != nil || (old != nil && old.Seq >= head.Seq) {
-		return err
-	}
-	return h.replace(head)
+	return h.locked(func() error {
+		old, err := h.Head(ctx, log)
+		if err != nil {
+			return err
+		}
+		head, differs := head.Over(old)
+		if !differs {
+			return nil
+		}
+		return h.replace(head)
+	})
 }
 
 // ResetHead replaces the file.
 func (h *File) ResetHead(_ context.Context, _ string, head database.Head) error {
+	return h.locked(func() error { return h.replace(head) })
+}
+
+// locked runs fn while no other process changes the file.
+func (h *File) locked(fn func() error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.replace(head)
+	if h.Lock != "" {
+		f, err := os.OpenFile(h.Lock, os.O_CREATE|os.O_RDWR|safefile.NoFollow, 0o600)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }() // which ends the lock
+		if err := safefile.Lock(f, false); err != nil {
+			return err
+		}
+	}
+	return fn()
 }
 
 func (h *File) replace(head database.Head) error {

@@ -2,7 +2,6 @@ package files
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,9 +9,17 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// For is the machine with the folders that the servers of a configuration can change. Programs that waldo starts, and
-// files that it mounts, must not come from them.
+// For is the machine with the folders that the servers of a configuration can change, and the places of its paths.
+// Programs that waldo starts, and files that it mounts, must not come from the former.
 func (m Machine) For(cfg *contract.Config) Machine {
+	m.places = cfg.Places
+	for _, c := range cfg.Contracts {
+		for _, x := range c.Mounts {
+			if from, err := x.At.Beside(x.From); x.Writable && err == nil {
+				m.changeable = append(m.changeable, resolved(from))
+			}
+		}
+	}
 	for _, s := range cfg.Servers {
 		for _, x := range s.Mounts {
 			if from, err := s.At.Beside(x.From); x.Writable && err == nil {
@@ -46,16 +53,20 @@ func (m Machine) Outside(cfg *contract.Config) (faults []Fault) {
 		return nil
 	}
 	look := func(what string, at contract.Position, words []string) {
-		for _, word := range words {
-			for _, piece := range pieces(word) {
-				if file, w := m.changed(at, piece); w != "" {
-					faults = append(faults,
-						Fault{At: at, Refused: true,
-							Text: fmt.Sprintf("%s runs outside of any sandbox, and names %s, which a server can change (%s is writable)",
-								what, file, w),
-							Hint: "move it to a folder that no server can write"})
-					return
-				}
+		for _, word := range Words(at, words) {
+			if _, value, ok := strings.Cut(word, "="); ok && strings.HasPrefix(word, "-") {
+				word = value
+			}
+			if !filepath.IsAbs(word) {
+				continue
+			}
+			if w := m.below(word); w != "" {
+				faults = append(faults,
+					Fault{At: at, Refused: true,
+						Text: fmt.Sprintf("%s runs outside of any sandbox, and names %s, which a server can change (%s is writable)",
+							what, word, w),
+						Hint: "move it to a folder that no server can write"})
+				return
 			}
 		}
 	}
@@ -95,36 +106,4 @@ func (m Machine) Outside(cfg *contract.Config) (faults []Fault) {
 	look("approval.notify", contract.Position{File: cfg.File}, cfg.Approval.Notify)
 	slices.SortFunc(faults, func(a, b Fault) int { return strings.Compare(a.Text, b.Text) })
 	return faults
-}
-
-// pieces splits a word into parts that can name a file: the word itself, and its parts as in sh -c "exec ./x".
-func pieces(word string) []string {
-	parts := strings.FieldsFunc(word, func(r rune) bool { return strings.ContainsRune(" \t\n;&|<>()'\"`$={},:", r) })
-	return append([]string{word}, parts...)
-}
-
-// changed finds the file or Python module that a word names, from the configuration's folder and from the current
-// one. It returns the writable folder that holds it.
-func (m Machine) changed(at contract.Position, word string) (file, w string) {
-	if word == "" || strings.HasPrefix(word, "-") && !strings.Contains(word, "/") {
-		return "", ""
-	}
-	var paths []string
-	for _, name := range []string{word, strings.ReplaceAll(word, ".", "/") + ".py", strings.ReplaceAll(word, ".", "/")} {
-		if beside, err := at.Beside(name); err == nil {
-			paths = append(paths, beside)
-		}
-		if here, err := filepath.Abs(name); err == nil {
-			paths = append(paths, here)
-		}
-	}
-	for _, p := range paths {
-		if _, err := os.Lstat(p); err != nil {
-			continue
-		}
-		if w := m.below(p); w != "" {
-			return p, w
-		}
-	}
-	return "", ""
 }

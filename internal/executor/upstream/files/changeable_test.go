@@ -51,12 +51,12 @@ func TestChangeable(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(c *contract.Config){
-		"a program":          server("./run.sh"),
-		"through env":        server("env", "./run.sh"),
-		"a folder of Python": server("python3", "./app"),
-		"a module":           server("python3", "-m", "mod"),
-		"in a shell's text":  server("sh", "-c", "exec ./run.sh"),
-		"a link out of it":   server("./out"),
+		"a program":         server("./run.sh"),
+		"through env":       server("env", "./run.sh"),
+		"a folder":          server("python3", "./app"),
+		"what is not there": server("python3", "./none"),
+		"behind an option":  server("node", "--require=run.sh"),
+		"a link out of it":  server("./out"),
 		"the command of secret": func(c *contract.Config) {
 			c.Secrets["k"] = contract.Secret{Name: "k", At: at, Spec: secret.Spec{Command: []string{"./run.sh"}}}
 		},

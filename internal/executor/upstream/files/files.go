@@ -3,6 +3,7 @@
 package files
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -47,6 +48,7 @@ type Machine struct {
 	State string   // waldo's state directory
 	// changeable are the folders that some server can write; see For.
 	changeable []string
+	places     map[string]string // see Places
 }
 
 // Here is this machine, with waldo's state in that directory.
@@ -82,17 +84,32 @@ func (m Machine) Shown(s contract.Server, packaged bool) (argv []string, shown [
 	return argv, append(shown, more...), append(faults, wrong...)
 }
 
-// outside resolves a command that runs outside any sandbox: it needs no mounts.
-func outside(s contract.Server) (argv []string, _ []Mount, faults []Fault) {
-	argv = slices.Clone(s.Command)
-	for _, at := range []int{0, scriptOf(argv)} {
-		if at < 0 || filepath.IsAbs(argv[at]) || at == 0 && !strings.Contains(argv[at], "/") {
+// Words returns a command that runs outside any sandbox, with the relative words that name files made absolute: they
+// start at the folder of the configuration. Such are a program with a slash, a word that begins with ./ or ../, and
+// one that is the name of a regular file; also behind the = of an option.
+func Words(at contract.Position, command []string) []string {
+	argv := slices.Clone(command)
+	for i, word := range argv {
+		option, value := "", word
+		if name, v, ok := strings.Cut(word, "="); ok && strings.HasPrefix(word, "-") {
+			option, value = name+"=", v
+		}
+		if value == "" || i == 0 && !strings.Contains(value, "/") || i > 0 && option == "" && value[0] == '-' {
 			continue
 		}
-		if path, err := s.At.Beside(argv[at]); err == nil && (at == 0 || exists(path)) {
-			argv[at] = path
+		path, err := at.Beside(value)
+		info, none := os.Stat(path)
+		if err == nil && (i == 0 || strings.HasPrefix(value, "./") || strings.HasPrefix(value, "../") ||
+			none == nil && info.Mode().IsRegular()) {
+			argv[i] = option + path
 		}
 	}
+	return argv
+}
+
+// outside resolves a command that runs outside any sandbox: it needs no mounts.
+func outside(s contract.Server) (argv []string, _ []Mount, faults []Fault) {
+	argv = Words(s.At, s.Command)
 	_, err := exec.LookPath(argv[0])
 	if err != nil && !exists(argv[0]) {
 		faults = []Fault{{At: s.CommandAt, Missing: true, Text: "no such program: " + err.Error(),
@@ -116,9 +133,11 @@ func (m Machine) mounts(s contract.Server) (shown []Mount, faults []Fault) {
 		all = append(all, contract.Mount{Target: "/workspace/input", From: s.Input, At: s.At})
 	}
 	for _, x := range all {
-		from, err := s.At.Beside(x.From)
-		if err == nil {
-			from, err = filepath.EvalSymlinks(from)
+		from, err := m.Place(x.At, x.From)
+		if f := (Fault{}); errors.As(err, &f) && f.Refused {
+			f.Text = "mounts: " + x.Target + ": " + f.Text
+			faults = append(faults, f)
+			continue
 		}
 		if err != nil {
 			faults = append(faults, Fault{
@@ -127,8 +146,8 @@ func (m Machine) mounts(s contract.Server) (shown []Mount, faults []Fault) {
 			})
 			continue
 		}
-		why := m.refuse(from)
-		if written, berr := s.At.Beside(x.From); why == "" && berr == nil {
+		why := ""
+		if written, berr := s.At.Beside(x.From); berr == nil {
 			if w := m.below(written); w != "" {
 				why = "is below " + w + ", in which a server can put another in its place"
 			}
@@ -256,15 +275,14 @@ func (m Machine) arguments(s contract.Server, args []string, shown []Mount) (fau
 	return faults
 }
 
-// Programs returns the program of a server and the script of its interpreter, if the command names them as files of
-// this machine by a path.
+// Programs returns the files of this machine that the words of a server's command name.
 func (m Machine) Programs(s contract.Server) (paths []string) {
 	shown, _ := m.mounts(s)
-	for _, at := range []int{0, scriptOf(s.Command)} {
-		if at < 0 || at >= len(s.Command) || at == 0 && !strings.Contains(s.Command[at], "/") {
+	for i, word := range s.Command {
+		if i == 0 && !strings.Contains(word, "/") {
 			continue
 		}
-		path, err := s.At.Beside(s.Command[at])
+		path, err := s.At.Beside(word)
 		for _, x := range shown {
 			if s.Placement != "outside" && contract.Within(path, x.Target) {
 				path = filepath.Join(x.Source, strings.TrimPrefix(path, x.Target))

@@ -121,11 +121,17 @@ func Parse(file string, b []byte) (*Lock, error) {
 
 // Write replaces the file with the lock, whole or not at all.
 func (l *Lock) Write(file string) error {
-	b, err := json.MarshalIndent(l, "", "  ")
+	b, err := l.Text()
 	if err != nil {
 		return err
 	}
-	return safefile.Replace(file, append(b, '\n'), 0o644)
+	return safefile.Replace(file, b, 0o644)
+}
+
+// Text returns the bytes that Write writes.
+func (l *Lock) Text() ([]byte, error) {
+	b, err := json.MarshalIndent(l, "", "  ")
+	return append(b, '\n'), err
 }
 
 // Compare returns the differences between a server and its accepted state: the server itself, then its tools, prompts
@@ -215,6 +221,9 @@ func Command(s contract.Server) string {
 	}
 	if s.URL != "" {
 		how["auth"] = s.Auth // by the names of its secrets
+	}
+	if s.Peer {
+		how["peer"] = s.CardKey
 	}
 	b, _ := json.Marshal(how)
 	return strictjson.Digest(b) // maps of strings encode with their names sorted

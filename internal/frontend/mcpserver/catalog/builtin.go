@@ -5,7 +5,6 @@ import (
 
 	"waldo/internal/frontend/runcode"
 	"waldo/internal/model/call"
-	"waldo/internal/model/contract"
 )
 
 // SearchTools is the name of the tool that searches this list. The server answers it itself: it shows only tools of
@@ -17,13 +16,15 @@ const inSandbox = " It runs in a fresh sandbox: no network, no secrets, /workspa
 
 // Builtins returns the tools of waldo's own that run code, each answered by the runner.
 func Builtins() []call.Tool {
+	const less = `"timeout_s":{"type":"number","exclusiveMinimum":0,"description":"Seconds that it may take: fewer than the ` +
+		`operator allows, never more."}`
 	code := func(what, more string) string {
 		return `{"type":"object","properties":{` +
 			`"code":{"type":"string","description":"` + what + `"},` +
 			`"args":{"type":"array","items":{"type":"string"},"description":"Command-line arguments of the program."},` +
 			`"files":{"type":"object","additionalProperties":{"anyOf":[{"type":"string"},{"type":"object",` +
 			`"properties":{"base64":{"type":"string"}},"required":["base64"],"additionalProperties":false}]},` +
-			`"description":"Files to find in /workspace/input, by name: text, or {base64}."}` + more + `},` +
+			`"description":"Files to find in /workspace/input, by name: text, or {base64}."},` + less + more + `},` +
 			`"required":["code"],"additionalProperties":false}`
 	}
 	// A suspended program goes on by its id, in place of code.
@@ -37,7 +38,7 @@ func Builtins() []call.Tool {
 				"so that large results need not pass through the conversation."+inSandbox,
 			code("The program. Top-level await works; print what you want to see.",
 				`,"session":{"type":"string","description":"Keep variables under this name for later calls with it. Then: code `+
-					`alone, no tools; a last expression, figures and tables come back."}`)),
+					`and timeout_s alone, no tools; a last expression, figures and tables come back."}`)),
 		call.Define("run_javascript", "Run JavaScript",
 			"Run a JavaScript program (an ES module). `servers.NAME.TOOL(...)` calls the tools of this list."+inSandbox,
 			program),
@@ -46,17 +47,8 @@ func Builtins() []call.Tool {
 				inSandbox,
 			program),
 		call.Define("run_shell", "Run a shell command", "Run a command line with /bin/sh."+inSandbox,
-			`{"type":"object","properties":{"command":{"type":"string","description":"The command line."}},`+
+			`{"type":"object","properties":{"command":{"type":"string","description":"The command line."},`+less+`},`+
 				`"required":["command"],"additionalProperties":false}`),
-		call.Define(contract.RequestApproval, "Ask for an approval of several calls",
-			"Ask the human once for up to `count` calls of a tool whose `arguments` hold these values; "+
-				"each of them then runs without another question.",
-			`{"type":"object","properties":{"capability":{"type":"string","description":"The tool,`+
-				` as in github.create_issue."},"count":{"type":"integer","minimum":1,"maximum":10000},`+
-				`"arguments":{"type":"object","minProperties":1,"description":"Values that every call holds, as in {repo: x}."},`+
-				`"minutes":{"type":"integer","minimum":1,"maximum":60,"description":"15 by default."},`+
-				`"reason":{"type":"string","description":"For the human."}},"required":["capability","count","arguments"],`+
-				`"additionalProperties":false}`),
 		call.Define(ReadOutput, "Read a file of the workspace",
 			"Read a file that a run has written to /workspace/output, or that it was given. Text comes as text, "+
 				"a picture as an image.",

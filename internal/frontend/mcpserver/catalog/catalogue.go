@@ -38,15 +38,18 @@ type Options struct {
 	Patience func(cap call.Capability) time.Duration
 	// whether a call is previewed first, and then quotes the token of its preview; nil: no call
 	Confirms func(cap call.Capability) bool
-	Held     func(server string) []Problem // tools that a server lists but agents cannot use; nil: none
+	// the argument that waldo fills where the caller leaves it out; nil or "": none
+	Fills func(cap call.Capability) string
+	Held  func(server string) []Problem // tools that a server lists but agents cannot use; nil: none
 	// called when the set of tools omitted for one reason changes; nil: not called
 	Missing func(first Problem, n int)
-	Clean   func(text string) string        // makes untrusted text safe to show; nil: it is not shown
-	Epoch   func() any                      // is another whenever Clean may give other text; nil: it never does
-	Kept    func(server string) []call.Tool // accepted tools, listed until the server has listed its own; nil: none
-	Load    time.Duration                   // how long one source may take; 0: 60 s
-	Wait    time.Duration                   // how long a reader waits for slow sources; 0: 10 s
-	Retry   time.Duration                   // before a source that failed is asked again; 0: 15 s
+	Clean   func(text string) string           // makes untrusted text safe to show; nil: it is not shown
+	Hide    func(call.Tool) (call.Tool, error) // hides what a model may not see of a tool's schemas; nil: all is shown
+	Epoch   func() any                         // is another whenever Clean or Hide may give another result; nil: it never is
+	Kept    func(server string) []call.Tool    // accepted tools, listed until the server has listed its own; nil: none
+	Load    time.Duration                      // how long one source may take; 0: 60 s
+	Wait    time.Duration                      // how long a reader waits for slow sources; 0: 10 s
+	Retry   time.Duration                      // before a source that failed is asked again; 0: 15 s
 }
 
 // Entry is one tool as it is shown. It does not change once it is in a list.

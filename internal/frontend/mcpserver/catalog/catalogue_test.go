@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -16,6 +16,7 @@ import (
 
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/corpus"
 )
 
 func all(call.Capability) bool { return true }
@@ -116,12 +117,12 @@ func TestOwnNames(t *testing.T) {
 		defer c.Close()
 		list, p := c.List(t.Context(), Viewer{}), c.Problems()
 		if name == "echo" { // control
-			if len(list) != 9 || len(p) != 0 {
+			if len(list) != 8 || len(p) != 0 {
 				t.Errorf("%s: %s %v", name, names(list), p)
 			}
 			continue
 		}
-		if names(list) != "read_output request_approval run_code run_javascript run_python run_shell run_typescript "+
+		if names(list) != "read_output run_code run_javascript run_python run_shell run_typescript "+
 			"search_tools" ||
 			len(p) != 1 || p[0].Code != "tool.own" {
 			t.Errorf("%s: %s %v", name, names(list), p)
@@ -423,38 +424,19 @@ func TestLongQueries(t *testing.T) {
 			t.Errorf("after %d words: %q, want %q", n, got, want)
 		}
 	}
-}
-
-// corpus returns the folder of shared test data beside the repository, or "".
-func corpus() string {
-	dir, err := os.Getwd()
-	for err == nil && dir != "/" {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			found := filepath.Join(dir, "..", "shared", "corpora", "mcp-tools")
-			if _, err := os.Stat(found); err == nil {
-				return found
-			}
-			return ""
-		}
-		dir = filepath.Dir(dir)
+	long := strings.Repeat("w ", 1<<20)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c.Search(context.Background(), Viewer{}, long, 0)
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 1<<20 {
+		t.Errorf("%d MB are allocated for a query of 2", (after.TotalAlloc-before.TotalAlloc)>>20)
 	}
-	return ""
 }
 
 // Real definitions, and awkward ones: each is listed under a good name or refused with a reason.
 func TestRealTools(t *testing.T) {
-	dir := corpus()
-	if dir == "" {
-		t.Log("the corpus of real tool definitions is not here; only our own rows were checked")
-		return
-	}
-	files, _ := filepath.Glob(filepath.Join(dir, "*", "*.json"))
 	listed, refused := 0, 0
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for file, b := range corpus.Definitions(t) {
 		var doc struct {
 			Tools []struct {
 				Name, Description string
@@ -464,7 +446,7 @@ func TestRealTools(t *testing.T) {
 		if err := json.Unmarshal(b, &doc); err != nil {
 			t.Fatal(err)
 		}
-		server := strings.TrimSuffix(filepath.Base(file), ".json")
+		server := path.Base(file)
 		var tools []call.Tool
 		for _, d := range doc.Tools {
 			if _, err := strictjson.Parse(d.InputSchema); err != nil {
@@ -490,7 +472,7 @@ func TestRealTools(t *testing.T) {
 		c.Close()
 	}
 	t.Logf("%d definitions listed, %d refused", listed, refused)
-	if listed < 800 {
+	if listed < corpus.Least(t, 45, 800) {
 		t.Errorf("only %d definitions were listed", listed)
 	}
 }

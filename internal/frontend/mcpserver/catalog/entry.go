@@ -73,14 +73,17 @@ type cacheKey struct {
 func (b *builder) make(t call.Tool) *made {
 	key := cacheKey{t.Server, t.Capability}
 	m := b.was[key]
-	if m == nil || !sameTool(m.of, t) {
-		m = &made{of: t}
-		m.schema, m.err = schemaOf(t)
-	}
-	if m.err == nil && (m.shown == nil || m.epoch != b.epoch) {
-		again := &made{of: m.of, schema: m.schema, epoch: b.epoch}
-		again.shown, again.err = b.entry(m.of, m.schema)
-		m = again
+	if m == nil || m.epoch != b.epoch || !sameTool(m.of, t) {
+		m = &made{of: t, epoch: b.epoch}
+		if b.o.Hide != nil {
+			t, m.err = b.o.Hide(t)
+		}
+		if m.err == nil {
+			m.schema, m.err = schemaOf(t)
+		}
+		if m.err == nil {
+			m.shown, m.err = b.entry(t, m.schema)
+		}
 	}
 	b.now[key] = m
 	return m
@@ -128,6 +131,14 @@ func (b *builder) entry(t call.Tool, schema *jsonschema.Schema) (e *Entry, err e
 	if t.Title == "" { // where servers of older revisions have it
 		t.Title, _ = t.Annotations.Member("title").Text()
 	}
+	if b.o.Fills != nil && b.o.Fills(t.Capability) != "" {
+		if t.Input, err = optional(t.Input, b.o.Fills(t.Capability)); err == nil {
+			schema, err = schemaOf(t)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	e = &Entry{Tool: t, check: schema}
 	e.Title, e.Description = b.clean(t.Title), b.clean(t.Description)
 	if e.Input, err = b.show(t.Input); err != nil {
@@ -145,6 +156,27 @@ func (b *builder) entry(t call.Tool, schema *jsonschema.Schema) (e *Entry, err e
 	}
 	e.terms = terms(e)
 	return e, nil
+}
+
+// optional returns a schema of arguments in which one of them is not required.
+func optional(schema strictjson.Value, name string) (strictjson.Value, error) {
+	members, _ := schema.Members()
+	input, required := map[string]any{}, []strictjson.Value{}
+	for k, v := range members {
+		input[k] = v
+	}
+	all, ok := members["required"].Elements()
+	if !ok {
+		return schema, nil
+	}
+	for _, v := range all {
+		if text, _ := v.Text(); text != name {
+			required = append(required, v)
+		}
+	}
+	input["required"] = required
+	v, err := call.ArgsOf(input)
+	return v.Value(), err
 }
 
 // confirmed adds the argument that quotes the token of a preview: confirm, or waldo_confirm where the tool has its own.

@@ -111,7 +111,7 @@ func TestPlainNames(t *testing.T) {
 		"b": fixed(tool(t, "b.send", "", o)),
 	}})
 	defer c.Close()
-	want := "a__b__send a__call_tool a__run_shell a__search_tools b__send read read_output request_approval run_code " +
+	want := "a__b__send a__call_tool a__run_shell a__search_tools b__send read read_output run_code " +
 		"run_javascript run_python run_shell run_typescript search_tools"
 	if got := names(c.List(context.Background(), Viewer{})); got != want {
 		t.Errorf("got %s", got)

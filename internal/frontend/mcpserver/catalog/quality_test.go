@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,21 +13,16 @@ import (
 
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/corpus"
 )
 
-// realTools are the definitions of the corpus, by server; nil where the corpus is not here.
+// realTools are the definitions of the corpus, by server; nil where the recorded ones are not here.
 func realTools(t testing.TB) map[string]Source {
-	dir := corpus()
-	if dir == "" {
+	if !corpus.Whole(t) {
 		return nil
 	}
-	files, _ := filepath.Glob(filepath.Join(dir, "*", "*.json"))
 	out := map[string]Source{}
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for file, b := range corpus.Definitions(t) {
 		var doc struct {
 			Tools []struct {
 				Name, Title, Description  string
@@ -36,7 +32,7 @@ func realTools(t testing.TB) map[string]Source {
 		if err := json.Unmarshal(b, &doc); err != nil {
 			t.Fatal(err)
 		}
-		server := strings.TrimSuffix(filepath.Base(file), ".json")
+		server := path.Base(file)
 		var tools []call.Tool
 		for _, d := range doc.Tools {
 			if _, err := strictjson.Parse(d.InputSchema); err == nil {

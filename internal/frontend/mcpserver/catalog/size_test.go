@@ -3,13 +3,12 @@ package catalog
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/corpus"
 )
 
 // heavy returns n tools of a server, each with a schema of 900 KiB.
@@ -31,6 +30,9 @@ func weightOf(tools []call.Tool) (weight int) {
 // TestLargeDefinitions lists definitions that together would cost more memory than is taken. Each tool of the server is
 // left out with the reason. The tools of servers that fit are listed.
 func TestLargeDefinitions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a listing has a time limit, and definitions of this size exceed it under the race detector")
+	}
 	one := weightOf(heavy(t, "a", 1))
 	list := func(each map[string]int) (shown map[string]int, problems []Problem) {
 		sources := map[string]Source{}
@@ -74,18 +76,10 @@ func TestLargeDefinitions(t *testing.T) {
 	}
 }
 
-// TestRealDefinitionsFit weighs the definitions of real servers, where the corpora lie beside the repository.
+// TestRealDefinitionsFit weighs the definitions of real servers.
 func TestRealDefinitionsFit(t *testing.T) {
-	files, _ := filepath.Glob(filepath.Join("..", "..", "..", "..", "..", "shared", "corpora", "mcp-tools", "*", "*.json"))
-	if len(files) == 0 {
-		t.Skip("the corpora are not beside this repository")
-	}
-	all := 0
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+	all, files := 0, corpus.Definitions(t)
+	for f, b := range files {
 		var list struct{ Tools []json.RawMessage }
 		if err := json.Unmarshal(b, &list); err != nil || len(list.Tools) == 0 {
 			t.Fatal(f, err)
@@ -95,7 +89,7 @@ func TestRealDefinitionsFit(t *testing.T) {
 			weight += strictjson.Weight(raw)
 		}
 		if all += weight; weight > maxOf/4 {
-			t.Errorf("%s weighs %d KiB", filepath.Base(f), weight>>10)
+			t.Errorf("%s weighs %d KiB", f, weight>>10)
 		}
 	}
 	t.Logf("%d lists weigh %d KiB", len(files), all>>10)

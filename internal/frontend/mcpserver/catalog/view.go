@@ -101,10 +101,16 @@ func (c *Catalogue) List(ctx context.Context, v Viewer) []*Entry {
 // Shows reports whether a viewer may know of a tool that Lookup found.
 func (c *Catalogue) Shows(v Viewer, e *Entry) bool { return !c.sight(v).hidden[e.Capability] }
 
+// maxQuery is how much of a query is looked at, in bytes: code in a sandbox can send megabytes of words.
+const maxQuery = 4 << 10
+
 // Search returns the tools that fit the words best, at most max of them (0: DefaultHits). A query that is the whole
 // name of a tool returns it alone. No words return the first tools of the list. Equal ranks are in the order of the
 // names.
 func (c *Catalogue) Search(ctx context.Context, v Viewer, query string, max int) []*Entry {
+	if len(query) > maxQuery {
+		query = strings.ToValidUTF8(query[:maxQuery], "")
+	}
 	entries := c.List(ctx, v)
 	if max <= 0 {
 		max = DefaultHits

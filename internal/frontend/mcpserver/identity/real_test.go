@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/network/oauth/issuertest"
+	"waldo/internal/testing/issuertest"
 )
 
 // TestRealIssuer: access tokens of oidc-provider enter for their own resource and scope, in their time, while the key

@@ -19,12 +19,13 @@ const (
 	headerMethod  = "Mcp-Method"
 	headerName    = "Mcp-Name"
 	headerLast    = "Last-Event-Id"
+	headerKey     = "Idempotency-Key"
 	headerParam   = "Mcp-Param-" // and the name that a tool's schema gives
 )
 
 // once are the headers that two readers could take differently if they stood twice.
 var once = []string{
-	"Authorization", "Content-Type", "Origin", headerVersion, headerSession, headerMethod, headerName, headerLast,
+	"Authorization", "Content-Type", "Origin", headerVersion, headerSession, headerMethod, headerName, headerLast, headerKey,
 }
 
 // duplicate returns the name of a header that must be single and is repeated, or "".

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"sync"
@@ -20,6 +21,41 @@ type conns struct {
 	known     int
 	each      map[call.Principal]int
 	swept     time.Time // last
+}
+
+// Beside gives another server the rule of this one: strangers make room for who has shown a token. Its handler calls
+// Full first, and Knows once a request has shown who it is from. It returns the listener to serve, until ctx is done.
+func Beside(ctx context.Context, hs *http.Server, l net.Listener, limits Limits) net.Listener {
+	o := newConns(limits)
+	hs.ConnState = o.state
+	hs.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
+	go func() {
+		tick := time.NewTicker(limits.pause())
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				o.sweep(time.Now())
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return counting{l, o}
+}
+
+// Full reports whether a request came on a connection beyond the bound, and answers it with 503 then.
+func Full(w http.ResponseWriter, r *http.Request) bool {
+	c := connOf(r)
+	if c == nil || !c.over {
+		return false
+	}
+	full(w, "too many connections have not shown who they are; try again later")
+	return true
+}
+
+func newConns(limits Limits) *conns {
+	return &conns{limits: limits, strangers: map[*conn]bool{}, from: map[string]int{}, each: map[call.Principal]int{}}
 }
 
 // pause is the time between two sweeps.

@@ -50,6 +50,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 		}
 		defer s.release(who, more)
 	}
+	m.Key = r.Header.Get(headerKey)
 	modern, fault := agree(r.Header, m)
 	if fault != nil {
 		s.answer(w, statusOf(fault, http.StatusBadRequest), jsonrpc.Answer(m.ID, nil, fault))

@@ -30,11 +30,13 @@ type Options struct {
 	Hosts []string // names that the Host header may carry, without a port
 	// besides those of the hosts themselves: "https://console.example.com"
 	Origins []string
-	Beside  map[string]http.Handler // other paths; only Host and Origin are checked for them
+	// Beside answers other paths, and what is below those that end with a slash. Only Host and Origin are checked.
+	Beside map[string]http.Handler
 	// Rest answers every other path: the console. It calls known once the request has shown who it is from.
 	Rest func(w http.ResponseWriter, r *http.Request, known func(call.Principal))
-	// Hooks answers every path below /hooks/. Signatures show who sends: Host and Origin are not looked at.
-	Hooks  http.Handler
+	// Routes answer the paths below their prefix, as in /hooks/. They identify callers themselves: Host and Origin are
+	// not checked for them.
+	Routes map[string]http.Handler
 	Peer   func(c net.Conn) (uid int, err error) // nil: cannot be told
 	Ready  func() error                          // nil: always ready
 	Log    *slog.Logger                          // nil: nothing is logged
@@ -46,6 +48,14 @@ type Refusal struct {
 	Status    int    // 401 or 403
 	Challenge string // of WWW-Authenticate (RFC 9110 §11.6.1)
 	Why       string // for the client: never what would help to guess
+}
+
+// Answer writes the refusal.
+func (f *Refusal) Answer(w http.ResponseWriter) {
+	if f.Challenge != "" {
+		w.Header().Set("WWW-Authenticate", f.Challenge)
+	}
+	http.Error(w, f.Why, f.Status)
 }
 
 // Limits bound what clients can take. A bound of zero is replaced by that of DefaultLimits.
@@ -150,7 +160,7 @@ func New(o Options) *Server {
 		o: o, closing: make(chan struct{}), sessions: map[string]*session{}, modern: map[call.Principal]*session{},
 		heldBy: map[call.Principal]int64{}, calls: map[call.Principal]int{},
 	}
-	s.conns = &conns{limits: o.Limits, strangers: map[*conn]bool{}, from: map[string]int{}, each: map[call.Principal]int{}}
+	s.conns = newConns(o.Limits)
 	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.life, s.end = context.WithCancel(context.Background())
 	s.workers = jsonrpc.NewWorkerPool(maxSpare, s.life.Done())
@@ -265,13 +275,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.health(w, r.URL.Path == "/readyz")
 		return
 	}
-	if c := connOf(r); c != nil && c.over {
-		full(w, "too many connections have not shown who they are; try again later")
+	if Full(w, r) {
 		return
 	}
-	if s.o.Hooks != nil && strings.HasPrefix(r.URL.Path, "/hooks/") {
-		s.o.Hooks.ServeHTTP(w, r)
-		return
+	for prefix, route := range s.o.Routes {
+		if strings.HasPrefix(r.URL.Path, prefix) {
+			route.ServeHTTP(w, r)
+			return
+		}
 	}
 	if why := s.stranger(r); why != "" {
 		http.Error(w, why, http.StatusForbidden)
@@ -280,9 +291,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.share(w, r) {
 		return
 	}
-	switch beside := s.o.Beside[r.URL.Path]; {
+	switch beside := s.beside(r.URL.Path); {
 	case beside == nil && r.URL.Path != "/mcp" && s.o.Rest != nil:
-		s.o.Rest(w, r, func(who call.Principal) { known(w, r, who) })
+		s.o.Rest(w, r, func(who call.Principal) { Known(w, r, who) })
 	case r.URL.Path == "/mcp":
 		s.mcp(w, r)
 	case beside != nil:
@@ -292,12 +303,36 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// known lets the connection of a request stay open: its principal has shown who it is.
-func known(w http.ResponseWriter, r *http.Request, who call.Principal) {
-	if c := connOf(r); c != nil && c.know(who) {
+// beside returns the handler of a path beside /mcp; nil: there is none.
+func (s *Server) beside(path string) http.Handler {
+	if h := s.o.Beside[path]; h != nil {
+		return h
+	}
+	for prefix, h := range s.o.Beside {
+		if strings.HasSuffix(prefix, "/") && strings.HasPrefix(path, prefix) {
+			return h
+		}
+	}
+	return nil
+}
+
+// Known lets the connection of a request stay open: its principal has shown who it is. It returns false if too many
+// connections of known principals are open.
+func Known(w http.ResponseWriter, r *http.Request, who call.Principal) bool {
+	if !Knows(r, who) {
+		return false
+	}
+	if connOf(r) != nil {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		w.Header().Del("Connection")
 	}
+	return true
+}
+
+// Knows is Known for a server that sets no deadlines on strangers.
+func Knows(r *http.Request, who call.Principal) bool {
+	c := connOf(r)
+	return c == nil || c.know(who)
 }
 
 // noSSE is for clients of the transport before streamable HTTP, which begin with a GET.
@@ -386,23 +421,16 @@ func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 	}
 	who, refusal := s.o.Identify(r)
 	if refusal != nil {
-		if refusal.Challenge != "" {
-			w.Header().Set("WWW-Authenticate", refusal.Challenge)
-		}
-		http.Error(w, refusal.Why, refusal.Status)
+		refusal.Answer(w)
 		return
 	}
 	if who == "" || s.draining() {
 		http.Error(w, "not now", http.StatusServiceUnavailable)
 		return
 	}
-	if c := connOf(r); c != nil {
-		if !c.know(who) {
-			full(w, "too many connections are open (gateway.limits.connections); close some, or try again later")
-			return
-		}
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-		w.Header().Del("Connection")
+	if !Known(w, r, who) {
+		full(w, "too many connections are open (gateway.limits.connections); close some, or try again later")
+		return
 	}
 	if r.Method == http.MethodPost {
 		s.post(w, r, who)

@@ -56,7 +56,7 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 		panic("a mistake")
 	case "s.slow":
 		if p := call.Progress(ctx); p != nil {
-			p(1, 2)
+			p(1, 2, "")
 		}
 		d.begun <- struct{}{}
 		select {
@@ -68,7 +68,7 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 	case "s.chatty":
 		p := call.Progress(ctx)
 		for i := range 3 {
-			p(float64(i+1), 3)
+			p(float64(i+1), 3, "")
 			time.Sleep(110 * time.Millisecond)
 		}
 	}

@@ -12,18 +12,30 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// Cache is a folder of kept files: SHA256(URL)-SHA256(FILE).
+// Cache is a folder of kept files: SHA256(URL)-SHA256(FILE). All caches of a folder in one process are the same one.
 type Cache struct {
 	dir  string
 	most int64
+
+	mu       sync.Mutex
+	checked  map[string]string // name of a file → stamp of the content whose digest was computed
+	fetching map[string]int64  // key of a URL that is being stored → length
+	reserved int64             // bytes of those
 }
 
-// Open returns the cache in a folder, which it makes. It holds at most most bytes, and of one file a quarter.
+// open are the caches of this process, by folder.
+var open sync.Map
+
+// Open returns the cache in a folder, which it makes. It holds at most most bytes, with files that are being fetched, and
+// of one file a quarter.
 func Open(dir string, most int64) (*Cache, error) {
-	return &Cache{dir, most}, os.MkdirAll(dir, 0o700)
+	c, _ := open.LoadOrStore(dir, &Cache{dir: dir, most: most, checked: map[string]string{}, fetching: map[string]int64{}})
+	return c.(*Cache), os.MkdirAll(dir, 0o700)
 }
 
 func key(url string) string {
@@ -31,7 +43,8 @@ func key(url string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Get returns the stored file of a URL, and its size. It removes a file whose hash has changed.
+// Get returns the stored file of a URL, and its size. It removes a file whose hash has changed. A file is hashed again
+// only if it was written since.
 func (s *Cache) Get(url string) (io.ReadCloser, int64, bool) {
 	found, _ := filepath.Glob(filepath.Join(s.dir, key(url)+"-*"))
 	for _, name := range found {
@@ -39,13 +52,12 @@ func (s *Cache) Get(url string) (io.ReadCloser, int64, bool) {
 		if err != nil {
 			continue
 		}
-		h := sha256.New()
-		n, err := io.Copy(h, f)
-		if err == nil && strings.HasSuffix(name, "-"+hex.EncodeToString(h.Sum(nil))) {
-			if _, err = f.Seek(0, io.SeekStart); err == nil {
-				now := time.Now()
-				_ = os.Chtimes(name, now, now) // the one that was not asked for longest goes first
-				return f, n, true
+		if s.sound(f, name) {
+			now := time.Now()
+			_ = os.Chtimes(name, now, now) // the one that was not asked for longest goes first
+			if info, err := f.Stat(); err == nil {
+				s.note(name, info)
+				return f, info.Size(), true
 			}
 		}
 		_ = f.Close()
@@ -54,16 +66,70 @@ func (s *Cache) Get(url string) (io.ReadCloser, int64, bool) {
 	return nil, 0, false
 }
 
-// Keep returns a body that is stored after it was read to its end, if it has the given length.
+// sound reports whether a file has the content of its name, and leaves it at its beginning.
+func (s *Cache) sound(f *os.File, name string) bool {
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	s.mu.Lock()
+	known := s.checked[name]
+	s.mu.Unlock()
+	if known != "" && known == stamp(info) {
+		return true
+	}
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	hashed.Add(1)
+	return err == nil && strings.HasSuffix(name, "-"+hex.EncodeToString(h.Sum(nil)))
+}
+
+// hashed counts the files that were hashed, for a test.
+var hashed atomic.Int64
+
+// note remembers that a file is sound as it is.
+func (s *Cache) note(name string, info fs.FileInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checked[name] = stamp(info)
+}
+
+// Keep returns a body that is stored after it was read to its end, if it has the given length. A URL that is being stored
+// is not stored a second time, and files in the making count in the bound.
 func (s *Cache) Keep(url string, body io.ReadCloser, length int64) io.ReadCloser {
-	if length < 0 || length > s.most/4 {
+	if length < 0 || length > s.most/4 || !s.reserve(key(url), length) {
 		return body
 	}
 	f, err := os.CreateTemp(s.dir, "new-*")
 	if err != nil {
+		s.release(key(url))
 		return body
 	}
 	return &keeping{ReadCloser: body, s: s, key: key(url), f: f, h: sha256.New(), left: length}
+}
+
+// reserve makes room for a file that is being fetched.
+func (s *Cache) reserve(key string, length int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, twice := s.fetching[key]; twice || s.reserved+length > s.most {
+		return false
+	}
+	s.fetching[key] = length
+	s.reserved += length
+	s.trim()
+	return true
+}
+
+func (s *Cache) release(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved -= s.fetching[key]
+	delete(s.fetching, key)
+	s.trim()
 }
 
 type keeping struct {
@@ -104,19 +170,22 @@ func (k *keeping) end(whole bool) {
 	k.f = nil
 	if !whole || err != nil || os.Rename(name, filepath.Join(k.s.dir, k.key+"-"+hex.EncodeToString(k.h.Sum(nil)))) != nil {
 		_ = os.Remove(name)
-		return
 	}
-	k.s.trim()
+	k.s.release(k.key)
 }
 
-// trim removes the least recently used files until the rest fits, and half-written files of an earlier process.
+// trim removes the least recently used files until the rest fits beside the files that are being fetched, and
+// half-written files of an earlier process. s.mu is held.
 func (s *Cache) trim() {
 	entries, _ := os.ReadDir(s.dir)
 	var all []fs.FileInfo
-	var sum int64
+	sum := s.reserved
 	for _, e := range entries {
 		if i, err := e.Info(); err == nil && i.Mode().IsRegular() {
-			if strings.HasPrefix(e.Name(), "new-") && time.Since(i.ModTime()) < time.Hour {
+			if strings.HasPrefix(e.Name(), "new-") {
+				if time.Since(i.ModTime()) > time.Hour {
+					_ = os.Remove(filepath.Join(s.dir, e.Name()))
+				}
 				continue
 			}
 			all, sum = append(all, i), sum+i.Size()
@@ -124,9 +193,12 @@ func (s *Cache) trim() {
 	}
 	slices.SortFunc(all, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
 	for _, i := range all {
-		if sum > s.most || strings.HasPrefix(i.Name(), "new-") {
-			_ = os.Remove(filepath.Join(s.dir, i.Name()))
-			sum -= i.Size()
+		if sum <= s.most {
+			return
 		}
+		name := filepath.Join(s.dir, i.Name())
+		_ = os.Remove(name)
+		delete(s.checked, name)
+		sum -= i.Size()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -93,5 +94,74 @@ func TestItIsBounded(t *testing.T) {
 	}
 	if n != 5 || !has(s, "g", strings.Repeat("g", 20)) {
 		t.Errorf("%d are kept", n)
+	}
+}
+
+// TestFilesInTheMakingCount: the bound holds while files are fetched, and one URL is stored once at a time.
+func TestFilesInTheMakingCount(t *testing.T) {
+	const most = 1 << 20
+	dir := t.TempDir()
+	s, err := Open(dir, most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep(t, s, "old", strings.Repeat("o", most/4), most/4)
+	part := func(url string) io.ReadCloser {
+		b := s.Keep(url, io.NopCloser(strings.NewReader(strings.Repeat("x", most/4))), most/4)
+		_, _ = io.CopyN(io.Discard, b, most/4-1)
+		return b
+	}
+	onDisk := func() (sum int64, files int) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if i, err := e.Info(); err == nil {
+				sum, files = sum+i.Size(), files+1
+			}
+		}
+		return sum, files
+	}
+	var all []io.ReadCloser
+	for range 20 {
+		all = append(all, part("one"))
+	}
+	if sum, files := onDisk(); files != 2 || sum > most {
+		t.Errorf("one URL 20 times: %d bytes in %d files", sum, files)
+	}
+	for n := range 20 {
+		all = append(all, part(string(rune('a'+n))))
+	}
+	if sum, _ := onDisk(); sum > most {
+		t.Errorf("21 URLs: %d bytes, the bound is %d", sum, most)
+	}
+	if _, _, ok := s.Get("old"); ok {
+		t.Error("control: an old file stays beside a full set of new ones")
+	}
+	for _, b := range all {
+		_ = b.Close()
+	}
+	keep(t, s, "again", "whole", 5)
+	if !has(s, "again", "whole") {
+		t.Error("control: after all were closed nothing is stored")
+	}
+}
+
+// TestOneDigest: a file that nobody has written since is hashed once, however often it is served.
+func TestOneDigest(t *testing.T) {
+	s, err := Open(t.TempDir(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep(t, s, "u", "whole", 5)
+	before := hashed.Load()
+	for range 10 {
+		if !has(s, "u", "whole") {
+			t.Fatal("it is not served")
+		}
+	}
+	if n := hashed.Load() - before; n != 1 && (runtime.GOOS == "linux" || n != 10) {
+		t.Errorf("it was hashed %d times", n)
 	}
 }

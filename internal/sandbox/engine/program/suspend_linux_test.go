@@ -101,8 +101,8 @@ func TestGeneratedModules(t *testing.T) {
 		var out bytes.Buffer
 		p, _, w := process(t, &out)
 		p.job = Job{Name: "script.js", Args: []string{}, Servers: []string{}, Code: []byte(
-			"import { call, TOOL, SERVER_URL } from '" + name + "'; import { request_approval } from 'waldo';\n" +
-				"console.log(TOOL, SERVER_URL, typeof request_approval, String(await call(SERVER_URL, { x: 1 })));")}
+			"import { call, TOOL, SERVER_URL } from '" + name + "'; import { run_async } from 'waldo';\n" +
+				"console.log(TOOL, SERVER_URL, typeof run_async, String(await call(SERVER_URL, { x: 1 })));")}
 		if done, code, err := p.start(); done || err != nil {
 			t.Fatal(name, code, err, out.String())
 		}

@@ -182,6 +182,7 @@
       if (turns-- > 0) return setImmediate(play);
       process.off('beforeExit', again);
       for (const h of mute) delete h.writeUtf8String;
+      for (const s of [process.stdout, process.stderr]) s.removeAllListeners('error'); // Node 18's console leaves one
       tools.end();
       [kill, exit] = ways;
       process.argv = argv;

@@ -262,11 +262,6 @@
     return { call, TOOL: name, SERVER_URL: 'waldo:' + server, default: call };
   }
 
-  // request_approval asks a human once for up to count calls of a tool whose arguments hold these values.
-  function request_approval(capability, count, args, { minutes = 15, ...more } = {}) {
-    return tool('request_approval')({ capability: capability.toolName || capability.name || capability, count, arguments: args, minutes, ...more });
-  }
-
   // ---- files ----
 
   const workspace = {
@@ -315,11 +310,31 @@
   // internal/detect/data: begin
   const secretName = /password|passwd|passphrase|passwort|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|pwd|auth[_-]?token|access[_-]?token|refresh[_-]?token|bearer[_-]?token|client[_-]?secret|signing[_-]?key|encryption[_-]?key|master[_-]?key|connection[_-]?string|token|authorization|pass/i;
   const personal = [
-    [/[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}/g, '[EMAIL]'],
-    [/(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])/g, '[CREDIT_CARD]'],
+    [/[A-Za-z0-9._%+-]+@(?!v?\d+\.\d|\d+\w?\.(?:png|jpe?g|gif|svg|webp|ico|tar|tgz|gz|xz)\b)[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}/g, '[EMAIL]'],
+    [/(?<![\w.-])\d(?:(?:  ?|[.+-]|%20)?\d){11,18}(?![\w-])/g, '[CREDIT_CARD]'],
     [/(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])/g, '[SSN]'],
     [/(?<![\w.])(?:\+?\d{1,3}[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]?\d{4}(?![\w-])/g, '[PHONE]'],
     [/(?<![\w.])\+\d(?:[-. ]?\d){7,13}(?![\w-])/g, '[PHONE]'],
+  ];
+  const issued = [
+    [1800, 1800, 15, 15],
+    [2131, 2131, 15, 15],
+    [2221, 2720, 16, 16],
+    [3000, 3059, 14, 19],
+    [3095, 3095, 14, 19],
+    [3400, 3499, 15, 15],
+    [3500, 3599, 16, 19],
+    [3600, 3699, 14, 19],
+    [3700, 3799, 15, 15],
+    [3800, 3999, 14, 19],
+    [4000, 4999, 13, 13],
+    [4000, 4999, 16, 16],
+    [4000, 4999, 19, 19],
+    [5000, 5099, 12, 19],
+    [5100, 5599, 16, 16],
+    [5600, 5899, 12, 19],
+    [6000, 6999, 12, 19],
+    [8100, 8199, 16, 19],
   ];
   // internal/detect/data: end
   const secret = new RegExp(`(["']?[\\w-]*(?:${secretName.source})[\\w-]*["']?\\s*[:=]\\s*)(?:(?:bearer|basic)\\s+)?("[^"]*"|'[^']*'|[^\\s,;}\\]\\[&"']+)`, 'gi');
@@ -328,11 +343,17 @@
     ...personal.map(([p, instead]) => [p, instead === '[CREDIT_CARD]' ? (m) => (card(m) ? instead : m) : instead]),
   ];
 
-  // card verifies the check digit of ISO/IEC 7812; digits in groups of four are joined.
+  // card has the rules of internal/detect: issued prefixes, the groups of a card, the check digit of ISO/IEC 7812.
   function card(m) {
+    const plain = m.replace(/%20/g, ' '), groups = plain.split(/\D+/), digits = groups.join('');
+    const lead = +digits.slice(0, 4), sizes = groups.map((g) => g.length), seps = new Set(plain.match(/\D+/g));
+    if (!issued.some(([a, b, least, most]) => a <= lead && lead <= b && least <= digits.length && digits.length <= most)) return false;
     let total = 0;
-    [...m.replace(/\D/g, '')].reverse().forEach((c, i) => { const d = +c; total += i % 2 === 0 ? d : d > 4 ? d * 2 - 9 : d * 2; });
-    return total % 10 === 0 || /^\d{4}([ -]\d{4}){3}$/.test(m);
+    [...digits].reverse().forEach((c, i) => { const d = +c; total += i % 2 === 0 ? d : d > 4 ? d * 2 - 9 : d * 2; });
+    const dashed = seps.has('-') && seps.size === 1 && sizes.join() === '4,4,4,4';
+    if (!dashed && (total % 10 !== 0 || new Set(digits).size === 1)) return false;
+    return groups.length === 1 || seps.size === 1 && sizes.length >= 3 && sizes.length <= 5 && sizes.at(-1) <= 7 &&
+      sizes.slice(0, -1).every((s, k) => s === 4 || k === 1 && s >= 5 && s <= 7);
   }
 
   function scrub(value) {
@@ -357,8 +378,8 @@
 
   // ---- names ----
 
-  const globals = { servers, search_tools, workspace, logger, scrub, run_async, request_approval, help, ToolError, Denied, Waiting };
-  const module = { ...globals, searchTools: search_tools, runAsync: run_async, requestApproval: request_approval, default: globals };
+  const globals = { servers, search_tools, workspace, logger, scrub, run_async, help, ToolError, Denied, Waiting };
+  const module = { ...globals, searchTools: search_tools, runAsync: run_async, default: globals };
 
   // name makes the servers globals, except those that would hide an existing one.
   function name(servers) {
@@ -380,5 +401,5 @@
     return { forget, end() { delete h.writeUtf8String; } };
   }
 
-  return { rehearse, globals: { ...globals, searchTools: search_tools, runAsync: run_async, requestApproval: request_approval }, module, name, generated };
+  return { rehearse, globals: { ...globals, searchTools: search_tools, runAsync: run_async }, module, name, generated };
 })

@@ -147,8 +147,7 @@ def _load(source):
     return _runtime
 
 
-_NAMES = ("waldo", "mcp_codegen", "servers", "search_tools", "workspace", "logger", "scrub", "run_async", "show(",
-          "request_approval")
+_NAMES = ("waldo", "mcp_codegen", "servers", "search_tools", "workspace", "logger", "scrub", "run_async", "show(")
 
 
 def _tabular(source, file):

@@ -185,8 +185,10 @@ class _Bus:
             message = {"jsonrpc": "2.0", "id": self.last, "method": method, "params": params}
             frame = memoryview(json.dumps(message, ensure_ascii=False, allow_nan=False, default=_plain).encode() + b"\n")
             pending.__dict__["_bytes"] = len(frame)
-            while self.open and not self.dead and (len(self.open) >= _MOST or self.held() + len(frame) > _HELD):
-                self.pump()
+            while self.full(len(frame)):
+                with self.reading:  # another thread may have made room meanwhile
+                    if self.full(len(frame)):
+                        self.pump()
             if self.dead:
                 raise ToolError(self.dead)
             self.open[self.last] = pending
@@ -195,6 +197,9 @@ class _Bus:
                     frame = frame[os.write(_FD, frame):]
             except OSError as e:
                 self.end("the bridge to waldo is closed: %s" % e)
+
+    def full(self, size):
+        return self.open and not self.dead and (len(self.open) >= _MOST or self.held() + size > _HELD)
 
     def held(self):
         return sum(p._bytes for p in list(self.open.values()))
@@ -526,14 +531,6 @@ def search_tools(query="", detail="basic", limit=20):
     return p._take()
 
 
-def request_approval(capability, count, arguments, minutes=15, reason="", **more):
-    """Asks a human once for up to count calls of a tool whose arguments hold these values."""
-    fields = {"capability": getattr(capability, "name", capability), "count": count, "arguments": arguments, "minutes": minutes}
-    if reason:
-        fields["reason"] = reason
-    return Tool("request_approval")(fields, **more)
-
-
 servers = _Servers()
 
 
@@ -605,11 +602,31 @@ workspace = _Workspace()
 # internal/detect/data: begin
 _SECRET = r"password|passwd|passphrase|passwort|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|pwd|auth[_-]?token|access[_-]?token|refresh[_-]?token|bearer[_-]?token|client[_-]?secret|signing[_-]?key|encryption[_-]?key|master[_-]?key|connection[_-]?string|token|authorization|pass"
 _PERSONAL = [
-    (r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}", "[EMAIL]"),
-    (r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])", "[CREDIT_CARD]"),
+    (r"[A-Za-z0-9._%+-]+@(?!v?\d+\.\d|\d+\w?\.(?:png|jpe?g|gif|svg|webp|ico|tar|tgz|gz|xz)\b)[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}", "[EMAIL]"),
+    (r"(?<![\w.-])\d(?:(?:  ?|[.+-]|%20)?\d){11,18}(?![\w-])", "[CREDIT_CARD]"),
     (r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])", "[SSN]"),
     (r"(?<![\w.])(?:\+?\d{1,3}[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]?\d{4}(?![\w-])", "[PHONE]"),
     (r"(?<![\w.])\+\d(?:[-. ]?\d){7,13}(?![\w-])", "[PHONE]"),
+]
+_ISSUED = [
+    (1800, 1800, 15, 15),
+    (2131, 2131, 15, 15),
+    (2221, 2720, 16, 16),
+    (3000, 3059, 14, 19),
+    (3095, 3095, 14, 19),
+    (3400, 3499, 15, 15),
+    (3500, 3599, 16, 19),
+    (3600, 3699, 14, 19),
+    (3700, 3799, 15, 15),
+    (3800, 3999, 14, 19),
+    (4000, 4999, 13, 13),
+    (4000, 4999, 16, 16),
+    (4000, 4999, 19, 19),
+    (5000, 5099, 12, 19),
+    (5100, 5599, 16, 16),
+    (5600, 5899, 12, 19),
+    (6000, 6999, 12, 19),
+    (8100, 8199, 16, 19),
 ]
 # internal/detect/data: end
 
@@ -631,12 +648,22 @@ def _hide(m):
 
 
 def _card(m):
-    # The check digit of ISO/IEC 7812; digits in groups of four are joined.
+    # The rules of internal/detect: issued prefixes, the groups of a card, the check digit of ISO/IEC 7812.
+    import re
+    groups = re.split(r"%20|[^0-9]+", m.group())
+    digits = "".join(groups)
+    n, lead, sizes = len(digits), int(digits[:4]), [len(g) for g in groups]
+    seps = set(re.findall(r"%20|[^0-9]+", m.group().replace("%20", " ")))
+    dashed = seps == {"-"} and sizes == [4, 4, 4, 4]
     total = 0
-    for i, d in enumerate(reversed([int(c) for c in m.group() if c.isdigit()])):
+    for i, d in enumerate(reversed([int(c) for c in digits])):
         total += d if i % 2 == 0 else (d * 2 - 9 if d > 4 else d * 2)
-    grouped = [len(g) for g in m.group().replace("-", " ").split(" ")] == [4, 4, 4, 4]
-    return "[CREDIT_CARD]" if total % 10 == 0 or grouped else m.group()
+    ok = any(a <= lead <= b and least <= n <= most for a, b, least, most in _ISSUED)
+    ok = ok and (dashed or total % 10 == 0 and len(set(digits)) > 1)
+    if len(groups) > 1:
+        ok = ok and len(seps) == 1 and 3 <= len(sizes) <= 5 and sizes[-1] <= 7 and all(
+            s == 4 or k == 1 and 5 <= s <= 7 for k, s in enumerate(sizes[:-1]))
+    return "[CREDIT_CARD]" if ok else m.group()
 
 
 def scrub(value):
@@ -749,7 +776,7 @@ def _install(space, names):
             space[name] = Server(name)
     me = sys.modules["waldo"]
     for name in ("servers", "search_tools", "workspace", "logger", "scrub", "run_async", "show", "ToolError", "Denied",
-                 "Waiting", "request_approval"):
+                 "Waiting"):
         space[name] = getattr(me, name)
     module = type(sys)
     for path in ("mcp_codegen", "mcp_codegen.runner", "mcp_codegen.runner.privacy"):

@@ -60,13 +60,15 @@ type Node struct {
 // Kind is the kind of a Node. The empty kind is refused.
 type Kind string
 
-// The kinds of Node. A bind is read-only, without devices and setuid; a tmpfs is writable.
+// The kinds of Node. A bind is read-only, without devices and setuid; a tmpfs is writable. A hide covers a file, or a
+// folder if From is "/", with an empty one; what is not there needs none.
 const (
 	Dir   Kind = "dir"
 	File  Kind = "file"
 	Link  Kind = "link"
 	Bind  Kind = "bind"
 	Tmpfs Kind = "tmpfs"
+	Hide  Kind = "hide"
 )
 
 // Limits hold for each command.

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/app"
+	"waldo/internal/app/health"
+	"waldo/internal/app/secrets"
+	"waldo/internal/cli"
+	"waldo/internal/cli/exitcode"
+	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/sandbox"
+)
+
+func newDoctor(g *cli.Context) *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Test what works on this machine and in waldo.yaml, and say how to fix the rest",
+		Example: "  waldo doctor\n  waldo doctor --json", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			state, cfg, invalid := g.Configured()
+			if state == "" {
+				return invalid
+			}
+			var reports []sandbox.Report
+			ok := false
+			all := app.Drivers(state, cli.Downloads)
+			for _, name := range []string{"gvisor", "namespace", "confined", "engine"} { // the stronger first
+				r := all[name].Probe(c.Context())
+				if err := c.Context().Err(); err != nil {
+					return err
+				}
+				reports = append(reports, r)
+				ok = ok || r.OK && (name != "engine" || contract.UsualIsolation == name) // one language is no level for the rest
+			}
+			named := sandbox.Report{Driver: "configuration", Abilities: []sandbox.Ability{{Name: "waldo.yaml", Need: true,
+				What: fmt.Sprint(invalid), Hint: "waldo check says what is wrong, and waldo trust puts it in force"}}}
+			if invalid == nil {
+				place := app.Place{State: state, Config: cfg, Secret: secrets.New(state, cfg, g.Known, nil).Get, Known: g.Known}
+				named.Abilities = health.Servers(c.Context(), place)
+				for _, f := range features {
+					if f.Doctor != nil {
+						named.Abilities = append(named.Abilities, f.Doctor(c.Context(), place)...)
+					}
+				}
+				named.OK = !slices.ContainsFunc(named.Abilities, func(a sandbox.Ability) bool { return !a.OK })
+			}
+			if len(named.Abilities) > 0 {
+				reports = append(reports, named)
+			}
+			if g.JSON {
+				if err := terminal.JSON(c.OutOrStdout(), reports); err != nil {
+					return err
+				}
+			} else {
+				tellReports(c.OutOrStdout(), reports)
+				display.Fprintf(c.OutOrStdout(), "%s\n", health.Standing())
+			}
+			if !ok {
+				return &exitcode.Exit{
+					Code: exitcode.Problems, Text: "no level of isolation works on this machine", Hint: "see the hints above",
+				}
+			}
+			if len(named.Abilities) > 0 && !named.OK {
+				return &exitcode.Exit{
+					Code: exitcode.Problems, Text: "something that waldo.yaml names does not work", Hint: "see the hints above",
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// tellReports prints the verified abilities of each driver, one per line, with hints for missing ones.
+func tellReports(w io.Writer, reports []sandbox.Report) {
+	p := terminal.Painter(w)
+	for _, r := range reports {
+		verdict := p.Good("works here")
+		if !r.OK {
+			verdict = p.Bad("does not work here")
+		}
+		display.Fprintf(w, "%s: %s\n", p.Head(r.Driver), verdict)
+		shared := 1 // missing abilities in a row with one hint
+		for i, a := range r.Abilities {
+			mark := p.Good("ok     ")
+			switch {
+			case !a.OK && a.Need:
+				mark = p.Bad("no     ")
+			case !a.OK:
+				mark = p.Warn("missing")
+			}
+			display.Fprintf(w, "  %s %-31s %s\n", mark, a.Name, a.What)
+			if a.OK || a.Hint == "" {
+				continue
+			}
+			if i+1 < len(r.Abilities) && !r.Abilities[i+1].OK && r.Abilities[i+1].Hint == a.Hint {
+				shared++
+				continue
+			}
+			hint := a.Hint
+			if shared > 1 {
+				hint = fmt.Sprintf("for these %d: %s", shared, hint)
+			}
+			display.Fprintf(w, "       %s\n",
+				display.Text(strings.ReplaceAll(string(display.Lines(hint)), "\n  | ", "\n       ")))
+			shared = 1
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"waldo/internal/app/control"
+	"waldo/internal/app/fault"
+	"waldo/internal/core/audit"
+	"waldo/internal/core/delegation"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+)
+
+// delegations reads and writes the records of delegations.
+func (h *App) delegations() delegation.Log {
+	return audit.Delegations{Witness: h.Witness, Recorder: &audit.Recorder{Log: h.Log}}
+}
+
+// openDelegated makes the part that holds calls to delegations, and verifies the token that this process was given.
+func (h *App) openDelegated(ctx context.Context) error {
+	h.Delegated = &delegation.Service{Policy: h.Policy, Log: h.delegations(), Live: h.live, Now: time.Now}
+	if h.set.after != nil {
+		h.Delegated.Base = h.set.after.Delegated.Base
+		return nil
+	}
+	if h.set.Delegation == nil {
+		return nil
+	}
+	link, why := h.Delegated.Enter(ctx, *h.set.Delegation, Principal())
+	if why != nil {
+		return &fault.Error{Usage: why.Code == "delegation.malformed", Denied: true,
+			Err: fmt.Errorf("--delegation: %s: %s", why.Code, why.Text),
+			Tip: "waldo delegate makes a token; waldo delegate list --all shows why one has ended"}
+	}
+	h.Delegated.Base = link
+	return nil
+}
+
+// Delegate hands down a part of the authority of a principal, or of the delegation that its token names. It returns the
+// token of the new delegation, or the reason that bounds the request.
+func (h *App) Delegate(ctx context.Context, above string, by call.Principal, r delegation.Request) (
+	token string, link delegation.Link, against *call.Reason, err error,
+) {
+	return h.InForce().Delegated.Delegate(ctx, above, by, r)
+}
+
+// ExplainUnder returns a dry run as the token of a delegation, named by the user of this process, leaves it.
+func ExplainUnder(ctx context.Context, state string, p *policy.Policy, token string, d policy.Decision) policy.Decision {
+	s := &delegation.Service{Policy: p, Log: audit.Delegations{Witness: &audit.Witness{Dir: audit.Dir(state)}}, Now: time.Now}
+	c := d.Call
+	c.Delegation = token
+	_, why := s.Enter(ctx, token, Principal())
+	var under *delegation.Chain
+	if why == nil {
+		under, why = s.Under(ctx, c)
+	}
+	if why != nil {
+		d.Effect, d.Reasons = policy.Deny, append([]call.Reason{*why}, d.Reasons...)
+		return d
+	}
+	c.Delegation, c.Chain = "", under.IDs()
+	held := s.Decide(c, under)
+	held.DryRun = true
+	if held.Effect > d.Effect { // the recorded annotations of the tool are stricter
+		return d
+	}
+	return held
+}
+
+// Revoked is what a revocation ended.
+type Revoked struct {
+	Delegations []string        `json:"delegations"`
+	Before      bool            `json:"before,omitempty"` // it was revoked before this revocation
+	Programs    int             `json:"programs"`         // suspended ones
+	Replies     []control.Reply `json:"replies"`
+	Silent      int             `json:"silent"` // processes that did not reply in time
+}
+
+// Revoke ends a delegation and all below it in every waldo of the state directory: calls under way are cancelled, and
+// suspended programs removed.
+func (s *Storage) Revoke(ctx context.Context, id string) (r Revoked, err error) {
+	log := audit.Delegations{Witness: &audit.Witness{Dir: s.Store.Path("log")}, Recorder: &audit.Recorder{Log: s.Log}}
+	if r.Delegations, r.Before, err = delegation.Revoke(ctx, log, id, Principal()); err != nil {
+		return r, err
+	}
+	if r.Replies, r.Silent, err = control.Put(ctx, s.Store, control.Revoke, control.Order{}); err != nil {
+		return r, err
+	}
+	n, perr := RevokePrograms(s.Store.Dir(), r.Delegations)
+	r.Programs = n
+	return r, errors.Join(err, perr)
+}
+
+// DelegationsBelow returns a delegation and all below it.
+func DelegationsBelow(ctx context.Context, state, top string) (ids []string, err error) {
+	err = (&audit.Witness{Dir: audit.Dir(state)}).Delegations(ctx, func(l *delegation.Ledger) { ids = l.Below(top) })
+	return ids, err
+}
+
+// Delegations returns every delegation of the log, the oldest first, and why each cannot be used; nil: it can.
+func Delegations(ctx context.Context, state string) (all []delegation.Link, ended []*call.Reason, err error) {
+	err = (&audit.Witness{Dir: audit.Dir(state)}).Delegations(ctx, func(l *delegation.Ledger) {
+		all, ended = l.All(time.Now())
+	})
+	return all, ended, err
+}

@@ -1,0 +1,22 @@
+package app
+
+import (
+	"fmt"
+	"testing"
+
+	"waldo/internal/protocol/strictjson"
+)
+
+// TestTexts: every text of a definition is there, and every name, also that of a member without a text.
+func TestTexts(t *testing.T) {
+	v, err := strictjson.Parse([]byte(`{"description":"d","inputSchema":{"properties":{
+		"a":{"enum":["x","y",1]},"no text":{},"b":{"default":{"deep":["z"]}}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "[{description d} {inputSchema.properties.a.enum x} {inputSchema.properties.a.enum y} " +
+		"{inputSchema.properties.b.default.deep z} {inputSchema.properties.no text }]"
+	if got := fmt.Sprint((Definition{}).with("", v).Texts); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

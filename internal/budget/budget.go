@@ -1,0 +1,255 @@
+// Package budget bounds what is done at a time, in bytes and in number, with a share for each principal. Who finds no
+// room waits in line.
+package budget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Limits bound what is inside a gate. The zero Limits admit one at a time.
+type Limits struct {
+	Memory int64         // bytes of all inside
+	Share  int64         // bytes of one principal; a larger request counts as this; 0: only Memory holds
+	Each   int           // inside at a time, of one principal
+	Wait   time.Duration // how long an entry waits for room
+}
+
+// maxLine is how many entries wait at a time; the next is refused at once.
+const maxLine = 1024
+
+// Gate admits pieces of work: sandboxes, processes, answers in memory. Use New. A nil Gate admits nothing.
+type Gate struct {
+	limits Limits
+
+	mu    sync.Mutex
+	used  int64          // bytes, of those inside
+	count map[string]int // those inside, by principal
+	held  map[string]int64
+	live  int
+	line  []*waiter // the oldest first
+}
+
+type waiter struct {
+	principal string
+	memory    int64
+	in        chan struct{} // closed when it is admitted
+}
+
+// New returns an empty gate.
+func New(l Limits) *Gate { return &Gate{limits: l, count: map[string]int{}, held: map[string]int64{}} }
+
+// Full is the error for an entry that found no room.
+type Full struct {
+	Limit Limit
+	Count int   // those inside: of the principal for Number and Share, otherwise of all
+	Used  int64 // bytes of those
+	Most  int64 // the limit that was reached, in bytes, or in number for Number and Line
+	Wait  time.Duration
+}
+
+// Limit names what an entry would exceed.
+type Limit string
+
+// The limits of a gate.
+const (
+	None   Limit = "none"   // there is no gate
+	Line   Limit = "line"   // too many wait already
+	Number Limit = "number" // of one principal
+	Share  Limit = "share"  // bytes of one principal
+	Memory Limit = "memory" // bytes of all
+)
+
+func (f *Full) Error() string {
+	return fmt.Sprintf("the budget is used up: %d inside, %d bytes; the limit of %s is %d", f.Count, f.Used, f.Limit, f.Most)
+}
+
+// Enter admits a piece of work of so many bytes, or waits until there is room. What belongs to the empty principal is
+// waldo's own: its bytes count and its number does not. leave must be called once when it is over. An error is a *Full,
+// also where the context's time ends, or the cause of a cancelled context.
+func (g *Gate) Enter(ctx context.Context, principal string, memory int64) (leave func(), err error) {
+	w, err := g.enter(ctx, principal, memory)
+	if err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { g.leave(w) }), nil
+}
+
+func (g *Gate) enter(ctx context.Context, principal string, memory int64) (w *waiter, err error) {
+	if g == nil {
+		return nil, &Full{Limit: None}
+	}
+	if g.limits.Share > 0 {
+		memory = min(memory, g.limits.Share)
+	}
+	w = &waiter{principal: principal, memory: memory, in: make(chan struct{})}
+	g.mu.Lock()
+	if len(g.line) >= maxLine {
+		g.mu.Unlock()
+		return nil, &Full{Limit: Line, Count: g.live, Used: g.used, Most: maxLine}
+	}
+	g.line = append(g.line, w)
+	g.admit()
+	g.mu.Unlock()
+	select {
+	case <-w.in:
+		return w, nil
+	default:
+	}
+	clock := time.NewTimer(g.limits.Wait)
+	defer clock.Stop()
+	select {
+	case <-w.in:
+		return w, nil
+	case <-clock.C:
+		err = g.full(w)
+	case <-ctx.Done():
+		if err = context.Cause(ctx); errors.Is(err, context.DeadlineExceeded) {
+			err = g.full(w)
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := slices.Index(g.line, w); i >= 0 {
+		g.line = slices.Delete(g.line, i, i+1)
+		g.admit() // those behind it may be smaller
+		return nil, err
+	}
+	return w, nil // it was admitted at the same moment
+}
+
+// admit lets in the oldest waiters that fit. A principal at a limit of its own does not delay other principals. An entry
+// that is too large for now delays later ones, or it would never get in: those of all principals if its own would hold
+// no more than an equal share of the memory with it, otherwise those of its own. g.mu is held.
+func (g *Gate) admit() {
+	share := g.limits.Memory / int64(g.principals())
+	behind := map[string]bool{} // principals whose large entry waits
+	for i := 0; i < len(g.line); {
+		w := g.line[i]
+		if behind[w.principal] || w.principal != "" && g.count[w.principal] >= max(1, g.limits.Each) {
+			i++
+			continue
+		}
+		if g.overShare(w) {
+			behind[w.principal] = true
+			i++
+			continue
+		}
+		if g.live > 0 && g.used+w.memory > g.limits.Memory { // the first is let in regardless of its size
+			if g.held[w.principal]+w.memory <= share {
+				return
+			}
+			behind[w.principal] = true
+			i++
+			continue
+		}
+		g.live++
+		g.used += w.memory
+		g.count[w.principal]++
+		g.held[w.principal] += w.memory
+		close(w.in)
+		g.line = slices.Delete(g.line, i, i+1)
+	}
+}
+
+// overShare reports whether a principal would hold more than its share. g.mu is held.
+func (g *Gate) overShare(w *waiter) bool {
+	return g.limits.Share > 0 && g.held[w.principal]+w.memory > g.limits.Share
+}
+
+// principals returns how many principals are inside or wait, at least 1.
+func (g *Gate) principals() int {
+	all := map[string]bool{}
+	for who := range g.count {
+		all[who] = true
+	}
+	for _, w := range g.line {
+		all[w.principal] = true
+	}
+	return max(1, len(all))
+}
+
+func (g *Gate) leave(w *waiter) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.live--
+	g.used -= w.memory
+	g.held[w.principal] -= w.memory
+	if g.count[w.principal]--; g.count[w.principal] == 0 {
+		delete(g.count, w.principal)
+		delete(g.held, w.principal)
+	}
+	g.admit()
+}
+
+// full returns the limit that an entry would exceed.
+func (g *Gate) full(w *waiter) *Full {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f := &Full{Limit: Memory, Count: g.live, Used: g.used, Most: g.limits.Memory, Wait: g.limits.Wait}
+	n, most := g.count[w.principal], max(1, g.limits.Each)
+	switch {
+	case w.principal != "" && n >= most:
+		f.Limit, f.Count, f.Used, f.Most = Number, n, g.held[w.principal], int64(most)
+	case g.overShare(w):
+		f.Limit, f.Count, f.Used, f.Most = Share, n, g.held[w.principal], g.limits.Share
+	}
+	return f
+}
+
+// Lease is what one piece of work holds of a gate's bytes. It belongs to one goroutine at a time. A nil Lease covers
+// nothing.
+type Lease struct {
+	gate      *Gate
+	principal string
+	held      *waiter // nil: nothing
+	bytes     int64   // that were asked for
+}
+
+// Lease returns a lease that holds nothing yet. Close it.
+func (g *Gate) Lease(principal string) *Lease { return &Lease{gate: g, principal: principal} }
+
+// Cover makes the lease hold at least n bytes, or waits for them. It gives back what it has before it waits, so that no
+// two leases wait for each other. After an error, as of Enter, it holds nothing.
+func (l *Lease) Cover(ctx context.Context, n int64) (err error) {
+	if l == nil {
+		return &Full{Limit: None}
+	}
+	if l.held != nil && n <= l.bytes {
+		return nil
+	}
+	_ = l.Close() // never fails
+	l.held, err = l.gate.enter(ctx, l.principal, n)
+	l.bytes = n
+	return err
+}
+
+// Shrink gives back all but n bytes.
+func (l *Lease) Shrink(n int64) {
+	if l == nil || l.held == nil || n >= l.bytes {
+		return
+	}
+	l.bytes = n
+	g, w := l.gate, l.held
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if back := w.memory - n; back > 0 {
+		g.used -= back
+		g.held[w.principal] -= back
+		w.memory = n
+		g.admit()
+	}
+}
+
+// Close gives back what the lease holds. It never fails.
+func (l *Lease) Close() error {
+	if l != nil && l.held != nil {
+		l.gate.leave(l.held)
+		l.held, l.bytes = nil, 0
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package records
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"waldo/internal/core/audit"
+	"waldo/internal/core/effects"
+	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/call"
+	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
+)
+
+func Verified(w io.Writer, r audit.Report) {
+	p := terminal.Painter(w)
+	for _, f := range r.Findings {
+		mark := p.Warn("note:")
+		if f.Problem {
+			mark = p.Bad("problem:")
+		} else if f.Unchecked {
+			mark = p.Bad("not checked:")
+		}
+		where := ""
+		if f.Segment != "" {
+			where = fmt.Sprintf(" %s:%d", f.Segment, f.Line)
+		}
+		display.Fprintf(w, "%s%s %s (%s)\n", mark, where, f.Text, f.Code)
+	}
+	word := p.Good("sound")
+	if !r.OK {
+		word = p.Bad("NOT sound")
+	} else if !r.Complete {
+		word = p.Warn("sound as far as it was checked")
+	}
+	display.Fprintf(w, "%s: %s in %s\n%s\n", word, display.Count(int(r.Records), "record"),
+		display.Count(r.Segments, "segment"), p.Dim(r.Claim))
+}
+
+func Or(s, word string) string {
+	if s == "" {
+		return word
+	}
+	return s
+}
+
+// Reasons prints the reasons, the deciding one first.
+func Reasons(w io.Writer, p terminal.Paint, all []call.Reason) {
+	for i, r := range all {
+		word := "because"
+		if i > 0 {
+			word = "also   "
+		}
+		display.Fprintf(w, "  %s %s %s", word, r.Code, r.Text)
+		if r.File != "" && r.Line > 0 {
+			display.Fprintf(w, "%s", p.Dim(fmt.Sprintf("  %s:%d:%d", r.File, r.Line, r.Column)))
+		} else if r.File != "" {
+			display.Fprintf(w, "%s", p.Dim("  "+r.File))
+		}
+		display.Fprintf(w, "\n")
+	}
+}
+
+// at is a line of a file; the built-in contracts have no line.
+func at(file string, line int) string {
+	if line == 0 {
+		return file
+	}
+	return fmt.Sprintf("%s:%d", file, line)
+}
+
+// Story prints a summary of the records of one call.
+func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
+	var said []call.Reason // each reason is printed once
+	for _, r := range records {
+		switch r.Kind {
+		case audit.KindDecision:
+			var d audit.Decided
+			if err := json.Unmarshal(r.Body, &d); err != nil {
+				return err
+			}
+			display.Fprintf(w, "%s %s  %s\n", Effect(p, d.Effect.String()), d.Capability, p.Dim(d.DecisionID+" at "+r.At))
+			said = d.Reasons
+			Reasons(w, p, said)
+			if d.Contract != nil {
+				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern,
+					p.Dim(at(d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
+			}
+			display.Fprintf(w, "  asked by %s over %s; arguments %s\n", d.Principal, through(d.Channel, d.Agent), compact(d.Args))
+			if len(d.Delegation) > 0 {
+				display.Fprintf(w, "  under %s, the narrowest %s\n", strings.Join(d.Delegation, " > "), d.Narrowest)
+			}
+			if len(d.Secrets) > 0 {
+				display.Fprintf(w, "  secrets by name: %s\n", strings.Join(d.Secrets, ", "))
+			}
+		case audit.KindVerdict, audit.KindAnswer:
+			var a audit.Answered
+			if err := json.Unmarshal(r.Body, &a); err != nil {
+				return err
+			}
+			word := "no"
+			if a.Yes {
+				word = "yes"
+			}
+			when := "answered"
+			if r.Kind == audit.KindVerdict {
+				when = "at " + r.At + " a human said"
+			}
+			display.Fprintf(w, "  %s %s by %s %s %s\n", when, word, Or(a.By, "waldo"), a.Refusal+a.Reason, p.Dim(a.ApprovalID))
+		case audit.KindSettled:
+			var s effects.Settlement
+			if err := json.Unmarshal(r.Body, &s); err != nil {
+				return err
+			}
+			display.Fprintf(w, "  settled %s by %s %s %s\n", s.Settled, s.By, p.Dim(s.Read), s.Why)
+		case audit.KindOutcome:
+			var l Line
+			if err := json.Unmarshal(r.Body, &l); err != nil {
+				return err
+			}
+			display.Fprintf(w, "  ended %s, side effect %s, %.1f ms", l.Status, l.Facts.SideEffect, l.Facts.Usage.WallMS)
+			if l.Facts.Sandbox.Driver != "" {
+				display.Fprintf(w, ", in a %s sandbox %s", l.Facts.Sandbox.Driver, p.Dim(l.Facts.Sandbox.ID))
+			}
+			display.Fprintf(w, "\n")
+			if l.UndoBy != "" {
+				display.Fprintf(w, "  undone by %s: waldo undo %s\n", l.UndoBy, l.CallID)
+			}
+			for _, warning := range l.Facts.Warnings {
+				display.Fprintf(w, "  %s %s\n", p.Warn("warning:"), warning)
+			}
+			Reasons(w, p, slices.DeleteFunc(l.Why, func(r call.Reason) bool { return slices.Contains(said, r) }))
+		}
+	}
+	return nil
+}
+
+// compact returns redacted arguments on one line of at most 200 characters.
+func compact(raw json.RawMessage) string {
+	if len(raw) == 0 || string(raw) == "null" {
+		return "not kept"
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return "not kept"
+	}
+	if r := []rune(b.String()); len(r) > 200 {
+		return string(r[:199]) + "…"
+	}
+	return b.String()
+}
+
+// OfCalls returns every record of the calls that some records are about, in the order of the log.
+func OfCalls(ctx context.Context, dir string, some []audit.Record) (all []audit.Record, err error) {
+	calls := map[string]bool{}
+	for _, r := range some {
+		calls[callOf(r)] = true
+	}
+	delete(calls, "")
+	of := audit.Selection{Match: func(r audit.Record) bool { return calls[callOf(r)] }}
+	_, err = audit.Select(ctx, dir, of, func(r audit.Record) error {
+		all = append(all, r)
+		return nil
+	})
+	return all, err
+}
+
+// ByCall groups records by their call, the earliest call first.
+func ByCall(all []audit.Record) (groups [][]audit.Record) {
+	at := map[string]int{}
+	for _, r := range all {
+		c := callOf(r)
+		i, known := at[c]
+		if !known {
+			i = len(groups)
+			at[c], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], r)
+	}
+	return groups
+}
+
+// Waits reports whether a call, by its records, ended waiting for an answer.
+func Waits(one []audit.Record) bool {
+	var l Line
+	return json.Unmarshal(one[len(one)-1].Body, &l) == nil && l.Status == string(facts.Waiting)
+}
+
+// callOf returns the id of the call that a record is about; empty: none.
+func callOf(r audit.Record) string {
+	var l Line
+	_ = json.Unmarshal(r.Body, &l) // a record without one
+	return l.CallID
+}

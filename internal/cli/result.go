@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/cli/exitcode"
+	"waldo/internal/core/redact"
+	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/call"
+	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
+)
+
+// shownResult is a result as --json prints it.
+type shownResult struct {
+	Status     facts.Status  `json:"status"`
+	CallID     string        `json:"call_id"`
+	DecisionID string        `json:"decision_id"`
+	ApprovalID string        `json:"approval_id,omitempty"`
+	Why        []call.Reason `json:"reasons"`
+	IsError    bool          `json:"is_error"`
+	Trust      call.Trust    `json:"trust"`
+	Content    []any         `json:"content"`
+	Structured any           `json:"structured,omitempty"`
+	Replayed   bool          `json:"replayed,omitempty"`
+	ReplayOf   string        `json:"replay_of,omitempty"`
+	Settled    call.Settled  `json:"settled,omitempty"`
+	Undo       *call.Undo    `json:"undo,omitempty"`
+	Facts      facts.Facts   `json:"facts"`
+}
+
+// TellResult prints a result, and returns the exit code of its call.
+func TellResult(c *cobra.Command, asJSON bool, r call.Result) error {
+	if asJSON {
+		s := shownResult{
+			Status: r.Status, CallID: r.CallID, DecisionID: r.DecisionID, ApprovalID: r.ApprovalID, Why: r.Why,
+			IsError: r.IsError, Trust: r.Trust, Content: []any{}, Facts: r.Facts,
+			Replayed: r.Replayed != "", ReplayOf: r.Replayed, Settled: r.Settled, Undo: r.Undo,
+		}
+		for _, k := range r.Content {
+			if k.Type == "text" {
+				s.Content = append(s.Content, map[string]string{"type": "text", "text": k.Text})
+			} else {
+				s.Content = append(s.Content, k.Raw)
+			}
+		}
+		if !r.Structured.IsZero() {
+			s.Structured = r.Structured
+		}
+		if err := terminal.JSON(c.OutOrStdout(), s); err != nil {
+			return err
+		}
+	} else {
+		content, warnings := Once(r)
+		for _, k := range content {
+			if text, ok := readable(k); ok {
+				// Whole lines: all of the text is the tool's.
+				display.Fprintf(c.OutOrStdout(), "%s\n", display.Text(lines(redact.Clean(strings.TrimRight(text, "\n")))))
+			} else {
+				display.Fprintf(c.OutOrStdout(), "[%s, %d bytes: see --json]\n", k.Type, len(k.Raw.Raw()))
+			}
+		}
+		if len(r.Content) == 0 && !r.Structured.IsZero() {
+			display.Fprintf(c.OutOrStdout(), "%s\n", display.Text(display.JSON(r.Structured.Raw())))
+		}
+		if n := r.Facts.Masked; n > 0 {
+			display.Fprintf(c.ErrOrStderr(), "waldo: values masked: %d\n", n)
+		}
+		if r.Replayed != "" {
+			display.Fprintf(c.ErrOrStderr(), "waldo: this is the recorded result of %s\n", r.Replayed)
+		}
+		if text := r.Settled.Text(); text != "" {
+			display.Fprintf(c.ErrOrStderr(), "%s\n", text)
+		}
+		if r.Undo != nil {
+			display.Fprintf(c.ErrOrStderr(), "waldo: waldo undo %s would undo it, with %s\n", r.CallID, r.Undo.By)
+		}
+		for _, w := range warnings {
+			display.Fprintf(c.ErrOrStderr(), "waldo: warning: %s\n", w)
+		}
+	}
+	if r.Status == facts.Failed && r.Facts.ExitCode == nil && r.Facts.Signal == nil && r.IsError && len(r.Content) > 0 {
+		return &exitcode.Exit{Code: exitcode.Problems} // the tool said that it failed, and its words are above
+	}
+	return exitcode.OfResult(r)
+}
+
+// Once returns the content and the warnings of a result without those that repeat its cause. An error line prints the
+// cause of a denial.
+func Once(r call.Result) (content []call.Content, warnings []string) {
+	content, warnings = slices.Clone(r.Content), slices.Clone(r.Facts.Warnings)
+	for _, why := range r.Cause() {
+		repeats := func(text string) bool { return text == why.Text || text == why.Code+": "+why.Text }
+		warnings = slices.DeleteFunc(warnings, repeats)
+		if r.Status == facts.Denied {
+			content = slices.DeleteFunc(content, func(k call.Content) bool { return k.Type == "text" && repeats(k.Text) })
+		}
+	}
+	return content, warnings
+}
+
+// readable returns the text of a piece of content, or of a text resource.
+func readable(k call.Content) (string, bool) {
+	if k.Type == "text" {
+		return k.Text, true
+	}
+	m, _ := k.Raw.Members()
+	inside, _ := m["resource"].Members()
+	return inside["text"].Text()
+}
+
+// lines ends every line of a text with a newline alone: a carriage return takes a terminal back to the line's beginning.
+func lines(text string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
+}

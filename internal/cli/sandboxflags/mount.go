@@ -1,0 +1,53 @@
+package sandboxflags
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"waldo/internal/model/call"
+)
+
+// Mount reads SRC[:DST][:ro|rw]: a source of this machine, its path in the sandbox, and how it is shown. The default is
+// the source's own path, read-only.
+func Mount(text string) (call.Mount, error) {
+	parts := strings.Split(text, ":")
+	m := call.Mount{Source: parts[0]}
+	if rest := parts[1:]; len(rest) > 0 && (rest[len(rest)-1] == "ro" || rest[len(rest)-1] == "rw") {
+		m.Writable = rest[len(rest)-1] == "rw"
+		parts = parts[:len(parts)-1]
+	}
+	if m.Source == "" || len(parts) > 2 {
+		return m, errors.New("want SRC[:DST][:ro|rw]")
+	}
+	source, err := filepath.Abs(m.Source)
+	if err != nil {
+		return m, err
+	}
+	if _, err := os.Stat(source); err != nil {
+		return m, errors.New("no such file or folder")
+	}
+	// its own path is the one without links, at which programs know it
+	if m.Source, err = filepath.EvalSymlinks(source); err != nil {
+		return m, err
+	}
+	m.Target = m.Source
+	if len(parts) == 2 {
+		m.Target = parts[1]
+	}
+	if !strings.HasPrefix(m.Target, "/") || filepath.Clean(m.Target) != m.Target {
+		return m, errors.New("DST must be an absolute path in its shortest form")
+	}
+	return m, nil
+}
+
+// Mounts returns the mounts of the flags, which Refused has checked.
+func (b *Flags) Mounts() (out []call.Mount) {
+	for _, text := range b.mounts {
+		if m, err := Mount(text); err == nil {
+			out = append(out, m)
+		}
+	}
+	return out
+}

@@ -1,0 +1,85 @@
+package broker_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"waldo/internal/core/broker"
+	"waldo/internal/core/delegation"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+)
+
+// held is a desk of delegations that answers as it is told.
+type held struct {
+	*fixture
+	outside, late *call.Reason
+	bound         int
+}
+
+func (h *held) Under(context.Context, call.Call) (*delegation.Chain, *call.Reason) {
+	return &delegation.Chain{Links: []delegation.Link{{ID: "dg_a"}, {ID: "dg_b"}}}, h.outside
+}
+
+func (h *held) Decide(c call.Call, _ *delegation.Chain) policy.Decision { return h.fixture.Decide(c) }
+
+func (h *held) Confirm(context.Context, policy.Decision, *delegation.Chain) *call.Reason {
+	return h.late
+}
+
+func (h *held) Bind(ctx context.Context, _ *delegation.Chain) (context.Context, func()) {
+	h.bound++
+	return ctx, func() {}
+}
+
+// TestDelegated: a call whose delegation does not hold is recorded and not executed, before or after its decision.
+func TestDelegated(t *testing.T) {
+	why := func(code string) *call.Reason { return &call.Reason{Code: code} }
+	for _, row := range []struct {
+		name, want    string
+		outside, late *call.Reason
+	}{
+		{"control", "", nil, nil},
+		{"a token that does not hold", "delegation.token", why("delegation.token"), nil},
+		{"ended since it was decided", "delegation.revoked", nil, why("delegation.revoked")},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f := &fixture{effect: policy.Allow}
+			h := &held{fixture: f, outside: row.outside, late: row.late}
+			b := newBroker(f)
+			b.Delegated = h
+			r, err := b.Call(t.Context(), call.Call{ID: "c_1", Delegation: "token"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if executed := slices.Contains(f.steps, "execute"); executed != (row.want == "") || h.bound != 1 ||
+				!slices.Contains(f.steps, "record decision") {
+				t.Errorf("%v, bound %d times", f.steps, h.bound)
+			}
+			if row.want != "" && (r.Status != facts.Denied || len(r.Why) == 0 || r.Why[0].Code != row.want) {
+				t.Errorf("%s %v, want %s", r.Status, r.Why, row.want)
+			}
+		})
+	}
+}
+
+// TestNoDesk: where delegations cannot be looked up, a call that names one is denied.
+func TestNoDesk(t *testing.T) {
+	for _, c := range []call.Call{{ID: "c_1", Delegation: "token"}, {ID: "c_1", Chain: []string{"dg_a"}}} {
+		f := &fixture{effect: policy.Allow}
+		r, err := newBroker(f).Call(t.Context(), c)
+		if err != nil || len(r.Why) == 0 || r.Why[0].Code != "delegation.unavailable" || slices.Contains(f.steps, "execute") {
+			t.Errorf("%v %v %v", r.Why, f.steps, err)
+		}
+	}
+}
+
+var _ broker.Delegations = (*held)(nil)
+
+func newBroker(h *fixture) *broker.Broker {
+	return &broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h,
+		Executors: map[contract.Transport]broker.Executor{contract.Direct: h}}
+}

@@ -1,0 +1,415 @@
+// Package effects remembers calls that can have acted: results under idempotency keys, outcomes that are not known
+// yet, and what would undo a call. It settles unknown outcomes by a read, and holds rates over all processes of a
+// state directory.
+package effects
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/storage/database"
+)
+
+// State is what is known of a call.
+type State string
+
+// The states. A call that was never sent has no row.
+const (
+	Begun       State = "begun"        // it acts now, or its process was killed
+	Ended       State = "ended"        // its outcome is known
+	Unknown     State = "unknown"      // it can have acted
+	Happened    State = "happened"     // settled: it acted, and its answer is lost
+	NotHappened State = "not_happened" // settled: it did not act
+)
+
+// Bounds of what one principal can have stored. A longer result is remembered without its content.
+const (
+	MaxCalls  = 10_000
+	MaxResult = 256 << 10
+	MaxBytes  = 256 << 20
+)
+
+// Keep is how long a call without a key is remembered.
+const Keep = 30 * 24 * time.Hour
+
+// Entry is one remembered call.
+type Entry struct {
+	ID         string          `json:"call_id"`
+	DecisionID string          `json:"decision_id"`
+	Capability call.Capability `json:"capability"`
+	Principal  call.Principal  `json:"principal"`
+	State      State           `json:"state"`
+	At         time.Time       `json:"at"`
+	Mode       contract.Mode   `json:"mode"`
+	Args       call.Args       `json:"-"` // as asked
+	ArgsDigest string          `json:"args_digest"`
+	Delegation string          `json:"delegation,omitempty"` // that it was made under
+	File       string          `json:"file,omitempty"`       // the configuration that decided it
+	Undo       *call.Undo      `json:"-"`
+	Undone     string          `json:"undone,omitempty"` // the call that undid it, or tries to
+
+	name    string // of its key; empty: it has none
+	process string // that makes the call, until its outcome is in the log
+	result  *stored
+	until   time.Time
+}
+
+// Book is the memory of one state directory. Every field but Most is needed.
+type Book struct {
+	Store   *database.Store
+	Process string                 // the mark of this process; empty: a call that needs memory is refused
+	Gone    func(name string) bool // whether a process has ended
+	Now     func() time.Time       // the clock
+	Log     Recorder
+	Calls   Caller // for the reads that settle
+	Most    int    // remembered calls of one principal; 0: MaxCalls
+	// Contract returns the contract in force for a capability.
+	Contract func(call.Capability) contract.Contract
+}
+
+// Recorder is the part of the audit log that the book needs.
+type Recorder interface {
+	Outcome(ctx context.Context, d policy.Decision, r call.Result) error
+	Settled(ctx context.Context, s Settlement) error
+	// Fate reports whether the outcome of a call is recorded.
+	Fate(ctx context.Context, callID string) bool
+}
+
+// Caller makes a call through the pipeline.
+type Caller interface {
+	// Prepare gives a call the definition of its tool. It returns a reason if the arguments do not fit.
+	Prepare(ctx context.Context, c *call.Call) *call.Reason
+	Call(ctx context.Context, c call.Call) (call.Result, error)
+}
+
+// Earlier returns the recorded result of the call with the same key, or the reason against this one. If it returns
+// neither, no call had the key. It waits for a call under way.
+func (b *Book) Earlier(ctx context.Context, d policy.Decision) (*call.Result, *call.Reason, error) {
+	key, why := keyOf(d)
+	if why != nil || key == "" {
+		return nil, why, nil
+	}
+	return b.claim(ctx, d, nameOf(d.Call, key), false)
+}
+
+// Begin notes that a call acts from now on, and returns its arguments with its key. Another call with the key can have
+// come first: then it returns what Earlier returns.
+func (b *Book) Begin(ctx context.Context, d policy.Decision, args call.Args) (
+	call.Args, *call.Result, *call.Reason, error,
+) {
+	key, why := keyOf(d)
+	if why != nil {
+		return args, nil, why, nil
+	}
+	if b.Process == "" {
+		return args, nil, &call.Reason{Code: "effects.unavailable",
+			Text: "waldo cannot mark this process as running in its state directory, so it could not find out whether the call ended"}, nil
+	}
+	name := ""
+	if key != "" {
+		name = nameOf(d.Call, key)
+	}
+	r, why, err := b.claim(ctx, d, name, true)
+	if errors.Is(err, errFull) {
+		return args, nil, call.Reason{Code: "effects.full", Text: fmt.Sprintf("this principal has %d remembered calls, or %d MiB "+
+			"of them; each ends with its window", MaxCalls, MaxBytes>>20)}.In(time.Hour), nil
+	}
+	if r != nil || why != nil || err != nil {
+		return args, r, why, err
+	}
+	args, err = carry(d, key, args)
+	return args, nil, nil, err
+}
+
+// carry puts the key into the argument that the contract names, where the caller left it out. Keys of two principals
+// never meet at the tool: the argument is a digest of both.
+func carry(d policy.Decision, key string, args call.Args) (call.Args, error) {
+	name := d.Contract.Idempotency.Argument
+	members, _ := args.Value().Members()
+	if _, has := members[name]; name == "" || has {
+		return args, nil
+	}
+	if key == "" {
+		key = d.Call.ID
+	}
+	all := map[string]any{name: uuid(nameOf(d.Call, key))}
+	for n, v := range members {
+		all[n] = v
+	}
+	return call.ArgsOf(all)
+}
+
+// uuid returns a digest as a UUID of version 8 (RFC 9562 section 5.8), which many tools ask for.
+func uuid(digest string) string {
+	return digest[:8] + "-" + digest[8:12] + "-8" + digest[13:16] + "-8" + digest[17:20] + "-" + digest[20:32]
+}
+
+// keyOf returns the key of a call: the caller's, or the argument that the contract names. Empty: it has none.
+func keyOf(d policy.Decision) (string, *call.Reason) {
+	key := d.Call.Key
+	members, _ := d.Call.Args.Value().Members()
+	if v, has := members[d.Contract.Idempotency.Argument]; has && d.Contract.Idempotency.Argument != "" {
+		text, ok := v.Text()
+		if !ok {
+			text = string(v.Raw())
+		}
+		if key != "" && key != text {
+			return "", &call.Reason{Code: "idempotency.two_keys",
+				Text: "the call has a key, and another one in its argument " + d.Contract.Idempotency.Argument}
+		}
+		key = text
+	}
+	if key != "" && !Sound(key) {
+		return "", &call.Reason{Code: "idempotency.malformed", Text: "a key is 1 to 255 printable ASCII characters"}
+	}
+	return key, nil
+}
+
+// Sound reports whether a text can be a key: 1 to 255 printable ASCII characters.
+func Sound(key string) bool {
+	for _, c := range []byte(key) {
+		if c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return len(key) > 0 && len(key) <= 255
+}
+
+// nameOf binds a key to its principal and capability.
+func nameOf(c call.Call, key string) string {
+	b, _ := json.Marshal([]string{string(c.Principal), string(c.Capability), key}) // texts always encode
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+const (
+	poll     = 50 * time.Millisecond
+	patience = 30 * time.Second // for another call with the key, where the contract has no timeout
+)
+
+// claim looks the key up, waits for a call under way, and with take begins the call.
+func (b *Book) claim(ctx context.Context, d policy.Decision, name string, take bool) (
+	*call.Result, *call.Reason, error,
+) {
+	wait := d.Contract.Timeout
+	if wait <= 0 {
+		wait = patience
+	}
+	if by := call.AnswerBy(ctx); !by.IsZero() {
+		wait = min(wait, time.Until(by))
+	}
+	for until, tried := time.Now().Add(wait), ""; ; {
+		old, err := b.look(ctx, d, name, take)
+		if err != nil || old == nil {
+			return nil, nil, err
+		}
+		r, why, again := b.judge(ctx, d, old, tried == old.ID)
+		switch {
+		case r != nil || why != nil:
+			return r, why, nil
+		case again: // settled just now
+			tried = old.ID
+			continue
+		case !time.Now().Before(until):
+			return nil, call.Reason{Code: "idempotency.in_progress",
+				Text: "the call " + old.ID + " with this key is still under way"}.In(time.Second), nil
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+// look returns the earlier call with a name; nil: there is none, or it did not act. With take it begins the new call
+// then, in the same transaction.
+func (b *Book) look(ctx context.Context, d policy.Decision, name string, take bool) (old *Entry, err error) {
+	in := b.Store.View
+	if take {
+		in = b.Store.Update
+	}
+	err = in(ctx, func(tx *sql.Tx) error {
+		old = nil
+		if name != "" {
+			if old, err = named(tx, name); err != nil {
+				return err
+			}
+		}
+		if old != nil && b.Now().Before(old.until) && old.State != NotHappened && !b.repeats(d, old) {
+			return nil
+		}
+		if !take {
+			old = nil
+			return nil
+		}
+		if old != nil {
+			if _, err := tx.Exec(`UPDATE calls SET name = '' WHERE id = $1`, old.ID); err != nil {
+				return err
+			}
+			old = nil
+		}
+		return b.insert(tx, d, name)
+	})
+	return old, err
+}
+
+// repeats reports whether a call with an unknown outcome can be made again: the tool knows its key, and nothing can
+// find the outcome out.
+func (b *Book) repeats(d policy.Decision, old *Entry) bool {
+	open := old.State == Unknown || old.State == Begun && b.Gone(old.process)
+	return open && d.Contract.Idempotency.Argument != "" && d.Contract.Settle.By == "" && old.same(d.Call)
+}
+
+// fileOf returns the configuration file of a contract, one name for each file.
+func fileOf(k contract.Contract) string {
+	at, err := filepath.Abs(k.At.File)
+	if err == nil {
+		at, err = filepath.EvalSymlinks(at)
+	}
+	if err != nil || k.BuiltIn {
+		return k.At.File
+	}
+	return at
+}
+
+// same reports whether a call has the arguments of the entry, and is made under the same delegation.
+func (e *Entry) same(c call.Call) bool {
+	return e.ArgsDigest == c.Args.Digest() && e.Delegation == leaf(c)
+}
+
+// leaf returns the delegation that a call is made under; empty: none.
+func leaf(c call.Call) string {
+	if len(c.Chain) == 0 {
+		return ""
+	}
+	return c.Chain[len(c.Chain)-1]
+}
+
+var errFull = errors.New("effects: the principal has as many remembered calls as it can have")
+
+// insert notes a call that begins.
+func (b *Book) insert(tx *sql.Tx, d policy.Decision, name string) error {
+	full, err := b.full(tx, d.Call.Principal)
+	if err == nil && full {
+		if err = b.sweep(tx); err == nil {
+			full, err = b.full(tx, d.Call.Principal)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if full {
+		return errFull
+	}
+	window := Keep
+	if name != "" {
+		if window = d.Contract.Idempotency.Window; window <= 0 {
+			window = contract.DefaultWindow
+		}
+	}
+	now := b.Now()
+	e := Entry{ID: d.Call.ID, DecisionID: d.ID, Capability: d.Call.Capability, Principal: d.Call.Principal, State: Begun,
+		At: now, Mode: d.Mode(), Args: d.Call.Args, ArgsDigest: d.Call.Args.Digest(), Delegation: leaf(d.Call),
+		File: fileOf(d.Contract), name: name, process: b.Process,
+		until: now.Add(window)}
+	return e.put(tx)
+}
+
+// full reports whether a principal can have no more remembered calls.
+func (b *Book) full(tx *sql.Tx, who call.Principal) (bool, error) {
+	var calls, bytes int64
+	err := tx.QueryRow(`SELECT COUNT(*), COALESCE(SUM(size), 0) FROM calls WHERE principal = $1`, string(who)).
+		Scan(&calls, &bytes)
+	return calls >= int64(cmp.Or(b.Most, MaxCalls)) || bytes >= MaxBytes, err
+}
+
+// judge says what an earlier call with the key means for a new one. Nothing: wait for it.
+func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled bool) (
+	r *call.Result, why *call.Reason, again bool,
+) {
+	if !old.same(d.Call) {
+		return nil, &call.Reason{Code: "idempotency.conflict",
+			Text: "the key belongs to the call " + old.ID + ", which has other arguments or another delegation"}, false
+	}
+	switch {
+	case old.State == Ended || old.State == Happened:
+		return old.replay(d), nil, false
+	case old.State == Begun && !b.Gone(old.process):
+		return nil, nil, false
+	case d.Contract.Settle.By != "" && !settled:
+		if _, err := b.Settle(ctx, old.ID, d.Call); err == nil {
+			return nil, nil, true
+		}
+	}
+	return nil, &call.Reason{Code: "idempotency.unknown", Text: "the call " + old.ID + " with this key ended, and whether it " +
+		"took effect is not known: look, or ask the operator for waldo settle " + old.ID}, false
+}
+
+// End stores how a call ended, before that is recorded in the log. It returns the result with what would undo the
+// call, and whether its outcome is unknown.
+func (b *Book) End(ctx context.Context, d policy.Decision, r call.Result, answered bool) (
+	_ call.Result, open bool, err error,
+) {
+	state := stateOf(r, answered)
+	if state == Ended && !r.IsError && d.Contract.Rollback.By != "" {
+		args, err := policy.Fill(d.Contract.Rollback.Args, d.Call.Args, &r)
+		if err != nil {
+			r.Facts.Warnings = append(r.Facts.Warnings, "what would undo the call is not known: rollback: "+err.Error())
+		} else {
+			r.Undo = &call.Undo{By: call.Capability(d.Contract.Rollback.By), Args: args}
+		}
+	}
+	err = b.change(ctx, d.Call.ID, func(_ *sql.Tx, e *Entry) (bool, error) {
+		e.State, e.Undo, e.result = state, r.Undo, store(r)
+		return state != "", nil
+	})
+	return r, state == Unknown, err
+}
+
+// Recorded notes that the outcome of a call is in the log.
+func (b *Book) Recorded(ctx context.Context, callID string) error {
+	return b.change(ctx, callID, func(_ *sql.Tx, e *Entry) (bool, error) {
+		e.process = ""
+		return true, nil
+	})
+}
+
+// change changes a remembered call in one transaction, or forgets it. A forgotten call stays as it is.
+func (b *Book) change(ctx context.Context, callID string, fn func(*sql.Tx, *Entry) (keep bool, err error)) error {
+	return b.Store.Update(ctx, func(tx *sql.Tx) error {
+		e, err := byID(tx, callID)
+		if err != nil || e == nil {
+			return err
+		}
+		keep, err := fn(tx, e)
+		if err != nil {
+			return err
+		}
+		if !keep {
+			_, err = tx.Exec(`DELETE FROM calls WHERE id = $1`, callID)
+			return err
+		}
+		return e.put(tx)
+	})
+}
+
+// Sweep forgets calls whose window is over. Unknown outcomes stay until they are settled.
+func (b *Book) Sweep(ctx context.Context) error { return b.Store.Update(ctx, b.sweep) }
+
+func (b *Book) sweep(tx *sql.Tx) error {
+	_, err := tx.Exec(`DELETE FROM calls WHERE until < $1 AND state <> $2 AND state <> $3`, database.Stamp(b.Now()),
+		string(Begun), string(Unknown))
+	return err
+}

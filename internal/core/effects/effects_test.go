@@ -1,0 +1,172 @@
+package effects
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+	"waldo/internal/storage/database"
+)
+
+// bench is a book with a clock that is moved by hand.
+type bench struct {
+	*Book
+	now time.Time
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	s, err := database.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	b := &bench{now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
+	b.Book = &Book{Store: s, Process: "q_own", Gone: func(p string) bool { return p == "q_gone" },
+		Now: func() time.Time { return b.now }}
+	return b
+}
+
+// keyed is a decision on a write with a key.
+func keyed(t *testing.T, key, args string) policy.Decision {
+	t.Helper()
+	a, err := call.ParseArgs([]byte(args))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy.Decision{ID: id.New(id.Decision), Contract: contract.Contract{Mode: contract.Write, Timeout: time.Millisecond},
+		Call: call.Call{ID: id.New(id.Call), Capability: "s.create", Principal: "os:1", Args: a, Key: key}}
+}
+
+// end makes the call of a decision and ends it with a text.
+func (b *bench) end(t *testing.T, d policy.Decision, text string) {
+	t.Helper()
+	if _, r, why, err := b.Begin(t.Context(), d, d.Call.Args); r != nil || why != nil || err != nil {
+		t.Fatal(r, why, err)
+	}
+	f := facts.New()
+	f.Status, f.SideEffect = facts.OK, facts.Confirmed
+	r := call.Result{CallID: d.Call.ID, Status: facts.OK, Facts: f, Content: []call.Content{call.Text(text)}}
+	if _, open, err := b.End(t.Context(), d, r, true); open || err != nil {
+		t.Fatal(open, err)
+	}
+}
+
+// A key belongs to its principal, its capability and its arguments, and ends with its window.
+func TestKeysAreBound(t *testing.T) {
+	b := newBench(t)
+	b.end(t, keyed(t, "k", `{"a":1}`), "first")
+	for _, row := range []struct {
+		why    string
+		change func(*policy.Decision)
+		want   string // the text of a replay, or the code against the call; empty: it is made
+	}{
+		{"the same call", func(*policy.Decision) {}, "first"},
+		{"another principal", func(d *policy.Decision) { d.Call.Principal = "os:2" }, ""},
+		{"another capability", func(d *policy.Decision) { d.Call.Capability = "s.other" }, ""},
+		{"another key", func(d *policy.Decision) { d.Call.Key = "K" }, ""},
+		{"without a key", func(d *policy.Decision) { d.Call.Key = "" }, ""},
+		{"other arguments", func(d *policy.Decision) { d.Call.Args, _ = call.ParseArgs([]byte(`{"a":2}`)) },
+			"idempotency.conflict"},
+		{"another session", func(d *policy.Decision) { d.Call.Session = "n_other" }, "first"},
+		{"a key with a newline", func(d *policy.Decision) { d.Call.Key = "k\n" }, "idempotency.malformed"},
+	} {
+		d := keyed(t, "k", `{"a":1}`)
+		row.change(&d)
+		got := ""
+		r, why, err := b.Earlier(t.Context(), d)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case r != nil:
+			got = r.Content[0].Text
+			if r.Facts.SideEffect != facts.None || r.CallID != d.Call.ID || r.Replayed == "" {
+				t.Errorf("%s: a replay that acted: %+v", row.why, r)
+			}
+		case why != nil:
+			got = why.Code
+		}
+		if got != row.want {
+			t.Errorf("%s: %q, want %q", row.why, got, row.want)
+		}
+	}
+	b.now = b.now.Add(contract.DefaultWindow)
+	if r, why, err := b.Earlier(t.Context(), keyed(t, "k", `{"a":2}`)); r != nil || why != nil || err != nil {
+		t.Errorf("after its window: %v %v %v", r, why, err)
+	}
+}
+
+// While a call is under way, another with its key waits, and then hears so.
+func TestInProgress(t *testing.T) {
+	b := newBench(t)
+	d := keyed(t, "k", `{}`)
+	if _, r, why, err := b.Begin(t.Context(), d, d.Call.Args); r != nil || why != nil || err != nil {
+		t.Fatal(r, why, err)
+	}
+	_, r, why, err := b.Begin(t.Context(), keyed(t, "k", `{}`), call.Args{})
+	if err != nil || r != nil || why == nil || why.Code != "idempotency.in_progress" || why.RetryAfter != 1 {
+		t.Errorf("%v %v %v", r, why, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d = keyed(t, "k", `{}`)
+	d.Contract.Timeout = time.Minute
+	if _, _, _, err := b.Begin(ctx, d, call.Args{}); err == nil {
+		t.Error("a call whose caller gave up went on")
+	}
+}
+
+// The tool gets a UUID that no other principal can have, the same for each try.
+func TestCarriedKey(t *testing.T) {
+	d := keyed(t, "k", `{"a":1}`)
+	d.Contract.Idempotency.Argument = "request"
+	carried := func(d policy.Decision, key string) string {
+		args, err := carry(d, key, d.Call.Args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		members, _ := args.Value().Members()
+		text, _ := members["request"].Text()
+		return text
+	}
+	one := carried(d, "k")
+	if len(one) != 36 || carried(d, "k") != one {
+		t.Errorf("%q and %q", one, carried(d, "k"))
+	}
+	other := d
+	other.Call.Principal = "os:2"
+	if carried(other, "k") == one {
+		t.Error("two principals share a key at the tool")
+	}
+	d.Call.Args, _ = call.ParseArgs([]byte(`{"request":"mine"}`))
+	if got := carried(d, "mine"); got != "mine" {
+		t.Errorf("the caller's own argument became %q", got)
+	}
+}
+
+// A principal has a bounded number of remembered calls; those whose window is over make room. Unknown outcomes stay.
+func TestFull(t *testing.T) {
+	b := newBench(t)
+	b.end(t, keyed(t, "k", `{}`), "x")
+	d := keyed(t, "open", `{}`)
+	if _, _, why, err := b.Begin(t.Context(), d, d.Call.Args); why != nil || err != nil {
+		t.Fatal(why, err)
+	}
+	b.Most = 2
+	e := keyed(t, "k2", `{}`)
+	if _, _, why, err := b.Begin(t.Context(), e, e.Call.Args); err != nil || why == nil || why.Code != "effects.full" {
+		t.Errorf("%v %v", why, err)
+	}
+	b.now = b.now.Add(2 * contract.DefaultWindow)
+	if _, _, why, err := b.Begin(t.Context(), e, e.Call.Args); err != nil || why != nil {
+		t.Errorf("control: after a window: %v %v", why, err)
+	}
+	if got, err := b.Get(t.Context(), d.Call.ID); err != nil || got.State != Begun {
+		t.Errorf("the open call was forgotten: %v", err)
+	}
+}

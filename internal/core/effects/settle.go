@@ -1,0 +1,223 @@
+package effects
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+)
+
+// Settlement is what waldo found out about a call with an unknown outcome, for the log.
+type Settlement struct {
+	CallID     string          `json:"call_id"`
+	DecisionID string          `json:"decision_id"`
+	Capability call.Capability `json:"capability"`
+	Settled    call.Settled    `json:"settled"`
+	By         call.Capability `json:"by"`             // the capability that read
+	Read       string          `json:"read,omitempty"` // the last call of it
+	Why        string          `json:"why,omitempty"`  // why it is still unknown
+}
+
+// Errors of Settle.
+var (
+	ErrAbsent   = errors.New("waldo does not remember this call")
+	ErrNoSettle = errors.New("the contract of this call has no settle")
+	ErrOther    = errors.New("another configuration decided this call, and only that one can find out whether it happened")
+)
+
+// settleGap is how long the first pause between two reads of a settlement is; each later one is twice as long.
+const settleGap = 250 * time.Millisecond
+
+// Settle finds out whether a call with an unknown outcome happened: it makes the read that the contract declares, as
+// the caller of as, and records what it says. A write that is still on its way can happen later, so "it did not happen"
+// takes the whole of settle.within. A call with a known outcome keeps it.
+func (b *Book) Settle(ctx context.Context, callID string, as call.Call) (call.Settled, error) {
+	e, err := b.Get(ctx, callID)
+	if err != nil {
+		return "", err
+	}
+	if word := e.Word(); word != "" || !b.open(e) {
+		return word, nil
+	}
+	k := b.Contract(e.Capability)
+	if own := fileOf(k); own != e.File {
+		return call.StillUnknown, fmt.Errorf("%w: %s, not %s", ErrOther, cmp.Or(e.File, "(none)"), cmp.Or(own, "(none)"))
+	}
+	s := k.Settle
+	if s.By == "" {
+		return call.StillUnknown, ErrNoSettle
+	}
+	out := Settlement{CallID: e.ID, DecisionID: e.DecisionID, Capability: e.Capability, By: call.Capability(s.By)}
+	last := cmp.Or(b.Contract(out.By).Timeout, patience) // that the last read can take
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Within+last)
+	defer cancel()
+	recent := b.Now().Before(e.At.Add(k.Timeout + s.Within))
+	happened, err := b.ask(ctx, s, e, as, &out, recent)
+	state := Unknown
+	switch {
+	case err != nil:
+		out.Settled, out.Why = call.StillUnknown, facts.Short(err.Error())
+	case happened:
+		out.Settled, state = call.Happened, Happened
+	default:
+		out.Settled, state = call.NotHappened, NotHappened
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := b.Log.Settled(ctx, out); err != nil {
+		return call.StillUnknown, fmt.Errorf("recording the settlement: %w", err)
+	}
+	err = b.change(ctx, callID, func(_ *sql.Tx, now *Entry) (bool, error) {
+		if b.open(now) {
+			now.State = state
+		} else {
+			out.Settled = now.Word()
+		}
+		return true, nil
+	})
+	return out.Settled, err
+}
+
+// open reports whether the outcome of a call is unknown: it ended so, or its process was killed.
+func (b *Book) open(e *Entry) bool {
+	return e.State == Unknown || e.State == Begun && b.Gone(e.process)
+}
+
+// Word returns what a settlement found; empty: there was none.
+func (e *Entry) Word() call.Settled {
+	switch e.State {
+	case Happened:
+		return call.Happened
+	case NotHappened:
+		return call.NotHappened
+	}
+	return ""
+}
+
+// ask reads until the write has happened, or within is over. A call of long ago is read once.
+func (b *Book) ask(
+	ctx context.Context, s contract.Settle, e *Entry, as call.Call, out *Settlement, recent bool,
+) (bool, error) {
+	args, err := policy.Fill(s.Args, e.Args, nil)
+	if err != nil {
+		return false, err
+	}
+	until, gap := time.Now().Add(s.Within), settleGap
+	for {
+		c := call.Call{ID: id.New(id.Call), Capability: call.Capability(s.By), Args: args, Session: as.Session,
+			Principal: as.Principal, Channel: as.Channel, Depth: as.Depth, Parent: e.ID, Chain: as.Chain}
+		happened, err := b.read(ctx, s, e, c)
+		out.Read = c.ID
+		if err != nil || happened || !recent || time.Now().Add(gap).After(until) {
+			return happened, err
+		}
+		select {
+		case <-time.After(gap):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+		gap *= 2
+	}
+}
+
+// read makes the read once.
+func (b *Book) read(ctx context.Context, s contract.Settle, e *Entry, c call.Call) (bool, error) {
+	if why := b.Calls.Prepare(ctx, &c); why != nil {
+		return false, fmt.Errorf("the read was refused: %s: %s", why.Code, why.Text)
+	}
+	r, err := b.Calls.Call(ctx, c)
+	switch {
+	case err != nil:
+		return false, errors.New("the read failed in waldo itself")
+	case r.Status != facts.OK || r.IsError:
+		code := string(r.Status)
+		if why := r.Cause(); len(why) > 0 {
+			code += ", " + why[0].Code
+		}
+		return false, fmt.Errorf("the read %s ended as %s", c.ID, code)
+	}
+	return policy.Happened(s, e.Args, r)
+}
+
+// Get returns a remembered call by its id, or ErrAbsent.
+func (b *Book) Get(ctx context.Context, callID string) (e *Entry, err error) {
+	err = b.Store.View(ctx, func(tx *sql.Tx) error {
+		e, err = byID(tx, callID)
+		return err
+	})
+	if err == nil && e == nil {
+		err = ErrAbsent
+	}
+	return e, err
+}
+
+// Pending returns the calls with an unknown outcome, oldest first.
+func (b *Book) Pending(ctx context.Context) (out []*Entry, err error) {
+	err = b.Store.View(ctx, func(tx *sql.Tx) error {
+		out = nil
+		all, err := list(tx, `WHERE state IN ($1, $2)`, string(Begun), string(Unknown))
+		for _, e := range all {
+			if b.open(e) {
+				out = append(out, e)
+			}
+		}
+		return err
+	})
+	return out, err
+}
+
+// Recover records the outcomes of calls whose process was killed before it could: unknown, or the stored result.
+func (b *Book) Recover(ctx context.Context) error {
+	var all []*Entry
+	err := b.Store.View(ctx, func(tx *sql.Tx) (err error) {
+		all, err = list(tx, `WHERE process <> ''`)
+		return err
+	})
+	for _, e := range all {
+		if err != nil {
+			return err
+		}
+		if !b.Gone(e.process) {
+			continue
+		}
+		if !b.Log.Fate(ctx, e.ID) {
+			err = b.Log.Outcome(ctx, e.decision(), e.outcome())
+		}
+		if err == nil {
+			err = b.change(ctx, e.ID, func(_ *sql.Tx, now *Entry) (bool, error) {
+				if now.process = ""; now.State == Begun {
+					now.State = Unknown
+				}
+				return true, nil
+			})
+		}
+	}
+	return err
+}
+
+// decision returns the part of a call's decision that its outcome names.
+func (e *Entry) decision() policy.Decision {
+	return policy.Decision{ID: e.DecisionID, Contract: contract.Contract{Mode: e.Mode},
+		Call: call.Call{ID: e.ID, Capability: e.Capability, Principal: e.Principal, Args: e.Args}}
+}
+
+// outcome is the result to record for a call whose process was killed.
+func (e *Entry) outcome() call.Result {
+	d := e.decision()
+	if e.result != nil {
+		r := e.replay(d)
+		r.Replayed, r.Why, r.Facts.SideEffect = "", nil, e.result.SideEffect
+		return *r
+	}
+	f := facts.New()
+	f.Status, f.SideEffect, f.CallID, f.DecisionID = facts.Failed, facts.Unknown, e.ID, e.DecisionID
+	return call.Result{CallID: e.ID, DecisionID: e.DecisionID, Status: facts.Failed, IsError: true, Trust: call.Trusted, Facts: f,
+		Why: []call.Reason{{Code: "effects.killed", Text: "waldo ended while the call was under way"}}}
+}

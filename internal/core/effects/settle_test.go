@@ -1,0 +1,121 @@
+package effects
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/protocol/strictjson"
+)
+
+// reads answers each read of a settlement with a count.
+type reads struct {
+	count string
+	made  int
+}
+
+func (*reads) Prepare(context.Context, *call.Call) *call.Reason { return nil }
+
+func (r *reads) Call(_ context.Context, c call.Call) (call.Result, error) {
+	r.made++
+	f := facts.New()
+	f.Status = facts.OK
+	v, err := strictjson.Parse([]byte(`{"count":` + r.count + `}`))
+	return call.Result{CallID: c.ID, Status: facts.OK, Facts: f, Structured: v}, err
+}
+
+// notes keeps what is recorded.
+type notes struct{ settled []Settlement }
+
+func (*notes) Outcome(context.Context, policy.Decision, call.Result) error { return nil }
+func (*notes) Fate(context.Context, string) bool                           { return true }
+func (n *notes) Settled(_ context.Context, s Settlement) error {
+	n.settled = append(n.settled, s)
+	return nil
+}
+
+// killed begins a keyed call under a contract with settle, whose process is gone then.
+func killed(t *testing.T, b *bench, file string) policy.Decision {
+	t.Helper()
+	d := keyed(t, "k", `{"a":1}`)
+	d.Contract = b.Contract("s.create")
+	d.Contract.At.File = file
+	b.Process = "q_gone"
+	if _, r, why, err := b.Begin(t.Context(), d, d.Call.Args); r != nil || why != nil || err != nil {
+		t.Fatal(r, why, err)
+	}
+	b.Process = "q_own"
+	return d
+}
+
+// TestSettleOnlyOwn: the configuration that decided a call finds out whether it happened, and no other one: its read can
+// look somewhere else.
+func TestSettleOnlyOwn(t *testing.T) {
+	dir := t.TempDir()
+	own, other, link := filepath.Join(dir, "own.yaml"), filepath.Join(dir, "other.yaml"), filepath.Join(dir, "link.yaml")
+	for _, name := range []string{own, other} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(own, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		file string
+		want call.Settled
+		err  error
+	}{{other, call.StillUnknown, ErrOther}, {link, call.Happened, nil}, {own, call.Happened, nil}} {
+		b, log, server := settling(t, own, "1")
+		d := killed(t, b, own)
+		b.Contract = contracts(row.file)
+		word, err := b.Settle(t.Context(), d.Call.ID, d.Call)
+		if word != row.want || !errors.Is(err, row.err) {
+			t.Errorf("%s: %s %v", row.file, word, err)
+		}
+		if n := len(log.settled); (n == 0) != (row.err != nil) || (server.made == 0) != (row.err != nil) {
+			t.Errorf("%s: %d recorded, %d reads", row.file, n, server.made)
+		}
+	}
+}
+
+// TestKeyedSettles: a call with a key whose outcome can be found out is not made again before that is done.
+func TestKeyedSettles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "w.yaml")
+	for _, row := range []struct{ count, want string }{{"1", "happened"}, {"0", "made again"}} {
+		b, _, server := settling(t, file, row.count)
+		killed(t, b, file)
+		again := keyed(t, "k", `{"a":1}`)
+		again.Contract = b.Contract("s.create")
+		_, r, why, err := b.Begin(t.Context(), again, again.Call.Args)
+		got := "made again"
+		if r != nil {
+			got = "happened"
+		}
+		if why != nil || err != nil || got != row.want || server.made == 0 {
+			t.Errorf("%s: %s, %v %v, %d reads", row.count, got, why, err, server.made)
+		}
+	}
+}
+
+func settling(t *testing.T, file, count string) (*bench, *notes, *reads) {
+	b, log, server := newBench(t), &notes{}, &reads{count: count}
+	b.Log, b.Calls, b.Contract = log, server, contracts(file)
+	return b, log, server
+}
+
+// contracts returns the contract of a file for each capability.
+func contracts(file string) func(call.Capability) contract.Contract {
+	return func(call.Capability) contract.Contract {
+		k := contract.Contract{Mode: contract.Write, Idempotency: contract.Idempotency{Argument: "id"}}
+		k.At.File = file
+		k.Settle = contract.Settle{By: "s.find", Happened: "result.count > 0"}
+		return k
+	}
+}

@@ -1,0 +1,57 @@
+package effects
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+)
+
+// Errors of Undo.
+var (
+	ErrNoUndo = errors.New("waldo knows nothing that undoes this call: its contract has no rollback, or it did not succeed")
+	ErrUndone = errors.New("the call was undone, or is being undone")
+)
+
+// Undo makes the call that undoes another, as the caller of as, with a decision and an approval of its own. It is made
+// once: a call that did nothing frees it again.
+func (b *Book) Undo(ctx context.Context, callID string, as call.Call) (r call.Result, err error) {
+	c := as
+	c.ID, c.Parent = id.New(id.Call), callID
+	err = b.change(ctx, callID, func(_ *sql.Tx, e *Entry) (bool, error) {
+		switch {
+		case e.Undo == nil:
+			return true, ErrNoUndo
+		case e.Undone != "":
+			return true, fmt.Errorf("%w, by %s", ErrUndone, e.Undone)
+		}
+		c.Capability, c.Args, e.Undone = e.Undo.By, e.Undo.Args, c.ID
+		return true, nil
+	})
+	if err == nil && c.Capability == "" {
+		err = ErrAbsent
+	}
+	if err != nil {
+		return r, err
+	}
+	if why := b.Calls.Prepare(ctx, &c); why != nil {
+		return r, errors.Join(fmt.Errorf("%s: %s", why.Code, why.Text), b.free(ctx, callID))
+	}
+	r, err = b.Calls.Call(ctx, c)
+	if err == nil && r.Status != facts.OK && r.Facts.SideEffect == facts.None {
+		err = b.free(ctx, callID)
+	}
+	return r, err
+}
+
+// free lets a call be undone again.
+func (b *Book) free(ctx context.Context, callID string) error {
+	return b.change(context.WithoutCancel(ctx), callID, func(_ *sql.Tx, e *Entry) (bool, error) {
+		e.Undone = ""
+		return true, nil
+	})
+}

@@ -1,0 +1,200 @@
+package protect
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"waldo/internal/executor/keyfiles"
+)
+
+// Found is a protected name that exists in a folder.
+type Found struct {
+	Path   string // below the folder, with slashes
+	Row    Row
+	Mode   fs.FileMode
+	Hidden bool // it shows as empty
+}
+
+// MaxFound bounds the protected names of one folder: each is a mount.
+const MaxFound = 400
+
+// ErrMany is returned for a folder with too many protected names.
+var ErrMany = errors.New("too many protected names")
+
+// Look returns the protected names of a folder, outermost ones alone, sorted. Names below node_modules and the objects of
+// a repository are left out. It follows no link.
+func (r Rules) Look(root *os.Root) ([]Found, error) {
+	if err := keyfiles.OutsideState(root.Name()); err != nil {
+		return nil, err
+	}
+	return r.found(&walk{rules: r, root: root})
+}
+
+// lookInto is Look after a run: it looks into folders whose modes the run has taken from their owner, too.
+func (r Rules) lookInto(root *os.Root) ([]Found, error) {
+	return r.found(&walk{rules: r, root: root, after: true})
+}
+
+func (r Rules) found(w *walk) ([]Found, error) {
+	if err := w.folder(".", nil, nil); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(w.found, func(a, b Found) int { return strings.Compare(a.Path, b.Path) })
+	return w.found, nil
+}
+
+// Marks returns the names of a folder that a person must look at before taking them: those of Look, and those that are
+// shown. The folder can be any, as one of writes that went aside.
+func (r Rules) Marks(root *os.Root) (map[string]Row, error) {
+	w := walk{rules: r, root: root, marks: map[string]Row{}}
+	err := w.folder(".", nil, nil)
+	return w.marks, err
+}
+
+type walk struct {
+	rules Rules
+	marks map[string]Row // with it, what is found goes there
+	root  *os.Root
+	after bool // the run is over: a folder that cannot be read is opened, or an error
+	found []Found
+}
+
+func (w *walk) folder(dir string, names, inGit []string) error {
+	all, err := w.list(dir)
+	if err != nil && w.after && errors.Is(err, fs.ErrPermission) {
+		var close func()
+		if close, err = w.opened(dir); err == nil {
+			defer close()
+			all, err = w.list(dir)
+		}
+	}
+	if err != nil && !w.after || errors.Is(err, fs.ErrNotExist) {
+		return unreadable(err)
+	}
+	if err != nil {
+		return err
+	}
+	if keyfiles.IsState(all) && w.marks == nil {
+		return fmt.Errorf("%s: %w", dir, keyfiles.ErrState)
+	}
+	if isGit(names, all) {
+		inGit = []string{}
+	}
+	for _, e := range all {
+		if err := w.entry(dir, e, names, inGit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) list(dir string) ([]fs.DirEntry, error) {
+	f, err := w.root.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return entries(f)
+}
+
+// opened gives the owner the rights to a folder, until close.
+func (w *walk) opened(dir string) (close func(), err error) {
+	info, err := w.root.Lstat(dir)
+	if err == nil && info.IsDir() {
+		err = w.root.Chmod(dir, info.Mode().Perm()|0o700)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = w.root.Chmod(dir, info.Mode().Perm()) }, nil
+}
+
+// unreadable drops the error of a folder that the person cannot read, because a sandbox cannot either, and of one that
+// is gone.
+func unreadable(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
+}
+
+func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
+	at, folded := path.Join(dir, e.Name()), keyfiles.Folded(e.Name())
+	names = append(names[:len(names):len(names)], folded)
+	if inGit != nil {
+		inGit = append(inGit[:len(inGit):len(inGit)], folded)
+	}
+	row, ok := w.rules.match(names, inGit)
+	if ok && folded == ".git" && row.Pattern == ".git" && e.IsDir() {
+		ok = false // a repository: what is in it counts
+	}
+	if !ok && w.marks == nil && e.Type()&(fs.ModeSocket|fs.ModeNamedPipe|fs.ModeDevice) != 0 {
+		row, ok = Row{Pattern: e.Name(), Kind: Hide, Reason: "connects with programs of this machine"}, true
+	}
+	if ok && w.marks != nil {
+		w.marks[at] = row
+		return nil
+	}
+	if ok && row.Kind != Show {
+		hidden := row.Kind == Hide && (e.IsDir() || !ifPrivate[row.Pattern] || w.holds(at, private)) ||
+			row.Kind == Key && w.holds(at, password)
+		if row.Kind == Hide && !hidden {
+			return nil
+		}
+		if len(w.found) == MaxFound && !w.after { // to take a name out needs no mount
+			return fmt.Errorf("%w: more than %d", ErrMany, MaxFound)
+		}
+		w.found = append(w.found, Found{Path: at, Row: row, Mode: e.Type(), Hidden: hidden})
+		return nil
+	}
+	if !e.IsDir() || folded == "node_modules" && inGit == nil ||
+		len(inGit) == 1 && slices.Contains([]string{"refs", "logs"}, folded) ||
+		len(inGit) == 2 && inGit[0] == "objects" && folded != "info" {
+		return nil
+	}
+	return w.folder(at, names, inGit)
+}
+
+// isGit reports whether git takes a folder for a repository, or for the part of one that belongs to a working tree.
+func isGit(names []string, all []fs.DirEntry) bool {
+	if len(names) > 0 && names[len(names)-1] == ".git" {
+		return true
+	}
+	has := map[string]bool{}
+	for _, e := range all {
+		has[keyfiles.Folded(e.Name())] = true
+	}
+	return has["head"] && (has["commondir"] || has["objects"] && has["refs"])
+}
+
+// ifPrivate are the patterns of files that are hidden only if they hold a private key.
+var ifPrivate = map[string]bool{"*.pem": true, "*.key": true}
+
+var (
+	private  = regexp.MustCompile(`PRIVATE KEY|AGE-SECRET-KEY|^[^ -~]`)
+	password = regexp.MustCompile(`(?i)_auth|token|passw|secret|api_?key|credential`)
+)
+
+// holds reports whether the first bytes of a file match. A file that cannot be read does.
+func (w *walk) holds(at string, what *regexp.Regexp) bool {
+	const most = 64 << 10
+	info, err := w.root.Lstat(at)
+	if err != nil || !info.Mode().IsRegular() {
+		return err != nil
+	}
+	f, err := w.root.Open(at)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most))
+	return err != nil || what.Match(bytes.TrimSpace(b))
+}

@@ -1,0 +1,183 @@
+package protect
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func tree(t *testing.T, files map[string]string) *os.Root {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		at := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	return root
+}
+
+func paths(found []Found) (out []string) {
+	for _, f := range found {
+		name := f.Path
+		if f.Hidden {
+			name = "(" + name + ")"
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// TestLook: the table's names are found at any depth, in each repository, in other case, and in a folder that git takes
+// for a repository by what it holds. Its neighbours are not.
+func TestLook(t *testing.T) {
+	root := tree(t, map[string]string{
+		"main.go": "", "config": "", "hooks/useState.ts": "", "Makefile": "",
+		".git/HEAD": "", ".git/config": "", ".git/hooks/a.sample": "", ".git/refs/heads/.envrc": "",
+		".git/objects/info/alternates": "", ".git/objects/ab/config": "", ".git/info/attributes": "",
+		".git/modules/lib/HEAD": "", ".git/modules/lib/config": "", ".git/modules/lib/objects/x": "",
+		".git/modules/lib/refs/x": "", ".git/worktrees/w/HEAD": "", ".git/worktrees/w/commondir": "",
+		".git/worktrees/w/config.worktree": "", ".git/worktrees/w/index": "",
+		"sub/.GIT/config": "", "bare/HEAD": "", "bare/objects/x": "", "bare/refs/x": "", "bare/hooks/post-update": "",
+		"wt/.git": "gitdir: /x", ".Claude/settings.json": "", "a/.ENVRC": "export A=1", ".npmrc": "//r/:_authToken=x",
+		"b/.npmrc": "fund=false", "tls/a.pem": "-----BEGIN CERTIFICATE-----", "tls/b.pem": "-----BEGIN RSA PRIVATE KEY-----",
+		".env": "A=1", ".env.example": "A=", "node_modules/m/.vscode/x": "", "AGENTS.md": "",
+	})
+	r, err := New([]string{"deploy/*.sh"}, []string{"mise.toml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(root.Name(), "deploy"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"deploy/go.sh", "mise.toml"} {
+		if err := os.WriteFile(filepath.Join(root.Name(), name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := r.Look(root)
+	want := []string{".Claude", "(.env)", ".git/config", ".git/hooks", ".git/info/attributes", ".git/modules/lib/config",
+		".git/objects/info/alternates", ".git/worktrees/w/commondir", ".git/worktrees/w/config.worktree", "(.npmrc)",
+		"a/.ENVRC", "b/.npmrc", "bare/hooks", "deploy/go.sh", "sub/.GIT/config", "(tls/b.pem)", "wt/.git"}
+	if err != nil || !slices.Equal(paths(got), want) {
+		t.Errorf("%v\n got %q\nwant %q", err, paths(got), want)
+	}
+	for _, bad := range [][]string{{"nothing-of-the-table"}, {""}} {
+		if _, err := New(nil, bad); err == nil {
+			t.Errorf("unprotect %q passes", bad)
+		}
+	}
+	if _, err := New([]string{"../x"}, nil); err == nil {
+		t.Error("protect ../x passes")
+	}
+}
+
+// TestAppeared: what a run plants is named; what git itself writes for a clone, a worktree or a submodule is not.
+func TestAppeared(t *testing.T) {
+	root := tree(t, map[string]string{".git/HEAD": "", ".git/config": "[core]\n"})
+	r, err := New(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := r.Look(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(name, text string) {
+		at := filepath.Join(root.Name(), name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clone := "[core]\n\trepositoryformatversion = 0\n\tbare = false\n[remote \"origin\"]\n\turl = https://example.com/r.git\n" +
+		"\tfetch = +refs/heads/*:refs/remotes/origin/*\n[branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n"
+	for name, text := range map[string]string{ // harmless
+		"ok/.git/config": clone, "ok/.git/hooks/pre-commit.sample": "x", "ok/.git/HEAD": "", ".git/worktrees/ok/HEAD": "",
+		".git/worktrees/ok/commondir": "../..\n", ".git/worktrees/ok/gitdir": root.Name() + "/w/.git\n",
+		"w/.git": "gitdir: " + root.Name() + "/.git/worktrees/ok\n", ".env": "A=1", "CLAUDE.md": "",
+	} {
+		put(name, text)
+	}
+	for name, text := range map[string]string{
+		"n1/.git/config": clone + "[core]\n\tfsmonitor = ./x\n", "n2/.git/config": "[include]\n\tpath = /tmp/x\n",
+		"n3/.git/config": "[remote \"o\"]\n\turl = ext::sh -c id\n", "n4/.git/config": "[alias] x = !id\n",
+		"n5/.git/config": "[user]\n\tname = a\\\n[core] sshCommand = id\n", "n6/.git/hooks/post-commit": "x",
+		".git/hooks/pre-commit": "x", ".git/config.worktree": "[core]\n\tpager = id\n", ".git/commondir": "/tmp\n",
+		"x1/.git": "gitdir: /tmp/evil\n", "x2/.git": "gitdir: ../../evil\n", "x3/.git": "gitdir: ../node_modules/g\n",
+		"node_modules/g/config": "", ".vscode/tasks.json": "{}", "deep/er/.EnvRc": "x", ".claude/settings.json": "{}",
+		".git/info/attributes": "* filter=x", "bare/HEAD": "", "bare/objects/x": "", "bare/refs/x": "", "bare/config": "[a]\nb=c\n", "bare/hooks/update": "x",
+	} {
+		put(name, text)
+	}
+	if err := os.Symlink("/etc", filepath.Join(root.Name(), "lnk")); err != nil {
+		t.Fatal(err)
+	}
+	put("x4/.git", "gitdir: ../lnk\n")
+	got, err := r.Appeared(root, before)
+	want := []string{".claude", ".git/commondir", ".git/config.worktree", ".git/hooks", ".git/info/attributes", ".vscode",
+		"bare/HEAD", "deep/er/.EnvRc", "n1/.git/config", "n2/.git/config", "n3/.git/config", "n4/.git/config",
+		"n5/.git/config", "n6/.git/hooks", "x1/.git", "x2/.git", "x3/.git", "x4/.git"}
+	if err != nil || !slices.Equal(paths(got), want) {
+		t.Errorf("%v\n got %q\nwant %q", err, paths(got), want)
+	}
+}
+
+// TestPage: the page for people has every row of the table.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/inside.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := [...]string{"seal", "hide", "key", "show"}
+	for _, r := range Table() {
+		line := "| `" + r.Pattern + "` | " + names[r.Kind] + " | " + r.Reason + " |\n"
+		if !strings.Contains(string(page), line) {
+			t.Errorf("docs/inside.md lacks %s", line)
+		}
+	}
+}
+
+// BenchmarkLook looks through 10,000 names in 100 folders.
+func BenchmarkLook(b *testing.B) {
+	dir := b.TempDir()
+	for i := range 100 {
+		d := filepath.Join(dir, "d"+strconv.Itoa(i))
+		if err := os.Mkdir(d, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		for j := range 100 {
+			if err := os.WriteFile(filepath.Join(d, "f"+strconv.Itoa(j)), nil, 0o644); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer root.Close()
+	r, err := New(nil, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := r.Look(root); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

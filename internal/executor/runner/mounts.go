@@ -1,0 +1,282 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/executor/protect"
+	serverfiles "waldo/internal/executor/upstream/files"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/sandbox"
+)
+
+// Changes lists what runs change below their writable mounts, and keeps what a person may take or take back.
+type Changes interface {
+	// Begin is called before a run, with its call's id and writable mounts. An error with a hint refuses the run.
+	Begin(call, mode string, folders []Folder) (Ledger, error)
+}
+
+// Folder is a writable mount.
+type Folder struct {
+	Source, Target string
+	Rules          protect.Rules
+}
+
+// Ledger is the changes of one run.
+type Ledger interface {
+	Aside(folder int) string            // where writes to it go; empty: to the folder itself
+	Hold(folder int, path string) error // keeps a copy of what is about to be taken out
+	End() (*facts.Changes, error)       // after the last process of the run
+	Close() error                       // drops a run that has not come to its End
+}
+
+// unlisted is the ledger of a run without writable mounts, or of a waldo that lists no changes.
+type unlisted struct{}
+
+func (unlisted) Aside(int) string             { return "" }
+func (unlisted) Hold(int, string) error       { return nil }
+func (unlisted) End() (*facts.Changes, error) { return nil, nil }
+func (unlisted) Close() error                 { return nil }
+
+// ledger begins the changes of a run.
+func (r *Runner) ledger(d policy.Decision, o *Options) (Ledger, *call.Reason) {
+	var all []Folder
+	for _, m := range o.mounts {
+		if m.Writable {
+			all = append(all, Folder{m.Source, m.Target, m.rules})
+		}
+	}
+	switch {
+	case o.Changes != "" && !slices.Contains([]string{"keep", "review", "discard"}, o.Changes):
+		return nil, &call.Reason{Code: "changes.mode", Text: "changes are keep, review or discard"}
+	case len(all) == 0:
+		return unlisted{}, nil
+	case r.Changes == nil && o.Changes != "" && o.Changes != "keep":
+		return nil, &call.Reason{Code: "changes.absent", Text: "this waldo cannot hold changes for review"}
+	}
+	l, err := Ledger(unlisted{}), error(nil)
+	if r.Changes != nil {
+		l, err = r.Changes.Begin(d.Call.ID, o.Changes, all)
+	}
+	if err != nil {
+		slog.Warn("changes cannot be recorded", "capability", string(d.Call.Capability), "why", err)
+		return nil, &call.Reason{Code: "changes.begin", Text: "the changes of this run could not be recorded; the operator sees why"}
+	}
+	n := 0
+	for i := range o.mounts {
+		m := &o.mounts[i]
+		if !m.Writable {
+			continue
+		}
+		if m.Aside = l.Aside(n); m.Aside != "" {
+			m.Sealed = nil // what is written aside is marked, and runs nowhere
+		}
+		n++
+	}
+	forget, err := o.noted(r.State, d)
+	if err != nil {
+		slog.Warn("the mounts of a run cannot be noted", "capability", string(d.Call.Capability), "why", err)
+		why := call.Reason{Code: "changes.begin", Text: "the mounts of this run could not be noted; the operator sees why"}
+		return nil, &why
+	}
+	return notedLedger{l, forget}, nil
+}
+
+// notedLedger is a ledger that ends a run's note.
+type notedLedger struct {
+	Ledger
+	forget func()
+}
+
+func (n notedLedger) Close() error {
+	n.forget()
+	return n.Ledger.Close()
+}
+
+// liveMount is a mount of a contract.
+type liveMount struct {
+	sandbox.Mount
+	rules    protect.Rules
+	before   []protect.Found
+	uid, gid int // of the folder's owner, where the sandbox has this number too
+}
+
+// mounted returns the mounts of a call: those of its contract, or those of them that the call names.
+func (r *Runner) mounted(d policy.Decision, o Options, driver sandbox.Driver) (out []liveMount, why *call.Reason) {
+	rules, err := protect.New(d.Contract.Protect, d.Contract.Unprotect)
+	if err != nil {
+		return nil, &call.Reason{Code: "mounts.protect", Text: err.Error()}
+	}
+	chosen, why := chosen(d.Contract, o.Mounts)
+	if why != nil {
+		return nil, why
+	}
+	for _, m := range chosen {
+		from, err := r.Machine.Place(m.At, m.From)
+		if f := (serverfiles.Fault{}); errors.As(err, &f) && f.Refused {
+			return nil, operator(d, "mounts.refused", "may not be shown", m, err)
+		}
+		if err != nil {
+			return nil, operator(d, "mounts.absent", "is not there", m, err)
+		}
+		p := liveMount{Mount: sandbox.Mount{Source: from, Target: m.Target, Writable: m.Writable, Live: m.Writable}, rules: rules}
+		if m.Writable && driver.Name() != "namespace" {
+			return nil, &call.Reason{Code: "mounts.isolation", Text: "isolation " + driver.Name() +
+				" cannot keep protected names of a writable folder read-only; isolation namespace can"}
+		}
+		if why := p.look(d, m); why != nil {
+			return nil, why
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// operator logs a fault and returns a reason that does not name the path.
+func operator(d policy.Decision, code, what string, m contract.Mount, err error) *call.Reason {
+	slog.Warn("a mount is refused", "capability", string(d.Call.Capability), "code", code, "why", err)
+	if d.Contract.BuiltIn { // the person at the terminal named it
+		return &call.Reason{Code: code, Text: "--mount " + m.From + ": " + err.Error()}
+	}
+	return &call.Reason{Code: code, Text: "the mount " + m.Target + " of this capability " + what + "; the operator sees why"}
+}
+
+// chosen returns the mounts of a contract, narrowed to those that a call asks for.
+func chosen(c contract.Contract, asked []call.Mount) (out []contract.Mount, why *call.Reason) {
+	if len(asked) == 0 {
+		return c.Mounts, nil
+	}
+	for _, a := range asked {
+		found := false
+		for _, m := range c.Mounts {
+			from, err := m.At.Beside(m.From)
+			if err == nil && m.Target == a.Target && (from == a.Source || m.From == a.Source) && (m.Writable || !a.Writable) {
+				m.Writable, found = a.Writable, true
+				out = append(out, m)
+			}
+		}
+		if !found {
+			return nil, &call.Reason{Code: "mounts.contract", Text: fmt.Sprintf("the contract does not show %s at %s%s",
+				a.Source, a.Target, map[bool]string{true: " for writing"}[a.Writable])}
+		}
+	}
+	return out, nil
+}
+
+// look finds the protected names of a mount, and whose it is.
+func (p *liveMount) look(d policy.Decision, m contract.Mount) *call.Reason {
+	info, err := os.Stat(p.Source)
+	if err == nil && !info.IsDir() {
+		if p.Writable {
+			return operator(d, "mounts.file", "is a file, and only a folder can be writable", m,
+				errors.New("only a folder can be writable: "+p.Source+" is a file"))
+		}
+		return nil
+	}
+	if err == nil && p.Writable {
+		p.uid, p.gid, err = owner(info)
+	}
+	if err != nil {
+		return operator(d, "mounts.owner", "belongs to another user", m, err)
+	}
+	root, err := os.OpenRoot(p.Source)
+	if err == nil {
+		defer root.Close()
+		p.before, err = p.rules.Look(root)
+	}
+	if err != nil {
+		return operator(d, "mounts.protected", "cannot be looked through for protected names", m, err)
+	}
+	for _, f := range p.before {
+		switch {
+		case f.Hidden:
+			name := f.Path
+			if f.Mode.IsDir() {
+				name += "/"
+			}
+			if f.Mode.Type()&os.ModeSymlink == 0 {
+				p.Hidden = append(p.Hidden, name)
+			}
+		case !p.Writable:
+		case f.Mode.Type()&os.ModeSymlink != 0:
+			return operator(d, "mounts.link", "has a protected name that is a link", m, fmt.Errorf("%s is a link, which "+
+				"cannot be kept from being changed; unprotect: [%q] gives it up", filepath.Join(p.Source, f.Path), f.Row.Pattern))
+		default:
+			p.Sealed = append(p.Sealed, f.Path)
+		}
+	}
+	return p.sealConfig(d, m)
+}
+
+// sealConfig seals the file of the contract in a writable mount, whatever its name.
+func (p *liveMount) sealConfig(d policy.Decision, m contract.Mount) *call.Reason {
+	own, err := filepath.EvalSymlinks(d.Contract.At.File)
+	if err != nil || !p.Writable || d.Contract.BuiltIn {
+		return nil
+	}
+	if own, err = filepath.Abs(own); err != nil || !contract.Within(own, p.Source) {
+		return nil
+	}
+	rel := strings.TrimPrefix(own, p.Source+"/")
+	for _, s := range p.Sealed {
+		if contract.Within("/"+rel, "/"+s) {
+			return nil
+		}
+	}
+	p.Sealed = append(p.Sealed, rel)
+	return nil
+}
+
+// appeared takes out what a run has planted in its writable mounts, names it, and lists what the run changed.
+func (o Options) appeared(l Ledger, f *facts.Facts) {
+	n := -1
+	for _, p := range o.mounts {
+		if !p.Writable {
+			continue
+		}
+		if n++; p.Aside != "" {
+			continue // it is in no folder of the person's
+		}
+		held, err := p.takeOut(l, n)
+		for _, h := range held {
+			name := filepath.Join(p.Target, h.Path)
+			f.Files.Held = append(f.Files.Held, name)
+			f.Warnings = append(f.Warnings, fmt.Sprintf("mounts.held: %s appeared and was removed: %s", facts.Name(name), h.Row.Reason))
+		}
+		if err != nil {
+			f.Warnings = append(f.Warnings, fmt.Sprintf("mounts.unchecked: %s was not looked through for protected names that "+
+				"appeared: %v", p.Target, err))
+		}
+	}
+	c, err := l.End()
+	if f.Files.Changes = c; err != nil {
+		slog.Warn("changes could not be recorded", "why", err)
+		f.Warnings = append(f.Warnings, "changes.partial: not all changes below the mounts could be recorded")
+	}
+}
+
+func (p liveMount) takeOut(l Ledger, n int) (held []protect.Found, err error) {
+	root, err := os.OpenRoot(p.Source)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	found, err := p.rules.Appeared(root, p.before)
+	for _, f := range found {
+		err = errors.Join(err, l.Hold(n, f.Path))
+		if gone := protect.Remove(root, f.Path); gone != nil {
+			err = errors.Join(err, gone)
+			continue
+		}
+		held = append(held, f)
+	}
+	return held, err
+}

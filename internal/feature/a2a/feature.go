@@ -1,0 +1,171 @@
+// Package a2a makes waldo an agent among agents (A2A 1.0): an agent card, tasks over JSON-RPC and HTTP+JSON, streams
+// and push notifications. A message becomes a call through the pipeline, by the contracts that expose it.
+package a2a
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"waldo/internal/app"
+	"waldo/internal/app/secrets"
+	"waldo/internal/cli/records"
+	"waldo/internal/core/approval"
+	"waldo/internal/feature"
+	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/frontend/mcpserver/web"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/hostrule"
+	"waldo/internal/model/id"
+	"waldo/internal/network/egress"
+	"waldo/internal/storage/presence"
+	"waldo/internal/storage/secretstore"
+)
+
+// Feature is A2A.
+var Feature = feature.Feature{Name: "a2a", Records: records.Lines{Kind: line},
+	Open: func(h *app.App) (app.Running, error) { return open(h, nil, nil) }}
+
+// open opens A2A for one configuration. A nil resolver is the machine's own. Without inside, the
+// configuration says which hosts are.
+func open(h *app.App, resolver egress.Resolver, inside func(host string) bool) (app.Running, error) {
+	k := &host{App: h, sessions: map[call.Principal]call.Session{}}
+	if inside == nil {
+		inside = k.private
+	}
+	t := &tasks{db: h.Store, holder: h.Process(), gone: presence.Gone(h.State)}
+	r := newRunner(t, k)
+	p := &pusher{tasks: t, private: inside, resolver: resolver, wake: make(chan struct{}, 1), log: h.Log}
+	s := newServer(k, t, r, p, &signer{keys: keysOf(h.State)})
+	return app.Running{
+		Routes: []app.Route{{Prefix: "/.well-known/agent-card.json", Handler: s, Exact: true},
+			{Prefix: "/a2a", Handler: s, Exact: true}, {Prefix: "/a2a/", Handler: s, Exact: true}},
+		Serve: func(ctx context.Context) {
+			defer s.end()
+			var both sync.WaitGroup
+			both.Go(func() { r.run(ctx) })
+			both.Go(func() { p.run(ctx) })
+			<-ctx.Done()
+			s.end()
+			both.Wait()
+			k.close()
+		},
+		Sweep: t.sweep,
+	}, nil
+}
+
+// keysOf returns waldo's store of a state directory. Its first key is a file, unless the operator chose a keyring.
+func keysOf(state string) *secretstore.Store {
+	s := secrets.Open(state)
+	if !s.HasKey() {
+		s.Keyring = nil
+	}
+	return s
+}
+
+// host is the configuration in force, for the front end.
+type host struct {
+	*app.App
+	mu       sync.Mutex
+	sessions map[call.Principal]call.Session
+}
+
+// Identify satisfies Host: clients log in as those of MCP do.
+func (k *host) Identify(r *http.Request) (call.Principal, *web.Refusal) {
+	return k.InForce().Logins().Identify(r)
+}
+
+// Gateway satisfies Host.
+func (k *host) Gateway() contract.Gateway { return k.InForce().Config.Gateway }
+
+// Reads satisfies Kernel.
+func (k *host) Reads(c call.Capability) bool { return reads(k.InForce().Policy.Lookup(c)) }
+
+// Question satisfies Kernel.
+func (k *host) Question(ctx context.Context, approvalID string) (approval.Question, approval.State, error) {
+	return k.InForce().Approvals.Question(ctx, approvalID)
+}
+
+// private reports whether the configuration lets a name have an address that is not public.
+func (k *host) private(name string) bool {
+	return slices.ContainsFunc(k.InForce().Config.Internal, func(pattern string) bool {
+		p, err := hostrule.ParsePattern(pattern)
+		return err == nil && p.Match(name)
+	})
+}
+
+// Skills satisfies Host.
+func (k *host) Skills(ctx context.Context, p call.Principal) (out []Skill) {
+	now := k.InForce()
+	if !slices.ContainsFunc(now.Config.Contracts, func(c contract.Contract) bool { return c.Expose }) {
+		return nil // no server is asked for its tools
+	}
+	for _, e := range now.Catalogue.List(ctx, catalog.Viewer{Principal: p, Channel: call.A2A}) {
+		c, ok := now.Policy.Lookup(e.Capability)
+		if !ok || !c.Expose || e.Capability == catalog.SearchTools {
+			continue
+		}
+		title := e.Title
+		if title == "" {
+			title = string(e.Capability)
+		}
+		first, _, _ := strings.Cut(string(e.Capability), ".")
+		about := e.Description
+		if about == "" {
+			about = title
+		}
+		out = append(out, Skill{ID: string(e.Capability), Name: title, Description: about,
+			Tags: []string{first, c.Mode.String()}, InputModes: []string{"application/json", "text/plain"},
+			capability: e.Capability, input: e.Input})
+	}
+	return out
+}
+
+// bucket stores the session of each principal, so that the next process can go on with tasks that wait for a person.
+const bucket = "a2a"
+
+// Session satisfies Kernel.
+func (k *host) Session(ctx context.Context, p call.Principal) (call.Session, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	fresh := false
+	if n, had := k.sessions[p]; had {
+		now, is := k.Sessions.Get(n)
+		if is && (!now.Stopped || k.Sessions.Kept(p)) {
+			return n, nil
+		}
+		fresh = is && k.Sessions.Close(n) // the operator stopped the session, and lets its principal go on
+	}
+	var n, workspace string
+	err := k.Store.Modify(ctx, bucket, string(p), func(old string, _ bool) (string, bool, error) {
+		var found bool
+		n, workspace, found = strings.Cut(old, " ")
+		if fresh || !found || !id.Is(id.Session, n) || !id.Is(id.Workspace, workspace) {
+			n, workspace = id.New(id.Session), id.New(id.Workspace)
+		}
+		return n + " " + workspace, true, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	k.Lasting(call.Session(n))
+	if _, err := k.Sessions.Resume(call.Session(n), p, workspace); err != nil {
+		return "", err
+	}
+	k.sessions[p] = call.Session(n)
+	return call.Session(n), nil
+}
+
+// close closes the sessions in this process.
+func (k *host) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, n := range k.sessions {
+		k.Forget(n)
+		k.Sessions.Close(n)
+	}
+	clear(k.sessions)
+}

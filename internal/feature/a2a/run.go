@@ -1,0 +1,428 @@
+package a2a
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"waldo/internal/core/approval"
+	"waldo/internal/frontend/mcpserver"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+	"waldo/internal/protocol/strictjson"
+)
+
+// Kernel is the part of waldo that carries out the calls of tasks. Its answers are those of the configuration in force.
+type Kernel interface {
+	// Prepare gives a call the definition of its tool, and returns why its arguments do not fit it.
+	Prepare(ctx context.Context, c *call.Call) *call.Reason
+	Call(ctx context.Context, c call.Call) (call.Result, error)
+	Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
+	// Session returns the lasting session of a principal.
+	Session(ctx context.Context, p call.Principal) (call.Session, error)
+	// Reads reports whether a capability only reads, by its contract.
+	Reads(c call.Capability) bool
+	// Question returns an open question and its state.
+	Question(ctx context.Context, approvalID string) (approval.Question, approval.State, error)
+}
+
+// Limits of the calls that this process makes for tasks.
+const (
+	workers     = 16 // at a time
+	workersEach = 4  // for one principal
+	every       = time.Second
+	drain       = 10 * time.Second
+)
+
+// runner makes the calls of tasks: of each task one call at a time, and again once its question has an answer.
+type runner struct {
+	tasks   *tasks
+	kernel  Kernel
+	changed *bell // rung at each change of a task
+	wake    chan struct{}
+
+	mu      sync.Mutex
+	each    map[string]int                // calls under way of each principal
+	running map[string]context.CancelFunc // by task
+}
+
+func newRunner(t *tasks, k Kernel) *runner {
+	return &runner{tasks: t, kernel: k, changed: &bell{}, wake: make(chan struct{}, 1), each: map[string]int{},
+		running: map[string]context.CancelFunc{}}
+}
+
+// start lets run look for tasks at once.
+func (r *runner) start() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run makes the calls of tasks until ctx is done. Then it waits for those under way, for a while; the next waldo takes
+// the rest.
+func (r *runner) run(ctx context.Context) {
+	work, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var all sync.WaitGroup
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for looked := (time.Time{}); ctx.Err() == nil; {
+		if time.Since(looked) >= every {
+			looked = time.Now()
+			r.answered(ctx)
+		}
+		due, err := r.tasks.due(ctx)
+		if err != nil && ctx.Err() == nil {
+			slog.Warn("the tasks of A2A wait", "why", err)
+		}
+		for _, w := range due {
+			if release := r.take(w); release != nil {
+				all.Go(func() {
+					defer r.start()
+					defer release()
+					r.work(work, w)
+				})
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-r.wake:
+		case <-tick.C:
+		}
+	}
+	stop := time.AfterFunc(drain, end)
+	defer stop.Stop()
+	all.Wait()
+}
+
+// take reserves a worker for a task; nil: all are at work, all of its principal are, or the task has one.
+func (r *runner) take(w waiter) (release func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.running) >= workers || r.each[w.principal] >= workersEach || r.running[w.id] != nil {
+		return nil
+	}
+	r.each[w.principal]++
+	r.running[w.id] = func() {}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.running, w.id)
+		if r.each[w.principal]--; r.each[w.principal] == 0 {
+			delete(r.each, w.principal)
+		}
+	}
+}
+
+// answered has tasks go on whose question has an answer, or can have none any more.
+func (r *runner) answered(ctx context.Context) {
+	all, err := r.tasks.asking(ctx)
+	for _, w := range all {
+		if _, state, qerr := r.kernel.Question(ctx, w.approval); qerr == nil && state == approval.Pending {
+			continue
+		} else if qerr != nil && !errors.As(qerr, new(*approval.Refused)) {
+			continue // the store cannot be read now
+		}
+		_, _, cerr := r.tasks.change(ctx, w.id, free, func(j *job, _ string) bool {
+			if j.Approval != w.approval || j.Status.State != InputRequired { // canceled, or another waldo was faster
+				return false
+			}
+			j.say(Submitted, "")
+			return true
+		})
+		err = errors.Join(err, cerr)
+		r.changed.ring(w.id)
+	}
+	if err != nil && ctx.Err() == nil {
+		slog.Warn("the tasks of A2A wait", "why", err)
+	}
+}
+
+// cancel ends the call of a task in this process.
+func (r *runner) cancel(task string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if end := r.running[task]; end != nil {
+		end()
+	}
+}
+
+// work makes the call of a task that waits, and stores how it ended.
+func (r *runner) work(ctx context.Context, w waiter) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.mu.Lock()
+	r.running[w.id] = cancel
+	r.mu.Unlock()
+	next := id.New(id.Call)
+	j, took, err := r.tasks.change(ctx, w.id, take, func(j *job, holder string) bool {
+		if holder != "" && !r.tasks.gone(holder) || j.Status.State.rests() {
+			return false // another waldo has it, or it waits
+		}
+		j.CallID = next
+		j.say(Working, "")
+		return true
+	})
+	if err != nil || !took {
+		if err != nil && !errors.Is(err, errNone) {
+			slog.Warn("a task of A2A waits", "task", w.id, "why", err)
+		}
+		return
+	}
+	r.changed.ring(j.ID)
+	result, err := r.call(ctx, j)
+	question := ""
+	if err == nil && result.Status == facts.Waiting {
+		question = r.question(ctx, result)
+	}
+	if _, _, cerr := r.tasks.change(ctx, j.ID, free, func(now *job, holder string) bool {
+		switch {
+		case now.CallID != j.CallID:
+			return false
+		case now.Status.State.ended(): // the client canceled it
+			now.Metadata = metadata(result)
+		default:
+			ends(now, result, question, err)
+		}
+		return true
+	}); cerr != nil && !errors.Is(cerr, errNone) {
+		slog.Error("the end of a task of A2A was not stored", "task", j.ID, "call", j.CallID, "why", cerr)
+	}
+	r.changed.ring(j.ID)
+}
+
+// call passes the call of a task through the pipeline. The calls of one task have one key, so that a write is made
+// once: also if waldo ends during the call.
+func (r *runner) call(ctx context.Context, j *job) (call.Result, error) {
+	args, err := call.ParseArgs(j.Args)
+	if err != nil {
+		return call.Result{}, err
+	}
+	n, err := r.kernel.Session(ctx, j.Principal)
+	if err != nil {
+		return call.Result{}, err
+	}
+	c := call.Call{ID: j.CallID, Capability: j.Skill, Args: args, Session: n, Principal: j.Principal, Channel: call.A2A,
+		ApprovalID: j.Approval, Confirm: j.Confirm}
+	if !r.kernel.Reads(j.Skill) {
+		c.Key = "a2a:" + j.ID
+	}
+	if why := r.kernel.Prepare(ctx, &c); why != nil {
+		return r.kernel.Refuse(ctx, c, *why)
+	}
+	return r.kernel.Call(ctx, c)
+}
+
+// ends gives a task the state in which its call left it.
+func ends(j *job, result call.Result, question string, err error) {
+	j.Metadata = metadata(result)
+	j.Approval, j.Confirm = "", ""
+	switch {
+	case err != nil:
+		slog.Error("a call failed in waldo itself", "call", j.CallID, "capability", j.Skill, "error", err)
+		j.say(Failed, "waldo itself failed over this call, and whether it took effect is not known. The operator's log says "+
+			"more under "+j.CallID)
+	case result.Status == facts.OK:
+		j.Artifacts = artifacts(j, result)
+		j.say(Completed, "")
+	case result.Status == facts.Waiting && result.Preview != nil:
+		j.say(InputRequired, text(result)+"\nTo have it done, send a message to this task with metadata {\"confirm\": \""+
+			result.Preview.Token+"\"}.")
+	case result.Status == facts.Waiting:
+		j.Approval = result.ApprovalID
+		j.say(InputRequired, question)
+	case result.Status == facts.Denied && unknown(result):
+		j.say(Failed, mcpserver.Epilogue(result))
+	case result.Status == facts.Denied:
+		j.say(Rejected, mcpserver.Epilogue(result))
+	default:
+		j.Artifacts = artifacts(j, result)
+		j.say(Failed, mcpserver.Epilogue(result))
+	}
+}
+
+// unknown reports whether a call is refused because an earlier one of its task can have had its effect.
+func unknown(r call.Result) bool {
+	return len(r.Why) > 0 && (r.Why[0].Code == "idempotency.unknown" || r.Why[0].Code == "idempotency.in_progress")
+}
+
+// question is the text for the other agent while a human is asked. It holds what that agent sent, and nothing that is
+// hidden from it.
+func (r *runner) question(ctx context.Context, result call.Result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "A person has to agree first (approval %s). Nothing was done yet.", result.ApprovalID)
+	if q, _, err := r.kernel.Question(ctx, result.ApprovalID); err == nil {
+		fmt.Fprintf(&b, "\nThe question: may %s be called, danger %d, by %s?", q.Capability, q.Danger, q.Principal)
+		for _, line := range q.Preview {
+			b.WriteString("\n" + line)
+		}
+	}
+	for _, why := range result.Cause() {
+		b.WriteString("\n" + why.Code + ": " + why.Text)
+	}
+	b.WriteString("\nThe task goes on when the question is answered.")
+	return b.String()
+}
+
+// metadata is how a call ended, for a program.
+func metadata(r call.Result) map[string]any {
+	meta := r.Meta()
+	meta["waldo/side_effect"] = r.Facts.SideEffect
+	return meta
+}
+
+// text joins the texts of a result.
+func text(r call.Result) string {
+	var all []string
+	for _, c := range r.Content {
+		if c.Type == "text" && c.Text != "" {
+			all = append(all, c.Text)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+// artifacts are the contents of a result as one artifact: texts, structured content as data, images and audio as files.
+func artifacts(j *job, r call.Result) []Artifact {
+	var parts []Part
+	size := 0
+	for _, c := range r.Content {
+		p, ok := part(c)
+		if !ok {
+			continue
+		}
+		size += len(c.Text) + len(c.Raw.Raw())
+		parts = append(parts, p)
+	}
+	if !r.Structured.IsZero() {
+		size += len(r.Structured.Raw())
+		parts = append(parts, Part{Data: r.Structured, MediaType: "application/json"})
+	}
+	if r.Facts.Stderr != "" {
+		parts = append(parts, textPart("stderr:\n"+r.Facts.Stderr))
+	}
+	switch {
+	case size > maxTask/2:
+		parts = []Part{textPart(fmt.Sprintf("[the result was left out: %d bytes are more than an artifact may have]", size))}
+	case len(parts) == 0:
+		parts = []Part{textPart("(no output)")}
+	}
+	return []Artifact{{ArtifactID: j.ID + "-result", Name: string(j.Skill), Parts: parts}}
+}
+
+// part is one content as a part of an artifact.
+func part(c call.Content) (Part, bool) {
+	switch {
+	case c.Type == "text":
+		return textPart(c.Text), c.Text != ""
+	case c.Raw.IsZero():
+		return Part{}, false
+	}
+	kind, _ := c.Raw.Member("mimeType").Text()
+	if data, ok := c.Raw.Member("data").Text(); ok && (c.Type == "image" || c.Type == "audio") {
+		return Part{Raw: &data, MediaType: kind}, true
+	}
+	return Part{Data: c.Raw, MediaType: "application/json"}, true
+}
+
+// bell wakes those who follow a task.
+type bell struct {
+	mu    sync.Mutex
+	heard map[string]map[chan struct{}]bool
+}
+
+// listen returns a channel that gets a value after changes of a task, until stop.
+func (b *bell) listen(task string) (c chan struct{}, stop func()) {
+	c = make(chan struct{}, 1)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.heard == nil {
+		b.heard = map[string]map[chan struct{}]bool{}
+	}
+	if b.heard[task] == nil {
+		b.heard[task] = map[chan struct{}]bool{}
+	}
+	b.heard[task][c] = true
+	return c, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.heard[task], c)
+		if len(b.heard[task]) == 0 {
+			delete(b.heard, task)
+		}
+	}
+}
+
+func (b *bell) ring(task string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.heard[task] {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// chosen returns the capability that a message calls, and its arguments.
+func chosen(m Message, skills []Skill) (call.Capability, strictjson.Value, *fault) {
+	var data []strictjson.Value
+	var words []string
+	for _, p := range m.Parts {
+		if p.Text != nil {
+			words = append(words, *p.Text)
+		} else {
+			data = append(data, p.Data)
+		}
+	}
+	if len(data) > 1 {
+		return "", strictjson.Value{}, badParams.says("a message has one data part: the arguments of one skill")
+	}
+	name, args := m.Metadata.Member("skill"), strictjson.Value{}
+	if len(data) == 1 {
+		args = data[0]
+		if inner := args.Member("arguments"); !inner.IsZero() && !args.Member("skill").IsZero() && name.IsZero() {
+			name, args = args.Member("skill"), inner
+		}
+	}
+	wanted, ok := name.Text()
+	if !name.IsZero() && !ok {
+		return "", args, badParams.says("the name of a skill is a text")
+	}
+	at := -1
+	for i, s := range skills {
+		if s.ID == wanted || wanted == "" && len(skills) == 1 {
+			at = i
+		}
+	}
+	switch {
+	case at < 0 && wanted == "":
+		return "", args, badParams.says("name the skill: message.metadata.skill with its arguments in a data part, or a " +
+			`data part {"skill": …, "arguments": …}`)
+	case at < 0:
+		return "", args, badParams.says("there is no skill %q on the agent card for you", printable(wanted))
+	case len(data) == 1 && args.Kind() != '{':
+		return "", args, badParams.says("the arguments of a skill are an object")
+	case len(data) == 1:
+		return skills[at].capability, args, nil
+	}
+	only := skills[at].only()
+	if only == "" {
+		return "", args, badParams.says("skill %s takes its arguments in a data part", skills[at].ID)
+	}
+	a, err := call.ArgsOf(map[string]string{only: strings.Join(words, "\n")})
+	if err != nil {
+		return "", args, badParams.says("the text is too long")
+	}
+	return skills[at].capability, a.Value(), nil
+}
+
+// reads reports whether a contract only reads.
+func reads(k contract.Contract, ok bool) bool { return ok && k.Mode == contract.Read }

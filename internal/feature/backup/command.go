@@ -1,0 +1,171 @@
+package backup
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"filippo.io/age"
+	"github.com/spf13/cobra"
+
+	"waldo/internal/app/fault"
+	"waldo/internal/cli"
+	"waldo/internal/cli/exitcode"
+	"waldo/internal/cli/records"
+	"waldo/internal/core/audit"
+	"waldo/internal/feature"
+	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/display"
+)
+
+// Feature is waldo backup and waldo restore.
+var Feature = feature.Feature{
+	Name: "backup",
+	Commands: func(c *cli.Context) []*cobra.Command {
+		return []*cobra.Command{newBackup(c), newRestore(c)}
+	},
+}
+
+// passphraseVariable holds the passphrase of backups where no person is asked.
+const passphraseVariable = "WALDO_BACKUP_PASSPHRASE"
+
+func passphrase(what string) (string, error) {
+	if p := os.Getenv(passphraseVariable); p != "" {
+		return p, nil
+	}
+	ask := cli.Passphrase()
+	if ask == nil {
+		return "", fault.Usage("set "+passphraseVariable+", or name a key", "a backup is sealed, and no person can be asked for a passphrase")
+	}
+	v, err := ask(what)
+	return v.Reveal(), err
+}
+
+func newBackup(g *cli.Context) *cobra.Command {
+	var o Options
+	var to string
+	c := &cobra.Command{
+		Use: "backup FILE", Short: "Copy the state directory while waldo runs, sealed", Args: cobra.ExactArgs(1),
+		Long: "Writes the database, the log, the pins and the data of servers into one sealed file (age).\n" +
+			"It holds no secrets and no files of sessions unless they are asked for. waldo.yaml is not part of it.\n" +
+			"It is sealed for --to, or by the passphrase in $" + passphraseVariable + " or typed at the terminal.",
+		Example: "  waldo backup --to age1… waldo-2026-11-24.backup\n  waldo backup --workspaces waldo.backup",
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := g.OpenStorage()
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			seal, err := recipient(to)
+			if err != nil {
+				return err
+			}
+			f, err := os.OpenFile(args[0], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+			if err != nil {
+				return fault.Usage("name a new file", "%v", err)
+			}
+			if err = errors.Join(Write(c.Context(), f, s.Store, o, seal), f.Sync(), f.Close()); err != nil {
+				return errors.Join(err, os.Remove(args[0]))
+			}
+			if g.JSON {
+				return terminal.JSON(c.OutOrStdout(), map[string]any{"file": args[0], "secrets": o.Secrets, "workspaces": o.Workspaces})
+			}
+			display.Fprintf(c.OutOrStdout(), "%s holds the state of %s\n", args[0], s.Store.Dir())
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&o.Workspaces, "workspaces", false, "copy the files of sessions, too")
+	c.Flags().BoolVar(&o.Secrets, "secrets", false, "copy the sealed secrets and approvers' keys, too")
+	c.Flags().StringVar(&to, "to", "", "seal for the `RECIPIENT`, as in age1…")
+	return c
+}
+
+func recipient(to string) (age.Recipient, error) {
+	if to != "" {
+		r, err := age.ParseX25519Recipient(to)
+		if err != nil {
+			return nil, fault.Usage("age-keygen makes one, as in age1…", "--to %s is no recipient", to)
+		}
+		return r, nil
+	}
+	p, err := passphrase("the new backup")
+	if err != nil {
+		return nil, err
+	}
+	return age.NewScryptRecipient(p)
+}
+
+func newRestore(g *cli.Context) *cobra.Command {
+	var key string
+	c := &cobra.Command{
+		Use: "restore FILE", Short: "Unpack a backup into an empty state directory, and verify its log", Args: cobra.ExactArgs(1),
+		Long: "The state directory (--state) must be empty. The log is verified as waldo log verify does, also against\n" +
+			"$WALDO_LOG_HEAD and the witnesses: a state that is older than a head that they know is said to be, and exits 1.\n" +
+			"Records of after the backup are not in it: calls since then may be made again.",
+		Example: "  waldo restore --state /var/lib/waldo waldo.backup\n  waldo restore --identity key.txt waldo.backup",
+		RunE: func(c *cobra.Command, args []string) error {
+			state, err := g.StateDir()
+			if err != nil {
+				return err
+			}
+			f, err := os.Open(args[0])
+			if err != nil {
+				return fault.Usage("name a backup", "%v", err)
+			}
+			defer f.Close()
+			by, err := identity(key)
+			if err != nil {
+				return err
+			}
+			if err = Restore(c.Context(), f, state, by); errors.Is(err, ErrInUse) {
+				return fault.Usage("move it aside, or name another with --state", "%s: %v", state, err)
+			} else if err != nil {
+				return err
+			}
+			report, err := g.Verify(c.Context(), nil)
+			if err != nil {
+				return err
+			}
+			return tell(c, g, filepath.Base(args[0]), state, report)
+		},
+	}
+	c.Flags().StringVar(&key, "identity", "", "the `FILE` with the key of age that opens the backup")
+	return c
+}
+
+func identity(file string) (age.Identity, error) {
+	if file != "" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fault.Usage("age-keygen writes one", "%v", err)
+		}
+		defer f.Close()
+		all, err := age.ParseIdentities(f)
+		if err != nil || len(all) == 0 {
+			return nil, fault.Usage("age-keygen writes one", "%s holds no key of age", file)
+		}
+		return all[0], nil
+	}
+	p, err := passphrase("the backup")
+	if err != nil {
+		return nil, err
+	}
+	return age.NewScryptIdentity(p)
+}
+
+// tell shows what was restored. The exit code is that of waldo log verify.
+func tell(c *cobra.Command, g *cli.Context, file, state string, r audit.Report) error {
+	if g.JSON {
+		if err := terminal.JSON(c.OutOrStdout(), map[string]any{"file": file, "state": state, "log": r}); err != nil {
+			return err
+		}
+	} else {
+		display.Fprintf(c.OutOrStdout(), "%s was restored into %s\n", file, state)
+		records.Verified(c.OutOrStdout(), r)
+	}
+	if !r.OK {
+		return &exitcode.Exit{Code: exitcode.Problems, Text: "the restored state is not the latest, or its log is not sound",
+			Hint: "look for a later backup; waldo log set-aside begins a new log that says so"}
+	}
+	return nil
+}

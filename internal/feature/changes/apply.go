@@ -1,0 +1,328 @@
+package changes
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Conflict is a change that cannot be taken, or taken back.
+type Conflict struct{ Path, Why string }
+
+func (c Conflict) Error() string { return c.Path + ": " + c.Why }
+
+// The reasons of conflicts.
+const (
+	whyOutside   = "it changed outside since the run began"
+	whyThere     = "it exists outside by now"
+	whyGone      = "it is gone outside"
+	whyProtected = "its name is protected, so it is taken by its own path alone"
+	whyTouched   = "it changed since"
+	whyNoCopy    = "there is no copy of what it was: it was over 256 KiB, or --changes keep was not given"
+)
+
+// chosen reports whether paths name an entry, and whether one is exactly it or, for a protected one, a folder that is
+// protected itself. No paths choose all.
+func chosen(f *Folder, e *Entry, paths []string) (yes, exactly bool) {
+	full := filepath.Join(f.Source, e.Path)
+	for _, p := range paths {
+		if p == full || p == e.Path {
+			return true, true
+		}
+		if strings.HasPrefix(full, strings.TrimSuffix(p, "/")+"/") || strings.HasPrefix(e.Path, strings.TrimSuffix(p, "/")+"/") {
+			yes = true
+		}
+	}
+	return yes || len(paths) == 0, false
+}
+
+// Apply takes the changes that wait, all or those below the paths: either all of them or, with an error, none. Protected
+// names are taken only if a path is exactly theirs; they are returned otherwise.
+func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, err error) {
+	var all []*step
+	var conflicts []error
+	for n, f := range r.Folders {
+		root, err := os.OpenRoot(f.Source)
+		if err != nil {
+			return 0, nil, err
+		}
+		defer root.Close()
+		up, err := os.OpenRoot(s.upper(r.ID, n))
+		if err != nil {
+			return 0, nil, err
+		}
+		defer up.Close()
+		replaced := map[string]bool{}
+		for _, e := range f.Entries {
+			yes, exactly := chosen(f, e, paths)
+			if !yes || e.State != waiting {
+				continue
+			}
+			full := filepath.Join(f.Source, e.Path)
+			if e.Protected != "" && !exactly {
+				left = append(left, Conflict{full, whyProtected})
+				continue
+			}
+			if why := conflict(root, r, e, replaced[e.Path]); why != "" {
+				conflicts = append(conflicts, Conflict{full, why})
+			}
+			replaced[e.Path] = e.Op == Removed
+			all = append(all, &step{root: root, up: up, entry: e, before: s.at(r.ID, beforeDir(n))})
+		}
+	}
+	if len(conflicts) > 0 {
+		return 0, left, errors.Join(conflicts...)
+	}
+	if err := run(all); err != nil {
+		return 0, left, err
+	}
+	for _, t := range all {
+		t.entry.State = made
+		if info, err := t.root.Lstat(t.entry.Path); err == nil {
+			st := stampOf(info)
+			t.entry.After = &st
+		}
+	}
+	return len(all), left, s.save(r)
+}
+
+// conflict says why a change cannot be made; "": it can. replaced: another change of the same record removes the name.
+func conflict(root *os.Root, r *Record, e *Entry, replaced bool) string {
+	info, err := root.Lstat(e.Path)
+	there := err == nil
+	switch {
+	case replaced:
+		return ""
+	case e.Op == Added && e.Copied:
+		return whyGone
+	case e.Op == Added && there:
+		return whyThere
+	case e.Op == Added:
+		return ""
+	case !there:
+		return whyGone
+	case !info.IsDir() && stampOf(info).Changed >= r.Begun.UnixNano():
+		return whyOutside
+	}
+	return ""
+}
+
+// step is one change under way.
+type step struct {
+	root, up *os.Root
+	entry    *Entry
+	before   string // for a copy of what was there
+	aside    string // the new file, beside its place
+	undo     func() error
+}
+
+// run makes all steps, or none: new files are complete beside their places before the first is renamed into its own, and
+// an error takes back what was made.
+func run(all []*step) (err error) {
+	defer func() {
+		for _, t := range slices.Backward(all) {
+			if t.aside != "" {
+				_ = t.root.Remove(t.aside) // gone if it was renamed
+			}
+			if err != nil && t.undo != nil {
+				err = errors.Join(err, t.undo())
+			}
+		}
+	}()
+	for _, prepare := range []func(*step) error{(*step).keep, (*step).folder, (*step).write} {
+		for _, t := range all {
+			if err := prepare(t); err != nil {
+				return fmt.Errorf("%s: %w", t.entry.Path, err)
+			}
+		}
+	}
+	for _, t := range all {
+		if err := t.place(); err != nil {
+			return fmt.Errorf("%s: %w", t.entry.Path, err)
+		}
+	}
+	return nil
+}
+
+// keep copies what will be overwritten or removed.
+func (t *step) keep() error {
+	e := t.entry
+	if e.Op == Added || e.Mode.IsDir() && e.Was.IsDir() || e.Op == Removed && e.Mode.IsDir() {
+		return nil
+	}
+	_ = os.RemoveAll(filepath.Join(t.before, e.Path))
+	if err := copyTree(t.root, e.Path, t.before); err != nil {
+		return err
+	}
+	e.Before = true
+	return nil
+}
+
+// folder makes a new folder, so that files can be written in it.
+func (t *step) folder() error {
+	e := t.entry
+	if !e.Mode.IsDir() || e.Op != Added {
+		return nil
+	}
+	if err := t.root.Mkdir(e.Path, e.Mode.Perm()); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil // another name is removed there first
+		}
+		return err
+	}
+	t.undo = func() error { return t.root.Remove(e.Path) }
+	return t.owned(e.Path)
+}
+
+func (t *step) owned(at string) error {
+	info, err := t.up.Lstat(t.entry.Path)
+	if err != nil {
+		return err
+	}
+	return ownedAs(filepath.Join(t.root.Name(), at), info)
+}
+
+// write puts a new file or link beside its place.
+func (t *step) write() error {
+	e := t.entry
+	if e.Op == Removed || e.Mode.IsDir() {
+		return nil
+	}
+	dir := path.Dir(e.Path)
+	if _, err := t.root.Lstat(dir); err != nil {
+		if err := t.root.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	t.aside = path.Join(dir, ".waldo-"+rand.Text())
+	if e.Mode.Type() == fs.ModeSymlink {
+		to, err := t.up.Readlink(e.Path)
+		if err == nil {
+			err = t.root.Symlink(to, t.aside)
+		}
+		return errors.Join(err)
+	}
+	in, err := t.up.Open(e.Path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := create(t.root, t.aside, in, e.Mode.Perm()); err != nil {
+		return err
+	}
+	return t.owned(t.aside)
+}
+
+// create writes a new file.
+func create(root *os.Root, name string, in io.Reader, mode fs.FileMode) error {
+	out, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Chmod(mode), out.Close())
+}
+
+// place makes the change itself.
+func (t *step) place() error {
+	e := t.entry
+	switch {
+	case e.Op == Removed && e.Mode.IsDir():
+		err := t.root.Remove(e.Path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil // files of others are in it
+		}
+		t.undo = func() error { return t.root.MkdirAll(e.Path, e.Mode.Perm()) }
+	case e.Op == Removed:
+		if err := t.root.Remove(e.Path); err != nil {
+			return err
+		}
+		t.undo = func() error { return restore(t.root, e, e.Path, e.Mode, t.before) }
+	case e.Mode.IsDir() && e.Op == Modified:
+		t.undo = func() error { return t.root.Chmod(e.Path, e.Was.Perm()) }
+		return t.root.Chmod(e.Path, e.Mode.Perm())
+	case e.Mode.IsDir():
+		if _, err := t.root.Lstat(e.Path); err != nil {
+			return t.folder()
+		}
+	default:
+		if err := t.root.Rename(t.aside, e.Path); err != nil {
+			return err
+		}
+		t.undo = func() error {
+			if e.Op == Added {
+				return t.root.Remove(e.Path)
+			}
+			return restore(t.root, e, e.Path, e.Was, t.before)
+		}
+	}
+	return nil
+}
+
+// restore puts the copy of a file back, at a name.
+func restore(root *os.Root, e *Entry, name string, mode fs.FileMode, before string) error {
+	old := e.Path
+	if e.Op == Renamed {
+		old = e.From
+	}
+	from, err := os.OpenRoot(before)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	aside := path.Join(path.Dir(name), ".waldo-"+rand.Text())
+	if mode.Type() == fs.ModeSymlink {
+		to, err := from.Readlink(old)
+		if err == nil {
+			err = root.Symlink(to, aside)
+		}
+		if err != nil {
+			return err
+		}
+	} else {
+		in, err := from.Open(old)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		if err := create(root, aside, in, mode.Perm()); err != nil {
+			return errors.Join(err, root.Remove(aside))
+		}
+	}
+	if info, err := root.Stat("."); err == nil {
+		if err := ownedAs(filepath.Join(root.Name(), aside), info); err != nil {
+			return errors.Join(err, root.Remove(aside))
+		}
+	}
+	return root.Rename(aside, name)
+}
+
+// Drop forgets the changes that wait, all or those below the paths.
+func (s *Store) Drop(r *Record, paths []string) (n int, err error) {
+	left := false
+	for _, f := range r.Folders {
+		for _, e := range f.Entries {
+			if yes, _ := chosen(f, e, paths); yes && e.State == waiting {
+				e.State = dropped
+				n++
+			}
+			left = left || e.State == waiting
+		}
+	}
+	if !left {
+		for i := range r.Folders {
+			err = errors.Join(err, os.RemoveAll(s.at(r.ID, asideDir(i))))
+		}
+	}
+	return n, errors.Join(err, s.save(r))
+}

@@ -1,0 +1,287 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/executor/protect"
+	"waldo/internal/executor/runner"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/namespace"
+	"waldo/internal/testing/sandboxtest"
+)
+
+// session is one run over a folder, with its record.
+type session struct {
+	t     *testing.T
+	store *Store
+	dir   string
+	id    string
+	facts *facts.Changes
+}
+
+// begin makes a folder of files and runs a shell script in it, in a real sandbox.
+func begin(t *testing.T, mode, script string, files map[string]string) *session {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{t: t, store: In(t.TempDir()), dir: dir, id: id.New(id.Call)}
+	for name, text := range files {
+		s.put(name, text)
+	}
+	rules, err := protect.New(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * time.Millisecond) // the clock of files has moved on
+	l, err := s.store.Begin(s.id, mode, []runner.Folder{{Source: dir, Target: "/p", Rules: rules}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := namespace.New(namespace.Options{})
+	if rep := d.Probe(context.Background()); !rep.OK {
+		t.Skipf("this machine gives no namespace sandboxes: %+v", rep)
+	}
+	p := sandboxtest.Profile()
+	p.Mounts = []sandbox.Mount{{Source: dir, Target: "/p", Writable: true, Live: true, Aside: l.Aside(0)}}
+	b, err := d.Start(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := b.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sh", "-ec", "cd /p\n" + script}})
+	if err := errors.Join(err, b.Close()); err != nil || f.ExitCode == nil || *f.ExitCode != 0 {
+		t.Fatalf("%v %s", err, f.Stderr)
+	}
+	if s.facts, err = l.End(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *session) put(name, text string) {
+	s.t.Helper()
+	at := filepath.Join(s.dir, name)
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(at, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// tree lists the folder's files with what they hold.
+func (s *session) tree() string {
+	s.t.Helper()
+	var out []string
+	err := filepath.WalkDir(s.dir, func(at string, e os.DirEntry, err error) error {
+		rel, _ := filepath.Rel(s.dir, at)
+		if err != nil || e.IsDir() {
+			return err
+		}
+		if to, err := os.Readlink(at); err == nil {
+			out = append(out, rel+"->"+to)
+			return nil
+		}
+		b, err := os.ReadFile(at)
+		info, _ := e.Info()
+		text := rel + "=" + strings.TrimSpace(string(b))
+		if info.Mode()&0o111 != 0 {
+			text += "*"
+		}
+		out = append(out, text)
+		return err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+func (s *session) record() *Record {
+	s.t.Helper()
+	r, err := s.store.Load(s.id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+var project = map[string]string{"a": "a1\n", "b": "b1\n", "d/1": "1", "d/2": "2", "e/x": "x", ".claude/settings.json": "{}"}
+
+const (
+	work = `printf 'a2\n' > a; chmod +x a; mv b bb; rm -r d; mkdir -p n/m; echo f > n/m/f; ln -s /etc/passwd l
+rm -r e; mkdir e; echo y > e/y; rm -r .claude; mkdir .vscode; echo t > .vscode/tasks.json`
+	before    = ".claude/settings.json={} a=a1 b=b1 d/1=1 d/2=2 e/x=x"
+	after     = "a=a2* bb=b1 e/y=y l->/etc/passwd n/m/f=f"
+	protected = ".claude/settings.json={}"
+)
+
+// TestReview: the folder stays as it is until the changes are taken; protected names are taken by their path alone; all
+// can be taken back.
+func TestReview(t *testing.T) {
+	s := begin(t, Review, work, project)
+	if got := s.tree(); got != before {
+		t.Fatalf("before: %s", got)
+	}
+	if want := []string{"/p/.claude/settings.json", "/p/.vscode/tasks.json"}; !slices.Equal(sorted(s.facts.Protected), want) {
+		t.Errorf("protected %q, want %q", s.facts.Protected, want)
+	}
+	if want := []string{"/p/.claude/settings.json", "/p/b", "/p/d/1", "/p/d/2", "/p/e/x"}; !slices.Equal(sorted(s.facts.Removed), want) {
+		t.Errorf("removed %q", s.facts.Removed)
+	}
+	var text strings.Builder
+	if err := s.store.Show(&text, s.record(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"M a  mode -rw-r--r-- -> -rwxr-xr-x", "  -a1\n  +a2\n", "link to /etc/passwd  (leads out",
+		"A .vscode/tasks.json  mode -rw-r--r--  (protected"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("wanted %q in\n%s", want, text.String())
+		}
+	}
+	r := s.record()
+	if _, left, err := s.store.Apply(r, nil); err != nil || len(left) != 4 { // .claude, its file, .vscode, its file
+		t.Fatalf("%v %v", left, err)
+	}
+	if got := s.tree(); got != protected+" "+after {
+		t.Errorf("applied: %s", got)
+	}
+	if _, _, err := s.store.Apply(r, []string{".vscode/tasks.json"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.tree(); got != protected+" .vscode/tasks.json=t "+after {
+		t.Errorf("applied by its path: %s", got)
+	}
+	if _, left, err := s.store.Undo(s.record(), nil); err != nil || len(left) != 0 {
+		t.Errorf("%v %v", left, err)
+	}
+	if got := s.tree(); got != before {
+		t.Errorf("undone: %s", got)
+	}
+}
+
+func sorted(l []string) []string { slices.Sort(l); return l }
+
+// TestReviewIsAtomic: where one file has changed outside since, nothing is taken; the others are, by their paths. The
+// folder is whole also where a change fails in the middle.
+func TestReviewIsAtomic(t *testing.T) {
+	for name, change := range map[string]func(*session){
+		"changed":  func(s *session) { s.put("a", "mine\n") },
+		"mode":     func(s *session) { _ = os.Chmod(filepath.Join(s.dir, "a"), 0o600) },
+		"replaced": func(s *session) { s.put("z", "z"); _ = os.Rename(filepath.Join(s.dir, "z"), filepath.Join(s.dir, "a")) },
+		"gone":     func(s *session) { _ = os.Remove(filepath.Join(s.dir, "a")) },
+		"there":    func(s *session) { s.put("n/m/f", "mine") },
+		"removed":  func(s *session) { s.put("d/1", "mine") },
+	} {
+		s := begin(t, Review, work, project)
+		change(s)
+		now := s.tree()
+		n, _, err := s.store.Apply(s.record(), nil)
+		var c Conflict
+		if !errors.As(err, &c) || n != 0 || s.tree() != now {
+			t.Errorf("%s: %d taken, %v, %s", name, n, err, s.tree())
+		}
+		if n, _, err := s.store.Apply(s.record(), []string{"l"}); err != nil || n != 1 {
+			t.Errorf("%s: by its path: %d %v", name, n, err)
+		}
+	}
+	s := begin(t, Review, work, project)
+	// what is under way fails: its new file is gone
+	if err := os.Remove(filepath.Join(s.store.upper(s.id, 0), "n/m/f")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.store.Apply(s.record(), nil); err == nil || s.tree() != before {
+		t.Errorf("%v: %s", err, s.tree())
+	}
+}
+
+// TestReviewLinks: a change below a folder that has become a link outside writes nothing where the link leads.
+func TestReviewLinks(t *testing.T) {
+	elsewhere := t.TempDir()
+	s := begin(t, Review, "echo new > d/3", project)
+	if err := errors.Join(os.RemoveAll(filepath.Join(s.dir, "d")), os.Symlink(elsewhere, filepath.Join(s.dir, "d"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.store.Apply(s.record(), nil); err == nil {
+		t.Error("it was taken")
+	}
+	if all, err := os.ReadDir(elsewhere); err != nil || len(all) > 0 {
+		t.Errorf("%v %v", all, err)
+	}
+}
+
+// TestDrop: dropped changes are not taken, and what went aside is gone when none waits.
+func TestDrop(t *testing.T) {
+	s := begin(t, Review, work, project)
+	r := s.record()
+	if n, err := s.store.Drop(r, []string{"n"}); err != nil || n != 3 {
+		t.Errorf("%d %v", n, err)
+	}
+	if _, _, err := s.store.Apply(r, nil); err != nil || strings.Contains(s.tree(), "n/m") {
+		t.Errorf("%v %s", err, s.tree())
+	}
+	if _, err := s.store.Drop(r, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(s.store.upper(s.id, 0)); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestDiscard: nothing of the run is left, and the facts say what it did.
+func TestDiscard(t *testing.T) {
+	s := begin(t, Discard, work, project)
+	if got := s.tree(); got != before {
+		t.Error(got)
+	}
+	if !slices.Contains(s.facts.Written, "/p/a") || s.facts.ID != "" {
+		t.Errorf("%+v", s.facts)
+	}
+	if _, err := s.store.Load(s.id); !errors.Is(err, ErrAbsent) {
+		t.Error(err)
+	}
+}
+
+// TestKeep: the facts list what was written, renamed and removed; all is taken back but what has changed since.
+func TestKeep(t *testing.T) {
+	s := begin(t, Keep, work, project)
+	f := s.facts
+	if !slices.Equal(f.Renamed, []string{"/p/b -> /p/bb"}) || !slices.Contains(f.Written, "/p/a") ||
+		!slices.Contains(f.Removed, "/p/d/1") || slices.Contains(f.Written, "/p/bb") {
+		t.Errorf("%+v", f)
+	}
+	s.put("n/m/f", "mine")
+	_, left, err := s.store.Undo(s.record(), nil)
+	if err != nil || len(left) != 3 || left[0].Why != whyTouched { // and the folders above it
+		t.Errorf("%v %v", left, err)
+	}
+	if got := s.tree(); got != before+" n/m/f=mine" {
+		t.Error(got)
+	}
+	if n, _, err := s.store.Undo(s.record(), nil); n != 0 || err != nil {
+		t.Errorf("twice: %d %v", n, err)
+	}
+	s = begin(t, "", work, project) // without copies: what was overwritten stays, and is named
+	_, left, err = s.store.Undo(s.record(), []string{"a"})
+	if err != nil || len(left) != 1 || left[0].Why != whyNoCopy || !strings.Contains(s.tree(), "a=a2*") {
+		t.Errorf("%v %v %s", left, err, s.tree())
+	}
+	s = begin(t, Keep, "true", project)
+	if f := s.facts; f.ID != "" || len(f.Written) > 0 {
+		t.Errorf("nothing changed: %+v", f)
+	}
+}

@@ -1,0 +1,219 @@
+package changes
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+)
+
+// The bounds of what is looked at and copied of one folder.
+const (
+	maxEntries = 500_000
+	maxCopied  = 256 << 10 // bytes of one file
+	maxCopies  = 64 << 20  // bytes of all
+)
+
+// tree is the names of a folder with their stamps. Names below node_modules and the objects of a repository are left out.
+type tree struct {
+	entries map[string]stamp
+	partial bool
+}
+
+// skipped reports a folder whose names are not looked at.
+func skipped(at string) bool {
+	name := path.Base(at)
+	return name == "node_modules" || name == "objects" && path.Base(path.Dir(at)) == ".git"
+}
+
+func look(folder string) (*tree, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	t := &tree{entries: map[string]stamp{}}
+	t.add(root, "")
+	return t, nil
+}
+
+// add looks at the names of one folder below the root, and at those below them. What is gone meanwhile or cannot be read
+// is left out: neither can the run read it.
+func (t *tree) add(dir *os.Root, rel string) {
+	f, err := dir.Open(".")
+	if err != nil {
+		return
+	}
+	all, _ := f.Readdir(-1) // asks for each name below the open folder, without the whole path
+	f.Close()
+	for _, info := range all {
+		if len(t.entries) == maxEntries {
+			t.partial = true
+			return
+		}
+		at := rel + info.Name()
+		t.entries[at] = stampOf(info)
+		if !info.IsDir() || skipped(at) {
+			continue
+		}
+		if below, err := dir.OpenRoot(info.Name()); err == nil {
+			t.add(below, at+"/")
+			below.Close()
+		}
+	}
+}
+
+// archive holds copies of the files of a folder as they were before a run, in one file.
+type archive struct {
+	file  *os.File
+	where map[string][2]int64 // offset and length
+	links map[string]string
+}
+
+// pack copies the small files of a folder.
+func pack(folder string, t *tree, to string) (*archive, error) {
+	f, err := os.OpenFile(to, os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	a := &archive{file: f, where: map[string][2]int64{}, links: map[string]string{}}
+	w := bufio.NewWriterSize(f, 1<<20)
+	var size int64
+	for _, name := range slices.Sorted(maps.Keys(t.entries)) {
+		st, at := t.entries[name], filepath.Join(folder, name)
+		switch {
+		case st.Mode.Type() == fs.ModeSymlink:
+			if to, err := os.Readlink(at); err == nil {
+				a.links[name] = to
+			}
+		case st.Mode.IsRegular() && st.Size <= maxCopied && size+st.Size <= maxCopies:
+			in, err := os.Open(at)
+			if err != nil {
+				continue // it has no copy, so it is not taken back
+			}
+			n, err := io.Copy(w, io.LimitReader(in, maxCopied))
+			in.Close()
+			if err != nil {
+				return nil, errors.Join(err, f.Close())
+			}
+			a.where[name] = [2]int64{size, n}
+			size += n
+		}
+	}
+	return a, w.Flush()
+}
+
+// unpack writes the copy of a file to before/N.
+func (a *archive) unpack(name, to string) bool {
+	dst := filepath.Join(to, name)
+	if os.MkdirAll(filepath.Dir(dst), 0o700) != nil {
+		return false
+	}
+	if link, ok := a.links[name]; ok {
+		return os.Symlink(link, dst) == nil
+	}
+	where, ok := a.where[name]
+	if !ok {
+		return false
+	}
+	b := make([]byte, where[1])
+	if _, err := a.file.ReadAt(b, where[0]); err != nil {
+		return false
+	}
+	return os.WriteFile(dst, b, 0o600) == nil
+}
+
+// endKept compares a folder with what it was, and keeps copies of what was overwritten or removed.
+func (l *ledger) endKept(n int, f *Folder) error {
+	before, copies := l.before[n], l.copies[n]
+	now, err := look(f.Source)
+	if err != nil {
+		return err
+	}
+	f.Partial = before.partial || now.partial
+	gone := map[[2]uint64]string{} // of removed files, by device and inode
+	for name, st := range before.entries {
+		if _, ok := now.entries[name]; !ok && st.Mode.IsRegular() {
+			gone[st.file()] = name
+		}
+	}
+	for name, st := range now.entries {
+		was, ok := before.entries[name]
+		e := &Entry{Path: name, Op: Modified, Mode: st.Mode, Was: was.Mode, State: made, After: &st}
+		switch from, moved := gone[st.file()]; {
+		case ok && (st.Mode.IsDir() && st.Mode == was.Mode || st == was):
+			continue
+		case !ok && moved && st.Mode.IsRegular() && st.Size == before.entries[from].Size &&
+			st.Modified == before.entries[from].Modified: // another file can have got its inode
+			e.Op, e.From, e.Was = Renamed, from, before.entries[from].Mode
+			delete(gone, st.file())
+			delete(before.entries, from)
+		case !ok:
+			e.Op, e.Was = Added, 0
+		}
+		f.Entries = append(f.Entries, e)
+	}
+	for name, st := range before.entries {
+		if _, ok := now.entries[name]; !ok {
+			f.Entries = append(f.Entries, &Entry{Path: name, Op: Removed, Mode: st.Mode, State: made})
+		}
+	}
+	order(f.Entries)
+	if copies != nil {
+		for _, e := range f.Entries {
+			old := e.Path
+			if e.Op == Renamed {
+				old = e.From
+			}
+			if e.Op != Added && !e.Mode.IsDir() {
+				e.Before = copies.unpack(old, l.store.at(l.record.ID, beforeDir(n)))
+			}
+		}
+		err = errors.Join(copies.file.Close(), os.Remove(copies.file.Name()))
+	}
+	mark(f.Entries, l.rules[n], nil)
+	return err
+}
+
+// copyTree copies a file, link or folder below a root to a place below a folder. What it does not know is left out.
+func copyTree(root *os.Root, name, to string) error {
+	var size int64
+	return fs.WalkDir(root.FS(), name, func(at string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		dst := filepath.Join(to, at)
+		if err := os.MkdirAll(filepath.Dir(dst), 0o700); err != nil {
+			return err
+		}
+		switch {
+		case e.IsDir():
+			return os.MkdirAll(dst, 0o700)
+		case e.Type() == fs.ModeSymlink:
+			link, err := root.Readlink(at)
+			if err == nil {
+				err = os.Symlink(link, dst)
+			}
+			return err
+		case e.Type().IsRegular():
+			in, err := root.Open(at)
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			out, err := os.OpenFile(dst, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+			if err != nil {
+				return err
+			}
+			n, err := io.Copy(out, io.LimitReader(in, maxCopies-size))
+			size += n
+			return errors.Join(err, out.Close())
+		}
+		return nil
+	})
+}

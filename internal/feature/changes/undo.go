@@ -1,0 +1,79 @@
+package changes
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+)
+
+// Undo takes back the changes that were made, all or those below the paths. It leaves files that something else has
+// changed since, and those without a copy, and returns them.
+func (s *Store) Undo(r *Record, paths []string) (n int, left []Conflict, err error) {
+	for i, f := range r.Folders {
+		root, err := os.OpenRoot(f.Source)
+		if err != nil {
+			return n, left, err
+		}
+		defer root.Close()
+		for _, e := range slices.Backward(f.Entries) { // what was made last comes first
+			if yes, _ := chosen(f, e, paths); !yes || e.State != made {
+				continue
+			}
+			why, err := takeBack(root, e, s.at(r.ID, beforeDir(i)))
+			if err != nil {
+				why = err.Error()
+			}
+			if why != "" {
+				left = append(left, Conflict{filepath.Join(f.Source, e.Path), why})
+				continue
+			}
+			e.State = undone
+			n++
+		}
+	}
+	return n, left, s.save(r)
+}
+
+// takeBack makes one name what it was. why says what speaks against it.
+func takeBack(root *os.Root, e *Entry, before string) (why string, err error) {
+	info, missing := root.Lstat(e.Path)
+	switch {
+	case e.Op == Removed && missing == nil && e.Mode.IsDir() && info.IsDir():
+		return "", nil
+	case e.Op == Removed && missing == nil:
+		return whyThere, nil
+	case e.Op == Removed && e.Mode.IsDir():
+		return "", root.MkdirAll(e.Path, e.Mode.Perm())
+	case e.Op == Removed && !e.Before:
+		return whyNoCopy, nil
+	case e.Op == Removed:
+		return "", restore(root, e, e.Path, e.Mode, before)
+	case missing != nil:
+		return whyGone, nil
+	case e.Mode.IsDir() && e.Op == Added:
+		if err := root.Remove(e.Path); err != nil {
+			return "it holds other files", nil
+		}
+		return "", nil
+	case e.Mode.IsDir():
+		return "", root.Chmod(e.Path, e.Was.Perm())
+	case e.After == nil || stampOf(info) != *e.After:
+		return whyTouched, nil
+	case e.Op == Added:
+		return "", root.Remove(e.Path)
+	case !e.Before:
+		return whyNoCopy, nil
+	case e.Op == Renamed:
+		if _, err := root.Lstat(e.From); !errors.Is(err, fs.ErrNotExist) {
+			return path.Base(e.From) + " exists by now", nil
+		}
+		if err := restore(root, e, e.From, e.Was, before); err != nil {
+			return "", err
+		}
+		return "", root.Remove(e.Path)
+	}
+	return "", restore(root, e, e.Path, e.Was, before)
+}

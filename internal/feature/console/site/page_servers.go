@@ -1,0 +1,43 @@
+package site
+
+import "net/http"
+
+// pageServers lists the servers of the configuration with their health.
+func (s *Server) pageServers(q *request) error {
+	l, err := s.o.Backend.Upstreams(q.Context())
+	if err != nil {
+		return err
+	}
+	return s.show(q, http.StatusOK, "servers", "Servers", l)
+}
+
+// pageServer shows one server. It starts none.
+func (s *Server) pageServer(q *request) error {
+	l, err := s.o.Backend.Upstream(q.Context(), q.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return s.show(q, http.StatusOK, "server", line(l.Name), l)
+}
+
+// pageEgress lists the attempts to reach another machine.
+func (s *Server) pageEgress(q *request) error {
+	f := egressFilter(q.URL.Query())
+	l, err := s.o.Backend.Egress(q.Context(), f)
+	if err != nil {
+		return err
+	}
+	return s.show(q, http.StatusOK, "egress", "Egress", struct {
+		List[Egress]
+		Filter EgressFilter
+	}{l, f})
+}
+
+// pagePins lists the definitions that wait. It has its own page: a look at them starts each server.
+func (s *Server) pagePins(q *request) error {
+	l, err := s.o.Backend.Pins(q.Context())
+	if err != nil {
+		return err
+	}
+	return s.show(q, http.StatusOK, "pins", "Pins", l)
+}

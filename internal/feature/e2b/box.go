@@ -1,0 +1,192 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/storage/sandboxes"
+)
+
+// home is where commands find the files of their sandbox.
+const home = "/home/user"
+
+// box is what E2B keeps of a sandbox besides what waldo does.
+type box struct {
+	ID       string            `json:"id"` // "s_…"
+	Owner    string            `json:"owner"`
+	Template string            `json:"template"` // as it was asked for
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Env      map[string]string `json:"env,omitempty"`
+	Network  *network          `json:"network,omitempty"`
+	Offline  bool              `json:"offline,omitempty"`
+	Started  time.Time         `json:"started"`
+	End      time.Time         `json:"end"`
+	Pause    bool              `json:"pause,omitempty"` // at its end, instead of being killed
+	from     string            // the snapshot that a fork starts from
+}
+
+// hosts returns the hosts of a contract that remain to its commands; offline: none does.
+func (b box) hosts(c contract.Network) (remain []string, offline bool) {
+	if b.Offline {
+		return nil, true
+	}
+	return b.Network.hosts(c)
+}
+
+const bucket = "e2b"
+
+// put keeps a box.
+func (s *server) put(ctx context.Context, b box) error {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	return s.h.Store.Put(ctx, bucket, b.ID, string(text))
+}
+
+// change changes a kept box.
+func (s *server) change(ctx context.Context, ident string, f func(*box)) (b box, err error) {
+	err = s.h.Store.Modify(ctx, bucket, ident, func(text string, ok bool) (string, bool, error) {
+		if !ok {
+			return "", false, fail(404, "no such sandbox")
+		}
+		if err := json.Unmarshal([]byte(text), &b); err != nil {
+			return "", false, err
+		}
+		f(&b)
+		out, err := json.Marshal(b)
+		return string(out), true, err
+	})
+	return b, err
+}
+
+// boxes returns all kept boxes, of all owners, oldest first.
+func (s *server) boxes(ctx context.Context) ([]box, error) {
+	kept, err := s.h.Store.List(ctx, bucket)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]box, 0, len(kept))
+	for _, name := range slices.Sorted(maps.Keys(kept)) {
+		var b box
+		if err := json.Unmarshal([]byte(kept[name]), &b); err != nil {
+			return nil, fmt.Errorf("sandbox %s: its stored form cannot be read: %w", name, err)
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+// find returns the sandbox of a full id. One whose time is over is ended first.
+func (s *server) find(ctx context.Context, ident string) (b box, is sandboxes.Sandbox, err error) {
+	text, ok, err := s.h.Store.Get(ctx, bucket, ident)
+	if err != nil {
+		return b, is, err
+	}
+	if !ok {
+		return b, is, fail(404, "no such sandbox")
+	}
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		return b, is, err
+	}
+	if err := s.rest(ctx, b, time.Now()); err != nil {
+		return b, is, err
+	}
+	if is, err = s.m.Get(ctx, b.Owner, b.ID); errors.Is(err, sandboxes.ErrAbsent) {
+		return b, is, errors.Join(fail(404, "no such sandbox"), s.h.Store.Delete(ctx, bucket, b.ID))
+	}
+	return b, is, err
+}
+
+// owned returns the sandbox that a path names, if it is the asker's. Another principal's is absent.
+func (s *server) owned(who call.Principal, r *http.Request) (box, sandboxes.Sandbox, error) {
+	ident, err := internal(r.PathValue("id"))
+	if err != nil {
+		return box{}, sandboxes.Sandbox{}, err
+	}
+	b, is, err := s.find(r.Context(), ident)
+	if err == nil && b.Owner != string(who) {
+		return box{}, is, fail(404, "no such sandbox")
+	}
+	return b, is, err
+}
+
+// requested is owned, and reads the body of the request.
+func (s *server) requested(
+	who call.Principal, w http.ResponseWriter, r *http.Request, body any,
+) (box, sandboxes.Sandbox, error) {
+	b, is, err := s.owned(who, r)
+	if err == nil {
+		err = read(w, r, body)
+	}
+	return b, is, err
+}
+
+// rest pauses or kills a sandbox whose time is over.
+func (s *server) rest(ctx context.Context, b box, now time.Time) error {
+	if now.Before(b.End) {
+		return nil
+	}
+	is, err := s.m.Get(ctx, b.Owner, b.ID)
+	switch {
+	case err != nil:
+		return nil // find returns why
+	case !b.Pause:
+		return s.end(ctx, b, "timeout")
+	case is.State == sandboxes.Ready:
+		return s.freeze(ctx, b)
+	}
+	return nil
+}
+
+// expire ends sandboxes whose time is over, until ctx is done.
+func (s *server) expire(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		all, err := s.boxes(ctx)
+		for _, b := range all {
+			err = errors.Join(err, s.rest(ctx, b, time.Now()))
+		}
+		if err != nil && ctx.Err() == nil {
+			slog.Warn("ending sandboxes of E2B clients", "why", err)
+		}
+	}
+}
+
+// end kills a sandbox with its files.
+func (s *server) end(ctx context.Context, b box, why string) error {
+	s.drop(b.ID)
+	err := s.m.Remove(ctx, b.Owner, b.ID, true)
+	if errors.Is(err, sandboxes.ErrAbsent) {
+		err = nil
+	}
+	return errors.Join(err, s.h.Store.Delete(ctx, bucket, b.ID),
+		s.record(ctx, Body{Op: why, Sandbox: b.ID, Principal: b.Owner}))
+}
+
+// freeze pauses a sandbox. It fails where commands cannot be stopped in place.
+func (s *server) freeze(ctx context.Context, b box) error {
+	_, going, err := s.m.Pause(ctx, b.Owner, b.ID)
+	if err == nil && going > 0 {
+		s.drop(b.ID) // its commands end: none goes on in a paused sandbox
+	}
+	if err == nil {
+		err = s.record(ctx, Body{Op: "pause", Sandbox: b.ID, Principal: b.Owner})
+	}
+	return err
+}

@@ -1,0 +1,366 @@
+package evidence
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/torchwood"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"waldo/internal/core/audit"
+	"waldo/internal/model/contract"
+	"waldo/internal/storage/database"
+)
+
+// ground is a state directory with a log.
+type ground struct {
+	t     *testing.T
+	state string
+	store *database.Store
+	tree  *Tree
+}
+
+func newGround(t *testing.T, records int) *ground {
+	t.Helper()
+	state := t.TempDir()
+	s, err := database.Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	g := &ground{t, state, s, treeOf(s)}
+	g.write(records)
+	return g
+}
+
+// write appends records to the log, and closes it, so that its head is at its end.
+func (g *ground) write(n int) {
+	g.t.Helper()
+	l, err := audit.Open(g.t.Context(), audit.Dir(g.state), audit.Options{Heads: g.store})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for i := range n {
+		if _, err := l.Append(g.t.Context(), "test", fmt.Appendf(nil, `{"n":%d}`, i), i == n-1); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *ground) grow() *Checkpoint {
+	g.t.Helper()
+	at, err := g.tree.grown(g.t.Context(), g.store)
+	if err != nil || at == nil {
+		g.t.Fatalf("grown: %v, %v", at, err)
+	}
+	return at
+}
+
+func (g *ground) policy(witness string) []byte {
+	g.t.Helper()
+	at := g.grow()
+	key, err := g.tree.Key(at.Origin)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if witness == "" {
+		return []byte("log " + key + "\nquorum none\n")
+	}
+	return []byte("log " + key + "\nwitness w " + witness + "\nquorum w\n")
+}
+
+func (g *ground) record(seq uint64) (r audit.Record) {
+	g.t.Helper()
+	err := audit.Range(g.t.Context(), g.tree.Dir, seq-1, seq, func(one audit.Record) error { r = one; return nil })
+	if err != nil || r.Seq != seq {
+		g.t.Fatalf("record %d: %v", seq, err)
+	}
+	return r
+}
+
+// TestTree: however a tree grew, its root is that of RFC 6962 over the hashes of the records, and every record has a
+// receipt that torchwood's verifier takes.
+func TestTree(t *testing.T) {
+	g := newGround(t, 1)
+	for _, more := range []int{0, 1, 255, 1, 300} {
+		if more > 0 {
+			g.write(more)
+		}
+		at := g.grow()
+		var stored []tlog.Hash
+		reader := tlog.HashReaderFunc(func(i []int64) (out []tlog.Hash, _ error) {
+			for _, k := range i {
+				out = append(out, stored[k])
+			}
+			return out, nil
+		})
+		for i := range at.N {
+			leaf, _ := Leaf(g.record(at.First + uint64(i)).Hash)
+			h, err := tlog.StoredHashesForRecordHash(i, leaf, reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored = append(stored, h...)
+		}
+		if root, err := tlog.TreeHash(at.N, reader); err != nil || root != at.Hash {
+			t.Fatalf("%d records: root %v, want %v (%v)", at.N, at.Hash, root, err)
+		}
+		policy := g.policy("")
+		for _, seq := range []uint64{at.First, at.First + uint64(at.N)/2, at.First + uint64(at.N) - 1} {
+			receipt, err := g.tree.Receipt(at, g.record(seq))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v, err := VerifyReceipt(receipt, policy); err != nil || v.Size != at.N {
+				t.Errorf("record %d of %d: %+v, %v", seq, at.N, v, err)
+			}
+		}
+	}
+}
+
+// TestTampered: what was changed is found by the tree, or by a verifier of the receipt. The control changes nothing.
+func TestTampered(t *testing.T) {
+	segment := func(g *ground) string {
+		all, _ := filepath.Glob(filepath.Join(g.tree.Dir, "*.jsonl"))
+		return all[0]
+	}
+	rewrite := func(path string, f func([]byte) []byte) {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path, f(b), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		name, code string
+		do         func(g *ground)
+	}{
+		{"control", "", func(*ground) {}},
+		{"a tile's byte", "tree.differs", func(g *ground) {
+			rewrite(filepath.Join(g.tree.Dir, "tile/0/000"), func(b []byte) []byte { b[40] ^= 1; return b })
+		}},
+		{"a tile removed", "tree.differs", func(g *ground) { _ = os.Remove(filepath.Join(g.tree.Dir, "tile/0/000")) }},
+		{"a checkpoint's size", "checkpoint.damaged", func(g *ground) {
+			rewrite(filepath.Join(g.tree.Dir, checkpointFile), func(b []byte) []byte {
+				return bytes.Replace(b, []byte("\n301\n"), []byte("\n300\n"), 1)
+			})
+		}},
+		{"another key's checkpoint", "checkpoint.damaged", func(g *ground) {
+			at, _ := g.tree.Read()
+			skey, _, _ := note.GenerateKey(nil, at.Origin)
+			signer, _ := note.NewSigner(skey)
+			b, _ := note.Sign(&note.Note{Text: at.String()}, signer)
+			rewrite(filepath.Join(g.tree.Dir, checkpointFile), func([]byte) []byte { return b })
+		}},
+		{"the key removed", "checkpoint.key", func(g *ground) { _ = os.RemoveAll(filepath.Join(g.state, "secrets")) }},
+		{"the log's end cut", "tree.longer", func(g *ground) {
+			rewrite(segment(g), func(b []byte) []byte { return b[:bytes.LastIndexByte(b[:len(b)-1], '\n')+1] })
+		}},
+		{"the log rewritten as a whole", "tree.differs", func(g *ground) {
+			other := newGround(g.t, 300)
+			rewrite(segment(g), func([]byte) []byte { b, _ := os.ReadFile(segment(other)); return b })
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t, 300)
+			g.grow()
+			row.do(g)
+			found := Evidence{}.Check(t.Context(), g.store, &contract.Config{})
+			if row.code == "" && len(found) > 0 || row.code != "" && (len(found) != 1 || found[0].Code != row.code) {
+				t.Errorf("found %+v, want %q", found, row.code)
+			}
+		})
+	}
+}
+
+// TestReceiptTampered: a receipt with any byte changed proves nothing else than it did.
+func TestReceiptTampered(t *testing.T) {
+	g := newGround(t, 20)
+	at, policy := g.grow(), g.policy("")
+	receipt, err := g.tree.Receipt(at, g.record(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := VerifyReceipt(receipt, policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range receipt {
+		changed := bytes.Clone(receipt)
+		changed[i] ^= 1
+		if got, err := VerifyReceipt(changed, policy); err == nil && string(got.Record) != string(want.Record) {
+			t.Errorf("byte %d: it proves %s", i, got.Record)
+		}
+	}
+	other := newGround(t, 20)
+	if _, err := VerifyReceipt(receipt, other.policy("")); err == nil {
+		t.Error("another log's policy takes it")
+	}
+}
+
+// TestWitness: a witness cosigns a log that grows, and refuses one that was rolled back or rewritten, also by the
+// holder of the log's key.
+func TestWitness(t *testing.T) {
+	g := newGround(t, 10)
+	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
+	vkey, err := g.tree.Key(g.grow().Origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewServer(filepath.Join(t.TempDir(), "w"), "w.example", key, []string{vkey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(w)
+	defer srv.Close()
+	policy := g.policy(w.Key() + " " + srv.URL)
+	ask := func() error {
+		failed, err := g.tree.Cosign(t.Context(), http.DefaultClient, policy, g.grow())
+		return errors.Join(append(failed, err)...)
+	}
+	keep := t.TempDir()
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(keep, "log"), os.DirFS(g.tree.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	g.write(500)
+	_ = os.Remove(g.tree.seenFile(Witnesses(policy)[0])) // the witness answers with the size that it has seen
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	at, err := g.tree.Cosigned(policy)
+	if err != nil || at.N < 500 {
+		t.Fatalf("cosigned %+v, %v", at, err)
+	}
+	receipt, err := g.tree.Receipt(at, g.record(400))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := VerifyReceipt(receipt, policy); err != nil {
+		t.Error(err)
+	}
+	unwitnessed, _ := g.tree.Receipt(g.grow(), g.record(400))
+	if _, err := VerifyReceipt(unwitnessed, policy); err == nil {
+		t.Error("a receipt without the witness's cosignature is taken")
+	}
+	rolled := &Tree{Dir: filepath.Join(keep, "log"), Keys: g.tree.Keys}
+	old, err := rolled.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rolled.Cosign(t.Context(), http.DefaultClient, policy, old); !errors.Is(err, ErrRefused) {
+		t.Errorf("rolled back: %v", err)
+	}
+	// The same origin and key over another log of more records.
+	signer, err := g.tree.signer(at.Origin, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := torchwood.Checkpoint{Origin: at.Origin, Tree: tlog.Tree{N: at.N + 5, Hash: tlog.Hash{1}}}
+	signed, _ := note.Sign(&note.Note{Text: forged.String()}, signer)
+	body := fmt.Sprintf("old %d\n%s\n\n%s", at.N, tlog.Hash{2}, signed)
+	resp, err := http.Post(srv.URL+"/add-checkpoint", "text/plain", strings.NewReader(body))
+	if err != nil || resp.StatusCode != http.StatusUnprocessableEntity {
+		t.Errorf("rewritten: %v, %v", resp.Status, err)
+	}
+	_ = resp.Body.Close()
+}
+
+// TestWitnessAnswers are the answers of C2SP tlog-witness to requests that it must not cosign.
+func TestWitnessAnswers(t *testing.T) {
+	g := newGround(t, 3)
+	at := g.grow()
+	vkey, _ := g.tree.Key(at.Origin)
+	w, err := NewServer(t.TempDir(), "w.example", ed25519.NewKeyFromSeed(make([]byte, 32)), []string{vkey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	strange := strings.Replace(string(at.Signed), "waldo/", "other/", 1)
+	for _, row := range []struct {
+		name, body string
+		code       int
+	}{
+		{"no old size", string(at.Signed), 400},
+		{"a size that is no number", "old 01\n\n" + string(at.Signed), 400},
+		{"an unknown log", "old 0\n\n" + strange, 404},
+		{"a key that is not the log's", "old 0\n\n" + strings.Replace(string(at.Signed), "\n\n", "\nmore\n\n", 1), 403},
+		{"an old size beyond", fmt.Sprintf("old %d\n\n%s", at.N+1, at.Signed), 400},
+		{"an old size that it did not see", fmt.Sprintf("old 1\n\n%s", at.Signed), 409},
+		{"a proof from nothing", "old 0\n" + tlog.Hash{}.String() + "\n\n" + string(at.Signed), 422},
+		{"control", "old 0\n\n" + string(at.Signed), 200},
+		{"the same again", fmt.Sprintf("old %d\n\n%s", at.N, at.Signed), 200},
+		{"from nothing again", "old 0\n\n" + string(at.Signed), 409},
+		{"64 hashes", "old 1\n" + strings.Repeat(tlog.Hash{}.String()+"\n", 64) + "\n" + string(at.Signed), 400},
+	} {
+		rec := httptest.NewRecorder()
+		w.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/add-checkpoint", strings.NewReader(row.body)))
+		if rec.Code != row.code {
+			t.Errorf("%s: %d %q, want %d", row.name, rec.Code, rec.Body, row.code)
+		}
+	}
+}
+
+// TestForked: a log that does not continue its checkpoint gets no other one.
+func TestForked(t *testing.T) {
+	g := newGround(t, 10)
+	g.grow()
+	other := newGround(t, 30)
+	for _, f := range []string{checkpointFile, "tile"} {
+		_ = os.RemoveAll(filepath.Join(other.tree.Dir, f))
+	}
+	if err := os.CopyFS(other.tree.Dir, os.DirFS(filepath.Join(g.tree.Dir))); err == nil {
+		t.Fatal("the segments have the same name")
+	}
+	for _, f := range []string{checkpointFile, "tile/0/000.p/11"} {
+		b, err := os.ReadFile(filepath.Join(g.tree.Dir, f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = os.MkdirAll(filepath.Dir(filepath.Join(other.tree.Dir, f)), 0o700)
+		if err := os.WriteFile(filepath.Join(other.tree.Dir, f), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other.tree.Keys = g.tree.Keys
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := other.tree.grown(ctx, other.store); !errors.Is(err, ErrForked) {
+		t.Errorf("%v", err)
+	}
+}
+
+// FuzzRequest: a witness reads any request without failing, and cosigns none that the log's key did not sign.
+func FuzzRequest(f *testing.F) {
+	f.Add("old 0\n\nwaldo/0000000000000000/1\n3\nAAAA\n\n— x y\n")
+	skey, vkey, _ := note.GenerateKey(nil, "waldo/0000000000000000/1")
+	_ = skey
+	w, err := NewServer(f.TempDir(), "w", ed25519.NewKeyFromSeed(make([]byte, 32)), []string{vkey})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		rec := httptest.NewRecorder()
+		w.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/add-checkpoint", strings.NewReader(body)))
+		if rec.Code == http.StatusOK {
+			t.Errorf("%q was cosigned", body)
+		}
+	})
+}

@@ -1,0 +1,204 @@
+// Package evidence makes the log one that a stranger can check: a Merkle tree over its records with signed checkpoints
+// (C2SP tlog-tiles, tlog-checkpoint), witnesses on other machines (tlog-witness, tlog-policy), and receipts
+// (tlog-proof).
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"waldo/internal/app"
+	"waldo/internal/app/secrets"
+	"waldo/internal/core/audit"
+	"waldo/internal/feature"
+	"waldo/internal/model/contract"
+	"waldo/internal/storage/database"
+	"waldo/internal/storage/secretstore"
+)
+
+// Feature is the log's tree, its witnesses and receipts.
+var Feature = feature.Feature{Name: "evidence", Open: open, Log: commands, Evidence: Evidence{}}
+
+const (
+	growEvery = 5 * time.Second
+	askEvery  = time.Minute
+)
+
+func open(h *app.App) (app.Running, error) {
+	return app.Running{Serve: func(ctx context.Context) { serve(ctx, h) }}, nil
+}
+
+// serve grows the tree while waldo listens, and asks the witnesses of the configuration in force.
+func serve(ctx context.Context, h *app.App) {
+	t, asked, said := treeOf(h.Store), time.Time{}, ""
+	tick := time.NewTicker(growEvery)
+	defer tick.Stop()
+	for {
+		err := func() error {
+			at, err := t.grown(ctx, h.Store)
+			if err != nil || at == nil || time.Since(asked) < askEvery {
+				return err
+			}
+			policy, err := policyOf(h.InForce().Config)
+			if err != nil || policy == nil {
+				return err
+			}
+			asked = time.Now()
+			failed, err := t.Cosign(ctx, http.DefaultClient, policy, at)
+			return errors.Join(append(failed, err)...)
+		}()
+		if text := fmt.Sprint(err); err != nil && text != said && ctx.Err() == nil {
+			slog.Warn("the log's checkpoint", "why", err)
+			said = text
+		} else if err == nil {
+			said = ""
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// treeOf returns the tree of the log of a state directory.
+func treeOf(s *database.Store) *Tree {
+	return &Tree{Dir: audit.Dir(s.Dir()), Keys: keysOf(s.Dir())}
+}
+
+// keysOf returns waldo's store of a state directory. Its first key is a file, unless the operator chose a keyring.
+func keysOf(state string) *secretstore.Store {
+	s := secrets.Open(state)
+	if !s.HasKey() {
+		s.Keyring = nil
+	}
+	return s
+}
+
+// grown advances the tree up to the head, which names only records that are on the disk. Nil: there are none.
+func (t *Tree) grown(ctx context.Context, s *database.Store) (*Checkpoint, error) {
+	head, err := s.Head(ctx, audit.Name)
+	if err != nil || head == nil || head.Seq == 0 {
+		return nil, err
+	}
+	at, err := t.Advance(ctx, head.Seq)
+	if errors.Is(err, ErrEmpty) {
+		return nil, nil
+	}
+	return at, err
+}
+
+// policyOf returns the policy that a configuration names; nil: none.
+func policyOf(cfg *contract.Config) ([]byte, error) {
+	if cfg == nil || cfg.Log.Policy == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(cfg.Log.Policy)
+	if err != nil {
+		return nil, fmt.Errorf("log.policy: %w", err)
+	}
+	return b, nil
+}
+
+// Evidence checks the tree of a log, for waldo log verify.
+type Evidence struct{}
+
+// Check holds the records against the tree and its checkpoint, and asks the witnesses of the policy.
+func (Evidence) Check(ctx context.Context, s *database.Store, cfg *contract.Config) []audit.Finding {
+	t, policy := treeOf(s), []byte(nil)
+	policy, err := policyOf(cfg)
+	if err != nil {
+		return []audit.Finding{audit.Unchecked("witness.policy", "%v", err)}
+	}
+	at, err := t.Read()
+	if err == nil && policy != nil { // the witnesses see what the log is now
+		at, err = t.grown(ctx, s)
+	}
+	switch {
+	case errors.Is(err, ErrForked):
+		return []audit.Finding{problem("tree.differs", "%v", err)}
+	case errors.Is(err, ErrNoKey):
+		return []audit.Finding{audit.Unchecked("checkpoint.key", "%v", err)}
+	case err != nil:
+		return []audit.Finding{problem("checkpoint.damaged", "%v", err)}
+	case at == nil && policy != nil:
+		return []audit.Finding{audit.Unchecked("witness.unasked", "the log has no checkpoint, and log.policy asks for witnesses")}
+	case at == nil:
+		return nil
+	}
+	found := t.held(ctx, at)
+	if policy == nil || len(found) > 0 {
+		return found
+	}
+	return t.witnessed(ctx, policy, at)
+}
+
+func problem(code, format string, args ...any) audit.Finding {
+	return audit.Finding{Problem: true, Code: code, Text: fmt.Sprintf(format, args...)}
+}
+
+// held holds every record that is there against its leaf.
+func (t *Tree) held(ctx context.Context, at *Checkpoint) []audit.Finding {
+	seen, end := uint64(0), at.First+uint64(at.N)
+	var records []audit.Record
+	compare := func() error {
+		indexes := make([]int64, len(records))
+		for i, r := range records {
+			indexes[i] = tlog.StoredHashIndex(0, int64(r.Seq-at.First))
+		}
+		leaves, err := t.hashes(at).ReadHashes(indexes)
+		if err != nil {
+			return fmt.Errorf("the tiles do not fit the checkpoint: %w", err)
+		}
+		for i, r := range records {
+			if leaf, err := Leaf(r.Hash); err != nil || leaf != leaves[i] {
+				return fmt.Errorf("record %d is another than the tree has", r.Seq)
+			}
+		}
+		records = records[:0]
+		return nil
+	}
+	err := audit.Range(ctx, t.Dir, at.First-1, end-1, func(r audit.Record) error {
+		seen = r.Seq
+		if records = append(records, r); len(records) < 4096 {
+			return nil
+		}
+		return compare()
+	})
+	if err == nil && len(records) > 0 {
+		err = compare()
+	}
+	switch {
+	case err != nil:
+		return []audit.Finding{problem("tree.differs", "%v", err)}
+	case seen+1 < end:
+		return []audit.Finding{problem("tree.longer", "the log ends with record %d, and its checkpoint has %d records from %d",
+			seen, at.N, at.First)}
+	}
+	return nil
+}
+
+// witnessed asks each witness whether this log is the one that it saw.
+func (t *Tree) witnessed(ctx context.Context, policy []byte, at *Checkpoint) (found []audit.Finding) {
+	failed, err := t.Cosign(ctx, http.DefaultClient, policy, at)
+	for _, f := range failed {
+		if errors.Is(f, ErrRefused) {
+			found = append(found, problem("witness.refused", "%v", f))
+		}
+	}
+	if err != nil && len(found) == 0 {
+		found = append(found, audit.Unchecked("witness.missing", "%v", err))
+	}
+	if len(found) == 0 {
+		found = append(found, audit.Finding{Code: "witness.seen",
+			Text: fmt.Sprintf("the witnesses of log.policy cosigned this log of %d records from record %d", at.N, at.First)})
+	}
+	return found
+}

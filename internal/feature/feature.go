@@ -1,0 +1,35 @@
+// Package feature declares what a folder below internal/feature brings to waldo. main lists the features; a feature
+// imports the kernel and no other feature.
+package feature
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/app"
+	"waldo/internal/cli"
+	"waldo/internal/cli/records"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/contract"
+	"waldo/internal/sandbox"
+)
+
+// Feature is what a folder brings. Every field may be empty.
+type Feature struct {
+	Name     string
+	Open     app.Opener                                         // routes, carriers, sweeps: for each configuration
+	Commands func(*cli.Context) []*cobra.Command                // of the command line
+	Tools    app.Toolbox                                        // waldo's own, without a sandbox
+	Check    Check                                              // of waldo check
+	Child    func()                                             // does not return in a process that the feature started
+	Doctor   func(context.Context, app.Place) []sandbox.Ability // checks of waldo doctor
+	Next     func(w io.Writer, folder string)                   // lines that waldo init ends with
+	Log      func(*cli.Context) []*cobra.Command                // commands below waldo log
+	Evidence cli.Evidence                                       // checks of waldo log verify
+	Records  records.Lines                                      // kinds of records that it writes to the log
+}
+
+// Check examines a configuration for waldo check, which need not be trusted yet. p is its policy.
+type Check func(ctx context.Context, place app.Place, p *policy.Policy) (problems, warnings contract.Problems)

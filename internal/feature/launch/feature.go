@@ -1,0 +1,30 @@
+package launch
+
+import (
+	"github.com/spf13/cobra"
+
+	"waldo/internal/cli"
+	"waldo/internal/cli/records"
+	"waldo/internal/feature"
+)
+
+// Feature is waldo launch.
+var Feature = feature.Feature{
+	Name:     "launch",
+	Commands: func(g *cli.Context) []*cobra.Command { return []*cobra.Command{newLaunch(g)} },
+	Records:  records.Lines{Kind: line},
+}
+
+// Kind is the kind of the records about sessions of agent hosts.
+const Kind = "launch"
+
+// Body is the record of one session's start.
+type Body struct {
+	Session   string   `json:"session"`
+	Principal string   `json:"principal"`
+	Host      string   `json:"host,omitempty"`
+	Version   string   `json:"version,omitempty"`
+	Program   string   `json:"program"`
+	Project   string   `json:"project"`
+	Hosts     []string `json:"hosts"`
+}

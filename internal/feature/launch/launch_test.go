@@ -1,0 +1,225 @@
+package launch
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"waldo/internal/config"
+	"waldo/internal/model/contract"
+	"waldo/internal/network/egress"
+)
+
+// TestProfiles: each profile is complete, its lines are what egress reads, and its seeds are what the host reads.
+func TestProfiles(t *testing.T) {
+	if got := strings.Join(Names(), " "); got != "claude codex gemini opencode" {
+		t.Fatal(got)
+	}
+	for _, name := range Names() {
+		p, err := Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Program == "" || p.Package == "" || p.OwnSandbox == "" || len(p.Allow) == 0 || len(p.Off) == 0 ||
+			compare(p.Tested.From, p.Tested.Below) >= 0 || p.Credentials[p.Login].Host == "" {
+			t.Errorf("%s: %+v", name, p)
+		}
+		for _, lines := range [][]string{p.Allow, p.LoginAllow, p.Off} {
+			if _, err := egress.ParseRules(lines); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for _, line := range p.Allow { // whole hosts are for nobody
+			if !strings.Contains(line, "/") || strings.HasSuffix(line, ".com/*") {
+				t.Errorf("%s allows all of a host: %s", name, line)
+			}
+		}
+		h := home{dir: t.TempDir(), person: t.TempDir(), words: map[string]string{"project": `/a "b"`, "waldo": waldoAt,
+			"tail": "tail", "session": sessionAt, "home": homeAt}}
+		if err := h.seed(p); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := Find("../claude"); err == nil {
+		t.Error("a path is no host")
+	}
+}
+
+// TestVersions: the range has its lower end, and not its upper.
+func TestVersions(t *testing.T) {
+	v := Versions{"2.1.100", "2.3.0"}
+	for version, want := range map[string]bool{"2.1.100": true, "2.2.9": true, "2.1.99": false, "2.3.0": false, "2.2": true,
+		"": false, "x": false, "3": false, "2.3.0-beta": false} {
+		if v.Has(version) != want {
+			t.Errorf("%q: %v", version, !want)
+		}
+	}
+}
+
+// TestSettings: of the person's settings only named keys go along, never what runs a program; what the host wrote into
+// its home stays; and nothing is written through a link that a session left.
+func TestSettings(t *testing.T) {
+	p, err := Find("claude")
+	if err != nil {
+		t.Fatal(err)
+	}
+	person, dir := t.TempDir(), t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(filepath.Join(person, ".claude/settings.json"), `{"model": "opus", "apiKeyHelper": "evil", "env": {"A": "evil"},
+		"hooks": {"Stop": ["evil"]}, "statusLine": {"command": "evil"}, "mcpServers": {"x": {"command": "evil"}}}`)
+	put(filepath.Join(person, ".claude/CLAUDE.md"), "mine")
+	put(filepath.Join(person, ".claude/agents/a.md"), "agent")
+	put(filepath.Join(person, ".claude/agents/run.sh"), "evil")
+	if err := os.Chmod(filepath.Join(person, ".claude/agents/run.sh"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	victim := filepath.Join(t.TempDir(), "victim")
+	put(victim, "untouched")
+	put(filepath.Join(dir, ".claude.json"), `{"history": 3, "mcpServers": {"planted": {"command": "evil"}}}`)
+	if err := os.MkdirAll(filepath.Join(dir, ".claude"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(victim, filepath.Join(dir, ".claude/settings.json")); err != nil {
+		t.Fatal(err)
+	}
+	h := home{dir: dir, person: person, words: map[string]string{"project": "/p", "tail": "last20"}}
+	if err := h.seed(p); err != nil {
+		t.Fatal(err)
+	}
+	read := func(name string) string { b, _ := os.ReadFile(filepath.Join(dir, name)); return string(b) }
+	settings, state := read(".claude/settings.json"), read(".claude.json")
+	if !strings.Contains(settings, `"model": "opus"`) || strings.Contains(settings+state, "evil") {
+		t.Errorf("settings: %s\nstate: %s", settings, state)
+	}
+	if !strings.Contains(state, `"history": 3`) || !strings.Contains(state, "last20") {
+		t.Errorf("state: %s", state)
+	}
+	if read(".claude/CLAUDE.md") != "mine" || read(".claude/agents/a.md") != "agent" || read(".claude/agents/run.sh") != "" {
+		t.Error("what is copied")
+	}
+	if b, _ := os.ReadFile(victim); string(b) != "untouched" {
+		t.Error("the seed was written through a link")
+	}
+}
+
+// TestTOML: lines of a TOML file go along where they are whole and of a kept key.
+func TestTOML(t *testing.T) {
+	person := t.TempDir()
+	text := "model = \"o9\" \nnotify = [\"evil\"]\nmodel_provider = \"evil\"\nmodel_verbosity = \"\"\"\npersonality = 3\n" +
+		"[mcp_servers.x]\nmodel = \"evil\"\n"
+	if err := os.WriteFile(filepath.Join(person, "c.toml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := home{person: person}.lines(Seed{From: "c.toml", Keep: []string{"model", "model_verbosity", "personality"}})
+	if got != "model = \"o9\"\npersonality = 3" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestPlaceholders: no two are the same, and a JWT is one that has not expired.
+func TestPlaceholders(t *testing.T) {
+	a, b := placeholder("sk-ant-api03-"), placeholder("sk-ant-api03-")
+	if a == b || !strings.HasPrefix(a, "sk-ant-api03-") || len(a) < 60 {
+		t.Error(a, b)
+	}
+	parts := strings.Split(placeholder("jwt"), ".")
+	if len(parts) != 3 {
+		t.Fatal(parts)
+	}
+	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var c struct{ Exp int64 }
+	if err != nil || json.Unmarshal(claims, &c) != nil || c.Exp < 3_000_000_000 {
+		t.Errorf("%s: %v", claims, err)
+	}
+}
+
+// TestCredential: a key of the environment, or the token of a login, goes into requests; the sandbox's variable and every
+// other of the same key hold the placeholder.
+func TestCredential(t *testing.T) {
+	for _, v := range []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY", "CODEX_ACCESS_TOKEN"} {
+		t.Setenv(v, "")
+	}
+	const real = "sk-ant-oat01-9f3kQz7Lw2Xv8Bn4Tc6Rj1Ys5Hd0Pm"
+	make := func(host, person string, cfg *contract.Config) plan {
+		t.Helper()
+		profile, err := Find(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := plan{asked: asked{profile: profile, person: person}, secrets: map[string]contract.Secret{}}
+		if err := p.contractOf(cfg); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if p := make("claude", t.TempDir(), config.Default()); p.key != "" || len(p.secrets) != 0 {
+		t.Errorf("no key at all: %+v", p.secrets)
+	}
+	person := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(person, ".claude"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(person, ".claude/.credentials.json"),
+		[]byte(`{"claudeAiOauth": {"accessToken": "`+real+`"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := make("claude", person, config.Default())
+	s := p.secrets["launch.claude"]
+	if p.key != "CLAUDE_CODE_OAUTH_TOKEN" || !slices.Contains(s.Spec.Command, "--token") || s.Inject.As != "bearer" ||
+		!strings.HasPrefix(s.Inject.Placeholder, "sk-ant-oat01-") || strings.Contains(s.Inject.Placeholder, "9f3kQz") {
+		t.Errorf("a login: %q %+v", p.key, s)
+	}
+	t.Setenv("OPENAI_API_KEY", real)
+	p = make("codex", person, config.Default())
+	s = p.secrets["launch.codex"]
+	if p.key != "OPENAI_API_KEY" || s.Spec.From != "env:OPENAI_API_KEY" ||
+		p.contract.Env["CODEX_API_KEY"] != s.Inject.Placeholder {
+		t.Errorf("a key: %q %+v %v", p.key, s, p.contract.Env)
+	}
+	if text, err := json.Marshal(p.contract); err != nil || strings.Contains(string(text), real) {
+		t.Errorf("the contract holds the key: %v", err)
+	}
+}
+
+// TestOffer: servers of the host's own configuration are named, so that the person takes them over.
+func TestOffer(t *testing.T) {
+	for _, row := range []struct {
+		host, file, text string
+		want             bool
+	}{
+		{"claude", ".claude.json", `{"mcpServers": {"x": {"command": "x"}}}`, true},
+		{"claude", ".claude.json", `{"mcpServers": {}}`, false},
+		{"codex", ".codex/config.toml", "[mcp_servers.x]\ncommand = \"x\"\n", true},
+		{"codex", ".codex/config.toml", "model = \"o9\"\n", false},
+		{"opencode", ".config/opencode/opencode.json", `{"mcp": {"x": {}}}`, true},
+	} {
+		profile, err := Find(row.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		person := t.TempDir()
+		name := filepath.Join(person, row.file)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(row.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		text := plan{asked: asked{profile: profile, person: person}}.offer()
+		if strings.Contains(text, "waldo import --from "+row.host) != row.want {
+			t.Errorf("%s: %q", row.text, text)
+		}
+	}
+}

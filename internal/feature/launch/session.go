@@ -1,0 +1,363 @@
+package launch
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"waldo/internal/app"
+	"waldo/internal/cli/exitcode"
+	"waldo/internal/core/session"
+	"waldo/internal/executor/protect"
+	"waldo/internal/executor/runner"
+	"waldo/internal/executor/upstream/files"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/id"
+	"waldo/internal/model/secret"
+	"waldo/internal/sandbox"
+)
+
+// forever stands for no limit of time: every sandbox has one.
+const forever = 100 * 365 * 24 * time.Hour
+
+// The limits of a session, which builds need.
+var (
+	usual = contract.Limits{MemoryMB: 4096, Pids: 1024, Files: 4096, DiskMB: 4096, OutputKB: 200, CPU: forever}
+	most  = sandbox.Limits{Wall: forever, CPU: forever, Memory: 1 << 40, Pids: 1 << 15, Files: 1 << 16, Disk: 1 << 40,
+		Inodes: 10_000_000, Output: 1 << 30}
+)
+
+// asked is what the person at the terminal wants.
+type asked struct {
+	profile Profile
+	command string   // of --command; empty: the profile's program
+	args    []string // of the host
+	project string
+	person  string // the home of the person
+	hosts   []string
+}
+
+// plan is everything that one session gets, before it starts.
+type plan struct {
+	asked
+	program  found
+	contract contract.Contract
+	secrets  map[string]contract.Secret
+	key      string // the variable of the credential; empty: none was found
+	tail     string // the end of its placeholder, which one host wants to know
+	run      call.Run
+	mounts   []sandbox.Mount
+	sealed   []string // of the project: read-only
+	hidden   []string // and not shown
+}
+
+// prepare makes the plan of a session.
+func prepare(a asked, state string, cfg *contract.Config) (p plan, err error) {
+	p = plan{asked: a, secrets: map[string]contract.Secret{}}
+	if p.program, err = find(cmp.Or(a.command, a.profile.Program), a.profile.Needs); err != nil {
+		return p, missing(a.profile, err)
+	}
+	if err := p.contractOf(cfg); err != nil {
+		return p, err
+	}
+	if p.contract.Denied {
+		return p, nil
+	}
+	if err := p.look(state); err != nil {
+		return p, err
+	}
+	tools, env := tools(a.person)
+	p.mounts = distinct(append(append(p.mounts, p.program.mounts...), tools.mounts...))
+	p.run.Home, p.run.Dir, p.run.NoTools = homeAt, a.project, true
+	for _, dir := range slices.Concat(p.program.dirs, tools.dirs) {
+		if !slices.Contains(p.run.Path, dir) && !below(dir, "/usr/bin") {
+			p.run.Path = append(p.run.Path, dir)
+		}
+	}
+	p.run.Env = append(env, surroundings(a.project)...)
+	return p, nil
+}
+
+// look checks the project, and finds what must not change in it and what is hidden of it.
+func (p *plan) look(state string) error {
+	at := contract.Position{File: filepath.Join(p.project, "waldo.yaml")}
+	if _, err := files.Here(state).Place(at, p.project); err != nil {
+		return err
+	}
+	rules, err := protect.New(p.contract.Protect, p.contract.Unprotect)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(p.project)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	found, err := rules.Look(root)
+	for _, f := range found {
+		if f.Hidden {
+			p.hidden = append(p.hidden, f.Path)
+		} else {
+			p.sealed = append(p.sealed, f.Path)
+		}
+	}
+	return err
+}
+
+// contractOf makes the contract of the session: the profile's, with what the configuration's own contract for launch
+// adds. One that denies it is taken as it is.
+func (p *plan) contractOf(cfg *contract.Config) error {
+	c := contract.Contract{
+		Pattern: call.Launch, At: contract.Position{File: "built-in"}, BuiltIn: true, Channel: call.Launch,
+		Transport: contract.SandboxedExec, Mode: contract.Write, Danger: 2, Isolation: contract.UsualIsolation,
+		Filesystem: contract.WorkspaceOnly, Timeout: forever, ResponseBudget: 64 << 10, Run: usual,
+		Approval: contract.Approval{When: contract.Never, At: contract.Position{File: "built-in"}},
+		Log:      "full", Trust: "untrusted", Redact: []string{"secrets"}, Secrets: map[string]secret.Ref{},
+		Env: map[string]string{},
+	}
+	c.Mounts = []contract.Mount{{Target: p.project, From: p.project, Writable: true, At: c.At}}
+	c.Network.Allow, c.Network.Off = slices.Clone(p.profile.Allow), slices.Clone(p.profile.Off)
+	c.Network.Limits.Bytes = 1 << 40
+	for _, written := range cfg.Contracts {
+		if written.Pattern != call.Launch {
+			continue
+		}
+		if written.Denied { // the pipeline decides and records it
+			p.contract = written
+			return nil
+		}
+		c.At, c.BuiltIn, c.Keys = written.At, false, written.Keys
+		c.Network.Allow = append(c.Network.Allow, written.Network.Allow...)
+		c.Network.Internal, c.Network.Packages = written.Network.Internal, written.Network.Packages
+		maps.Copy(c.Secrets, written.Secrets)
+		c.Reveal = written.Reveal
+		maps.Copy(c.Env, written.Env)
+		override(&c.Run, written.Run)
+		c.Mounts = append(c.Mounts, written.Mounts...)
+		c.Protect, c.Unprotect = written.Protect, written.Unprotect
+		c.Approval, c.Rules = written.Approval, written.Rules
+	}
+	c.Network.Allow = append(c.Network.Allow, p.hosts...)
+	maps.Copy(c.Env, p.profile.Env)
+	p.contract = c
+	return p.credential()
+}
+
+// override takes the limits that a contract writes.
+func override(to *contract.Limits, from contract.Limits) {
+	to.MemoryMB, to.Pids, to.Files = cmp.Or(from.MemoryMB, to.MemoryMB), cmp.Or(from.Pids, to.Pids), cmp.Or(from.Files, to.Files)
+	to.DiskMB, to.OutputKB, to.CPU = cmp.Or(from.DiskMB, to.DiskMB), cmp.Or(from.OutputKB, to.OutputKB), cmp.Or(from.CPU, to.CPU)
+}
+
+// credential chooses the key of the model: one from the environment, else one from a login of the host. The sandbox
+// gets a placeholder of its shape.
+func (p *plan) credential() error {
+	for _, v := range slices.Sorted(maps.Keys(p.profile.Credentials)) {
+		k := p.profile.Credentials[v]
+		spec, login := secret.Spec{}, false
+		switch {
+		case p.contract.Secrets[v] != "":
+			return nil // the configuration says where it comes from
+		case os.Getenv(v) != "":
+			spec.From = secret.Ref("env:" + v)
+		case k.File != "" && tokenOf(filepath.Join(p.person, k.File), k.Field) != "":
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			spec.Command, login = []string{self, "launch", "--token", p.profile.Name}, true
+		default:
+			continue
+		}
+		name := "launch." + p.profile.Name
+		holder := placeholder(k.Shape)
+		p.secrets[name] = contract.Secret{Name: name, At: p.contract.At, Spec: spec, Inject: &contract.Inject{
+			Host: k.Host, Port: 443, Methods: k.Methods, Paths: k.Paths, As: k.As, Name: k.Name, Placeholder: holder,
+		}}
+		p.contract.Secrets[v], p.key, p.tail = secret.Ref(name), v, holder[max(0, len(holder)-20):]
+		for _, also := range k.Also {
+			p.contract.Env[also] = holder
+		}
+		if login {
+			p.contract.Network.Allow = append(p.contract.Network.Allow, p.profile.LoginAllow...)
+		}
+		if !slices.ContainsFunc(p.contract.Network.Allow, func(line string) bool { return strings.Contains(line, k.Host) }) {
+			p.contract.Network.Allow = append(p.contract.Network.Allow, k.Host)
+		}
+		return nil
+	}
+	return nil
+}
+
+// placeholder makes a stand-in of a shape, which nobody can guess.
+func placeholder(shape string) string {
+	b := make([]byte, 48)
+	_, _ = rand.Read(b) // never fails (crypto/rand)
+	text := base64.RawURLEncoding.EncodeToString(b)
+	if shape != "jwt" {
+		return shape + strings.NewReplacer("-", "a", "_", "b").Replace(text)
+	}
+	part := func(v any) string {
+		b, _ := json.Marshal(v) // of texts and numbers
+		return base64.RawURLEncoding.EncodeToString(b)
+	}
+	return part(map[string]string{"alg": "RS256", "typ": "JWT"}) + "." +
+		part(map[string]any{"sub": "waldo", "iat": 1700000000, "exp": 4000000000, "waldo": "placeholder"}) + "." + text
+}
+
+// tokenOf reads a field, as in a.b, of a file of JSON; "" where it is not there.
+func tokenOf(file, field string) string {
+	b, err := os.ReadFile(file)
+	var v any
+	if err != nil || json.Unmarshal(b, &v) != nil {
+		return ""
+	}
+	for name := range strings.SplitSeq(field, ".") {
+		m, _ := v.(map[string]any)
+		v = m[name]
+	}
+	s, _ := v.(string)
+	return s
+}
+
+// surroundings are what a session has of the person's own: terminal, time zone, language, and who commits.
+func surroundings(project string) (env []string) {
+	for _, v := range []string{"TERM", "COLORTERM", "LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "LC_TIME", "NO_COLOR"} {
+		if s := os.Getenv(v); s != "" {
+			env = append(env, v+"="+s)
+		}
+	}
+	if os.Getenv("LANG") == "" {
+		env = append(env, "LANG=C.UTF-8")
+	}
+	zone := os.Getenv("TZ")
+	if link, err := os.Readlink("/etc/localtime"); zone == "" && err == nil {
+		_, zone, _ = strings.Cut(link, "zoneinfo/")
+	}
+	if zone != "" {
+		env = append(env, "TZ="+zone)
+	}
+	for key, variables := range map[string][]string{"user.name": {"GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"},
+		"user.email": {"GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"}} {
+		out, err := exec.Command("git", "-C", project, "config", "--get", key).Output()
+		if text := strings.TrimSpace(string(out)); err == nil && text != "" {
+			for _, v := range variables {
+				env = append(env, v+"="+text)
+			}
+		}
+	}
+	slices.Sort(env)
+	return env
+}
+
+// start runs the session to its end.
+func (p plan) start(ctx context.Context, h *app.App, streams runner.Streams) (r call.Result, err error) {
+	if !p.contract.Denied && h.Runner.Drivers[p.contract.Isolation] == nil {
+		return r, &exitcode.Exit{Code: exitcode.Denied, Text: "isolation " + p.contract.Isolation +
+			" cannot be had on this machine, and an agent is started in no weaker one", Hint: "waldo doctor says why"}
+	}
+	n, err := h.Sessions.Open(principal(p.asked), id.New(id.Workspace))
+	if err != nil {
+		return r, err
+	}
+	defer h.Sessions.Close(n.ID)
+	defer h.Tidy(n)
+	dir, err := os.MkdirTemp(h.State, "launch-")
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if !p.contract.Denied {
+		if err := p.furnish(h.State, dir); err != nil {
+			return r, err
+		}
+		record(ctx, h, n, p)
+	}
+	streams.Furnished = p.mounts
+	g, err := open(ctx, h, n, dir)
+	if err != nil {
+		return r, err
+	}
+	defer g.close()
+	argv := []string{p.program.path}
+	words := home{words: p.words()}
+	for _, a := range p.profile.Args {
+		argv = append(argv, words.fill(a))
+	}
+	args, err := call.ArgsOf(map[string]any{"argv": append(argv, p.args...)})
+	if err != nil {
+		return r, err
+	}
+	c := call.Call{ID: id.New(id.Call), Capability: call.Launch, Channel: call.Launch, Args: args, Session: n.ID,
+		Principal: n.Principal, Run: runner.Options{Run: p.run, Streams: streams}.Request()}
+	defer h.Runner.Attach(c.ID, streams)()
+	return h.Broker.Call(ctx, c)
+}
+
+// furnish fills the kept home and the session's folder, and adds them to the mounts.
+func (p *plan) furnish(state, dir string) error {
+	kept, err := keptHome(state, cmp.Or(p.profile.Name, filepath.Base(p.program.path)), p.project)
+	if err != nil {
+		return err
+	}
+	h := home{dir: kept, person: p.person, words: p.words()}
+	if err := h.seed(p.profile); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for name, text := range p.profile.Session {
+		if err := write(root, name, []byte(h.fill(text))); err != nil {
+			return err
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	p.mounts = append([]sandbox.Mount{{Source: kept, Target: homeAt, Writable: true, Live: true},
+		{Source: dir, Target: sessionAt, Writable: true, Live: true}, {Source: self, Target: waldoAt}}, p.mounts...)
+	return nil
+}
+
+func (p plan) words() map[string]string {
+	return map[string]string{"project": p.project, "tail": p.tail, "waldo": waldoAt, "session": sessionAt, "home": homeAt}
+}
+
+// principal is who a session's calls come from.
+func principal(a asked) call.Principal {
+	return call.Principal("agent:" + cmp.Or(a.profile.Name, "command"))
+}
+
+// missing says what to install.
+func missing(p Profile, err error) error {
+	if p.Package == "" || !errors.Is(err, exec.ErrNotFound) {
+		return err
+	}
+	return fmt.Errorf("%s is not here: no %s in $PATH; npm install -g %s installs it, --command PROGRAM starts another", p.Title,
+		p.Program, p.Package)
+}
+
+// record writes the start of a session to the log.
+func record(ctx context.Context, h *app.App, n session.Info, p plan) {
+	body, err := json.Marshal(Body{Session: string(n.ID), Principal: string(n.Principal), Host: p.profile.Name,
+		Version: p.program.version, Program: p.program.path, Project: p.project, Hosts: p.contract.Network.Allow})
+	if err == nil {
+		_, _ = h.Log.Append(ctx, Kind, body, false)
+	}
+}

@@ -1,0 +1,89 @@
+// Package reliability is waldo settle and waldo undo: it finds out whether calls with an unknown outcome happened, and
+// undoes calls. The pipeline's part is internal/core/effects.
+package reliability
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/app"
+	"waldo/internal/cli"
+	"waldo/internal/cli/records"
+	"waldo/internal/core/audit"
+	"waldo/internal/core/effects"
+	"waldo/internal/core/session"
+	"waldo/internal/feature"
+	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/call"
+	"waldo/internal/model/display"
+)
+
+// Feature is settlement and undo.
+var Feature = feature.Feature{
+	Name:     "reliability",
+	Open:     open,
+	Commands: func(g *cli.Context) []*cobra.Command { return []*cobra.Command{newSettle(g), newUndo(g)} },
+	Records:  records.Lines{audit.KindSettled: line},
+}
+
+// channel is that of the reads that waldo makes by itself.
+const channel = "cli"
+
+// open records the outcomes of calls whose process was killed. While waldo serves hosts, it settles what is open.
+func open(h *app.App) (app.Running, error) {
+	if err := h.Effects.Recover(context.Background()); err != nil {
+		return app.Running{}, err
+	}
+	sessions := h.SharedSessions()
+	return app.Running{
+		Work: func(ctx context.Context) {
+			defer sessions.Close()
+			settlePending(ctx, h.Effects, sessions)
+		},
+		Sweep: func(ctx context.Context, _ time.Time) error { return h.Effects.Sweep(ctx) },
+	}, nil
+}
+
+// settlePending settles the calls that an earlier waldo left open, each as its own caller.
+func settlePending(ctx context.Context, b *effects.Book, sessions *session.Shared) {
+	all, err := b.Pending(ctx)
+	for _, e := range all {
+		if ctx.Err() != nil {
+			return
+		}
+		n, enterErr := sessions.Enter(e.Principal)
+		if enterErr != nil {
+			err = errors.Join(err, enterErr)
+			continue
+		}
+		as := call.Call{Session: n, Principal: e.Principal, Channel: channel}
+		if _, settleErr := b.Settle(ctx, e.ID, as); settleErr != nil && !errors.Is(settleErr, effects.ErrNoSettle) &&
+			!errors.Is(settleErr, effects.ErrOther) {
+			err = errors.Join(err, settleErr)
+		}
+		sessions.Leave(n)
+	}
+	if err != nil {
+		slog.Warn("settling calls with an unknown outcome", "why", err)
+	}
+}
+
+// line shows a settlement in one line of waldo log.
+func line(p terminal.Paint, body json.RawMessage) display.Text {
+	var s effects.Settlement
+	_ = json.Unmarshal(body, &s)
+	word := p.Good(string(s.Settled))
+	if s.Settled == call.StillUnknown {
+		word = p.Bad(string(s.Settled))
+	}
+	text := display.Sprintf("%s %s of %s, by %s", word, s.CallID, s.Capability, s.By)
+	if s.Why != "" {
+		text += display.Sprintf(": %s", s.Why)
+	}
+	return text
+}

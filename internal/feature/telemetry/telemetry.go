@@ -1,0 +1,318 @@
+// Package telemetry shows an operator what waldo does: traces and metrics by OpenTelemetry, and /metrics for
+// Prometheus. Nothing is sent before the operator names a collector. No span and no metric holds arguments or results.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	prom "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"waldo/internal/app"
+	"waldo/internal/app/fault"
+	"waldo/internal/core/approval"
+	"waldo/internal/core/session"
+	"waldo/internal/feature"
+)
+
+// Feature is traces and metrics.
+var Feature = feature.Feature{Name: "telemetry", Open: open}
+
+// Telemetry follows calls for one process.
+type Telemetry struct {
+	from     Source
+	tracer   trace.Tracer
+	queue    *queue // nil: no trace is sent
+	registry *prometheus.Registry
+	http     atomic.Bool // waldo listens; else it speaks over pipes
+	closers  []func(context.Context) error
+
+	server, client, steps metric.Float64Histogram
+	decisions, runs       metric.Int64Counter
+	egress, bytes, masked metric.Int64Counter
+	active                metric.Int64UpDownCounter
+}
+
+// Source is where the values of the gauges come from.
+type Source interface {
+	Waiting(ctx context.Context) ([]approval.Question, error)
+	Sessions() []session.Info
+	Store(ctx context.Context) error // one read
+	Unsynced() uint64                // records of the log that are not on the disk
+}
+
+// Options are what telemetry is made of.
+type Options struct {
+	Version string
+	OTLP    string // of telemetry.otlp; empty: OTEL_EXPORTER_OTLP_ENDPOINT
+	Lasting bool   // /metrics is served, too
+	Source  Source
+}
+
+// closing is how long the end of waldo waits for a collector.
+const closing = time.Second
+
+// open opens telemetry for the first configuration of a process; later ones share its observer.
+func open(h *app.App) (app.Running, error) {
+	if h.InForce() != h {
+		return app.Running{}, nil
+	}
+	t, err := New(Options{Version: h.Version(), OTLP: h.Config.Telemetry.OTLP, Lasting: h.Serves(), Source: source{h}})
+	if t == nil || err != nil {
+		return app.Running{}, err
+	}
+	r := app.Running{Observer: t, Close: t.Close}
+	if t.registry != nil {
+		r.Routes = []app.Route{{Prefix: "/metrics", Exact: true, Handler: &page{h, promhttp.HandlerFor(t.registry,
+			promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 2, Timeout: 10 * time.Second})}}}
+		r.Serve = t.listens
+	}
+	return r, nil
+}
+
+// page shows the metrics to those whom the gateway admits.
+type page struct {
+	h       *app.App
+	metrics http.Handler
+}
+
+func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, why := p.h.InForce().Logins().Identify(r); why != nil {
+		why.Answer(w)
+		return
+	}
+	p.metrics.ServeHTTP(w, r)
+}
+
+// listens marks the transport of calls until ctx is done.
+func (t *Telemetry) listens(ctx context.Context) {
+	t.http.Store(true)
+	<-ctx.Done()
+}
+
+func (t *Telemetry) transport() string {
+	if t.http.Load() {
+		return "tcp"
+	}
+	return "pipe"
+}
+
+// wanted reports whether the environment or waldo.yaml names a collector for a signal, as in TRACES.
+func wanted(signal, otlp string) bool {
+	if os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_"+signal+"_EXPORTER") == "none" {
+		return false
+	}
+	return otlp != "" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" ||
+		os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
+}
+
+// New makes telemetry; nil: the configuration asks for none.
+func New(o Options) (*Telemetry, error) {
+	traces, metrics := wanted("TRACES", o.OTLP), wanted("METRICS", o.OTLP)
+	if !traces && !metrics && !o.Lasting {
+		return nil, nil
+	}
+	if p := os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"); (traces || metrics) && p != "" && p != "http/protobuf" {
+		return nil, fault.Usage("OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, at port 4318 of most collectors",
+			"telemetry: protocol %q is not supported", p)
+	}
+	ctx := context.Background()
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "waldo"),
+		attribute.String("service.version", o.Version)), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
+		return nil, err
+	}
+	t := &Telemetry{from: o.Source, tracer: noop.NewTracerProvider().Tracer(instrumentation)}
+	otel.SetErrorHandler(&complaints{})
+	if traces {
+		if err = t.trace(ctx, about, o.OTLP); err != nil {
+			return nil, err
+		}
+	}
+	return t, t.measure(ctx, about, o, metrics)
+}
+
+// trace sends traces to a collector.
+func (t *Telemetry) trace(ctx context.Context, about *resource.Resource, otlp string) error {
+	var to []otlptracehttp.Option
+	if otlp != "" {
+		to = append(to, otlptracehttp.WithEndpointURL(strings.TrimSuffix(otlp, "/")+"/v1/traces"))
+	}
+	e, err := otlptracehttp.New(ctx, to...)
+	if err != nil {
+		return err
+	}
+	t.queue = newQueue(e)
+	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(t.queue), sdktrace.WithResource(about))
+	t.tracer, t.closers = p.Tracer(instrumentation), append(t.closers, p.Shutdown)
+	return nil
+}
+
+// measure makes the metrics, which Prometheus reads and a collector gets.
+func (t *Telemetry) measure(ctx context.Context, about *resource.Resource, o Options, send bool) error {
+	with := []sdkmetric.Option{sdkmetric.WithResource(about), sdkmetric.WithCardinalityLimit(maxSeries)}
+	if o.Lasting {
+		t.registry = prometheus.NewRegistry()
+		t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		e, err := prom.New(prom.WithRegisterer(t.registry), prom.WithoutScopeInfo())
+		if err != nil {
+			return err
+		}
+		with = append(with, sdkmetric.WithReader(e))
+	}
+	if send {
+		var to []otlpmetrichttp.Option
+		if o.OTLP != "" {
+			to = append(to, otlpmetrichttp.WithEndpointURL(strings.TrimSuffix(o.OTLP, "/")+"/v1/metrics"))
+		}
+		e, err := otlpmetrichttp.New(ctx, to...)
+		if err != nil {
+			return err
+		}
+		with = append(with, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(e)))
+	}
+	p := sdkmetric.NewMeterProvider(with...)
+	t.closers = append(t.closers, p.Shutdown)
+	m := p.Meter(instrumentation)
+	return errors.Join(t.instruments(m), t.gauges(m))
+}
+
+// maxSeries is the most label sets of one metric; further ones count together (otel.metric.overflow).
+const maxSeries = 1000
+
+// seconds are the boundaries that the conventions for MCP give.
+var seconds = metric.WithExplicitBucketBoundaries(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+
+func (t *Telemetry) instruments(m metric.Meter) error {
+	var errs []error
+	for _, row := range []struct {
+		at          *metric.Float64Histogram
+		name, about string
+	}{
+		{&t.server, metricServerDuration, "Calls of agent hosts, from the request to the answer."},
+		{&t.client, metricClientDuration, "Requests to servers."},
+		{&t.steps, metricStep, "The steps of a call."},
+	} {
+		h, err := m.Float64Histogram(row.name, metric.WithUnit("s"), metric.WithDescription(row.about), seconds)
+		*row.at, errs = h, append(errs, err)
+	}
+	for _, row := range []struct {
+		at                *metric.Int64Counter
+		name, unit, about string
+	}{
+		{&t.decisions, metricDecisions, "{call}", "Decided calls."},
+		{&t.runs, metricRuns, "{run}", "Runs in sandboxes; warm: the sandbox was ready before its call."},
+		{&t.egress, metricEgress, "{attempt}", "Connections of sandboxes through egress."},
+		{&t.bytes, metricBytes, "By", "Bytes of these connections."},
+		{&t.masked, metricMasked, "{value}", "Values hidden from the model."},
+	} {
+		c, err := m.Int64Counter(row.name, metric.WithUnit(row.unit), metric.WithDescription(row.about))
+		*row.at, errs = c, append(errs, err)
+	}
+	a, err := m.Int64UpDownCounter(metricActive, metric.WithUnit("{call}"), metric.WithDescription("Calls under way."))
+	t.active = a
+	return errors.Join(append(errs, err)...)
+}
+
+// gauges are read when the metrics are.
+func (t *Telemetry) gauges(m metric.Meter) error {
+	count := func(name, about string) metric.Int64ObservableGauge {
+		g, _ := m.Int64ObservableGauge(name, metric.WithDescription(about)) // the names are valid: a test reads them all
+		return g
+	}
+	age := func(name, about string) metric.Float64ObservableGauge {
+		g, _ := m.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(about))
+		return g
+	}
+	waiting, sessions := count(metricWaiting, "Questions to people."), count(metricSessions, "Open sessions.")
+	oldest, store := age(metricOldest, "Age of the oldest question."), age(metricStore, "One read of the database.")
+	behind := count(metricLogBehind, "Records of the log that are not on the disk yet.")
+	lost, err := m.Int64ObservableCounter(metricSpansLost, metric.WithUnit("{span}"),
+		metric.WithDescription("Spans that no collector got."))
+	if err != nil {
+		return err
+	}
+	_, err = m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		o.ObserveInt64(lost, t.Dropped())
+		o.ObserveInt64(sessions, int64(len(t.from.Sessions())))
+		o.ObserveInt64(behind, int64(t.from.Unsynced()))
+		began := time.Now()
+		if err := t.from.Store(ctx); err != nil {
+			return err
+		}
+		o.ObserveFloat64(store, time.Since(began).Seconds())
+		open, err := t.from.Waiting(ctx)
+		if err != nil {
+			return err
+		}
+		o.ObserveInt64(waiting, int64(len(open)))
+		since := time.Duration(0)
+		for _, q := range open {
+			since = max(since, time.Since(q.Created))
+		}
+		o.ObserveFloat64(oldest, since.Seconds())
+		return nil
+	}, waiting, sessions, oldest, store, behind, lost)
+	return err
+}
+
+// Close sends what waits, for a second at most.
+func (t *Telemetry) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
+	for _, end := range t.closers {
+		if err := end(ctx); err != nil {
+			slog.Warn("telemetry was not sent", "why", err)
+		}
+	}
+	return nil
+}
+
+// complaints logs errors of exporters, one a minute.
+type complaints struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// Handle satisfies otel.ErrorHandler.
+func (c *complaints) Handle(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.last) > time.Minute {
+		c.last = now
+		slog.Warn("telemetry", "why", err)
+	}
+}
+
+// source reads the gauges from the configuration in force.
+type source struct{ h *app.App }
+
+func (s source) Waiting(ctx context.Context) ([]approval.Question, error) {
+	return s.h.Approvals.Pending(ctx)
+}
+func (s source) Sessions() []session.Info { return s.h.Sessions.List() }
+func (s source) Unsynced() uint64         { return s.h.Log.Unsynced() }
+func (s source) Store(ctx context.Context) error {
+	_, _, err := s.h.Store.Get(ctx, "ready", "")
+	return err
+}

@@ -1,0 +1,94 @@
+package threatmodel
+
+import (
+	"encoding/xml"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"waldo/internal/config"
+	"waldo/internal/model/contract"
+)
+
+const base = `version: 1
+servers:
+  desk: {command: [desk], network: {allow: [api.example.com]}}
+capabilities:
+  run_python: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, approval: always}
+  desk.list: {mode: read, approval: none}
+  desk.create: {mode: write, approval: {when: "args.priority == 'high'"}, rules: [{when: "args.n > 5", deny: true, reason: many}]}
+  desk.drop: deny
+  desk.move: {mode: write, confirm: true, approval: always}
+redaction: {model: [secrets, email]}
+`
+
+func parse(t *testing.T, text string) *contract.Config {
+	t.Helper()
+	cfg, problems := config.Parse("waldo.yaml", []byte(text))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	return cfg
+}
+
+// TestWider: each edit that lets somebody do more is found with its line; an edit that lets somebody do less is none.
+func TestWider(t *testing.T) {
+	committed, ok := Committed(Document(parse(t, base)))
+	if !ok {
+		t.Fatal("the document has no reach")
+	}
+	for _, row := range []struct {
+		name, old, with string
+		wider           bool
+		line            int
+	}{
+		{"control", "desk.list", "desk.list", false, 0},
+		{"a question less", "isolation: namespace, approval: always", "isolation: namespace, approval: none", true, 5},
+		{"a question more", "desk.list: {mode: read, approval: none}", "desk.list: {mode: read, approval: always}", false, 0},
+		{"less danger", "desk.create: {mode: write", "desk.create: {mode: read", true, 7},
+		{"another condition", "'high'", "'low'", true, 7},
+		{"a rule less", `, rules: [{when: "args.n > 5", deny: true, reason: many}]`, "", true, 0},
+		{"a host more", "[api.example.com]", "[api.example.com, evil.example]", true, 3},
+		{"a host less", ", network: {allow: [api.example.com]}", "", false, 0},
+		{"outside", "network: {allow: [api.example.com]}", "placement: outside", true, 3},
+		{"a secret", "network: {", "secrets: {T: \"env:T\"}, network: {", true, 3},
+		{"a folder", "network: {", "mounts: {/opt/x: {from: /opt/x, writable: true}}, network: {", true, 3},
+		{"a capability more", "  desk.list:", "  desk.add: {mode: write, approval: always}\n  desk.list:", true, 6},
+		{"a pattern", "desk.list:", "desk.l*:", true, 6},
+		{"a denial less", "  desk.drop: deny\n", "", true, 0},
+		{"another command", "command: [desk]", "command: [other]", true, 3},
+		{"variables", "network: {", "env: {LD_PRELOAD: /x}, network: {", true, 3},
+		{"a preview less", "confirm: true, ", "", true, 9},
+		{"no redaction", "redaction: {model: [secrets, email]}\n", "", true, 0},
+		{"a name unprotected", "isolation: namespace,", "isolation: namespace, unprotect: [.env],", true, 5},
+		{"lines moved", "capabilities:\n", "# a comment\ncapabilities:\n", false, 0},
+		{"a capability less", "  desk.list: {mode: read, approval: none}\n", "", false, 0},
+	} {
+		if !strings.Contains(base, row.old) {
+			t.Fatalf("%s: the base has no %q", row.name, row.old)
+		}
+		wider, _ := Compare(committed, Reach(parse(t, strings.Replace(base, row.old, row.with, 1))))
+		at := func(c Change) bool { return c.At.Line == row.line }
+		if row.wider != (len(wider) > 0) || row.wider && !slices.ContainsFunc(wider, at) {
+			t.Errorf("%s: wider %+v, want %v at line %d", row.name, wider, row.wider, row.line)
+		}
+	}
+}
+
+// TestPicture: the picture is XML whatever names a configuration has.
+func TestPicture(t *testing.T) {
+	svg := Picture(parse(t, strings.ReplaceAll(base, "/opt", "/o<p&t")))
+	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"run_python", "server desk", "reaches api.example.com"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("the picture has no %q", want)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+// Package webhook is signed webhooks: it stores and records each arrival, and hands it to its target. It sends them, too,
+// and messages about questions.
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"waldo/internal/core/audit"
+	"waldo/internal/feature/webhook/receive"
+	sign "waldo/internal/feature/webhook/signature"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
+	"waldo/internal/storage/inbox"
+)
+
+// memory is how long the id of a webhook with a signed time is remembered. Senders try again for some days, and each
+// time with a new signature.
+const memory = 30 * 24 * time.Hour
+
+// Options are the parts that webhooks need.
+type Options struct {
+	Queue  *inbox.Queue
+	Log    *audit.Log
+	Kernel Kernel
+	Now    func() time.Time // nil: time.Now
+}
+
+// Kernel is the part of waldo that webhooks use. Its answers are those of the configuration in force.
+type Kernel interface {
+	Config() *contract.Config
+	Secret(secret.Ref) (secret.Value, error)
+	// Prepare gives a call the definition of its tool, and returns why its arguments do not fit it.
+	Prepare(ctx context.Context, c *call.Call) *call.Reason
+	Call(ctx context.Context, c call.Call) (call.Result, error)
+	Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
+	// Enter opens the session of a webhook; leave ends its use.
+	Enter(p call.Principal) (n call.Session, leave func(), err error)
+}
+
+// Hooks receives webhooks and hands them over.
+type Hooks struct {
+	o      Options
+	server *receive.Server
+	wake   chan struct{}
+}
+
+// New returns the webhooks of an application. Run hands over what the handler accepts.
+func New(o Options) *Hooks {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	h := &Hooks{o: o, wake: make(chan struct{}, 1)}
+	h.server = receive.New(receive.Options{
+		Hook: h.hook, Secret: h.secret, Accept: h.accept, Now: o.Now, Log: slog.Default(),
+		Record: func(e receive.Event) {
+			if err := h.record(context.Background(), e, false); err != nil {
+				slog.Warn("refused webhooks were not recorded", "why", err)
+			}
+		},
+	})
+	return h
+}
+
+func (h *Hooks) secret(r secret.Ref) (secret.Value, error) { return h.o.Kernel.Secret(r) }
+
+// Handler answers at /hooks/NAME.
+func (h *Hooks) Handler() http.Handler { return h.server }
+
+// Deliveries hands over webhooks to a target of another process, and records how each try ended.
+func (h *Hooks) Deliveries() inbox.Deliveries { return recorded{h.o.Queue, h} }
+
+type recorded struct {
+	*inbox.Queue
+	h *Hooks
+}
+
+func (r recorded) Done(ctx context.Context, d *inbox.Delivery) error { return r.h.end(ctx, d, nil) }
+
+func (r recorded) Fail(ctx context.Context, d *inbox.Delivery, why inbox.Failure) error {
+	return r.h.end(ctx, d, &why)
+}
+
+func (h *Hooks) hook(name string) (contract.Webhook, bool) {
+	w, ok := h.o.Kernel.Config().Webhooks[name]
+	return w, ok
+}
+
+// accept stores a webhook and records it. Without its record it is removed again.
+func (h *Hooks) accept(ctx context.Context, a receive.Arrival) (receive.Verdict, error) {
+	w, ok := h.hook(a.Hook)
+	if !ok {
+		return receive.Refused, nil
+	}
+	target := inbox.Tool
+	if w.Agent {
+		target = inbox.Agent
+	}
+	seen := inbox.Seen{Name: a.Name, Signed: a.Signed}
+	if !a.Signed.IsZero() {
+		seen.Until = h.o.Now().Add(memory + 2*w.Window)
+	}
+	d := &inbox.Delivery{Hook: a.Hook, Target: target, Body: a.Body, About: inbox.About{
+		At: h.o.Now(), Name: a.Name, Event: a.Event, ContentType: clip(a.ContentType)}}
+	v, err := h.o.Queue.Accept(ctx, d, seen)
+	if err != nil {
+		return receive.Refused, err
+	}
+	if v == inbox.Stored {
+		if err := h.record(ctx, receive.Event{Event: "received", Hook: a.Hook, Principal: receive.Principal(a.Hook),
+			Delivery: d.ID, Digest: sign.Digest(a.Body), Bytes: len(a.Body), Peer: a.Peer}, true); err != nil {
+			return receive.Refused, errors.Join(err, h.o.Queue.Undo(ctx, d, seen))
+		}
+		if err := h.o.Queue.Release(ctx, d); err != nil {
+			return receive.Refused, err
+		}
+		h.Wake()
+	}
+	return verdicts[v], nil
+}
+
+var verdicts = map[inbox.Verdict]receive.Verdict{inbox.Stored: receive.Stored, inbox.Repeated: receive.Repeated,
+	inbox.Replayed: receive.Replayed, inbox.Full: receive.Full}
+
+// record writes a record to the log. durable: it is on the disk when record returns.
+func (h *Hooks) record(ctx context.Context, e any, durable bool) error {
+	b, err := json.Marshal(e)
+	if err == nil {
+		_, err = h.o.Log.Append(context.WithoutCancel(ctx), inbox.Kind, b, durable)
+	}
+	return err
+}
+
+// Wake lets Run look for deliveries at once.
+func (h *Hooks) Wake() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+func clip(s string) string {
+	if len(s) > 128 {
+		return ""
+	}
+	return s
+}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/procstat"
 	"waldo/internal/sandbox/seccomp"
@@ -121,6 +122,26 @@ func TestAnotherThread(t *testing.T) {
 		if b.held != row.held && b.host.Pids() && b.host.Memory() && b.host.Times() {
 			t.Errorf("%s: held %v", row.why, b.held)
 		}
+	}
+}
+
+// TestSlowStart: what a command used before its job came does not shorten the job's processor time, nor change the name
+// of what ended it.
+func TestSlowStart(t *testing.T) {
+	p := sandboxtest.Profile()
+	p.Limits.CPU = time.Second
+	env := []string{"PATH=/usr/bin:/bin"}
+	p.Prestart = &sandbox.Prestart{Argv: []string{"python3", "-I", "-S", "-c",
+		"import sys, time\nwhile time.process_time() < 1.7: pass\nsys.stdin.readline()\nexec(sys.stdin.read())"},
+		Env: env, Prelude: "head\n"}
+	b := warmed(t, p)
+	f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Prestart.Argv, Env: env,
+		Stdin: io.MultiReader(strings.NewReader(p.Prestart.Prelude), strings.NewReader("while True: pass"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Status != facts.Timeout || f.Limit == nil || *f.Limit != facts.LimitCPU {
+		t.Errorf("the job ended as %s, limit %v, signal %v after %.0f ms", f.Status, f.Limit, f.Signal, f.Usage.CPUMS)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -147,9 +148,17 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	return r.facts(ctx, e, wall), nil
 }
 
+// aheadCPU is what a command started ahead of its job may have used before, in processor time. The kernel's own limit
+// counts it with the job's: without room for it, a busy machine's job would be ended early and for no stated limit.
+const aheadCPU = 10 * time.Second
+
 // program makes the program of a command, as steps and as bytes.
 func (b *instance) program(c sandbox.Command, forked bool) (*initproc.List, []byte, error) {
-	l := job(c, spawn.Rlimits(b.profile.Limits, b.host.Pids(), b.host.Memory()), forked)
+	limits := b.profile.Limits
+	if ahead := b.profile.Prestart; ahead != nil && slices.Equal(c.Argv, ahead.Argv) {
+		limits.CPU += aheadCPU
+	}
+	l := job(c, spawn.Rlimits(limits, b.host.Pids(), b.host.Memory()), forked)
 	program := l.LinkAt(initproc.JobBase)
 	if len(program) > initproc.JobMax {
 		return nil, nil, fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit",

@@ -351,8 +351,8 @@ servers:
 capabilities:
   desk.*:               {mode: read, approval: none}
   desk.delete_customer: deny
-  run_python:     {mode: write, approval: none, isolation: LEVEL, timeout_seconds: 8, limits: {cpu_seconds: 3, memory_mb: 128, pids: 32}}
-  run_javascript: {mode: write, approval: none, isolation: LEVEL, timeout_seconds: 8, limits: {cpu_seconds: 3, memory_mb: 256, pids: 32}}
+  run_python:     {mode: write, approval: none, isolation: LEVEL, timeout_seconds: 16, limits: {cpu_seconds: 3, memory_mb: 128, pids: 32}}
+  run_javascript: {mode: write, approval: none, isolation: LEVEL, timeout_seconds: 16, limits: {cpu_seconds: 3, memory_mb: 256, pids: 32}}
 sessions: {depth: 3}
 `, "LEVEL", level))
 	if _, text := g.call("desk__get_customer", map[string]any{"id": 17}, time.Minute); !strings.Contains(text, "17") {

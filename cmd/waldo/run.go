@@ -224,42 +224,9 @@ func tellRun(c *cobra.Command, g *cli.Context, b *sandboxflags.Flags, r call.Res
 		}
 	}
 	if !g.JSON {
-		tellChanges(c.ErrOrStderr(), r.Facts.Files.Changes, b.Changes)
+		cli.TellChanges(c.ErrOrStderr(), r.Facts.Files.Changes, b.Changes)
 	}
 	return exitcode.OfResult(r)
-}
-
-// tellChanges lists what a run changed below its writable mounts, where the person chose what becomes of it.
-func tellChanges(w io.Writer, c *facts.Changes, mode string) {
-	const most = 40
-	if c == nil || mode == "" || len(c.Written)+len(c.Renamed)+len(c.Removed) == 0 {
-		return
-	}
-	var lines []string
-	for _, l := range []struct {
-		sign  string
-		names []string
-	}{{"W", c.Written}, {"R", c.Renamed}, {"D", c.Removed}} {
-		for _, n := range l.names {
-			mark := ""
-			if slices.Contains(c.Protected, n) {
-				mark = "  (protected)"
-			}
-			lines = append(lines, l.sign+" "+facts.Name(n)+mark)
-		}
-	}
-	for _, l := range lines[:min(most, len(lines))] {
-		display.Fprintf(w, "%s\n", l)
-	}
-	if more := len(lines) - most; more > 0 {
-		display.Fprintf(w, "and %s\n", display.Count(more, "more change"))
-	}
-	switch mode {
-	case "keep":
-		display.Fprintf(w, "hint: waldo changes %s shows them, waldo changes --undo %s takes them back\n", c.ID, c.ID)
-	case "review":
-		display.Fprintf(w, "hint: waldo changes %s shows them, waldo changes %s apply takes them\n", c.ID, c.ID)
-	}
 }
 
 func artifacts(f facts.Facts) string {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,7 @@ import (
 type command struct {
 	*cli.Context
 	program, token  string
+	changes         string
 	hosts           []string
 	explain, bridge bool
 }
@@ -52,6 +54,8 @@ func newLaunch(g *cli.Context) *cobra.Command {
 	f.BoolVar(&l.explain, "explain", false, "say what the agent could read, write, reach and ask for, and start nothing")
 	f.StringSliceVar(&l.hosts, "allow-host", nil, "`HOST` that may be reached too, as in api.example.com or "+
 		"GET api.example.com/v1/*; with a configuration its contract launch says which")
+	f.StringVar(&l.changes, "changes", "", "`MODE` of writes to this folder: keep (with copies for waldo changes --undo), "+
+		"review (they go aside until waldo changes apply) or discard; without it they are kept, and listed")
 	f.BoolVar(&l.bridge, "bridge", false, "the MCP server that a host in a sandbox starts")
 	f.StringVar(&l.token, "token", "", "print the token of a host's login")
 	_ = errors.Join(f.MarkHidden("bridge"), f.MarkHidden("token")) // they are there
@@ -76,6 +80,9 @@ func (l *command) run(c *cobra.Command, args []string) error {
 	if len(l.hosts) > 0 && cfg.File != "" {
 		return exitcode.Mistake("write launch: {network: {allow: [HOST]}} in waldo.yaml",
 			"--allow-host cannot widen a configuration")
+	}
+	if !slices.Contains([]string{"", "keep", "review", "discard"}, l.changes) {
+		return exitcode.Mistake("keep, review or discard", "--changes %s is not a mode", l.changes)
 	}
 	p, err := prepare(a, state, cfg)
 	if f := (files.Fault{}); errors.As(err, &f) {
@@ -129,7 +136,7 @@ func (l *command) session(c *cobra.Command, h *app.App, p plan) error {
 
 // asked reads the arguments.
 func (l *command) asked(c *cobra.Command, args []string) (a asked, err error) {
-	a.hosts, a.command = l.hosts, l.program
+	a.hosts, a.command, a.changes = l.hosts, l.program, l.changes
 	if a.command == "" {
 		if len(args) == 0 || c.ArgsLenAtDash() == 0 {
 			return a, exitcode.Mistake("as in waldo launch claude", "name a host: %s", strings.Join(Names(), ", "))
@@ -201,5 +208,6 @@ func (l *command) tellEnd(c *cobra.Command, p plan, r call.Result) {
 	if r.Status == facts.Denied {
 		return // it has not begun
 	}
+	cli.TellChanges(w, r.Facts.Files.Changes, l.changes)
 	display.Fprintf(w, "waldo: the session has ended; waldo log --principal %s shows it\n", principal(p.asked))
 }

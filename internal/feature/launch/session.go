@@ -47,6 +47,7 @@ type asked struct {
 	project string
 	person  string // the home of the person
 	hosts   []string
+	changes string // what becomes of writes to the project: keep, review or discard; empty: they stay
 }
 
 // plan is everything that one session gets, before it starts.
@@ -80,7 +81,7 @@ func prepare(a asked, state string, cfg *contract.Config) (p plan, err error) {
 	}
 	tools, env := tools(a.person)
 	p.mounts = distinct(append(append(p.mounts, p.program.mounts...), tools.mounts...))
-	p.run.Home, p.run.Dir, p.run.NoTools = homeAt, a.project, true
+	p.run.Home, p.run.Dir, p.run.NoTools, p.run.Changes = homeAt, a.project, true, a.changes
 	for _, dir := range slices.Concat(p.program.dirs, tools.dirs) {
 		if !slices.Contains(p.run.Path, dir) && !below(dir, "/usr/bin") {
 			p.run.Path = append(p.run.Path, dir)

@@ -43,6 +43,16 @@ func Whole(t testing.TB) bool {
 	return err == nil
 }
 
+// Beside is the path of a file below ../shared, or the end of the test where it is not there.
+func Beside(t testing.TB, path string) string {
+	t.Helper()
+	file := filepath.Join(repo.Root(t), "..", "shared", path)
+	if _, err := os.Stat(file); err != nil {
+		t.Skipf("../shared/%s is not here", path)
+	}
+	return file
+}
+
 // Least is the smallest number of rows that a test may have judged: of testdata alone, or of the whole corpora.
 func Least(t testing.TB, own, whole int) int {
 	t.Helper()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"strconv"
 	"strings"
@@ -20,6 +21,8 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
+	"waldo/internal/storage/breakers"
+	"waldo/internal/storage/presence"
 )
 
 func newCall(g *cli.Context) *cobra.Command {
@@ -128,11 +131,21 @@ func newTools(g *cli.Context) *cobra.Command {
 				display.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", app.LeftOut(p),
 					display.Lines(strings.TrimPrefix(p.Text, "server "+p.Server+": ")), p.Code)
 			}
-			return nil
+			return tellBreakers(c.Context(), c.ErrOrStderr(), h)
 		},
 	}
 	c.Flags().StringVar(&detail, "detail", "basic", "`HOW MUCH`: name, basic or full")
 	return c
+}
+
+// tellBreakers names the servers whose circuit breaker is open in a process at work.
+func tellBreakers(ctx context.Context, w io.Writer, h *app.App) error {
+	all, err := breakers.Open(ctx, h.Store, presence.Gone(h.State))
+	for _, b := range all {
+		display.Fprintf(w, "waldo: server %s failed %s in a row: its circuit breaker is open, and a read tries it from %s "+
+			"(upstream.open)\n", b.Server, display.Count(b.Fails, "call"), b.Until.Local().Format(time.DateTime))
+	}
+	return err
 }
 
 // tellTools lists tools with the policy's decision on a call without arguments. A condition on missing arguments

@@ -56,6 +56,8 @@ type circuit struct {
 	open   time.Duration
 	until  time.Time // when it is half open
 	trying bool      // one call tries it
+
+	noting sync.Mutex // one change at a time is told
 }
 
 // refusal is the reason against a call while the breaker is open. Half open, it lets one read try; if there is none for as
@@ -78,8 +80,9 @@ func (c *circuit) refusal(d policy.Decision, now time.Time) (why *call.Reason, t
 }
 
 // ended notes how an attempt ended: whether its transport failed. A caller that gave up proves nothing about that. Calls
-// that were under way when the breaker opened do not keep it open for longer.
-func (c *circuit) ended(tried, failed, gaveUp bool, now time.Time) {
+// that were under way when the breaker opened do not keep it open for longer. It reports whether the breaker opened,
+// opened again or closed.
+func (c *circuit) ended(tried, failed, gaveUp bool, now time.Time) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if tried {
@@ -87,15 +90,31 @@ func (c *circuit) ended(tried, failed, gaveUp bool, now time.Time) {
 	}
 	switch {
 	case gaveUp:
-		return
+		return false
 	case !failed:
+		changed = c.open > 0
 		c.fails, c.open = 0, 0
-		return
+		return changed
 	}
 	if c.fails++; c.fails >= openAfter && (c.open == 0 || tried) {
 		c.open = min(max(firstOpen, 2*c.open), longest)
 		c.until = now.Add(c.open)
+		return true
 	}
+	return false
+}
+
+// tell passes the state of the breaker on: the failures in a row, and until when it is open; zero: it is closed.
+func (c *circuit) tell(told func(fails int, until time.Time)) {
+	c.noting.Lock()
+	defer c.noting.Unlock()
+	c.mu.Lock()
+	fails, until := c.fails, c.until
+	if c.open == 0 {
+		until = time.Time{}
+	}
+	c.mu.Unlock()
+	told(fails, until)
 }
 
 // spend takes one retry from the budget.

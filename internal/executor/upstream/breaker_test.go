@@ -3,7 +3,9 @@ package upstream
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -58,7 +60,11 @@ func TestRetriesAndBreaker(t *testing.T) {
 		return ""
 	})})
 	clock := &handClock{now: time.Now()}
-	m := New(map[string]contract.Server{"s": {Command: []string{"s"}}}, Options{Launcher: f, Probe: 30 * time.Second, Clock: clock})
+	var told []string
+	m := New(map[string]contract.Server{"s": {Command: []string{"s"}}}, Options{Launcher: f, Probe: 30 * time.Second, Clock: clock,
+		Breaker: func(server string, fails int, until time.Time) {
+			told = append(told, fmt.Sprint(server, " ", fails, " ", !until.IsZero()))
+		}})
 	defer m.Close()
 	k := contract.Contract{Mode: contract.Read, Timeout: 50 * time.Millisecond,
 		Retry: contract.Retry{Max: 2, On: []string{"timeout"}}}
@@ -104,6 +110,9 @@ func TestRetriesAndBreaker(t *testing.T) {
 	try(write, "")
 	if n := calls.Load(); n != 7 {
 		t.Errorf("%d calls reached the server", n)
+	}
+	if want := []string{"s 5 true", "s 0 false"}; !slices.Equal(told, want) {
+		t.Errorf("the breaker was told as %q", told)
 	}
 }
 

@@ -78,7 +78,10 @@ func (m *Manager) attempts(
 			return o
 		}
 		o, failure, wait := s.attempt(ctx, d, q, timeout)
-		c.ended(tried, failure != "", ctx.Err() != nil || failure == unstarted, m.o.Clock.Now())
+		changed := c.ended(tried, failure != "", ctx.Err() != nil || failure == unstarted, m.o.Clock.Now())
+		if changed && m.o.Breaker != nil {
+			c.tell(func(fails int, until time.Time) { m.o.Breaker(s.cfg.Name, fails, until) })
+		}
 		renewed := failure == forgotten && try == 0 && d.Repeats()
 		repeat := ctx.Err() == nil && (renewed || again(d, failure, try)) && wait <= timeout
 		if repeat && !renewed && !c.spend() {

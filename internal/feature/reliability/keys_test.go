@@ -3,12 +3,16 @@
 package reliability
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +20,8 @@ import (
 	"waldo/internal/core/effects"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
+	"waldo/internal/storage/breakers"
+	"waldo/internal/storage/presence"
 )
 
 // codes are the codes of the reasons of a result.
@@ -232,10 +238,10 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// Keyed writes whose waldo is killed, whose server dies and whose network hangs at random steps: each acts at most once,
-// and each is known or settled at the end. MANY_WRITES sets their number.
+// Keyed writes whose waldo or server is killed, or whose server hangs, at random steps: each acts at most once, and each
+// is known or settled at the end. MANY_WRITES sets their number.
 func TestManyKeyedWrites(t *testing.T) {
-	n := 12
+	n := 200
 	if text := os.Getenv("MANY_WRITES"); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil {
@@ -250,26 +256,94 @@ func TestManyKeyedWrites(t *testing.T) {
 	random := rand.New(rand.NewPCG(uint64(seed), 1))
 	orders := make([]ordered, n)
 	for i := range orders {
-		o := create(fmt.Sprintf("w%d", i), hows[random.IntN(len(hows))], fmt.Sprintf("k%d", i))
-		o.KillAt = steps[random.IntN(len(steps))]
-		orders[i] = o
-		_, _ = b.child(t, o) // however it ends
+		orders[i] = create(fmt.Sprintf("w%d", i), hows[random.IntN(len(hows))], fmt.Sprintf("k%d", i))
+		orders[i].KillAt = steps[random.IntN(len(steps))]
+	}
+	var killed, acted atomic.Int32
+	abreast(orders, func(o ordered) {
+		out, err := b.child(t, o)
+		if e := (*exec.ExitError)(nil); errors.As(err, &e) && e.Sys().(syscall.WaitStatus).Signaled() {
+			killed.Add(1)
+		} else if err != nil {
+			t.Errorf("%+v: %v\n%s", o, err, out)
+		}
+		acted.Add(int32(b.effects(t, fmt.Sprint(o.Args["title"]))))
+	})
+	if int(killed.Load()) < n/4 || int(acted.Load()) < n/4 || int(acted.Load()) == n {
+		t.Fatalf("control: of %d writes %d were killed, %d acted", n, killed.Load(), acted.Load())
 	}
 	if err := os.WriteFile(filepath.Join(b.dir, "calm"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := b.waldo(t)
-	for i, o := range orders {
-		if n := b.effects(t, fmt.Sprintf("w%d", i)); n > 1 {
+	abreast(orders, func(o ordered) {
+		title := fmt.Sprint(o.Args["title"])
+		if n := b.effects(t, title); n > 1 {
 			t.Errorf("%+v: %d effects", o, n)
 		}
-		r := o.must(t, h)
-		if r.Status != facts.OK || b.effects(t, fmt.Sprintf("w%d", i)) != 1 {
-			t.Errorf("%+v: %s%s, %d effects", o, r.Status, codes(r), b.effects(t, fmt.Sprintf("w%d", i)))
+		r, err := o.make(t.Context(), h)
+		if err != nil || r.Status != facts.OK || b.effects(t, title) != 1 {
+			t.Errorf("%+v: %v %s%s, %d effects", o, err, r.Status, codes(r), b.effects(t, title))
 		}
-	}
+	})
 	if all, err := h.Effects.Pending(t.Context()); err != nil || len(all) > 0 {
 		t.Errorf("%d outcomes are not known: %v", len(all), err)
+	}
+}
+
+// abreast does a thing for each order, eight at a time.
+func abreast(orders []ordered, do func(ordered)) {
+	var all sync.WaitGroup
+	next := make(chan ordered)
+	for range 8 {
+		all.Go(func() {
+			for o := range next {
+				do(o)
+			}
+		})
+	}
+	for _, o := range orders {
+		next <- o
+	}
+	close(next)
+	all.Wait()
+}
+
+// Five calls without an answer open the breaker. Another waldo of the state directory can show it, until the process of
+// the breaker ends.
+func TestOpenBreakerIsShown(t *testing.T) {
+	b := newBench(t, "")
+	h, err := b.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := b.waldo(t)
+	shown := func() []breakers.Breaker {
+		all, err := breakers.Open(t.Context(), other.Store, presence.Gone(other.State))
+		if err != nil {
+			t.Error(err)
+		}
+		return all
+	}
+	orders := make([]ordered, 5)
+	for i := range orders {
+		orders[i] = create(fmt.Sprintf("w%d", i), "hang_before", "")
+	}
+	if all := shown(); len(all) > 0 {
+		t.Errorf("control: %v", all)
+	}
+	abreast(orders, func(o ordered) { _, _ = o.make(t.Context(), h) })
+	if all := shown(); len(all) != 1 || all[0].Server != "s" || all[0].Fails != 5 || !all[0].Until.After(time.Now()) {
+		t.Errorf("%+v", all)
+	}
+	if r := create("a", "", "").must(t, h); first(r) != "upstream.open" {
+		t.Errorf("control: %s%s", r.Status, codes(r))
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	if all := shown(); len(all) > 0 {
+		t.Errorf("its process has ended: %v", all)
 	}
 }
 

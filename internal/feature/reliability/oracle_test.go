@@ -134,13 +134,14 @@ func answer(dir, name, title, how, request string, number int) any {
 		switch {
 		case !first:
 		case how == "die_"+at:
-			os.Exit(1)
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
 		case how == "hang_"+at:
 			time.Sleep(time.Hour)
 		case how == "slow_"+at:
 			time.Sleep(500 * time.Millisecond)
 		case how == "kill_waldo_"+at:
-			text, _ := os.ReadFile(filepath.Join(dir, "waldo"))
+			text, _ := os.ReadFile(filepath.Join(dir, "waldo-"+title))
 			pid, err := strconv.Atoi(string(text))
 			if err != nil {
 				os.Exit(1)
@@ -305,6 +306,11 @@ func (d dying) Recorded(ctx context.Context, callID string) error {
 	return d.Effects.Recorded(ctx, callID)
 }
 
+// pidFile names the process that makes the call, for the oracle to kill.
+func (o ordered) pidFile(dir string) string {
+	return filepath.Join(dir, fmt.Sprint("waldo-", o.Args["title"]))
+}
+
 // child makes the one call that a variable orders.
 func child(dir string) error {
 	h, err := bench{dir}.open(context.Background())
@@ -316,10 +322,10 @@ func child(dir string) error {
 	if err := json.Unmarshal([]byte(os.Getenv(callWith)), &o); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "waldo"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+	if err := os.WriteFile(o.pidFile(dir), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
 	}
-	defer os.Remove(filepath.Join(dir, "waldo"))
+	defer os.Remove(o.pidFile(dir))
 	h.Broker.Effects = dying{h.Effects, o.KillAt}
 	_, err = o.make(context.Background(), h)
 	return err
@@ -348,6 +354,6 @@ func (b bench) child(t *testing.T, o ordered) ([]byte, error) {
 	c := exec.CommandContext(t.Context(), me)
 	c.Env = append(os.Environ(), waldoIn+"="+b.dir, callWith+"="+string(text))
 	out, err := c.CombinedOutput()
-	_ = os.Remove(filepath.Join(b.dir, "waldo")) // of a process that has ended
+	_ = os.Remove(o.pidFile(b.dir)) // of a process that has ended
 	return out, err
 }

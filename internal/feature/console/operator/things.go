@@ -17,6 +17,7 @@ import (
 	"waldo/internal/core/effects"
 	"waldo/internal/feature/console/site"
 	"waldo/internal/model/call"
+	"waldo/internal/storage/breakers"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/presence"
 	"waldo/internal/storage/sandboxes"
@@ -132,10 +133,16 @@ func (p *Operator) Upstreams(ctx context.Context) (site.List[site.Upstream], err
 		}
 		return true
 	})
+	open, err := breakers.Open(ctx, p.o.Store, presence.Gone(p.o.Store.Dir()))
+	for _, b := range open {
+		if u := by[b.Server]; u != nil {
+			u.Failures, u.OpenUntil = max(u.Failures, b.Fails), max(u.OpenUntil, database.Stamp(b.Until))
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		out.Items = append(out.Items, *by[name])
 	}
-	return out, nil
+	return out, err
 }
 
 // maxFaults is how many of its last faults the page of a server lists.

@@ -398,6 +398,8 @@ type Upstream struct {
 	LastOK    string `json:"last_ok,omitempty"`
 	LastFault string `json:"last_fault,omitempty"`
 	Why       string `json:"why,omitempty"`
+	Failures  int    `json:"failures,omitempty"`   // in a row, with an open circuit breaker
+	OpenUntil string `json:"open_until,omitempty"` // from when a read tries the server; empty: no breaker is open
 }
 
 // UpstreamLife is all that the page of one server shows.

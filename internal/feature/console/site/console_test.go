@@ -110,7 +110,8 @@ func (f *fake) SandboxAct(_ context.Context, _ Who, name, act string) error {
 }
 
 func (f *fake) Upstreams(context.Context) (List[Upstream], error) {
-	return List[Upstream]{Items: []Upstream{{Name: hostile, Target: hostile, Health: "failing", Why: hostile}}}, nil
+	return List[Upstream]{Items: []Upstream{{Name: hostile, Target: hostile, Health: "failing", Why: hostile,
+		Failures: 5, OpenUntil: hostile}}}, nil
 }
 
 func (f *fake) Unsettled(context.Context) (List[Unsettled], error) {

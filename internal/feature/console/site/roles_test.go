@@ -98,7 +98,7 @@ func (f *fake) Egress(context.Context, EgressFilter) (List[Egress], error) {
 func (f *fake) Upstream(context.Context, string) (UpstreamLife, error) {
 	pins, _ := f.Pins(context.Background())
 	reached, _ := f.Egress(context.Background(), EgressFilter{})
-	return UpstreamLife{Upstream: Upstream{Name: hostile, Target: hostile, Health: "failing", Why: hostile}, Pins: pins.Items,
+	return UpstreamLife{Upstream: Upstream{Name: hostile, Target: hostile, Health: "failing", Why: hostile, OpenUntil: hostile}, Pins: pins.Items,
 		Definitions: []Definition{{Usage: Usage{Capability: hostile}, Approval: hostile, File: hostile, Danger: 3}},
 		Faults:      []Call{hostileCall}, Egress: reached.Items}, nil
 }

@@ -32,6 +32,7 @@ type Running struct {
 	Work     func(ctx context.Context)                      // works while waldo serves hosts, over stdio too
 	Sweep    func(ctx context.Context, now time.Time) error // removes what is past its retention
 	Observer broker.Observer                                // follows calls; the one of the first configuration stays
+	Witness  broker.Witness                                 // has other machines cosign the log before calls
 	Events   inbox.Operator                                 // retries and drops waiting deliveries
 	Close    func() error
 }
@@ -88,6 +89,9 @@ func (h *App) openFeatures() error {
 		h.running = append(h.running, r)
 		if r.Observer != nil {
 			h.Broker.Observer = r.Observer
+		}
+		if r.Witness != nil {
+			h.Broker.Witness = r.Witness
 		}
 	}
 	if h.set.after == nil {

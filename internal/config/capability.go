@@ -134,6 +134,10 @@ var capability = &mapping[contract.Contract]{
 		{"confirm", boolean(func(c *contract.Contract) *bool { return &c.Confirm }), "false",
 			"The first call shows what it would do, and the same call with the token of that preview acts.",
 			"internal/core/approval/confirm"},
+		{"witness", custom(wordShape(requiredWord),
+			func(p *parser, f field, c *contract.Contract) { c.Witness = p.Word(f, requiredWord) == "required" }),
+			"none", "With required, the witnesses of log.policy must cosign the log before each call acts.",
+			"internal/feature/evidence"},
 		{"rules", list(rule, "rules", `as in [{when: "args.public == true", danger: 3}]`,
 			func(c *contract.Contract) *[]contract.Rule { return &c.Rules }),
 			"none", "Conditions on the call that raise the danger or refuse it.", "internal/core/policy"},
@@ -173,6 +177,7 @@ var capability = &mapping[contract.Contract]{
 var (
 	modes         = strictyaml.OneOf("read", "write", "high_risk")
 	fileWords     = strictyaml.OneOf("workspace_only", "none")
+	requiredWord  = strictyaml.OneOf("none", "required")
 	approvalWords = strictyaml.OneOf("none", "always", "manager_for_high_priority").
 			Or(`{when: "args.amount > 100.0"}`)
 	noneWord = strictyaml.OneOf("none")

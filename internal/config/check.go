@@ -21,6 +21,10 @@ func (p *parser) check() {
 		p.checkExamples(c)
 		p.checkSecrets(c)
 		p.reach(c)
+		if c.Witness && p.cfg.Log.Policy == "" {
+			p.against(c.Keys["witness"], "witness.policy", "log: {policy: FILE}, as waldo log policy --witness prints it",
+				"witness: required needs the witnesses of log.policy")
+		}
 	}
 	var plain []string
 	for _, name := range slices.Sorted(maps.Keys(p.cfg.Servers)) {

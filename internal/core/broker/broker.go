@@ -53,6 +53,12 @@ type Budget interface {
 	Bind(ctx context.Context, n call.Session) (bound context.Context, done func())
 }
 
+// Witness shows the log to other machines before a call acts. It returns the reason against the call; nil: they cosigned
+// the log.
+type Witness interface {
+	Cosigned(ctx context.Context) *call.Reason
+}
+
 // Executor turns a grant into action.
 type Executor interface {
 	Execute(ctx context.Context, g *grant.Grant) (call.Outcome, error)
@@ -91,10 +97,11 @@ type Delegations interface {
 	Bind(ctx context.Context, under *delegation.Chain) (bound context.Context, done func())
 }
 
-// Broker is the reference monitor. Every field but Observer and Delegations is needed.
+// Broker is the reference monitor. Every field but Observer, Delegations and Witness is needed.
 type Broker struct {
 	Observer  Observer    // nil: no call is followed
 	Delegated Delegations // nil: a call that names a delegation is refused
+	Witness   Witness     // nil: a call whose contract requires one is refused
 	Policy    Decider
 	Record    Recorder
 	Confirms  Confirmer
@@ -185,6 +192,10 @@ func (b *Broker) carryOut(
 		d.Reasons = slices.Insert(d.Reasons, 0, *against)
 		return b.refuse(ctx, d, "", nil)
 	}
+	if against := b.witnessed(ctx, d); against != nil {
+		d.Reasons = slices.Insert(d.Reasons, 0, *against)
+		return b.refuse(ctx, d, "", nil)
+	}
 	d.Call.Trace = trail.Step(StepExecute, d)
 	g, why := grant.Issue(d, answer, restored)
 	if why != nil {
@@ -206,6 +217,17 @@ func (b *Broker) confirmed(ctx context.Context, d policy.Decision, under *delega
 		return nil
 	}
 	return b.Delegated.Confirm(ctx, d, under)
+}
+
+// witnessed returns why a call whose contract requires a witness cannot act.
+func (b *Broker) witnessed(ctx context.Context, d policy.Decision) *call.Reason {
+	switch {
+	case !d.Contract.Witness || d.Effect == policy.Deny || d.DryRun:
+		return nil
+	case b.Witness == nil:
+		return &call.Reason{Code: "witness.unavailable", Text: "this waldo cannot ask a witness, which the contract requires"}
+	}
+	return b.Witness.Cosigned(ctx)
 }
 
 // act carries out a granted call. answered reports whether the tool answered.

@@ -79,6 +79,36 @@ func TestNoDesk(t *testing.T) {
 
 var _ broker.Delegations = (*held)(nil)
 
+// refusing is a witness with a reason against each call; nil: it cosigns.
+type refusing struct{ why *call.Reason }
+
+func (r refusing) Cosigned(context.Context) *call.Reason { return r.why }
+
+// TestWitness: a call whose contract requires a witness acts only when the log was cosigned; others do not ask.
+func TestWitness(t *testing.T) {
+	refused := &call.Reason{Code: "witness.refused"}
+	for _, row := range []struct {
+		name     string
+		requires bool
+		w        broker.Witness
+		want     string
+	}{
+		{"control: not required", false, refusing{refused}, ""},
+		{"control: cosigned", true, refusing{}, ""},
+		{"refused", true, refusing{refused}, "witness.refused"},
+		{"no witness here", true, nil, "witness.unavailable"},
+	} {
+		f := &fixture{effect: policy.Allow, requires: row.requires}
+		b := newBroker(f)
+		b.Witness = row.w
+		r, err := b.Call(t.Context(), call.Call{ID: "c_1"})
+		acted := slices.Contains(f.steps, "execute")
+		if err != nil || acted != (row.want == "") || row.want != "" && (len(r.Why) == 0 || r.Why[0].Code != row.want) {
+			t.Errorf("%s: %v %v %v", row.name, r.Why, f.steps, err)
+		}
+	}
+}
+
 func newBroker(h *fixture) *broker.Broker {
 	return &broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h,
 		Executors: map[contract.Transport]broker.Executor{contract.Direct: h}}

@@ -98,6 +98,7 @@ func Join(d, other Decision, why call.Reason) Decision {
 	other.Call = d.Call
 	other.Danger = max(d.Danger, other.Danger)
 	other.Contract.Confirm = d.Contract.Confirm || other.Contract.Confirm
+	other.Contract.Witness = d.Contract.Witness || other.Contract.Witness
 	other.Once, other.Writes = d.Once || other.Once, d.Writes || other.Writes
 	other.Reasons = append(other.Reasons[:len(other.Reasons):len(other.Reasons)], why)
 	return other

@@ -97,11 +97,11 @@ func (p *Policy) decide(c call.Call, open bool) Decision {
 	d := p.judge(winners[0], c, open)
 	for _, e := range winners[1:] { // patterns of equal specificity
 		other := p.judge(e, c, open)
-		confirm := d.Contract.Confirm || other.Contract.Confirm
+		confirm, witness := d.Contract.Confirm || other.Contract.Confirm, d.Contract.Witness || other.Contract.Witness
 		if stricter(other, d) {
 			d = other
 		}
-		d.Contract.Confirm = confirm
+		d.Contract.Confirm, d.Contract.Witness = confirm, witness
 	}
 	return d
 }
@@ -223,6 +223,10 @@ func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
 	seen := &variables{call: &c, environment: p.cfg.Environment, danger: j.danger, open: open}
 	j.rules(e, seen)
 	j.approval(e, seen)
+	if j.c.Witness {
+		j.notes = append(j.notes, j.reason("witness.required",
+			"the witnesses of log.policy must cosign the log before the call acts", "witness"))
+	}
 	if by := j.c.Approval.By; len(j.asks) > 0 && by != "" && len(p.cfg.Approval.Roles[by]) == 0 && !p.ideal {
 		j.denies = append(j.denies, j.reason("role.unbound", "no approver has the role that can answer: "+by, "approval"))
 	}

@@ -141,7 +141,12 @@ func newProve(g *cli.Context) *cobra.Command {
 					return err
 				}
 				if policy != nil {
-					if _, err := t.Cosign(c.Context(), http.DefaultClient, policy, at); err != nil {
+					s, err := g.OpenStorage()
+					if err != nil {
+						return err
+					}
+					defer s.Close()
+					if _, _, err := t.current(c.Context(), s.Store, policy); err != nil {
 						return &exitcode.Exit{Code: exitcode.Problems, Err: err, Hint: "the receipt needs the witnesses of log.policy"}
 					}
 					if at, err = t.Cosigned(policy); err != nil {

@@ -284,6 +284,76 @@ func TestWitness(t *testing.T) {
 	_ = resp.Body.Close()
 }
 
+// TestRequired: a call whose contract requires a witness acts while the witness cosigns, and is refused with a code
+// where it saw another log, cannot be reached, or is not asked for.
+func TestRequired(t *testing.T) {
+	for _, row := range []struct {
+		name, want string
+		do         func(g *ground, file string, srv *httptest.Server)
+	}{
+		{"control", "", func(g *ground, _ string, _ *httptest.Server) { g.write(3) }},
+		{"rolled back", "witness.refused", func(g *ground, _ string, _ *httptest.Server) {
+			kept := g.t.TempDir()
+			if err := os.CopyFS(kept, os.DirFS(g.state)); err != nil {
+				g.t.Fatal(err)
+			}
+			g.write(3)
+			if err := (witness{g.tree, g.store, &contract.Config{Log: contract.Log{Policy: filepath.Join(g.state, "policy")}}}).
+				Cosigned(g.t.Context()); err != nil {
+				g.t.Fatal(err)
+			}
+			s, err := database.Open(kept)
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			g.t.Cleanup(func() { _ = s.Close() })
+			g.state, g.store, g.tree = kept, s, &Tree{Dir: audit.Dir(kept), Keys: g.tree.Keys}
+		}},
+		{"the head is put back", "tree.differs", func(g *ground, _ string, _ *httptest.Server) {
+			h := database.Head{Seq: 5, Hash: g.record(5).Hash}
+			if err := g.store.ResetHead(g.t.Context(), audit.Name, h); err != nil {
+				g.t.Fatal(err)
+			}
+		}},
+		{"no witness answers", "witness.missing", func(_ *ground, _ string, srv *httptest.Server) { srv.Close() }},
+		{"a policy without a quorum", "witness.policy", func(g *ground, file string, _ *httptest.Server) {
+			b, _ := os.ReadFile(file)
+			b = bytes.Replace(b, []byte("quorum w"), []byte("quorum  none"), 1)
+			if err := os.WriteFile(file, b, 0o600); err != nil {
+				g.t.Fatal(err)
+			}
+		}},
+		{"no policy", "witness.policy", func(_ *ground, file string, _ *httptest.Server) { _ = os.Remove(file) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t, 10)
+			vkey, err := g.tree.Key(g.grow().Origin)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := NewServer(filepath.Join(t.TempDir(), "w"), "w.example", ed25519.NewKeyFromSeed(make([]byte, 32)), []string{vkey})
+			if err != nil {
+				t.Fatal(err)
+			}
+			srv := httptest.NewServer(w)
+			defer srv.Close()
+			file := filepath.Join(g.state, "policy")
+			if err := os.WriteFile(file, g.policy(w.Key()+" "+srv.URL), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			config := &contract.Config{Log: contract.Log{Policy: file}}
+			if why := (witness{g.tree, g.store, config}).Cosigned(t.Context()); why != nil {
+				t.Fatal("control: ", why)
+			}
+			row.do(g, file, srv)
+			why := witness{g.tree, g.store, config}.Cosigned(t.Context())
+			if row.want == "" && why != nil || row.want != "" && (why == nil || why.Code != row.want) {
+				t.Errorf("%+v, want %q", why, row.want)
+			}
+		})
+	}
+}
+
 // TestWitnessAnswers are the answers of C2SP tlog-witness to requests that it must not cosign.
 func TestWitnessAnswers(t *testing.T) {
 	g := newGround(t, 3)

@@ -8,8 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -18,6 +19,7 @@ import (
 	"waldo/internal/app/secrets"
 	"waldo/internal/core/audit"
 	"waldo/internal/feature"
+	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/secretstore"
@@ -32,7 +34,45 @@ const (
 )
 
 func open(h *app.App) (app.Running, error) {
-	return app.Running{Serve: func(ctx context.Context) { serve(ctx, h) }}, nil
+	w := witness{tree: treeOf(h.Store), store: h.Store, config: h.Config}
+	return app.Running{Serve: func(ctx context.Context) { serve(ctx, h) }, Witness: w}, nil
+}
+
+// witness asks the witnesses of one configuration before a call whose contract requires them.
+type witness struct {
+	tree   *Tree
+	store  *database.Store
+	config *contract.Config
+}
+
+func (w witness) Cosigned(ctx context.Context) *call.Reason {
+	policy, err := policyOf(w.config)
+	if err == nil && policy == nil {
+		err = errors.New("no log.policy names witnesses")
+	}
+	if err == nil && slices.ContainsFunc(strings.Split(string(policy), "\n"),
+		func(line string) bool { return slices.Equal(strings.Fields(line), []string{"quorum", "none"}) }) {
+		err = errors.New("log.policy asks for no witness: quorum none")
+	}
+	if err != nil {
+		return &call.Reason{Code: "witness.policy", Text: err.Error()}
+	}
+	_, failed, err := w.tree.current(ctx, w.store, policy)
+	for _, f := range failed {
+		if errors.Is(f, ErrRefused) {
+			return &call.Reason{Code: "witness.refused",
+				Text: "a witness saw another log: this one was rolled back or rewritten; waldo log verify says more"}
+		}
+	}
+	switch {
+	case errors.Is(err, ErrForked):
+		return &call.Reason{Code: "tree.differs", Text: "the log is not the one of its checkpoint; waldo log verify says more"}
+	case errors.Is(err, errUnsatisfied):
+		return &call.Reason{Code: "witness.missing", Text: "too few witnesses of log.policy answered; try again later"}
+	case err != nil:
+		return &call.Reason{Code: "witness.failed", Text: "the log has no sound checkpoint; waldo log verify says more"}
+	}
+	return nil
 }
 
 // serve grows the tree while waldo listens, and asks the witnesses of the configuration in force.
@@ -51,7 +91,7 @@ func serve(ctx context.Context, h *app.App) {
 				return err
 			}
 			asked = time.Now()
-			failed, err := t.Cosign(ctx, http.DefaultClient, policy, at)
+			_, failed, err := t.current(ctx, h.Store, policy)
 			return errors.Join(append(failed, err)...)
 		}()
 		if text := fmt.Sprint(err); err != nil && text != said && ctx.Err() == nil {
@@ -137,7 +177,7 @@ func (Evidence) Check(ctx context.Context, s *database.Store, cfg *contract.Conf
 	if policy == nil || len(found) > 0 {
 		return found
 	}
-	return t.witnessed(ctx, policy, at)
+	return t.witnessed(ctx, s, policy)
 }
 
 func problem(code, format string, args ...any) audit.Finding {
@@ -186,8 +226,8 @@ func (t *Tree) held(ctx context.Context, at *Checkpoint) []audit.Finding {
 }
 
 // witnessed asks each witness whether this log is the one that it saw.
-func (t *Tree) witnessed(ctx context.Context, policy []byte, at *Checkpoint) (found []audit.Finding) {
-	failed, err := t.Cosign(ctx, http.DefaultClient, policy, at)
+func (t *Tree) witnessed(ctx context.Context, s *database.Store, policy []byte) (found []audit.Finding) {
+	at, failed, err := t.current(ctx, s, policy)
 	for _, f := range failed {
 		if errors.Is(f, ErrRefused) {
 			found = append(found, problem("witness.refused", "%v", f))

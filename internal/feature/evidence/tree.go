@@ -58,7 +58,8 @@ type Checkpoint struct {
 const (
 	checkpointFile = "checkpoint"
 	lockFile       = "tree.lock"
-	batch          = 1 << 16 // records between two checkpoints while a tree is built
+	askLock        = "witness.lock" // one process at a time asks the witnesses
+	batch          = 1 << 16        // records between two checkpoints while a tree is built
 )
 
 // begin names a log: by the hash of the first record in the tree, and its number.
@@ -158,7 +159,7 @@ func (t *Tree) Read() (*Checkpoint, error) {
 
 // Advance takes the records up to number through into the tree, and signs a checkpoint where there are new ones.
 func (t *Tree) Advance(ctx context.Context, through uint64) (*Checkpoint, error) {
-	unlock, err := t.lock()
+	unlock, err := t.lock(lockFile)
 	if err != nil {
 		return nil, err
 	}
@@ -190,8 +191,8 @@ func (t *Tree) Advance(ctx context.Context, through uint64) (*Checkpoint, error)
 	return g.at, g.sign()
 }
 
-func (t *Tree) lock() (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(t.Dir, lockFile), os.O_RDWR|os.O_CREATE|safefile.NoFollow, 0o600)
+func (t *Tree) lock(name string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(t.Dir, name), os.O_RDWR|os.O_CREATE|safefile.NoFollow, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrEmpty
 	}

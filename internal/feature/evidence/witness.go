@@ -19,6 +19,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"waldo/internal/storage/database"
 	"waldo/internal/storage/safefile"
 )
 
@@ -55,6 +56,28 @@ const (
 // ErrRefused: a witness refused a checkpoint: the log is not the one that it saw before.
 var ErrRefused = errors.New("the witness refused the checkpoint")
 
+// errUnsatisfied: too few witnesses cosigned a checkpoint.
+var errUnsatisfied = errors.New("the policy is not satisfied")
+
+// current takes the records up to the head into the tree and has the witnesses cosign it. One process at a time does
+// so: a witness must hear of the sizes in their order. It returns what Cosign returns.
+func (t *Tree) current(ctx context.Context, s *database.Store, policy []byte) (at *Checkpoint, failed []error, err error) {
+	unlock, err := t.lock(askLock)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unlock()
+	at, err = t.grown(ctx, s)
+	if err == nil && at == nil {
+		err = ErrEmpty
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	failed, err = t.Cosign(ctx, http.DefaultClient, policy, at)
+	return at, failed, err
+}
+
 // Ask posts a checkpoint to a witness with the proof that it continues what the witness saw last, and returns the
 // cosignature, which was checked.
 func (t *Tree) Ask(ctx context.Context, client *http.Client, w Witness, at *Checkpoint) (line string, err error) {
@@ -85,9 +108,14 @@ func (t *Tree) Ask(ctx context.Context, client *http.Client, w Witness, at *Chec
 			if size > at.N {
 				return "", fmt.Errorf("%w: %s has seen %d records of this log, which has %d now", ErrRefused, w.Name, size, at.N)
 			}
+			if size == old {
+				return "", fmt.Errorf("%w: %s has seen another log of %d records", ErrRefused, w.Name, size)
+			}
 			old = size
-		default:
+		case code == http.StatusUnprocessableEntity:
 			return "", fmt.Errorf("%w: %s answered %d: %.200q", ErrRefused, w.Name, code, body)
+		default:
+			return "", fmt.Errorf("witness %s answered %d: %.200q", w.Name, code, body)
 		}
 	}
 	return "", fmt.Errorf("witness %s: it names another size each time", w.Name)
@@ -163,7 +191,7 @@ func (t *Tree) Cosign(ctx context.Context, client *http.Client, policy []byte, a
 		signed = append(signed, a.line...)
 	}
 	if _, _, err := torchwood.VerifyCheckpoint(signed, rules); err != nil {
-		return failed, fmt.Errorf("the policy is not satisfied: %w", errors.Join(append([]error{err}, failed...)...))
+		return failed, fmt.Errorf("%w: %w", errUnsatisfied, errors.Join(append([]error{err}, failed...)...))
 	}
 	return failed, safefile.Replace(filepath.Join(t.Dir, cosignedFile), signed, 0o600)
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -167,11 +168,21 @@ func (r *reach) folder(at contract.Position, who, path string, writable bool) {
 	}
 }
 
+// beside names a path from the folder of its configuration where it is below it, so that a committed threat model holds
+// in each checkout; other paths are whole.
 func beside(at contract.Position, path string) string {
-	if whole, err := at.Beside(path); err == nil {
+	whole, err := at.Beside(path)
+	if err != nil {
+		return path
+	}
+	folder, err := filepath.Abs(filepath.Dir(at.File))
+	if err != nil {
 		return whole
 	}
-	return path
+	if below, err := filepath.Rel(folder, whole); err == nil && filepath.IsLocal(below) {
+		return strings.TrimSuffix("./"+filepath.ToSlash(below), ".")
+	}
+	return whole
 }
 
 // Change is a fact that one of two threat models has alone.

@@ -26,6 +26,9 @@ func restOfServer(s contract.Server) string {
 
 // restOfAll is the digest of a configuration without its contracts and servers.
 func restOfAll(cfg contract.Config) string {
+	if cfg.Log.Policy != "" {
+		cfg.Log.Policy = beside(contract.Position{File: cfg.File}, cfg.Log.Policy)
+	}
 	cfg.Contracts, cfg.Servers, cfg.File, cfg.Digest = nil, nil, "", ""
 	return digest(cfg)
 }

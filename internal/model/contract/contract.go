@@ -199,6 +199,7 @@ type Contract struct {
 	ResponseBudget int // bytes
 	Approval       Approval
 	Confirm        bool // the call is previewed first, and made again with the token of its preview
+	Witness        bool `json:",omitempty"` // the witnesses of log.policy cosign the log before a call acts
 	Rules          []Rule
 	Log            string
 	Redact         []string // of detect.Classes

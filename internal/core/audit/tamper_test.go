@@ -139,6 +139,35 @@ func (b *lab) flip(line, from, to string) {
 	b.write(l)
 }
 
+// edit changes one text of the fourth line.
+func (b *lab) edit(from, to string) {
+	b.t.Helper()
+	l := b.lines()
+	if !bytes.Contains(l[3], []byte(from)) {
+		b.t.Fatalf("control: no %s", from)
+	}
+	l[3] = bytes.Replace(l[3], []byte(from), []byte(to), 1)
+	b.write(l)
+}
+
+// swap gives one line the 64 digits of another one after a text.
+func (b *lab) swap(l [][]byte, i, j int, after string) {
+	digits := func(x []byte) []byte { at := bytes.LastIndex(x, []byte(after)) + len(after); return x[at : at+64] }
+	copy(digits(l[i]), digits(l[j]))
+	b.write(l)
+}
+
+// reseal changes one record and gives it a fitting hash.
+func (b *lab) reseal(i int, change func(*Record)) {
+	b.t.Helper()
+	l := b.lines()
+	r, err := parseRecord(bytes.TrimSuffix(l[i], []byte("\n")))
+	b.must(err)
+	change(&r)
+	l[i] = r.seal(nil)
+	b.write(l)
+}
+
 // add appends a record with a fitting hash.
 func (b *lab) add(kind string, body any) {
 	b.t.Helper()
@@ -330,6 +359,45 @@ func TestTampering(t *testing.T) {
 			b.must(err)
 			h.Seq, h.Hash = last.Seq, last.Hash
 			b.must(b.store.ResetHead(ctx, Name, *h))
+			b.write(l[:4])
+		}},
+		{"a record's version", false, "record.version record.order", func(b *lab) { b.edit(`{"v":1`, `{"v":2`) }},
+		{"a record's number", false, "record.hash record.order", func(b *lab) { b.edit(`"seq":4`, `"seq":5`) }},
+		{"a record's id", false, "line.layout record.order", func(b *lab) { b.edit(`"id":"e_`, `"id":"f_`) }},
+		{"a record's time", false, "record.hash", func(b *lab) { b.edit(`"at":"20`, `"at":"21`) }},
+		{"a record's link", false, "record.hash chain.broken", func(b *lab) { l := b.lines(); b.swap(l, 3, 6, `"prev":"`) }},
+		{"a record's kind", false, "line.layout record.order", func(b *lab) { b.edit(`"kind":"decision"`, `"kind":"decisioX"`) }},
+		{"a record's kind by another that exists", false, "record.hash", func(b *lab) { b.edit(`"kind":"decision"`, `"kind":"answer"`) }},
+		{"a record's hash", false, "record.hash chain.broken", func(b *lab) { l := b.lines(); b.swap(l, 3, 6, `"hash":"`) }},
+		{"a record's number and hash", false, "record.order", func(b *lab) { b.reseal(3, func(r *Record) { r.Seq = 9 }) }},
+		{"a record's time and hash", false, "chain.broken", func(b *lab) { b.reseal(3, func(r *Record) { r.At = "2020-01-01T00:00:00.000Z" }) }},
+		{"the last record's body and hash", false, "head.mismatch", func(b *lab) {
+			b.reseal(len(b.lines())-1, func(r *Record) { r.Body = []byte(`{"x":1}`) })
+		}},
+		{"a record's copy in another segment", false, "segment.order record.order head.past_end", func(b *lab) {
+			b.must(os.WriteFile(filepath.Join(b.dir, segmentName(99)), b.lines()[2], 0o600))
+		}},
+		{"an empty segment", false, "segment.order", func(b *lab) { b.must(os.WriteFile(filepath.Join(b.dir, segmentName(99)), nil, 0o600)) }},
+		{"the segment under another name", false, "segment.order record.order head.beginning", func(b *lab) {
+			b.must(os.Rename(b.file(), filepath.Join(b.dir, segmentName(2))))
+		}},
+		{"all lines in another order", false, "record.order head.past_end", func(b *lab) { l := b.lines(); slices.Reverse(l); b.write(l) }},
+		{"waldo.db is put back: only a witness finds it", false, "", func(b *lab) {
+			last, err := parseRecord(bytes.TrimSuffix(b.lines()[3], []byte("\n")))
+			b.must(err)
+			h, err := b.store.Head(ctx, Name)
+			b.must(err)
+			h.Seq, h.Hash = last.Seq, last.Hash
+			b.must(b.store.ResetHead(ctx, Name, *h))
+		}},
+		{"waldo.db, its copy and the log are put back: only a witness finds it", false, "", func(b *lab) {
+			l := b.lines()
+			last, err := parseRecord(bytes.TrimSuffix(l[3], []byte("\n")))
+			b.must(err)
+			h, err := b.store.Head(ctx, Name)
+			b.must(err)
+			h.Seq, h.Hash = last.Seq, last.Hash
+			b.must(errors.Join(b.store.ResetHead(ctx, Name, *h), b.copy.ResetHead(ctx, Name, *h)))
 			b.write(l[:4])
 		}},
 		{"the head names another last record", false, "head.mismatch", func(b *lab) {

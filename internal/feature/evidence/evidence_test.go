@@ -284,6 +284,115 @@ func TestWitness(t *testing.T) {
 	_ = resp.Body.Close()
 }
 
+// witnessed returns a log of ten records that a witness has cosigned.
+func witnessed(t *testing.T) (*ground, *contract.Config, *httptest.Server) {
+	t.Helper()
+	g := newGround(t, 10)
+	vkey, err := g.tree.Key(g.grow().Origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewServer(filepath.Join(t.TempDir(), "w"), "w.example", ed25519.NewKeyFromSeed(make([]byte, 32)), []string{vkey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(w)
+	t.Cleanup(srv.Close)
+	config := &contract.Config{Log: contract.Log{Policy: filepath.Join(g.state, "policy")}}
+	if err := os.WriteFile(config.Log.Policy, g.policy(w.Key()+" "+srv.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.cosigned(config.Log.Policy)
+	return g, config, srv
+}
+
+// cosigned has the witness cosign the log as it is.
+func (g *ground) cosigned(policy string) {
+	g.t.Helper()
+	config := &contract.Config{Log: contract.Log{Policy: policy}}
+	if why := (witness{g.tree, g.store, config}).Cosigned(g.t.Context()); why != nil {
+		g.t.Fatal("control: ", why)
+	}
+}
+
+// copied copies the state directory, has the witness see more records of the first one, and makes the copy the one that
+// runs, with records of its own.
+func (g *ground) copied(policy string, more, own int) {
+	g.t.Helper()
+	kept := g.t.TempDir()
+	if err := os.CopyFS(kept, os.DirFS(g.state)); err != nil {
+		g.t.Fatal(err)
+	}
+	g.write(more)
+	g.cosigned(policy)
+	s, err := database.Open(kept)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = s.Close() })
+	g.state, g.store, g.tree = kept, s, &Tree{Dir: audit.Dir(kept), Keys: g.tree.Keys}
+	if own > 0 {
+		g.write(own)
+	}
+}
+
+// headAt puts the head in waldo.db back.
+func (g *ground) headAt(seq uint64) {
+	g.t.Helper()
+	if err := g.store.ResetHead(g.t.Context(), audit.Name, database.Head{Seq: seq, Hash: g.record(seq).Hash}); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// TestWitnessed: waldo's tree or a witness finds what the chain and its heads cannot show. A checkpoint that is put back
+// alone, and tiles that are built anew, are no other log.
+func TestWitnessed(t *testing.T) {
+	for _, row := range []struct {
+		name, want string
+		do         func(g *ground, policy string)
+	}{
+		{"control", "witness.seen", func(*ground, string) {}},
+		{"control: more records", "witness.seen", func(g *ground, _ string) { g.write(5) }},
+		{"waldo.db put back", "tree.differs", func(g *ground, _ string) { g.headAt(5) }},
+		{"all put back", "witness.refused", func(g *ground, policy string) { g.copied(policy, 3, 0) }},
+		{"all put back, and fewer records added", "witness.refused", func(g *ground, policy string) { g.copied(policy, 9, 2) }},
+		{"two waldos on a copied state directory, as long", "witness.refused", func(g *ground, policy string) {
+			g.copied(policy, 3, 3)
+		}},
+		{"two waldos on a copied state directory, longer", "witness.refused", func(g *ground, policy string) {
+			g.copied(policy, 3, 30)
+		}},
+		{"a checkpoint replayed alone", "witness.seen", func(g *ground, policy string) {
+			old, _ := os.ReadFile(filepath.Join(g.tree.Dir, checkpointFile))
+			g.write(3)
+			g.cosigned(policy)
+			if err := os.WriteFile(filepath.Join(g.tree.Dir, checkpointFile), old, 0o600); err != nil {
+				g.t.Fatal(err)
+			}
+		}},
+		{"the tree removed", "witness.seen", func(g *ground, _ string) {
+			_ = os.Remove(filepath.Join(g.tree.Dir, checkpointFile))
+			_ = os.RemoveAll(filepath.Join(g.tree.Dir, "tile"))
+		}},
+		{"another log from its start", "witness.missing", func(g *ground, _ string) {
+			other := newGround(g.t, 12)
+			g.state, g.store, g.tree = other.state, other.store, other.tree
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g, config, _ := witnessed(t)
+			row.do(g, config.Log.Policy)
+			var codes []string
+			for _, f := range g.tree.check(t.Context(), g.store, config) {
+				codes = append(codes, f.Code)
+			}
+			if got := strings.Join(codes, " "); got != row.want {
+				t.Errorf("found %q, want %q", got, row.want)
+			}
+		})
+	}
+}
+
 // TestRequired: a call whose contract requires a witness acts while the witness cosigns, and is refused with a code
 // where it saw another log, cannot be reached, or is not asked for.
 func TestRequired(t *testing.T) {
@@ -292,28 +401,9 @@ func TestRequired(t *testing.T) {
 		do         func(g *ground, file string, srv *httptest.Server)
 	}{
 		{"control", "", func(g *ground, _ string, _ *httptest.Server) { g.write(3) }},
-		{"rolled back", "witness.refused", func(g *ground, _ string, _ *httptest.Server) {
-			kept := g.t.TempDir()
-			if err := os.CopyFS(kept, os.DirFS(g.state)); err != nil {
-				g.t.Fatal(err)
-			}
-			g.write(3)
-			if err := (witness{g.tree, g.store, &contract.Config{Log: contract.Log{Policy: filepath.Join(g.state, "policy")}}}).
-				Cosigned(g.t.Context()); err != nil {
-				g.t.Fatal(err)
-			}
-			s, err := database.Open(kept)
-			if err != nil {
-				g.t.Fatal(err)
-			}
-			g.t.Cleanup(func() { _ = s.Close() })
-			g.state, g.store, g.tree = kept, s, &Tree{Dir: audit.Dir(kept), Keys: g.tree.Keys}
-		}},
+		{"rolled back", "witness.refused", func(g *ground, file string, _ *httptest.Server) { g.copied(file, 3, 0) }},
 		{"the head is put back", "tree.differs", func(g *ground, _ string, _ *httptest.Server) {
-			h := database.Head{Seq: 5, Hash: g.record(5).Hash}
-			if err := g.store.ResetHead(g.t.Context(), audit.Name, h); err != nil {
-				g.t.Fatal(err)
-			}
+			g.headAt(5)
 		}},
 		{"no witness answers", "witness.missing", func(_ *ground, _ string, srv *httptest.Server) { srv.Close() }},
 		{"a policy without a quorum", "witness.policy", func(g *ground, file string, _ *httptest.Server) {
@@ -326,26 +416,8 @@ func TestRequired(t *testing.T) {
 		{"no policy", "witness.policy", func(_ *ground, file string, _ *httptest.Server) { _ = os.Remove(file) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			g := newGround(t, 10)
-			vkey, err := g.tree.Key(g.grow().Origin)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w, err := NewServer(filepath.Join(t.TempDir(), "w"), "w.example", ed25519.NewKeyFromSeed(make([]byte, 32)), []string{vkey})
-			if err != nil {
-				t.Fatal(err)
-			}
-			srv := httptest.NewServer(w)
-			defer srv.Close()
-			file := filepath.Join(g.state, "policy")
-			if err := os.WriteFile(file, g.policy(w.Key()+" "+srv.URL), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			config := &contract.Config{Log: contract.Log{Policy: file}}
-			if why := (witness{g.tree, g.store, config}).Cosigned(t.Context()); why != nil {
-				t.Fatal("control: ", why)
-			}
-			row.do(g, file, srv)
+			g, config, srv := witnessed(t)
+			row.do(g, config.Log.Policy, srv)
 			why := witness{g.tree, g.store, config}.Cosigned(t.Context())
 			if row.want == "" && why != nil || row.want != "" && (why == nil || why.Code != row.want) {
 				t.Errorf("%+v, want %q", why, row.want)

@@ -152,7 +152,10 @@ type Evidence struct{}
 
 // Check holds the records against the tree and its checkpoint, and asks the witnesses of the policy.
 func (Evidence) Check(ctx context.Context, s *database.Store, cfg *contract.Config) []audit.Finding {
-	t, policy := treeOf(s), []byte(nil)
+	return treeOf(s).check(ctx, s, cfg)
+}
+
+func (t *Tree) check(ctx context.Context, s *database.Store, cfg *contract.Config) []audit.Finding {
 	policy, err := policyOf(cfg)
 	if err != nil {
 		return []audit.Finding{audit.Unchecked("witness.policy", "%v", err)}

@@ -11,7 +11,9 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -416,7 +418,8 @@ func (h *App) openPipeline(s Options) error {
 		Confirms: func(cap call.Capability) bool { k, _ := h.Policy.Lookup(cap); return k.Confirm },
 		Fills:    func(cap call.Capability) string { k, _ := h.Policy.Lookup(cap); return k.Idempotency.Argument },
 		Usable: func(cap call.Capability, v catalog.Viewer) bool {
-			return h.Policy.Usable(cap, v.Principal, v.Channel) && h.Delegated.Names(cap)
+			k, _ := h.Policy.Lookup(cap)
+			return h.Policy.Usable(cap, v.Principal, v.Channel) && h.Delegated.Lists(cap, k.Danger)
 		},
 	}
 	if s.Warm > 0 { // a gateway: its first list does not wait, and it logs left-out tools
@@ -569,6 +572,8 @@ func (c cleaned) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
+var fileEnding = regexp.MustCompile(`^[a-z]{1,8}$`)
+
 // spill stores the part of a result over its budget in the session's workspace, and returns its name for read_output.
 func (h *App) spill(n call.Session, name string, data []byte) (string, error) {
 	w, err := h.workspace(n, "")
@@ -576,7 +581,11 @@ func (h *App) spill(n call.Session, name string, data []byte) (string, error) {
 		return "", err
 	}
 	defer w.Close()
-	at, err := w.Spill(name, "txt", data)
+	ending := strings.ToLower(strings.TrimPrefix(path.Ext(name), "."))
+	if !fileEnding.MatchString(ending) {
+		ending = "txt"
+	}
+	at, err := w.Spill(strings.TrimSuffix(name, path.Ext(name)), ending, data)
 	return string(workspace.Spill) + "/" + at, err
 }
 

@@ -82,7 +82,7 @@ var server = &mapping[contract.Server]{
 
 var peer = &mapping[contract.Server]{
 	name: "peer", title: "a peer",
-	doc:     "An agent of A2A 1.0. [a2a.md](../a2a.md) describes peers.",
+	doc:     "An agent of A2A 1.0 or 0.3. [a2a.md](../a2a.md) describes peers.",
 	example: "peers:\n  billing: {url: 'https://billing.example.com', auth: {bearer: \"env:BILLING_TOKEN\"}}\n",
 	begin: func(p *parser, e field, s *contract.Server) {
 		server.begin(p, e, s)
@@ -90,12 +90,15 @@ var peer = &mapping[contract.Server]{
 	},
 	keys: []key[contract.Server]{
 		{"url", address(func(s *contract.Server) *string { return &s.URL }), "",
-			"The address of the agent, whose card is at /.well-known/agent-card.json: https, or http on this machine.",
+			"The address of the agent, whose card is below it in /.well-known: https, or http on this machine.",
 			"internal/network/a2apeer"},
 		{"card", text(func(s *contract.Server) *string { return &s.CardKey }), "any key: waldo.lock pins the card",
 			"The thumbprint of the key that has to sign the card (RFC 7638), in base64url.", "internal/network/a2apeer"},
 		{"auth", nested(auth, func(s *contract.Server) *contract.Auth { return &s.Auth }),
 			"none", "How waldo authenticates to the agent.", "internal/network/mcphttp"},
+		{"server_requests", nested(serverRequests, func(s *contract.Server) *contract.Asks { return &s.Asks }),
+			"refused", "What the agent may ask of the person at the caller: a task that wants input is a form.",
+			"internal/executor/upstream"},
 	},
 	check: func(p *parser, e field, s *contract.Server, at map[string]field) {
 		if at["url"].Val == nil {

@@ -74,6 +74,11 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time, lines Lines)
 		if len(l.Reasons) > 0 {
 			what += p.Dim("  " + place(l.Reasons[0]))
 		}
+		for _, r := range l.Reasons {
+			if r.Code == call.DelegationChain {
+				what += display.Sprintf("  %s", r.Text)
+			}
+		}
 	case audit.KindVerdict, audit.KindAnswer:
 		word := p.Bad("no")
 		if l.Yes != nil && *l.Yes {

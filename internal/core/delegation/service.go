@@ -43,10 +43,12 @@ type Service struct {
 	Base   Link // the delegation that every call of this process is made under; zero: none
 }
 
-// Names reports whether the delegation of this process names a capability. Others need not be listed.
-func (s *Service) Names(name call.Capability) bool {
+// Lists reports whether the delegation of this process leaves calls of a capability: by name, and by the danger of its
+// contract, which arguments only raise. Others need not be listed.
+func (s *Service) Lists(name call.Capability, danger int) bool {
 	matches := func(p contract.Pattern) bool { return p.Match(string(name)) }
-	return s.Base.ID == "" || contract.ByTheGateway(string(name)) || slices.ContainsFunc(s.Base.Allow, matches)
+	return s.Base.ID == "" || contract.ByTheGateway(string(name)) ||
+		danger <= s.Base.Danger && slices.ContainsFunc(s.Base.Allow, matches)
 }
 
 // Under returns the delegations that a call is made under; nil: none. It returns the reason against the call where the

@@ -1,9 +1,12 @@
 package redact
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"waldo/internal/core/policy"
@@ -22,6 +25,9 @@ const BridgeBudget = jsonrpc.MaxFrame
 
 // bridge is the channel of code in a sandbox.
 const bridge = "bridge"
+
+// PeerFile begins the address of a file in the answer of an A2A peer.
+const PeerFile = "a2a:file/"
 
 // Limits for images, audio and the blobs of resources if the budget is smaller: a model does not read their bytes as
 // text. The number of blocks of any kind is limited, too.
@@ -165,6 +171,9 @@ func (b budget) content(p *pass, in []call.Content) []call.Content {
 	var rest []json.RawMessage
 	for i, c := range in {
 		var raw []byte
+		if c.Type == "resource" && b.d.Call.Channel != bridge { // a program gets the bytes
+			c = b.file(p, c)
+		}
 		shown := c.Type == "text" || c.Raw.IsZero()
 		if shown {
 			c = call.Content{Type: "text", Text: p.textOrJSON(c.Text)}
@@ -202,6 +211,33 @@ func (b budget) content(p *pass, in []call.Content) []call.Content {
 				b.spill("content-rest.json", all))))
 	}
 	return out
+}
+
+// file stores a file of an A2A peer in the workspace, a text redacted, and returns where it is. Other content is returned
+// as it is.
+func (b budget) file(p *pass, c call.Content) call.Content {
+	var v struct {
+		Resource struct {
+			URI  string  `json:"uri"`
+			Kind string  `json:"mimeType"`
+			Blob *string `json:"blob"`
+		} `json:"resource"`
+	}
+	if c.Raw.Decode(&v) != nil || v.Resource.Blob == nil || !strings.HasPrefix(v.Resource.URI, PeerFile) {
+		return c
+	}
+	data, err := base64.StdEncoding.DecodeString(*v.Resource.Blob)
+	if err != nil {
+		return call.Text("[a file that is not base64 was left out]")
+	}
+	if utf8.Valid(data) {
+		data = []byte(p.text(string(data)))
+	}
+	name, err := url.PathUnescape(strings.TrimPrefix(v.Resource.URI, PeerFile))
+	if err != nil {
+		name = "file"
+	}
+	return call.Text(fmt.Sprintf("[the file %.100q, %.100s, %d bytes. %s]", name, v.Resource.Kind, len(data), b.spill(name, data)))
 }
 
 // isMedia reports whether a content block holds bytes that no model reads as text: an image, audio, or the blob of a

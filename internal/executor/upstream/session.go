@@ -311,7 +311,7 @@ func (ses *session) params(id int64, params map[string]any, progress bool, r *ru
 		meta[jsonrpc.MetaCapabilities] = struct{}{}
 	}
 	if r != nil {
-		if ses.revision == jsonrpc.Modern {
+		if ses.revision == jsonrpc.Modern || ses.s.cfg.Peer {
 			declared := ses.s.declared(r.host, true)
 			if ses.can.tasks {
 				declared = tasks.Declare(declared)

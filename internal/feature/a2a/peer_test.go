@@ -27,7 +27,8 @@ import (
 // calling is a waldo that has a bench as its peer.
 type calling struct {
 	*app.App
-	t *testing.T
+	t   *testing.T
+	ctx context.Context // of the calls; nil: of the test
 }
 
 func caller(t *testing.T, b *bench, url, key string) *calling {
@@ -46,8 +47,9 @@ func callerOf(t *testing.T, url, key, token, pattern string) *calling {
 		key = "card: " + key + ", "
 	}
 	name, _, _ := strings.Cut(pattern, ".")
-	text := fmt.Sprintf("version: 1\npeers: {%s: {url: %q, %sauth: {bearer: \"env:PEER_TOKEN\"}}}\ncapabilities:\n"+
-		"  %s: {transport: a2a, mode: write, approval: none, timeout_seconds: 20, a2a: {expose: true}}\n",
+	text := fmt.Sprintf("version: 1\npeers: {%s: {url: %q, %sauth: {bearer: \"env:PEER_TOKEN\"}, "+
+		"server_requests: {elicitation: [form]}}}\ncapabilities:\n"+
+		"  %s: {transport: a2a, mode: write, approval: none, timeout_seconds: 20, redact: [email], a2a: {expose: true}}\n",
 		name, url, key, pattern)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -62,7 +64,7 @@ func callerOf(t *testing.T, url, key, token, pattern string) *calling {
 			t.Error(err)
 		}
 	})
-	return &calling{h, t}
+	return &calling{h, t, nil}
 }
 
 // call calls a skill of the peer through the pipeline.
@@ -77,11 +79,15 @@ func (c *calling) call(skill string, args map[string]any) call.Result {
 		c.t.Fatal(err)
 	}
 	k := call.Call{ID: id.New(id.Call), Capability: call.Capability("b." + skill), Args: a, Session: n.ID, Principal: n.Principal,
-		Channel: "cli"}
+		Channel: "mcp"}
 	if why := c.Prepare(c.t.Context(), &k); why != nil {
 		c.t.Fatal(why)
 	}
-	r, err := c.Call(c.t.Context(), k)
+	ctx := c.ctx
+	if ctx == nil {
+		ctx = c.t.Context()
+	}
+	r, err := c.Call(ctx, k)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -158,6 +164,36 @@ func proxy(t *testing.T, b *bench, change func(path, body string) string) *httpt
 	}))
 	t.Cleanup(s.Close)
 	return s
+}
+
+// TestPeerREST: a peer with HTTP+JSON alone is asked over it, and its errors come as they are.
+func TestPeerREST(t *testing.T) {
+	b := newBench(t, "")
+	var own string
+	var rpc atomic.Bool
+	s := proxy(t, b, func(path, body string) string {
+		if path == "/a2a" {
+			rpc.Store(true)
+		}
+		return strings.ReplaceAll(strings.ReplaceAll(body, `"JSONRPC"`, `"GRPC"`), b.url, own)
+	})
+	own = s.URL
+	a := caller(t, b, s.URL, "")
+	b.answerSoon(true)
+	if r := a.call("t.note", map[string]any{"message": "x"}); r.Status != facts.OK || text(r) != "noted x" || b.noted.Load() != 1 {
+		t.Errorf("%+v", r)
+	}
+	steps := 0
+	a.ctx = call.WithProgress(t.Context(), func(float64, float64, string) { steps++ })
+	if r := a.call("t.echo", map[string]any{"message": "hi"}); r.Status != facts.OK || text(r) != "echo hi" || steps == 0 {
+		t.Errorf("streamed, %d steps: %+v", steps, r)
+	}
+	if r := a.call("t.echo", map[string]any{"task_id": "t_x"}); !r.IsError || !strings.Contains(text(r), "no such task") {
+		t.Errorf("an unknown task: %s %+v", text(r), r)
+	}
+	if rpc.Load() {
+		t.Error("JSON-RPC was used")
+	}
 }
 
 // TestCardOfPeer: a card that its key did not sign, or that leads elsewhere, brings no tools.

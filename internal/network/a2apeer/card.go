@@ -26,18 +26,30 @@ const maxSkills = 512
 
 // card is an agent card that was checked.
 type card struct {
-	at     string // the address of JSON-RPC
+	endpoint
 	digest string // of the card without its signatures
 	skills []strictjson.Value
 	params strictjson.Value // of waldo's extension; can be zero
 }
 
+// places are where a card is below the address of its agent: the second in versions before 0.3.
+var places = []string{"/.well-known/agent-card.json", "/.well-known/agent.json"}
+
 // card reads the agent card: the extended one where the agent has it.
 func (c *Conn) card(ctx context.Context) (*card, error) {
-	at := strings.TrimSuffix(c.base.String(), "/") + "/.well-known/agent-card.json"
-	resp, err := c.do(ctx, http.MethodGet, at, nil)
-	if err != nil {
-		return nil, err
+	var resp *http.Response
+	for _, place := range places {
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		var err error
+		resp, err = c.do(ctx, http.MethodGet, strings.TrimSuffix(c.base.String(), "/")+place, endpoint{}, nil)
+		if err != nil {
+			return nil, err
+		}
+		if resp.StatusCode != http.StatusNotFound {
+			break
+		}
 	}
 	if resp.StatusCode != http.StatusOK {
 		_ = resp.Body.Close()
@@ -51,15 +63,19 @@ func (c *Conn) card(ctx context.Context) (*card, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the agent card: %w", err)
 	}
-	if string(v.Member("capabilities").Member("extendedAgentCard").Raw()) == "true" {
-		if v, err = c.askAt(ctx, known.at, "GetExtendedAgentCard", map[string]any{}); err == nil {
+	extended := v.Member("capabilities").Member("extendedAgentCard")
+	if known.old {
+		extended = v.Member("supportsAuthenticatedExtendedCard")
+	}
+	if string(extended.Raw()) == "true" {
+		if v, err = c.askAt(ctx, known.endpoint, "GetExtendedAgentCard", map[string]any{}); err == nil {
 			known, err = c.checked(v)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the extended agent card: %w", err)
 		}
 	}
-	c.at.Store(&known.at)
+	c.at.Store(&known.endpoint)
 	return known, nil
 }
 
@@ -80,23 +96,8 @@ func (c *Conn) checked(v strictjson.Value) (*card, error) {
 		return nil, errors.New("card.signature: the key of peers.card did not sign it")
 	}
 	out := &card{digest: plain.Digest()}
-	interfaces, _ := members["supportedInterfaces"].Elements()
-	for _, i := range interfaces {
-		binding, _ := i.Member("protocolBinding").Text()
-		version, _ := i.Member("protocolVersion").Text()
-		at, _ := i.Member("url").Text()
-		u, err := url.Parse(at)
-		if binding != "JSONRPC" || version != "1.0" || err != nil {
-			continue
-		}
-		if u.Scheme != c.base.Scheme || u.Host != c.base.Host || u.User != nil {
-			return nil, errors.New("card.host: it names another host than the url of the peer")
-		}
-		out.at = at
-		break
-	}
-	if out.at == "" {
-		return nil, errors.New("card.version: it has no interface of JSON-RPC and A2A 1.0")
+	if out.endpoint, err = c.reached(members); err != nil {
+		return nil, err
 	}
 	out.skills, _ = members["skills"].Elements()
 	if len(out.skills) > maxSkills {
@@ -112,6 +113,65 @@ func (c *Conn) checked(v strictjson.Value) (*card, error) {
 		}
 	}
 	return out, nil
+}
+
+// reached returns the first interface of a card that is spoken here: A2A 1.0 over JSON-RPC or HTTP+JSON, or A2A 0.3 over
+// JSON-RPC.
+func (c *Conn) reached(members map[string]strictjson.Value) (endpoint, error) {
+	streams := string(members["capabilities"].Member("streaming").Raw()) == "true"
+	for _, e := range append(endpoints(members), oldEndpoints(members)...) {
+		u, err := url.Parse(e.at)
+		if err != nil {
+			continue
+		}
+		if u.Scheme != c.base.Scheme || u.Host != c.base.Host || u.User != nil {
+			return e, errors.New("card.host: it names another host than the url of the peer")
+		}
+		e.streams = streams
+		return e, nil
+	}
+	return endpoint{}, errors.New("card.version: it has no interface of A2A 1.0 over JSON-RPC or HTTP+JSON, nor of A2A 0.3 " +
+		"over JSON-RPC")
+}
+
+// endpoints are the interfaces of a card of A2A 1.0, those of version 1.0 first.
+func endpoints(members map[string]strictjson.Value) (out []endpoint) {
+	all, _ := members["supportedInterfaces"].Elements()
+	var before []endpoint
+	for _, i := range all {
+		binding, _ := i.Member("protocolBinding").Text()
+		version, _ := i.Member("protocolVersion").Text()
+		at, _ := i.Member("url").Text()
+		e := endpoint{at: at, rest: binding == "HTTP+JSON", old: isOld(version)}
+		switch {
+		case version == "1.0" && (e.rest || binding == "JSONRPC"):
+			out = append(out, e)
+		case e.old && binding == "JSONRPC":
+			before = append(before, e)
+		}
+	}
+	return append(out, before...)
+}
+
+func isOld(version string) bool { return version == "0.3" || strings.HasPrefix(version, "0.3.") }
+
+// oldEndpoints are the interfaces of a card of A2A 0.3: its url, and additionalInterfaces.
+func oldEndpoints(members map[string]strictjson.Value) (out []endpoint) {
+	if version, _ := members["protocolVersion"].Text(); !isOld(version) {
+		return nil
+	}
+	first, _ := members["url"].Text()
+	if kind, has := members["preferredTransport"].Text(); first != "" && (!has || kind == "JSONRPC") {
+		out = append(out, endpoint{at: first, old: true})
+	}
+	more, _ := members["additionalInterfaces"].Elements()
+	for _, i := range more {
+		at, _ := i.Member("url").Text()
+		if kind, _ := i.Member("transport").Text(); kind == "JSONRPC" {
+			out = append(out, endpoint{at: at, old: true})
+		}
+	}
+	return out
 }
 
 // signed reports whether a key with a thumbprint signed a card (§8.4). The key is in the unprotected header of the

@@ -1,4 +1,4 @@
-// Package a2apeer is a connection to an agent of A2A 1.0 that answers as an MCP server does: its skills are tools, a
+// Package a2apeer is a connection to an agent of A2A 1.0 or 0.3 that answers as an MCP server does: its skills are tools, a
 // call is a task. What pins, hides and limits the tools of servers then holds for it. All that it sends is untrusted.
 package a2apeer
 
@@ -46,7 +46,7 @@ type Conn struct {
 	cancel context.CancelFunc
 	reads  atomic.Int64
 	number atomic.Int64
-	at     atomic.Pointer[string] // where requests go, of the card
+	at     atomic.Pointer[endpoint] // where requests go, of the card
 }
 
 // New makes a connection. Nothing is sent before the first Call.
@@ -104,7 +104,7 @@ func (c *Conn) Call(
 	case "initialize":
 		return value(map[string]any{"protocolVersion": jsonrpc.Legacy,
 			"capabilities": map[string]any{"tools": map[string]any{}},
-			"serverInfo":   map[string]any{"name": c.base.Host, "version": "A2A 1.0"}})
+			"serverInfo":   map[string]any{"name": c.base.Host, "version": "A2A"}})
 	case "tools/list":
 		card, err := c.card(ctx)
 		if err != nil {
@@ -134,15 +134,15 @@ func value(v any) (strictjson.Value, error) {
 }
 
 // do sends one request with waldo's credentials, and again with another token where the first is refused.
-func (c *Conn) do(ctx context.Context, method, at string, body []byte) (*http.Response, error) {
+func (c *Conn) do(ctx context.Context, method, at string, e endpoint, body []byte) (*http.Response, error) {
 	for again := true; ; again = false {
 		r, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
 		if err != nil {
 			return nil, err
 		}
-		r.Header.Set("A2A-Version", "1.0")
+		r.Header.Set("A2A-Version", e.version())
 		r.Header.Set("A2A-Extensions", arguments)
-		r.Header.Set("Accept", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
 		if body != nil {
 			r.Header.Set("Content-Type", "application/json")
 		}
@@ -201,41 +201,25 @@ func read(resp *http.Response, most int64) (strictjson.Value, error) {
 	return v, nil
 }
 
-// ask calls one method of A2A.
-func (c *Conn) ask(ctx context.Context, method string, params any) (strictjson.Value, error) {
-	at := c.at.Load()
-	if at == nil {
-		card, err := c.card(ctx)
-		if err != nil {
-			return strictjson.Value{}, fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, err)
-		}
-		at = &card.at
+// reach returns where the agent is asked, by its card.
+func (c *Conn) reach(ctx context.Context) (endpoint, error) {
+	if at := c.at.Load(); at != nil {
+		return *at, nil
 	}
-	return c.askAt(ctx, *at, method, params)
+	card, err := c.card(ctx)
+	if err != nil {
+		return endpoint{}, fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, err)
+	}
+	return card.endpoint, nil
 }
 
-func (c *Conn) askAt(ctx context.Context, at, method string, params any) (strictjson.Value, error) {
-	id, err := value(c.number.Add(1))
+// ask carries out one operation of A2A.
+func (c *Conn) ask(ctx context.Context, operation string, params map[string]any) (strictjson.Value, error) {
+	e, err := c.reach(ctx)
 	if err != nil {
 		return strictjson.Value{}, err
 	}
-	frame, err := jsonrpc.Request(id, method, params)
-	if err != nil {
-		return strictjson.Value{}, fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, err)
-	}
-	resp, err := c.do(ctx, http.MethodPost, at, frame)
-	if err != nil {
-		return strictjson.Value{}, err
-	}
-	v, err := read(resp, maxAnswer)
-	if err != nil {
-		return v, err
-	}
-	m, fault := jsonrpc.Parse(v.Raw())
-	if fault != nil {
-		return v, &jsonrpc.MalformedResponse{Why: "it is not an answer of JSON-RPC"}
-	}
-	return m.Result, m.Fault()
+	return c.askAt(ctx, e, operation, params)
 }
 
 // state is what a call needs of a task.
@@ -270,67 +254,136 @@ func stateOf(task strictjson.Value) (s state, err error) {
 	return s, nil
 }
 
+// rests reports whether a task has ended or waits for its caller.
+func (s state) rests() bool {
+	waits, _ := s.asks()
+	return waits || s.ended()
+}
+
+// told tells who made a call of its progress.
+type told struct {
+	fn func(done, total float64)
+	n  float64
+}
+
+func (t *told) more() {
+	if t.n++; t.fn != nil {
+		t.fn(t.n, 0)
+	}
+}
+
+// wanted is what a call of a tool asks of a peer.
+type wanted struct {
+	skill, task string
+	message     map[string]any // nil: to look at the task alone
+	form        bool           // a question of the peer can be answered by a person at the caller
+}
+
+// wantedOf reads the parameters of a call. The second call of one whose question was answered has the answer and the
+// task.
+func wantedOf(params strictjson.Value) (w wanted, declined bool, err error) {
+	w.skill, _ = params.Member("name").Text()
+	args := params.Member("arguments")
+	w.form = !params.Member("_meta").Member(jsonrpc.MetaCapabilities).Member("elicitation").Member("form").IsZero()
+	text, said := args.Member("message").Text()
+	data, in := args.Member("arguments"), args.Member("context_id")
+	w.task, _ = args.Member("task_id").Text()
+	if task, again := params.Member("requestState").Text(); again {
+		w.task, data, in = task, strictjson.Value{}, strictjson.Value{}
+		answer := params.Member("inputResponses").Member("answer")
+		if text, said = answer.Member("content").Member("answer").Text(); !said {
+			return w, true, nil
+		}
+	}
+	parts := []any{}
+	if said {
+		parts = append(parts, map[string]any{"text": text})
+	}
+	if !data.IsZero() {
+		parts = append(parts, map[string]any{"data": data})
+	}
+	switch {
+	case len(parts) == 0 && w.task == "":
+		return w, false, fmt.Errorf("%w: %w", jsonrpc.ErrNotSent,
+			jsonrpc.Errorf(jsonrpc.CodeParams, "message or arguments must be there"))
+	case len(parts) == 0:
+		return w, false, nil
+	}
+	w.message = map[string]any{"messageId": rand.Text(), "role": "ROLE_USER", "parts": parts,
+		"metadata": map[string]any{"skill": w.skill}}
+	if w.task != "" {
+		w.message["taskId"] = w.task
+	}
+	if in, ok := in.Text(); ok {
+		w.message["contextId"] = in
+	}
+	return w, false, nil
+}
+
 // call sends a message to a skill, and follows its task until it has ended or waits for its caller. A call that is
 // given up cancels its task.
 func (c *Conn) call(
 	ctx context.Context, params strictjson.Value, progress func(done, total float64),
 ) (strictjson.Value, error) {
-	skill, _ := params.Member("name").Text()
-	args := params.Member("arguments")
-	text, said := args.Member("message").Text()
-	data := args.Member("arguments")
-	task, has := args.Member("task_id").Text()
-	var now state
-	if has && !said && data.IsZero() {
-		v, err := c.ask(ctx, "GetTask", map[string]any{"id": task})
-		if err == nil {
-			now, err = stateOf(v)
-		}
-		if err != nil {
-			return v, err
-		}
-	} else {
-		message := map[string]any{"messageId": rand.Text(), "role": "ROLE_USER", "metadata": map[string]any{"skill": skill}}
-		if has {
-			message["taskId"] = task
-		}
-		if in, ok := args.Member("context_id").Text(); ok {
-			message["contextId"] = in
-		}
-		parts := []any{}
-		if said {
-			parts = append(parts, map[string]any{"text": text})
-		}
-		if !data.IsZero() {
-			parts = append(parts, map[string]any{"data": data})
-		}
-		if len(parts) == 0 {
-			return strictjson.Value{}, fmt.Errorf("%w: %w", jsonrpc.ErrNotSent,
-				jsonrpc.Errorf(jsonrpc.CodeParams, "message or arguments must be there"))
-		}
-		message["parts"] = parts
-		v, err := c.ask(ctx, "SendMessage", map[string]any{"message": message,
-			"configuration": map[string]any{"returnImmediately": true}})
-		if err != nil {
-			return v, err
-		}
-		if direct := v.Member("message"); !direct.IsZero() {
-			return result(contents(direct.Member("parts")), false, nil)
-		}
-		if now, err = stateOf(v.Member("task")); err != nil {
-			return v, err
-		}
+	w, declined, err := wantedOf(params)
+	if err != nil {
+		return strictjson.Value{}, err
 	}
-	return c.follow(ctx, now, progress)
+	if declined {
+		c.give(w.task)
+		return result([]any{text("the person declined to answer what the agent asks, so its task was canceled")}, true, nil)
+	}
+	tell := &told{fn: progress}
+	v, err := c.send(ctx, w, tell)
+	if err != nil {
+		return v, err
+	}
+	if direct := v.Member("message"); !direct.IsZero() {
+		return result(contents(direct.Member("parts")), false, nil)
+	}
+	now, err := stateOf(v.Member("task"))
+	if err != nil {
+		return v, err
+	}
+	if now, err = c.follow(ctx, now, tell); err != nil {
+		return strictjson.Value{}, err
+	}
+	if waits, person := now.asks(); waits && !person && w.form && now.word == "TASK_STATE_INPUT_REQUIRED" {
+		return now.question()
+	}
+	return now.result()
+}
+
+// send sends the message of a call, or reads its task. Where the caller hears of progress, it streams.
+func (c *Conn) send(ctx context.Context, w wanted, tell *told) (strictjson.Value, error) {
+	if w.message == nil {
+		v, err := c.ask(ctx, "GetTask", map[string]any{"id": w.task})
+		if err != nil {
+			return v, err
+		}
+		return value(map[string]any{"task": v})
+	}
+	e, err := c.reach(ctx)
+	if err != nil {
+		return strictjson.Value{}, err
+	}
+	params := map[string]any{"message": w.message, "configuration": map[string]any{"returnImmediately": true}}
+	if e.old {
+		params = map[string]any{"message": older(w.message), "configuration": map[string]any{"blocking": false}}
+	}
+	if e.streams && tell.fn != nil {
+		return c.stream(ctx, e, params, tell)
+	}
+	return c.askAt(ctx, e, "SendMessage", params)
 }
 
 // follow waits for a task.
-func (c *Conn) follow(ctx context.Context, now state, progress func(done, total float64)) (strictjson.Value, error) {
+func (c *Conn) follow(ctx context.Context, now state, tell *told) (state, error) {
 	until := time.Now().Add(pauseMost)
 	if by, has := ctx.Deadline(); has {
 		until = by.Add(-spare)
 	}
-	for pause, seen := pollFirst, 0.0; !now.ended(); pause = min(pause*2, pollMost) {
+	for pause := pollFirst; !now.ended(); pause = min(pause*2, pollMost) {
 		if waits, person := now.asks(); waits && (!person || time.Now().After(until)) {
 			break
 		}
@@ -338,27 +391,40 @@ func (c *Conn) follow(ctx context.Context, now state, progress func(done, total 
 		case <-time.After(pause):
 		case <-ctx.Done():
 			c.give(now.id)
-			return strictjson.Value{}, ctx.Err()
+			return now, ctx.Err()
 		}
 		v, err := c.ask(ctx, "GetTask", map[string]any{"id": now.id})
 		if ctx.Err() != nil {
 			c.give(now.id)
-			return v, ctx.Err()
+			return now, ctx.Err()
 		}
 		if err != nil {
-			return v, err
+			return now, err
 		}
 		next, err := stateOf(v)
 		if err != nil || next.id != now.id {
-			return v, &jsonrpc.MalformedResponse{Why: "it is not the task that was asked for"}
+			return now, &jsonrpc.MalformedResponse{Why: "it is not the task that was asked for"}
 		}
-		if next.word != now.word && progress != nil {
-			seen++
-			progress(seen, 0)
+		if next.word != now.word {
+			tell.more()
 		}
 		now = next
 	}
-	return now.result()
+	return now, nil
+}
+
+// question is a task that waits, as a question of a server of MCP to the person at the caller.
+func (s state) question() (strictjson.Value, error) {
+	var say []string
+	for _, c := range contents(s.task.Member("status").Member("message").Member("parts")) {
+		if words, is := c.(map[string]any)["text"].(string); is {
+			say = append(say, words)
+		}
+	}
+	return value(map[string]any{"requestState": s.id, "inputRequests": map[string]any{"answer": map[string]any{
+		"method": "elicitation/create", "params": map[string]any{"mode": "form", "message": strings.Join(say, "\n"),
+			"requestedSchema": map[string]any{"type": "object", "required": []string{"answer"},
+				"properties": map[string]any{"answer": map[string]any{"type": "string"}}}}}}})
 }
 
 // give cancels a task whose call is given up.

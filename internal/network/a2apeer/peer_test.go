@@ -22,7 +22,7 @@ func agent(t *testing.T, sent, got func(w http.ResponseWriter) string) (*Conn, *
 	var own string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/.well-known/agent-card.json" {
-			_, _ = fmt.Fprintf(w, `{"name":"x","skills":[{"id":"s"}],"capabilities":{},"supportedInterfaces":[{"url":%q,`+
+			_, _ = fmt.Fprintf(w, `{"name":"x","skills":[{"id":"s"}],"capabilities":{"streaming":true},"supportedInterfaces":[{"url":%q,`+
 				`"protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`, own+"/rpc")
 			return
 		}
@@ -33,7 +33,7 @@ func agent(t *testing.T, sent, got func(w http.ResponseWriter) string) (*Conn, *
 		}
 		answer := `{}`
 		switch method, _ := v.Member("method").Text(); method {
-		case "SendMessage":
+		case "SendMessage", "SendStreamingMessage":
 			answer = sent(w)
 		case "GetTask":
 			answer = got(w)
@@ -106,6 +106,39 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// TestHostileStream: an event that is not one of the task, or that is not strict, ends the call with an error. A stream that
+// breaks off is followed by the task.
+func TestHostileStream(t *testing.T) {
+	for why, row := range map[string]struct{ events, want string }{
+		"control":         {`{"task":{"id":"t","status":{"state":"TASK_STATE_COMPLETED"}}}`, "fine"},
+		"it breaks off":   {`{"task":{"id":"t","status":{"state":"TASK_STATE_WORKING"}}}`, "fine"},
+		"a message":       {`{"message":{"parts":[{"text":"direct"}]}}`, "direct"},
+		"none":            {``, ""},
+		"of another task": {`{"task":{"id":"t"}}|{"statusUpdate":{"taskId":"u","status":{"state":"TASK_STATE_COMPLETED"}}}`, ""},
+		"a name twice":    {`{"task":{"id":"t","id":"t"}}`, ""},
+		"without an id":   {`{"task":{"status":{"state":"TASK_STATE_WORKING"}}}`, ""},
+	} {
+		streamed := func(w http.ResponseWriter) string {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for _, e := range strings.Split(row.events, "|") {
+				_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":%s}\n\n", e)
+			}
+			return ""
+		}
+		c, _ := agent(t, streamed, func(http.ResponseWriter) string {
+			return `{"id":"t","status":{"state":"TASK_STATE_COMPLETED"},"artifacts":[{"parts":[{"text":"fine"}]}]}`
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		v, err := c.Call(ctx, "tools/call", func(int64) any {
+			return map[string]any{"name": "s", "arguments": map[string]any{"message": "hi"}}
+		}, func(float64, float64) {})
+		cancel()
+		if row.want == "" && err == nil || row.want != "" && (err != nil || !strings.Contains(string(v.Raw()), row.want)) {
+			t.Errorf("%s: %.300s, %v", why, v.Raw(), err)
+		}
+	}
+}
+
 // TestGivenUp: a call that is given up cancels its task.
 func TestGivenUp(t *testing.T) {
 	plain := func(s string) func(http.ResponseWriter) string { return func(http.ResponseWriter) string { return s } }
@@ -126,6 +159,7 @@ func TestGivenUp(t *testing.T) {
 func FuzzCard(f *testing.F) {
 	f.Add(`{"supportedInterfaces":[{"url":"https://a.example/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`)
 	f.Add(`{"supportedInterfaces":[{"url":"https://a.example@b.example/","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`)
+	f.Add(`{"protocolVersion":"0.3.0","url":"https://b.example/","additionalInterfaces":[{"url":"https://a.example/","transport":"JSONRPC"}]}`)
 	c, err := New(Options{Options: mcphttp.Options{URL: "https://a.example"}})
 	if err != nil {
 		f.Fatal(err)

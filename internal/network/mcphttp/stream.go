@@ -122,6 +122,25 @@ func (e *events) line(most int) ([]byte, error) {
 	}
 }
 
+// Events passes the data of each event of a stream of at most that many bytes on, until fn wants no more or returns an
+// error. A stream that ends before is io.EOF.
+func Events(r io.Reader, most int64, fn func(data []byte) (more bool, err error)) error {
+	in := newEvents(r, most)
+	defer in.free()
+	for {
+		ev, err := in.next()
+		if err != nil {
+			return err
+		}
+		if len(ev.data) == 0 {
+			continue
+		}
+		if more, err := fn(ev.data); err != nil || !more {
+			return err
+		}
+	}
+}
+
 // place is how far a stream was read.
 type place struct {
 	id    string

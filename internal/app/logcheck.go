@@ -41,10 +41,14 @@ func (s *Storage) Expected(ctx context.Context, source configfile.Source) (e aud
 
 // expected is Expected of a configuration; nil: none.
 func (s *Storage) expected(ctx context.Context, cfg *contract.Config, e audit.Expect) (audit.Expect, error) {
-	e.Pins = append(e.Pins, os.Getenv(RootVariable))
-	keeps := []time.Duration{}
+	e.Pins, e.Judges = append(e.Pins, os.Getenv(RootVariable)), judgePins()
 	if cfg != nil {
-		e.Pins, keeps = append(e.Pins, cfg.Approval.Root), append(keeps, cfg.Log.Keep)
+		e.Pins = append(e.Pins, cfg.Approval.Root)
+		was, bad := trust.Held(s.Store.Dir(), cfg)
+		if bad != nil {
+			was = trust.Record{} // what is there now bears no signature
+		}
+		e.Keeps = append(e.Keeps, audit.Retention{File: absolute(cfg.File), Accepted: was.Accepted(), Keep: cfg.Log.Keep})
 	}
 	trusted, err := trust.Read(s.Store.Dir())
 	if err != nil {
@@ -52,19 +56,10 @@ func (s *Storage) expected(ctx context.Context, cfg *contract.Config, e audit.Ex
 	}
 	for file := range trusted { // they share this log
 		if other, err := config.Load(file); err == nil {
-			if _, err := trust.Held(s.Store.Dir(), other); err == nil {
-				keeps = append(keeps, other.Log.Keep)
+			if was, err := trust.Held(s.Store.Dir(), other); err == nil {
+				e.Keeps = append(e.Keeps, audit.Retention{File: file, Accepted: was.Accepted(), Keep: other.Log.Keep})
 			}
 		}
-	}
-	if len(keeps) > 0 {
-		shortest := time.Duration(0)
-		for _, keep := range keeps {
-			if keep > 0 && (shortest == 0 || keep < shortest) {
-				shortest = keep
-			}
-		}
-		e.Keep = &shortest
 	}
 	if slices.ContainsFunc(e.Pins, func(p string) bool { return p != "" }) {
 		return e, nil

@@ -264,3 +264,38 @@ func selfSigned(t *testing.T, a approval.Approver, by approval.Signer) approval.
 	return approval.Enrolment{Action: "enrol", Approver: a.Name, Key: a.Fingerprint(), Public: a.Key, Roles: a.Roles,
 		By: a.By, At: a.At, Trusted: a.Trusted, Signature: base64.StdEncoding.EncodeToString(sig)}
 }
+
+// TestRetentionIsSigned: in a log that names approvers, only a signed configuration says that a removal was wanted.
+func TestRetentionIsSigned(t *testing.T) {
+	const month = 30 * 24 * time.Hour
+	a := newApprovals(t)
+	a.put(a.ann, a.root(), "/w.yaml", "new", time.Now().Add(time.Second))
+	a.forge(func(p *Pruned) {
+		p.Newest = database.Stamp(time.Now().Add(-2 * month))
+		if err := a.sign(&p.Checkpoint); err != nil {
+			t.Fatal(err)
+		}
+	})
+	closeLog(t, a.log)
+	a.log = nil
+	for _, row := range []struct {
+		why     string
+		keeps   []Retention
+		unasked bool
+	}{
+		{"control: signed", []Retention{{"/w.yaml", "new", month}}, false},
+		{"signed, and others are not", []Retention{{"/x.yaml", "x", 0}, {"/w.yaml", "new", month}}, false},
+		{"changed since", []Retention{{"/w.yaml", "evil", month}}, true},
+		{"another file", []Retention{{"/x.yaml", "new", month}}, true},
+		{"nothing is trusted of it", []Retention{{"/x.yaml", "", month}}, true},
+		{"the signed one keeps every record", []Retention{{"/w.yaml", "new", 0}, {"/x.yaml", "x", month}}, true},
+	} {
+		rep, err := Verify(ctx, a.dir, nil, time.Now(), Expect{Keeps: row.keeps})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(findings(rep), "prune.unasked"); got != row.unasked {
+			t.Errorf("%s: %s", row.why, findings(rep))
+		}
+	}
+}

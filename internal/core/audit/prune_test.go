@@ -86,7 +86,7 @@ func (a *aging) verify() Report {
 	a.t.Helper()
 	a.settled()
 	h, _ := a.m.Head(context.Background(), Name)
-	r, err := Verify(context.Background(), a.dir, []Anchor{{"waldo.db", h}}, a.now(), Expect{Keep: new(keep)})
+	r, err := Verify(context.Background(), a.dir, []Anchor{{"waldo.db", h}}, a.now(), Expect{Keeps: []Retention{{Keep: keep}}})
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -38,8 +38,7 @@ func newLab(t *testing.T, pin bool) *lab {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	b := &lab{approvals: &approvals{t: t, store: s, dir: s.Path("log")}, copy: &memory{}, now: time.Now}
-	none := time.Duration(0)
-	b.expect.Keep = &none
+	b.expect.Keeps = []Retention{{}}
 	b.open()
 	if pin {
 		b.ann = b.enrol("ann", nil)
@@ -252,7 +251,7 @@ func second(t *testing.T) Enrolled {
 // begins with a log of which verify finds nothing.
 func TestTampering(t *testing.T) {
 	const month = 30 * 24 * time.Hour
-	keeps := func(b *lab, d time.Duration) { b.expect.Keep = &d }
+	keeps := func(b *lab, d time.Duration) { b.expect.Keeps = []Retention{{Keep: d}} }
 	for _, r := range []struct {
 		why   string
 		named bool // the log names approvers, and a pin the first
@@ -307,7 +306,7 @@ func TestTampering(t *testing.T) {
 			b.moveHeads(b.forgePrune(month), true)
 		}},
 		{"a forged prune, and no configuration is known", false, "prune.unchecked", func(b *lab) {
-			b.expect.Keep = nil
+			b.expect.Keeps = nil
 			b.moveHeads(b.forgePrune(3*month), true)
 		}},
 		{"a forged prune, and heads of the old format", false, "head.format prune.unasked", func(b *lab) {
@@ -317,7 +316,7 @@ func TestTampering(t *testing.T) {
 		{"a forged prune in a log with approvers", true, "head.beginning prune.unasked prune.unsigned", func(b *lab) {
 			b.forgePrune(3 * month)
 		}},
-		{"the same, and the heads fit", true, "prune.unsigned", func(b *lab) {
+		{"the same, the heads fit, and a file that nobody signed asks for it", true, "prune.unasked prune.unsigned", func(b *lab) {
 			keeps(b, month)
 			b.moveHeads(b.forgePrune(3*month), true)
 		}},

@@ -26,9 +26,16 @@ type Anchor struct {
 
 // Expect is what a deployment promises of its log, besides the heads.
 type Expect struct {
-	Pins      []string       // fingerprints that the first approver must have; empty ones say nothing
-	Keep      *time.Duration // log.keep of the configuration in force; nil: not known
-	Unchecked []Finding      // what the caller could not find out
+	Pins      []string    // fingerprints that the first approver must have; empty ones say nothing
+	Judges    []string    // as Pins, of the first approver who signs configurations; none comes from one
+	Keeps     []Retention // of the configurations in force; empty: not known
+	Unchecked []Finding   // what the caller could not find out
+}
+
+// Retention is the log.keep of a configuration; 0: it keeps every record.
+type Retention struct {
+	File, Accepted string // what the first approver signs of it
+	Keep           time.Duration
 }
 
 // Unchecked returns a finding that something could not be checked.
@@ -319,17 +326,38 @@ func (v *verifier) asked(p *Pruned) {
 	}
 	said, _ := when(p.said)
 	newest, known := when(p.Newest)
-	switch keep := v.expect.Keep; {
-	case keep == nil:
+	switch keep, unsigned := v.keep(); {
+	case unsigned:
+		v.problem("prune.unasked", "records up to %d were removed, and no configuration that the first approver signed asks "+
+			"for that", p.Through)
+	case len(v.expect.Keeps) == 0:
 		v.unchecked("prune.unchecked", "no configuration was read, so its log.keep was not compared with the removal of "+
 			"records up to %d", p.Through)
-	case *keep == 0:
+	case keep == 0:
 		v.problem("prune.unasked", "records up to %d were removed, and the configuration in force keeps every record",
 			p.Through)
-	case !known || said.Sub(newest) < *keep:
+	case !known || said.Sub(newest) < keep:
 		v.problem("prune.early", "record %d was removed %v after it was written; the configuration in force keeps records "+
-			"for %v", p.Through, said.Sub(newest), *keep)
+			"for %v", p.Through, said.Sub(newest), keep)
 	}
+}
+
+// keep returns the shortest retention; 0: none removes. Where the log or a pin names an approver, those alone count
+// that the first one signed; unsigned: none of them is.
+func (v *verifier) keep() (shortest time.Duration, unsigned bool) {
+	root, needed, err := v.ledger.Judge(v.expect.Judges)
+	needed = needed || v.pinned()
+	unsigned = needed
+	for _, r := range v.expect.Keeps {
+		if needed && (err != nil || r.Accepted == "" || v.ledger.NewestOf(root, r.File).Accepted != r.Accepted) {
+			continue
+		}
+		unsigned = false
+		if r.Keep > 0 && (shortest == 0 || r.Keep < shortest) {
+			shortest = r.Keep
+		}
+	}
+	return shortest, unsigned
 }
 
 // first holds the first record that is there against the anchors.
@@ -374,6 +402,10 @@ func (v *verifier) replaced() {
 	}
 }
 
+func (v *verifier) pinned() bool {
+	return slices.ContainsFunc(v.expect.Pins, func(p string) bool { return p != "" })
+}
+
 // beginning holds the first record that is there against what the log says was removed.
 func (v *verifier) beginning() {
 	v.segment, v.line, v.next = segmentName(v.start), 1, v.start
@@ -393,8 +425,7 @@ func (v *verifier) beginning() {
 		v.notice("pruned", "records up to %d were pruned at %s by %s, who keeps them for %s", gone, p.said, p.By, p.Keep)
 		v.asked(p)
 	}
-	if err := v.ledger.Whole(v.expect.Pins); err != nil &&
-		(v.ledger.Named() || slices.ContainsFunc(v.expect.Pins, func(p string) bool { return p != "" })) {
+	if err := v.ledger.Whole(v.expect.Pins); err != nil && (v.ledger.Named() || v.pinned()) {
 		v.problem("prune.unsigned", "%s", strings.TrimSuffix(err.Error(), " (prune.unsigned)"))
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"waldo/internal/app"
 	"waldo/internal/app/configfile"
+	"waldo/internal/core/approval"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/direct"
 	"waldo/internal/frontend/mcpserver/identity"
@@ -267,22 +268,39 @@ func said(t Task) string {
 // answer has a person answer the one open question.
 func (b *bench) answer(yes bool) {
 	b.t.Helper()
+	open, err := b.h.Approvals.Pending(b.t.Context())
+	if err != nil || len(open) != 1 {
+		b.t.Fatalf("%d questions: %v", len(open), err)
+	}
+	b.say(open, yes)
+}
+
+// answerAll has a person agree to each open question.
+func (b *bench) answerAll() {
+	b.t.Helper()
+	open, err := b.h.Approvals.Pending(b.t.Context())
+	if err != nil || len(open) == 0 {
+		b.t.Fatalf("%d questions: %v", len(open), err)
+	}
+	b.say(open, true)
+}
+
+func (b *bench) say(open []approval.Question, yes bool) {
+	b.t.Helper()
 	k, ctx := b.h.Approvals, b.t.Context()
 	if all, err := k.Approvers(ctx); err != nil || len(all) == 0 {
 		if _, err := k.Enroll(ctx, "carol", nil, secret.NewValue("correct horse battery"), nil); err != nil {
 			b.t.Fatal(err)
 		}
 	}
-	open, err := k.Pending(ctx)
-	if err != nil || len(open) != 1 {
-		b.t.Fatalf("%d questions: %v", len(open), err)
-	}
 	by, err := k.Unseal("carol", secret.NewValue("correct horse battery"))
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := k.Answer(ctx, by, open[0], yes, ""); err != nil {
-		b.t.Fatal(err)
+	for _, q := range open {
+		if err := k.Answer(ctx, by, q, yes, ""); err != nil {
+			b.t.Fatal(err)
+		}
 	}
 }
 

@@ -84,6 +84,12 @@ func (k *host) Gateway() contract.Gateway { return k.InForce().Config.Gateway }
 // Reads satisfies Kernel.
 func (k *host) Reads(c call.Capability) bool { return reads(k.InForce().Policy.Lookup(c)) }
 
+// Enter satisfies Host.
+func (k *host) Enter(ctx context.Context, token string, p call.Principal) (string, *call.Reason) {
+	link, why := k.InForce().Delegated.Enter(ctx, token, p)
+	return link.ID, why
+}
+
 // Question satisfies Kernel.
 func (k *host) Question(ctx context.Context, approvalID string) (approval.Question, approval.State, error) {
 	return k.InForce().Approvals.Question(ctx, approvalID)

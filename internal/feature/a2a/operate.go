@@ -134,6 +134,9 @@ func (s *server) send(ctx context.Context, who call.Principal, p sending) (*job,
 		return nil, badParams.says("%v", err)
 	}
 	j := &job{Principal: who, Skill: skill, Args: json.RawMessage(args.Raw()), First: p.Message.MessageID}
+	if f := s.under(ctx, j, &p.Message); f != nil {
+		return nil, f
+	}
 	j.ID, j.ContextID = id.New(id.Task), p.Message.ContextID
 	if j.ContextID == "" {
 		j.ContextID = id.New(id.Task)
@@ -166,6 +169,46 @@ func (s *server) send(ctx context.Context, who call.Principal, p sending) (*job,
 	}
 	s.runner.start()
 	return made, nil
+}
+
+// tokenMember names the token of a delegation in the metadata of a message, as in _meta of MCP.
+const tokenMember = "waldo/delegation"
+
+// under puts a task under the delegation whose token its message names. The token is taken out of the message, so that it
+// is neither stored nor shown. One that the principal cannot use is a refused call.
+func (s *server) under(ctx context.Context, j *job, m *Message) *fault {
+	members, _ := m.Metadata.Members()
+	v, named := members[tokenMember]
+	if !named {
+		return nil
+	}
+	delete(members, tokenMember)
+	b, err := json.Marshal(members)
+	if err == nil {
+		m.Metadata, err = strictjson.Parse(b)
+	}
+	if err != nil {
+		return faultOf(err)
+	}
+	token, _ := v.Text() // what is not text is malformed
+	link, why := s.host.Enter(ctx, token, j.Principal)
+	if why == nil {
+		j.Chain = []string{link}
+		return nil
+	}
+	n, err := s.host.Session(ctx, j.Principal)
+	if err != nil {
+		return faultOf(err)
+	}
+	args, err := call.ParseArgs(j.Args)
+	if err != nil {
+		return faultOf(err)
+	}
+	c := call.Call{ID: id.New(id.Call), Capability: j.Skill, Args: args, Session: n, Principal: j.Principal, Channel: call.A2A}
+	if _, err := s.host.Refuse(ctx, c, *why); err != nil {
+		return faultOf(err)
+	}
+	return badParams.says("%s: %s", why.Code, why.Text)
 }
 
 // goOn takes a message to a task. It quotes the token of a preview, or is noted: a person's approval comes another way.

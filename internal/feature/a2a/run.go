@@ -210,7 +210,7 @@ func (r *runner) call(ctx context.Context, j *job) (call.Result, error) {
 		return call.Result{}, err
 	}
 	c := call.Call{ID: j.CallID, Capability: j.Skill, Args: args, Session: n, Principal: j.Principal, Channel: call.A2A,
-		ApprovalID: j.Approval, Confirm: j.Confirm}
+		ApprovalID: j.Approval, Confirm: j.Confirm, Chain: j.Chain}
 	if !r.kernel.Reads(j.Skill) {
 		c.Key = "a2a:" + j.ID
 	}

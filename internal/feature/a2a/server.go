@@ -30,6 +30,8 @@ type Host interface {
 	Gateway() contract.Gateway
 	// Skills returns what contracts expose: what a principal can call, or all of it for the empty principal.
 	Skills(ctx context.Context, p call.Principal) []Skill
+	// Enter returns the id of the delegation of a token, or why the principal cannot use it.
+	Enter(ctx context.Context, token string, p call.Principal) (string, *call.Reason)
 	Version() string
 }
 

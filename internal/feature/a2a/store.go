@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ type job struct {
 	Approval  string          `json:"approval,omitempty"` // the question that is open
 	CallID    string          `json:"call,omitempty"`     // the last call
 	First     string          `json:"first"`              // the id of the first message
+	Chain     []string        `json:"chain,omitempty"`    // the delegation that the client named
 }
 
 // say gives a task a state and a text of the agent.
@@ -75,7 +77,8 @@ func (s *tasks) create(ctx context.Context, j *job, push *PushConfig, each, all 
 	err = s.db.Update(ctx, func(tx *sql.Tx) error {
 		old, err := scan(tx.QueryRow(`SELECT body FROM a2a_tasks WHERE principal = $1 AND first = $2`, string(j.Principal),
 			j.First).Scan)
-		if err == nil && (old.Skill != j.Skill || string(old.Args) != string(j.Args)) {
+		if err == nil && (old.Skill != j.Skill || string(old.Args) != string(j.Args) ||
+			!slices.Equal(old.Chain, j.Chain)) {
 			return badParams.says("another message had this messageId: each message has another id")
 		}
 		if err == nil || !errors.Is(err, errNone) {

@@ -1,0 +1,91 @@
+package a2a
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/app"
+	"waldo/internal/core/delegation"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+)
+
+// handed is the token of a delegation of the authority of token:ann, and its id.
+func (b *bench) handed(for_ call.Principal, danger int, allow ...contract.Pattern) (token, id string) {
+	b.t.Helper()
+	token, link, why, err := b.h.Delegate(b.t.Context(), "", "token:ann", delegation.Request{For: for_, Lifetime: time.Hour,
+		Bounds: delegation.Bounds{Allow: allow, Danger: danger, Calls: 10}})
+	if err != nil || why != nil {
+		b.t.Fatal(why, err)
+	}
+	return token, link.ID
+}
+
+// underToken is a message for a skill under a delegation.
+func underToken(skill, token string) string {
+	return fmt.Sprintf(`{"message":{"messageId":"m%d","role":"ROLE_USER","metadata":{"skill":%q,"waldo/delegation":%s},"parts":[{"text":"x"}]}}`,
+		messages.Add(1), skill, token)
+}
+
+// TestDelegatedTask: a task whose message names a delegation has no more than that. The token is not stored.
+func TestDelegatedTask(t *testing.T) {
+	b, bob := two(t, "")
+	token, link := b.handed("token:ann", 1, "t.echo")
+	quoted := `"` + token + `"`
+	done := b.send(underToken("t.echo", quoted))
+	if done.Status.State != Completed || strings.Contains(fmt.Sprintf("%+v", done.History), token) {
+		t.Errorf("control: %+v", done)
+	}
+	if wide := b.send(message("t.note", "x")); wide.Status.State != InputRequired {
+		t.Errorf("control: without the delegation: %+v", wide)
+	}
+	if wide := b.send(underToken("t.note", quoted)); wide.Status.State != Rejected || !strings.Contains(said(wide), "delegation.capability") {
+		t.Errorf("another skill: %+v %s", wide, said(wide))
+	}
+	high, _ := b.handed("token:ann", 1, "t.*")
+	if wide := b.send(underToken("t.note", `"`+high+`"`)); wide.Status.State != Rejected || !strings.Contains(said(wide), "delegation.danger") {
+		t.Errorf("above its danger: %+v %s", wide, said(wide))
+	}
+	other, _ := b.handed("token:bob", 1, "t.echo")
+	for why, row := range map[string]struct {
+		who         *bench
+		token, want string
+	}{
+		"of another principal": {b.as(bob), quoted, "delegation.principal"},
+		"control: of bob":      {b.as(bob), `"` + other + `"`, ""},
+		"not a token":          {b, `"x"`, "delegation.malformed"},
+		"not a text":           {b, `{}`, "delegation.malformed"},
+		"an empty text":        {b, `""`, "delegation.malformed"},
+		"another secret":       {b, `"` + token[:len(token)-4] + `aaaa"`, "delegation."},
+	} {
+		_, body := row.who.do("POST", "/a2a/message:send", underToken("t.echo", row.token))
+		if row.want == "" && !strings.Contains(body, string(Completed)) || row.want != "" && !strings.Contains(body, row.want) {
+			t.Errorf("%s: %s", why, body)
+		}
+	}
+	waits, waitsLink := b.handed("token:ann", 2, "t.note")
+	asked, free := b.send(underToken("t.note", `"`+waits+`"`)), b.send(message("t.note", "y"))
+	if asked.Status.State != InputRequired || free.Status.State != InputRequired {
+		t.Fatalf("%+v %+v", asked, free)
+	}
+	s, err := app.OpenRecorded(t.Context(), b.state, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, one := range []string{link, waitsLink} {
+		if _, err := s.Revoke(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.answerAll()
+	b.until(free.ID, Completed) // control: the yes counts without a delegation
+	if over := b.until(asked.ID, Rejected); !strings.Contains(said(over), "delegation.revoked") || b.noted.Load() != 2 {
+		t.Errorf("a task that waited: %+v %s", over, said(over))
+	}
+	if _, body := b.do("POST", "/a2a/message:send", underToken("t.echo", quoted)); !strings.Contains(body, "delegation.revoked") {
+		t.Errorf("after its end: %s", body)
+	}
+}

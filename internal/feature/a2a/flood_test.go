@@ -1,0 +1,130 @@
+package a2a
+
+import (
+	"encoding/json"
+	"flag"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+var floodOf = flag.Int("flood", 400, "how many tasks TestFloodAndMCP sends; docs/a2a.md has the numbers of 10000")
+
+// bearer adds a token to requests.
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// echoes calls t.echo over MCP, n times, and returns how long each call took, the shortest first.
+func echoes(t *testing.T, s *mcp.ClientSession, name string, n int) (took []time.Duration) {
+	t.Helper()
+	for range n {
+		began := time.Now()
+		r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: map[string]any{"text": "x"}})
+		if err != nil || r.IsError {
+			t.Fatalf("%+v %v", r, err)
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	return took
+}
+
+// TestFloodAndMCP: the tasks of one principal stay within the bounds, and do not hold up the MCP calls of another.
+func TestFloodAndMCP(t *testing.T) {
+	b, bob := two(t, "")
+	s, err := mcp.NewClient(&mcp.Implementation{Name: "bob", Version: "1"}, nil).Connect(t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: bearer(bob)}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tools, err := s.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(tools.Tools, func(x *mcp.Tool) bool { return strings.HasSuffix(x.Name, "echo") })
+	if at < 0 {
+		t.Fatalf("%+v", tools.Tools)
+	}
+	name := tools.Tools[at].Name
+	before := echoes(t, s, name, 50)
+	var senders sync.WaitGroup
+	var sent, taken, refused atomic.Int64
+	over := make(chan struct{})
+	for range 8 {
+		senders.Go(func() {
+			for n := sent.Add(1); n <= int64(*floodOf); n = sent.Add(1) {
+				skill := "t.slow"
+				if n%2 == 0 {
+					skill = "t.echo"
+				}
+				_, code := b.rpc("SendMessage", strings.TrimSuffix(message(skill, "x"), "}")+`,"configuration":{"returnImmediately":true}}`)
+				switch code {
+				case 0:
+					taken.Add(1)
+				case -32000:
+					refused.Add(1)
+				default:
+					t.Errorf("a message is answered by %d", code)
+				}
+			}
+		})
+	}
+	go func() { senders.Wait(); close(over) }()
+	var during []time.Duration
+	for flowing := true; flowing; {
+		during = append(during, echoes(t, s, name, 5)...)
+		select {
+		case <-over:
+			flowing = false
+		default:
+		}
+	}
+	slices.Sort(during)
+	middle, high := during[len(during)/2], during[len(during)*95/100]
+	t.Logf("%d tasks: %d taken, %d refused; MCP calls: median %v before, %v during, 95%% of %d within %v", *floodOf, taken.Load(),
+		refused.Load(), before[len(before)/2], middle, len(during), high)
+	if high > 5*time.Second {
+		t.Errorf("MCP calls of another principal take %v", high)
+	}
+	if refused.Load() == 0 {
+		t.Error("control: no task was refused, so the bounds were not reached")
+	}
+	open := b.total(`{"status":"TASK_STATE_SUBMITTED"}`)
+	working := b.total(`{"status":"TASK_STATE_WORKING"}`)
+	if open+working > usualEach || working > workersEach || b.total(`{}`) > usualEach+maxKept {
+		t.Errorf("%d wait, %d at work, %d in all", open, working, b.total(`{}`))
+	}
+	result, _ := b.rpc("ListTasks", `{"status":"TASK_STATE_WORKING"}`)
+	var l struct{ Tasks []Task }
+	if err := json.Unmarshal(result, &l); err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range l.Tasks {
+		_, _ = b.rpc("CancelTask", `{"id":"`+task.ID+`"}`) // another takes its place; waldo ends them all
+	}
+}
+
+// total is how many tasks a list has in all.
+func (b *bench) total(params string) int {
+	b.t.Helper()
+	result, _ := b.rpc("ListTasks", params)
+	var l struct {
+		Total int `json:"totalSize"`
+	}
+	if err := json.Unmarshal(result, &l); err != nil {
+		b.t.Fatal(err)
+	}
+	return l.Total
+}

@@ -123,10 +123,12 @@ func TestWhoWaitsForTheDisk(t *testing.T) {
 			return r.Answer(ctx, with(policy.Ask, contract.Read), approval.Answer{Yes: true})
 		}, true},
 		{"the outcome of a write", func(r *Recorder) error {
-			return r.Outcome(ctx, with(policy.Allow, contract.Write), call.Result{Facts: unknown})
+			_, err := r.Outcome(ctx, with(policy.Allow, contract.Write), call.Result{Facts: unknown})
+			return err
 		}, true},
 		{"the outcome of a refusal", func(r *Recorder) error {
-			return r.Outcome(ctx, with(policy.Deny, contract.Write), call.Result{Facts: none})
+			_, err := r.Outcome(ctx, with(policy.Deny, contract.Write), call.Result{Facts: none})
+			return err
 		}, false},
 	}
 	for _, r := range rows {

@@ -37,7 +37,7 @@ func calls(t *testing.T, n int) string {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Outcome(ctx, d, call.Result{Status: facts.OK, Facts: facts.New()}); err != nil {
+		if _, err := r.Outcome(ctx, d, call.Result{Status: facts.OK, Facts: facts.New()}); err != nil {
 			t.Fatal(err)
 		}
 	}

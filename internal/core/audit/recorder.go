@@ -141,7 +141,8 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 		body.Run, _ = r.args(d)
 	}
 	acts := d.Effect != policy.Deny && !d.DryRun && d.Mode() != contract.Read
-	return r.put(ctx, KindDecision, body.append(make([]byte, 0, 1<<10)), acts)
+	_, err := r.put(ctx, KindDecision, body.append(make([]byte, 0, 1<<10)), acts)
+	return err
 }
 
 // args returns the redacted arguments, or their size and digest where they are too long.
@@ -263,9 +264,8 @@ type Facts struct {
 	Stderr Sized `json:"stderr"`
 }
 
-// Outcome records how a call ended. For a write or a high-risk act it is on the disk when this
-// returns.
-func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Result) error {
+// Outcome records how a call ended. For a write or a high-risk act it is on the disk when this returns.
+func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Result) (call.Logged, error) {
 	text := ""
 	for _, c := range res.Content {
 		text += c.Text + string(c.Raw.Raw())
@@ -288,7 +288,8 @@ func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Resu
 		body.Why, body.Facts.Facts, body.Facts.Cut = nil, f, []string{"everything but the numbers"}
 		b = body.append(b[:0])
 	}
-	return r.put(ctx, KindOutcome, b, acted)
+	rec, err := r.put(ctx, KindOutcome, b, acted)
+	return call.Logged{Seq: rec.Seq, Digest: rec.Hash}, err
 }
 
 // Delegate records a delegation, or its end; it is on the disk when this returns.
@@ -312,18 +313,18 @@ func (r *Recorder) append(ctx context.Context, kind string, body any, sync bool)
 	if err != nil {
 		return fmt.Errorf("audit: %s: %w", kind, err)
 	}
-	return r.put(ctx, kind, b, sync)
+	_, err = r.put(ctx, kind, b, sync)
+	return err
 }
 
 // put appends a body that was written here, of values that are strict JSON: it is compact, and strict
 // itself, and so not read once more.
-func (r *Recorder) put(ctx context.Context, kind string, b []byte, sync bool) (err error) {
+func (r *Recorder) put(ctx context.Context, kind string, b []byte, sync bool) (Record, error) {
 	foreign := func(c byte) bool { return c < ' ' || c > '~' }
 	if len(b) > MaxBody || slices.ContainsFunc(b, foreign) {
 		b = bounded(b)
 	}
-	_, err = r.Log.append(ctx, kind, b, sync)
-	return err
+	return r.Log.append(ctx, kind, b, sync)
 }
 
 // short cuts a text from outside and adds the count of bytes left out.

@@ -85,12 +85,23 @@ func TestRecorder(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Outcome(ctx, d, call.Result{
+	at, err := r.Outcome(ctx, d, call.Result{
 		Status: facts.OK, Facts: f, Content: []call.Content{call.Text("the output")},
-	}); err != nil {
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	closeLog(t, l)
+	_ = Range(ctx, dir, at.Seq-1, at.Seq, func(rec Record) error {
+		if meta := (call.Result{Logged: at}).Meta()["waldo/log"]; rec.Kind != KindOutcome || rec.Hash != at.Digest || meta != at {
+			t.Errorf("%+v is not the record of the outcome: %s; in the result: %v", at, rec.line(), meta)
+		}
+		at.Seq = 0
+		return nil
+	})
+	if at.Seq != 0 {
+		t.Errorf("no record %d", at.Seq)
+	}
 	got := bodies(t, dir)
 	for i, want := range [][]string{
 		{`"effect":"ask"`, `"args":{"to":"[EMAIL_1]","password":"[secret]"}`, d.Call.Args.Digest(), `"principal":"os:1000"`,
@@ -145,7 +156,7 @@ func TestRecorderStaysWhole(t *testing.T) {
 	if err := r.Decision(ctx, d); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Outcome(ctx, d, call.Result{Facts: f, Status: facts.OK}); err != nil {
+	if _, err := r.Outcome(ctx, d, call.Result{Facts: f, Status: facts.OK}); err != nil {
 		t.Fatal(err)
 	}
 	closeLog(t, l)

@@ -26,7 +26,7 @@ type Decider interface {
 type Recorder interface {
 	Decision(ctx context.Context, d policy.Decision) error
 	Answer(ctx context.Context, d policy.Decision, a approval.Answer) error
-	Outcome(ctx context.Context, d policy.Decision, r call.Result) error
+	Outcome(ctx context.Context, d policy.Decision, r call.Result) (call.Logged, error)
 }
 
 // Asker puts a question to a human. A nil answer with an approval id means that the question is still open: the call
@@ -250,9 +250,16 @@ func (b *Broker) record(
 	ctx context.Context, d policy.Decision, r call.Result, err error, trail Trail,
 ) (call.Result, error) {
 	trail.Step(StepOutcome, d)
-	if rerr := b.Record.Outcome(context.WithoutCancel(ctx), d, r); rerr != nil {
+	r, rerr := b.outcome(ctx, d, r)
+	if rerr != nil {
 		return call.Result{}, fmt.Errorf("recording the outcome: side effect unknown: %w", errors.Join(rerr, err))
 	}
+	return r, err
+}
+
+// outcome records a result, also if the call was cancelled, and returns it with its place in the log.
+func (b *Broker) outcome(ctx context.Context, d policy.Decision, r call.Result) (_ call.Result, err error) {
+	r.Logged, err = b.Record.Outcome(context.WithoutCancel(ctx), d, r)
 	return r, err
 }
 
@@ -315,7 +322,8 @@ func (b *Broker) earlier(ctx context.Context, d policy.Decision, before *call.Re
 ) {
 	switch {
 	case before != nil:
-		return *before, true, b.Record.Outcome(context.WithoutCancel(ctx), d, *before)
+		r, err = b.outcome(ctx, d, *before)
+		return r, true, err
 	case why != nil:
 		d.Reasons = slices.Insert(d.Reasons, 0, *why)
 	case err == nil:
@@ -401,7 +409,8 @@ func (b *Broker) confirm(ctx context.Context, d policy.Decision) (r call.Result,
 	d.Reasons = slices.Insert(d.Reasons, 0, call.Reason{Code: "confirm.needed", Text: "the contract has the call previewed"})
 	r = unexecuted(d, facts.Waiting)
 	r.Preview, r.Content = p, []call.Content{call.Text(p.Text)}
-	return r, true, b.Record.Outcome(context.WithoutCancel(ctx), d, r)
+	r, err = b.outcome(ctx, d, r)
+	return r, true, err
 }
 
 // ask asks a human where the decision says so, and records the answer before it is used.
@@ -445,7 +454,8 @@ func (b *Broker) refuse(ctx context.Context, d policy.Decision, waiting string, 
 	}
 	r := unexecuted(d, status)
 	r.ApprovalID = waiting
-	return r, errors.Join(err, b.Record.Outcome(context.WithoutCancel(ctx), d, r))
+	r, rerr := b.outcome(ctx, d, r)
+	return r, errors.Join(err, rerr)
 }
 
 // unexecuted is the result of a call that was not executed.

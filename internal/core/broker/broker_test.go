@@ -59,12 +59,12 @@ func (h *fixture) Decision(context.Context, policy.Decision) error { return h.no
 func (h *fixture) Answer(context.Context, policy.Decision, approval.Answer) error {
 	return h.note("answer")
 }
-func (h *fixture) Outcome(ctx context.Context, _ policy.Decision, r call.Result) error {
+func (h *fixture) Outcome(ctx context.Context, _ policy.Decision, r call.Result) (at call.Logged, err error) {
 	h.result = r
 	if err := ctx.Err(); err != nil {
-		return err
+		return at, err
 	}
-	return h.note("outcome")
+	return at, h.note("outcome")
 }
 func (h *fixture) Ask(_ context.Context, d policy.Decision) (*approval.Answer, string, error) {
 	h.steps = append(h.steps, "ask")

@@ -80,7 +80,7 @@ type Book struct {
 
 // Recorder is the part of the audit log that the book needs.
 type Recorder interface {
-	Outcome(ctx context.Context, d policy.Decision, r call.Result) error
+	Outcome(ctx context.Context, d policy.Decision, r call.Result) (call.Logged, error)
 	Settled(ctx context.Context, s Settlement) error
 	// Fate reports whether the outcome of a call is recorded.
 	Fate(ctx context.Context, callID string) bool

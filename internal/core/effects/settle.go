@@ -188,7 +188,7 @@ func (b *Book) Recover(ctx context.Context) error {
 			continue
 		}
 		if !b.Log.Fate(ctx, e.ID) {
-			err = b.Log.Outcome(ctx, e.decision(), e.outcome())
+			_, err = b.Log.Outcome(ctx, e.decision(), e.outcome())
 		}
 		if err == nil {
 			err = b.change(ctx, e.ID, func(_ *sql.Tx, now *Entry) (bool, error) {

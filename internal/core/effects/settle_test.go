@@ -33,8 +33,10 @@ func (r *reads) Call(_ context.Context, c call.Call) (call.Result, error) {
 // notes keeps what is recorded.
 type notes struct{ settled []Settlement }
 
-func (*notes) Outcome(context.Context, policy.Decision, call.Result) error { return nil }
-func (*notes) Fate(context.Context, string) bool                           { return true }
+func (*notes) Outcome(context.Context, policy.Decision, call.Result) (l call.Logged, _ error) {
+	return l, nil
+}
+func (*notes) Fate(context.Context, string) bool { return true }
 func (n *notes) Settled(_ context.Context, s Settlement) error {
 	n.settled = append(n.settled, s)
 	return nil

@@ -96,7 +96,7 @@ func child(state, at string) error {
 		f := facts.New()
 		f.Status, f.SideEffect, f.CallID = facts.OK, facts.Confirmed, c.ID
 		r := call.Result{CallID: c.ID, Status: facts.OK, Facts: f}
-		err := record.Outcome(ctx, d, r)
+		_, err := record.Outcome(ctx, d, r)
 		if at == "recorded" {
 			die()
 		}

@@ -150,11 +150,11 @@ type record struct {
 
 func (*record) Decision(context.Context, policy.Decision) error                { return nil }
 func (*record) Answer(context.Context, policy.Decision, approval.Answer) error { return nil }
-func (r *record) Outcome(_ context.Context, _ policy.Decision, o call.Result) error {
+func (r *record) Outcome(_ context.Context, _ policy.Decision, o call.Result) (at call.Logged, _ error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done = append(r.done, o)
-	return nil
+	return at, nil
 }
 func (r *record) last() call.Result {
 	r.mu.Lock()

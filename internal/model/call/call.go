@@ -376,6 +376,13 @@ type Result struct {
 	Replayed   string     // the earlier call with the same key whose recorded result this is; empty: it is its own
 	Settled    Settled    // what waldo found out after an unknown outcome; empty: it did not look
 	Undo       *Undo      // what would undo the call; nil: not known
+	Logged     Logged     // the record of how the call ended
+}
+
+// Logged names a record of the log.
+type Logged struct {
+	Seq    uint64 `json:"index"`  // its number; 0: there is none
+	Digest string `json:"sha256"` // 64 hexadecimal digits, as the record itself has them
 }
 
 // Settled says what waldo found out about a write with an unknown outcome.
@@ -410,6 +417,9 @@ func (r Result) Meta() map[string]any {
 	}
 	if r.ApprovalID != "" {
 		meta["waldo/approval_id"] = r.ApprovalID
+	}
+	if r.Logged.Seq > 0 {
+		meta["waldo/log"] = r.Logged
 	}
 	if r.Preview != nil {
 		meta["waldo/confirm"] = r.Preview.Token

@@ -153,7 +153,7 @@ func TestWriter(t *testing.T) {
 		if err := r.Decision(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Outcome(t.Context(), d, res); err != nil {
+		if _, err := r.Outcome(t.Context(), d, res); err != nil {
 			t.Fatal(err)
 		}
 	}

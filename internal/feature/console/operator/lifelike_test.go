@@ -197,7 +197,7 @@ func (l *lifelike) wait(d policy.Decision) (approvalID string) {
 	_, approvalID = l.desk.ask(d)
 	f := facts.New()
 	f.Status, f.SideEffect = facts.Waiting, facts.None
-	if err := l.r.Outcome(l.ctx, d, call.Result{Status: facts.Waiting, ApprovalID: approvalID, Facts: f}); err != nil {
+	if _, err := l.r.Outcome(l.ctx, d, call.Result{Status: facts.Waiting, ApprovalID: approvalID, Facts: f}); err != nil {
 		l.t.Fatal(err)
 	}
 	return approvalID
@@ -228,7 +228,7 @@ func (l *lifelike) end(d policy.Decision, ms float64, used string) {
 		res.Status = facts.Timeout
 	}
 	f.Status = res.Status
-	if err := l.r.Outcome(l.ctx, d, res); err != nil {
+	if _, err := l.r.Outcome(l.ctx, d, res); err != nil {
 		l.t.Fatal(err)
 	}
 }

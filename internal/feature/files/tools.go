@@ -94,6 +94,7 @@ func Tools(state string, machine files.Machine, work *budget.Gate) []direct.Tool
 type work struct {
 	*jail
 	ctx           context.Context
+	callID        string
 	read, written []string // files, for the facts
 	acted         bool     // something has changed, or could have
 	room          *budget.Lease
@@ -109,7 +110,7 @@ const (
 
 // begin returns the work of a call, which holds room for its arguments.
 func (o opener) begin(ctx context.Context, j *jail, d policy.Decision) *work {
-	return &work{jail: j, ctx: ctx, room: o.work.Lease(string(d.Call.Principal)),
+	return &work{jail: j, ctx: ctx, callID: d.Call.ID, room: o.work.Lease(string(d.Call.Principal)),
 		least: leastMemory + copies*int64(len(d.Call.Args.Value().Raw()))}
 }
 

@@ -37,6 +37,7 @@ type deleted struct {
 	bytes int64
 	Path  string    `json:"path"`
 	At    time.Time `json:"at"`
+	Call  string    `json:"call,omitempty"` // that deleted it
 }
 
 // slot is the name of its folder in the trash.
@@ -125,7 +126,7 @@ func remove(w *work, a call.Args) ([]call.Content, error) {
 	if err := makeRoom(t, size); err != nil {
 		return nil, err
 	}
-	gone := deleted{id: id.New(deletion), bytes: size, Path: p.name, At: time.Now().UTC().Truncate(time.Second)}
+	gone := deleted{id: id.New(deletion), bytes: size, Path: p.name, At: time.Now().UTC().Truncate(time.Second), Call: w.callID}
 	b, err := json.Marshal(gone)
 	if err != nil {
 		return nil, err
@@ -252,7 +253,9 @@ func restore(w *work, a call.Args) ([]call.Content, error) {
 	if in.ID == "" {
 		return say("%s", inTrash(t, all)), nil
 	}
-	i := slices.IndexFunc(all, func(d deleted) bool { return d.id == in.ID })
+	i := slices.IndexFunc(all, func(d deleted) bool {
+		return d.id == in.ID || id.Is(id.Call, in.ID) && d.describe(t) == nil && d.Call == in.ID
+	})
 	if i < 0 || all[i].describe(t) != nil {
 		return nil, errors.New("no deletion has this id; " + strings.TrimSuffix(inTrash(t, all), "\n"))
 	}

@@ -16,6 +16,7 @@ import (
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
+	"waldo/internal/model/id"
 )
 
 // settled is a call as waldo settle prints it with --json.
@@ -142,10 +143,11 @@ func newUndo(g *cli.Context) *cobra.Command {
 	var wait time.Duration
 	var quote string
 	c := &cobra.Command{
-		Use: "undo ID", Short: "Undo a call, with the call that its contract names",
+		Use: "undo ID", Short: "Undo a call, or what a sandbox did since a snapshot",
 		Long: "Makes the call that the contract's rollback names, with its own decision and approval, once. The result of a call,\n" +
-			"and waldo explain, show what would undo it.",
-		Example: "  waldo undo c_01k0d3v8m2q9x7w5r4t6y8u0pa",
+			"and waldo explain, show what would undo it. A call of files.delete is undone by files.restore, as long as the trash\n" +
+			"has it. With the id of a snapshot, its sandbox gets the files that it had then; what it has now is lost.",
+		Example: "  waldo undo c_01k0d3v8m2q9x7w5r4t6y8u0pa\n  waldo undo p_01k0d3v8m2q9x7w5r4t6y8u0pa",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			o := app.Options{Patience: wait}
@@ -157,11 +159,14 @@ func newUndo(g *cli.Context) *cobra.Command {
 				return err
 			}
 			defer h.Close()
+			if id.Is(id.Snapshot, args[0]) {
+				return undoSandbox(c, h, args[0])
+			}
 			n, err := h.OpenCLI(c.Context())
 			if err != nil {
 				return err
 			}
-			r, err := h.Effects.Undo(c.Context(), args[0], call.Call{Session: n.ID, Principal: n.Principal, Channel: channel,
+			r, err := undo(c.Context(), h, args[0], call.Call{Session: n.ID, Principal: n.Principal, Channel: channel,
 				ApprovalID: quote})
 			switch {
 			case errors.Is(err, effects.ErrAbsent), errors.Is(err, effects.ErrNoUndo), errors.Is(err, effects.ErrUndone):

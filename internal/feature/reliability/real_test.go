@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
+	"waldo/internal/model/wellknown"
 	"waldo/internal/testing/repo"
 )
 
@@ -68,43 +69,28 @@ func between(at, tool, marker string, command []string) {
 	_ = c.Wait()
 }
 
-// Writes of real servers are settled by reads of theirs, after the server died before or after the write.
+// Writes of real servers are settled by the reads that the catalogue of waldo import proposes, after the server died
+// before or after the write. A folder that is absent cannot be read, so its write stays unknown.
 func TestSettleRealServers(t *testing.T) {
 	node, packages := repo.Packages(t, "npm", "@modelcontextprotocol/server-memory", "@modelcontextprotocol/server-filesystem")
-	for _, row := range []struct{ server, write, read, settle, args string }{
-		{"memory", "create_entities", "search_nodes",
-			`args: {query: "args.entities[0].name"}, happened: "result.entities.exists(e, e.name == args.entities[0].name)"`,
-			`{"entities":[{"name":"Ada","entityType":"person","observations":["counts"]}]}`},
-		{"filesystem", "create_directory", "list_directory",
-			`args: {path: "'FOLDER'"}, happened: "text.contains('[DIR] notes')"`, `{"path":"FOLDER/notes"}`},
+	for _, row := range []struct {
+		server, write, args string
+		before              call.Settled
+	}{
+		{"memory", "create_entities", `{"entities":[{"name":"Ada","entityType":"person","observations":["counts"]}]}`, call.NotHappened},
+		{"memory", "create_relations", `{"relations":[{"from":"Old","to":"Old","relationType":"knows"}]}`, call.NotHappened},
+		{"memory", "delete_entities", `{"entityNames":["Old"]}`, call.NotHappened},
+		{"filesystem", "create_directory", `{"path":"FOLDER/notes"}`, call.StillUnknown},
 	} {
-		for at, want := range map[string]call.Settled{"before": call.NotHappened, "after": call.Happened} {
-			t.Run(row.server+" "+at, func(t *testing.T) {
+		known, ok := wellknown.Find([]string{"npx", "@modelcontextprotocol/server-" + row.server})
+		if !ok || known.Settle[row.write].By == "" {
+			t.Fatalf("the catalogue proposes no settlement of %s", row.write)
+		}
+		for at, want := range map[string]call.Settled{"before": row.before, "after": call.Happened} {
+			t.Run(row.write+" "+at, func(t *testing.T) {
 				b := newBench(t, "")
-				files := filepath.Join(b.dir, "files")
-				if err := os.Mkdir(files, 0o700); err != nil {
-					t.Fatal(err)
-				}
-				me, err := os.Executable()
-				if err != nil {
-					t.Fatal(err)
-				}
-				command, err := json.Marshal([]string{me, "between", at, row.write, filepath.Join(b.dir, "marker"), node,
-					filepath.Join(packages, "@modelcontextprotocol", "server-"+row.server, "dist", "index.js"), files})
-				if err != nil {
-					t.Fatal(err)
-				}
-				text := fmt.Sprintf(`version: 1
-servers:
-  r: {command: %s, placement: outside, env: {MEMORY_FILE_PATH: FOLDER/memory.json}}
-capabilities:
-  r.%s: {mode: read, approval: none}
-  r.%s: {mode: write, approval: none, settle: {by: r.%s, %s, within: 1s}}
-`, command, row.read, row.write, row.read, row.settle)
-				text = strings.ReplaceAll(text, "FOLDER", files)
-				if err := os.WriteFile(filepath.Join(b.dir, "waldo.yaml"), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				files := b.real(t, node, filepath.Join(packages, "@modelcontextprotocol", "server-"+row.server, "dist", "index.js"),
+					at, row.write, known.Settle[row.write])
 				var args map[string]any
 				if err := json.Unmarshal([]byte(strings.ReplaceAll(row.args, "FOLDER", files)), &args); err != nil {
 					t.Fatal(err)
@@ -116,10 +102,53 @@ capabilities:
 					t.Fatalf("settled %q, want %q: %s%s", r.Settled, want, r.Status, codes(r))
 				}
 				r = o.must(t, h)
-				if r.Status != facts.OK || (r.Replayed != "") != (want == call.Happened) {
+				if want == call.StillUnknown {
+					if first(r) != "idempotency.unknown" {
+						t.Errorf("the same call again: %s%s", r.Status, codes(r))
+					}
+				} else if r.Status != facts.OK || (r.Replayed != "") != (want == call.Happened) {
 					t.Errorf("the same call again: %s, replay of %q%s", r.Status, r.Replayed, codes(r))
 				}
 			})
 		}
 	}
+}
+
+// real writes a configuration with a real server that dies before or after its first write, and returns its folder. The
+// memory server knows one entity, Old.
+func (b bench) real(t *testing.T, node, program, at, write string, s wellknown.Settle) (folder string) {
+	t.Helper()
+	folder = filepath.Join(b.dir, "files")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	me, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := []string{me, "between", at, write, filepath.Join(b.dir, "marker"), node, program, folder}
+	settle := map[string]any{"by": "r." + s.By, "happened": s.Happened, "within": "1s"}
+	if s.Args != nil {
+		settle["args"] = s.Args
+	}
+	text, err := json.Marshal(map[string]any{
+		"version": 1,
+		"servers": map[string]any{"r": map[string]any{"command": command, "placement": "outside",
+			"env": map[string]any{"MEMORY_FILE_PATH": folder + "/memory.jsonl"}}},
+		"capabilities": map[string]any{
+			"r." + s.By:  map[string]any{"mode": "read", "approval": "none"},
+			"r." + write: map[string]any{"mode": "high_risk", "danger": 3, "approval": "none", "settle": settle},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := `{"type":"entity","name":"Old","entityType":"person","observations":[]}` + "\n"
+	for name, content := range map[string]string{filepath.Join(folder, "memory.jsonl"): old,
+		filepath.Join(b.dir, "waldo.yaml"): string(text)} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
 }

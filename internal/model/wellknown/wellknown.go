@@ -25,7 +25,15 @@ type Server struct {
 	Own         []string          `yaml:"own"`
 	Write       []string          `yaml:"write"`
 	Destructive []string          `yaml:"destructive"`
+	Settle      map[string]Settle `yaml:"settle"`
 	Source      string            `yaml:"source"`
+}
+
+// Settle is how to find out whether a call of a tool happened, as in a contract.
+type Settle struct {
+	By       string            `yaml:"by"` // a tool of the server that reads
+	Args     map[string]string `yaml:"args"`
+	Happened string            `yaml:"happened"`
 }
 
 //go:embed servers.yaml

@@ -2,7 +2,9 @@ package hostimport
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,10 +58,30 @@ func (p *plan) propose() {
 	}
 	for _, c := range classes {
 		for _, tool := range c.of(row) {
-			q.Contracts = append(q.Contracts, Contract{p.out.Name + "." + tool, c.text})
+			for _, name := range slices.Sorted(maps.Keys(row.Settle)) {
+				if fits, _ := path.Match(tool, name); fits {
+					q.Contracts = append(q.Contracts, Contract{p.out.Name + "." + name, settled(c.text, p.out.Name, row.Settle[name])})
+				}
+			}
+			if _, named := row.Settle[tool]; !named {
+				q.Contracts = append(q.Contracts, Contract{p.out.Name + "." + tool, c.text})
+			}
 		}
 	}
 	q.Contracts = append(q.Contracts, Contract{p.out.Name + ".*", "{mode: write, approval: always}"})
+}
+
+// settled adds a settlement to the text of a contract.
+func settled(text, server string, s wellknown.Settle) string {
+	var args []string
+	for _, name := range slices.Sorted(maps.Keys(s.Args)) {
+		args = append(args, fmt.Sprintf("%s: %q", name, s.Args[name]))
+	}
+	with := ""
+	if len(args) > 0 {
+		with = ", args: {" + strings.Join(args, ", ") + "}"
+	}
+	return fmt.Sprintf("%s, settle: {by: %s.%s%s, happened: %q}}", strings.TrimSuffix(text, "}"), server, s.By, with, s.Happened)
 }
 
 // Mounts are the proposed folders as the configuration has them.

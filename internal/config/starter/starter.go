@@ -52,5 +52,14 @@ func text(file, folder string) []byte {
 		}
 		return r
 	}, filepath.Base(folder))
-	return []byte(strings.Replace(string(b), "FOLDER", contract.Cut(name, 60), 1))
+	return append([]byte(strings.Replace(string(b), "FOLDER", contract.Cut(name, 60), 1)), Rules()...)
+}
+
+// Rules returns the rules for all capabilities that every configuration begins with: top-level text of waldo.yaml.
+func Rules() []byte {
+	b, err := texts.ReadFile("rules.yaml")
+	if err != nil {
+		panic("starter: " + err.Error())
+	}
+	return b
 }

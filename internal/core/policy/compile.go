@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -57,10 +58,12 @@ func New(cfg *contract.Config, m Machine) (*Policy, error) {
 		return nil, fmt.Errorf("policy: digest of the configuration: %w", err)
 	}
 	p.digest = strictjson.Digest(text)
-	var problems contract.Problems
+	forAll, problems := newEntry(contract.Contract{Rules: cfg.Rules}, 0)
 	for i, c := range cfg.Contracts {
 		e, wrong := newEntry(c, i)
 		problems = append(problems, wrong...)
+		e.contract.Rules = slices.Concat(e.contract.Rules, cfg.Rules)
+		e.rules = append(e.rules, forAll.rules...)
 		if c.Server != "" || c.Tool != "" {
 			p.renamed = append(p.renamed, e)
 		}

@@ -56,7 +56,7 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 // language is what every expression of a configuration can use: the arguments, and CEL within bounds.
 func language() []cel.EnvOption {
 	text, boolean, dyn := cel.StringType, cel.BoolType, cel.DynType
-	return []cel.EnvOption{
+	return append(ofTexts(),
 		cel.Variable("args", cel.MapType(text, dyn)),
 		cel.ClearMacros(),
 		cel.Macros(cel.HasMacro, cel.AllMacro, cel.ExistsMacro, cel.ExistsOneMacro),
@@ -69,7 +69,7 @@ func language() []cel.EnvOption {
 			cel.UnaryBinding(onText(strings.TrimSpace)))),
 		cel.Function("lowerAscii", cel.MemberOverload("text_lower", []*cel.Type{text}, text,
 			cel.UnaryBinding(onText(lowerASCII)))),
-	}
+	)
 }
 
 // compile compiles a condition. It refuses text that is not CEL, results other than bool, unknown names, and macros

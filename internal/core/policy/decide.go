@@ -354,7 +354,7 @@ func (j *judgement) rules(e *entry, v *variables) {
 		case !holds:
 		case rule.Deny:
 			j.denies = append(j.denies, reasonAt("rule.deny", rule.Reason, rule.When.At))
-		case rule.Danger > j.danger:
+		case rule.Danger > j.danger || rule.Danger == 3: // 3 is also of a rule for all capabilities
 			j.danger = rule.Danger
 			if rule.Danger < 3 {
 				j.notes = append(j.notes, reasonAt("rule.danger", rule.Reason, rule.When.At))

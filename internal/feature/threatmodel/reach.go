@@ -54,6 +54,7 @@ func Reach(cfg *contract.Config) []Fact {
 		if c.Denied {
 			r.add(c.At, c.Pattern, denies, "")
 		} else {
+			c.Rules = slices.Concat(c.Rules, cfg.Rules)
 			r.contract(c.Resolve(c.Pattern, cfg))
 		}
 		r.add(c.At, c.Pattern, rest, restOfContract(c))

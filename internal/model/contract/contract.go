@@ -228,6 +228,7 @@ type Config struct {
 	Secrets     map[string]Secret
 	SecretUses  []SecretUse
 	Contracts   []Contract                // in the order of the file
+	Rules       []Rule                    // of every contract, behind its own
 	Internal    []string                  // hosts that internal_only stands for
 	Addresses   map[string][]netip.Prefix // host to where it stands, and nowhere else
 	Webhooks    map[string]Webhook

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"waldo/internal/config/starter"
 	"waldo/internal/feature/hosts/agenthosts"
 	"waldo/internal/model/display"
 )
@@ -25,6 +26,7 @@ func Add(text []byte, servers []Server) ([]byte, error) {
 	if len(strings.TrimSpace(string(text))) == 0 {
 		text = []byte("# What an agent can touch. waldo denies everything else; `waldo check` reads this file.\nversion: 1\n" +
 			builtIns)
+		text = append(text, starter.Rules()...)
 	}
 	block := func(margin string) string {
 		var b strings.Builder

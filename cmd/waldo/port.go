@@ -25,8 +25,8 @@ func newSandboxPort(g *cli.Context) *cobra.Command {
 		Use: "port NAME PORT[:LOCAL]", Short: "Forward a port of a sandbox to this machine's loopback while this runs",
 		Args: cobra.ExactArgs(2),
 		Long: "Connections to port LOCAL of this machine's loopback (PORT unless given, 0: any) go to PORT at the loopback " +
-			"of the\nsandbox, 127.0.0.1 or else ::1. The sandbox gets no way out by it. Every user of this machine can " +
-			"connect to LOCAL.",
+			"of the\nsandbox, 127.0.0.1 or else ::1. The sandbox gets no way out by it. Programs of your user " +
+			"and of root can\nconnect to LOCAL.",
 		Example: "  waldo sandbox exec --background work -- npm start\n  waldo sandbox port work 3000\n" +
 			"  waldo sandbox port work 3000:8080",
 		RunE: withSandboxes(g, func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error {

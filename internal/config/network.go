@@ -18,7 +18,7 @@ var network = &mapping[contract.Network]{
 	keys: []key[contract.Network]{
 		{"allow", hosts(func(n *contract.Network) *[]string { return &n.Allow }),
 			"nothing", "Hosts it may reach, as in api.example.com, *.example.com, db.example.com:5432 or GET " +
-				"api.example.com/v1/*.",
+				"api.example.com/v1/*; localhost:5432 is that port of this machine.",
 			"internal/network/egress"},
 		{"limits", nested(traffic, func(n *contract.Network) *contract.Traffic { return &n.Limits }),
 			"waldo's own", "Traffic limits of one sandbox.", "internal/network/egress"},
@@ -56,7 +56,7 @@ func (p *parser) hosts(f field) []string {
 			continue
 		}
 		l, sound := contract.HostLine(h)
-		if !sound {
+		if !sound && !(f.Key.Value == "allow" && contract.LoopbackLine(h)) {
 			p.Fail(f.Val.Content[i], "value.host", contract.HostHint(l), "%q is not the name of a host", contract.Cut(h, 40))
 			continue
 		}

@@ -478,12 +478,17 @@ func TestNetworkHints(t *testing.T) {
 	for _, row := range []struct{ key, hint string }{
 		{"addresses: {a.example.com: [127.0.0.1]}", "addresses: belongs at the top of the file"},
 		{"internal: [a.example.com]", "internal: belongs at the top of the file"},
-		{`allow: ["localhost:58080"]`, "use a name that resolves to this machine, and write addresses: {NAME: [127.0.0.1]} at the top of the file"},
+		{`allow: [localhost]`, "name its port, as in localhost:5432"},
+		{`allow: ["localhost:5432/v1/*"]`, "name its port, as in localhost:5432"},
+		{`allow: ["localhost:53"]`, "name its port, as in localhost:5432"},
 	} {
 		_, problems := Parse("waldo.yaml", []byte(sb("network:", "  "+row.key)))
 		if len(problems) == 0 || problems[0].Hint != row.hint {
 			t.Errorf("%s: %v", row.key, problems)
 		}
+	}
+	if _, problems := Parse("waldo.yaml", []byte(sb("network:", `  allow: ["localhost:5432"]`))); len(problems) > 0 {
+		t.Errorf("a port of this machine: %v", problems)
 	}
 }
 

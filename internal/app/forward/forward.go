@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"waldo/internal/app/fault"
+	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/sandbox"
 	"waldo/internal/storage/sandboxes"
 )
@@ -80,6 +83,17 @@ func Of(driver sandbox.Reacher, m *sandboxes.Manager, s sandboxes.Sandbox, port 
 	}
 }
 
+// To is the forward of a port of one sandbox, by the number of its first process.
+func To(driver sandbox.Reacher, pid int, port uint16) *Port {
+	return &Port{port: port, dial: func(_ context.Context, port uint16) (net.Conn, error) { return dialOne(driver, pid, port) }}
+}
+
+// mine reports whether a program of this user or of root connected.
+func mine(c net.Conn) bool {
+	uid, err := identity.Peer(c)
+	return err == nil && (uid == os.Geteuid() || uid == 0)
+}
+
 // Serve forwards until ctx ends. It calls ready with the listening address, which is always on the loopback.
 func (f *Port) Serve(ctx context.Context, local uint16, ready func(net.Addr)) error {
 	all, err := f.Listen(local)
@@ -132,9 +146,14 @@ func (f *Port) Accept(ctx context.Context, listeners []net.Listener) {
 	all.Wait()
 }
 
-// pass copies one connection in both directions. It closes a connection that the sandbox does not answer.
+// pass copies one connection in both directions. It closes a connection that the sandbox does not answer, and those of
+// other users of this machine.
 func (f *Port) pass(ctx context.Context, from net.Conn) {
 	defer from.Close()
+	if !mine(from) {
+		slog.Warn("another user's connection to a port of a sandbox was closed", "port", f.port)
+		return
+	}
 	to, err := f.dial(ctx, f.port)
 	if err != nil {
 		return

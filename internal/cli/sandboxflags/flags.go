@@ -155,9 +155,8 @@ func (b *Flags) Refused() error {
 	if rules, err := egress.ParseRules(b.Hosts); err != nil {
 		return exitcode.Mistake("name a host, as in --allow-host api.example.com", "--allow-host: %v", err)
 	} else if i := slices.IndexFunc(rules, loopback); i >= 0 {
-		return exitcode.Mistake("let the server listen on an address of this machine's network, and name that one, "+
-			"as in --allow-host 192.168.1.5:8765",
-			"--allow-host %s: localhost is the sandbox itself there, and it cannot reach this machine's", b.Hosts[i])
+		return exitcode.Mistake("write network: {allow: [\"localhost:8765\"]} in a contract, which names a port of this machine",
+			"--allow-host %s: localhost is the sandbox itself there", b.Hosts[i])
 	}
 	if !slices.Contains([]string{"", "keep", "review", "discard"}, b.Changes) {
 		return exitcode.Mistake("keep, review or discard", "--changes %s is not a mode", b.Changes)

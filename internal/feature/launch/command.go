@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/app"
+	"waldo/internal/app/forward"
 	"waldo/internal/cli"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/approval"
@@ -24,6 +25,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
+	"waldo/internal/sandbox"
 )
 
 // command is one waldo launch.
@@ -31,7 +33,7 @@ type command struct {
 	*cli.Context
 	program, token  string
 	changes         string
-	hosts           []string
+	hosts, ports    []string
 	explain, bridge bool
 }
 
@@ -54,6 +56,7 @@ func newLaunch(g *cli.Context) *cobra.Command {
 	f.BoolVar(&l.explain, "explain", false, "say what the agent could read, write, reach and ask for, and start nothing")
 	f.StringSliceVar(&l.hosts, "allow-host", nil, "`HOST` that may be reached too, as in api.example.com or "+
 		"GET api.example.com/v1/*; with a configuration its contract launch says which")
+	f.StringArrayVar(&l.ports, "port", nil, "forward `PORT[:LOCAL]` of the sandbox to this machine's loopback, for your user")
 	f.StringVar(&l.changes, "changes", "", "`MODE` of writes to this folder: keep (with copies for waldo changes --undo), "+
 		"review (they go aside until waldo changes apply) or discard; without it they are kept, and listed")
 	f.BoolVar(&l.bridge, "bridge", false, "the MCP server that a host in a sandbox starts")
@@ -111,11 +114,15 @@ func (l *command) run(c *cobra.Command, args []string) error {
 func (l *command) session(c *cobra.Command, h *app.App, p plan) error {
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
+	ports, err := p.listen(c.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer ports.close()
 	var s runner.Streams
 	var flush func() error
 	in, onTerminal := c.InOrStdin().(*os.File)
 	if onTerminal = onTerminal && terminal.OnScreen(in) && terminal.OnScreen(c.OutOrStdout()); onTerminal {
-		var err error
 		if s.TTY, flush, err = terminal.Connect(in, h.Redact.TerminalStream(terminal.Whole{Writer: c.OutOrStdout()}),
 			cancel); err != nil {
 			return err
@@ -125,6 +132,7 @@ func (l *command) session(c *cobra.Command, h *app.App, p plan) error {
 		s.Stdout, s.Stderr, flush = terminal.Through(c.OutOrStdout(), c.ErrOrStderr(),
 			func(w io.Writer) terminal.Masking { return h.Redact.TerminalStream(w) }, cancel)
 	}
+	s.Started = func(sb sandbox.Sandbox) func() { return ports.forward(ctx, h.Reacher(p.contract.Isolation), sb) }
 	r, err := p.start(ctx, h, s)
 	masked := flush()
 	if err != nil {
@@ -137,6 +145,13 @@ func (l *command) session(c *cobra.Command, h *app.App, p plan) error {
 // asked reads the arguments.
 func (l *command) asked(c *cobra.Command, args []string) (a asked, err error) {
 	a.hosts, a.command, a.changes = l.hosts, l.program, l.changes
+	for _, text := range l.ports {
+		port, local, err := forward.Parse(text)
+		if err != nil {
+			return a, err
+		}
+		a.ports = append(a.ports, [2]uint16{port, local})
+	}
 	if a.command == "" {
 		if len(args) == 0 || c.ArgsLenAtDash() == 0 {
 			return a, exitcode.Mistake("as in waldo launch claude", "name a host: %s", strings.Join(Names(), ", "))

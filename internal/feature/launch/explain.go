@@ -58,7 +58,7 @@ func (p plan) rows() []row {
 		{"writes", p.project + where[p.changes] + ", a home of its own for this project, and /tmp"},
 		{"but not", cmp.Or(several(p.sealed), "(nothing here runs later outside)") + hidden(p.hidden)},
 		{"reads", several(append([]string{"/usr"}, shown...)) + "; nothing else of this machine"},
-		{"reaches", cmp.Or(several(reach), "nothing")},
+		{"reaches", cmp.Or(several(reach), "nothing") + p.forwarded()},
 		{"off", cmp.Or(several(p.contract.Network.Off), "nothing")},
 		{"key", key},
 		{"asks for", "every other tool of waldo.yaml, through waldo, its only MCP server: waldo tools" + p.offer()},
@@ -66,6 +66,14 @@ func (p plan) rows() []row {
 			l.MemoryMB, l.Pids, l.Files)},
 		{"says", cmp.Or(p.profile.OwnSandbox, "the program is not known: its own sandbox may not start in this one")},
 	}
+}
+
+// forwarded names the ports by which the person reaches the session.
+func (p plan) forwarded() (text string) {
+	for _, port := range p.ports {
+		text += fmt.Sprintf("; you reach its port %d at 127.0.0.1:%d", port[0], port[1])
+	}
+	return text
 }
 
 // offer names the MCP servers of the host's configuration, which stay outside, and how waldo takes them over.

@@ -47,7 +47,8 @@ type asked struct {
 	project string
 	person  string // the home of the person
 	hosts   []string
-	changes string // what becomes of writes to the project: keep, review or discard; empty: they stay
+	ports   [][2]uint16 // of the sandbox, and of this machine's loopback
+	changes string      // what becomes of writes to the project: keep, review or discard; empty: they stay
 }
 
 // plan is everything that one session gets, before it starts.

@@ -3,6 +3,7 @@ package contract
 import (
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 
 	"waldo/internal/model/hostrule"
@@ -67,10 +68,16 @@ func HostLine(s string) (hostrule.Line, bool) {
 		l.Port != 53 && l.Port != 3128
 }
 
+// LoopbackLine reports whether a line names a port of this machine's loopback, as in localhost:5432.
+func LoopbackLine(s string) bool {
+	l, err := hostrule.Parse(s)
+	return err == nil && l.Port != 0 && l.Port != 53 && l.Port != 3128 && s == "localhost:"+strconv.Itoa(int(l.Port))
+}
+
 // HostHint says how to write a line that is not sound.
 func HostHint(l hostrule.Line) string {
 	if l.Host.Name == "localhost" {
-		return "use a name that resolves to this machine, and write addresses: {NAME: [127.0.0.1]} at the top of the file"
+		return "name its port, as in localhost:5432"
 	}
 	return "as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*"
 }

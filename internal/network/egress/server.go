@@ -212,6 +212,10 @@ func (s *Server) forget(c net.Conn) {
 	s.mu.Unlock()
 }
 
+// ownLoopback is where programs look for a server of this machine. The ports of rules are taken there by egress, so that
+// the sandbox's own loopback leads to this machine's at those that a rule names, and to nothing at the others.
+var ownLoopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
 // where returns the host and port of a sandbox's connection: the name of its local address, or the address itself.
 func (s *Server) where(c net.Conn) (string, uint16) {
 	at, err := netip.ParseAddrPort(c.LocalAddr().String())
@@ -221,6 +225,9 @@ func (s *Server) where(c net.Conn) (string, uint16) {
 	if name := s.names.name(at.Addr()); name != "" {
 		return name, at.Port()
 	}
+	if at.Addr().Unmap() == ownLoopback {
+		return "localhost", at.Port()
+	}
 	return at.Addr().Unmap().String(), at.Port()
 }
 
@@ -228,7 +235,7 @@ func (s *Server) where(c net.Conn) (string, uint16) {
 func (s *Server) direct(c net.Conn) {
 	at, _ := netip.ParseAddrPort(c.LocalAddr().String())
 	host, port := s.where(c)
-	if s.names.name(at.Addr()) == "" {
+	if s.names.name(at.Addr()) == "" && host != "localhost" {
 		s.attempts.refused(host, port, refuse("address", "no name stands for this address"))
 		reset(c)
 		return

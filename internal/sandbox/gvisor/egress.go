@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"waldo/internal/sandbox"
@@ -20,6 +21,10 @@ func refuseHosts(p sandbox.Profile) error {
 	if len(p.Network.Ports) > 0 && p.Template.Dir != "" {
 		return errors.New("hosts and a template: gVisor's sandboxes reach hosts from the host's own root alone; " +
 			"isolation namespace does both")
+	}
+	if i := slices.IndexFunc(p.Network.Hosts, func(h string) bool { return strings.HasPrefix(h, "localhost:") }); i >= 0 {
+		return fmt.Errorf("%s: gVisor's sandboxes have a loopback of their own that nothing leaves; isolation namespace "+
+			"reaches it", p.Network.Hosts[i])
 	}
 	return nil
 }

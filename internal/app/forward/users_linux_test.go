@@ -1,0 +1,54 @@
+package forward
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// TestOtherUsers: a port of a sandbox answers programs of its user, and those of another user not at all.
+func TestOtherUsers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("another user's program is started by root")
+	}
+	inside, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inside.Close()
+	go func() {
+		for {
+			c, err := inside.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("hello\n"))
+			c.Close()
+		}
+	}()
+	f := &Port{port: 7, dial: func(context.Context, uint16) (net.Conn, error) {
+		return net.Dial("tcp4", inside.Addr().String())
+	}}
+	at := make(chan net.Addr, 1)
+	go func() { _ = f.Serve(t.Context(), 0, func(a net.Addr) { at <- a }) }()
+	forwarded := <-at
+	ask := func(to net.Addr, uid uint32) string {
+		c := exec.Command("bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/$0 && head -n 1 <&3`, strconv.Itoa(to.(*net.TCPAddr).Port))
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		out, _ := c.Output() // a closed connection is an empty answer
+		return string(out)
+	}
+	if got := ask(inside.Addr(), 65533); got != "hello\n" {
+		t.Fatalf("control: another user without waldo: %q", got)
+	}
+	if got := ask(forwarded, 0); got != "hello\n" {
+		t.Errorf("its user: %q", got)
+	}
+	if got := ask(forwarded, 65533); got != "" {
+		t.Errorf("another user: %q", got)
+	}
+}

@@ -102,7 +102,11 @@ func explained(t *testing.T, name, url, entry string) (n [2]int) {
 		return h
 	}
 	h := opened()
-	if _, err := h.CompareLock(context.Background(), []string{"s"}, func(string) func() { return func() {} }, nil); err != nil {
+	all, lock, err := h.CompareLock(context.Background(), []string{"s"}, func(string) func() { return func() {} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.AcceptLock(context.Background(), lock, all, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Close(); err != nil {

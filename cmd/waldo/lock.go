@@ -125,29 +125,36 @@ func notAsAccepted(changes []lockfile.Change) error {
 	return &exitcode.Exit{Code: exitcode.Problems, Text: strings.Join(say, "; "), Hint: strings.Join(do, "; ")}
 }
 
-// compareLock compares every server with waldo.lock and accepts the named ones. It prints notes, and returns the
-// differences.
+// compareLock compares every server with waldo.lock. It prints notes and what it would accept, accepts that, and
+// returns the differences.
 func compareLock(c *cobra.Command, h *app.App, accept []string) ([]lockfile.Change, error) {
 	ctx, w := c.Context(), c.ErrOrStderr()
 	bar := terminal.ProgressOf(os.Stderr, "checking servers", len(h.Upstreams.Names()))
-	all, err := h.CompareLock(ctx, accept, bar.Begin, signsAs(c))
+	all, lock, err := h.CompareLock(ctx, accept, bar.Begin)
 	bar.Close()
-	changes, accepted := []lockfile.Change{}, false
+	changes := []lockfile.Change{}
 	for _, one := range all {
 		for _, p := range one.Hidden {
 			display.Fprintf(w, "waldo: %s is hidden from agents: %s (%s)\n", app.LeftOut(p), display.Lines(p.Text), p.Code)
 		}
+		if one.Accepted != nil { // before it is signed
+			printServer(w, *one.Accepted, true)
+		}
+		changes = append(changes, one.Changes...)
+	}
+	if err != nil || lock == nil {
+		return changes, err
+	}
+	if err := h.AcceptLock(ctx, lock, all, signsAs(c)); err != nil {
+		return changes, err
+	}
+	for _, one := range all {
 		switch {
 		case one.Accepted != nil:
-			printServer(w, *one.Accepted, true)
 			display.Fprintf(w, "accepted %s: %s\n", one.Server, one.Inventory)
 		case one.Removed:
 			display.Fprintf(w, "accepted %s: its entry is removed\n", one.Server)
 		}
-		changes, accepted = append(changes, one.Changes...), accepted || one.Accepted != nil || one.Removed
-	}
-	if err != nil || !accepted {
-		return changes, err
 	}
 	return changes, tellServes(ctx, h, w)
 }

@@ -34,21 +34,21 @@ type looked struct {
 	err       error
 }
 
-// CompareLock compares every server with waldo.lock and accepts the named ones. An unreachable server keeps its pins
-// and is reported as a change. It calls begin for each server, and the returned function at its end. by opens the first
-// approver's key, where one signs what is accepted.
+// CompareLock compares every server with waldo.lock, and the named ones as they would be accepted: AcceptLock takes
+// those. An unreachable server keeps its pins and is reported as a change. It calls begin for each server, and the
+// returned function at its end. The lock is nil where there is nothing to accept.
 func (h *App) CompareLock(
-	ctx context.Context, accept []string, begin func(name string) (end func()), by RootSigner,
-) ([]*looked, error) {
+	ctx context.Context, accept []string, begin func(name string) (end func()),
+) ([]*looked, *lockfile.Lock, error) {
 	file := h.lockFile()
 	lock, err := lockfile.Read(file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, name := range accept {
 		_, is := h.Config.Servers[name]
 		if _, was := lock.Servers[name]; !is && !was {
-			return nil, fault.Usage("waldo lock lists the servers", "unknown server %s", name)
+			return nil, nil, fault.Usage("waldo lock lists the servers", "unknown server %s", name)
 		}
 	}
 	all := h.lockServers(ctx, lock, accept, begin)
@@ -57,7 +57,7 @@ func (h *App) CompareLock(
 			continue
 		}
 		if ctx.Err() != nil {
-			return all, ctx.Err()
+			return all, nil, ctx.Err()
 		}
 		one.Changes = append(one.Changes, lockfile.Change{
 			Server: one.Server, Code: Unseen, Text: h.Clean(strings.TrimPrefix(one.err.Error(), "server "+one.Server+": ")),
@@ -65,12 +65,17 @@ func (h *App) CompareLock(
 	}
 	all = append(all, h.lockGone(lock, accept)...)
 	if !slices.ContainsFunc(all, func(one *looked) bool { return one.Accepted != nil || one.Removed }) {
-		return all, nil // nothing was accepted, so the file stays as it is
+		return all, nil, nil // the file stays as it is
 	}
+	return all, lock, nil
+}
+
+// AcceptLock takes the lock of a comparison that a person has seen. by opens the first approver's key, where one signs.
+func (h *App) AcceptLock(ctx context.Context, lock *lockfile.Lock, all []*looked, by RootSigner) error {
 	if err := h.recordLocks(ctx, lock, all); err != nil {
-		return all, err
+		return err
 	}
-	return all, h.acceptLock(ctx, lock, by)
+	return h.acceptLock(ctx, lock, by)
 }
 
 // acceptLock writes the lock and its digest, once the first approver has signed that.

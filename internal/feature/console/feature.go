@@ -185,7 +185,7 @@ func (c *console) identify(r *http.Request) (call.Principal, site.Role) {
 
 // pinsWaiting looks at every server for definitions that wait to be accepted.
 func pinsWaiting(ctx context.Context, h *app.App) ([]site.Pin, error) {
-	all, err := h.CompareLock(ctx, nil, func(string) func() { return func() {} }, nil)
+	all, _, err := h.CompareLock(ctx, nil, func(string) func() { return func() {} })
 	out := []site.Pin{}
 	for _, one := range all {
 		for _, c := range one.Changes {

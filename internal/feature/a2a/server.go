@@ -336,8 +336,8 @@ func (a answer) fail(f *fault) {
 		a.write(http.StatusOK, "application/json", f.rpc(a.id))
 	case a.rpc:
 		a.write(f.status, "application/json", f.rpc(a.id))
-	default:
-		a.write(f.status, mediaType, a.encoded(f.body()))
+	default: // google.rpc.Status; a2a-go reads it of this type alone
+		a.write(f.status, "application/json", a.encoded(f.body()))
 	}
 }
 

@@ -127,9 +127,6 @@ func named[T, V any](m *mapping[V], entry func(*parser, field), at func(*T) map[
 	}
 }
 
-// unread is a value of a key that this build does not enforce.
-func unread[T any](s outline.Shape) value[T] { return value[T]{shapes: []outline.Shape{s}} }
-
 // read reads the keys of a mapping, in the order of the file.
 func (m *mapping[T]) read(p *parser, f field, to *T) {
 	m.defaults(to)
@@ -167,12 +164,6 @@ func (m *mapping[T]) Names() []string {
 		out = append(out, k.name)
 	}
 	return out
-}
-
-// Enforced reports whether a package enforces a key.
-func (m *mapping[T]) Enforced(name string) (yes, known bool) {
-	k := m.key(name)
-	return k != nil && k.by != "", k != nil
 }
 
 func (m *mapping[T]) key(name string) *key[T] {

@@ -168,11 +168,7 @@ var logging = &mapping[contract.Log]{
 var store = &mapping[contract.Config]{
 	name: "store",
 	keys: []key[contract.Config]{
-		{"url", custom(textShape, func(p *parser, f field, _ *contract.Config) {
-			if s := p.Text(f); s != "" && s != "sqlite" {
-				p.Later(f.Val, "store.url other than sqlite")
-			}
-		}),
+		{"url", custom(wordShape(stores), func(p *parser, f field, _ *contract.Config) { p.Word(f, stores) }),
 			"sqlite", "sqlite.", "internal/storage/database"},
 	},
 }
@@ -192,7 +188,6 @@ var sandboxes = &mapping[contract.Sandboxes]{
 		{"wait", duration(10*time.Minute, func(s *contract.Sandboxes) *time.Duration { return &s.Wait }),
 			"20s", "How long a run waits for a free sandbox before it is denied with sandbox.busy, at most 10m.",
 			"internal/executor/runner"},
-		{"warm", unread[contract.Sandboxes](outline.Whole(1, 100)), "0", "How many sandboxes to keep ready.", ""},
 	},
 }
 
@@ -218,7 +213,10 @@ var sessions = &mapping[contract.Sessions]{
 	},
 }
 
-var levels = strictyaml.OneOf("auto").NotYet("namespace", "gvisor", "confined", "engine", "pod", "microvm")
+var (
+	levels = strictyaml.OneOf("auto")
+	stores = strictyaml.OneOf("sqlite")
+)
 
 func (p *parser) roles(f field, a *contract.Approvals) {
 	for _, e := range p.Entries(f) {

@@ -33,7 +33,7 @@ var (
 )
 
 func wordShape(v strictyaml.Vocabulary) outline.Shape {
-	return outline.Shape{Name: "one of", Words: v.Now, Later: v.Later, Schema: map[string]any{"enum": v.Now}}
+	return outline.Shape{Name: "one of", Words: v.Words, Schema: map[string]any{"enum": v.Words}}
 }
 
 // custom is a text with a reader of its own.
@@ -76,7 +76,7 @@ func words[T any](v strictyaml.Vocabulary, at func(*T) *[]string) value[T] {
 
 func wordsShape(v strictyaml.Vocabulary) outline.Shape {
 	return outline.Shape{
-		Name: "list of", Words: v.Now, Later: v.Later, Schema: outline.Many(map[string]any{"enum": v.Now}),
+		Name: "list of", Words: v.Words, Schema: outline.Many(map[string]any{"enum": v.Words}),
 	}
 }
 

@@ -102,7 +102,7 @@ var packages = &mapping[registries]{
 
 var (
 	managerWords = strictyaml.OneOf("allow", "deny")
-	aptWords     = strictyaml.OneOf("deny").NotYet("allow")
+	aptWords     = strictyaml.OneOf("deny")
 )
 
 // manager is where the packages of one manager come from.

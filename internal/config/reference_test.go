@@ -95,9 +95,6 @@ func (r *referencePage) section(b *bytes.Buffer, s pageSection) {
 		if absent == "" {
 			absent = "**required**"
 		}
-		if by == "" {
-			by = "**not enforced**"
-		}
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", k.Name, r.values(k), absent, k.Doc, by)
 	}
 }
@@ -131,9 +128,6 @@ func (r *referencePage) value(s outline.Shape) string {
 	}
 	if s.Bounds != "" {
 		text += ", " + s.Bounds
-	}
-	if len(s.Later) > 0 {
-		text += "; not enforced: `" + strings.Join(s.Later, "`, `") + "`"
 	}
 	return text
 }

@@ -18,7 +18,7 @@ type Key struct {
 	Name     string
 	Absent   string // meaning of an absent line
 	Doc      string // one sentence
-	By       string // the package that enforces it; "": none does
+	By       string // the package that enforces it
 	Shapes   []Shape
 	Required bool
 }
@@ -28,7 +28,6 @@ type Shape struct {
 	Name   string         // as the reference page calls it: text, number, time, one of
 	Bounds string         // in the reference page: 1 to 3, at most 1m
 	Words  []string       // the allowed words
-	Later  []string       // words that are known and that this build does not enforce
 	Schema map[string]any // of the JSON Schema, without List and Named
 	Of     func() Mapping // a mapping with keys of its own
 	List   bool           // a list of it

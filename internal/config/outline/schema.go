@@ -22,9 +22,6 @@ func (o Mapping) schema() map[string]any {
 	props, required := map[string]any{}, []string{}
 	out := map[string]any{"type": "object", "properties": props, "additionalProperties": false}
 	for _, k := range o.Keys {
-		if k.By == "" {
-			continue
-		}
 		s := k.schema()
 		s["description"] = k.Doc
 		if k.Absent != "" {

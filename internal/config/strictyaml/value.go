@@ -35,31 +35,28 @@ func (r *Reader) Text(f Field) string {
 	return ""
 }
 
-// Vocabulary is the words that a key allows, and those that this build knows and does not enforce.
+// Vocabulary is the words that a key allows.
 type Vocabulary struct {
-	Now, Later []string
-	other      string // the form besides words that the key has; empty: none
+	Words []string
+	other string // the form besides words that the key has; empty: none
 }
 
-// OneOf is a vocabulary of words that are all enforced.
-func OneOf(words ...string) Vocabulary { return Vocabulary{Now: words} }
-
-// NotYet adds words that this build knows and does not enforce.
-func (v Vocabulary) NotYet(words ...string) Vocabulary { return Vocabulary{v.Now, words, v.other} }
+// OneOf is a vocabulary of words.
+func OneOf(words ...string) Vocabulary { return Vocabulary{Words: words} }
 
 // Or names, for hints, the form besides words that the key has.
-func (v Vocabulary) Or(form string) Vocabulary { return Vocabulary{v.Now, v.Later, form} }
+func (v Vocabulary) Or(form string) Vocabulary { return Vocabulary{v.Words, form} }
 
 // choice lists what the key can be.
 func (v Vocabulary) choice() string {
-	all := "one of " + strings.Join(v.Now, ", ")
+	all := "one of " + strings.Join(v.Words, ", ")
 	if v.other != "" {
 		all += ", or " + v.other
 	}
 	return all
 }
 
-// Word reads one of the words, and refuses those for a later build.
+// Word reads one of the words.
 func (r *Reader) Word(f Field, v Vocabulary) string {
 	if f.Val.Kind == yaml.ScalarNode && f.Val.Tag != "!!str" { // in quotes it would be no word either
 		r.Fail(f.Val, "value.type", v.choice(), "%q cannot be %s", f.Name, contract.Cut(f.Val.Value, 40))
@@ -69,12 +66,8 @@ func (r *Reader) Word(f Field, v Vocabulary) string {
 	if s == "" {
 		return ""
 	}
-	if slices.Contains(v.Later, s) {
-		r.Later(f.Val, f.Name+": "+s)
-		return ""
-	}
-	if !slices.Contains(v.Now, s) {
-		hint := display.Meant(s, v.Now)
+	if !slices.Contains(v.Words, s) {
+		hint := display.Meant(s, v.Words)
 		if hint == "" {
 			hint = v.choice()
 		}
@@ -82,11 +75,6 @@ func (r *Reader) Word(f Field, v Vocabulary) string {
 		return ""
 	}
 	return s
-}
-
-// Later refuses a value that this build knows and does not enforce.
-func (r *Reader) Later(n *yaml.Node, what string) {
-	r.Fail(n, "key.not_enforced", "remove it: this build would not hold to it", "%s: not enforced by this build", what)
 }
 
 // decimal reports whether s is a number as everybody writes it: digits, and no 0 in front.

@@ -193,14 +193,12 @@ type Field struct {
 type Known interface {
 	Called() string // in messages
 	Names() []string
-	Enforced(name string) (yes, known bool)
 }
 
 // limits are the keys below limits:, which are often written one level too high.
 var limits = []string{"memory_mb", "cpu_seconds", "pids", "files", "disk_mb", "output_kb"}
 
-// Fields returns the known keys of a mapping, and reports the others, those without a value and
-// those that this build does not enforce.
+// Fields returns the known keys of a mapping, and reports the others and those without a value.
 func (r *Reader) Fields(n *yaml.Node, m Known) []Field {
 	if n.Kind != yaml.MappingNode {
 		r.Fail(n, "value.type", "write key: value lines", "%s wants a mapping, not %s", m.Called(), Kind(n))
@@ -209,21 +207,16 @@ func (r *Reader) Fields(n *yaml.Node, m Known) []Field {
 	var out []Field
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		f := Field{n.Content[i].Value, n.Content[i], n.Content[i+1]}
-		enforced, known := m.Enforced(f.Name)
-		switch {
-		case !known:
+		if !slices.Contains(m.Names(), f.Name) {
 			hint := display.Meant(f.Name, m.Names())
 			if f.Name == "addresses" || f.Name == "internal" {
 				hint = f.Name + ": belongs at the top of the file"
 			}
-			if _, has := m.Enforced("limits"); has && slices.Contains(limits, f.Name) {
+			if slices.Contains(m.Names(), "limits") && slices.Contains(limits, f.Name) {
 				hint = fmt.Sprintf("it belongs below limits:, as in limits: {%s: …}", f.Name)
 			}
 			r.Fail(f.Key, "key.unknown", hint, "unknown key %q in %s", f.Name, m.Called())
 			continue
-		case !enforced:
-			r.Fail(f.Key, "key.not_enforced", "remove it: this build would not hold to it",
-				"%q in %s is not enforced by this build", f.Name, m.Called())
 		}
 		if r.present(f) {
 			out = append(out, f)

@@ -30,26 +30,26 @@ func (s *Server) routes() []route {
 		{post, "/api/v1/login/{draft}", RoleNone, true, s.apiLogin},
 		{post, "/api/v1/enrolment", RoleNone, true, s.apiInvited},
 		{post, "/api/v1/enrolment/{draft}/register", RoleNone, true, s.apiRegister},
-		{post, "/api/v1/enrolment/{draft}/finish", RoleNone, true, s.apiEnrol},
+		{post, "/api/v1/enrolment/{draft}/finish", RoleNone, true, s.apiSign("enrol", Backend.Enrol)},
 		{post, "/api/v1/enrolment-root", RoleNone, true, s.apiRootBegin},
-		{post, "/api/v1/enrolment-root/{draft}/sign", RoleNone, true, s.apiRootSign},
+		{post, "/api/v1/enrolment-root/{draft}/sign", RoleNone, true, s.apiSign("enrol.root", Backend.RootSign)},
 		{get, "/api/v1/calls", RoleViewer, false, s.apiCalls},
 		{get, "/api/v1/calls/{id}", RoleViewer, false, answerOne(s, Backend.Call)},
 		{get, "/api/v1/agents", RoleViewer, false, answerPage(s, Backend.Agents)},
 		{get, "/api/v1/agents/{id}", RoleViewer, false, answerOne(s, Backend.Agent)},
-		{post, "/api/v1/agents/{name}/stop", RoleOperator, false, s.apiStop(false)},
-		{post, "/api/v1/agents/{name}/release", RoleOperator, false, s.apiStop(true)},
+		{post, "/api/v1/agents/{name}/stop", RoleOperator, false, s.stop(false)},
+		{post, "/api/v1/agents/{name}/release", RoleOperator, false, s.stop(true)},
 		{get, "/api/v1/sandboxes", RoleViewer, false, answer(s, Backend.Sandboxes)},
-		{post, "/api/v1/sandboxes/{name}/pause", RoleOperator, false, s.apiSandbox("pause")},
-		{post, "/api/v1/sandboxes/{name}/resume", RoleOperator, false, s.apiSandbox("resume")},
-		{post, "/api/v1/sandboxes/{name}/stop", RoleOperator, false, s.apiSandbox("stop")},
+		{post, "/api/v1/sandboxes/{name}/pause", RoleOperator, false, s.sandbox("pause")},
+		{post, "/api/v1/sandboxes/{name}/resume", RoleOperator, false, s.sandbox("resume")},
+		{post, "/api/v1/sandboxes/{name}/stop", RoleOperator, false, s.sandbox("stop")},
 		{get, "/api/v1/upstreams", RoleViewer, false, answer(s, Backend.Upstreams)},
 		{get, "/api/v1/upstreams/{id}", RoleViewer, false, answerOne(s, Backend.Upstream)},
 		{get, "/api/v1/egress", RoleViewer, false, s.apiEgress},
 		{get, "/api/v1/webhooks", RoleViewer, false, answer(s, Backend.Webhooks)},
 		{get, "/api/v1/deliveries", RoleViewer, false, s.apiDeliveries},
-		{post, "/api/v1/deliveries/{id}/retry", RoleOperator, false, s.apiDelivery("retry")},
-		{post, "/api/v1/deliveries/{id}/drop", RoleOperator, false, s.apiDelivery("drop")},
+		{post, "/api/v1/deliveries/{id}/retry", RoleOperator, false, s.deliver("retry")},
+		{post, "/api/v1/deliveries/{id}/drop", RoleOperator, false, s.deliver("drop")},
 		{get, "/api/v1/contracts", RoleViewer, false, answer(s, Backend.Contracts)},
 		{post, "/api/v1/contracts/dry-run", RoleViewer, false, s.apiDryRun},
 		{post, "/api/v1/contracts/what-if", RoleOperator, false, s.apiWhatIf},
@@ -230,19 +230,6 @@ func (s *Server) apiInvited(q *request) error { return s.withSecret(q, s.o.Backe
 
 func (s *Server) apiRootBegin(q *request) error { return s.withSecret(q, s.o.Backend.RootBegin) }
 
-func (s *Server) apiRootSign(q *request) error {
-	var in struct {
-		Assertion json.RawMessage `json:"assertion"`
-	}
-	if err := read(q, &in); err != nil {
-		return err
-	}
-	err := s.act(q, "enrol.root", "", func() error {
-		return s.o.Backend.RootSign(q.Context(), q.who, q.PathValue("draft"), in.Assertion)
-	})
-	return reply(q, map[string]string{"state": "waiting for the terminal"}, err)
-}
-
 // withSecret begins a ceremony for which a terminal printed a secret. Wrong secrets are counted as failed logins.
 func (s *Server) withSecret(q *request, begin func(context.Context, Who, string) (Ceremony, error)) error {
 	var in struct {
@@ -269,17 +256,22 @@ func (s *Server) apiRegister(q *request) error {
 	return reply(q, c, err)
 }
 
-func (s *Server) apiEnrol(q *request) error {
-	var in struct {
-		Assertion json.RawMessage `json:"assertion"`
+// apiSign hands the signature of a draft over.
+func (s *Server) apiSign(
+	action string, sign func(b Backend, ctx context.Context, who Who, draft string, assertion json.RawMessage) error,
+) func(*request) error {
+	return func(q *request) error {
+		var in struct {
+			Assertion json.RawMessage `json:"assertion"`
+		}
+		if err := read(q, &in); err != nil {
+			return err
+		}
+		err := s.act(q, action, "", func() error {
+			return sign(s.o.Backend, q.Context(), q.who, q.PathValue("draft"), in.Assertion)
+		})
+		return reply(q, map[string]string{"state": "waiting for the terminal"}, err)
 	}
-	if err := read(q, &in); err != nil {
-		return err
-	}
-	err := s.act(q, "enrol", "", func() error {
-		return s.o.Backend.Enrol(q.Context(), q.who, q.PathValue("draft"), in.Assertion)
-	})
-	return reply(q, map[string]string{"state": "waiting for the terminal"}, err)
 }
 
 // filter reads the fields of a filter from the query.
@@ -290,16 +282,21 @@ func filter(v url.Values, at map[string]*string) {
 }
 
 func (s *Server) apiCalls(q *request) error {
+	l, _, err := s.calls(q)
+	return reply(q, l, err)
+}
+
+// calls returns the calls that a request asks for, and its filter.
+func (s *Server) calls(q *request) (l List[Call], f CallFilter, err error) {
 	p, err := q.page()
 	if err != nil {
-		return err
+		return l, f, err
 	}
-	f, err := callFilter(q.URL.Query())
-	if err != nil {
-		return err
+	if f, err = callFilter(q.URL.Query()); err != nil {
+		return l, f, err
 	}
-	l, err := s.o.Backend.Calls(q.Context(), f, p)
-	return reply(q, l, err)
+	l, err = s.o.Backend.Calls(q.Context(), f, p)
+	return l, f, err
 }
 
 func callFilter(v url.Values) (f CallFilter, err error) {
@@ -340,20 +337,34 @@ func (s *Server) apiUsage(q *request) error {
 	return reply(q, l, err)
 }
 
-func (s *Server) apiStop(release bool) func(*request) error {
+// order does what a POST orders. The API answers with JSON; a form's page goes on to a list.
+func (s *Server) order(q *request, action, target, list string, said map[string]string, do func() error) error {
+	err := s.act(q, action, target, do)
+	if strings.HasPrefix(q.URL.Path, "/api/") {
+		return reply(q, said, err)
+	}
+	var late *Problem
+	if err != nil && !(errors.As(err, &late) && late.Status == http.StatusAccepted) { // accepted: it is in force
+		return err
+	}
+	return redirect(q, list)
+}
+
+// stop stops or releases a session or principal.
+func (s *Server) stop(release bool) func(*request) error {
 	action := map[bool]string{false: "stop", true: "release"}[release]
 	return func(q *request) error {
 		name := q.PathValue("name")
-		err := s.act(q, action, name, func() error { return s.o.Backend.Stop(q.Context(), q.who, name, release) })
-		return reply(q, map[string]string{"name": name, "state": action}, err)
+		return s.order(q, action, name, "/sessions", map[string]string{"name": name, "state": action},
+			func() error { return s.o.Backend.Stop(q.Context(), q.who, name, release) })
 	}
 }
 
-func (s *Server) apiSandbox(act string) func(*request) error {
+func (s *Server) sandbox(act string) func(*request) error {
 	return func(q *request) error {
 		name := q.PathValue("name")
-		err := s.act(q, "sandbox."+act, name, func() error { return s.o.Backend.SandboxAct(q.Context(), q.who, name, act) })
-		return reply(q, map[string]string{"name": name, "act": act}, err)
+		return s.order(q, "sandbox."+act, name, "/sandboxes", map[string]string{"name": name, "act": act},
+			func() error { return s.o.Backend.SandboxAct(q.Context(), q.who, name, act) })
 	}
 }
 

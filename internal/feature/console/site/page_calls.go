@@ -13,15 +13,7 @@ import (
 
 // pageCalls lists the calls, newest first.
 func (s *Server) pageCalls(q *request) error {
-	p, err := q.page()
-	if err != nil {
-		return err
-	}
-	f, err := callFilter(q.URL.Query())
-	if err != nil {
-		return err
-	}
-	l, err := s.o.Backend.Calls(q.Context(), f, p)
+	l, f, err := s.calls(q)
 	if err != nil {
 		return err
 	}

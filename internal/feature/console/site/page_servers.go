@@ -2,15 +2,6 @@ package site
 
 import "net/http"
 
-// pageServers lists the servers of the configuration with their health.
-func (s *Server) pageServers(q *request) error {
-	l, err := s.o.Backend.Upstreams(q.Context())
-	if err != nil {
-		return err
-	}
-	return s.show(q, http.StatusOK, "servers", "Servers", l)
-}
-
 // pageServer shows one server. It starts none.
 func (s *Server) pageServer(q *request) error {
 	l, err := s.o.Backend.Upstream(q.Context(), q.PathValue("name"))
@@ -31,13 +22,4 @@ func (s *Server) pageEgress(q *request) error {
 		List[Egress]
 		Filter EgressFilter
 	}{l, f})
-}
-
-// pagePins lists the definitions that wait. It has its own page: a look at them starts each server.
-func (s *Server) pagePins(q *request) error {
-	l, err := s.o.Backend.Pins(q.Context())
-	if err != nil {
-		return err
-	}
-	return s.show(q, http.StatusOK, "pins", "Pins", l)
 }

@@ -54,26 +54,12 @@ func (s *Server) apiDeliveries(q *request) error {
 	return reply(q, l, err)
 }
 
-// deliver does what an operator asks of a webhook.
-func (s *Server) deliver(q *request, act string) error {
-	id := q.PathValue("id")
-	return s.act(q, "webhook."+act, id, func() error { return s.o.Backend.DeliveryAct(q.Context(), q.who, id, act) })
-}
-
-func (s *Server) apiDelivery(act string) func(*request) error {
+// deliver retries or drops a webhook.
+func (s *Server) deliver(act string) func(*request) error {
 	return func(q *request) error {
-		err := s.deliver(q, act)
-		return reply(q, map[string]string{"id": q.PathValue("id"), "act": act}, err)
-	}
-}
-
-// postDelivery does what a form of the page asks, as the API does.
-func (s *Server) postDelivery(act string) func(*request) error {
-	return func(q *request) error {
-		if err := s.deliver(q, act); err != nil {
-			return err
-		}
-		return redirect(q, "/webhooks")
+		id := q.PathValue("id")
+		return s.order(q, "webhook."+act, id, "/webhooks", map[string]string{"id": id, "act": act},
+			func() error { return s.o.Backend.DeliveryAct(q.Context(), q.who, id, act) })
 	}
 }
 
@@ -98,8 +84,7 @@ func (s *Server) pageWebhooks(q *request) error {
 	v := struct {
 		In, Out       []Webhook
 		Dead, Waiting List[Delivery]
-		MayAct        bool
-	}{Dead: dead, Waiting: waiting, MayAct: q.who.Role >= RoleOperator}
+	}{Dead: dead, Waiting: waiting}
 	for _, w := range all.Items {
 		if w.Out {
 			v.Out = append(v.Out, w)

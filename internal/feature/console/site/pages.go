@@ -3,6 +3,7 @@ package site
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -33,24 +34,24 @@ func (s *Server) pageRoutes() []route {
 		{get, "/approvals/{id}/state", RoleViewer, false, s.pageState},
 		{get, "/calls", RoleViewer, false, s.pageCalls},
 		{get, "/calls/{id}", RoleViewer, false, s.pageCall},
-		{get, "/sessions", RoleViewer, false, s.pageSessions},
+		{get, "/sessions", RoleViewer, false, pagePart(s, "sessions", "Sessions", Backend.Agents)},
 		{get, "/sessions/{name}", RoleViewer, false, s.pageSession},
-		{post, "/sessions/{name}/stop", RoleOperator, false, s.postSession(false)},
-		{post, "/sessions/{name}/release", RoleOperator, false, s.postSession(true)},
-		{get, "/sandboxes", RoleViewer, false, s.pageSandboxes},
-		{post, "/sandboxes/{name}/pause", RoleOperator, false, s.postSandbox("pause")},
-		{post, "/sandboxes/{name}/resume", RoleOperator, false, s.postSandbox("resume")},
-		{post, "/sandboxes/{name}/stop", RoleOperator, false, s.postSandbox("stop")},
-		{get, "/servers", RoleViewer, false, s.pageServers},
+		{post, "/sessions/{name}/stop", RoleOperator, false, s.stop(false)},
+		{post, "/sessions/{name}/release", RoleOperator, false, s.stop(true)},
+		{get, "/sandboxes", RoleViewer, false, pageAll(s, "sandboxes", "Sandboxes", Backend.Sandboxes)},
+		{post, "/sandboxes/{name}/pause", RoleOperator, false, s.sandbox("pause")},
+		{post, "/sandboxes/{name}/resume", RoleOperator, false, s.sandbox("resume")},
+		{post, "/sandboxes/{name}/stop", RoleOperator, false, s.sandbox("stop")},
+		{get, "/servers", RoleViewer, false, pageAll(s, "servers", "Servers", Backend.Upstreams)},
 		{get, "/servers/{name}", RoleViewer, false, s.pageServer},
 		{get, "/egress", RoleViewer, false, s.pageEgress},
 		{get, "/webhooks", RoleViewer, false, s.pageWebhooks},
-		{post, "/webhooks/{id}/retry", RoleOperator, false, s.postDelivery("retry")},
-		{post, "/webhooks/{id}/drop", RoleOperator, false, s.postDelivery("drop")},
+		{post, "/webhooks/{id}/retry", RoleOperator, false, s.deliver("retry")},
+		{post, "/webhooks/{id}/drop", RoleOperator, false, s.deliver("drop")},
 		{get, "/contracts", RoleViewer, false, s.pageContracts},
 		{post, "/contracts/dry-run", RoleViewer, false, s.postDryRun},
 		{post, "/contracts/what-if", RoleOperator, false, s.postWhatIf},
-		{get, "/pins", RoleViewer, false, s.pagePins},
+		{get, "/pins", RoleViewer, false, pageAll(s, "pins", "Pins", Backend.Pins)},
 		{get, "/usage", RoleViewer, false, s.pageUsage},
 		{get, "/log", RoleViewer, false, s.pageLog},
 		{post, "/log/verify", RoleViewer, false, s.postVerify},
@@ -114,13 +115,15 @@ type view struct {
 	Who                        Who
 	Here                       Here
 	Nav                        any
+	MayAct                     bool // an operator
 	Data                       any
 }
 
 // show draws a page.
 func (s *Server) show(q *request, status int, page, title string, data any) error {
 	var b bytes.Buffer
-	v := view{Title: title, Path: q.URL.Path, CSRF: q.csrf, Version: s.o.Version, Who: q.who, Nav: nav, Data: data}
+	v := view{Title: title, Path: q.URL.Path, CSRF: q.csrf, Version: s.o.Version, Who: q.who, Nav: nav, Data: data,
+		MayAct: q.who.Role >= RoleOperator}
 	if q.n != nil {
 		var err error
 		if v.Here, err = s.o.Backend.Here(q.Context()); err != nil {
@@ -134,6 +137,32 @@ func (s *Server) show(q *request, status int, page, title string, data any) erro
 	q.w.WriteHeader(status)
 	_, _ = b.WriteTo(q.w)
 	return nil
+}
+
+// pageAll draws what a method of the backend returns.
+func pageAll[T any](s *Server, page, title string, from func(Backend, context.Context) (T, error)) func(*request) error {
+	return func(q *request) error {
+		v, err := from(s.o.Backend, q.Context())
+		if err != nil {
+			return err
+		}
+		return s.show(q, http.StatusOK, page, title, v)
+	}
+}
+
+// pagePart draws a part of a list.
+func pagePart[T any](s *Server, page, title string, from func(Backend, context.Context, Page) (T, error)) func(*request) error {
+	return func(q *request) error {
+		p, err := q.page()
+		if err != nil {
+			return err
+		}
+		v, err := from(s.o.Backend, q.Context(), p)
+		if err != nil {
+			return err
+		}
+		return s.show(q, http.StatusOK, page, title, v)
+	}
 }
 
 // failPage draws an error. A page that needs a login leads to it.

@@ -6,6 +6,7 @@ import (
 
 	"waldo/internal/config/outline"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/hostrule"
 	"waldo/internal/model/secret"
 )
 
@@ -37,7 +38,7 @@ var gateway = &mapping[contract.Gateway]{
 	},
 	check: func(p *parser, _ field, o *contract.Gateway, at map[string]field) {
 		host, _, _ := net.SplitHostPort(o.Listen)
-		switch open := o.Listen != "" && !loopback(host); {
+		switch open := o.Listen != "" && !hostrule.Loopback(host); {
 		case open && len(o.Tokens) == 0 && o.OIDC == nil: // listen
 			p.Fail(at["listen"].Val, "listen.open", "listen on 127.0.0.1, or give out a token: waldo token NAME",
 				"listening beyond this machine needs auth")

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net"
 	"net/textproto"
 	"net/url"
 	"reflect"
@@ -13,6 +12,7 @@ import (
 	"waldo/internal/config/outline"
 	"waldo/internal/config/strictyaml"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/hostrule"
 	"waldo/internal/model/secret"
 )
 
@@ -390,15 +390,10 @@ func (p *parser) address(f field) string {
 		p.Fail(f.Val, "value.url", "as in https://host/mcp", "not the address of a server")
 	case u.User != nil:
 		p.Fail(f.Val, contract.CodeLiteral, "use auth: {bearer: env:VARIABLE}", "an address must not hold a password")
-	case u.Scheme == "http" && !loopback(u.Hostname()):
+	case u.Scheme == "http" && !hostrule.Loopback(u.Hostname()):
 		p.Fail(f.Val, "value.url", "use https", "http is taken only on this machine")
 	default:
 		return s
 	}
 	return ""
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

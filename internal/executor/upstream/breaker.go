@@ -27,14 +27,7 @@ func (wallClock) Now() time.Time { return time.Now() }
 
 func (wallClock) Jitter(d time.Duration) time.Duration { return rand.N(d) }
 
-func (wallClock) Sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func (wallClock) Sleep(ctx context.Context, d time.Duration) bool { return rest(ctx, d) }
 
 // Bounds of retries and of the circuit breaker, for each upstream.
 const (

@@ -3,6 +3,7 @@ package threatmodel
 import (
 	"fmt"
 	"html"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -183,7 +184,7 @@ func (d *document) servers() {
 	d.line("")
 	d.line("| server | it can | it cannot |")
 	d.line("|---|---|---|")
-	for _, name := range sorted(d.cfg.Servers) {
+	for _, name := range slices.Sorted(maps.Keys(d.cfg.Servers)) {
 		s := d.cfg.Servers[name]
 		can := strings.TrimPrefix(d.radius(contract.Contract{Transport: contract.MCP, Server: name}), "the server ")
 		cannot := "read other files, reach other hosts, see other secrets"
@@ -212,15 +213,6 @@ func (d *document) tools() {
 		r := c.Resolve(c.Pattern, d.cfg)
 		d.line("| %s | %d | %s | %s | %s |", cell(c.Pattern), r.Danger, d.question(c.Pattern), cell(d.radius(r)), place(c.At))
 	}
-}
-
-func sorted[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }
 
 // Picture draws who reaches what, as SVG: capabilities on the left, servers in the middle, what they reach on the right.

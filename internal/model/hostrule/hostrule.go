@@ -4,6 +4,7 @@ package hostrule
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"path"
 	"strconv"
@@ -213,4 +214,10 @@ func BadName(s string) string {
 		return "a name does not end in a number: WHATWG reads it as an address"
 	}
 	return ""
+}
+
+// Loopback reports whether the host of a URL is this machine: localhost, or an address of loopback.
+func Loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

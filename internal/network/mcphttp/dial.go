@@ -52,13 +52,13 @@ func dial(ctx context.Context, addr, named string, internal func(host string) bo
 	here := net.Dialer{Timeout: 10 * time.Second}
 	ip, literal := netip.ParseAddr(host)
 	switch {
-	case host == "localhost" && loopback(named):
+	case host == "localhost" && hostrule.Loopback(named):
 		c, err := here.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
 		if err != nil {
 			c, err = here.DialContext(ctx, "tcp", net.JoinHostPort("::1", port))
 		}
 		return c, err
-	case literal == nil && (host == named || ip.IsLoopback() && loopback(named) || egress.Special(ip) == ""):
+	case literal == nil && (host == named || ip.IsLoopback() && hostrule.Loopback(named) || egress.Special(ip) == ""):
 		return here.DialContext(ctx, "tcp", addr)
 	case literal == nil || host == "localhost":
 		return nil, fmt.Errorf("%s is not an address that the operator has named", host)
@@ -74,8 +74,3 @@ func dial(ctx context.Context, addr, named string, internal func(host string) bo
 
 // resolver answers for names; tests put their own in its place.
 var resolver egress.Resolver = net.DefaultResolver
-
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
-}

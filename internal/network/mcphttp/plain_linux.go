@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"waldo/internal/model/hostrule"
 )
 
 // plain makes HTTP/1.1 requests without TLS that carry a message to one server on this machine. The calling goroutine
@@ -43,7 +44,7 @@ const maxPlain = 64 << 10
 
 // swift makes the messages to a server on loopback without TLS cheaper, and changes nothing else.
 func swift(u *url.URL, t *http.Transport) http.RoundTripper {
-	if u.Scheme != "http" || !loopback(u.Hostname()) || strings.Contains(u.Host, "%") {
+	if u.Scheme != "http" || !hostrule.Loopback(u.Hostname()) || strings.Contains(u.Host, "%") {
 		return t
 	}
 	addr := u.Host

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"waldo/internal/model/hostrule"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -182,15 +182,10 @@ func (c *Client) safe(address string) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	if u.Scheme != "https" && !(u.Scheme == "http" && local(u.Hostname()) && local(server.Hostname())) {
+	if u.Scheme != "https" && !(u.Scheme == "http" && hostrule.Loopback(u.Hostname()) && hostrule.Loopback(server.Hostname())) {
 		return nil, fmt.Errorf("%.200q is not https", address)
 	}
 	return u, nil
-}
-
-func local(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // get reads a JSON document. It follows no redirect.

@@ -4,7 +4,6 @@ package gvisor
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/procstat"
 	"waldo/internal/sandbox/stdio"
 	"waldo/internal/sandbox/volume"
 )
@@ -71,17 +71,10 @@ func (r *run) exit(f *facts.Facts, end job.End) {
 	case r.killed.Load() || r.gone || end.Over != "":
 		f.Signal = new("SIGKILL")
 	case ws.Signaled():
-		f.Signal = new(signalName(ws.Signal()))
+		f.Signal = new(procstat.SignalName(ws.Signal()))
 	default:
 		f.ExitCode = new(ws.ExitStatus())
 	}
-}
-
-func signalName(s syscall.Signal) string {
-	if n := unix.SignalName(s); n != "" {
-		return n
-	}
-	return fmt.Sprintf("SIG%d", int(s)) // a real-time signal
 }
 
 // limit names the limit that ended the run. A limit that waldo enforced comes before an inferred one.

@@ -3,13 +3,13 @@ package content
 
 import (
 	"encoding/base64"
-	"net"
 	"net/url"
 	"path/filepath"
 	"strings"
 
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/hostrule"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -74,8 +74,7 @@ func Opens(address string) bool {
 		strings.ContainsFunc(address, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return false
 	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback())
+	return u.Scheme == "https" || u.Scheme == "http" && hostrule.Loopback(u.Hostname())
 }
 
 // Addresses checks the data of an error that asks a person to open addresses first. It reports whether every address

@@ -1,6 +1,7 @@
 package codegen
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -287,7 +288,7 @@ func (r *reader) object(m map[string]strictjson.Value, name, at string, depth in
 	rest := m["additionalProperties"]
 	o.open = rest.Kind() == '{' || rest.Kind() == 't' || !m["patternProperties"].IsZero()
 	fields, _ := m["properties"].Members()
-	for _, key := range sortedKeys(fields) {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		v := fields[key]
 		meaning, _ := v.Member("description").Text()
 		f := field{name: key, meaning: meaning, required: needed[key]}
@@ -296,15 +297,6 @@ func (r *reader) object(m map[string]strictjson.Value, name, at string, depth in
 	}
 	r.objects = append(r.objects, o)
 	return t
-}
-
-func sortedKeys(m map[string]strictjson.Value) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // follow returns the type that a reference within the schema means; one to elsewhere is anything and is never read.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"waldo/internal/feature/webhook/signature"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
+	"waldo/internal/model/hostrule"
 	"waldo/internal/model/secret"
 )
 
@@ -132,9 +132,7 @@ func target(address string) (*url.URL, error) {
 	if err != nil || u.Host == "" {
 		return nil, errors.New("the address of the webhook is not a URL")
 	}
-	ip := net.ParseIP(u.Hostname())
-	local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
-	if u.Scheme != "https" && (u.Scheme != "http" || !local) {
+	if u.Scheme != "https" && (u.Scheme != "http" || !hostrule.Loopback(u.Hostname())) {
 		return nil, errors.New("a webhook is sent over https, or http on this machine")
 	}
 	return u, nil

@@ -5,6 +5,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -176,7 +177,7 @@ func (c *Catalogue) Problems() []Problem {
 	c.mu.RLock()
 	problems := slices.Clip(c.problems)
 	c.mu.RUnlock()
-	for _, server := range sortedKeys(c.tools.by) {
+	for _, server := range slices.Sorted(maps.Keys(c.tools.by)) {
 		if c.tools.by[server].awaited() {
 			problems = append(problems, Problem{Server: server, Code: Slow, Text: "it has not listed its tools yet"})
 		} else if f := c.offers.by[server]; f != nil && f.awaited() {
@@ -299,7 +300,7 @@ func (c *Catalogue) rebuild(n int64) (tell []func()) {
 	for _, t := range c.o.Builtins {
 		b.add(t, "")
 	}
-	for _, name := range sortedKeys(c.tools.by) {
+	for _, name := range slices.Sorted(maps.Keys(c.tools.by)) {
 		for _, t := range b.within(name, c.tools.by[name].get(&b.problems)) {
 			b.take(t, name)
 		}
@@ -354,15 +355,6 @@ func kinds(all []Problem) map[[2]string][]Problem {
 
 func same(a, b []*Entry) bool {
 	return slices.EqualFunc(a, b, func(x, y *Entry) bool { return x.Wire == y.Wire && x.Digest == y.Digest })
-}
-
-func sortedKeys[T any](m map[string]T) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
 }
 
 // maxWire is the length of a tool name that model providers take.
@@ -464,7 +456,7 @@ func (b *builder) add(t call.Tool, server string) {
 func (b *builder) finish() ([]*Entry, map[string]*Entry) {
 	entries, byName := []*Entry{}, map[string]*Entry{}
 	taken := map[string]bool{}
-	for _, wire := range sortedKeys(b.byWire) {
+	for _, wire := range slices.Sorted(maps.Keys(b.byWire)) {
 		list := b.byWire[wire]
 		for _, m := range list {
 			name := wire

@@ -78,7 +78,7 @@ func (c *Catalogue) Prompt(ctx context.Context, name string) (*Item, bool) {
 func (b *builder) offers(fs *sourceLoaders[Offer]) shown {
 	var out shown
 	byWire := map[string][]*Item{}
-	for _, server := range sortedKeys(fs.by) {
+	for _, server := range slices.Sorted(maps.Keys(fs.by)) {
 		var silent []Problem
 		o := fs.by[server].get(&silent)
 		if !slices.ContainsFunc(b.problems, func(p Problem) bool { return p.Server == server && p.Code == Unavailable }) {

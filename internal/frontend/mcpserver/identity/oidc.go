@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"waldo/internal/model/hostrule"
 )
 
 // OIDC accepts a token that an issuer signed for this resource (OAuth 2.1 resource server; RFC 9068 access tokens).
@@ -282,8 +282,7 @@ func Secure(at string) error {
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
 		return fmt.Errorf("%.200q is not the URL of a server", at)
 	}
-	ip := net.ParseIP(u.Hostname())
-	if u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()) {
+	if u.Scheme == "https" || u.Scheme == "http" && hostrule.Loopback(u.Hostname()) {
 		return nil
 	}
 	return fmt.Errorf("%.200q: https is needed", at)

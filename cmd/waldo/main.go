@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -43,6 +44,9 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	root.SetOut(out)
 	root.SetErr(errw)
 	manual.Completion(root)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		g.Complete(root)
+	}
 	if c, _, err := root.Find(args); err == nil && c.Name() != "serve" && !signal.Ignored(syscall.SIGHUP) {
 		var stop context.CancelFunc // what a run has planted is taken out also when its terminal is closed
 		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGQUIT)
@@ -86,7 +90,6 @@ func newRoot(g *cli.Context) *cobra.Command {
 	root.SetFlagErrorFunc(manual.Flag)
 	root.AddCommand(commands(g)...)
 	root.SetHelpCommand(manual.NewHelp())
-	g.Complete(root)
 	group(root)
 	showVersion := root.Flags().BoolP("version", "v", false, "print the version")
 	root.Args = cobra.ArbitraryArgs

@@ -244,7 +244,7 @@ func (p *parser) people(f field, a *contract.Approvals) {
 
 func (p *parser) fingerprint(f field) string {
 	s := p.Text(f)
-	if s != "" && !hash.MatchString(s) {
+	if s != "" && !hash().MatchString(s) {
 		p.Fail(f.Val, "value.fingerprint", "remove this line; then waldo approve --list prints it",
 			"a fingerprint is sha256: and 64 hexadecimal digits")
 	}

@@ -174,7 +174,7 @@ func (p *parser) tokens(f field) map[string]string {
 		if !isLabel(e.Name) {
 			p.Fail(e.Key, "value.name", "as in ci", "a token cannot be named %q", contract.Cut(e.Name, 40))
 		}
-		if out[e.Name] = p.Text(e); !hash.MatchString(out[e.Name]) {
+		if out[e.Name] = p.Text(e); !hash().MatchString(out[e.Name]) {
 			p.Fail(e.Val, contract.CodeLiteral, "waldo token NAME makes a token and its hash",
 				"this is not the hash of a token; a token itself must not stand here")
 		}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"regexp"
 	"strings"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 
 	"waldo/internal/config/outline"
 	"waldo/internal/config/strictyaml"
+	"waldo/internal/detect/pattern"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 )
@@ -178,7 +178,7 @@ func (p *parser) pairs(f field) map[string]string {
 	return out
 }
 
-var hash = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var hash = pattern.Lazy(`^sha256:[0-9a-f]{64}$`)
 
 // isLabel reports whether s is at most 63 letters, digits, '_' and '-', a letter first.
 func isLabel(s string) bool { return secret.Name(s) && !strings.Contains(s, ".") }

@@ -4,13 +4,13 @@ import (
 	"net/textproto"
 	"net/url"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"waldo/internal/config/outline"
 	"waldo/internal/config/strictyaml"
+	"waldo/internal/detect/pattern"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/hostrule"
 	"waldo/internal/model/secret"
@@ -104,13 +104,13 @@ var peer = &mapping[contract.Server]{
 		if at["url"].Val == nil {
 			p.Fail(e.Key, "key.missing", "as in url: https://agent.example.com", "a peer needs a url")
 		}
-		if s.CardKey != "" && !thumbprint.MatchString(s.CardKey) {
+		if s.CardKey != "" && !thumbprint().MatchString(s.CardKey) {
 			p.Fail(at["card"].Val, "value.fingerprint", "jwks of the agent has it as kid", "a thumbprint is 43 characters of base64url")
 		}
 	},
 }
 
-var thumbprint = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+var thumbprint = pattern.Lazy(`^[A-Za-z0-9_-]{43}$`)
 
 var nameForms = strictyaml.OneOf("prefixed", "plain")
 

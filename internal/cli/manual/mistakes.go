@@ -4,7 +4,6 @@ package manual
 import (
 	"cmp"
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"waldo/internal/app/fault"
+	"waldo/internal/detect/pattern"
 	"waldo/internal/model/display"
 )
 
@@ -145,12 +145,12 @@ func noShell(_ *cobra.Command, args []string) error {
 }
 
 // systemCall is an error of the operating system as Go writes it, with the name of the call before the file.
-var systemCall = regexp.MustCompile(
+var systemCall = pattern.Lazy(
 	`\b(?:stat|lstat|open|openat|read|readlink|mkdir|chdir|execute|fork/exec) ([^\s:]+): ` +
 		`(no such file or directory|permission denied|is a directory|not a directory|file exists)`)
 
 // WithoutCalls removes system call names from an error. The file and the reason suffice.
-func WithoutCalls(text string) string { return systemCall.ReplaceAllString(text, "$1: $2") }
+func WithoutCalls(text string) string { return systemCall().ReplaceAllString(text, "$1: $2") }
 
 // NewHelp returns the help command. It reports an unknown command instead of printing the general help.
 func NewHelp() *cobra.Command {

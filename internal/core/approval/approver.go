@@ -15,11 +15,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 
 	"filippo.io/age"
 
+	"waldo/internal/detect/pattern"
 	"waldo/internal/model/secret"
 	"waldo/internal/storage/database"
 )
@@ -57,7 +57,7 @@ const MinPassphrase = 12
 // maxWork is the largest accepted scrypt work factor of a key file, as a power of two. It costs 1 GiB and seconds.
 const maxWork = 20
 
-var approverName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
+var approverName = pattern.Lazy(`^[a-z0-9][a-z0-9._-]{0,31}$`)
 
 // key is a private key that was opened.
 type key struct {
@@ -125,7 +125,7 @@ func (k *Service) Enroll(
 	if by == nil {
 		by = key{name, private}
 	}
-	if !approverName.MatchString(name) {
+	if !approverName().MatchString(name) {
 		return Approver{}, badName(name)
 	}
 	st, err := k.standing(ctx)
@@ -165,7 +165,7 @@ func (k *Service) EnrollKey(
 // NewApprover returns the record of an approver, which by then signs. It enrols no one. The first approver signs the
 // configurations of trusted with its own enrolment.
 func (k *Service) NewApprover(name string, roles []string, key, by string, trusted ...Configuration) (Approver, error) {
-	if !approverName.MatchString(name) {
+	if !approverName().MatchString(name) {
 		return Approver{}, badName(name)
 	}
 	if len(roles) > maxRoles || slices.ContainsFunc(roles, func(r string) bool { return len(r) > maxRole }) {
@@ -416,7 +416,7 @@ func (k *Service) seal(name string, private ed25519.PrivateKey, passphrase secre
 
 // Unseal opens an approver's key with the passphrase.
 func (k *Service) Unseal(name string, passphrase secret.Value) (Signer, error) {
-	if !approverName.MatchString(name) {
+	if !approverName().MatchString(name) {
 		return nil, badName(name)
 	}
 	b, err := os.ReadFile(k.keyFile(name))

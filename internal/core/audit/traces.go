@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 
 	"waldo/internal/core/approval"
+	"waldo/internal/detect/pattern"
 )
 
 // maxVoid limits the keys that a log which is set aside can hand on as void: they stand in one record.
@@ -25,9 +25,9 @@ type traces struct {
 }
 
 var (
-	fingerprints = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
-	otherKinds   = regexp.MustCompile(`"kind":"(genesis|pruned|trust|decision|outcome|verdict|answer|settled|recovered|reload|stop|console|change|egress|webhook)"`)
-	approverKeys = regexp.MustCompile(`"kind":"approver"|"public_key"|"signed_at"|"void"`)
+	fingerprints = pattern.Lazy(`sha256:[0-9a-f]{64}`)
+	otherKinds   = pattern.Lazy(`"kind":"(genesis|pruned|trust|decision|outcome|verdict|answer|settled|recovered|reload|stop|console|change|egress|webhook)"`)
+	approverKeys = pattern.Lazy(`"kind":"approver"|"public_key"|"signed_at"|"void"`)
 )
 
 // readTraces reads every line of a log. Damage after the last record of the newest head hides no revocation: the heads
@@ -94,7 +94,7 @@ func (t *traces) record(r Record) {
 
 func (t *traces) enrolment(e approval.Enrolment) {
 	t.named = true
-	t.void = append(t.void, fingerprints.FindAllString(e.Key, -1)...)
+	t.void = append(t.void, fingerprints().FindAllString(e.Key, -1)...)
 	if e.Action == "revoke" {
 		t.ended = append(t.ended, e.Approver)
 	} else if e.Failed == "" && t.ledger.Enrolled(e) != nil {
@@ -104,12 +104,12 @@ func (t *traces) enrolment(e approval.Enrolment) {
 
 // damaged takes in a line that is no record. It is no revocation where it names another kind and has no part of one.
 func (t *traces) damaged(text []byte) {
-	mine := approverKeys.Match(text)
-	if !mine && otherKinds.Match(text) {
+	mine := approverKeys().Match(text)
+	if !mine && otherKinds().Match(text) {
 		return
 	}
 	t.doubt, t.named = true, t.named || mine || bytes.Contains(text, []byte("approver"))
-	for _, fp := range fingerprints.FindAllString(string(text), -1) {
+	for _, fp := range fingerprints().FindAllString(string(text), -1) {
 		if mine && !slices.Contains(t.void, fp) {
 			t.void = append(t.void, fp)
 		}

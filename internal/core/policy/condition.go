@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"strings"
 	"sync"
 
@@ -15,6 +14,7 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 	"cel.dev/cel-go/interpreter"
 
+	"waldo/internal/detect/pattern"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
@@ -148,7 +148,7 @@ func strict(e ast.Expr) {
 	}))
 }
 
-var number = regexp.MustCompile(`^-?[0-9]*(\.[0-9]+)?([eE][+-]?[0-9]+)?`)
+var number = pattern.Lazy(`^-?[0-9]*(\.[0-9]+)?([eE][+-]?[0-9]+)?`)
 
 // rounded refuses a number in a condition that a double would change: arguments are compared as doubles.
 func rounded(tree *ast.AST, source string) (err error) {
@@ -161,7 +161,7 @@ func rounded(tree *ast.AST, source string) (err error) {
 		if !ok || int(at.Start) >= len(text) {
 			return
 		}
-		digits := strings.Replace(number.FindString(string(text[at.Start:])), "-.", "-0.", 1)
+		digits := strings.Replace(number().FindString(string(text[at.Start:])), "-.", "-0.", 1)
 		if strings.HasPrefix(digits, ".") {
 			digits = "0" + digits
 		}

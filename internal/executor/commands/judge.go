@@ -3,11 +3,11 @@ package commands
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"waldo/internal/detect/pattern"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
 )
@@ -167,7 +167,7 @@ func (r *rule) options(args []string) (operands []string, given map[string][]str
 			return append(operands, args[i+1:]...), given, nil
 		case a == "-" || !strings.HasPrefix(a, "-"):
 			operands = append(operands, a)
-		case r.number && number.MatchString(a):
+		case r.number && number().MatchString(a):
 		case strings.HasPrefix(a, "--") || r.single:
 			name, value, has := strings.Cut(a, "=")
 			switch {
@@ -194,7 +194,7 @@ func (r *rule) options(args []string) (operands []string, given map[string][]str
 	return operands, given, nil
 }
 
-var number = regexp.MustCompile(`^-[0-9]+$`)
+var number = pattern.Lazy(`^-[0-9]+$`)
 
 // short reads a group of short options, such as -rn or -k2.
 func (r *rule) short(
@@ -287,12 +287,12 @@ func (r *rule) program(operands []string, given map[string][]string) error {
 
 // Scripts of sed: one command with line numbers, or one substitution. None reads, writes or runs anything.
 var (
-	sedLines = regexp.MustCompile(`^(?:(?:[0-9]+|\$)(?:,(?:\+?[0-9]+|\$))?)?!?[pdq=]$`)
-	sedFlags = regexp.MustCompile(`^[gpiI0-9]{0,4}$`)
+	sedLines = pattern.Lazy(`^(?:(?:[0-9]+|\$)(?:,(?:\+?[0-9]+|\$))?)?!?[pdq=]$`)
+	sedFlags = pattern.Lazy(`^[gpiI0-9]{0,4}$`)
 )
 
 func sedScript(s string) bool {
-	if sedLines.MatchString(s) {
+	if sedLines().MatchString(s) {
 		return true
 	}
 	if len(s) < 4 || s[0] != 's' || !strings.ContainsRune("/|#,:", rune(s[1])) || strings.ContainsAny(s, "\n\x00") {
@@ -311,7 +311,7 @@ func sedScript(s string) bool {
 			part += string(c)
 		}
 	}
-	return len(parts) == 2 && !escaped && sedFlags.MatchString(part)
+	return len(parts) == 2 && !escaped && sedFlags().MatchString(part)
 }
 
 // The words of find(1) that select and print. Others run, write or delete.

@@ -1,17 +1,18 @@
 package protect
 
 import (
-	"regexp"
 	"strings"
+
+	"waldo/internal/detect/pattern"
 )
 
 // harmlessKeys are those of a new clone or submodule. None names a program or another file.
-var harmlessKeys = regexp.MustCompile(`^(core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|` +
+var harmlessKeys = pattern.Lazy(`^(core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|` +
 	`precomposeunicode|symlinks)|extensions\.(objectformat|refstorage|compatobjectformat)|init\.defaultbranch|` +
 	`remote\.(url|fetch|pushurl|tagopt|prune)|branch\.(remote|merge|rebase|description)|user\.(name|email)|` +
 	`submodule\.(url|active|branch))$`)
 
-var section = regexp.MustCompile(`^\[\s*([A-Za-z0-9.-]+)\s*(?:"(?:[^"\\]|\\.)*")?\s*\]\s*(.*)$`)
+var section = pattern.Lazy(`^\[\s*([A-Za-z0-9.-]+)\s*(?:"(?:[^"\\]|\\.)*")?\s*\]\s*(.*)$`)
 
 // harmlessConfig reports whether a configuration of git holds harmless keys alone. What it does not understand is not
 // harmless: continued lines, and more than one statement a line.
@@ -26,7 +27,7 @@ func harmlessConfig(b []byte) bool {
 			return false
 		}
 		if line[0] == '[' {
-			m := section.FindStringSubmatch(line)
+			m := section().FindStringSubmatch(line)
 			if m == nil || m[2] != "" {
 				return false
 			}
@@ -35,7 +36,7 @@ func harmlessConfig(b []byte) bool {
 		}
 		key, value, _ := strings.Cut(line, "=")
 		name := at + "." + strings.ToLower(strings.TrimSpace(key))
-		if !harmlessKeys.MatchString(name) {
+		if !harmlessKeys().MatchString(name) {
 			return false
 		}
 		// ext:: and other helpers of transport run programs

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"waldo/internal/detect/pattern"
 	"waldo/internal/executor/keyfiles"
 )
 
@@ -144,8 +145,8 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 		return nil
 	}
 	if ok && row.Kind != Show {
-		hidden := row.Kind == Hide && (e.IsDir() || !ifPrivate[row.Pattern] || w.holds(at, private)) ||
-			row.Kind == Key && w.holds(at, password)
+		hidden := row.Kind == Hide && (e.IsDir() || !ifPrivate[row.Pattern] || w.holds(at, private())) ||
+			row.Kind == Key && w.holds(at, password())
 		if row.Kind == Hide && !hidden {
 			return nil
 		}
@@ -179,8 +180,8 @@ func isGit(names []string, all []fs.DirEntry) bool {
 var ifPrivate = map[string]bool{"*.pem": true, "*.key": true}
 
 var (
-	private  = regexp.MustCompile(`PRIVATE KEY|AGE-SECRET-KEY|^[^ -~]`)
-	password = regexp.MustCompile(`(?i)_auth|token|passw|secret|api_?key|credential`)
+	private  = pattern.Lazy(`PRIVATE KEY|AGE-SECRET-KEY|^[^ -~]`)
+	password = pattern.Lazy(`(?i)_auth|token|passw|secret|api_?key|credential`)
 )
 
 // holds reports whether the first bytes of a file match. A file that cannot be read does.

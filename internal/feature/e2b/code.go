@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
+	"waldo/internal/detect/pattern"
 	"waldo/internal/executor/runner"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
@@ -347,11 +347,11 @@ func member(v strictjson.Value, name string) string {
 }
 
 // begins matches the first line of what Python writes about an exception.
-var begins = regexp.MustCompile(`(?m)^(Traceback \(most recent call last\):|  File ")`)
+var begins = pattern.Lazy(`(?m)^(Traceback \(most recent call last\):|  File ")`)
 
 // traceback splits what a failed piece of code wrote from what Python wrote about it.
 func traceback(stderr string) (wrote, trace string) {
-	if at := begins.FindStringIndex(stderr); at != nil {
+	if at := begins().FindStringIndex(stderr); at != nil {
 		return stderr[:at[0]], stderr[at[0]:]
 	}
 	return stderr, ""

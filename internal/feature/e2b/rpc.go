@@ -8,11 +8,11 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"waldo/internal/detect/pattern"
 	"waldo/internal/model/call"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/sandboxes"
@@ -68,12 +68,12 @@ func (s *server) routeEnvd() {
 }
 
 // labelled matches the names that E2B gives the ports of a sandbox.
-var labelled = regexp.MustCompile(`^([0-9]{1,5})-([a-z2-7]{26})\.`)
+var labelled = pattern.Lazy(`^([0-9]{1,5})-([a-z2-7]{26})\.`)
 
 // asked returns the full id of the sandbox that a request is for, by its header or the name of its host.
 func asked(r *http.Request) (string, error) {
 	name := r.Header.Get("E2b-Sandbox-Id")
-	if m := labelled.FindStringSubmatch(r.Host); name == "" && m != nil {
+	if m := labelled().FindStringSubmatch(r.Host); name == "" && m != nil {
 		name = m[2]
 	}
 	if full := string(id.Sandbox) + name; id.Is(id.Sandbox, full) {

@@ -3,11 +3,11 @@ package files
 import (
 	"errors"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 
+	"waldo/internal/detect/pattern"
 	"waldo/internal/executor/keyfiles"
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/call"
@@ -50,7 +50,7 @@ func folded(path string) string {
 }
 
 // shortName is the form of the second name that Windows gives to a file with a long one, as GIT~1 to .git.
-var shortName = regexp.MustCompile(`^[^.]{0,6}~[0-9]{1,6}(\..*)?$`)
+var shortName = pattern.Lazy(`^[^.]{0,6}~[0-9]{1,6}(\..*)?$`)
 
 // devices are names that Windows takes for a device, with any ending (learn.microsoft.com, "Naming Files").
 var devices = strings.Fields("con prn aux nul conin$ conout$ clock$ " +
@@ -64,7 +64,7 @@ func otherOnWindows(part string) bool {
 		return false
 	}
 	base, _, _ := strings.Cut(keyfiles.Folded(part), ".")
-	return strings.ContainsAny(part, `\:`) || strings.TrimRight(part, " .") != part || shortName.MatchString(part) ||
+	return strings.ContainsAny(part, `\:`) || strings.TrimRight(part, " .") != part || shortName().MatchString(part) ||
 		slices.Contains(devices, strings.TrimRight(base, " "))
 }
 

@@ -5,9 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 
+	"waldo/internal/detect/pattern"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
@@ -154,18 +154,18 @@ func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *
 
 // The form of the two fields of a trace (W3C Trace Context).
 var (
-	traceParent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
-	traceState  = regexp.MustCompile(`^[ -~]+$`) // at most 512 bytes: a count in the pattern costs each start of waldo a millisecond
+	traceParent = pattern.Lazy(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+	traceState  = pattern.Lazy(`^[ -~]+$`)
 )
 
 // trace reads the place of a request in a trace. Its baggage stays behind: it is anybody's data.
 func trace(m jsonrpc.Message) (t call.Trace) {
 	parent, _ := meta(m, "traceparent").Text()
-	if !traceParent.MatchString(parent) {
+	if !traceParent().MatchString(parent) {
 		return t
 	}
 	t.Parent = parent
-	if state, _ := meta(m, "tracestate").Text(); len(state) <= 512 && traceState.MatchString(state) {
+	if state, _ := meta(m, "tracestate").Text(); len(state) <= 512 && traceState().MatchString(state) {
 		t.State = state
 	}
 	return t

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,11 +34,14 @@ func (c Capability) Wire() string { return strings.ReplaceAll(string(c), ".", "_
 // Word returns the last word of the name, which a person types to approve the most dangerous calls.
 func (c Capability) Word() string { return string(c)[strings.LastIndexByte(string(c), '.')+1:] }
 
-var named = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}$`)
-
 // Named reports whether c has the form of a capability's name: 1 to 200 letters, digits, "_", "-" and ".", which does
 // not begin with a ".". A tool of that name alone is called.
-func (c Capability) Named() bool { return named.MatchString(string(c)) }
+func (c Capability) Named() bool {
+	other := func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '.' || r == '-')
+	}
+	return len(c) >= 1 && len(c) <= 200 && c[0] != '.' && !strings.ContainsFunc(string(c), other)
+}
 
 // Principal says on whose behalf a call is made: "os:1000", "token:ci", "oidc:sub".
 type Principal string

@@ -7,12 +7,13 @@ import (
 	_ "embed"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	"go.yaml.in/yaml/v3"
+
+	"waldo/internal/detect/pattern"
 )
 
 // Server is one row of servers.yaml, which explains its keys.
@@ -81,11 +82,11 @@ func takesValue(option string) bool {
 	return !slices.Contains([]string{"-y", "--yes", "-q", "--quiet"}, option)
 }
 
-var version = regexp.MustCompile(`^(.+?)(==.*|@[^/]*)$`)
+var version = pattern.Lazy(`^(.+?)(==.*|@[^/]*)$`)
 
 // unversioned is the name of a package without its version: a@1, @s/a@1 and a==1.
 func unversioned(pkg string) string {
-	if m := version.FindStringSubmatch(pkg); m != nil && m[1] != "" {
+	if m := version().FindStringSubmatch(pkg); m != nil && m[1] != "" {
 		return m[1]
 	}
 	return pkg

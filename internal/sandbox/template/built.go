@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 
 	"waldo/internal/sandbox"
 )
@@ -21,11 +22,11 @@ type Built struct {
 }
 
 // names are those of templates that were built. An image with a tag, or a path, cannot be one.
-var names = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+var names = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`) })
 
 // CheckName refuses a name that a built template cannot have.
 func CheckName(name string) error {
-	if name == "host" || !names.MatchString(name) {
+	if name == "host" || !names().MatchString(name) {
 		return Unfit{fmt.Errorf("template name %.80q: want up to 63 small letters, digits, '-' and '_', and not host", name)}
 	}
 	if strings.HasPrefix(name, "p_") {

@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"sort"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -96,7 +97,7 @@ func Open(dir string, b Bounds) (*Store, error) {
 }
 
 // archiveName matches a name that a person means as an archive; no registry has such a repository.
-var archiveName = regexp.MustCompile(`(?i)^[^/:@]+\.(tar|tgz|tar\.(gz|xz|zst|bz2)|oci)$`)
+var archiveName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^[^/:@]+\.(tar|tgz|tar\.(gz|xz|zst|bz2)|oci)$`) })
 
 // Find returns the template that a person named: host, a folder or archive by a path that begins
 // with / or ., the name of a built template, or an image reference such as python:3.12-slim. A tag that was pulled
@@ -109,7 +110,7 @@ func (s *Store) Find(ctx context.Context, name string, fresh bool) (Template, er
 		if t, ok, err := s.builtNamed(name); ok {
 			return t, err
 		}
-		if info, err := os.Lstat(name); err == nil && !info.IsDir() || archiveName.MatchString(name) {
+		if info, err := os.Lstat(name); err == nil && !info.IsDir() || archiveName().MatchString(name) {
 			return Template{},
 				Unfit{fmt.Errorf("template %s: write ./%s for a file of this folder; this is the name of an image", name, name)}
 		}

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"waldo/internal/model/id"
@@ -77,12 +78,12 @@ func (w *Workspace) age(now time.Time, most int64, files int) error {
 }
 
 // spilled is the form of the names that Spill gives.
-var spilled = regexp.MustCompile(`[A-Za-z0-9_]{1,64}-[2-7a-z]{26}\.[a-z]{1,8}`)
+var spilled = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[A-Za-z0-9_]{1,64}-[2-7a-z]{26}\.[a-z]{1,8}`) })
 
 // Spilled returns the names of kept results that a text names, sorted, each once.
 func (w *Workspace) Spilled(text []byte) ([]string, error) {
 	var names []string
-	for _, n := range spilled.FindAll(text, MaxSpilled) {
+	for _, n := range spilled().FindAll(text, MaxSpilled) {
 		names = append(names, string(n))
 	}
 	if len(names) == 0 {

@@ -8,10 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"waldo/internal/detect/pattern"
 	"waldo/internal/model/contract"
 )
 
@@ -331,7 +331,7 @@ var code = []string{
 	".local/share/mise/installs", ".bun/install/global", ".bun/bin", ".cargo/bin", ".npm-global", ".deno/bin",
 }
 
-var userHome = regexp.MustCompile(`^/home/[^/]+`)
+var userHome = pattern.Lazy(`^/home/[^/]+`)
 
 // refuse says why a path, which holds no link, is shown to no sandbox; "": it may be.
 func (m Machine) refuse(at string) string {
@@ -344,7 +344,7 @@ func (m Machine) refuse(at string) string {
 		}
 	}
 	homes := m.Homes
-	if h := userHome.FindString(at); h != "" {
+	if h := userHome().FindString(at); h != "" {
 		homes = append(slices.Clone(homes), h)
 	}
 	for _, home := range homes {
@@ -365,7 +365,7 @@ func (m Machine) refuse(at string) string {
 	return ""
 }
 
-var interpreter = regexp.MustCompile(`^(?:(python|pypy)[0-9.]*|(node|nodejs)|(deno|bun)|(ruby|perl|php|lua)[0-9.]*` +
+var interpreter = pattern.Lazy(`^(?:(python|pypy)[0-9.]*|(node|nodejs)|(deno|bun)|(ruby|perl|php|lua)[0-9.]*` +
 	`|(sh|bash|dash|ash|zsh|ksh)|(java))$`)
 
 // valued are options of interpreters whose value is the next word, and ending those after which no script comes.
@@ -379,7 +379,7 @@ var (
 
 // scriptOf returns the index of the word that is an interpreter's script; -1 without one.
 func scriptOf(argv []string) int {
-	if len(argv) == 0 || !interpreter.MatchString(filepath.Base(argv[0])) {
+	if len(argv) == 0 || !interpreter().MatchString(filepath.Base(argv[0])) {
 		return -1
 	}
 	java := filepath.Base(argv[0]) == "java"

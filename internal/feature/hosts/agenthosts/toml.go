@@ -2,8 +2,8 @@ package agenthosts
 
 import (
 	"errors"
-	"regexp"
 	"strings"
+	"waldo/internal/detect/pattern"
 	"waldo/internal/model/display"
 
 	"github.com/pelletier/go-toml/v2"
@@ -14,11 +14,11 @@ import (
 const maxConfig = 1 << 20
 
 // inQuotes matches quotations from the file in a library's message; they can hold a secret.
-var inQuotes = regexp.MustCompile("(?s)[\"'`].*[\"'`]")
+var inQuotes = pattern.Lazy("(?s)[\"'`].*[\"'`]")
 
 func said(err error, library string) string {
 	text := strings.TrimPrefix(err.Error(), library)
-	return display.ASCII(inQuotes.ReplaceAllString(text, "…"))
+	return display.ASCII(inQuotes().ReplaceAllString(text, "…"))
 }
 
 // parseTOML reads TOML. The library's decoder judges the file, keys said twice included; its

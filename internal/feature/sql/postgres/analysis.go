@@ -5,12 +5,13 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"waldo/internal/detect/pattern"
 )
 
 // analysis holds the names in the database's own analysis of a statement: the tree that debug_print_rewritten shows,
@@ -284,20 +285,20 @@ func readFunctions(text string) map[string]bool {
 }
 
 // explainPrefix is EXPLAIN with options that do not run the statement. ANALYZE is not among them.
-var explainPrefix = regexp.MustCompile(`(?is)^\s*EXPLAIN\s+(?:(VERBOSE)\s+|\(\s*((?:(?:VERBOSE|COSTS|SETTINGS|SUMMARY)` +
+var explainPrefix = pattern.Lazy(`(?is)^\s*EXPLAIN\s+(?:(VERBOSE)\s+|\(\s*((?:(?:VERBOSE|COSTS|SETTINGS|SUMMARY)` +
 	`(?:\s+(?:ON|OFF|TRUE|FALSE))?|FORMAT\s+(?:TEXT|JSON|XML|YAML))(?:\s*,\s*(?:(?:VERBOSE|COSTS|SETTINGS|SUMMARY)` +
 	`(?:\s+(?:ON|OFF|TRUE|FALSE))?|FORMAT\s+(?:TEXT|JSON|XML|YAML)))*)\s*\)\s*)?`)
 
 // showCommand is SHOW of one parameter.
-var showCommand = regexp.MustCompile(`(?is)^\s*SHOW\s+([a-z_][a-z0-9_.]*)\s*;?\s*$`)
+var showCommand = pattern.Lazy(`(?is)^\s*SHOW\s+([a-z_][a-z0-9_.]*)\s*;?\s*$`)
 
 // command splits off an EXPLAIN that runs nothing, and rewrites SHOW as a query. PostgreSQL does not analyse these two.
 // All else passes unchanged, and the database says what it is. The rest of an EXPLAIN is analysed by itself.
 func command(query string) (explain, rest string) {
-	if m := showCommand.FindStringSubmatch(query); m != nil && !strings.EqualFold(m[1], "all") {
+	if m := showCommand().FindStringSubmatch(query); m != nil && !strings.EqualFold(m[1], "all") {
 		return "", "SELECT pg_catalog.current_setting('" + strings.ToLower(m[1]) + "') AS \"" + strings.ToLower(m[1]) + `"`
 	}
-	m := explainPrefix.FindStringSubmatch(query)
+	m := explainPrefix().FindStringSubmatch(query)
 	if m == nil {
 		return "", query
 	}

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
+
+	"waldo/internal/detect/pattern"
 )
 
 // MaxLock is how large a lock may be, in bytes.
@@ -73,7 +74,7 @@ func (p Pins) npm(b []byte) error {
 		if e.Name != "" { // an alias
 			name = e.Name
 		}
-		if !npmName.MatchString(name) || !semver.MatchString(e.Version) {
+		if !npmName().MatchString(name) || !semver().MatchString(e.Version) {
 			return fmt.Errorf("%q names no package with a version", at)
 		}
 		if err := p.add(name, e.Version); err != nil {
@@ -84,7 +85,7 @@ func (p Pins) npm(b []byte) error {
 }
 
 // requirement is NAME[EXTRA]==VERSION, perhaps with a marker after it.
-var requirement = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)[ \t]*(?:\[[A-Za-z0-9._, -]*\])?[ \t]*==[ ` +
+var requirement = pattern.Lazy(`^([A-Za-z0-9][A-Za-z0-9._-]*)[ \t]*(?:\[[A-Za-z0-9._, -]*\])?[ \t]*==[ ` +
 	`\t]*([A-Za-z0-9.!+_]+)[ \t]*(?:;.*)?$`)
 
 func (p Pins) requirements(b []byte) error {
@@ -99,8 +100,8 @@ func (p Pins) requirements(b []byte) error {
 		if line == "" {
 			continue
 		}
-		m := requirement.FindStringSubmatch(line)
-		if m == nil || !pyName.MatchString(m[1]) || !version.MatchString(m[2]) {
+		m := requirement().FindStringSubmatch(line)
+		if m == nil || !pyName().MatchString(m[1]) || !version().MatchString(m[2]) {
 			return fmt.Errorf("%.60q is not a requirement with ==, as in name==1.2.3", line)
 		}
 		if err := p.add(pythonName(m[1]), pythonVersion(m[2])); err != nil {

@@ -3,8 +3,9 @@
 package packages
 
 import (
-	"regexp"
 	"strings"
+
+	"waldo/internal/detect/pattern"
 )
 
 // Manager is a program that installs packages.
@@ -35,13 +36,13 @@ type Pins map[string][]string
 
 // Plain returns a path in which the one slash that npm escapes, in the name @scope%2fname, is a slash.
 func (s Source) Plain(path string) string {
-	if m := scoped.FindStringSubmatch(path); s.Manager == NPM && m != nil {
+	if m := scoped().FindStringSubmatch(path); s.Manager == NPM && m != nil {
 		return m[1] + "/" + m[2]
 	}
 	return path
 }
 
-var scoped = regexp.MustCompile(`^((?:/[^%?]*)?/@[A-Za-z0-9._~-]+)%2[fF]([A-Za-z0-9._~-]+(?:/[^%?]*)?)$`)
+var scoped = pattern.Lazy(`^((?:/[^%?]*)?/@[A-Za-z0-9._~-]+)%2[fF]([A-Za-z0-9._~-]+(?:/[^%?]*)?)$`)
 
 // File parses the path of a file of the source, without a query; false for any other path. Below a registry npm's
 // files are NAME/-/NAME-VERSION.tgz; Python's are recognised by their file name at any path.
@@ -53,13 +54,13 @@ func (s Source) File(path string) (Package, bool) {
 	p := Package{Manager: s.Manager}
 	switch s.Manager {
 	case NPM:
-		m := tarball.FindStringSubmatch(rest)
+		m := tarball().FindStringSubmatch(rest)
 		if m == nil || !s.Files && m[1] != "" {
 			return p, false
 		}
 		version, ok := strings.CutPrefix(m[4], m[3]+"-")
 		p.Name, p.Version = m[2]+m[3], version
-		return p, ok && semver.MatchString(version)
+		return p, ok && semver().MatchString(version)
 	case PyPI:
 		p.Name, p.Version = pythonFile(rest[strings.LastIndexByte(rest, '/')+1:])
 		return p, p.Name != "" && p.Version != ""
@@ -68,11 +69,11 @@ func (s Source) File(path string) (Package, bool) {
 }
 
 var (
-	tarball = regexp.MustCompile(`^((?:[^/]+/)*?)(@[a-z0-9._~-]+/)?([A-Za-z0-9._~-]+)/-/([A-Za-z0-9._~+-]+)\.tgz$`)
-	semver  = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
-	npmName = regexp.MustCompile(`^(@[a-z0-9._~-]+/)?[A-Za-z0-9_~][A-Za-z0-9._~-]*$`)
-	pyName  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
-	version = regexp.MustCompile(`^v?[0-9][A-Za-z0-9.!+_]*$`)
+	tarball = pattern.Lazy(`^((?:[^/]+/)*?)(@[a-z0-9._~-]+/)?([A-Za-z0-9._~-]+)/-/([A-Za-z0-9._~+-]+)\.tgz$`)
+	semver  = pattern.Lazy(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+	npmName = pattern.Lazy(`^(@[a-z0-9._~-]+/)?[A-Za-z0-9_~][A-Za-z0-9._~-]*$`)
+	pyName  = pattern.Lazy(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+	version = pattern.Lazy(`^v?[0-9][A-Za-z0-9.!+_]*$`)
 )
 
 // pythonFile reads the name of a wheel or of a source distribution; of no other archive.
@@ -94,7 +95,7 @@ func pythonFile(file string) (name, ver string) {
 		}
 		name, ver = stem[:i], stem[i+1:]
 	}
-	if !pyName.MatchString(name) || !version.MatchString(ver) {
+	if !pyName().MatchString(name) || !version().MatchString(ver) {
 		return "", ""
 	}
 	return pythonName(name), pythonVersion(ver)
@@ -124,7 +125,7 @@ func (s Source) index(path string) (name string) {
 	}
 	switch s.Manager {
 	case NPM:
-		if !s.Files && npmName.MatchString(rest) {
+		if !s.Files && npmName().MatchString(rest) {
 			return rest
 		}
 	case PyPI:
@@ -133,7 +134,7 @@ func (s Source) index(path string) (name string) {
 			return p.Name
 		}
 		rest = strings.TrimSuffix(rest, "/")
-		if !s.Files && pyName.MatchString(rest) {
+		if !s.Files && pyName().MatchString(rest) {
 			return pythonName(rest)
 		}
 	}

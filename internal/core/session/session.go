@@ -76,7 +76,8 @@ type Rates interface {
 
 // Manager holds the open sessions. Use NewManager.
 type Manager struct {
-	Rates Rates // nil: a capability with a limit is refused
+	Rates Rates      // nil: a capability with a limit is refused
+	Ended func(Info) // is given each session that closes; set before the first one opens; nil: nothing
 	opt   Options
 	now   func() time.Time
 	mu    sync.Mutex
@@ -153,10 +154,18 @@ func (m *Manager) Close(s call.Session) bool {
 	defer m.mu.Unlock()
 	e, ok := m.open[s]
 	if ok {
-		e.vault.Wipe()
+		m.close(s, e)
 	}
-	delete(m.open, s)
 	return ok
+}
+
+// close ends an open session. m.mu is held.
+func (m *Manager) close(s call.Session, e *entry) {
+	e.vault.Wipe()
+	delete(m.open, s)
+	if m.Ended != nil {
+		m.Ended(e.info)
+	}
 }
 
 // Sweep closes every session that has been idle for Options.Idle and has no call under way, and
@@ -169,8 +178,7 @@ func (m *Manager) Sweep() []Info {
 	for s, e := range m.open {
 		if e.live == 0 && at.Sub(e.info.Used) >= m.opt.Idle {
 			closed = append(closed, e.info)
-			e.vault.Wipe()
-			delete(m.open, s)
+			m.close(s, e)
 		}
 	}
 	return closed

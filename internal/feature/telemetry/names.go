@@ -37,6 +37,7 @@ const (
 	metricWaiting     = "waldo.approvals.waiting"
 	metricOldest      = "waldo.approvals.oldest"
 	metricSessions    = "waldo.sessions.live"
+	metricSession     = "waldo.session.duration"
 	metricStore       = "waldo.store.latency"
 	metricLogBehind   = "waldo.log.unsynced"
 	metricSpansLost   = "waldo.telemetry.dropped"
@@ -66,7 +67,7 @@ const (
 
 // Metrics are the names of all metrics. The dashboard and the alerts name no other.
 var Metrics = []string{metricServerDuration, metricClientDuration, metricStep, metricDecisions, metricActive, metricRuns,
-	metricEgress, metricBytes, metricMasked, metricWaiting, metricOldest, metricSessions, metricStore, metricLogBehind,
+	metricEgress, metricBytes, metricMasked, metricWaiting, metricOldest, metricSessions, metricSession, metricStore, metricLogBehind,
 	metricSpansLost}
 
 // Spans are the names of all spans below that of the call.

@@ -51,6 +51,7 @@ type Telemetry struct {
 	decisions, runs       metric.Int64Counter
 	egress, bytes, masked metric.Int64Counter
 	active                metric.Int64UpDownCounter
+	lived                 metric.Float64Histogram // of sessions that ended
 }
 
 // Source is where the values of the gauges come from.
@@ -81,6 +82,7 @@ func open(h *app.App) (app.Running, error) {
 	if t == nil || err != nil {
 		return app.Running{}, err
 	}
+	h.Sessions.Ended = t.ended
 	r := app.Running{Observer: t, Close: t.Close}
 	if t.registry != nil {
 		r.Routes = []app.Route{{Prefix: "/metrics", Exact: true, Handler: &page{h, promhttp.HandlerFor(t.registry,
@@ -229,9 +231,17 @@ func (t *Telemetry) instruments(m metric.Meter) error {
 		c, err := m.Int64Counter(row.name, metric.WithUnit(row.unit), metric.WithDescription(row.about))
 		*row.at, errs = c, append(errs, err)
 	}
+	lived, err := m.Float64Histogram(metricSession, metric.WithUnit("s"), metric.WithDescription("Ended sessions, from their opening."),
+		metric.WithExplicitBucketBoundaries(1, 10, 60, 300, 1800, 3600, 14400, 86400))
+	t.lived, errs = lived, append(errs, err)
 	a, err := m.Int64UpDownCounter(metricActive, metric.WithUnit("{call}"), metric.WithDescription("Calls under way."))
 	t.active = a
 	return errors.Join(append(errs, err)...)
+}
+
+// ended counts a session that ends.
+func (t *Telemetry) ended(n session.Info) {
+	t.lived.Record(context.Background(), time.Since(n.Created).Seconds())
 }
 
 // gauges are read when the metrics are.

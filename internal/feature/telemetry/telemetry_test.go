@@ -283,13 +283,14 @@ func TestMetrics(t *testing.T) {
 	for i := range 50 { // agents choose names; they make no series
 		try(t, h, n.ID, "made.up"+strings.Repeat("x", i), "{}", "")
 	}
+	h.Sessions.Close(n.ID)
 	status, names := scrape(t, h)
 	if status != http.StatusOK {
 		t.Fatal(status)
 	}
 	for _, name := range []string{"mcp_server_operation_duration_seconds", "waldo_step_duration_seconds", "waldo_decisions_total",
 		"waldo_calls_active", "waldo_sandbox_runs_total", "waldo_approvals_waiting", "waldo_approvals_oldest_seconds",
-		"waldo_sessions_live", "waldo_store_latency_seconds", "waldo_log_unsynced", "waldo_telemetry_dropped_total", "target_info",
+		"waldo_sessions_live", "waldo_session_duration_seconds", "waldo_store_latency_seconds", "waldo_log_unsynced", "waldo_telemetry_dropped_total", "target_info",
 		"process_open_fds", "go_goroutines"} {
 		if names[name] == 0 {
 			t.Errorf("/metrics has no %s", name)

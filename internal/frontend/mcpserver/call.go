@@ -158,14 +158,19 @@ var (
 	traceState  = pattern.Lazy(`^[ -~]+$`)
 )
 
-// trace reads the place of a request in a trace. Its baggage stays behind: it is anybody's data.
+// trace reads the place of a request in a trace: from _meta, else from the headers of its transport. Its baggage stays
+// behind: it is anybody's data.
 func trace(m jsonrpc.Message) (t call.Trace) {
 	parent, _ := meta(m, "traceparent").Text()
+	state, _ := meta(m, "tracestate").Text()
+	if parent == "" {
+		parent, state = m.Trace.Parent, m.Trace.State
+	}
 	if !traceParent().MatchString(parent) {
 		return t
 	}
 	t.Parent = parent
-	if state, _ := meta(m, "tracestate").Text(); len(state) <= 512 && traceState().MatchString(state) {
+	if len(state) <= 512 && traceState().MatchString(state) {
 		t.State = state
 	}
 	return t

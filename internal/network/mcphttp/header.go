@@ -1,6 +1,7 @@
 package mcphttp
 
 import (
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -16,11 +17,24 @@ type mirrored struct {
 	path   []string // of properties, from the root of the arguments
 }
 
-// mirror copies into the head what MCP wants there: the method, the name, and the arguments that a
-// tool's schema marks (2026-07-28 basic/transports/streamable-http, request metadata).
-func (c *Conn) mirror(h http.Header, body []byte) {
+// mirror copies the place in a trace from _meta into the head, for proxies on the way, and what MCP wants there since
+// 2026-07-28: the method, the name, and the arguments that a tool's schema marks (basic/transports/streamable-http,
+// request metadata).
+func (c *Conn) mirror(h http.Header, body []byte, modern bool) {
+	if !modern && !bytes.Contains(body, []byte(`"traceparent"`)) {
+		return
+	}
 	m, fault := jsonrpc.Parse(body)
 	if fault != nil || m.Method == "" {
+		return
+	}
+	meta, _ := m.Param("_meta").Members()
+	for _, name := range []string{"traceparent", "tracestate"} {
+		if v, _ := meta[name].Text(); v != "" {
+			h.Set(name, v)
+		}
+	}
+	if !modern {
 		return
 	}
 	h.Set("Mcp-Method", m.Method)

@@ -138,8 +138,8 @@ func (c *Conn) head(req *http.Request, body []byte) {
 	if session != "" {
 		h.Set("Mcp-Session-Id", session)
 	}
-	if revision == jsonrpc.Modern && body != nil {
-		c.mirror(h, body)
+	if body != nil {
+		c.mirror(h, body, revision == jsonrpc.Modern)
 	}
 }
 

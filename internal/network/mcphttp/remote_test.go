@@ -826,3 +826,31 @@ func callsEarly(t *testing.T) bool {
 	}
 	return <-early
 }
+
+// The place in a trace of _meta is in the head too, in either era; without one there is none, whatever arguments say.
+func TestTraceHeaders(t *testing.T) {
+	const parent, state = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "k=v"
+	heads := make(chan http.Header, 9)
+	c := connect(t, func(w http.ResponseWriter, r *http.Request) {
+		a := read(r)
+		heads <- r.Header
+		reply(w, a.ID, `{}`)
+	}, Options{})
+	for _, revision := range []string{"2025-11-25", jsonrpc.Modern} {
+		c.Speak(revision)
+		for _, row := range []struct {
+			params        map[string]any
+			parent, state string
+		}{
+			{map[string]any{"name": "x", "_meta": map[string]any{"traceparent": parent, "tracestate": state}}, parent, state},
+			{map[string]any{"name": "x", "arguments": map[string]any{"traceparent": parent}}, "", ""},
+		} {
+			if _, err := call(t, c, "tools/call", row.params); err != nil {
+				t.Fatal(err)
+			}
+			if h := <-heads; h.Get("traceparent") != row.parent || h.Get("tracestate") != row.state {
+				t.Errorf("%s %v: %q %q", revision, row.params, h.Get("traceparent"), h.Get("tracestate"))
+			}
+		}
+	}
+}

@@ -41,6 +41,9 @@ func Errorf(code int, format string, a ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, a...)}
 }
 
+// Trace is the traceparent and the tracestate of a message (W3C Trace Context), as they came.
+type Trace struct{ Parent, State string }
+
 // Message is a request (with ID and Method), a notification (Method alone) or an answer (ID alone).
 type Message struct {
 	ID     strictjson.Value // a string or a number; the zero Value for a notification
@@ -49,6 +52,7 @@ type Message struct {
 	Result strictjson.Value
 	Err    *Error
 	Key    string // of the Idempotency-Key header, if the transport has headers; empty: none
+	Trace  Trace  // of the headers, if the transport has them
 	Size   int    // bytes of the frame
 	Weight int    // about what it costs in memory while it is answered, in bytes
 	Of     int64  // our request on whose stream it came, if the transport knows, as HTTP does; 0: unknown

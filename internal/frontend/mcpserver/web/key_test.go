@@ -3,6 +3,8 @@ package web
 import (
 	"fmt"
 	"testing"
+
+	"waldo/internal/model/call"
 )
 
 // A call has the idempotency key of its header or of its _meta. Two that differ, and one that is no text, make a key
@@ -36,5 +38,31 @@ func TestIdempotencyKey(t *testing.T) {
 	if status, _, body := h.ask(echo, "Mcp-Session-Id", id, "Idempotency-Key", "a", "Idempotency-Key", "b"); status != 400 ||
 		len(h.desk.calls) != calls {
 		t.Errorf("two headers: %d %s", status, body)
+	}
+}
+
+// A call stands at the place in a trace of its _meta, else of its headers. Two places are not mixed.
+func TestTraceOfHeaders(t *testing.T) {
+	h := open(t, Limits{})
+	id := h.legacy()
+	a, b := "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-11111111111111111111111111111111-2222222222222222-00"
+	for _, row := range []struct {
+		why, meta, parent, state string
+		want                     call.Trace
+	}{
+		{"none", `{}`, "", "", call.Trace{}},
+		{"of the headers", `{}`, a, "k=v", call.Trace{Parent: a, State: "k=v"}},
+		{"of _meta", fmt.Sprintf(`{"traceparent":%q}`, b), a, "k=v", call.Trace{Parent: b}},
+		{"malformed", `{}`, "00-x", "k=v", call.Trace{}},
+	} {
+		headers := []string{"Mcp-Session-Id", id}
+		if row.parent != "" {
+			headers = append(headers, "traceparent", row.parent, "tracestate", row.state)
+		}
+		status, _, body := h.ask(fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"s__echo",`+
+			`"arguments":{},"_meta":%s}}`, row.meta), headers...)
+		if got := h.desk.last().Trace; status != 200 || got != row.want {
+			t.Errorf("%s: %d %+v, want %+v: %s", row.why, status, got, row.want, body)
+		}
 	}
 }

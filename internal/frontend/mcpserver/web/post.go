@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +52,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 		defer s.release(who, more)
 	}
 	m.Key = r.Header.Get(headerKey)
+	m.Trace = jsonrpc.Trace{Parent: r.Header.Get("Traceparent"), State: strings.Join(r.Header.Values("Tracestate"), ",")}
 	modern, fault := agree(r.Header, m)
 	if fault != nil {
 		s.answer(w, statusOf(fault, http.StatusBadRequest), jsonrpc.Answer(m.ID, nil, fault))

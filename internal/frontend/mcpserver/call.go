@@ -5,9 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
+	"sync"
 
-	"waldo/internal/detect/pattern"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
@@ -154,8 +155,10 @@ func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *
 
 // The form of the two fields of a trace (W3C Trace Context).
 var (
-	traceParent = pattern.Lazy(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
-	traceState  = pattern.Lazy(`^[ -~]+$`)
+	traceParent = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+	})
+	traceState = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[ -~]+$`) })
 )
 
 // trace reads the place of a request in a trace: from _meta, else from the headers of its transport. Its baggage stays

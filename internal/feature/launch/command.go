@@ -95,6 +95,9 @@ func (l *command) run(c *cobra.Command, args []string) error {
 		return exitcode.Mistake("waldo launch --help", "%v", err)
 	}
 	if l.explain {
+		if err := p.look(); err != nil {
+			return err
+		}
 		return l.tellPlan(c, p)
 	}
 	cfg.Contracts = append(dropped(cfg.Contracts), p.contract)

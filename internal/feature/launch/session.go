@@ -77,7 +77,8 @@ func prepare(a asked, state string, cfg *contract.Config) (p plan, err error) {
 	if p.contract.Denied {
 		return p, nil
 	}
-	if err := p.look(state); err != nil {
+	at := contract.Position{File: filepath.Join(p.project, "waldo.yaml")}
+	if _, err := files.Here(state).Place(at, p.project); err != nil {
 		return p, err
 	}
 	tools, env := tools(a.person)
@@ -92,11 +93,11 @@ func prepare(a asked, state string, cfg *contract.Config) (p plan, err error) {
 	return p, nil
 }
 
-// look checks the project, and finds what must not change in it and what is hidden of it.
-func (p *plan) look(state string) error {
-	at := contract.Position{File: filepath.Join(p.project, "waldo.yaml")}
-	if _, err := files.Here(state).Place(at, p.project); err != nil {
-		return err
+// look finds what must not change in the project and what is hidden of it, for --explain. A session that starts looks
+// when its mounts are made.
+func (p *plan) look() error {
+	if p.contract.Denied {
+		return nil
 	}
 	rules, err := protect.New(p.contract.Protect, p.contract.Unprotect)
 	if err != nil {

@@ -91,6 +91,7 @@ func listed(c *cobra.Command) bool {
 
 // describe writes a command with its text, flags and examples, and then those below it.
 func describe(b *bytes.Buffer, c *cobra.Command, heading string) {
+	c.InheritedFlags() // merges the flags of every command, as its execution does: the usage then says [flags]
 	fmt.Fprintf(b, "%s %s\n\n%s.\n\n```\n%s\n```\n", heading, c.CommandPath(), strings.TrimSuffix(c.Short, "."),
 		c.UseLine())
 	if long := strings.TrimSpace(c.Long); long != "" {

@@ -58,6 +58,7 @@ func manPage(c *cobra.Command, version string) string {
 	line(".SH NAME")
 	line(roff(Name(c)), ` \- `, roff(c.Short))
 	line(".SH SYNOPSIS")
+	c.InheritedFlags() // merges the flags of every command, as its execution does: the usage then says [flags]
 	line(".B ", roff(c.UseLine()))
 	section("DESCRIPTION", strings.TrimSpace(c.Long))
 	for _, of := range []struct {

@@ -114,7 +114,7 @@ func programsOnGVisor(t *testing.T, dir string, pool *x509.CertPool) {
 		{"a name that is not allowed", code + "https://evil.example/", "6", "evil.example egress.name"},
 		{"an address", code + "https://93.184.215.66/", "7", ""},
 		{"the machine's own loopback", "curl -s -m 60 http://127.0.0.1/ && echo reached || echo refused", "refused",
-			"127.0.0.1 egress.address"},
+			"localhost egress.host"},
 		{"a name that stands for a private address", code + "https://rebind.example.com/", "35",
 			"rebind.example.com egress.address"},
 		{"the placeholder elsewhere", "curl -s -H \"X-T: $TOKEN\" https://api.example.com/private/x",

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -44,7 +45,7 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	root.SetOut(out)
 	root.SetErr(errw)
 	manual.Completion(root)
-	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+	if slices.ContainsFunc(args, func(s string) bool { return strings.HasPrefix(s, cobra.ShellCompRequestCmd) }) {
 		g.Complete(root)
 	}
 	if c, _, err := root.Find(args); err == nil && c.Name() != "serve" && !signal.Ignored(syscall.SIGHUP) {

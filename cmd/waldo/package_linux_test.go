@@ -77,7 +77,8 @@ func TestInstallSandbox(t *testing.T) {
 		{"nothing is written to it", fmt.Sprintf(ask, "-d x ", at(srv)+"/weather"), "403"},
 		{"another server of this machine", fmt.Sprintf(ask, "", at(elsewhere)+"/weather"), "403"},
 		{"another host", fmt.Sprintf(ask, "", "http://evil.example/"), "403"},
-		{"past the proxy", "curl -s -m 5 " + srv.URL + " >said || echo refused >said", "refused"},
+		{"past the proxy", "curl -s -m 5 " + srv.URL + " >said || echo refused >said",
+			"waldo: egress.http.host: the Host header is not the host that the connection is for"},
 		{"this user's files", "cat " + dir + "/.npmrc >said 2>/dev/null || echo refused >said", "refused"},
 		{"this user's environment", "env | grep -c canary >said || true", "0"},
 	} {

@@ -1,12 +1,14 @@
 package a2a
 
 import (
+	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"waldo/internal/app"
+	"waldo/internal/core/audit"
 	"waldo/internal/core/delegation"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -87,5 +89,71 @@ func TestDelegatedTask(t *testing.T) {
 	}
 	if _, body := b.do("POST", "/a2a/message:send", underToken("t.echo", quoted)); !strings.Contains(body, "delegation.revoked") {
 		t.Errorf("after its end: %s", body)
+	}
+}
+
+// TestDelegatedFollowUp: a later message names the delegation of its task, or is refused. Its token is not stored.
+func TestDelegatedFollowUp(t *testing.T) {
+	b := newBench(t, "")
+	own, link := b.handed("token:ann", 2, "t.note")
+	narrow, _ := b.handed("token:ann", 1, "t.echo")
+	under, free := b.send(underToken("t.note", `"`+own+`"`)), b.send(message("t.note", "x"))
+	if under.Status.State != InputRequired || free.Status.State != InputRequired {
+		t.Fatalf("%+v %+v", under, free)
+	}
+	more := func(task, message, request string) string {
+		_, body := b.do("POST", "/a2a/message:send", fmt.Sprintf(`{"message":{"messageId":"m%d","taskId":%q,"role":"ROLE_USER",`+
+			`"metadata":{"kept":1%s},"parts":[{"text":"x"}]},"metadata":{"kept":1%s},"configuration":{"returnImmediately":true}}`,
+			messages.Add(1), task, message, request))
+		return body
+	}
+	named := func(token string) string { return `,"waldo/delegation":"` + token + `"` }
+	for why, row := range map[string]struct{ task, message, request, want string }{
+		"control: none":           {under.ID, "", "", `"kept":1`},
+		"control: its own":        {under.ID, named(own), "", `"kept":1`},
+		"a narrow one":            {under.ID, named(narrow), "", "delegation.outside"},
+		"one, where it has none":  {free.ID, named(own), "", "delegation.outside"},
+		"not a token":             {under.ID, `,"waldo/delegation":{}`, "", "delegation.malformed"},
+		"in the request":          {under.ID, "", named(own), "write it in message.metadata"},
+		"in the request, not one": {under.ID, "", `,"waldo/delegation":null`, "write it in message.metadata"},
+	} {
+		if body := more(row.task, row.message, row.request); !strings.Contains(body, row.want) {
+			t.Errorf("%s: %s", why, body)
+		}
+	}
+	first := strings.Replace(message("t.echo", "x"), `"message":`, `"metadata":{"waldo/delegation":"`+own+`"},"message":`, 1)
+	if _, body := b.do("POST", "/a2a/message:send", first); !strings.Contains(body, "write it in message.metadata") {
+		t.Errorf("in the request of a first message: %s", body)
+	}
+	s, err := app.OpenRecorded(t.Context(), b.state, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Revoke(t.Context(), link); err != nil {
+		t.Fatal(err)
+	}
+	if body := more(under.ID, named(own), ""); !strings.Contains(body, "delegation.revoked") {
+		t.Errorf("after its end: %s", body)
+	}
+	refused := 0
+	if err := audit.Range(t.Context(), audit.Dir(b.state), 0, 1<<62, func(r audit.Record) error {
+		if strings.Contains(string(r.Body), `"delegation.outside"`) {
+			refused++
+		}
+		return nil
+	}); err != nil || refused == 0 {
+		t.Errorf("the refusals are not recorded: %d %v", refused, err)
+	}
+	for text, want := range map[string]int64{own: 0, narrow: 0, `"kept"`: 1} {
+		if err := b.h.Store.Update(t.Context(), func(tx *sql.Tx) error {
+			n, err := count(tx, `SELECT COUNT(*) FROM a2a_tasks WHERE INSTR(body, $1) > 0`, text)
+			if n != want {
+				t.Errorf("%d tasks hold %s, want %d", n, text, want)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

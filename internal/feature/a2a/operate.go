@@ -123,8 +123,12 @@ func (s *server) send(ctx context.Context, who call.Principal, p sending) (*job,
 	if f := p.Message.check(); f != nil {
 		return nil, f
 	}
+	token, f := p.taken()
+	if f != nil {
+		return nil, f
+	}
 	if p.Message.TaskID != "" {
-		return s.goOn(ctx, who, p)
+		return s.goOn(ctx, who, p, token)
 	}
 	skill, args, f := chosen(p.Message, s.host.Skills(ctx, who))
 	if f != nil {
@@ -134,8 +138,10 @@ func (s *server) send(ctx context.Context, who call.Principal, p sending) (*job,
 		return nil, badParams.says("%v", err)
 	}
 	j := &job{Principal: who, Skill: skill, Args: json.RawMessage(args.Raw()), First: p.Message.MessageID}
-	if f := s.under(ctx, j, &p.Message); f != nil {
-		return nil, f
+	if token != nil {
+		if f := s.under(ctx, j, *token); f != nil {
+			return nil, f
+		}
 	}
 	j.ID, j.ContextID = id.New(id.Task), p.Message.ContextID
 	if j.ContextID == "" {
@@ -174,27 +180,42 @@ func (s *server) send(ctx context.Context, who call.Principal, p sending) (*job,
 // tokenMember names the token of a delegation in the metadata of a message, as in _meta of MCP.
 const tokenMember = "waldo/delegation"
 
-// under puts a task under the delegation whose token its message names. The token is taken out of the message, so that it
-// is neither stored nor shown. One that the principal cannot use is a refused call.
-func (s *server) under(ctx context.Context, j *job, m *Message) *fault {
-	members, _ := m.Metadata.Members()
+// taken takes the token of a delegation out of the message, so that it is neither stored nor shown. nil: none is named.
+func (p *sending) taken() (*string, *fault) {
+	outer, _ := p.Metadata.Members()
+	if _, named := outer[tokenMember]; named {
+		return nil, badParams.says("%s in the metadata of the request: write it in message.metadata", tokenMember)
+	}
+	members, _ := p.Message.Metadata.Members()
 	v, named := members[tokenMember]
 	if !named {
-		return nil
+		return nil, nil
 	}
 	delete(members, tokenMember)
 	b, err := json.Marshal(members)
 	if err == nil {
-		m.Metadata, err = strictjson.Parse(b)
+		p.Message.Metadata, err = strictjson.Parse(b)
 	}
 	if err != nil {
-		return faultOf(err)
+		return nil, faultOf(err)
 	}
 	token, _ := v.Text() // what is not text is malformed
+	return &token, nil
+}
+
+// under puts a new task under the delegation of a token. For a task that goes on, it must be the task's own. The refusal
+// of another, or of one that the principal cannot use, is recorded.
+func (s *server) under(ctx context.Context, j *job, token string) *fault {
 	link, why := s.host.Enter(ctx, token, j.Principal)
-	if why == nil {
+	if why == nil && j.ID == "" {
 		j.Chain = []string{link}
 		return nil
+	}
+	if n := len(j.Chain); why == nil && n > 0 && j.Chain[n-1] == link {
+		return nil
+	}
+	if why == nil {
+		why = &call.Reason{Code: "delegation.outside", Text: link + " is not the delegation of the task"}
 	}
 	n, err := s.host.Session(ctx, j.Principal)
 	if err != nil {
@@ -212,13 +233,18 @@ func (s *server) under(ctx context.Context, j *job, m *Message) *fault {
 }
 
 // goOn takes a message to a task. It quotes the token of a preview, or is noted: a person's approval comes another way.
-func (s *server) goOn(ctx context.Context, who call.Principal, p sending) (*job, *fault) {
+func (s *server) goOn(ctx context.Context, who call.Principal, p sending, delegated *string) (*job, *fault) {
 	j, err := s.tasks.get(ctx, who, p.Message.TaskID)
 	switch {
 	case err != nil:
 		return nil, faultOf(err)
 	case p.Message.ContextID != "" && p.Message.ContextID != j.ContextID:
 		return nil, badParams.says("the task belongs to another context")
+	}
+	if delegated != nil {
+		if f := s.under(ctx, j, *delegated); f != nil {
+			return nil, f
+		}
 	}
 	token, quoted := p.Message.Metadata.Member("confirm").Text()
 	ended := false

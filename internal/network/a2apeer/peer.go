@@ -393,11 +393,7 @@ func (c *Conn) follow(ctx context.Context, now state, tell *told) (state, error)
 			c.give(now.id)
 			return now, ctx.Err()
 		}
-		v, err := c.ask(ctx, "GetTask", map[string]any{"id": now.id})
-		if ctx.Err() != nil {
-			c.give(now.id)
-			return now, ctx.Err()
-		}
+		v, err := c.look(ctx, now.id)
 		if err != nil {
 			return now, err
 		}
@@ -411,6 +407,20 @@ func (c *Conn) follow(ctx context.Context, now state, tell *told) (state, error)
 		now = next
 	}
 	return now, nil
+}
+
+// look reads the task of a message. An error is not jsonrpc.ErrNotSent, since the message was sent. The end of the context
+// cancels the task.
+func (c *Conn) look(ctx context.Context, task string) (strictjson.Value, error) {
+	v, err := c.ask(ctx, "GetTask", map[string]any{"id": task})
+	switch {
+	case ctx.Err() != nil:
+		c.give(task)
+		return v, ctx.Err()
+	case errors.Is(err, jsonrpc.ErrNotSent):
+		return v, fmt.Errorf("the task of a message could not be read: %v", err)
+	}
+	return v, err
 }
 
 // question is a task that waits, as a question of a server of MCP to the person at the caller.

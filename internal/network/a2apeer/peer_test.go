@@ -2,6 +2,7 @@ package a2apeer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"waldo/internal/network/mcphttp"
+	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -151,6 +153,86 @@ func TestGivenUp(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); canceled.Load() == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the task was not canceled")
+		}
+	}
+}
+
+// brokenOff answers a message with a stream that ends before its task does.
+func brokenOff(w http.ResponseWriter) string {
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":%s}\n\n", working)
+	return ""
+}
+
+// failing is credentials that end where a test says.
+type failing struct{ ended func() bool }
+
+func (f failing) Token(context.Context) (string, error) {
+	if f.ended() {
+		return "", errors.New("no token")
+	}
+	return "x", nil
+}
+
+func (failing) Refused(context.Context, string, *http.Response) (bool, error) { return false, nil }
+
+func (f failing) header() (http.Header, error) {
+	_, err := f.Token(context.Background())
+	return nil, err
+}
+
+// TestSent: where credentials end after the message was sent, the call was sent. Else a write would be made twice.
+func TestSent(t *testing.T) {
+	for _, streams := range []bool{false, true} {
+		for _, header := range []bool{false, true} {
+			for _, early := range []bool{true, false} { // true: the control
+				var sent atomic.Bool
+				c, _ := agent(t, func(w http.ResponseWriter) string {
+					sent.Store(true)
+					if streams {
+						return brokenOff(w)
+					}
+					return working
+				}, func(http.ResponseWriter) string { return "" })
+				f := failing{func() bool { return early || sent.Load() }}
+				if header {
+					c.o.Header = f.header
+				} else {
+					c.o.Auth = f
+				}
+				var progress func(float64, float64)
+				if streams {
+					progress = func(float64, float64) {}
+				}
+				_, err := c.Call(t.Context(), "tools/call", func(int64) any {
+					return map[string]any{"name": "s", "arguments": map[string]any{"message": "hi"}}
+				}, progress)
+				if err == nil || !strings.Contains(err.Error(), "no token") || sent.Load() == early ||
+					errors.Is(err, jsonrpc.ErrNotSent) != early {
+					t.Errorf("streams %v, header %v, early %v: sent %v, %v", streams, header, early, sent.Load(), err)
+				}
+			}
+		}
+	}
+}
+
+// TestGivenUpAfterStream: a call that is given up while the task of its broken stream is read cancels the task.
+func TestGivenUpAfterStream(t *testing.T) {
+	for _, give := range []bool{false, true} { // false: the control
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c, canceled := agent(t, brokenOff, func(http.ResponseWriter) string {
+			if give {
+				cancel()
+				time.Sleep(100 * time.Millisecond)
+			}
+			return `{"id":"t","status":{"state":"TASK_STATE_COMPLETED"}}`
+		})
+		_, err := c.Call(ctx, "tools/call", func(int64) any {
+			return map[string]any{"name": "s", "arguments": map[string]any{"message": "hi"}}
+		}, func(float64, float64) {})
+		if (err != nil) != give || canceled.Load() == 1 != give {
+			t.Errorf("given up: %v, canceled %d, %v", give, canceled.Load(), err)
 		}
 	}
 }

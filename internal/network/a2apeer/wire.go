@@ -167,7 +167,7 @@ func (c *Conn) stream(ctx context.Context, e endpoint, params map[string]any, te
 	case task == "" || errors.As(err, &fault):
 		return direct, err
 	}
-	v, err := c.ask(ctx, "GetTask", map[string]any{"id": task})
+	v, err := c.look(ctx, task)
 	if err != nil {
 		return v, err
 	}

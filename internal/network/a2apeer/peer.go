@@ -193,8 +193,8 @@ func read(resp *http.Response, most int64) (strictjson.Value, error) {
 	}
 	v, err := strictjson.Parse(b)
 	if err != nil {
-		if resp.StatusCode != http.StatusOK {
-			return v, fmt.Errorf("the agent answered %d", resp.StatusCode)
+		if resp.StatusCode/100 != 2 {
+			return v, mcphttp.StatusOf(resp)
 		}
 		return v, &jsonrpc.MalformedResponse{Why: "it is not strict JSON"}
 	}

@@ -237,6 +237,65 @@ func TestGivenUpAfterStream(t *testing.T) {
 	}
 }
 
+// TestStatus: over HTTP+JSON, an agent that is away or busy has not answered, whatever the body says. Others that are not
+// 2xx are the agent's error.
+func TestStatus(t *testing.T) {
+	const says = `{"error":{"code":1,"message":"said by the agent"}}`
+	done := strings.Replace(working, "WORKING", "COMPLETED", 1)
+	for _, row := range []struct {
+		code       int
+		kind, body string
+		answered   bool
+		fault      bool // of the agent
+	}{
+		{200, "application/json", done, true, false}, // the controls
+		{201, "application/json", done, true, false},
+		{400, "application/json", says, false, true},
+		{404, "application/json", says, false, true},
+		{404, "text/html", "<p>", false, false},
+		{408, "application/json", says, false, false},
+		{429, "application/json", says, false, false},
+		{500, "application/json", says, false, false},
+		{503, "application/json", done, false, false},
+		{503, "text/event-stream", "data: " + done + "\n\n", false, false},
+		{503, "text/html", "<p>", false, false},
+	} {
+		var own string
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				_, _ = fmt.Fprintf(w, `{"name":"x","skills":[{"id":"s"}],"capabilities":{"streaming":true},"supportedInterfaces":`+
+					`[{"url":%q,"protocolBinding":"HTTP+JSON","protocolVersion":"1.0"}]}`, own)
+				return
+			}
+			w.Header().Set("Content-Type", row.kind)
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(row.code)
+			_, _ = io.WriteString(w, row.body)
+		}))
+		t.Cleanup(s.Close)
+		own = s.URL
+		for _, progress := range []func(float64, float64){nil, func(float64, float64) {}} {
+			c, err := New(Options{Options: mcphttp.Options{URL: own, Transport: http.DefaultTransport}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := c.Call(t.Context(), "tools/call", func(int64) any {
+				return map[string]any{"name": "s", "arguments": map[string]any{"message": "hi"}}
+			}, progress)
+			c.Close()
+			var fault *jsonrpc.Error
+			var status *mcphttp.Status
+			isFault, isStatus := errors.As(err, &fault), errors.As(err, &status)
+			if (err == nil) != row.answered || isFault != row.fault || isStatus != (!row.answered && !row.fault) {
+				t.Errorf("%d %s: %.200s, %v", row.code, row.kind, v.Raw(), err)
+			}
+			if isStatus && (status.Code != row.code || status.After != 7*time.Second) {
+				t.Errorf("%d %s: %v", row.code, row.kind, status)
+			}
+		}
+	}
+}
+
 // FuzzCard: a card is taken only for the scheme, host and port of its peer.
 func FuzzCard(f *testing.F) {
 	f.Add(`{"supportedInterfaces":[{"url":"https://a.example/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`)

@@ -86,18 +86,24 @@ func (c *Conn) askAt(ctx context.Context, e endpoint, operation string, params m
 	return e.answer(resp, operation)
 }
 
-// answer reads the answer to an operation.
+// answer reads the answer to an operation. In HTTP+JSON, a status of a server or proxy that is away or busy is no answer of
+// the agent, whatever its body says.
 func (e endpoint) answer(resp *http.Response, operation string) (strictjson.Value, error) {
+	code := resp.StatusCode
+	if e.rest && (code >= 500 || code == http.StatusRequestTimeout || code == http.StatusTooManyRequests) {
+		_ = resp.Body.Close()
+		return strictjson.Value{}, mcphttp.StatusOf(resp)
+	}
 	v, err := read(resp, maxAnswer)
 	if err != nil {
 		return v, err
 	}
 	if e.rest {
-		if resp.StatusCode == http.StatusOK {
+		if code/100 == 2 {
 			return v, nil
 		}
 		say, _ := v.Member("error").Member("message").Text()
-		return v, jsonrpc.Errorf(jsonrpc.CodeBusy, "the agent answered %d: %.500s", resp.StatusCode, say)
+		return v, jsonrpc.Errorf(jsonrpc.CodeBusy, "the agent answered %d: %.500s", code, say)
 	}
 	return e.unwrapped(v, operation)
 }
@@ -128,7 +134,8 @@ func (c *Conn) stream(ctx context.Context, e endpoint, params map[string]any, te
 	if err != nil {
 		return strictjson.Value{}, err
 	}
-	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if kind != "text/event-stream" || resp.StatusCode/100 != 2 {
 		return e.answer(resp, "SendMessage")
 	}
 	defer func() { _ = resp.Body.Close() }()

@@ -28,6 +28,11 @@ type Status struct {
 	After time.Duration // Retry-After of the answer; 0: absent
 }
 
+// StatusOf returns the status of an answer, with its Retry-After.
+func StatusOf(resp *http.Response) *Status {
+	return &Status{resp.StatusCode, retryAfter(resp.Header, time.Now())}
+}
+
 // Error names the status, and the wait that the server asks for.
 func (s *Status) Error() string {
 	if s.After > 0 {
@@ -277,7 +282,7 @@ func (c *Conn) fault(ctx context.Context, resp *http.Response) (jsonrpc.Message,
 			return m, nil
 		}
 	}
-	return jsonrpc.Message{}, &Status{resp.StatusCode, retryAfter(resp.Header, time.Now())}
+	return jsonrpc.Message{}, StatusOf(resp)
 }
 
 // deaf reports whether the session has no answer to a ping but 400 or 404.

@@ -235,7 +235,7 @@ func (c *Conn) resume(ctx context.Context, at *place) (io.ReadCloser, error) {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode != http.StatusOK || kind != "text/event-stream" {
 		_ = resp.Body.Close()
-		return nil, &Status{resp.StatusCode, retryAfter(resp.Header, time.Now())}
+		return nil, StatusOf(resp)
 	}
 	return resp.Body, nil
 }

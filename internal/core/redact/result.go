@@ -35,6 +35,7 @@ const (
 	maxBlock  = 1 << 20 // bytes of one
 	maxMedia  = 4 << 20 // bytes of all in one answer
 	maxBlocks = 1000
+	maxFiles  = 16 // of an A2A peer in one answer: each is stored in the workspace
 )
 
 // Result returns the outcome as the agent sees it: cleaned, redacted, marked with its trust, and cut to the
@@ -47,7 +48,7 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	cleaned := 0
 	p.cleaned = &cleaned
 	b := budget{r: r, d: d, max: d.Contract.ResponseBudget, partial: o.Facts.Truncated.Stdout || o.Facts.Truncated.Stderr}
-	b.media, b.block, b.blocks = maxMedia, maxBlock, maxBlocks
+	b.media, b.block, b.blocks, b.peer = maxMedia, maxBlock, maxBlocks, o.Peer
 	if d.Call.Channel == bridge { // code reads this, not the model
 		b.max, b.media, b.block, b.blocks = BridgeBudget, BridgeBudget, BridgeBudget, strictjson.MaxValues
 	}
@@ -160,18 +161,24 @@ type budget struct {
 	media, block, blocks int
 	// partial: the output was cut at the limit of its sandbox, before it came here.
 	partial bool
+	// peer: an A2A peer answered, so that its files are stored.
+	peer bool
 }
 
 // content redacts and cuts the pieces of an answer. All text shares the budget in the order of the pieces; images,
 // audio and files share another (maxMedia). Pieces after a spent budget are omitted and named once, so that at most
-// three notices come on top of the budgets.
+// four notices come on top of the budgets.
 func (b budget) content(p *pass, in []call.Content) []call.Content {
 	out := make([]call.Content, 0, min(len(in), b.blocks))
 	left, media := b.max, max(b.max, b.media)
 	var rest []json.RawMessage
+	files := 0
 	for i, c := range in {
 		var raw []byte
-		if c.Type == "resource" && b.d.Call.Channel != bridge { // a program gets the bytes
+		if b.peer && isPeerFile(c) && b.d.Call.Channel != bridge { // a program gets the bytes
+			if files++; files > maxFiles {
+				continue
+			}
 			c = b.file(p, c)
 		}
 		shown := c.Type == "text" || c.Raw.IsZero()
@@ -210,7 +217,16 @@ func (b budget) content(p *pass, in []call.Content) []call.Content {
 			call.Text(fmt.Sprintf("[%d more pieces of %d bytes not shown: the budget is spent. %s]", len(rest), len(all),
 				b.spill("content-rest.json", all))))
 	}
+	if files > maxFiles {
+		out = append(out, call.Text(fmt.Sprintf("[files not stored: %d. A result stores at most %d.]",
+			files-maxFiles, maxFiles)))
+	}
 	return out
+}
+
+func isPeerFile(c call.Content) bool {
+	uri, _ := c.Raw.Member("resource").Member("uri").Text()
+	return c.Type == "resource" && strings.HasPrefix(uri, PeerFile)
 }
 
 // file stores a file of an A2A peer in the workspace, a text redacted, and returns where it is. Other content is returned
@@ -223,7 +239,7 @@ func (b budget) file(p *pass, c call.Content) call.Content {
 			Blob *string `json:"blob"`
 		} `json:"resource"`
 	}
-	if c.Raw.Decode(&v) != nil || v.Resource.Blob == nil || !strings.HasPrefix(v.Resource.URI, PeerFile) {
+	if c.Raw.Decode(&v) != nil || v.Resource.Blob == nil {
 		return c
 	}
 	data, err := base64.StdEncoding.DecodeString(*v.Resource.Blob)

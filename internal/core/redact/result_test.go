@@ -84,6 +84,40 @@ func TestWholeAnswer(t *testing.T) {
 	}
 }
 
+// TestPeerFiles: of the files of a peer, 16 of one result are stored. Those of a server are not, nor those for a program.
+func TestPeerFiles(t *testing.T) {
+	v, err := strictjson.Parse([]byte(`{"type":"resource","resource":{"uri":"` + PeerFile + `x.csv","mimeType":"text/csv","blob":"YQ=="}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for why, row := range map[string]struct {
+		peer           bool
+		channel        string
+		files          int
+		stored, pieces int
+		last           string
+	}{
+		"control: 16":          {true, "", 16, 16, 16, "in spill/x.csv."},
+		"17":                   {true, "", 17, 16, 17, "[files not stored: 1. A result stores at most 16.]"},
+		"500":                  {true, "", 500, 16, 17, "[files not stored: 484. A result stores at most 16.]"},
+		"a server, not a peer": {false, "", 500, 0, 500, ""},
+		"for a program":        {true, bridge, 500, 0, 500, ""},
+	} {
+		r := New(contract.Redaction{}, &Registry{}, nil)
+		stored := 0
+		r.Spill = func(call.Session, string, []byte) (string, error) { stored++; return "spill/x.csv", nil }
+		in := []call.Content{}
+		for range row.files {
+			in = append(in, call.Content{Type: "resource", Raw: v})
+		}
+		out := r.Result(policy.Decision{Call: call.Call{Channel: row.channel}}, call.Outcome{Content: in, Peer: row.peer}).Content
+		if stored != row.stored || len(out) != row.pieces || !strings.Contains(out[len(out)-1].Text, row.last) ||
+			row.last == "" && out[0].Type != "resource" {
+			t.Errorf("%s: %d stored, %d pieces, the last %+v", why, stored, len(out), out[len(out)-1])
+		}
+	}
+}
+
 // TestSpillOfAPart: output that its sandbox has cut is not called whole.
 func TestSpillOfAPart(t *testing.T) {
 	r := New(contract.Redaction{}, &Registry{}, nil)

@@ -327,8 +327,9 @@ func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy
 	return o, unavailable
 }
 
-// where adds what is known of the place in which the server runs.
+// where adds what is known of the server and of the place in which it runs.
 func (s *server) where(ses *session, o call.Outcome) call.Outcome {
+	o.Peer = s.cfg.Peer
 	if ses.proc == nil {
 		return o
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -29,6 +31,7 @@ type calling struct {
 	*app.App
 	t   *testing.T
 	ctx context.Context // of the calls; nil: of the test
+	in  call.Session    // of the calls; empty: each has its own
 }
 
 func caller(t *testing.T, b *bench, url, key string) *calling {
@@ -64,7 +67,7 @@ func callerOf(t *testing.T, url, key, token, pattern string) *calling {
 			t.Error(err)
 		}
 	})
-	return &calling{h, t, nil}
+	return &calling{App: h, t: t}
 }
 
 // call calls a skill of the peer through the pipeline.
@@ -74,11 +77,15 @@ func (c *calling) call(skill string, args map[string]any) call.Result {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	if c.in == "" {
+		defer func() { c.in = "" }()
+		c.in = n.ID
+	}
 	a, err := call.ArgsOf(args)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	k := call.Call{ID: id.New(id.Call), Capability: call.Capability("b." + skill), Args: a, Session: n.ID, Principal: n.Principal,
+	k := call.Call{ID: id.New(id.Call), Capability: call.Capability("b." + skill), Args: a, Session: c.in, Principal: n.Principal,
 		Channel: "mcp"}
 	if why := c.Prepare(c.t.Context(), &k); why != nil {
 		c.t.Fatal(why)
@@ -285,5 +292,52 @@ func TestThreeDeep(t *testing.T) {
 	args = map[string]any{"arguments": map[string]any{"message": "no"}}
 	if r := top.call("c.t.note", args); !r.IsError || !strings.Contains(text(r), "denied") || bottom.noted.Load() != 1 {
 		t.Errorf("denied at the bottom: %s %+v", text(r), r)
+	}
+}
+
+// TestFloodOfFiles: answers with many files leave what earlier results of the session stored.
+func TestFloodOfFiles(t *testing.T) {
+	var own string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = fmt.Fprintf(w, `{"name":"x","skills":[{"id":"s"}],"supportedInterfaces":[{"url":%q,"protocolBinding":"HTTP+JSON",`+
+				`"protocolVersion":"1.0"}]}`, own)
+			return
+		}
+		parts := fmt.Sprintf(`{"text":%q}`, strings.Repeat("long ", 20_000))
+		if b, _ := io.ReadAll(r.Body); strings.Contains(string(b), "files") {
+			parts = strings.Repeat(`{"raw":"YQ==","filename":"a.csv"},`, 900) + `{"text":"and so on"}`
+		}
+		_, _ = fmt.Fprintf(w, `{"message":{"parts":[%s]}}`, parts)
+	}))
+	t.Cleanup(s.Close)
+	own = s.URL
+	a := callerOf(t, own, "", "a-token-of-the-test", "b.s")
+	n, err := a.OpenSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.in = n.ID
+	stored := func() []string {
+		found, err := filepath.Glob(filepath.Join(a.State, "workspaces", "*", "spill", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	r := a.call("s", map[string]any{"message": "long"})
+	first := stored()
+	if len(first) != 1 {
+		t.Fatalf("control: %q, %.300q", first, text(r))
+	}
+	for range 2 {
+		r = a.call("s", map[string]any{"message": "files"})
+	}
+	if now := stored(); !slices.Contains(now, first[0]) || len(now) != 33 {
+		t.Errorf("%d files, the first there: %v", len(now), slices.Contains(now, first[0]))
+	}
+	if last := r.Content[len(r.Content)-1].Text; last != "[files not stored: 884. A result stores at most 16.]" ||
+		!strings.Contains(text(r), "and so on") {
+		t.Errorf("%q", last)
 	}
 }

@@ -215,6 +215,7 @@ type Outcome struct {
 	Fault      *Fault           // the server's error, where it answered with one
 	Trust      Trust
 	Answered   bool       // the tool answered, also with an error of its own; false: it did not, or that is not known
+	Peer       bool       // an A2A peer answered, whose files are stored in the workspace
 	Refused    *Reason    // why the worker did not begin; nil: it did
 	Suspended  *Suspended // a program that waits for a human; nil: none
 	Facts      facts.Facts

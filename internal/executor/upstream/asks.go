@@ -38,6 +38,7 @@ type running struct {
 	over  context.Context // done when the call is; its questions end then
 	mu    sync.Mutex
 	asked int
+	began bool // a request of the call was answered
 	no    bool // the last question was declined
 	notes []string
 	logs  bounds.Second

@@ -276,6 +276,47 @@ func TestALoopOfQuestionsEnds(t *testing.T) {
 	}
 }
 
+// A server that asks and then ends has begun the call: its effect is not known, though the answer was not sent.
+func TestEndAfterAQuestion(t *testing.T) {
+	for ends, want := range map[bool]facts.SideEffect{false: facts.Confirmed, true: facts.Unknown} { // false: the control
+		answered := make(chan struct{})
+		loop := func(in *bufio.Scanner, out io.Writer) {
+			for calls := 0; in.Scan(); {
+				var r request
+				_ = json.Unmarshal(in.Bytes(), &r)
+				result := `{"resultType":"complete","content":[{"type":"text","text":"done"}]}`
+				switch r.Method {
+				case "server/discover":
+					result = `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,` +
+						`"cacheScope":"private"}`
+				case "tools/list":
+					result = `{"resultType":"complete","tools":` + echoTool + `}`
+				case "tools/call":
+					if calls++; calls == 1 {
+						result = `{"resultType":"input_required","inputRequests":{"q":{` + form + `}},"requestState":"s"}`
+					}
+				default:
+					continue
+				}
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", r.ID, result)
+				if calls == 1 {
+					time.AfterFunc(200*time.Millisecond, func() { close(answered) }) // the end is seen before
+				}
+				if ends && calls > 0 {
+					return
+				}
+			}
+		}
+		m, _ := asking(t, contract.Asks{Form: true}, loop)
+		p := &person{answer: accept, wait: answered}
+		o := execute(t, call.WithHost(context.Background(), p), m,
+			decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write}))
+		if o.Facts.SideEffect != want || p.count() != 1 {
+			t.Errorf("ends: %v, asked %d times: %s %+v", ends, p.count(), text(o), o.Facts)
+		}
+	}
+}
+
 // While one call waits for a person the next one has a process of its own, and the clock of the first call pauses.
 func TestACallThatWaitsBlocksNoOther(t *testing.T) {
 	p := &person{answer: accept, wait: make(chan struct{})}

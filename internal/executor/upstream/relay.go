@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -288,8 +289,19 @@ func (ses *session) begin(r *running) (end func()) {
 	}
 }
 
-// askFor sends a request of a call.
+// askFor sends a request of a call. After the first answer, the error of another is not jsonrpc.ErrNotSent: the call began.
 func (ses *session) askFor(ctx context.Context, r *running, method string, params map[string]any) (strictjson.Value, error) {
+	v, err := ses.askOnce(ctx, r, method, params)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.began && errors.Is(err, jsonrpc.ErrNotSent) {
+		err = fmt.Errorf("a later request of the call: %v", err)
+	}
+	r.began = r.began || err == nil
+	return v, err
+}
+
+func (ses *session) askOnce(ctx context.Context, r *running, method string, params map[string]any) (strictjson.Value, error) {
 	if err := ses.setLevel(ctx, r); err != nil {
 		return strictjson.Value{}, errors.Join(jsonrpc.ErrNotSent, err)
 	}

@@ -24,6 +24,7 @@ import (
 const (
 	maxSource = 2_000  // characters
 	maxCost   = 50_000 // of CEL's own units for one evaluation, about one for each step
+	maxRegex  = 1_000  // instructions of a compiled regular expression
 )
 
 // condition is a compiled CEL expression that yields true or false.
@@ -62,7 +63,7 @@ func language() []cel.EnvOption {
 		cel.Macros(cel.HasMacro, cel.AllMacro, cel.ExistsMacro, cel.ExistsOneMacro),
 		cel.ParserRecursionLimit(32),
 		cel.ParserExpressionSizeLimit(maxSource),
-		cel.RegexProgramSizeLimit(1_000),
+		cel.RegexProgramSizeLimit(maxRegex),
 		cel.Function(same, cel.Overload("same", []*cel.Type{dyn, dyn}, boolean, cel.BinaryBinding(equal))),
 		cel.Function(within, cel.Overload("within", []*cel.Type{dyn, dyn}, boolean, cel.BinaryBinding(contains))),
 		cel.Function("trim", cel.MemberOverload("text_trim", []*cel.Type{text}, text,
@@ -96,6 +97,9 @@ func compileIn(env *cel.Env, source string, want *cel.Type) (*condition, error) 
 	if err := rounded(parsed.NativeRep(), source); err != nil {
 		return nil, err
 	}
+	if err := literal(parsed.NativeRep()); err != nil {
+		return nil, err
+	}
 	c := &condition{}
 	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(x ast.Expr) {
 		c.args = c.args || x.Kind() == ast.IdentKind && x.AsIdent() == "args"
@@ -108,7 +112,7 @@ func compileIn(env *cel.Env, source string, want *cel.Type) (*condition, error) 
 	if want != nil && checked.OutputType() != want {
 		return nil, fmt.Errorf("it yields %s, not true or false", checked.OutputType())
 	}
-	program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost))
+	program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost), saysOnce)
 	if err != nil {
 		return nil, fmt.Errorf("%s", firstLine(err.Error()))
 	}

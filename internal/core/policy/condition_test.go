@@ -88,6 +88,9 @@ func TestConditions(t *testing.T) {
 		{"args.s.matches(args.p)", `{"s":"aa","p":"^a{2,3}$"}`, "true", "a counted repetition of the arguments"},
 		{"args.s.matches(args.p)", `{"s":"a","p":"(a{50}){20}"}`, "untold", "one that is too large"},
 		{"args.s.matches(args.p)", `{"s":"a","p":"("}`, "untold", "one that is none"},
+		{"says(args, r'^a\\nb \\nb\\nx y \\nn\\nkey\\nz')", `{"n":{"key":"z"},"a":["b"],"b":["x","y"]}`, "true", "names in their order"},
+		{"says(args, 'push') && args.l.all(x, says(x, '^go '))", `{"l":[["go","push"],["go"]]}`, "true", "says in a loop"},
+		{"args.l.exists(x, says(x, '^go '))", `{"l":[["stop"]]}`, "false", "its control"},
 	} {
 		if got := told(t, row.source, row.args); got != row.want {
 			t.Errorf("%s: %s with %s: %s, want %s", row.why, row.source, row.args, got, row.want)
@@ -122,6 +125,11 @@ func TestConditionsRefused(t *testing.T) {
 		{"args.n > 0.12345678901234567890123", "a double does not hold", "a fraction that is rounded"},
 		{"args.s.matches('(a{50}){20}')", "exceeds limit", "a pattern that is too large"},
 		{"args.s.matches('a{2,1}')", "invalid repeat count", "a pattern that is none"},
+		{"says(args, args.p)", "at character 16: the regular expression of says must be a literal", "a pattern of the arguments"},
+		{"args.l.all(x, says(args, x))", "must be a literal", "a pattern of a loop"},
+		{"says(args, 'a' + 'b')", "must be a literal", "a pattern that is computed"},
+		{"says(args, '(')", "missing closing )", "a pattern that is none, of says"},
+		{"says(args, '(a{50}){20}')", "exceeds limit of 1000", "a pattern of says that is too large"},
 		{"'a' == 1 && undefined", "undeclared reference", "strictness hides no error"},
 	} {
 		c, err := compile(contract.Condition{Source: row.source})

@@ -38,6 +38,7 @@ func (p *parser) check() {
 	for _, s := range p.cfg.Servers {
 		p.checkServerSecrets(s)
 	}
+	p.checkPorts()
 	if keep := p.cfg.Log.Keep; keep > 0 && keep < p.cfg.Approval.Timeout { // the log says which approvals are used up
 		p.against(p.keepAt, "log.keep", "keep it at least as long as approval.timeout",
 			"the log would be removed while an approval in it can still be used")

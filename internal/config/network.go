@@ -1,6 +1,8 @@
 package config
 
 import (
+	"cmp"
+	"net"
 	"path/filepath"
 	"strings"
 
@@ -56,7 +58,11 @@ func (p *parser) hosts(f field) []string {
 			continue
 		}
 		l, sound := contract.HostLine(h)
-		if !sound && !(f.Key.Value == "allow" && contract.LoopbackLine(h)) {
+		own := f.Key.Value == "allow" && contract.LoopbackLine(h)
+		if own {
+			p.ports = append(p.ports, ownPort{p.At(f.Val.Content[i]), h})
+		}
+		if !sound && !own {
 			p.Fail(f.Val.Content[i], "value.host", contract.HostHint(l), "%q is not the name of a host", contract.Cut(h, 40))
 			continue
 		}
@@ -66,6 +72,23 @@ func (p *parser) hosts(f field) []string {
 		}
 	}
 	return lines
+}
+
+// ownPort is a line that names a port of this machine.
+type ownPort struct {
+	at   contract.Position
+	line string
+}
+
+// checkPorts refuses waldo's own ports in lines of localhost: a connection from a sandbox would count as the user's.
+func (p *parser) checkPorts() {
+	_, gateway, _ := net.SplitHostPort(cmp.Or(p.cfg.Gateway.Listen, "127.0.0.1:7676"))
+	for _, l := range p.ports {
+		if port := strings.TrimPrefix(l.line, "localhost:"); port == gateway || port == "7677" {
+			p.against(l.at, "host.own", "leave it out: a sandbox reaches neither waldo's gateway nor its console",
+				l.line+" is a port of waldo itself")
+		}
+	}
 }
 
 // wideHosts describes the risk of a host that strangers share.

@@ -492,6 +492,28 @@ func TestNetworkHints(t *testing.T) {
 	}
 }
 
+// TestOwnPorts: a sandbox is not let to waldo's gateway or console of the same file. The controls are other ports.
+func TestOwnPorts(t *testing.T) {
+	for _, row := range []struct{ gateway, port, code string }{
+		{"", "7676", "host.own"},
+		{"", "7677", "host.own"},
+		{"", "7678", ""},
+		{"gateway: {listen: \"127.0.0.1:7070\"}\n", "7070", "host.own"},
+		{"gateway: {listen: \"[::1]:7070\"}\n", "7070", "host.own"},
+		{"gateway: {listen: \"127.0.0.1:7070\"}\n", "7676", ""},
+	} {
+		text := sb("network:", `  allow: [api.example.com, "localhost:`+row.port+`"]`)
+		line := strings.Count(text, "\n") // of allow, the last one
+		_, problems := Parse("waldo.yaml", []byte(text+row.gateway))
+		if row.code == "" && len(problems) == 0 {
+			continue
+		}
+		if len(problems) != 1 || problems[0].Code != row.code || problems[0].At.Line != line || problems[0].At.Column != 32 {
+			t.Errorf("%s%s: %v", row.gateway, row.port, problems)
+		}
+	}
+}
+
 func TestRender(t *testing.T) {
 	text := "capabilities:\n  a.b:\n    transprt: mcp\n"
 	_, problems := Parse("waldo.yaml", []byte(text))

@@ -17,6 +17,7 @@ import (
 
 	"waldo/internal/app/fault"
 	"waldo/internal/frontend/mcpserver/identity"
+	"waldo/internal/network/loopback"
 	"waldo/internal/sandbox"
 	"waldo/internal/storage/sandboxes"
 )
@@ -110,6 +111,9 @@ func (f *Port) Listen(local uint16) ([]net.Listener, error) {
 	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(local))))
 	if err != nil {
 		return nil, &fault.Error{Usage: true, Err: err, Tip: fmt.Sprintf("give another, as in %d:0", f.port)}
+	}
+	if l, err = loopback.Mark(l); err != nil {
+		return nil, err
 	}
 	all := []net.Listener{l}
 	if six, err := net.Listen("tcp6", net.JoinHostPort("::1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port))); err == nil {

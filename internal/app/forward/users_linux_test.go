@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"waldo/internal/network/loopback"
 )
 
 // TestOtherUsers: a port of a sandbox answers programs of its user, and those of another user not at all.
@@ -50,5 +52,23 @@ func TestOtherUsers(t *testing.T) {
 	}
 	if got := ask(forwarded, 65533); got != "" {
 		t.Errorf("another user: %q", got)
+	}
+}
+
+// TestOurs: a forward's port is known as waldo's while it listens: no other sandbox reaches it as localhost.
+func TestOurs(t *testing.T) {
+	all, err := (&Port{port: 7}).Listen(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := uint16(all[0].Addr().(*net.TCPAddr).Port)
+	if !loopback.Ours(port) {
+		t.Error("a sandbox reaches it")
+	}
+	for _, l := range all {
+		_ = l.Close()
+	}
+	if loopback.Ours(port) {
+		t.Error("control: it is known as waldo's after its end")
 	}
 }

@@ -95,7 +95,7 @@ func denied(f facts.Facts) (out []string) {
 			times[place(a)] += a.Times
 		}
 		// its name is allowed: only the reason says what to do
-		if a.Why == "egress.address" || a.Why == "egress.limit.bytes" || strings.HasPrefix(a.Why, "egress.secret.") {
+		if a.Why == "egress.address" || a.Why == "egress.own" || a.Why == "egress.limit.bytes" || strings.HasPrefix(a.Why, "egress.secret.") {
 			reason[place(a)] = a.Why
 		}
 	}

@@ -137,6 +137,7 @@ func (c *client) do(
 // texts are those of refusals that the egress only counts, because the connection was already open.
 var texts = map[string]string{
 	"egress.address":     "the name stands for an address that is not public",
+	"egress.own":         "waldo itself listens on this port of this machine",
 	"egress.name":        "the name stands for no address",
 	"egress.connect":     "the host could not be reached",
 	"egress.resolve":     "the name was not found",

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"waldo/internal/model/hostrule"
+	"waldo/internal/network/loopback"
 )
 
 // Resolver returns the addresses of a name. *net.Resolver is one.
@@ -30,6 +31,9 @@ type Dialer struct {
 	Roots *x509.CertPool
 	// for resolving and connecting together; 0: 15 s
 	Patience time.Duration
+	// it dials for code in a sandbox, which reaches no port of this machine where a waldo process listens: such a
+	// connection would count as this user's
+	Sandbox bool
 }
 
 const maxAddresses = 8 // of one name are tried
@@ -89,9 +93,25 @@ func (d *Dialer) connect(ctx context.Context, to netip.AddrPort) (net.Conn, erro
 	if d.Connect != nil {
 		return d.Connect(ctx, to)
 	}
+	if why := d.ours(to); why != nil {
+		return nil, why
+	}
 	var n net.Dialer
 	n.SetMultipathTCP(false)
-	return n.DialContext(ctx, "tcp", to.String())
+	c, err := n.DialContext(ctx, "tcp", to.String())
+	if why := d.ours(to); why != nil && err == nil { // it has begun to listen meanwhile
+		_ = c.Close()
+		return nil, why
+	}
+	return c, err
+}
+
+// ours returns an error if a sandbox would reach a waldo process at an address of loopback.
+func (d *Dialer) ours(to netip.AddrPort) error {
+	if a := to.Addr(); d.Sandbox && (a.IsLoopback() || a.IsUnspecified()) && loopback.Ours(to.Port()) {
+		return refuse("own", "waldo itself listens on this port of this machine")
+	}
+	return nil
 }
 
 // String returns the URL of a target.

@@ -25,9 +25,17 @@ func Reached(at net.Addr) bool {
 // tries is how often a port is looked for that is free at both addresses.
 const tries = 20
 
-// Listen listens on an address. Where localhost leads to it, waldo holds the port at both addresses of localhost: no
-// other user of the machine can answer at the other one. It fails if it cannot have both.
+// Listen listens on an address, and marks the port as waldo's. Where localhost leads to it, waldo holds the port at both
+// addresses of localhost: no other user of the machine can answer at the other one. It fails if it cannot have both.
 func Listen(at string) (net.Listener, error) {
+	l, err := listen(at)
+	if err != nil {
+		return nil, err
+	}
+	return Mark(l)
+}
+
+func listen(at string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(at)
 	if err != nil {
 		return nil, err
@@ -73,9 +81,9 @@ func Given(all []net.Listener) (net.Listener, error) {
 		all = append(slices.DeleteFunc(slices.Clone(all), func(l net.Listener) bool { return l == four }), pair)
 	}
 	if len(all) == 1 {
-		return all[0], nil
+		return Mark(all[0])
 	}
-	return join(all...), nil
+	return Mark(join(all...))
 }
 
 // number returns the port of a text; 0: the kernel chooses one.

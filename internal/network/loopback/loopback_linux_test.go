@@ -111,6 +111,41 @@ func TestListen(t *testing.T) {
 	_ = again.Close()
 }
 
+// TestOurs: a port where another waldo process listens is known as waldo's until that process ends. The control is a port
+// of another program, which begins with the same digits.
+func TestOurs(t *testing.T) {
+	if os.Getenv("WALDO_TEST_LISTEN") != "" {
+		l, err := Listen("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println(l.Addr().(*net.TCPAddr).Port)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0) // without Close
+	}
+	c := exec.Command(os.Args[0], "-test.run=^TestOurs$")
+	c.Env = append(os.Environ(), "WALDO_TEST_LISTEN=1")
+	end, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var port uint16
+	if _, err := fmt.Fscan(out, &port); err != nil || !Ours(port) || Ours(port/10) {
+		t.Errorf("port %d: %v, %t, control %t", port, err, Ours(port), Ours(port/10))
+	}
+	_ = end.Close()
+	if err := c.Wait(); err != nil || Ours(port) {
+		t.Errorf("after its end: %v, %t", err, Ours(port))
+	}
+}
+
 // TestWithoutIPv6: in a network without IPv6, waldo has ::1 before anybody, and keeps it when IPv6 is switched on.
 func TestWithoutIPv6(t *testing.T) {
 	if os.Getenv("WALDO_TEST_NETWORK") == "" {

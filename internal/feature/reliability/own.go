@@ -77,11 +77,11 @@ func undoSandbox(c *cobra.Command, h *app.App, snapshot string) error {
 		err = exitcode.Mistake("waldo sandbox restore "+p.Of.Name+" "+p.ID,
 			"%s is of an earlier sandbox with the name %s", p.ID, p.Of.Name)
 	}
+	if err == nil {
+		_, err = m.Restore(c.Context(), app.Owner(), now.ID, p.ID) // by id: another can get the name meanwhile
+	}
 	if errors.Is(err, sandboxes.ErrAbsent) {
 		return exitcode.Mistake("waldo sandbox create NAME --from "+p.ID, "sandbox %s: %v", p.Of.Name, err)
-	}
-	if err == nil {
-		_, err = m.Restore(c.Context(), app.Owner(), p.Of.Name, p.ID)
 	}
 	if err != nil {
 		return err

@@ -481,6 +481,30 @@ func TestSnapshotsOfOthersAndDamagedOnes(t *testing.T) {
 	}
 }
 
+// TestRestoreByID: a sandbox that was made anew under the name of another does not get its files by its id. The control
+// names it.
+func TestRestoreByID(t *testing.T) {
+	m, _ := fresh(t)
+	ctx := t.Context()
+	was := create(t, m, me, "a")
+	put(t, m, me, "a", "f", "old")
+	p, err := m.Snapshot(ctx, me, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Remove(ctx, me, "a", false); err != nil {
+		t.Fatal(err)
+	}
+	create(t, m, me, "a")
+	put(t, m, me, "a", "f", "new")
+	if _, err := m.Restore(ctx, me, was.ID, p.ID); !errors.Is(err, ErrAbsent) || read(t, m, me, "a", "f") != "new" {
+		t.Errorf("by the id of the earlier one: %v", err)
+	}
+	if _, err := m.Restore(ctx, me, "a", p.ID); err != nil || read(t, m, me, "a", "f") != "old" {
+		t.Errorf("control: by name: %v", err)
+	}
+}
+
 func TestRestoreHoldsToTheLimit(t *testing.T) {
 	m, _ := fresh(t)
 	ctx := t.Context()

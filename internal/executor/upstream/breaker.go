@@ -51,6 +51,7 @@ type circuit struct {
 	trying bool      // one call tries it
 
 	noting sync.Mutex // one change at a time is told
+	over   bool       // no change is told: a later manager has a circuit of its own
 }
 
 // refusal is the reason against a call while the breaker is open. Half open, it lets one read try; if there is none for as
@@ -101,6 +102,9 @@ func (c *circuit) ended(tried, failed, gaveUp bool, now time.Time) (changed bool
 func (c *circuit) tell(told func(fails int, until time.Time)) {
 	c.noting.Lock()
 	defer c.noting.Unlock()
+	if c.over {
+		return
+	}
 	c.mu.Lock()
 	fails, until := c.fails, c.until
 	if c.open == 0 {
@@ -108,6 +112,19 @@ func (c *circuit) tell(told func(fails int, until time.Time)) {
 	}
 	c.mu.Unlock()
 	told(fails, until)
+}
+
+// end tells that an open breaker is closed, and nothing afterwards.
+func (c *circuit) end(told func(fails int, until time.Time)) {
+	c.noting.Lock()
+	defer c.noting.Unlock()
+	c.over = true
+	c.mu.Lock()
+	open := c.open > 0
+	c.mu.Unlock()
+	if open {
+		told(0, time.Time{})
+	}
 }
 
 // spend takes one retry from the budget.

@@ -116,6 +116,46 @@ func TestRetriesAndBreaker(t *testing.T) {
 	}
 }
 
+// TestBreakerAfterReload: a manager that does not take a server over tells that its breaker is closed, and the breaker of
+// before tells nothing more. The control is a server that is taken over: its breaker stays open.
+func TestBreakerAfterReload(t *testing.T) {
+	for _, row := range []struct {
+		why  string
+		same bool
+		want []string
+	}{
+		{"made anew", false, []string{"s 5 true", "s 0 false"}},
+		{"control: taken over", true, []string{"s 5 true", "s 6 true"}},
+	} {
+		f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(request, io.Writer) string { return fine })})
+		var told []string
+		o := Options{Launcher: f, Clock: &handClock{now: time.Now()}, Breaker: func(server string, fails int, until time.Time) {
+			told = append(told, fmt.Sprint(server, " ", fails, " ", !until.IsZero()))
+		}}
+		servers := map[string]contract.Server{"s": {Command: []string{"s"}}}
+		before, after := New(servers, o), New(servers, o)
+		defer after.Close()
+		defer before.Close()
+		if o := awake(t, before, contract.Contract{Mode: contract.Read, Timeout: time.Minute}); o.Facts.Status != facts.OK {
+			t.Fatalf("control: %s", text(o))
+		}
+		c := &before.servers["s"].circuit
+		note := func(fails int, until time.Time) { o.Breaker("s", fails, until) }
+		for range openAfter {
+			if c.ended(false, true, false, o.Clock.Now()) {
+				c.tell(note)
+			}
+		}
+		after.Inherit(before, func(string, []string) bool { return row.same })
+		if c.ended(true, true, false, o.Clock.Now()) { // a try that was under way
+			c.tell(note)
+		}
+		if !slices.Equal(told, row.want) {
+			t.Errorf("%s: told %q, want %q", row.why, told, row.want)
+		}
+	}
+}
+
 // An error of a tool says nothing about the transport.
 func TestToolErrorsKeepTheBreakerClosed(t *testing.T) {
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(request, io.Writer) string {

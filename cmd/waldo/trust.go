@@ -33,8 +33,8 @@ func newTrust(g *cli.Context) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "trust [FILE]",
 		Short: "Trust the waldo.yaml in this directory",
-		Long: "Records the digest of the file, of the waldo.lock beside it (or its absence), and of each file that its\n" +
-			"commands name. After a change of any of them, run waldo trust again. A command outside of sandboxes that loads\n" +
+		Long: "Records the digest of the file, of the waldo.lock beside it (or its absence), of its log.policy, and of each file\n" +
+			"that its commands name. After a change of any of them, run waldo trust again. A command outside of sandboxes that loads\n" +
 			"other files is refused, unless its line says trust: uncovered. Lists what it recorded, and what each server's\n" +
 			"sandbox is shown of this machine's files. With --forget, the file is no longer trusted; it may be gone.\n" +
 			"Where an approver is enrolled, the first one signs each of these, at a terminal.",
@@ -72,6 +72,9 @@ func newTrust(g *cli.Context) *cobra.Command {
 			}
 			t := trust.Record{Digest: cfg.Digest, Places: files.Places(cfg), At: time.Now().UTC()}
 			if t.Lock, err = trust.Digest(trust.LockFile(state, cfg)); err != nil {
+				return err
+			}
+			if t.Policy, err = trust.Policy(cfg); err != nil {
 				return err
 			}
 			if t.Programs, err = trust.Programs(state, cfg); err != nil {
@@ -151,6 +154,9 @@ func tellTrust(w io.Writer, cfg *contract.Config, file string, t trust.Record) {
 	} else if len(servers) > 0 {
 		display.Fprintf(w, "there is no waldo.lock yet: its servers can change their tools unnoticed. To pin them: waldo lock --accept %s\n",
 			strings.Join(servers, " "))
+	}
+	if t.Policy != "" {
+		display.Fprintf(w, "with the witnesses of %s (%s)\n", display.Shell(cfg.Log.Policy), t.Policy)
 	}
 	for _, p := range slices.Sorted(maps.Keys(t.Programs)) {
 		display.Fprintf(w, "with the program %s (%s)\n", display.Shell(p), t.Programs[p])

@@ -251,7 +251,7 @@ func (h *App) openCore(ctx context.Context, s Options) (err error) {
 		return err
 	}
 	if was.Programs != nil {
-		h.Config.Programs = was.Programs
+		h.Config.Programs, h.Config.Log.Accepted = was.Programs, was.Policy
 	}
 	h.Logins = sync.OnceValue(func() *identity.Options { return entrance(h.Config.Gateway) })
 	h.Redact = redact.New(h.Config.Redaction, h.known, h.Sessions)

@@ -121,22 +121,29 @@ func (s Source) Load(state string) (*contract.Config, error) {
 	if err != nil {
 		return nil, &fault.Error{Usage: true, Err: err, Tip: "waldo check " + path + " shows where and how"}
 	}
-	cfg.Places = files.Places(cfg)
 	if named {
-		return cfg, nil
+		return asFound(cfg)
 	}
+	cfg.Places = files.Places(cfg)
 	was, err := trust.Held(state, cfg)
-	cfg.Programs = was.Programs
+	cfg.Programs, cfg.Log.Accepted = was.Programs, was.Policy
 	if own, none := UserConfig(); err != nil && s.Hosted && s.Trusted == "" && none == nil && neverTrusted(state, cfg) {
 		// The operator did not decide about this folder: the user's own configuration applies.
 		if _, none := os.Stat(own); none == nil {
 			s.Say(fmt.Sprintf("%v; %s holds instead", err, own))
 			if cfg, err = config.Load(own); err == nil {
-				cfg.Places = files.Places(cfg)
+				return asFound(cfg)
 			}
 			return cfg, err
 		}
 	}
+	return cfg, err
+}
+
+// asFound takes a configuration that the operator named, with what it names as that is now.
+func asFound(cfg *contract.Config) (_ *contract.Config, err error) {
+	cfg.Places = files.Places(cfg)
+	cfg.Log.Accepted, err = trust.Policy(cfg)
 	return cfg, err
 }
 

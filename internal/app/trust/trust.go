@@ -29,13 +29,14 @@ import (
 type Record struct {
 	Digest   string            `json:"digest,omitempty"`   // of the trusted file; empty: never trusted
 	Lock     string            `json:"lock,omitempty"`     // digest of waldo.lock at that time, or NoLock
+	Policy   string            `json:"policy,omitempty"`   // digest of log.policy, or NoLock; empty: none is named
 	Programs map[string]string `json:"programs,omitempty"` // digests of its folder's programs that its commands run
 	Places   map[string]string `json:"places,omitempty"`   // where each path led that it opens to agents and servers
 	Pinned   bool              `json:"pinned,omitempty"`   // waldo.lock existed at its last start
 	At       time.Time         `json:"at"`
 }
 
-// NoLock is the digest of a missing waldo.lock.
+// NoLock is the digest of a missing file.
 const NoLock = "none"
 
 func file(state string) string { return filepath.Join(state, "trust.json") }
@@ -92,6 +93,14 @@ func Digest(file string) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
+// Policy returns the digest of the file of log.policy; empty: the configuration names none.
+func Policy(cfg *contract.Config) (string, error) {
+	if cfg.Log.Policy == "" {
+		return "", nil
+	}
+	return Digest(cfg.Log.Policy)
+}
+
 // Accepted returns the digest of all that was trusted, which the first approver signs; empty: nothing was.
 func (r Record) Accepted() string {
 	if r.Digest == "" {
@@ -113,8 +122,8 @@ func (r Record) Words() string {
 	return fmt.Sprintf("%s, waldo.lock %s, %d programs", r.Digest, r.Lock, len(r.Programs))
 }
 
-// Held returns the record of a configuration. It returns an error if the configuration, or its lock, differs from the
-// trusted one.
+// Held returns the record of a configuration. It returns an error if the configuration, its log.policy or its lock
+// differs from the trusted one.
 func Held(state string, cfg *contract.Config) (was Record, err error) {
 	all, key, err := Of(state, cfg)
 	if err != nil {
@@ -140,6 +149,14 @@ func (was Record) held(state string, cfg *contract.Config) error {
 	}
 	if wrong := Uncovered(cfg); len(wrong) > 0 {
 		return &fault.Error{Usage: true, Untrusted: true, Err: wrong[:1], Tip: wrong[0].Hint}
+	}
+	policy, err := Policy(cfg)
+	if err != nil {
+		return err
+	}
+	if policy != was.Policy {
+		return fault.Untrusted("it names the witnesses of the log: read it, then run: waldo trust "+cfg.File,
+			"%s changed after %s was trusted", cfg.Log.Policy, cfg.File)
 	}
 	lock := LockFile(state, cfg)
 	now, err := Digest(lock)

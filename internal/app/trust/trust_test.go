@@ -63,6 +63,44 @@ func TestHeld(t *testing.T) {
 	refused("the file changed", held(state, cfg), "is new or has changed")
 }
 
+// TestPolicy: a found configuration loads only with the witnesses that were trusted.
+func TestPolicy(t *testing.T) {
+	state, dir := t.TempDir(), t.TempDir()
+	cfg := &contract.Config{File: filepath.Join(dir, "waldo.yaml"), Digest: "sha256:1",
+		Log: contract.Log{Policy: filepath.Join(dir, "log.policy")}}
+	put(t, cfg.Log.Policy, "quorum w")
+	trusted, err := Policy(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name, recorded string
+		do             func()
+		loads          bool
+	}{
+		{"control", trusted, func() {}, true},
+		{"trusted before waldo recorded it", "", func() {}, false},
+		{"trusted without the file", NoLock, func() {}, false},
+		{"another witness", trusted, func() { put(t, cfg.Log.Policy, "quorum x") }, false},
+		{"the control again", trusted, func() { put(t, cfg.Log.Policy, "quorum w") }, true},
+		{"it is gone", trusted, func() { _ = os.Remove(cfg.Log.Policy) }, false},
+	} {
+		row.do()
+		r := Record{Digest: cfg.Digest, Lock: NoLock, Policy: row.recorded}
+		if err := Write(state, map[string]Record{cfg.File: r}); err != nil {
+			t.Fatal(err)
+		}
+		want := cfg.Log.Policy + " changed after " + cfg.File + " was trusted"
+		err := held(state, cfg)
+		if row.loads && err != nil || !row.loads && (err == nil || err.Error() != want) {
+			t.Errorf("%s: %v", row.name, err)
+		}
+	}
+	if a, b := (Record{Digest: "d", Policy: "1"}), (Record{Digest: "d", Policy: "2"}); a.Accepted() == b.Accepted() {
+		t.Error("the first approver's signature does not cover the witnesses")
+	}
+}
+
 // TestUnchanged: a program in the folder of a found configuration starts only as it was trusted.
 func TestUnchanged(t *testing.T) {
 	state, dir := t.TempDir(), t.TempDir()

@@ -20,6 +20,7 @@ import (
 
 	"waldo/internal/core/audit"
 	"waldo/internal/model/contract"
+	"waldo/internal/protocol/strictjson"
 	"waldo/internal/storage/database"
 )
 
@@ -284,22 +285,30 @@ func TestWitness(t *testing.T) {
 	_ = resp.Body.Close()
 }
 
+// witness starts a witness of this log, and returns the policy that needs it.
+func (g *ground) witness(seed byte) (policy []byte, srv *httptest.Server) {
+	g.t.Helper()
+	vkey, err := g.tree.Key(g.grow().Origin)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize))
+	w, err := NewServer(filepath.Join(g.t.TempDir(), "w"), "w.example", key, []string{vkey})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	srv = httptest.NewServer(w)
+	g.t.Cleanup(srv.Close)
+	return g.policy(w.Key() + " " + srv.URL), srv
+}
+
 // witnessed returns a log of ten records that a witness has cosigned.
 func witnessed(t *testing.T) (*ground, *contract.Config, *httptest.Server) {
 	t.Helper()
 	g := newGround(t, 10)
-	vkey, err := g.tree.Key(g.grow().Origin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := NewServer(filepath.Join(t.TempDir(), "w"), "w.example", ed25519.NewKeyFromSeed(make([]byte, 32)), []string{vkey})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := httptest.NewServer(w)
-	t.Cleanup(srv.Close)
-	config := &contract.Config{Log: contract.Log{Policy: filepath.Join(g.state, "policy")}}
-	if err := os.WriteFile(config.Log.Policy, g.policy(w.Key()+" "+srv.URL), 0o600); err != nil {
+	policy, srv := g.witness(0)
+	config := &contract.Config{Log: contract.Log{Policy: filepath.Join(g.state, "policy"), Accepted: strictjson.Digest(policy)}}
+	if err := os.WriteFile(config.Log.Policy, policy, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	g.cosigned(config.Log.Policy)
@@ -309,7 +318,11 @@ func witnessed(t *testing.T) (*ground, *contract.Config, *httptest.Server) {
 // cosigned has the witness cosign the log as it is.
 func (g *ground) cosigned(policy string) {
 	g.t.Helper()
-	config := &contract.Config{Log: contract.Log{Policy: policy}}
+	b, err := os.ReadFile(policy)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	config := &contract.Config{Log: contract.Log{Policy: policy, Accepted: strictjson.Digest(b)}}
 	if why := (witness{g.tree, g.store, config}).Cosigned(g.t.Context()); why != nil {
 		g.t.Fatal("control: ", why)
 	}
@@ -401,18 +414,18 @@ func TestRequired(t *testing.T) {
 		do         func(g *ground, file string, srv *httptest.Server)
 	}{
 		{"control", "", func(g *ground, _ string, _ *httptest.Server) { g.write(3) }},
+		{"a witness of the agent's own", "witness.policy", func(g *ground, file string, _ *httptest.Server) {
+			policy, _ := g.witness(2)
+			if err := os.WriteFile(file, policy, 0o600); err != nil {
+				g.t.Fatal(err)
+			}
+			g.cosigned(file) // control: it would do, if it were accepted
+		}},
 		{"rolled back", "witness.refused", func(g *ground, file string, _ *httptest.Server) { g.copied(file, 3, 0) }},
 		{"the head is put back", "tree.differs", func(g *ground, _ string, _ *httptest.Server) {
 			g.headAt(5)
 		}},
 		{"no witness answers", "witness.missing", func(_ *ground, _ string, srv *httptest.Server) { srv.Close() }},
-		{"a policy without a quorum", "witness.policy", func(g *ground, file string, _ *httptest.Server) {
-			b, _ := os.ReadFile(file)
-			b = bytes.Replace(b, []byte("quorum w"), []byte("quorum  none"), 1)
-			if err := os.WriteFile(file, b, 0o600); err != nil {
-				g.t.Fatal(err)
-			}
-		}},
 		{"no policy", "witness.policy", func(_ *ground, file string, _ *httptest.Server) { _ = os.Remove(file) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"waldo/internal/feature"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/protocol/strictjson"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/secretstore"
 )
@@ -135,7 +136,7 @@ func (t *Tree) grown(ctx context.Context, s *database.Store) (*Checkpoint, error
 	return at, err
 }
 
-// policyOf returns the policy that a configuration names; nil: none.
+// policyOf returns the policy that a configuration names, as it was accepted; nil: none.
 func policyOf(cfg *contract.Config) ([]byte, error) {
 	if cfg == nil || cfg.Log.Policy == "" {
 		return nil, nil
@@ -143,6 +144,10 @@ func policyOf(cfg *contract.Config) ([]byte, error) {
 	b, err := os.ReadFile(cfg.Log.Policy)
 	if err != nil {
 		return nil, fmt.Errorf("log.policy: %w", err)
+	}
+	if strictjson.Digest(b) != cfg.Log.Accepted {
+		return nil, fmt.Errorf("%s is not the one that was accepted: read it, then run: waldo trust %s, and start waldo again",
+			cfg.Log.Policy, cfg.File)
 	}
 	return b, nil
 }

@@ -3,6 +3,7 @@ package launch
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -221,5 +222,43 @@ func TestOffer(t *testing.T) {
 		if strings.Contains(text, "waldo import --from "+row.host) != row.want {
 			t.Errorf("%s: %q", row.text, text)
 		}
+	}
+}
+
+// TestSealsPolicy: the file that names the witnesses is sealed in the project, whatever its name, and where it links to.
+func TestSealsPolicy(t *testing.T) {
+	project, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	linked := filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.Mkdir(filepath.Join(project, "conf"), 0o700), os.Symlink(project, linked),
+		os.WriteFile(filepath.Join(project, "conf", "w[1]"), nil, 0o600),
+		os.Symlink("conf/w[1]", filepath.Join(project, "witnesses"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		policy string
+		want   []string
+	}{
+		{"", nil}, // the control
+		{filepath.Join(t.TempDir(), "elsewhere"), nil},
+		{filepath.Join(project, "conf/w[1]"), []string{"conf/w[1]"}},
+		{filepath.Join(linked, "conf/w[1]"), []string{"conf/w[1]"}},
+		{filepath.Join(project, "witnesses"), []string{"conf/w[1]", "witnesses"}},
+	} {
+		cfg := config.Default()
+		cfg.Log.Policy = row.policy
+		p := plan{asked: asked{project: project}, secrets: map[string]contract.Secret{}}
+		if err := errors.Join(p.contractOf(cfg), p.look()); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(p.sealed, row.want) {
+			t.Errorf("%q: sealed %q, want %q", row.policy, p.sealed, row.want)
+		}
+	}
+	p := plan{asked: asked{project: project}}
+	if got := p.sealing(filepath.Join(project, "later")); !slices.Equal(got, []string{"later"}) {
+		t.Errorf("a file that is not there yet: %q", got)
 	}
 }

@@ -152,10 +152,27 @@ func (p *plan) contractOf(cfg *contract.Config) error {
 		c.Protect, c.Unprotect = written.Protect, written.Unprotect
 		c.Approval, c.Rules = written.Approval, written.Rules
 	}
+	c.Protect = append(slices.Clip(c.Protect), p.sealing(cfg.Log.Policy)...)
 	c.Network.Allow = append(c.Network.Allow, p.hosts...)
 	maps.Copy(c.Env, p.profile.Env)
 	p.contract = c
 	return p.credential()
+}
+
+// literal makes a pattern that matches a path alone.
+var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
+
+// sealing returns the patterns that seal a file of the project, and where a link leads from it; empty: it lies elsewhere.
+func (p *plan) sealing(file string) (out []string) {
+	real, _ := filepath.EvalSymlinks(file) // of one that is missing: empty
+	folder, _ := filepath.EvalSymlinks(filepath.Dir(file))
+	for _, path := range []string{file, real, filepath.Join(folder, filepath.Base(file))} {
+		if name, err := filepath.Rel(p.project, path); err == nil && filepath.IsLocal(name) && name != "." {
+			out = append(out, literal.Replace(filepath.ToSlash(name)))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // override takes the limits that a contract writes.

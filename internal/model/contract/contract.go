@@ -266,6 +266,8 @@ type Sessions struct {
 type Log struct {
 	Keep   time.Duration
 	Policy string // the absolute path of the file that names the witnesses; empty: none
+	// Accepted is the digest of that file: as it was trusted, or as a named configuration found it. It holds alone.
+	Accepted string
 }
 
 // Redaction says what is hidden from the model.

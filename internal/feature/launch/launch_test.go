@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"waldo/internal/config"
+	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/network/egress"
 )
@@ -260,5 +261,19 @@ func TestSealsPolicy(t *testing.T) {
 	p := plan{asked: asked{project: project}}
 	if got := p.sealing(filepath.Join(project, "later")); !slices.Equal(got, []string{"later"}) {
 		t.Errorf("a file that is not there yet: %q", got)
+	}
+}
+
+// TestLaunchAsks: what the configuration's contract for launch asks for before it acts is asked for.
+func TestLaunchAsks(t *testing.T) {
+	for _, want := range []contract.Contract{{}, {Witness: true}, {Confirm: true}} { // the first is the control
+		cfg := config.Default()
+		want.Pattern = call.Launch
+		cfg.Contracts = append(cfg.Contracts, want)
+		p := plan{asked: asked{project: t.TempDir()}, secrets: map[string]contract.Secret{}}
+		if err := p.contractOf(cfg); err != nil || p.contract.Witness != want.Witness || p.contract.Confirm != want.Confirm {
+			t.Errorf("witness %v, confirm %v, want %v and %v (%v)", p.contract.Witness, p.contract.Confirm, want.Witness,
+				want.Confirm, err)
+		}
 	}
 }

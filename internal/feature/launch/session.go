@@ -151,6 +151,7 @@ func (p *plan) contractOf(cfg *contract.Config) error {
 		c.Mounts = append(c.Mounts, written.Mounts...)
 		c.Protect, c.Unprotect = written.Protect, written.Unprotect
 		c.Approval, c.Rules = written.Approval, written.Rules
+		c.Confirm, c.Witness = written.Confirm, written.Witness
 	}
 	c.Protect = append(slices.Clip(c.Protect), p.sealing(cfg.Log.Policy)...)
 	c.Network.Allow = append(c.Network.Allow, p.hosts...)

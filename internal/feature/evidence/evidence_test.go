@@ -439,6 +439,88 @@ func TestRequired(t *testing.T) {
 	}
 }
 
+// TestQuorum: a policy that the log's own signature satisfies is refused, however it is written.
+func TestQuorum(t *testing.T) {
+	for quorum, want := range map[string]string{
+		"quorum w": "", "quorum w # none": "", // the controls
+		"quorum none": "witness.policy", "quorum\tnone": "witness.policy", "quorum none # x": "witness.policy",
+		"quorum none w": "witness.policy", "quorum none#w": "witness.policy", "": "witness.policy",
+	} {
+		g, config, _ := witnessed(t)
+		b, err := os.ReadFile(config.Log.Policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = bytes.Replace(b, []byte("quorum w"), []byte(quorum), 1)
+		if err := os.WriteFile(config.Log.Policy, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		config.Log.Accepted = strictjson.Digest(b)
+		why := witness{g.tree, g.store, config}.Cosigned(t.Context())
+		if want == "" && why != nil || want != "" && (why == nil || why.Code != want) {
+			t.Errorf("%q: %+v, want %q", quorum, why, want)
+		}
+	}
+}
+
+// TestSeenBeyond: a log that was put back without what waldo knows of its witness is named as rolled back.
+func TestSeenBeyond(t *testing.T) {
+	g, config, _ := witnessed(t)
+	policy, err := os.ReadFile(config.Log.Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := g.tree
+	g.copied(config.Log.Policy, 9, 0)
+	w := Witnesses(policy)[0]
+	newer, err := os.ReadFile(first.seenFile(w))
+	if err == nil {
+		err = os.WriteFile(g.tree.seenFile(w), newer, 0o600)
+	}
+	if err != nil || g.tree.seen(w) <= g.grow().N {
+		t.Fatal("control: the witness has seen more: ", err)
+	}
+	if _, err := g.tree.Ask(t.Context(), http.DefaultClient, w, g.grow()); !errors.Is(err, ErrRefused) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestJunk: what a witness sends beside its signature spoils no quorum of others.
+func TestJunk(t *testing.T) {
+	junk := strings.Repeat("— junk.example AAAAAAAA\n", 98)
+	for _, row := range []struct {
+		name  string
+		write func(w http.ResponseWriter, g *ground, signer *torchwood.CosignatureSigner)
+	}{
+		{"control: an error", func(w http.ResponseWriter, _ *ground, _ *torchwood.CosignatureSigner) { w.WriteHeader(500) }},
+		{"lines of others", func(w http.ResponseWriter, g *ground, signer *torchwood.CosignatureSigner) {
+			_, _ = w.Write([]byte(strings.TrimPrefix(g.cosign(g.grow().String(), signer), g.grow().String()+"\n") + junk))
+		}},
+	} {
+		g := newGround(t, 10)
+		good, _ := g.witness(0)
+		hostile, err := torchwood.NewCosignatureSigner("hostile.example", ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, 32)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { row.write(w, g, hostile) }))
+		defer srv.Close()
+		policy := strings.Replace(string(good), "quorum w",
+			"witness h "+hostile.Verifier().String()+" "+srv.URL+"\ngroup one any w h\nquorum one", 1)
+		if _, err := g.tree.Cosign(t.Context(), http.DefaultClient, []byte(policy), g.grow()); err != nil {
+			t.Errorf("%s: %v", row.name, err)
+		}
+	}
+}
+
+func (g *ground) cosign(text string, signer note.Signer) string {
+	b, err := note.Sign(&note.Note{Text: text}, signer)
+	if err != nil {
+		g.t.Error(err)
+	}
+	return string(b)
+}
+
 // TestWitnessAnswers are the answers of C2SP tlog-witness to requests that it must not cosign.
 func TestWitnessAnswers(t *testing.T) {
 	g := newGround(t, 3)

@@ -87,7 +87,7 @@ func (t *Tree) Ask(ctx context.Context, client *http.Client, w Witness, at *Chec
 	if err != nil {
 		return "", fmt.Errorf("witness %s: %w", w.Name, err)
 	}
-	old := t.seen(w)
+	old := min(t.seen(w), at.N) // beyond it, the witness would call the request malformed
 	for range 3 {
 		code, body, kind, err := t.post(ctx, client, w, at, old)
 		switch {
@@ -99,7 +99,8 @@ func (t *Tree) Ask(ctx context.Context, client *http.Client, w Witness, at *Chec
 			if err != nil || len(n.Sigs) != 1 {
 				return "", fmt.Errorf("witness %s: its answer is not its cosignature of this checkpoint", w.Name)
 			}
-			return string(body), safefile.Replace(t.seenFile(w), []byte(strconv.FormatInt(at.N, 10)), 0o600)
+			line = fmt.Sprintf("— %s %s\n", n.Sigs[0].Name, n.Sigs[0].Base64) // nothing else that it sent
+			return line, safefile.Replace(t.seenFile(w), []byte(strconv.FormatInt(at.N, 10)), 0o600)
 		case code == http.StatusConflict && kind == "text/x.tlog.size":
 			size, err := strconv.ParseInt(strings.TrimSpace(string(body)), 10, 64)
 			if err != nil || size < 0 {

@@ -179,7 +179,11 @@ func (b *Broker) carryOut(
 		return r, err
 	}
 	answer, waiting, err := b.ask(ctx, d)
-	if why := call.Stopped(ctx); why != nil { // while a human was asked
+	var unwitnessed *call.Reason
+	if err == nil && waiting == "" {
+		unwitnessed = b.witnessed(ctx, d)
+	}
+	if why := call.Stopped(ctx); why != nil { // while a human or a witness was asked
 		if !slices.Contains(d.Reasons, *why) {
 			d.Reasons = slices.Insert(d.Reasons, 0, *why)
 		}
@@ -188,11 +192,11 @@ func (b *Broker) carryOut(
 	if err != nil || waiting != "" {
 		return b.refuse(ctx, d, waiting, err)
 	}
-	if against := b.confirmed(ctx, d, under); d.Effect == policy.Ask && against != nil { // while a human was asked
-		d.Reasons = slices.Insert(d.Reasons, 0, *against)
-		return b.refuse(ctx, d, "", nil)
+	against := unwitnessed
+	if against == nil && (d.Effect == policy.Ask || d.Contract.Witness) { // meanwhile
+		against = b.confirmed(ctx, d, under)
 	}
-	if against := b.witnessed(ctx, d); against != nil {
+	if against != nil {
 		d.Reasons = slices.Insert(d.Reasons, 0, *against)
 		return b.refuse(ctx, d, "", nil)
 	}

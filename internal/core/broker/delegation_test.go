@@ -109,6 +109,33 @@ func TestWitness(t *testing.T) {
 	}
 }
 
+// stopping is a witness that cosigns, while something else ends the session.
+type stopping struct{ stop func() }
+
+func (s stopping) Cosigned(context.Context) *call.Reason { s.stop(); return nil }
+
+// TestStoppedMeanwhile: a session that is stopped, or a delegation that is revoked, while a witness is asked does not act.
+func TestStoppedMeanwhile(t *testing.T) {
+	for _, row := range []struct {
+		name, want string
+		do         func(f *fixture, h *held)
+	}{
+		{"control", "", func(*fixture, *held) {}},
+		{"stopped", "session.stopped", func(f *fixture, _ *held) { f.stop() }},
+		{"revoked", "delegation.revoked", func(_ *fixture, h *held) { h.late = &call.Reason{Code: "delegation.revoked"} }},
+	} {
+		f := &fixture{effect: policy.Allow, requires: true}
+		h := &held{fixture: f}
+		b := newBroker(f)
+		b.Delegated, b.Witness = h, stopping{func() { row.do(f, h) }}
+		r, err := b.Call(t.Context(), call.Call{ID: "c_1", Delegation: "token"})
+		acted := slices.Contains(f.steps, "execute")
+		if err != nil || acted != (row.want == "") || row.want != "" && (len(r.Why) == 0 || r.Why[0].Code != row.want) {
+			t.Errorf("%s: %v %v %v", row.name, r.Why, f.steps, err)
+		}
+	}
+}
+
 func newBroker(h *fixture) *broker.Broker {
 	return &broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h,
 		Executors: map[contract.Transport]broker.Executor{contract.Direct: h}}

@@ -513,6 +513,45 @@ func TestJunk(t *testing.T) {
 	}
 }
 
+// TestTurn: a call waits for the turn of another only as long as it lives, and does not ask again what was cosigned for it
+// meanwhile. What was cosigned before is asked again: it may have been put back with the log.
+func TestTurn(t *testing.T) {
+	g := newGround(t, 10)
+	_, inner := g.witness(0)
+	asks := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asks++
+		inner.Config.Handler.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	policy := g.policy(inner.Config.Handler.(*Server).Key() + " " + srv.URL)
+	current := func(ctx context.Context) error {
+		_, failed, err := g.tree.current(ctx, g.store, policy)
+		return errors.Join(append(failed, err)...)
+	}
+	if err := errors.Join(current(t.Context()), current(t.Context())); err != nil || asks != 2 {
+		t.Fatalf("control: %v, asked %d times", err, asks)
+	}
+	unlock, err := g.tree.lock(t.Context(), askLock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 3*lockPause)
+	defer cancel()
+	if err := current(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a call that ended waits on: %v", err)
+	}
+	g.write(2)
+	ended := make(chan error, 1)
+	go func() { ended <- current(t.Context()) }()
+	time.Sleep(5 * lockPause) // it has seen the head, and waits
+	_, err = g.tree.Cosign(t.Context(), http.DefaultClient, policy, g.grow())
+	unlock()
+	if err := errors.Join(err, <-ended); err != nil || asks != 3 {
+		t.Errorf("%v, asked %d times", err, asks)
+	}
+}
+
 func (g *ground) cosign(text string, signer note.Signer) string {
 	b, err := note.Sign(&note.Note{Text: text}, signer)
 	if err != nil {

@@ -76,7 +76,7 @@ func (w witness) Cosigned(ctx context.Context) *call.Reason {
 	switch {
 	case errors.Is(err, ErrForked):
 		return &call.Reason{Code: "tree.differs", Text: "the log is not the one of its checkpoint; waldo log verify says more"}
-	case errors.Is(err, errUnsatisfied):
+	case errors.Is(err, errUnsatisfied), err != nil && ctx.Err() != nil: // or the call ended while it waited for its turn
 		return &call.Reason{Code: "witness.missing", Text: "too few witnesses of log.policy answered; try again later"}
 	case err != nil:
 		return &call.Reason{Code: "witness.failed", Text: "the log has no sound checkpoint; waldo log verify says more"}

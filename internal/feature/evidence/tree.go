@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"filippo.io/torchwood"
 	"golang.org/x/mod/sumdb/note"
@@ -60,6 +61,7 @@ const (
 	lockFile       = "tree.lock"
 	askLock        = "witness.lock" // one process at a time asks the witnesses
 	batch          = 1 << 16        // records between two checkpoints while a tree is built
+	lockPause      = 50 * time.Millisecond
 )
 
 // begin names a log: by the hash of the first record in the tree, and its number.
@@ -159,7 +161,7 @@ func (t *Tree) Read() (*Checkpoint, error) {
 
 // Advance takes the records up to number through into the tree, and signs a checkpoint where there are new ones.
 func (t *Tree) Advance(ctx context.Context, through uint64) (*Checkpoint, error) {
-	unlock, err := t.lock(lockFile)
+	unlock, err := t.lock(ctx, lockFile)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +193,8 @@ func (t *Tree) Advance(ctx context.Context, through uint64) (*Checkpoint, error)
 	return g.at, g.sign()
 }
 
-func (t *Tree) lock(name string) (unlock func(), err error) {
+// lock takes a lock when it is free, or returns an error when the context ends.
+func (t *Tree) lock(ctx context.Context, name string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(t.Dir, name), os.O_RDWR|os.O_CREATE|safefile.NoFollow, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrEmpty
@@ -199,10 +202,19 @@ func (t *Tree) lock(name string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := safefile.Lock(f, false); err != nil {
-		return nil, errors.Join(err, f.Close())
+	for {
+		switch ok, err := safefile.TryLock(f, false); {
+		case err != nil:
+			return nil, errors.Join(err, f.Close())
+		case ok:
+			return func() { _ = errors.Join(safefile.Unlock(f), f.Close()) }, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), f.Close())
+		case <-time.After(lockPause):
+		}
 	}
-	return func() { _ = errors.Join(safefile.Unlock(f), f.Close()) }, nil
 }
 
 // growth is a tree that grows by the records of a log.

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"waldo/internal/core/audit"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/safefile"
 )
@@ -60,13 +61,24 @@ var ErrRefused = errors.New("the witness refused the checkpoint")
 var errUnsatisfied = errors.New("the policy is not satisfied")
 
 // current takes the records up to the head into the tree and has the witnesses cosign it. One process at a time does
-// so: a witness must hear of the sizes in their order. It returns what Cosign returns.
+// so: a witness must hear of the sizes in their order. What another process had all of them cosign meanwhile is not asked
+// again. It returns what Cosign returns.
 func (t *Tree) current(ctx context.Context, s *database.Store, policy []byte) (at *Checkpoint, failed []error, err error) {
-	unlock, err := t.lock(askLock)
+	head, err := s.Head(ctx, audit.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	before := t.covering(policy, head) // it may be as old as the log: only a newer one says that a witness saw this log now
+	unlock, err := t.lock(ctx, askLock)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer unlock()
+	if before == nil {
+		if at = t.covering(policy, head); at != nil {
+			return at, nil, nil
+		}
+	}
 	at, err = t.grown(ctx, s)
 	if err == nil && at == nil {
 		err = ErrEmpty
@@ -76,6 +88,38 @@ func (t *Tree) current(ctx context.Context, s *database.Store, policy []byte) (a
 	}
 	failed, err = t.Cosign(ctx, http.DefaultClient, policy, at)
 	return at, failed, err
+}
+
+// covering returns the checkpoint that every witness with an address cosigned, if it has the record of a head; nil: none.
+func (t *Tree) covering(policy []byte, head *database.Head) *Checkpoint {
+	c, err := t.Cosigned(policy)
+	if err != nil || c == nil || head == nil || head.Seq < c.First || head.Seq >= c.First+uint64(c.N) {
+		return nil
+	}
+	want, err := Leaf(head.Hash)
+	if err != nil {
+		return nil
+	}
+	if leaf, err := t.leaf(c, int64(head.Seq-c.First)); err != nil || leaf != want {
+		return nil
+	}
+	var all []note.Verifier
+	for _, w := range asked(policy) {
+		v, err := torchwood.NewCosignatureVerifier(w.Key)
+		if err != nil {
+			return nil
+		}
+		all = append(all, v)
+	}
+	if n, err := note.Open(c.Signed, note.VerifierList(all...)); err != nil || len(n.Sigs) != len(all) {
+		return nil
+	}
+	return c
+}
+
+// asked returns the witnesses of a policy that have an address.
+func asked(policy []byte) []Witness {
+	return slices.DeleteFunc(Witnesses(policy), func(w Witness) bool { return w.URL == "" })
 }
 
 // Ask posts a checkpoint to a witness with the proof that it continues what the witness saw last, and returns the
@@ -177,13 +221,13 @@ func (t *Tree) Cosign(ctx context.Context, client *http.Client, policy []byte, a
 		line string
 		err  error
 	}
-	all := slices.DeleteFunc(Witnesses(policy), func(w Witness) bool { return w.URL == "" })
+	all := asked(policy)
 	answers := make([]answer, len(all))
-	var asked sync.WaitGroup
+	var done sync.WaitGroup
 	for i, w := range all {
-		asked.Go(func() { answers[i].line, answers[i].err = t.Ask(ctx, client, w, at) })
+		done.Go(func() { answers[i].line, answers[i].err = t.Ask(ctx, client, w, at) })
 	}
-	asked.Wait()
+	done.Wait()
 	signed := bytes.Clone(at.Signed)
 	for _, a := range answers {
 		if a.err != nil {

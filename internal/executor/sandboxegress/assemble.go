@@ -79,7 +79,7 @@ func (a *Assembler) ForLines(lines []string, n contract.Network, secrets map[str
 			return nil, fmt.Errorf("package cache: %w", err)
 		}
 	}
-	if e.Server, err = egress.NewServer(&egress.Dialer{Policy: p, Sandbox: true}, o); err != nil {
+	if e.Server, err = egress.NewServer(&egress.Dialer{Policy: p}, o); err != nil {
 		return nil, err
 	}
 	if ours := e.Server.Trust(); ours != nil {

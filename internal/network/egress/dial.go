@@ -31,8 +31,8 @@ type Dialer struct {
 	Roots *x509.CertPool
 	// for resolving and connecting together; 0: 15 s
 	Patience time.Duration
-	// it dials for code in a sandbox, which reaches no port of this machine where a waldo process listens: such a
-	// connection would count as this user's
+	// it dials for code in a sandbox, as NewServer sets it. No port of this machine where a waldo process listens is
+	// reached: such a connection would count as this user's
 	Sandbox bool
 }
 

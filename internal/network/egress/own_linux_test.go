@@ -31,7 +31,15 @@ func TestOwnPorts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := (&Dialer{Policy: &Policy{Rules: rules}, Sandbox: sandbox}).Dial(t.Context(), "localhost", port)
+		d := &Dialer{Policy: &Policy{Rules: rules}}
+		if sandbox {
+			s, err := NewServer(d, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+		}
+		c, err := d.Dial(t.Context(), "localhost", port)
 		if err == nil {
 			c.Close()
 		}

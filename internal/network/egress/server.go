@@ -61,6 +61,7 @@ type Options struct {
 
 // NewServer returns a server for one sandbox. The dialer's policy is the sandbox's.
 func NewServer(d *Dialer, o Options) (*Server, error) {
+	d.Sandbox = true
 	s := &Server{
 		dialer: d, policy: d.Policy, limits: d.Policy.Limits.complete(), transport: d.Transport(), conns: map[net.Conn]bool{},
 		creds: o.Credentials, cache: o.Cache, marks: newMarks(o.Credentials), handed: make(chan net.Conn),

@@ -71,10 +71,11 @@ func diag(from, to netip.AddrPort) (uid uint32, ok bool) {
 		return 0, false
 	}
 	var answer struct {
-		Header                         unix.NlMsghdr
-		Family, State, Timer, Retrans  uint8
-		Ends                           ends
-		Expires, Receive, Send, UID, _ uint32
+		Header                        unix.NlMsghdr
+		Family, State, Timer, Retrans uint8
+		Ends                          ends
+		Expires, Receive, Send        uint32
+		UID, Inode                    uint32
 	}
 	if err := binary.Read(bytes.NewReader(buf[:n]), binary.NativeEndian, &answer); err != nil {
 		return 0, false
@@ -82,8 +83,15 @@ func diag(from, to netip.AddrPort) (uid uint32, ok bool) {
 	// For a connection that is gone, the kernel names a socket that listens at its port.
 	same := get(answer.Family, answer.Ends.FromPort, answer.Ends.From) == from &&
 		get(answer.Family, answer.Ends.ToPort, answer.Ends.To) == to
-	if answer.Header.Type != unix.SOCK_DIAG_BY_FAMILY || answer.State != unix.BPF_TCP_ESTABLISHED || !same {
+	if answer.Header.Type != unix.SOCK_DIAG_BY_FAMILY || !same || !owned(int(answer.State), answer.Inode != 0) {
 		return 0, false
 	}
 	return answer.UID, true
+}
+
+// owned reports whether a client's socket in a state says whose it is. One that has sent all that it will still belongs
+// to its program. One that its program has closed belongs to nobody, and the kernel gives 0 as its user and its inode.
+func owned(state int, held bool) bool {
+	sentAll := state == unix.BPF_TCP_FIN_WAIT1 || state == unix.BPF_TCP_FIN_WAIT2
+	return state == unix.BPF_TCP_ESTABLISHED || sentAll && held
 }

@@ -34,9 +34,23 @@ func TestDiag(t *testing.T) {
 		if uid, ok := diag(to, netip.AddrPortFrom(to.Addr(), 1)); ok {
 			t.Errorf("%s: the user of a socket that listens: %d", address, uid)
 		}
-		// The client's end waits for late packets, and the kernel says of it that it is root's.
-		c.Close()
+		// The client has sent all that it will, and still reads.
+		_ = c.(*net.TCPConn).CloseWrite()
 		_, _ = io.ReadAll(s)
+		if uid, ok := diag(from, to); !ok || int(uid) != os.Getuid() {
+			t.Errorf("%s: user %d, %v of a connection closed one way", address, uid, ok)
+		}
+		if uid, err := PeerOf(l.Addr(), net.TCPAddrFromAddrPort(from)); err != nil || uid != os.Getuid() {
+			t.Errorf("%s: user %d, %v of a connection closed one way", address, uid, err)
+		}
+		// The client's end has no program, and the kernel says of it that it is root's.
+		c.Close()
+		if uid, ok := diag(from, to); ok {
+			t.Errorf("%s: the user of a connection that its client has closed: %d", address, uid)
+		}
+		if _, err := PeerOf(l.Addr(), net.TCPAddrFromAddrPort(from)); err != errNone {
+			t.Errorf("%s: the peer of a connection that its client has closed: %v", address, err)
+		}
 		s.Close()
 		if uid, ok := diag(from, to); ok {
 			t.Errorf("%s: the user of a connection that has ended: %d", address, uid)

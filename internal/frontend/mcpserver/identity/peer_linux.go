@@ -50,8 +50,6 @@ func row(ip net.IP, port int) string {
 	return fmt.Sprintf("%s:%04X", b.String(), port)
 }
 
-const established = "01"
-
 var errNone = errors.New("the kernel knows no such connection")
 
 // owner finds who has the socket with these two ends.
@@ -63,7 +61,10 @@ func owner(table, from, to string) (int, error) {
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		cells := strings.Fields(lines.Text())
-		if len(cells) < 8 || cells[1] != from || cells[2] != to || cells[3] != established {
+		if len(cells) < 10 || cells[1] != from || cells[2] != to {
+			continue
+		}
+		if state, err := strconv.ParseUint(cells[3], 16, 8); err != nil || !owned(int(state), cells[9] != "0") {
 			continue
 		}
 		uid, err := strconv.Atoi(cells[7])

@@ -642,8 +642,9 @@ func TestRequestsOfServersAreRefused(t *testing.T) {
 			_ = w.Close()
 		}()
 		legacy(echoTool, func(r request, out io.Writer) string {
-			for _, method := range []string{"ping", "sampling/createMessage", "elicitation/create", "roots/list"} {
-				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"method":%q}`+"\n", r.ID, method) // the gateway's id
+			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"method":"ping"}`+"\n", r.ID) // the gateway's id
+			for i, method := range []string{"sampling/createMessage", "elicitation/create", "roots/list"} {
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%d,"method":%q}`+"\n", 100+i, method)
 			}
 			return fine
 		})(bufio.NewScanner(r), out)

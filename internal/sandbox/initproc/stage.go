@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/initvm"
+	"waldo/internal/sandbox/ready"
 	"waldo/internal/sandbox/spawn"
 )
 
@@ -358,7 +359,7 @@ func Silent(fds ...int) error {
 	for _, fd := range fds {
 		p = append(p, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
-	if n, err := unix.Poll(p, 0); n != 0 || err != nil {
+	if n, err := ready.Now(p...); n != 0 || err != nil {
 		return ErrGone
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/model/facts"
+	"waldo/internal/sandbox/ready"
 	"waldo/internal/sandbox/seccomp"
 )
 
@@ -196,7 +197,7 @@ const (
 // receive takes a call that waits.
 func receive(fd uintptr, ask *notification) heard {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if k, err := unix.Poll(p, 0); err != nil || k == 0 {
+	if k, err := ready.Now(p...); err != nil || k == 0 {
 		return nothing
 	}
 	if p[0].Revents&unix.POLLIN == 0 { // POLLHUP

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/ready"
 )
 
 // Conn is one end of the socket.
@@ -160,8 +162,7 @@ func (c *Conn) SetReadDeadline(t time.Time) { _ = c.c.SetReadDeadline(t) }
 
 // Said reports whether the other end has said something that was not read, or is gone.
 func (c *Conn) Said() bool {
-	p := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(p, 0)
+	n, err := ready.Now(unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN})
 	return n != 0 || err != nil
 }
 

@@ -1,5 +1,5 @@
-// Command waldo-receipt verifies receipts of waldo's log (C2SP tlog-proof) against a policy (C2SP tlog-policy). It needs
-// no part of waldo: the standard library and golang.org/x/mod.
+// Command waldo-receipt verifies receipts of waldo's log (C2SP tlog-proof) against a policy (C2SP tlog-policy). It
+// needs no part of waldo: the standard library and golang.org/x/mod.
 package main
 
 import (
@@ -57,7 +57,7 @@ func run(w io.Writer, p *policy, file string) error {
 	return err
 }
 
-// policy says whose signatures a checkpoint needs.
+// policy lists whose signatures a checkpoint needs.
 type policy struct {
 	logs    map[string]note.Verifier // by origin
 	members map[string]member

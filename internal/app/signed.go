@@ -82,7 +82,7 @@ func absolute(file string) string {
 	return file
 }
 
-// RootSigner opens the first approver's key for what a text says; it gets a service that can open it.
+// RootSigner opens the first approver's key for the purpose that a text names; it gets a service that can open it.
 type RootSigner func(k *approval.Service, root approval.Approver, what string) (approval.Signer, error)
 
 // SignTrust has the first approver sign records of trust.json before they are written, where the log or the environment

@@ -122,7 +122,7 @@ func (g *Gate) enter(ctx context.Context, principal string, memory int64) (w *wa
 	return w, nil // it was admitted at the same moment
 }
 
-// admit lets in the oldest waiters that fit. A principal at a limit of its own does not delay other principals. An entry
+// admit lets in the oldest waiters that fit. A principal at its own limit does not delay other principals. An entry
 // that is too large for now delays later ones, or it would never get in: those of all principals if its own would hold
 // no more than an equal share of the memory with it, otherwise those of its own. g.mu is held.
 func (g *Gate) admit() {

@@ -320,7 +320,7 @@ func (p *parser) warnUnused() {
 	}
 }
 
-// warnPeople warns where waldo cannot tell that an approver asked: the subjects of issuers are seldom approvers' names.
+// warnPeople warns where waldo cannot know that an approver asked: the subjects of issuers are seldom approvers' names.
 func (p *parser) warnPeople() {
 	asks := func(c contract.Contract) bool { return !c.Denied && c.Approval.When != contract.Never }
 	if p.cfg.Gateway.OIDC != nil && len(p.cfg.Approval.People) == 0 && slices.ContainsFunc(p.cfg.Contracts, asks) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Standing says in one sentence how far waldo's files are from the agent: waldo has a user of its own, or the agent runs
-// as the same user. An agent of which waldo knows nothing counts as the latter.
+// Standing states in one sentence how far waldo's files are from the agent: waldo has a user of its own, or the agent
+// runs as the same user. An agent of which waldo knows nothing counts as the latter.
 func Standing() string {
 	accounts, err := os.ReadFile("/etc/passwd")
 	if err != nil {

@@ -174,7 +174,7 @@ func Accepted(cfg *contract.Config) (out []string) {
 	return out
 }
 
-// loads says why a command may load files that its words do not name; "": it cannot.
+// loads returns why a command may load files that its words do not name; "": it cannot.
 func (f *folder) loads(words []string) string {
 	argv := files.Words(f.at, words)
 	program, err := exec.LookPath(argv[0])

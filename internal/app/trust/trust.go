@@ -114,7 +114,7 @@ func (r Record) Accepted() string {
 	return strictjson.Digest(b)
 }
 
-// Words says what a record stands for, as a person who signs it reads it.
+// Words returns what a record stands for, as a person who signs it reads it.
 func (r Record) Words() string {
 	if r.Digest == "" {
 		return "is no longer trusted"

@@ -204,8 +204,8 @@ func (k *Service) recorded(ctx context.Context, a Answer) error {
 	return nil
 }
 
-// answerable refuses an answer to a question that is not open, or is not the one that was shown. The log says whether it
-// is open. A no needs no sound row: it ends the question for good. It returns what the log says.
+// answerable refuses an answer to a question that is not open, or is not the one that was shown. The log decides
+// whether it is open. A no needs no sound row: it ends the question for good. It returns what the log records.
 func (k *Service) answerable(ctx context.Context, shown Question, yes bool) (evidence, error) {
 	r, e, err := k.known(ctx, shown.ID)
 	if err != nil {
@@ -239,8 +239,8 @@ func (k *Service) answerable(ctx context.Context, shown Question, yes bool) (evi
 // maxSkew is how far in the future a question can have been asked, by clocks that differ.
 const maxSkew = time.Minute
 
-// keep writes the state by the log, and the answer, into the row of a question. The row is for lists; nothing is decided
-// by it.
+// keep writes the state by the log, and the answer, into the row of a question. The row is for lists; nothing is
+// decided by it.
 func (k *Service) keep(ctx context.Context, approvalID string, state State, said signedAnswer) error {
 	word := said.By + ":no "
 	if said.Yes {

@@ -109,7 +109,7 @@ func (l *Ledger) trusted(a Approver) {
 	}
 }
 
-// Signatures returns the newest configurations that bear a signature of their own, sorted.
+// Signatures returns the newest configurations that are signed themselves, sorted.
 func (l *Ledger) Signatures() (out []Configuration) {
 	for _, c := range l.configured {
 		if c.Signature != "" {

@@ -15,7 +15,7 @@ import (
 	"waldo/internal/storage/database"
 )
 
-// asked is what the log says of one question. Only verified signatures enter it, except an agent host's no.
+// asked is what the log records about one question. Only verified signatures enter it, except an agent host's no.
 type asked struct {
 	yes      []verdict // of different approvers and keys, in their order
 	no       *verdict  // the first signed no; it ends the question for good
@@ -128,7 +128,7 @@ func (l *Ledger) lost(s signedAnswer) bool {
 	return err != nil || (!l.Since.IsZero() && !at.After(l.Since))
 }
 
-// evidence is what the log says of one question, and of who can answer.
+// evidence is what the log records about one question, and of who can answer.
 type evidence struct {
 	asked
 	*standing
@@ -239,8 +239,8 @@ func (k *Service) deadline(q Question) time.Time {
 	return q.Expires
 }
 
-// resolve says what the log means for a decision now. r is the row that was found for it, whose binding is that of the
-// decision. again: another caller spent the yes meanwhile.
+// resolve returns what the log means for a decision now. r is the row that was found for it, whose binding is that of
+// the decision. again: another caller spent the yes meanwhile.
 func (k *Service) resolve(ctx context.Context, d policy.Decision, r row) (a *Answer, again bool, err error) {
 	if r.state != Void && !k.now().Before(k.deadline(r.q)) {
 		if k.now().Before(r.q.Expires) { // the timeout is shorter than when it was asked: the next call asks anew
@@ -304,7 +304,7 @@ func (k *Service) spend(ctx context.Context, d policy.Decision, r row, a *Answer
 		return nil, false, refused("approval.used", "approval %s was used before; a yes is for one call", r.q.ID)
 	}
 	now, err := k.load(ctx, r.q.ID)
-	if err != nil || now.usedBy == "" { // it was voided or declined: the next look says why
+	if err != nil || now.usedBy == "" { // it was voided or declined: the next look finds why
 		return nil, true, err
 	}
 	return nil, false, shared(now)

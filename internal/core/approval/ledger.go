@@ -77,8 +77,8 @@ func (l *Ledger) Enrolled(e Enrolment) error {
 	return l.enrolled(e)
 }
 
-// Aside tells that the log began at a time, after one that named the keys of void was set aside. Every approver enrols
-// anew, with a new key.
+// Aside records that the log began at a time, after one that named the keys of void was set aside. Every approver
+// enrols anew, with a new key.
 func (l *Ledger) Aside(at time.Time, void []string) {
 	l.Since, l.Began, l.void = at, at, slices.Clone(void)
 }

@@ -33,7 +33,7 @@ type Pruned struct {
 	named bool   // the log names approvers
 }
 
-// ErrUnsigned says that a removal, or setting a log aside, needs the signature of the first approver.
+// ErrUnsigned is returned where a removal, or setting a log aside, needs the signature of the first approver.
 var ErrUnsigned = errors.New("audit: the log names approvers, so the first one must sign: run this at a terminal")
 
 // Prunable returns the oldest segments whose records were all written before a time, as the record of their removal.
@@ -273,7 +273,7 @@ func (l *Log) begins() error {
 	return l.at.begin(l.dir, names[0], heads)
 }
 
-// moved refuses a beginning other than the one that this process knows, unless a head says so.
+// moved refuses a beginning other than the one that this process knows, unless a head names it.
 func (p *place) moved(name string, heads []database.Head) error {
 	first, _ := firstOf(name)
 	if first != p.first && !slices.ContainsFunc(heads, func(h database.Head) bool { return h.First >= first }) {

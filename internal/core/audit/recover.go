@@ -108,7 +108,7 @@ func (l *Log) walk(names []string, heads []database.Head) error {
 }
 
 // begin holds the first record that is there against the heads. A removal moves them before the segments go, so a log
-// that begins later than a head says was cut.
+// that begins after the first record of a head was cut.
 func (p *place) begin(dir, name string, heads []database.Head) error {
 	first, _ := firstOf(name)
 	r, ok, err := firstRecord(dir, name)

@@ -20,7 +20,7 @@ type Selection struct {
 type Counted struct {
 	Shown, Matched, Total uint64
 	Last                  uint64 // the number of the last record of the log
-	Missing               uint64 // records between others that are damaged or gone: Verify says which
+	Missing               uint64 // records between others that are damaged or gone: Verify finds which
 }
 
 // Select calls fn for the records of a selection, oldest first, and counts them.

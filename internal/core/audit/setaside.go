@@ -18,7 +18,7 @@ import (
 	"waldo/internal/storage/safefile"
 )
 
-// Aside says who sets a log aside, why and by whose authority.
+// Aside is who sets a log aside, why and by whose authority.
 type Aside struct {
 	By, Reason string
 	Expect     Expect              // its pins name the first approver
@@ -34,7 +34,7 @@ var (
 	ErrAsideRevoked = errors.New("audit: the right of the first approver ended, or ended perhaps in a damaged record")
 )
 
-// setAsideBody is what the first record of a log says of the one that was set aside.
+// setAsideBody is what the first record of a log holds about the one that was set aside.
 type setAsideBody struct {
 	Folder string      `json:"folder"` // in the log's
 	Files  []asideFile `json:"files"`
@@ -90,7 +90,7 @@ func SetAside(ctx context.Context, dir string, o Options, a Aside) (folder strin
 		return "", err
 	}
 	if b, err := json.Marshal(body); err != nil || len(b) > MaxBody/2 {
-		return "", errors.Join(err, fmt.Errorf("audit: the record of it would have %d bytes", len(b))) // cut, it says nothing
+		return "", errors.Join(err, fmt.Errorf("audit: the record of it would have %d bytes", len(b))) // cut, it proves nothing
 	}
 	if folder, err = moveSegments(dir, o.Now()); err != nil {
 		return "", fmt.Errorf("audit: %w", err)
@@ -103,7 +103,7 @@ func SetAside(ctx context.Context, dir string, o Options, a Aside) (folder strin
 	return folder, err
 }
 
-// authorise finds what the log says of approvers, damaged as it is, and has the first one sign.
+// authorise finds what the log records about approvers, damaged as it is, and has the first one sign.
 func (a Aside) authorise(ctx context.Context, dir string, anchors []Anchor, body *setAsideBody) error {
 	t, err := readTraces(ctx, dir, anchors)
 	if err != nil {
@@ -149,7 +149,7 @@ func (b setAsideBody) signed() bool {
 	return b.Root != nil && c.Aside != "" && slices.Contains(c.Void, b.Root.Fingerprint()) && c.SignedBy(*b.Root)
 }
 
-// changed compares the folder of the log that was set aside with what the record says of it.
+// changed compares the folder of the log that was set aside with what the record holds about it.
 func (b setAsideBody) changed(dir string) (code, text string) {
 	if b.Folder == "" || filepath.Base(b.Folder) != b.Folder {
 		return "aside.missing", "the record names no folder"
@@ -224,7 +224,7 @@ func (l *Log) resetHeads(ctx context.Context, before []Anchor) error {
 	return errors.Join(errs...)
 }
 
-// asideOf returns what a first record says of a log that was set aside; nil: nothing.
+// asideOf returns what a first record holds about a log that was set aside; nil: nothing.
 func asideOf(r Record) *setAsideBody {
 	var b struct {
 		SetAside *setAsideBody `json:"set_aside"`

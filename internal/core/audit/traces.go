@@ -15,7 +15,7 @@ import (
 // maxVoid limits the keys that a log which is set aside can hand on as void: they stand in one record.
 const maxVoid = 5000
 
-// traces is what a log that does not verify says of approvers. It errs towards a right that ended.
+// traces is what a log that does not verify shows of approvers. It errs towards a right that ended.
 type traces struct {
 	ledger approval.Ledger
 	named  bool     // an approver is named, or was perhaps

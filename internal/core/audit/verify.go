@@ -47,7 +47,7 @@ func Unchecked(code, format string, args ...any) Finding {
 // something that an honest log may show.
 type Finding struct {
 	Problem   bool   `json:"problem"`
-	Unchecked bool   `json:"unchecked,omitempty"` // it says what was not checked
+	Unchecked bool   `json:"unchecked,omitempty"` // it names what was not checked
 	Code      string `json:"code"`                // chain.broken
 	Segment   string `json:"segment,omitempty"`
 	Line      int    `json:"line,omitempty"` // from 1, in the segment
@@ -383,7 +383,7 @@ func (v *verifier) first() {
 	}
 }
 
-// replaced says which log this one replaced, and whether that is still there.
+// replaced finds which log this one replaced, and whether that is still there.
 func (v *verifier) replaced() {
 	b := v.aside
 	if b == nil {

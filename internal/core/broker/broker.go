@@ -53,8 +53,8 @@ type Budget interface {
 	Bind(ctx context.Context, n call.Session) (bound context.Context, done func())
 }
 
-// Witness shows the log to other machines before a call acts. It returns the reason against the call; nil: they cosigned
-// the log.
+// Witness shows the log to other machines before a call acts. It returns the reason against the call; nil: they
+// cosigned the log.
 type Witness interface {
 	Cosigned(ctx context.Context) *call.Reason
 }
@@ -268,7 +268,7 @@ func (b *Broker) outcome(ctx context.Context, d policy.Decision, r call.Result) 
 }
 
 // track carries out a granted call that is remembered: under its key if it has one. It settles an unknown outcome, and
-// tries again if the call did not happen and its contract says so. One yes is good for all tries.
+// tries again if the call did not happen and its contract allows that. One yes is good for all tries.
 func (b *Broker) track(
 	ctx context.Context, d policy.Decision, a *approval.Answer, restored call.Args, trail Trail,
 ) (call.Result, error) {

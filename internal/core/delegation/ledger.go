@@ -93,8 +93,8 @@ func (l *Ledger) now(clock time.Time) time.Time {
 	return clock
 }
 
-// Take takes in a record. An error says what is wrong with it; a record that is wrong changes nothing. A record that is
-// repeated restores nothing.
+// Take takes in a record. The error names what is wrong with it; a record that is wrong changes nothing. A record that
+// is repeated restores nothing.
 func (l *Ledger) Take(seq uint64, r Record) error {
 	e := l.links[r.ID]
 	switch r.Action {

@@ -27,8 +27,8 @@ type Policy interface {
 
 // Log reads and writes the records of delegations.
 type Log interface {
-	// Delegations brings the ledger to the end of the log and hands it to fn. It returns an error where a part of the log
-	// does not parse or chain.
+	// Delegations brings the ledger to the end of the log and hands it to fn. It returns an error where a part of the
+	// log does not parse or chain.
 	Delegations(ctx context.Context, fn func(*Ledger)) error
 	// Delegate appends a record. It is on the disk when this returns.
 	Delegate(ctx context.Context, r Record) error
@@ -120,8 +120,8 @@ func (s *Service) find(ctx context.Context, token string, who call.Principal, un
 var unproven = &call.Reason{Code: "delegation.unproven",
 	Text: "the log does not show the delegation; an operator finds why with: waldo log verify"}
 
-// Decide decides a call by the contracts for its principal, and for all whose authority it is, and then by the bounds of
-// each delegation. The strictest counts.
+// Decide decides a call by the contracts for its principal, and for all whose authority it is, and then by the bounds
+// of each delegation. The strictest counts.
 func (s *Service) Decide(c call.Call, under *Chain) policy.Decision {
 	d := s.Policy.Decide(c)
 	for _, who := range under.principals(c.Principal) {
@@ -222,8 +222,8 @@ func (s *Service) bound(l *Link, d *policy.Decision) (why *call.Reason, narrowed
 	return nil, narrowed
 }
 
-// narrowest returns the delegation that leaves a capability the least: by the longest pattern for it, then danger, calls
-// and time. Of equals, it is the one nearest to the root.
+// narrowest returns the delegation that leaves a capability the least: by the longest pattern for it, then danger,
+// calls and time. Of equals, it is the one nearest to the root.
 func (c *Chain) narrowest(name string) string {
 	best := c.Links[0]
 	for _, l := range c.Links[1:] {
@@ -383,7 +383,7 @@ func (s *Service) held(by call.Principal, r Request) *call.Reason {
 var ErrAbsent = errors.New("delegation: the log has none of this id")
 
 // Revoke ends a delegation and all below it. The record is on the disk when it returns. It returns the ids that
-// ended. before says that it was revoked already; then it writes no record.
+// ended. before is true where it was revoked already; then it writes no record.
 func Revoke(ctx context.Context, log Log, top string, by call.Principal) (ended []string, before bool, err error) {
 	err = log.Delegations(ctx, func(l *Ledger) {
 		ended = l.Below(top)

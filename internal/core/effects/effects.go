@@ -335,7 +335,7 @@ func (b *Book) full(tx *sql.Tx, who call.Principal) (bool, error) {
 	return calls >= int64(cmp.Or(b.Most, MaxCalls)) || bytes >= MaxBytes, err
 }
 
-// judge says what an earlier call with the key means for a new one. Nothing: wait for it.
+// judge returns what an earlier call with the key means for a new one. Nothing: wait for it.
 func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled bool) (
 	r *call.Result, why *call.Reason, again bool,
 ) {

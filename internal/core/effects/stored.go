@@ -53,7 +53,7 @@ func store(r call.Result) *stored {
 	return s
 }
 
-// stateOf returns what a result says of its call. Empty: it was never sent, so that its key is free again.
+// stateOf returns what a result means for its call. Empty: it was never sent, so that its key is free again.
 func stateOf(r call.Result, answered bool) State {
 	switch {
 	case r.Status == facts.OK || answered:

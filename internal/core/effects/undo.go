@@ -17,7 +17,7 @@ var (
 	ErrUndone = errors.New("the call was undone, or is being undone")
 )
 
-// Undo makes the call that undoes another, as the caller of as, with a decision and an approval of its own. It is made
+// Undo makes the call that undoes another, as the caller of as, with its own decision and approval. It is made
 // once: a call that did nothing frees it again.
 func (b *Book) Undo(ctx context.Context, callID string, as call.Call) (r call.Result, err error) {
 	c := as

@@ -88,7 +88,7 @@ func compile(when contract.Condition) (c *condition, err error) {
 	return compileIn(env, when.Source, cel.BoolType)
 }
 
-// compileIn compiles an expression. want is the type that it yields; nil: any.
+// compileIn compiles an expression. want is the type that it must yield; nil: any.
 func compileIn(env *cel.Env, source string, want *cel.Type) (*condition, error) {
 	parsed, issues := env.Parse(source)
 	if issues.Err() != nil {

@@ -200,7 +200,7 @@ func stricter(a, b Decision) bool {
 }
 
 // Stricter joins the decisions on a call as it was written and with the values of its tokens. The call stays as it was
-// written. A reason says if the values made the decision stricter.
+// written. A reason states if the values made the decision stricter.
 func Stricter(written, meant Decision) Decision {
 	return Join(written, meant, reasonAt("token.value",
 		"the contract was applied to the values that tokens in the arguments stand for", meant.Contract.At))

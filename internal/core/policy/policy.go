@@ -56,7 +56,7 @@ func (d Decision) Mode() contract.Mode {
 // Repeats reports whether a failed call can be retried: it is a read, and Once is not set.
 func (d Decision) Repeats() bool { return d.Mode() == contract.Read && !d.Once }
 
-// Tracked reports whether waldo remembers what the call did: it has a key, or its contract says how it is settled or
+// Tracked reports whether waldo remembers what the call did: it has a key, or its contract names how it is settled or
 // undone.
 func (d *Decision) Tracked() bool {
 	k := &d.Contract

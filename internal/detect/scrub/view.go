@@ -287,7 +287,7 @@ var looks = func() (t [256]uint16) {
 
 const isLetter, mayEscape = 1 << 8, 1 << 9
 
-// squeezeAndLook is squeeze, and says in the same pass whether unescape might change the text.
+// squeezeAndLook is squeeze, and reports in the same pass whether unescape might change the text.
 func squeezeAndLook(buf, t []byte) ([]byte, bool) {
 	out := slices.Grow(buf, len(t))[:len(t)]
 	n, all := 0, uint16(0)

@@ -1,4 +1,5 @@
-// Package preview says what code, a command or a query would do, for the question to a human: in words, and as it stands.
+// Package preview says what code, a command or a query would do, for the question to a human: in words, and as it
+// stands.
 package preview
 
 import (
@@ -85,7 +86,7 @@ func bounds(d policy.Decision) string {
 	return s
 }
 
-// mounts says which files of this machine the sandbox sees at their path in it.
+// mounts returns which files of this machine the sandbox sees at their path in it.
 func mounts(d policy.Decision) (lines []string) {
 	say := func(writable bool, source, target string) {
 		how := "it reads "

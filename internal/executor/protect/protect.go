@@ -1,5 +1,5 @@
-// Package protect knows the names in a person's folder that an agent must not change or read: what runs later outside of
-// its sandbox, what widens its reach, and what holds keys. table.txt lists them, with a reason each.
+// Package protect knows the names in a person's folder that an agent must not change or read: what runs later outside
+// of its sandbox, what widens its reach, and what holds keys. table.txt lists them, with a reason each.
 package protect
 
 import (
@@ -12,7 +12,7 @@ import (
 	"waldo/internal/executor/keyfiles"
 )
 
-// Kind says how a name is treated. The zero kind seals.
+// Kind is how a name is treated. The zero kind seals.
 type Kind uint8
 
 // The kinds of table.txt.
@@ -119,8 +119,8 @@ func New(protect, unprotect []string) (Rules, error) {
 	return r, nil
 }
 
-// match returns the row of a path, as its folded names: those below the folder, and those below the repository, if it is
-// in one.
+// match returns the row of a path, as its folded names: those below the folder, and those below the repository, if it
+// is in one.
 func (r Rules) match(names, inGit []string) (Row, bool) {
 	last := names[len(names)-1]
 	for _, i := range r.byEnd[last] {

@@ -238,7 +238,7 @@ func (r *Runner) makeRoom(another call.Principal) bool {
 	}
 	delete(r.stay.open, oldest.key)
 	oldest.end()
-	<-oldest.busy // a call that waits for it hears that it has ended
+	<-oldest.busy // a call that waits for it ends with an error
 	return true
 }
 

@@ -50,12 +50,12 @@ type circuit struct {
 	until  time.Time // when it is half open
 	trying bool      // one call tries it
 
-	noting sync.Mutex // one change at a time is told
-	over   bool       // no change is told: a later manager has a circuit of its own
+	noting sync.Mutex // one change at a time is passed on
+	over   bool       // no change is passed on: a later manager has another circuit
 }
 
-// refusal is the reason against a call while the breaker is open. Half open, it lets one read try; if there is none for as
-// long again, any call. tries: this call is the one that tries.
+// refusal is the reason against a call while the breaker is open. Half open, it lets one read try; if there is none for
+// as long again, any call. tries: this call is the one that tries.
 func (c *circuit) refusal(d policy.Decision, now time.Time) (why *call.Reason, tries bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,9 +73,9 @@ func (c *circuit) refusal(d policy.Decision, now time.Time) (why *call.Reason, t
 		In(wait), false
 }
 
-// ended notes how an attempt ended: whether its transport failed. A caller that gave up proves nothing about that. Calls
-// that were under way when the breaker opened do not keep it open for longer. It reports whether the breaker opened,
-// opened again or closed.
+// ended notes how an attempt ended: whether its transport failed. A caller that gave up proves nothing about that.
+// Calls that were under way when the breaker opened do not keep it open for longer. It reports whether the breaker
+// opened, opened again or closed.
 func (c *circuit) ended(tried, failed, gaveUp bool, now time.Time) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +114,7 @@ func (c *circuit) tell(told func(fails int, until time.Time)) {
 	told(fails, until)
 }
 
-// end tells that an open breaker is closed, and nothing afterwards.
+// end passes on that an open breaker is closed, and nothing afterwards.
 func (c *circuit) end(told func(fails int, until time.Time)) {
 	c.noting.Lock()
 	defer c.noting.Unlock()

@@ -66,7 +66,7 @@ func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.
 	return m.attempts(ctx, s, &m.servers[name].circuit, d, q, timeout)
 }
 
-// attempts asks a server, again where the contract says that it may be and the retry budget of the server has room.
+// attempts asks a server, again where the contract allows it and the retry budget of the server has room.
 func (m *Manager) attempts(
 	ctx context.Context, s *server, c *circuit, d policy.Decision, q rpcRequest, timeout time.Duration,
 ) call.Outcome {
@@ -141,7 +141,7 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	return rpcRequest{method: "tools/call", params: map[string]any{"name": def.name, "arguments": d.Call.Args}, task: tasks.Required(def.raw), read: answered}, nil
 }
 
-// again reports whether to retry a failed attempt, as often as the contract says, after a failure that it names: of a
+// again reports whether to retry a failed attempt, as often as the contract allows, after a failure that it names: of a
 // read, or of a call whose key the tool knows. Any other call that could have acted is never retried.
 func again(d policy.Decision, failure string, try int) bool {
 	keyed := d.Contract.Idempotency.Argument != "" && !d.Once
@@ -151,7 +151,7 @@ func again(d policy.Decision, failure string, try int) bool {
 
 // Failure kinds. unavailable: retried if the contract says so. forgotten: the server reported a lost session, or
 // exited after it had answered calls. A read is then retried once regardless of the contract. unstarted: no connection
-// could be made; a server that does not start has rests of its own, and the breaker does not count it.
+// could be made; a server that does not start has its own rests, and the breaker does not count it.
 const (
 	unstarted   = "unstarted"
 	unavailable = contract.Unavailable

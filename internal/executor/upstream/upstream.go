@@ -89,7 +89,7 @@ type Options struct {
 	Changed  func(server string)                                             // called after a server's tools change
 	Offers   func(server string)                                             // the same of its prompts and resources
 	Updated  func(server, uri string)                                        // after a subscribed resource changed
-	Breaker  func(server string, fails int, until time.Time)                 // after a breaker opened, or closed: until is zero; nil: not told
+	Breaker  func(server string, fails int, until time.Time)                 // after a breaker opened, or closed: until is zero; nil: not passed on
 	Scrub    func(text string) string                                        // redacts stderr; nil: stderr is dropped
 	Log      *slog.Logger                                                    // nil: nothing is logged
 	Clock    Clock                                                           // nil: the machine's

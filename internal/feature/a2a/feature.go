@@ -30,7 +30,7 @@ var Feature = feature.Feature{Name: "a2a", Records: records.Lines{Kind: line},
 	Open: func(h *app.App) (app.Running, error) { return open(h, nil, nil) }}
 
 // open opens A2A for one configuration. A nil resolver is the machine's own. Without inside, the
-// configuration says which hosts are.
+// configuration names which hosts are.
 func open(h *app.App, resolver egress.Resolver, inside func(host string) bool) (app.Running, error) {
 	k := &host{App: h, sessions: map[call.Principal]call.Session{}}
 	if inside == nil {

@@ -43,8 +43,8 @@ func chosen(f *Folder, e *Entry, paths []string) (yes, exactly bool) {
 	return yes || len(paths) == 0, false
 }
 
-// Apply takes the changes that wait, all or those below the paths: either all of them or, with an error, none. Protected
-// names are taken only if a path is exactly theirs; they are returned otherwise.
+// Apply takes the changes that wait, all or those below the paths: either all of them or, with an error, none.
+// Protected names are taken only if a path is exactly theirs; they are returned otherwise.
 func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, err error) {
 	var all []*step
 	var conflicts []error
@@ -93,7 +93,8 @@ func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, er
 	return len(all), left, s.save(r)
 }
 
-// conflict says why a change cannot be made; "": it can. replaced: another change of the same record removes the name.
+// conflict returns why a change cannot be made; "": it can. replaced: another change of the same record removes the
+// name.
 func conflict(root *os.Root, r *Record, e *Entry, replaced bool) string {
 	info, err := root.Lstat(e.Path)
 	there := err == nil
@@ -123,8 +124,8 @@ type step struct {
 	undo     func() error
 }
 
-// run makes all steps, or none: new files are complete beside their places before the first is renamed into its own, and
-// an error takes back what was made.
+// run makes all steps, or none: new files are complete beside their places before the first is renamed into its own,
+// and an error takes back what was made.
 func run(all []*step) (err error) {
 	defer func() {
 		for _, t := range slices.Backward(all) {

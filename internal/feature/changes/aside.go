@@ -13,7 +13,7 @@ import (
 // upper is the folder of the writes that went aside.
 func (s *Store) upper(call string, n int) string { return s.at(call, asideDir(n), "upper") }
 
-// endAside finds what an overlay's upper folder says of the folder below.
+// endAside finds what an overlay's upper folder changes in the folder below.
 func (l *ledger) endAside(n int, f *Folder) error {
 	up, err := os.OpenRoot(l.store.upper(l.record.ID, n))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stamp tells one state of a file from another. No program can set Changed, the time of the last change of the file or of
-// its attributes.
+// stamp distinguishes one state of a file from another. No program can set Changed, the time of the last change of the
+// file or of its attributes.
 type stamp struct {
 	Dev, Inode uint64
 	Size       int64

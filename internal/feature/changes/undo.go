@@ -37,7 +37,7 @@ func (s *Store) Undo(r *Record, paths []string) (n int, left []Conflict, err err
 	return n, left, s.save(r)
 }
 
-// takeBack makes one name what it was. why says what speaks against it.
+// takeBack makes one name what it was. why is the reason against it.
 func takeBack(root *os.Root, e *Entry, before string) (why string, err error) {
 	info, missing := root.Lstat(e.Path)
 	switch {

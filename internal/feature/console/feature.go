@@ -132,7 +132,7 @@ const consoles = "consoles"
 // listens writes down where a console of the state directory listens, or that it has ended.
 func listens(h *app.App, at net.Addr, ended bool) error {
 	_, port, err := net.SplitHostPort(at.String())
-	if err != nil || h.Process() == "" || !loopback.Reached(at) { // nothing tells others when this process has ended
+	if err != nil || h.Process() == "" || !loopback.Reached(at) { // nothing shows others when this process has ended
 		return err
 	}
 	ctx := context.Background()

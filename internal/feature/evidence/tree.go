@@ -49,7 +49,7 @@ var (
 	ErrNoKey = errors.New("the key that signs this log's checkpoints is not in waldo's store")
 )
 
-// Checkpoint is the newest signed checkpoint, with what its origin says.
+// Checkpoint is the newest signed checkpoint, with what its origin names.
 type Checkpoint struct {
 	torchwood.Checkpoint
 	First  uint64 // the number of the record that is leaf 0

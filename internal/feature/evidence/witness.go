@@ -61,14 +61,14 @@ var ErrRefused = errors.New("the witness refused the checkpoint")
 var errUnsatisfied = errors.New("the policy is not satisfied")
 
 // current takes the records up to the head into the tree and has the witnesses cosign it. One process at a time does
-// so: a witness must hear of the sizes in their order. What another process had all of them cosign meanwhile is not asked
+// so: a witness must get the sizes in their order. What another process had all of them cosign meanwhile is not asked
 // again. It returns what Cosign returns.
 func (t *Tree) current(ctx context.Context, s *database.Store, policy []byte) (at *Checkpoint, failed []error, err error) {
 	head, err := s.Head(ctx, audit.Name)
 	if err != nil {
 		return nil, nil, err
 	}
-	before := t.covering(policy, head) // it may be as old as the log: only a newer one says that a witness saw this log now
+	before := t.covering(policy, head) // it may be as old as the log: only a newer one proves that a witness saw this log now
 	unlock, err := t.lock(ctx, askLock)
 	if err != nil {
 		return nil, nil, err
@@ -90,7 +90,8 @@ func (t *Tree) current(ctx context.Context, s *database.Store, policy []byte) (a
 	return at, failed, err
 }
 
-// covering returns the checkpoint that every witness with an address cosigned, if it has the record of a head; nil: none.
+// covering returns the checkpoint that every witness with an address cosigned, if it has the record of a head; nil:
+// none.
 func (t *Tree) covering(policy []byte, head *database.Head) *Checkpoint {
 	c, err := t.Cosigned(policy)
 	if err != nil || c == nil || head == nil || head.Seq < c.First || head.Seq >= c.First+uint64(c.N) {

@@ -154,7 +154,7 @@ func wouldSend(_ context.Context, d policy.Decision) []string {
 	return lines
 }
 
-// judge says whether a call's method can change something at the host: its danger is then 2.
+// judge reports whether a call's method can change something at the host: its danger is then 2.
 func judge(c call.Call, _ contract.Contract) (int, *call.Reason) {
 	if m, ok := c.Args.Values()["method"].(string); ok && !plain(m) {
 		return 2, &call.Reason{Code: "fetch.method", Text: m + " can change something at the host"}
@@ -318,7 +318,7 @@ func (f *Fetcher) now() time.Time {
 	return time.Now()
 }
 
-// readBody reads a body up to the bounds, or up to where the host ends it, and says whether more was due.
+// readBody reads a body up to the bounds, or up to where the host ends it, and reports whether more was due.
 func readBody(resp *http.Response, most int) (body []byte, cut bool, err error) {
 	wire := &bounded{r: resp.Body, left: maxWire}
 	plain, err := decompress(resp.Header.Get("Content-Encoding"), wire)

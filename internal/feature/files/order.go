@@ -52,7 +52,8 @@ func (o opener) inOrder(ctx context.Context, dir string) (over func(), err error
 	}
 }
 
-// maxHashed is how many bytes of content a stamp covers. Of more it covers the names, sizes and times alone, and says so.
+// maxHashed is how many bytes of content a stamp covers. Of more it covers the names, sizes and times alone, and its
+// text states that.
 const maxHashed = 256 << 20
 
 // stamp changes when a file or a folder changes: a yes to one content does not hold for another.
@@ -107,7 +108,7 @@ func (p *place) stampAll(h hash.Hash, whole bool) error {
 	})
 }
 
-// stampOne adds one entry of a folder to a stamp: with its content, or with the times and the inode that tell a change
+// stampOne adds one entry of a folder to a stamp: with its content, or with the times and the inode that show a change
 // of it. No program sets the time of the last change of an inode.
 func stampOne(h hash.Hash, dir *os.Root, at string, i fs.FileInfo, whole bool) error {
 	fmt.Fprintf(h, "%q %s %d ", at, i.Mode(), i.Size())

@@ -30,8 +30,8 @@ func schema(properties, required string) string {
 }
 
 // Tools returns the tools. Each acts in the folder that root of its contract names. State is waldo's state directory,
-// which none of them sees. The machine says which folders are refused. Work is waldo's own memory for files and what is
-// made of them.
+// which none of them sees. The machine decides which folders are refused. Work is waldo's own memory for files and what
+// is made of them.
 func Tools(state string, machine files.Machine, work *budget.Gate) []direct.Tool {
 	o := opener{state, machine, work}
 	tool := func(name call.Capability, title, description, input string, act action) direct.Tool {

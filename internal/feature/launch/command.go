@@ -205,7 +205,7 @@ func (l *command) printToken(c *cobra.Command) error {
 	return exitcode.Mistake("log in with "+p.Program+" outside of waldo", "no login of %s was found", p.Title)
 }
 
-// tellEnd says what became of the session.
+// tellEnd prints what became of the session.
 func (l *command) tellEnd(c *cobra.Command, p plan, r call.Result) {
 	w := c.ErrOrStderr()
 	if l.JSON {

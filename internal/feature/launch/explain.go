@@ -86,7 +86,7 @@ func (p plan) offer() string {
 	return ""
 }
 
-// hidden says what a project does not show.
+// hidden returns what a project does not show.
 func hidden(names []string) string {
 	if len(names) == 0 {
 		return ""

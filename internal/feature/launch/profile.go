@@ -45,7 +45,7 @@ type Versions struct {
 	Below string `yaml:"below"`
 }
 
-// Credential says how a key of the model goes into requests. Its variable holds a placeholder in the sandbox.
+// Credential is how a key of the model goes into requests. Its variable holds a placeholder in the sandbox.
 type Credential struct {
 	Host    string   `yaml:"host"`
 	As      string   `yaml:"as"`

@@ -39,7 +39,7 @@ var (
 		Inodes: 10_000_000, Output: 1 << 30}
 )
 
-// asked is what the person at the terminal wants.
+// asked is what the person at the terminal asked for.
 type asked struct {
 	profile Profile
 	command string   // of --command; empty: the profile's program
@@ -58,7 +58,7 @@ type plan struct {
 	contract contract.Contract
 	secrets  map[string]contract.Secret
 	key      string // the variable of the credential; empty: none was found
-	tail     string // the end of its placeholder, which one host wants to know
+	tail     string // the end of its placeholder, which one host checks
 	run      call.Run
 	mounts   []sandbox.Mount
 	sealed   []string // of the project: read-only
@@ -163,7 +163,8 @@ func (p *plan) contractOf(cfg *contract.Config) error {
 // literal makes a pattern that matches a path alone.
 var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
 
-// sealing returns the patterns that seal a file of the project, and where a link leads from it; empty: it lies elsewhere.
+// sealing returns the patterns that seal a file of the project, and where a link leads from it; empty: it lies
+// elsewhere.
 func (p *plan) sealing(file string) (out []string) {
 	real, _ := filepath.EvalSymlinks(file) // of one that is missing: empty
 	folder, _ := filepath.EvalSymlinks(filepath.Dir(file))
@@ -190,7 +191,7 @@ func (p *plan) credential() error {
 		spec, login := secret.Spec{}, false
 		switch {
 		case p.contract.Secrets[v] != "":
-			return nil // the configuration says where it comes from
+			return nil // the configuration names where it comes from
 		case os.Getenv(v) != "":
 			spec.From = secret.Ref("env:" + v)
 		case k.File != "" && tokenOf(filepath.Join(p.person, k.File), k.Field) != "":
@@ -365,7 +366,7 @@ func principal(a asked) call.Principal {
 	return call.Principal("agent:" + cmp.Or(a.profile.Name, "command"))
 }
 
-// missing says what to install.
+// missing returns what to install.
 func missing(p Profile, err error) error {
 	if p.Package == "" || !errors.Is(err, exec.ErrNotFound) {
 		return err

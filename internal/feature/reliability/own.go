@@ -20,7 +20,8 @@ import (
 	"waldo/internal/storage/sandboxes"
 )
 
-// undo undoes a call: as its contract says, or a deletion of files.delete by files.restore, which knows the call.
+// undo undoes a call: by the rollback of its contract, or a deletion of files.delete by files.restore, which knows the
+// call.
 func undo(ctx context.Context, h *app.App, callID string, as call.Call) (call.Result, error) {
 	r, err := h.Effects.Undo(ctx, callID, as)
 	if !errors.Is(err, effects.ErrAbsent) && !errors.Is(err, effects.ErrNoUndo) {

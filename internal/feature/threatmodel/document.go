@@ -105,7 +105,7 @@ func (d *document) threats() {
 	d.line("| the record of calls | erased or rewritten | hash chain, heads, checkpoints | who rules this machine, without a witness |")
 }
 
-// question says whether a human stands before the capabilities of a subject.
+// question returns whether a human is asked about the capabilities of a subject.
 func (d *document) question(who string) string {
 	if server, ok := strings.CutPrefix(who, "server "); ok {
 		for _, c := range d.cfg.Contracts {
@@ -124,7 +124,7 @@ func (d *document) question(who string) string {
 	return "a human answers every call"
 }
 
-// model says what a fully compromised model can do.
+// model returns what a fully compromised model can do.
 func (d *document) model() {
 	d.line("")
 	d.line("## A fully compromised model")
@@ -174,7 +174,7 @@ func (d *document) radius(c contract.Contract) string {
 	return subject + " " + strings.Join(parts, "; ") + "."
 }
 
-// servers says what each server can do if it is compromised.
+// servers returns what each server can do if it is compromised.
 func (d *document) servers() {
 	if len(d.cfg.Servers) == 0 {
 		return
@@ -215,7 +215,8 @@ func (d *document) tools() {
 	}
 }
 
-// Picture draws who reaches what, as SVG: capabilities on the left, servers in the middle, what they reach on the right.
+// Picture draws who reaches what, as SVG: capabilities on the left, servers in the middle, what they reach on the
+// right.
 func Picture(cfg *contract.Config) string {
 	const row, top, width = 26, 40, 900
 	facts := Reach(cfg)

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hold has the kernel refuse other programs that open the terminal f (TIOCEXCL), until release is called. The error says
-// why they are not refused: the kernel lets those with CAP_SYS_ADMIN in, root's as a rule. Programs that have the
-// terminal open keep it.
+// Hold has the kernel refuse other programs that open the terminal f (TIOCEXCL), until release is called. The error
+// explains why they are not refused: the kernel lets those with CAP_SYS_ADMIN in, root's as a rule. Programs that have
+// the terminal open keep it.
 func Hold(f *os.File) (release func(), err error) {
 	fd := int(f.Fd())
 	was, err := unix.IoctlGetInt(fd, unix.TIOCGEXCL)

@@ -17,7 +17,7 @@ type Asked interface {
 	Short() string
 }
 
-// widest is the most columns of a question's row. Any process of this user can tell the kernel that the window is wider
+// widest is the most columns of a question's row. Any process of this user can set the window wider in the kernel
 // than it is. Then the window would break the rows, and the rest of a row would have no bar.
 const widest = 80
 
@@ -68,8 +68,8 @@ func Fit(w io.Writer, text string) display.Text {
 	return display.Text(display.Fit(text, width))
 }
 
-// Words returns a writer to w for the words of somebody else, as those of a model. At a terminal each line begins with a
-// bar.
+// Words returns a writer to w for the words of somebody else, as those of a model. At a terminal each line begins with
+// a bar.
 func Words(w io.Writer) io.Writer {
 	if !OnScreen(w) {
 		return w

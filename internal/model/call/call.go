@@ -214,7 +214,7 @@ type Outcome struct {
 	IsError    bool             // the tool says that it failed
 	Fault      *Fault           // the server's error, where it answered with one
 	Trust      Trust
-	Answered   bool       // the tool answered, also with an error of its own; false: it did not, or that is not known
+	Answered   bool       // the tool answered, also with its own error; false: it did not, or that is not known
 	Peer       bool       // an A2A peer answered, whose files are stored in the workspace
 	Refused    *Reason    // why the worker did not begin; nil: it did
 	Suspended  *Suspended // a program that waits for a human; nil: none
@@ -388,7 +388,7 @@ type Logged struct {
 	Digest string `json:"sha256"` // 64 hexadecimal digits, as the record itself has them
 }
 
-// Settled says what waldo found out about a write with an unknown outcome.
+// Settled is what waldo found out about a write with an unknown outcome.
 type Settled string
 
 // The ends of a settlement. Empty: there was none.
@@ -398,7 +398,7 @@ const (
 	StillUnknown Settled = "still_unknown"
 )
 
-// Text says it in words for the model, with a space at its end; empty: nothing was settled.
+// Text puts it into words for the model, with a space at its end; empty: nothing was settled.
 func (s Settled) Text() string {
 	switch s {
 	case Happened:

@@ -134,7 +134,7 @@ type Rate struct {
 	Per   time.Duration
 }
 
-// Idempotency says how long a key is remembered, and which argument carries it to the tool.
+// Idempotency is how long a key is remembered, and which argument carries it to the tool.
 type Idempotency struct {
 	Argument string        // empty: the tool takes none
 	Window   time.Duration // 0: DefaultWindow

@@ -36,7 +36,7 @@ type Inject struct {
 	Plain           bool     // with postgres: the server need not speak TLS
 	Key, Token      secret.Ref
 	Region, Service string
-	Placeholder     string `json:"-"` // of a shape that the program wants, of this session alone; empty: one is made
+	Placeholder     string `json:"-"` // of a shape that the program accepts, of this session alone; empty: one is made
 }
 
 // Placeholders returns the variables that hold a placeholder in the sandbox: all but the revealed ones.

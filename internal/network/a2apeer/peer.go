@@ -1,5 +1,6 @@
-// Package a2apeer is a connection to an agent of A2A 1.0 or 0.3 that answers as an MCP server does: its skills are tools, a
-// call is a task. What pins, hides and limits the tools of servers then holds for it. All that it sends is untrusted.
+// Package a2apeer is a connection to an agent of A2A 1.0 or 0.3 that answers as an MCP server does: its skills are
+// tools, a call is a task. What pins, hides and limits the tools of servers then holds for it. All that it sends is
+// untrusted.
 package a2apeer
 
 import (
@@ -260,7 +261,7 @@ func (s state) rests() bool {
 	return waits || s.ended()
 }
 
-// told tells who made a call of its progress.
+// told passes the progress of a call on to its caller.
 type told struct {
 	fn func(done, total float64)
 	n  float64
@@ -354,7 +355,7 @@ func (c *Conn) call(
 	return now.result()
 }
 
-// send sends the message of a call, or reads its task. Where the caller hears of progress, it streams.
+// send sends the message of a call, or reads its task. Where the caller takes progress, it streams.
 func (c *Conn) send(ctx context.Context, w wanted, tell *told) (strictjson.Value, error) {
 	if w.message == nil {
 		v, err := c.ask(ctx, "GetTask", map[string]any{"id": w.task})
@@ -409,8 +410,8 @@ func (c *Conn) follow(ctx context.Context, now state, tell *told) (state, error)
 	return now, nil
 }
 
-// look reads the task of a message. An error is not jsonrpc.ErrNotSent, since the message was sent. The end of the context
-// cancels the task.
+// look reads the task of a message. An error is not jsonrpc.ErrNotSent, since the message was sent. The end of the
+// context cancels the task.
 func (c *Conn) look(ctx context.Context, task string) (strictjson.Value, error) {
 	v, err := c.ask(ctx, "GetTask", map[string]any{"id": task})
 	switch {

@@ -86,8 +86,8 @@ func (c *Conn) askAt(ctx context.Context, e endpoint, operation string, params m
 	return e.answer(resp, operation)
 }
 
-// answer reads the answer to an operation. In HTTP+JSON, a status of a server or proxy that is away or busy is no answer of
-// the agent, whatever its body says.
+// answer reads the answer to an operation. In HTTP+JSON, a status of a server or proxy that is away or busy is no
+// answer of the agent, whatever is in its body.
 func (e endpoint) answer(resp *http.Response, operation string) (strictjson.Value, error) {
 	code := resp.StatusCode
 	if e.rest && (code >= 500 || code == http.StatusRequestTimeout || code == http.StatusTooManyRequests) {
@@ -127,7 +127,7 @@ func (e endpoint) unwrapped(v strictjson.Value, operation string) (strictjson.Va
 // Limits of one stream.
 const maxStream = 256 << 20
 
-// stream sends a message, tells of each event, and returns where its task was at the last one, or the message that
+// stream sends a message, reports each event, and returns where its task was at the last one, or the message that
 // answers. A stream that breaks off is followed by its task.
 func (c *Conn) stream(ctx context.Context, e endpoint, params map[string]any, tell *told) (strictjson.Value, error) {
 	resp, err := c.post(ctx, e, "SendStreamingMessage", params)

@@ -179,7 +179,7 @@ func (s *Server) words(f *first) io.Reader {
 	return w
 }
 
-// closeWrite tells the other side that nothing more comes. A connection without halves, such as one in memory, is
+// closeWrite ends what goes to the other side. A connection without halves, such as one in memory, is
 // closed: its reader would wait for the end until the call's time is over.
 func closeWrite(c net.Conn) {
 	if t, ok := c.(interface{ CloseWrite() error }); ok {

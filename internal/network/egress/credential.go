@@ -46,7 +46,7 @@ type Credential struct {
 	Field           string
 	Region, Service string                       // of SigV4
 	Database        string                       // of Postgres
-	Quoted          bool                         // bodies that go where the secret belongs may hold the placeholder: a model is told what a command printed
+	Quoted          bool                         // bodies that go where the secret belongs may hold the placeholder: a model gets what a command printed
 	Plain           bool                         // with Postgres: the server need not speak TLS
 	Value           func() (secret.Value, error) // asked at each use: a secret may change while the sandbox lives
 	KeyID, Token    func() (secret.Value, error) // of SigV4; Token can be nil

@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// name begins the abstract socket (unix(7)) that says that a waldo process listens on a TCP port of the same network.
+// name begins the abstract socket (unix(7)) that marks that a waldo process listens on a TCP port of the same network.
 // Every process of the machine can see it, whatever its state directory, and the kernel removes it with the process.
 func name(port int) string { return fmt.Sprintf("@waldo/tcp/%d/", port) }
 
@@ -32,7 +32,7 @@ func Mark(l net.Listener) (net.Listener, error) {
 	return marked{l, c}, nil
 }
 
-// Ours reports whether a waldo process of this network listens on a TCP port. It reports true where it cannot tell.
+// Ours reports whether a waldo process of this network listens on a TCP port. It reports true where that is unknown.
 func Ours(port uint16) bool {
 	all, err := os.ReadFile("/proc/self/net/unix")
 	return err != nil || bytes.Contains(all, []byte(" "+name(int(port))))

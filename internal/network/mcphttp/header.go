@@ -17,9 +17,9 @@ type mirrored struct {
 	path   []string // of properties, from the root of the arguments
 }
 
-// mirror copies the place in a trace from _meta into the head, for proxies on the way, and what MCP wants there since
-// 2026-07-28: the method, the name, and the arguments that a tool's schema marks (basic/transports/streamable-http,
-// request metadata).
+// mirror copies the place in a trace from _meta into the head, for proxies on the way, and what MCP requires there
+// since 2026-07-28: the method, the name, and the arguments that a tool's schema marks
+// (basic/transports/streamable-http, request metadata).
 func (c *Conn) mirror(h http.Header, body []byte, modern bool) {
 	if !modern && !bytes.Contains(body, []byte(`"traceparent"`)) {
 		return

@@ -264,7 +264,7 @@ func (c *Conn) ask(
 }
 
 // fault reads an answer that is an error of HTTP: a session that is gone, or the error of JSON-RPC inside it, if there
-// is one. 404 ends a session whatever its body says (2025-11-25 basic/transports, Session Management). Some servers
+// is one. 404 ends a session whatever is in its body (2025-11-25 basic/transports, Session Management). Some servers
 // say 400 instead, which other faults have, too: a ping tells.
 func (c *Conn) fault(ctx context.Context, resp *http.Response) (jsonrpc.Message, error) {
 	c.mu.Lock()

@@ -122,7 +122,7 @@ func (e *events) line(most int) ([]byte, error) {
 	}
 }
 
-// Events passes the data of each event of a stream of at most that many bytes on, until fn wants no more or returns an
+// Events passes the data of each event of a stream of at most that many bytes on, until fn takes no more or returns an
 // error. A stream that ends before is io.EOF.
 func Events(r io.Reader, most int64, fn func(data []byte) (more bool, err error)) error {
 	in := newEvents(r, most)

@@ -43,7 +43,7 @@ type Group struct {
 	h       *Host
 	name    string
 	unified string
-	part    int  // of how many busy groups of its owner it is one, as the kernel was told; 0: of one
+	part    int  // of how many busy groups of its owner it is one, as set in the kernel; 0: of one
 	moving  bool // not all its processes are in the version 2 group yet
 	v1      map[string]string
 	mu      sync.Mutex

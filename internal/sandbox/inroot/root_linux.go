@@ -48,7 +48,8 @@ func (r *Root) Stat(name string) (at string, info fs.FileInfo, err error) {
 	return at, info, err
 }
 
-// Open opens a regular file or a folder, and returns its path without links. Of another kind it says fs.ErrNotExist.
+// Open opens a regular file or a folder, and returns its path without links. For another kind it returns
+// fs.ErrNotExist.
 func (r *Root) Open(name string) (f *os.File, at string, err error) {
 	found, at, err := r.find(name)
 	if err != nil {

@@ -58,8 +58,8 @@ func New(o Options) *Driver {
 	return d
 }
 
-// compile makes the filters of sandboxes. Shared memory and the choice of processors are allowed only if a cgroup bounds them. Others says that processes
-// of other commands are in sight.
+// compile makes the filters of sandboxes. Shared memory and the choice of processors are allowed only if a cgroup
+// bounds them. Others: processes of other commands are in sight.
 func (d *Driver) compile(others bool) (out filters, err error) {
 	host, err := d.cgroups()
 	if err != nil {

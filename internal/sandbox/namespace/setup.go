@@ -48,7 +48,7 @@ type setup struct {
 	sealed    []string              // the volumes that commands cannot write to
 	// credentials are the files and folders of the template that show as empty; see inroot.Root.Credentials.
 	credentials []string
-	forked      bool // a zygote walks it, not a machine of its own
+	forked      bool // a zygote walks it, not its own machine
 	joined      bool // its user and network namespaces are shared with other commands
 	tree        bool // so is the PID namespace of commands, in which it is not the first
 	mapped      bool // waldo maps the user, who is another than the one that walks it

@@ -66,8 +66,8 @@ func namespaceHint(err unix.Errno, read func(name string) string) string {
 	return hintAny
 }
 
-// chrooted tells by the table of mounts whether a process is in a chroot: its root is no mount that it can see. The root of
-// a namespace always is. A chroot whose folder is itself a mount is not told apart.
+// chrooted reports by the table of mounts whether a process is in a chroot: its root is no mount that it can see. The
+// root of a namespace always is. A chroot whose folder is itself a mount is not recognised.
 func chrooted(mountinfo string) bool {
 	for line := range strings.Lines(mountinfo) {
 		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == "/" {

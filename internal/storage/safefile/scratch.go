@@ -30,7 +30,7 @@ func Scratch(dir string) (string, error) {
 	return os.MkdirTemp(dir, strconv.Itoa(os.Getpid())+"-")
 }
 
-// alive reports whether a process exists. Where that cannot be told, it does.
+// alive reports whether a process exists. Where that is unknown, it does.
 func alive(pid int) bool {
 	p, err := os.FindProcess(pid)
 	if err != nil {

@@ -36,7 +36,7 @@ func beside() fs.FS {
 	return embed.FS{}
 }
 
-// Whole tells whether the whole corpora lie beside the repository.
+// Whole reports whether the whole corpora lie beside the repository.
 func Whole(t testing.TB) bool {
 	t.Helper()
 	_, err := fs.Stat(beside(), "mcp.jsonl")
@@ -105,8 +105,8 @@ func Rows[R any](t testing.TB, file string, classes ...string) (rows []R) {
 	return rows
 }
 
-// Definitions are lists of tools by file: the awkward ones of testdata, "synthetic/awkward", and those that were recorded
-// of real servers, "live/NAME" and "repos/NAME", where the whole corpora are.
+// Definitions are lists of tools by file: the awkward ones of testdata, "synthetic/awkward", and those that were
+// recorded of real servers, "live/NAME" and "repos/NAME", where the whole corpora are.
 func Definitions(t testing.TB) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}

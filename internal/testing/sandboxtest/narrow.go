@@ -80,7 +80,7 @@ func (s *suite) testNarrow(t *testing.T) {
 		}
 		b, err := s.driver.Start(context.Background(), p)
 		if narrow && errors.Is(err, sandbox.ErrOnly) && s.driver.Name() == "gvisor" {
-			return // it says that it cannot
+			return // it reports that it cannot
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -278,7 +278,7 @@ type reach struct {
 // maxEgress is how many rows of attempts are in memory.
 const maxEgress = 5000
 
-// attempted adds attempts; of says whose.
+// attempted adds attempts; of is whose they are.
 func (x *index) attempted(all []facts.Attempt, of site.Egress) {
 	for _, a := range all {
 		key := reach{of.By, a.Host, a.Why, a.Port, of.Server, a.Allowed}

@@ -35,7 +35,7 @@ func RoleOf(roles contract.ConsoleRoles, who call.Principal) site.Role {
 	return site.RoleNone
 }
 
-// Role satisfies site.Backend. An approver who is enrolled can answer, and more where gateway.console says so. One
+// Role satisfies site.Backend. An approver who is enrolled can answer, and more where gateway.console allows it. One
 // whose right was ended has no role.
 func (p *Operator) Role(ctx context.Context, who call.Principal) (site.Role, error) {
 	name, ok := strings.CutPrefix(string(who), "approver:")

@@ -18,7 +18,7 @@ const (
 	sessionIdle = 2 * time.Hour
 	maxSessions = 200
 	maxFailed   = 20 // failed logins of one peer in a minute; more fail without a record
-	maxPeers    = 50 // other machines with a share of their own; further ones have one together
+	maxPeers    = 50 // other machines with their own share; further ones have one together
 )
 
 // session is one login, in memory: it ends with the process.

@@ -305,7 +305,7 @@ func left(t time.Time) string {
 	return "over"
 }
 
-// ago says how far a time is away.
+// ago returns how far a time is away.
 func ago(t time.Time) string {
 	d := time.Since(t).Round(time.Second)
 	if d < 0 {

@@ -89,8 +89,9 @@ func diag(from, to netip.AddrPort) (uid uint32, ok bool) {
 	return answer.UID, true
 }
 
-// owned reports whether a client's socket in a state says whose it is. One that has sent all that it will still belongs
-// to its program. One that its program has closed belongs to nobody, and the kernel gives 0 as its user and its inode.
+// owned reports whether the user of a client's socket in a state is known. One that has sent all that it will still
+// belongs to its program. One that its program has closed belongs to nobody, and the kernel gives 0 as its user and its
+// inode.
 func owned(state int, held bool) bool {
 	sentAll := state == unix.BPF_TCP_FIN_WAIT1 || state == unix.BPF_TCP_FIN_WAIT2
 	return state == unix.BPF_TCP_ESTABLISHED || sentAll && held

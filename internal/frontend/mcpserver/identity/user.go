@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// unknown is the user of a connection where the system does not tell.
+// unknown is the user of a connection where the system does not name one.
 const unknown = "unknown"
 
 // User names the user of this machine who made a connection, by uid.

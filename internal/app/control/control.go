@@ -294,6 +294,10 @@ func Put(ctx context.Context, s *database.Store, name string, o Order) (replies 
 		wanted[f.Name()] = true
 	}
 	for until := time.Now().Add(repliesTime); ; time.Sleep(every / 5) {
+		over := map[string]bool{} // looked at before the replies: one that replied and ended since is not left out
+		for from := range wanted {
+			over[from] = gone(from)
+		}
 		rows, err := s.List(ctx, repliesFor)
 		if err != nil {
 			return replies, len(wanted), err
@@ -310,7 +314,7 @@ func Put(ctx context.Context, s *database.Store, name string, o Order) (replies 
 				return replies, len(wanted), err
 			}
 		}
-		maps.DeleteFunc(wanted, func(from string, _ bool) bool { return gone(from) })
+		maps.DeleteFunc(wanted, func(from string, _ bool) bool { return over[from] })
 		if len(wanted) == 0 || time.Now().After(until) || ctx.Err() != nil {
 			return replies, len(wanted), ctx.Err()
 		}

@@ -178,8 +178,8 @@ function events() {
   const stream = new EventSource('/api/v1/events?kinds=' + kinds);
   stream.addEventListener('approvals', (e) => badge(JSON.parse(e.data).open));
   for (const [of, refresh] of followed) for (const kind of [...of, 'reset']) stream.addEventListener(kind, refresh);
-  let before = false;
-  stream.addEventListener('open', () => { if (before) for (const [, refresh] of followed) refresh(); before = true; }); // events were lost in between
+  // What came after the page was made, or while the stream was broken, was no event of it.
+  stream.addEventListener('open', () => { for (const [, refresh] of followed) refresh(); });
 }
 
 function live() {

@@ -16,6 +16,11 @@ func TestRefused(t *testing.T) {
 	shown := t.TempDir()
 	network := sandbox.Network{Hosts: []string{"example.com"}, Ports: []uint16{443},
 		Serve: func(sandbox.Egress) io.Closer { return io.NopCloser(strings.NewReader("")) }}
+	allowed := sandboxtest.Profile()
+	allowed.Network = network
+	if _, err := New(Options{}).start(t.Context(), allowed); err == nil || !strings.Contains(err.Error(), "no state directory") {
+		t.Fatalf("control: hosts elsewhere: %v", err)
+	}
 	for _, r := range []struct {
 		why, want string
 		change    func(*sandbox.Profile)
@@ -30,6 +35,11 @@ func TestRefused(t *testing.T) {
 		}},
 		{"hosts with a root of its own", "hosts and a template", func(p *sandbox.Profile) {
 			p.Network, p.Template = network, sandbox.Template{Name: "x", Dir: shown}
+		}},
+		{"a port of this machine", "localhost:5432: gVisor's sandboxes have a loopback of their own that nothing leaves; " +
+			"isolation namespace reaches it", func(p *sandbox.Profile) {
+			p.Network = network
+			p.Network.Hosts = []string{"example.com", "localhost:5432"}
 		}},
 		{"hosts without a server", "", func(p *sandbox.Profile) {
 			p.Network = network

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"slices"
@@ -43,15 +42,23 @@ func newSandboxPort(g *cli.Context) *cobra.Command {
 				return noPorts(s.Isolation)
 			}
 			f := forward.Of(driver, m, s, port)
-			err = f.Serve(c.Context(), local, func(at net.Addr) {
-				display.Fprintf(c.ErrOrStderr(), "http://%s is port %d of %s; Ctrl-C ends it\n", at, port, s.Name)
-			})
-			if errors.Is(err, context.Canceled) {
-				return terminal.ErrInterrupted
+			all, err := f.Listen(local)
+			if err != nil {
+				return err
 			}
-			return err
+			if err := h.RecordPort(c.Context(), ofSandbox(s, port), all[0]); err != nil {
+				return err
+			}
+			display.Fprintf(c.ErrOrStderr(), "http://%s is port %d of %s; Ctrl-C ends it\n", all[0].Addr(), port, s.Name)
+			f.Accept(c.Context(), all)
+			return terminal.ErrInterrupted
 		}),
 	}
+}
+
+// ofSandbox is the record of a port of a named sandbox.
+func ofSandbox(s sandboxes.Sandbox, port uint16) app.PortBody {
+	return app.PortBody{Sandbox: s.Name, Principal: s.Owner, Port: port}
 }
 
 // noPorts refuses to forward a port of a sandbox that no driver reaches.
@@ -90,6 +97,13 @@ func forwards(ctx context.Context, h *app.App, w io.Writer, s sandboxes.Sandbox,
 				if !wait(ctx, time.Second) {
 					return
 				}
+			}
+			if err := h.RecordPort(ctx, ofSandbox(s, port), listeners[0]); err != nil {
+				display.Fprintf(w, "%s\n", err)
+				for _, l := range listeners {
+					_ = l.Close()
+				}
+				return
 			}
 			display.Fprintf(w, "http://%s is port %d of %s\n", listeners[0].Addr(), port, s.Name)
 			f.Accept(ctx, listeners)

@@ -95,17 +95,6 @@ func mine(c net.Conn) bool {
 	return err == nil && (uid == os.Geteuid() || uid == 0)
 }
 
-// Serve forwards until ctx ends. It calls ready with the listening address, which is always on the loopback.
-func (f *Port) Serve(ctx context.Context, local uint16, ready func(net.Addr)) error {
-	all, err := f.Listen(local)
-	if err != nil {
-		return err
-	}
-	ready(all[0].Addr())
-	f.Accept(ctx, all)
-	return ctx.Err()
-}
-
 // Listen listens at a port of 127.0.0.1 and, where this machine has it, of ::1.
 func (f *Port) Listen(local uint16) ([]net.Listener, error) {
 	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(local))))

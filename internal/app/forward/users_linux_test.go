@@ -35,9 +35,12 @@ func TestOtherUsers(t *testing.T) {
 	f := &Port{port: 7, dial: func(context.Context, uint16) (net.Conn, error) {
 		return net.Dial("tcp4", inside.Addr().String())
 	}}
-	at := make(chan net.Addr, 1)
-	go func() { _ = f.Serve(t.Context(), 0, func(a net.Addr) { at <- a }) }()
-	forwarded := <-at
+	listeners, err := f.Listen(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go f.Accept(t.Context(), listeners)
+	forwarded := listeners[0].Addr()
 	ask := func(to net.Addr, uid uint32) string {
 		c := exec.Command("bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/$0 && head -n 1 <&3`, strconv.Itoa(to.(*net.TCPAddr).Port))
 		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}

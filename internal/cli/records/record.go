@@ -113,6 +113,8 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time, lines Lines)
 		what = changed(r)
 	case control.KindReload, control.KindStop:
 		what = ordered(p, r)
+	case app.KindPort:
+		what = forwarded(r)
 	case app.KindEgress:
 		var e app.EgressBody
 		_ = json.Unmarshal(r.Body, &e)
@@ -130,6 +132,13 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time, lines Lines)
 	}
 	display.Fprintf(w, logRow, r.Seq, p.Dim(fmt.Sprintf("%-24s", terminal.Ago(w, r.At, now))), r.Kind,
 		what, p.Dim(l.CallID))
+}
+
+// forwarded summarises the record of a port of a sandbox.
+func forwarded(r audit.Record) display.Text {
+	var b app.PortBody
+	_ = json.Unmarshal(r.Body, &b)
+	return display.Sprintf("port %d of %s forwarded to %s, by %s", b.Port, Or(b.Sandbox, "session "+b.Session), b.At, b.By)
 }
 
 // changed summarises an operator's change.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"waldo/internal/app"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/effects"
 	"waldo/internal/frontend/terminal"
@@ -118,6 +119,8 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 				return err
 			}
 			display.Fprintf(w, "  settled %s by %s %s %s\n", s.Settled, s.By, p.Dim(s.Read), s.Why)
+		case app.KindPort:
+			display.Fprintf(w, "  %s\n", forwarded(r))
 		case audit.KindOutcome:
 			var l Line
 			if err := json.Unmarshal(r.Body, &l); err != nil {

@@ -25,7 +25,6 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
-	"waldo/internal/sandbox"
 )
 
 // command is one waldo launch.
@@ -135,8 +134,7 @@ func (l *command) session(c *cobra.Command, h *app.App, p plan) error {
 		s.Stdout, s.Stderr, flush = terminal.Through(c.OutOrStdout(), c.ErrOrStderr(),
 			func(w io.Writer) terminal.Masking { return h.Redact.TerminalStream(w) }, cancel)
 	}
-	s.Started = func(sb sandbox.Sandbox) func() { return ports.forward(ctx, h.Reacher(p.contract.Isolation), sb) }
-	r, err := p.start(ctx, h, s)
+	r, err := p.start(ctx, h, s, ports)
 	masked := flush()
 	if err != nil {
 		return err

@@ -3,10 +3,13 @@ package launch
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 
+	"waldo/internal/app"
 	"waldo/internal/app/forward"
+	"waldo/internal/model/call"
 	"waldo/internal/model/display"
 	"waldo/internal/sandbox"
 )
@@ -33,12 +36,19 @@ func (p plan) listen(w io.Writer) (all ports, err error) {
 	return all, nil
 }
 
-// forward passes connections on to a sandbox until over is called.
-func (all ports) forward(ctx context.Context, driver sandbox.Reacher, sb sandbox.Sandbox) (over func()) {
+// forward records each port and passes its connections on to the sandbox of a call, until over is called.
+func (all ports) forward(ctx context.Context, h *app.App, c call.Call, p plan, sb sandbox.Sandbox) (over func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var each sync.WaitGroup
 	for _, l := range all {
-		each.Go(func() { forward.To(driver, sb.Abilities().PID(), l.port).Accept(ctx, l.at) })
+		b := app.PortBody{CallID: c.ID, Session: string(c.Session), Principal: string(c.Principal), Port: l.port}
+		if err := h.RecordPort(ctx, b, l.at[0]); err != nil {
+			slog.Error(err.Error())
+			ports{l}.close()
+			continue
+		}
+		f := forward.To(h.Reacher(p.contract.Isolation), sb.Abilities().PID(), l.port)
+		each.Go(func() { f.Accept(ctx, l.at) })
 	}
 	return func() { cancel(); each.Wait() }
 }

@@ -285,7 +285,7 @@ func surroundings(project string) (env []string) {
 }
 
 // start runs the session to its end.
-func (p plan) start(ctx context.Context, h *app.App, streams runner.Streams) (r call.Result, err error) {
+func (p plan) start(ctx context.Context, h *app.App, streams runner.Streams, ports ports) (r call.Result, err error) {
 	if !p.contract.Denied && h.Runner.Drivers[p.contract.Isolation] == nil {
 		return r, &exitcode.Exit{Code: exitcode.Denied, Text: "isolation " + p.contract.Isolation +
 			" cannot be had on this machine, and an agent is started in no weaker one", Hint: "waldo doctor says why"}
@@ -323,7 +323,9 @@ func (p plan) start(ctx context.Context, h *app.App, streams runner.Streams) (r 
 		return r, err
 	}
 	c := call.Call{ID: id.New(id.Call), Capability: call.Launch, Channel: call.Launch, Args: args, Session: n.ID,
-		Principal: n.Principal, Run: runner.Options{Run: p.run, Streams: streams}.Request()}
+		Principal: n.Principal}
+	streams.Started = func(sb sandbox.Sandbox) func() { return ports.forward(ctx, h, c, p, sb) }
+	c.Run = runner.Options{Run: p.run, Streams: streams}.Request()
 	defer h.Runner.Attach(c.ID, streams)()
 	return h.Broker.Call(ctx, c)
 }

@@ -120,7 +120,7 @@ func TestCompletionScripts(t *testing.T) {
 	t.Setenv("WALDO_CONFIG", config)
 	for line, want := range map[string]string{
 		"install ": "claude-desktop", "import --from ": "goose", "": "install", "completion ": "fish",
-		"run --isolation ": "gvisor", "run --lang ": "typescript", "tools --detail ": "basic", "log export --format ": "csv",
+		"run --isolation ": "gvisor", "run --lang ": "typescript", "tools --detail ": "basic", "log export --as ": "csv",
 		"run --color ": "never", "log --effect ": "deny", "call ": "run_python", "help sandbox ": "create",
 		"check --environment ": "production", "call --environment ": "staging",
 	} {

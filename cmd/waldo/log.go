@@ -86,37 +86,6 @@ func logBar(c *cobra.Command, g *cli.Context) io.WriteCloser {
 	return terminal.Progress(c.ErrOrStderr(), "verifying the log", bytes)
 }
 
-func newExport(g *cli.Context) *cobra.Command {
-	var format string
-	c := &cobra.Command{
-		Use: "export", Short: "Write the whole log to standard output", Args: cobra.NoArgs,
-		Example: "  waldo log export --format csv > log.csv",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if format != "jsonl" && format != "csv" {
-				return exitcode.Mistake("jsonl or csv", "--format %s", format)
-			}
-			state, err := g.StateDir()
-			if err != nil {
-				return err
-			}
-			out := c.OutOrStdout()
-			if !terminal.OnScreen(out) { // on a terminal the printed lines show progress
-				bytes := int64(-1)
-				if format == "jsonl" {
-					bytes = logBytes(state)
-				}
-				bar := terminal.Progress(c.ErrOrStderr(), "exporting the log", bytes)
-				defer bar.Close()
-				out = io.MultiWriter(out, bar)
-			}
-			_, err = audit.Export(c.Context(), out, audit.Dir(state), format)
-			return err
-		},
-	}
-	c.Flags().StringVar(&format, "format", "jsonl", "jsonl, the lines as they stand, or csv")
-	return c
-}
-
 // logBytes returns the size of all log segments, in bytes.
 func logBytes(state string) (n int64) {
 	all, _ := filepath.Glob(filepath.Join(audit.Dir(state), "*.jsonl"))

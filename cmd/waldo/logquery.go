@@ -82,7 +82,7 @@ func newLog(g *cli.Context) *cobra.Command {
 	c.Flags().StringVar(&f.Effect, "effect", "", "decisions of this `EFFECT`: allow, ask or deny")
 	c.Flags().StringVar(&f.Kind, "kind", "", "records of this `KIND`, as in decision, answer, outcome, approver or change")
 	c.Flags().StringVar(&f.About, "call", "", "records about this `ID`: of a call, a decision or an approval")
-	c.AddCommand(newVerify(g), newExport(g), newShow(g), newSetAside(g))
+	c.AddCommand(newVerify(g), newShow(g), newSetAside(g))
 	c.AddCommand(g.LogCommands...)
 	return c
 }

@@ -31,7 +31,7 @@ func (w *Context) Complete(root *cobra.Command) {
 		"lang":      words("python", "javascript", "typescript", "shell"),
 		"isolation": words("auto", "gvisor", "namespace", "confined", "engine"),
 		"detail":    words("name", "basic", "full"),
-		"format":    words("jsonl", "csv"), "effect": words("allow", "ask", "deny"), "key": words("file", "keyring"),
+		"effect":    words("allow", "ask", "deny"), "key": words("file", "keyring"),
 		"color": words("auto", "always", "never"), "like": words(starter.Profiles()...), "template": w.templateNames, "secret": w.secretNames, "accept": w.Servers,
 		"show": w.Servers, "approval": w.approvalIDs, "capability": w.capabilities, "environment": w.environments,
 		"as": w.approvers, "revoke": w.approvers, "role": w.roles, "only": w.Servers, "from": w.snapshotIDs,

@@ -15,6 +15,7 @@ import (
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
 )
 
 // Line has the fields of all record kinds that fit in one line.
@@ -38,6 +39,7 @@ type Line struct {
 	UndoBy     string        `json:"undo_by"`
 	Facts      struct {
 		SideEffect string `json:"side_effect"`
+		ExitCode   *int   `json:"exit_code"`
 		Usage      struct {
 			WallMS float64 `json:"wall_ms"`
 		} `json:"usage"`
@@ -46,7 +48,8 @@ type Line struct {
 			ID     string `json:"id"`
 		} `json:"sandbox"`
 		Network struct {
-			Denied []string `json:"denied"`
+			Denied   []string        `json:"denied"`
+			Attempts []facts.Attempt `json:"attempts"`
 		} `json:"network"`
 		Warnings []string `json:"warnings"`
 	} `json:"facts"`

@@ -3,18 +3,15 @@ package audit
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
 
-	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 )
 
@@ -24,11 +21,6 @@ type named struct {
 	DecisionID string `json:"decision_id"`
 	ApprovalID string `json:"approval_id"`
 	Parent     string `json:"parent"`
-	Session    string `json:"session"`
-	Capability string `json:"capability"`
-	Principal  string `json:"principal"`
-	Effect     string `json:"effect"`
-	Status     string `json:"status"`
 }
 
 func (r Record) named() named {
@@ -203,53 +195,6 @@ func Range(ctx context.Context, dir string, after, through uint64, fn func(Recor
 }
 
 var errThrough = errors.New("audit: the range is over")
-
-// Export writes the log as "jsonl", the lines unchanged, or as "csv", one row of names for each record. It returns
-// how many records it wrote.
-func Export(ctx context.Context, w io.Writer, dir, format string) (int, error) {
-	n := 0
-	switch format {
-	case "jsonl":
-		err := each(ctx, dir, "", nil, func(r Record) error {
-			n++
-			_, err := w.Write(append(r.line(), '\n'))
-			return err
-		})
-		return n, err
-	case "csv":
-		c := csv.NewWriter(w)
-		err := c.Write([]string{
-			"seq", "at", "id", "kind", "call_id", "decision_id", "approval_id", "capability", "principal", "session", "effect",
-			"status", "hash",
-		})
-		if err != nil {
-			return 0, err
-		}
-		err = each(ctx, dir, "", nil, func(r Record) error {
-			n++
-			d := r.named()
-			cells := []string{
-				strconv.FormatUint(r.Seq, 10), r.At, r.ID, r.Kind, d.CallID, d.DecisionID, d.ApprovalID, d.Capability, d.Principal,
-				d.Session, d.Effect, d.Status, r.Hash,
-			}
-			for i, s := range cells {
-				cells[i] = inert(string(display.Line(s)))
-			}
-			return c.Write(cells)
-		})
-		c.Flush()
-		return n, errors.Join(err, c.Error())
-	}
-	return 0, fmt.Errorf("audit: unknown format %q; use jsonl or csv", format)
-}
-
-// inert prevents a spreadsheet from reading a cell as a formula.
-func inert(s string) string {
-	if s != "" && bytes.IndexByte([]byte("=+-@\t\r"), s[0]) >= 0 {
-		return "'" + s
-	}
-	return s
-}
 
 // Dir returns the folder of the log in a state directory.
 func Dir(state string) string { return filepath.Join(state, "log") }

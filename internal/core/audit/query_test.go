@@ -3,7 +3,6 @@ package audit
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,7 +66,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-func TestTailAndExport(t *testing.T) {
+func TestSelectTheLast(t *testing.T) {
 	dir := calls(t, 10)
 	for _, n := range []int{1, 7, 32, 500} {
 		var got []Record
@@ -77,30 +76,8 @@ func TestTailAndExport(t *testing.T) {
 			t.Errorf("tail %d: %d records, %v", n, len(got), err)
 		}
 	}
-	var out bytes.Buffer
-	if n, err := Export(ctx, &out, dir, "jsonl"); n != 32 || err != nil {
-		t.Fatal(n, err)
-	}
-	var files []byte
-	names, _ := segments(dir)
-	for _, name := range names {
-		files = append(files, mustRead(t, filepath.Join(dir, name))...)
-	}
-	if !bytes.Equal(out.Bytes(), files) || len(names) < 5 {
-		t.Error("an export is not the log")
-	}
-	out.Reset()
-	if n, err := Export(ctx, &out, dir, "csv"); n != 32 || err != nil {
-		t.Fatal(n, err)
-	}
-	if rows, err := csv.NewReader(&out).ReadAll(); err != nil || len(rows) != 33 {
-		t.Fatal(len(rows), err)
-	}
-	if inert("=cmd()") != "'=cmd()" || inert("c_1") != "c_1" {
-		t.Error("a formula")
-	}
-	if _, err := Export(ctx, &out, dir, "xml"); err == nil {
-		t.Error("xml is a format")
+	if names, _ := segments(dir); len(names) < 5 {
+		t.Errorf("%d segments", len(names))
 	}
 }
 

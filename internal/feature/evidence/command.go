@@ -25,7 +25,7 @@ import (
 
 // commands are those below waldo log.
 func commands(g *cli.Context) []*cobra.Command {
-	return []*cobra.Command{newCheckpoint(g), newPolicy(g), newProve(g), newWitness(g)}
+	return []*cobra.Command{newCheckpoint(g), newExport(g), newPolicy(g), newProve(g), newWitness(g)}
 }
 
 // now advances the tree of the state directory.

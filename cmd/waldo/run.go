@@ -109,6 +109,9 @@ func inSandbox(
 	if path, _ := g.Source().File(); path == "" {
 		s.Cfg = config.Default()
 		b.Widen(s.Cfg, limits)
+	} else if b.AllowNetwork {
+		return exitcode.Mistake("name the hosts with --allow-host",
+			"--allow-network would open every host; with a configuration a sandbox opens named hosts only")
 	} else {
 		limits = b.Asked(limits)
 	}
@@ -117,7 +120,10 @@ func inSandbox(
 		return err
 	}
 	defer h.Close()
-	o.Hosts = b.Hosts
+	if o.Hosts, o.Public = b.Hosts, b.AllowNetwork; o.Public {
+		display.Fprintf(c.ErrOrStderr(), "waldo: --allow-network: this run reaches every public host at ports 80 and 443, "+
+			"and can send there whatever it reads; --allow-host names single hosts\n")
+	}
 	for _, s := range b.Secrets {
 		v, _ := sandboxflags.Secret(s)
 		o.Secrets = append(o.Secrets, v)

@@ -152,6 +152,8 @@ func TestParseRefuses(t *testing.T) {
 		{"a path that climbs", sb("network: {allow: ['api.example.com/v1/../x']}"), "value.host", 5, 23},
 		{"a URL is no host", sb("network: {allow: ['https://api.example.com']}"), "value.host", 5, 23},
 		{"a host pattern that is too wide", sb("network: {allow: ['*.com']}"), "value.host", 5, 23},
+		{"every host", sb("network: {allow: ['*']}"), "value.host", 5, 23},
+		{"every host, as --allow-network says it", sb("network: {public: true}"), "key.unknown", 5, 15},
 		{"an address is not a host name", sb("network: {allow: [10.0.0.1]}"), "value.host", 5, 23},
 		{"a label that is encoded and is not", sb("network: {allow: ['ab--c.example.com']}"), "value.host", 5, 23},
 		{"a host that ends in a number", sb("network: {allow: [a.0x1]}"), "value.host", 5, 23},

@@ -41,7 +41,7 @@ type Flags struct {
 	Pull                      bool
 	File, Code                string
 	seccomp, firejail         bool
-	allowNetwork, denyNetwork bool
+	AllowNetwork, denyNetwork bool
 	Quiet                     bool
 	flags                     interface{ Changed(flag string) bool }
 }
@@ -82,7 +82,8 @@ func (b *Flags) Add(c *cobra.Command) {
 	f.BoolVar(&b.Pull, "pull", false, "ask the registry again for a --template that is here already")
 	f.BoolVar(&b.seccomp, "seccomp", true, "filter system calls: always on, with or without this flag")
 	f.BoolVar(&b.firejail, "firejail", false, "accepted for scripts of firejail, without effect: waldo's own sandbox is always used")
-	f.BoolVar(&b.allowNetwork, "allow-network", false, "refused, because it would open every host: name hosts with --allow-host")
+	f.BoolVar(&b.AllowNetwork, "allow-network", false,
+		"reach every public host at ports 80 and 443, with a warning; refused with a configuration: name hosts with --allow-host")
 	f.BoolVar(&b.denyNetwork, "disable-network", true, "no network: the default, with or without this flag")
 	f.BoolVarP(&b.Quiet, "quiet", "q", false, "do not print the usage report")
 }
@@ -135,9 +136,8 @@ func (b *Flags) Asked(l sandbox.Limits) sandbox.Limits {
 // Refused returns an error for a flag that this build does not support. No flag is ignored.
 func (b *Flags) Refused() error {
 	switch {
-	case b.allowNetwork:
-		return exitcode.Mistake("name the hosts with --allow-host",
-			"--allow-network would open every host; a sandbox opens named hosts only")
+	case b.AllowNetwork && b.changed("disable-network"):
+		return exitcode.Mistake("leave one out", "--allow-network and --disable-network do not go together")
 	case !b.seccomp:
 		return exitcode.Mistake("leave --seccomp out", "system calls are always filtered")
 	case !b.denyNetwork:
@@ -196,7 +196,7 @@ func (b *Flags) Widen(cfg *contract.Config, l sandbox.Limits) {
 		}
 		c.Timeout = l.Wall
 		c.ResponseBudget += 2 * int(l.Output) // show all output within --output-kb
-		c.Network.Allow = slices.Clone(b.Hosts)
+		c.Network.Allow, c.Network.Public = slices.Clone(b.Hosts), b.AllowNetwork
 		for _, m := range b.Mounts() {
 			c.Mounts = append(c.Mounts, contract.Mount{Target: m.Target, From: m.Source, Writable: m.Writable, At: c.At})
 		}
@@ -261,7 +261,7 @@ func (b *Flags) OnlyKept(c *cobra.Command, pictured bool) error {
 	for _, row := range []struct{ flags, hint string }{
 		{"workspace input servers-dir mount changes", "put files in with waldo sandbox cp"},
 		{"env quiet", "waldo sandbox exec takes its own"},
-		{"allow-host secret", "a contract for exec or run_python says what they reach: waldo init"},
+		{"allow-host allow-network secret", "a contract for exec or run_python says what they reach: waldo init"},
 	} {
 		for f := range strings.FieldsSeq(row.flags) {
 			if c.Flags().Changed(f) {

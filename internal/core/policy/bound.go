@@ -41,7 +41,7 @@ func (p *Policy) Uses(d Decision) (u Uses) {
 		u.Secrets = append(u.Secrets, k.Database)
 	}
 	u.Hosts = k.Network.Allow
-	u.Open = k.Network.Internal || len(k.Network.Packages) > 0 || k.Network.Unheld
+	u.Open = k.Network.Internal || len(k.Network.Packages) > 0 || k.Network.Unheld || k.Network.Public
 	if s, ok := p.cfg.Servers[k.Server]; ok && k.Transport != contract.SandboxedExec && k.Transport != contract.Direct {
 		u.Fixed = true
 		u.Hosts = slices.Clone(u.Hosts)

@@ -122,6 +122,9 @@ func touches(d policy.Decision) []string {
 		if len(r.Hosts) > 0 {
 			hosts = slices.Clone(r.Hosts)
 		}
+		if r.Public {
+			hosts = append(hosts, "every public host")
+		}
 		if len(r.Secrets) > 0 {
 			secrets = slices.DeleteFunc(secrets, func(s string) bool { return !slices.Contains(r.Secrets, s) })
 		}

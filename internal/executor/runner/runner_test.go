@@ -492,6 +492,28 @@ func TestHostsOnlyNarrow(t *testing.T) {
 			t.Errorf("%q: %q is reached", row.hosts, reached)
 		}
 	}
+	var public bool
+	r.Egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
+		public = n.Public
+		return &sandboxegress.Egress{}, nil
+	}
+	_, wide := allowed(t, "run_python", `{"code":"x"}`, func(c *contract.Contract) {
+		c.Network.Allow, c.Network.Public = []string{"a.example.com"}, true
+	})
+	for _, row := range []struct {
+		asks, reaches bool
+		of            policy.Decision
+		why           string
+	}{
+		{true, true, wide, ""}, // the control
+		{false, false, wide, ""}, {false, false, d, ""}, {true, false, d, "the contract does not allow every public host"},
+	} {
+		public = false
+		_, why := r.way(row.of, Options{Run: call.Run{Hosts: []string{"a.example.com"}, Public: row.asks}})
+		if public != row.reaches || (why == nil) != (row.why == "") || why != nil && why.Text != row.why {
+			t.Errorf("%+v: every public host is reached: %v, %v", row, public, why)
+		}
+	}
 	r.Egress = nil
 	if _, why := r.way(d, Options{}); why == nil || why.Code != "network.unsupported" {
 		t.Errorf("without an egress: %v", why)

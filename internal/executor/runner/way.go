@@ -29,8 +29,12 @@ func (r *Runner) way(d policy.Decision, o Options) (*sandboxegress.Egress, *call
 					Text: fmt.Sprintf("the contract does not allow the host %q as it is written%s", h, narrowed)}
 			}
 		}
-		n = contract.Network{Allow: o.Hosts, Limits: n.Limits} // narrower
+		n = contract.Network{Allow: o.Hosts, Limits: n.Limits, Public: n.Public} // narrower
 	}
+	if o.Public && !n.Public {
+		return nil, &call.Reason{Code: "network.unsupported", Text: "the contract does not allow every public host"}
+	}
+	n.Public = o.Public
 	var w *sandboxegress.Egress
 	if n.Reaches() {
 		if r.Egress == nil {

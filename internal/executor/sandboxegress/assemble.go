@@ -51,7 +51,7 @@ func (a *Assembler) ForNetwork(n contract.Network, secrets map[string]secret.Ref
 // ForLines makes an egress to the hosts of lines and to the packages of n. With n.Internal it also reaches private
 // addresses of the operator's network.
 func (a *Assembler) ForLines(lines []string, n contract.Network, secrets map[string]secret.Ref) (*Egress, error) {
-	if len(lines)+len(n.Packages) == 0 {
+	if len(lines)+len(n.Packages) == 0 && !n.Public {
 		return nil, nil
 	}
 	rules, err := egress.ParseRules(lines)
@@ -60,6 +60,9 @@ func (a *Assembler) ForLines(lines []string, n contract.Network, secrets map[str
 	}
 	for i := range rules {
 		rules[i].Internal = n.Internal
+	}
+	if n.Public {
+		rules, lines = append(rules, egress.Public()), append(slices.Clone(lines), "*")
 	}
 	from, env, err := a.registries(n)
 	if err != nil {

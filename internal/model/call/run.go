@@ -20,6 +20,7 @@ type Run struct {
 	Dir       string   `json:"dir,omitempty"`       // where a command starts; empty: the image's folder, or /workspace
 	Env       []string `json:"env,omitempty"`       // more of the environment, as K=V; PATH, HOME and TMPDIR stay waldo's
 	Hosts     []string `json:"hosts,omitempty"`     // if any, only those of the contract's hosts can be reached
+	Public    bool     `json:"public,omitempty"`    // every public host, where the contract reaches those
 	Offline   bool     `json:"offline,omitempty"`   // no host can be reached
 	Secrets   []string `json:"secrets,omitempty"`   // variables; if any, only those of the contract's secrets are given
 	NoTools   bool     `json:"no_tools,omitempty"`  // no bridge even where there could be one

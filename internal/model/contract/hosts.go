@@ -17,6 +17,7 @@ type Network struct {
 	Packages map[string]Registry `json:"packages,omitempty"` // registries by manager: npm, pypi
 	Off      []string            `json:"off,omitempty"`      // what a profile switches off: refused, and no denial
 	Unheld   bool                `json:"unheld,omitempty"`   // of a server outside of any sandbox: nothing bounds it
+	Public   bool                `json:"public,omitempty"`   // every public host: from --allow-network, never from a file
 }
 
 // Traffic bounds the traffic of one sandbox. A zero field takes waldo's own bound.
@@ -36,7 +37,9 @@ type Registry struct {
 }
 
 // Reaches reports whether the network allows anything.
-func (n Network) Reaches() bool { return len(n.Allow) > 0 || n.Internal || len(n.Packages) > 0 }
+func (n Network) Reaches() bool {
+	return len(n.Allow) > 0 || n.Internal || len(n.Packages) > 0 || n.Public
+}
 
 // RegistryLine is the egress line for the address of a registry: its host and the paths below it. It returns "" for
 // an address that is not plain https.

@@ -80,6 +80,7 @@ const maxBelow = 100
 // Pattern is the host part of a rule: a name, every name below a domain, or addresses. The zero Pattern matches
 // nothing.
 type Pattern struct {
+	Any    bool         // every full name and every address; no text says it, and the other fields are empty
 	Name   string       // lower case, without a last dot
 	Below  bool         // every name below Name, and not Name itself
 	Prefix netip.Prefix // addresses; Name is empty
@@ -140,6 +141,10 @@ func (p Pattern) Match(host string) bool {
 		return err == nil && a.Zone() == "" && p.Prefix.Contains(a.Unmap())
 	}
 	host = Normal(host)
+	if p.Any {
+		_, err := netip.ParseAddr(host)
+		return err == nil || BadName(host) == "" && strings.Contains(host, ".")
+	}
 	if p.Name == "" || !p.Below {
 		return p.Name != "" && host == p.Name
 	}
@@ -179,6 +184,8 @@ func (l Line) String() string {
 // String returns the pattern as it is written in a contract.
 func (p Pattern) String() string {
 	switch {
+	case p.Any:
+		return "*"
 	case p.Prefix.IsValid() && p.Prefix.IsSingleIP():
 		return p.Prefix.Addr().String()
 	case p.Prefix.IsValid():

@@ -54,6 +54,42 @@ func TestGuards(t *testing.T) {
 	}
 }
 
+// TestPublicRule: the rule for every public host opens no other address, however it is named, and no other port.
+func TestPublicRule(t *testing.T) {
+	names := fixed{"api.example.com": {"93.184.215.14"}, "metadata.google.internal": {"169.254.169.254"},
+		"inside.example.com": {"10.0.0.5"}, "foo.localhost": {"127.0.0.1"}, "mixed.example.com": {"93.184.215.14", "10.0.0.5"},
+		"intranet": {"93.184.215.14"}}
+	var to string
+	d := &Dialer{Policy: &Policy{Rules: []Rule{Public()}}, Resolver: names,
+		Connect: func(_ context.Context, a netip.AddrPort) (net.Conn, error) {
+			to = a.String()
+			return nil, io.EOF
+		}}
+	for _, row := range []struct {
+		host string
+		port uint16
+		want string // the address that is dialled, or the code of the refusal
+	}{
+		{"api.example.com", 443, "93.184.215.14:443"}, {"93.184.215.14", 80, "93.184.215.14:80"}, // controls
+		{"169.254.169.254", 80, "egress.address"}, {"metadata.google.internal", 80, "egress.address"},
+		{"10.0.0.5", 80, "egress.address"}, {"inside.example.com", 443, "egress.address"},
+		{"mixed.example.com", 443, "egress.address"}, {"100.100.100.200", 80, "egress.address"},
+		{"127.0.0.1", 80, "egress.address"}, {"::1", 80, "egress.address"}, {"::ffff:10.0.0.5", 80, "egress.address"},
+		{"fd00:ec2::254", 80, "egress.address"}, {"foo.localhost", 80, "egress.address"}, {"localhost", 80, "egress.host"},
+		{"LOCALHOST.", 80, "egress.host"}, {"intranet", 80, "egress.host"}, {"api.example.com", 22, "egress.port"},
+	} {
+		to = ""
+		_, err := d.Dial(t.Context(), row.host, row.port)
+		got := to
+		if why := (*Refusal)(nil); errors.As(err, &why) {
+			got += why.Code
+		}
+		if got != row.want {
+			t.Errorf("%s:%d: %q, want %q", row.host, row.port, got, row.want)
+		}
+	}
+}
+
 // TestWebGuards holds the walls of HTTP, each with a control that passes.
 func TestWebGuards(t *testing.T) {
 	say := func(g *rig, text string) string {

@@ -56,6 +56,9 @@ func ParseRule(line string) (Rule, error) {
 	return r, nil
 }
 
+// Public is the rule for every public host at ports 80 and 443. Policy.Address refuses the other addresses.
+func Public() Rule { return Rule{Host: hostrule.Pattern{Any: true}, Ports: slices.Clone(standard)} }
+
 // ParseRules reads lines, in order.
 func ParseRules(lines []string) ([]Rule, error) {
 	var out []Rule
@@ -102,6 +105,9 @@ var errOff = refuse("off", "the profile switches this off")
 // or an address as ParseURL or ParseAuthority returned it.
 func (p *Policy) Classify(host string, port uint16) *Refusal {
 	if len(p.rules(host, port)) > 0 {
+		if a, err := netip.ParseAddr(host); err == nil {
+			return p.Address(host, port, a)
+		}
 		return nil
 	}
 	if slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Host.Match(host) }) {

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -145,6 +146,18 @@ func TestCharacters(t *testing.T) {
 	res := r.Result(d, o)
 	if got := res.Content[0].Text; got != "a\r\nbcde \U0001f3f4" || res.Facts.Cleaned != 1 {
 		t.Errorf("for a model: %q, %d cleaned", got, res.Facts.Cleaned)
+	}
+	// Hosts show the structured content to the model in place of the content. It holds the same characters then.
+	shape := `{"\u202ek\u200f":["a\r\nb\u200fc\u001b[2J\u001b]0;x\u0007d\u0000e",{"n":9007199254740993,"ok":"\u00e9\u2028"}]}`
+	o.Structured = value(t, shape)
+	res = r.Result(d, o)
+	if got := string(res.Structured.Raw()); got != `{"k":["a\r\nbcde",{"n":9007199254740993,"ok":"é\n"}]}` ||
+		res.Facts.Cleaned != 4 {
+		t.Errorf("the structure, for a model: %s, %d cleaned", got, res.Facts.Cleaned)
+	}
+	d.Call.Channel = bridge
+	if res = r.Result(d, o); !bytes.Equal(res.Structured.Canonical(), o.Structured.Canonical()) || res.Facts.Cleaned != 0 {
+		t.Errorf("the structure, for code: %s, %d cleaned", res.Structured.Raw(), res.Facts.Cleaned)
 	}
 	rows := "[" + strings.Repeat(`{"id":1,"name":"a row of sixty-six bytes","value":"0123456789"},`, 100_000) + "{}]"
 	o.Content = []call.Content{call.Text(odd), call.Text(rows)}

@@ -179,6 +179,16 @@ func TestPythonBigArgumentsOfThreads(t *testing.T) {
 		""), 0, "48")
 }
 
+// More threads than calls that can be open at once do not wait for each other, also where their calls are short.
+func TestPythonManyThreads(t *testing.T) {
+	same(t, run(t, &desk{}, py("import threading\ndone = []\n"+
+		"def w(t):\n for k in range(10): done.append(crm.get(id=f'{t}-{k}').id)\n"+
+		"ts = [threading.Thread(target=w, args=(t,), daemon=True) for t in range(40)]\n"+
+		"[t.start() for t in ts]; [t.join() for t in ts]\nprint(len(done))"), ""), 0, "400")
+	same(t, run(t, &desk{}, py("from concurrent.futures import ThreadPoolExecutor\n"+
+		"with ThreadPoolExecutor(32) as p: r = list(p.map(lambda i: crm.get(n=i), range(300)))\nprint(len(r))"), ""), 0, "300")
+}
+
 // The two worked scripts of seed 003, with the servers of this test.
 func TestScriptsOfSeed003(t *testing.T) {
 	d := &desk{}

@@ -191,10 +191,18 @@ func asideFiles(folder string) ([]asideFile, error) {
 	return out, err
 }
 
+// treeFiles are those of the tree over the log, which package evidence writes. The new log gets a tree of its own.
+var treeFiles = []string{"checkpoint", "checkpoint.cosigned", "tile"}
+
 func moveSegments(dir string, now time.Time) (string, error) {
 	names, err := segments(dir)
 	if err != nil {
 		return "", err
+	}
+	for _, name := range treeFiles {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			names = append(names, name)
+		}
 	}
 	folder := filepath.Join(dir, fmt.Sprintf("aside-%d", now.UnixMilli()))
 	if err := os.Mkdir(folder, 0o700); err != nil {

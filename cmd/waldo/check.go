@@ -140,19 +140,18 @@ func newInit(g *cli.Context) *cobra.Command {
 		Use: "init [--like PROFILE]", Short: "Write a commented, tight waldo.yaml for this folder, and its schema for editors",
 		Args: cobra.NoArgs,
 		Long: "Without --like the agent gets sandboxes for code and the toolkit, tight. A profile is for one kind of work:\n" +
-			"github-readonly, data-analysis, coding-agent or prod-ops. Each is a file to grow from.",
-		Example: "  waldo init && waldo check && waldo trust\n  waldo init --like coding-agent",
+			"github-readonly, data-analysis, coding-agent or prod-ops; or for an agent host that waldo launch starts: claude,\n" +
+			"codex, gemini or opencode. Each is a file to grow from.",
+		Example: "  waldo init && waldo check && waldo trust\n  waldo init --like coding-agent\n" +
+			"  waldo init --like claude && waldo trust && waldo launch claude",
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := os.Getwd()
 			if err != nil {
 				return err
 			}
-			text, known := starter.Init(dir), true
-			if like != "" {
-				text, known = starter.Like(like, dir)
-			}
-			if !known {
-				return exitcode.Mistake("it is one of "+strings.Join(starter.Profiles(), ", "), "unknown profile %q", like)
+			text, next, err := beginning(g, like, dir)
+			if err != nil {
+				return err
 			}
 			for _, f := range []struct {
 				name string
@@ -177,7 +176,7 @@ func newInit(g *cli.Context) *cobra.Command {
 				}
 				display.Fprintf(c.OutOrStdout(), "folder %s\n", f)
 			}
-			display.Fprintf(c.OutOrStdout(), nextSteps)
+			display.Fprintf(c.OutOrStdout(), nextSteps, next)
 			for _, f := range features {
 				if f.Next != nil {
 					f.Next(c.OutOrStdout(), dir)
@@ -190,11 +189,28 @@ func newInit(g *cli.Context) *cobra.Command {
 	return c
 }
 
+// beginning returns the configuration to begin with, and the last of the next steps.
+func beginning(g *cli.Context, like, dir string) (text []byte, next string, err error) {
+	const install = "waldo install HOST            # gives waldo to an agent host, such as claude"
+	if like == "" {
+		return starter.Init(dir), install, nil
+	}
+	if text, known := starter.Like(like, dir); known {
+		return text, install, nil
+	}
+	for _, f := range features {
+		if f.Profiles != nil && slices.Contains(f.Profiles(), like) {
+			return f.Start(like, dir)
+		}
+	}
+	return nil, "", exitcode.Mistake("it is one of "+strings.Join(g.Profiles, ", "), "unknown profile %q", like)
+}
+
 const nextSteps = `Next:
   waldo check                   # reads the file and decides its examples
   waldo trust                   # puts it in force; again after each change
   waldo approve --enroll NAME   # once: makes the key that answers questions
-  waldo install HOST            # gives waldo to an agent host, such as claude
+  %s
 `
 
 // create writes a new file, whole or not at all, and never over one that is there (os.ErrExist).

@@ -6,6 +6,7 @@ import (
 	"waldo/internal/app"
 	"waldo/internal/cli"
 	"waldo/internal/cli/records"
+	"waldo/internal/config/starter"
 	"waldo/internal/feature"
 	"waldo/internal/feature/a2a"
 	"waldo/internal/feature/agent"
@@ -53,7 +54,7 @@ var features = []feature.Feature{
 
 // withFeatures returns the context of commands whose applications open the features.
 func withFeatures(g *cli.Context) *cli.Context {
-	g.Lines = records.Lines{}
+	g.Lines, g.Profiles = records.Lines{}, starter.Profiles()
 	for _, f := range features {
 		if f.Open != nil {
 			g.Openers = append(g.Openers, f.Open)
@@ -66,6 +67,9 @@ func withFeatures(g *cli.Context) *cli.Context {
 		}
 		if f.Evidence != nil {
 			g.Evidence = f.Evidence
+		}
+		if f.Profiles != nil {
+			g.Profiles = append(g.Profiles, f.Profiles()...)
 		}
 		maps.Copy(g.Lines, f.Records)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"waldo/internal/app"
 	"waldo/internal/app/secrets"
-	"waldo/internal/config/starter"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/frontend/terminal"
@@ -32,7 +31,7 @@ func (w *Context) Complete(root *cobra.Command) {
 		"isolation": words("auto", "gvisor", "namespace", "confined", "engine"),
 		"detail":    words("name", "basic", "full"),
 		"effect":    words("allow", "ask", "deny"), "key": words("file", "keyring"),
-		"color": words("auto", "always", "never"), "like": words(starter.Profiles()...), "template": w.templateNames, "secret": w.secretNames, "accept": w.Servers,
+		"color": words("auto", "always", "never"), "like": words(w.Profiles...), "template": w.templateNames, "secret": w.secretNames, "accept": w.Servers,
 		"show": w.Servers, "approval": w.approvalIDs, "capability": w.capabilities, "environment": w.environments,
 		"as": w.approvers, "revoke": w.approvers, "role": w.roles, "only": w.Servers, "from": w.snapshotIDs,
 		"rm": w.snapshotIDs, "call": w.callIDs,

@@ -38,6 +38,7 @@ type Context struct {
 	Openers     []app.Opener     // of the features
 	Tools       []app.Toolbox    // of the features
 	Lines       records.Lines    // of waldo log, for records of the features
+	Profiles    []string         // that waldo init --like takes
 	LogCommands []*cobra.Command // of the features, below waldo log
 	Evidence    Evidence         // of the feature that has a tree over the log; nil: none
 }

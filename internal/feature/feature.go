@@ -26,10 +26,15 @@ type Feature struct {
 	Child    func()                                             // does not return in a process that the feature started
 	Doctor   func(context.Context, app.Place) []sandbox.Ability // checks of waldo doctor
 	Next     func(w io.Writer, folder string)                   // lines that waldo init ends with
+	Profiles func() []string                                    // names that waldo init --like takes
+	Start    Start                                              // of one of these names
 	Log      func(*cli.Context) []*cobra.Command                // commands below waldo log
 	Evidence cli.Evidence                                       // checks of waldo log verify
 	Records  records.Lines                                      // kinds of records that it writes to the log
 }
+
+// Start returns the text of waldo.yaml for a folder, and the command that comes after trusting it.
+type Start func(profile, folder string) (text []byte, next string, err error)
 
 // Check examines a configuration for waldo check, which need not be trusted yet. p is its policy.
 type Check func(ctx context.Context, place app.Place, p *policy.Policy) (problems, warnings contract.Problems)

@@ -46,13 +46,18 @@ func text(file, folder string) []byte {
 	if err != nil {
 		panic("starter: " + err.Error())
 	}
+	return Fill(string(b), folder)
+}
+
+// Fill returns a text with the name of a folder in place of FOLDER, and Rules at its end.
+func Fill(text, folder string) []byte {
 	name := strings.Map(func(r rune) rune {
 		if unseen.InFile(r) || r < ' ' || r == utf8.RuneError {
 			return '_'
 		}
 		return r
 	}, filepath.Base(folder))
-	return append([]byte(strings.Replace(string(b), "FOLDER", contract.Cut(name, 60), 1)), Rules()...)
+	return append([]byte(strings.Replace(text, "FOLDER", contract.Cut(name, 60), 1)), Rules()...)
 }
 
 // Rules returns the rules for all capabilities that every configuration begins with: top-level text of waldo.yaml.

@@ -13,6 +13,8 @@ var Feature = feature.Feature{
 	Name:     "launch",
 	Commands: func(g *cli.Context) []*cobra.Command { return []*cobra.Command{newLaunch(g)} },
 	Records:  records.Lines{Kind: line},
+	Profiles: Names,
+	Start:    startOf,
 }
 
 // Kind is the kind of the records about sessions of agent hosts.

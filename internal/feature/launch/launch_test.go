@@ -277,3 +277,45 @@ func TestLaunchAsks(t *testing.T) {
 		}
 	}
 }
+
+// TestStart: what waldo init writes for each host is sound, names its requests, and adds nothing to its profile. So is it
+// with each line that a person can take the # from.
+func TestStart(t *testing.T) {
+	for _, name := range Names() {
+		text, next, err := startOf(name, "/a folder")
+		if err != nil || next == "" || strings.Contains(string(text), "HOST") || strings.Contains(string(text), "TITLE") {
+			t.Errorf("%s: %s %v", name, text, err)
+		}
+		p, err := Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range slices.Concat(p.Allow, p.LoginAllow) {
+			if !strings.Contains(string(text), "\n  #   "+line+"\n") {
+				t.Errorf("%s has no line %q", name, line)
+			}
+		}
+		more := string(text)
+		for _, key := range []string{"packages", "network", "protect", "env", "fetch"} {
+			if more = strings.Replace(more, "# "+key+": ", key+": ", 1); !strings.Contains(more, "  "+key+": ") {
+				t.Errorf("%s has no %s", name, key)
+			}
+		}
+		for _, text := range []string{string(text), more} {
+			cfg, problems := config.Parse("waldo.yaml", []byte(text))
+			if len(problems) > 0 || len(cfg.Warnings) > 0 {
+				t.Fatalf("%s: %v %v\n%s", name, problems, cfg, text)
+			}
+			a := plan{asked: asked{profile: p, project: "/a folder"}, secrets: map[string]contract.Secret{}}
+			if err := a.contractOf(cfg); err != nil {
+				t.Fatal(err)
+			}
+			if own := len(a.contract.Network.Allow) == len(p.Allow); own != (text != more) || a.contract.Denied || a.contract.BuiltIn {
+				t.Errorf("%s: %+v", name, a.contract)
+			}
+		}
+	}
+	if _, _, err := startOf("../claude", "x"); err == nil {
+		t.Error("a path is no host")
+	}
+}

@@ -447,6 +447,7 @@ func (h *App) openPipeline(s Options) error {
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.Runner, contract.MCP: h.Upstreams,
 			contract.Direct: h.direct},
 	}
+	h.Broker.Held = heldCalls{h}
 	if s.after != nil {
 		h.Broker.Observer = s.after.Broker.Observer
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"waldo/internal/app/control"
+	"waldo/internal/core/approval"
+	"waldo/internal/core/hold"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/preview"
 	"waldo/internal/model/call"
@@ -126,4 +129,12 @@ func (s suspendedPrograms) End(name string, ran bool) error {
 		return s.store().Return(name)
 	}
 	return s.store().End(name)
+}
+
+// heldCalls makes the calls of a program whose writes were held, under the configuration in force.
+type heldCalls struct{ *App }
+
+// Statements returns the questions about the held calls of a session that a call can still find, the newest first.
+func (h heldCalls) Statements(ctx context.Context, n call.Session) ([]approval.Question, error) {
+	return h.Approvals.Standing(ctx, n, hold.Capability)
 }

@@ -138,6 +138,10 @@ var capability = &mapping[contract.Contract]{
 			func(p *parser, f field, c *contract.Contract) { c.Witness = p.Word(f, requiredWord) == "required" }),
 			"none", "With required, the witnesses of log.policy must cosign the log before each call acts.",
 			"internal/feature/evidence"},
+		{"writes", custom(wordShape(writeWords),
+			func(p *parser, f field, c *contract.Contract) { c.Hold = p.Word(f, writeWords) == "hold" }),
+			"live", "With hold, the writes of the program are collected, and one yes at its end covers all of them.",
+			"internal/core/hold"},
 		{"rules", list(rule, "rules", `as in [{when: "args.public == true", danger: 3}]`,
 			func(c *contract.Contract) *[]contract.Rule { return &c.Rules }),
 			"none", "Conditions on the call that raise the danger or refuse it.", "internal/core/policy"},
@@ -177,6 +181,7 @@ var (
 	modes         = strictyaml.OneOf("read", "write", "high_risk")
 	fileWords     = strictyaml.OneOf("workspace_only", "none")
 	requiredWord  = strictyaml.OneOf("none", "required")
+	writeWords    = strictyaml.OneOf("live", "hold")
 	approvalWords = strictyaml.OneOf("none", "always", "manager_for_high_priority").
 			Or(`{when: "args.amount > 100.0"}`)
 	noneWord = strictyaml.OneOf("none")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 )
@@ -61,6 +62,10 @@ func (p *parser) checkKeys(c *contract.Contract) {
 	if at, ok := c.Keys["tool"]; ok && !contract.Pattern(c.Pattern).Exact() {
 		p.against(at, "key.misplaced", "name the capability in full",
 			"tool under a pattern would give many capabilities one tool")
+	}
+	if c.Hold && !call.RunsScript(call.Capability(c.Pattern)) {
+		p.against(c.Keys["writes"], "key.misplaced", "write it for run_python, run_javascript or run_typescript, each by name",
+			"writes: hold needs a capability whose code calls tools")
 	}
 	for key, belongs := range belongsTo {
 		if at, ok := c.Keys[key]; ok && c.Transport != "" && !slices.Contains(belongs, c.Transport) {

@@ -110,6 +110,12 @@ func newQuestion(d policy.Decision, notes, preview []string) (Question, error) {
 	}, nil
 }
 
+// Binding returns what an approval of a decision would be bound to, without what waldo finds out for its question.
+func Binding(d policy.Decision) (string, error) {
+	q, err := newQuestion(d, nil, nil)
+	return q.Binding(), err
+}
+
 // genuine reports whether the stored question is unchanged: its arguments match their digest, and the whole matches
 // the stored binding.
 func (q Question) genuine(bound string) bool {

@@ -435,6 +435,24 @@ func (k *Service) Pending(ctx context.Context) ([]Question, error) {
 	return out, err
 }
 
+// Standing returns the questions of a capability in a session that a call can still find, the newest first.
+func (k *Service) Standing(ctx context.Context, session call.Session, of call.Capability) (out []Question, err error) {
+	err = k.Store.View(ctx, func(tx *sql.Tx) error {
+		ids, err := texts(tx, `SELECT id FROM approvals WHERE session = $1 AND `+stands+` AND expires > $2
+			ORDER BY created DESC, id DESC LIMIT 200`, string(session), database.Stamp(k.now()))
+		if err != nil {
+			return err
+		}
+		for _, one := range ids {
+			if r, err := load(tx, one); err == nil && r.state != Void && r.q.Capability == of && !k.gone(r.q) {
+				out = append(out, r.q)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
 // texts returns the one column of a query. It reads all of it, so that the next query of the transaction can begin.
 func texts(tx *sql.Tx, query string, args ...any) ([]string, error) {
 	rows, err := tx.Query(query, args...)

@@ -10,6 +10,7 @@ import (
 	"waldo/internal/core/approval"
 	"waldo/internal/core/delegation"
 	"waldo/internal/core/grant"
+	"waldo/internal/core/hold"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -97,11 +98,12 @@ type Delegations interface {
 	Bind(ctx context.Context, under *delegation.Chain) (bound context.Context, done func())
 }
 
-// Broker is the reference monitor. Every field but Observer, Delegations and Witness is needed.
+// Broker is the reference monitor. Every field but Observer, Delegations, Witness and Held is needed.
 type Broker struct {
 	Observer  Observer    // nil: no call is followed
 	Delegated Delegations // nil: a call that names a delegation is refused
 	Witness   Witness     // nil: a call whose contract requires one is refused
+	Held      Held        // nil: a program whose writes are held does not run
 	Policy    Decider
 	Record    Recorder
 	Confirms  Confirmer
@@ -124,6 +126,7 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 		d.Effect, d.Reasons = policy.Deny, slices.Insert(d.Reasons, 0, *outside)
 	}
 	d.ID = id.New(id.Decision)
+	covered(ctx, &d)
 	done, against := b.Budget.Take(d)
 	defer done()
 	if against != nil {
@@ -169,6 +172,9 @@ func (b *Broker) carryOut(
 		}
 	}
 	trail.Step(StepAsk, d)
+	if l := hold.Of(ctx, d); l != nil {
+		return b.collect(ctx, d, l)
+	}
 	if d.Tracked() && d.Effect != policy.Deny && !d.DryRun {
 		earlier, against, err := b.Effects.Earlier(ctx, d)
 		if r, ended, err := b.earlier(ctx, d, earlier, against, err); ended {
@@ -433,11 +439,7 @@ func (b *Broker) ask(ctx context.Context, d policy.Decision) (*approval.Answer, 
 
 // execute hands the grant to the one executor that the contract's transport names.
 func (b *Broker) execute(ctx context.Context, d policy.Decision, g *grant.Grant) (out call.Outcome, err error) {
-	if e := b.Executors[d.Contract.Transport]; e != nil {
-		out, err = e.Execute(ctx, g)
-	} else {
-		err = fmt.Errorf("capability %s: no executor for transport %q", d.Call.Capability, d.Contract.Transport)
-	}
+	out, err = b.carry(ctx, d, g)
 	if err != nil && out.Facts.Status == "" {
 		out.Facts = facts.New()
 		out.Facts.Status = facts.Failed

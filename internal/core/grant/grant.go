@@ -38,6 +38,7 @@ func Issue(d policy.Decision, a *approval.Answer, restored call.Args) (*Grant, *
 		if why := refuse(d, a); why != nil {
 			return nil, why
 		}
+		d.Call.ApprovalID = a.ApprovalID
 	default:
 		return nil, &call.Reason{Code: "grant.denied", Text: "the decision is to deny"}
 	}

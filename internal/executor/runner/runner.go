@@ -184,6 +184,9 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 	if why != nil {
 		return refuse(d, *why), nil
 	}
+	if d.Contract.Hold && (name != "" || d.Call.Args.Values()["resume"] != nil) {
+		return refuse(d, call.Reason{Code: "hold.kept", Text: "the contract holds writes until the program ends: leave session and resume out"}), nil
+	}
 	if name != "" && driver.Name() != engineLevel {
 		if len(o.mounts) > 0 {
 			return refuse(d, call.Reason{Code: "mounts.session", Text: "a named session has no mounts: leave session out"}), nil
@@ -286,7 +289,7 @@ func (r *Runner) run(
 		defer r.live.Delete(d.Call.ID)
 	}
 	stand := &standstill{}
-	if r.Programs != nil && driver.Name() == engineLevel {
+	if r.Programs != nil && driver.Name() == engineLevel && !d.Contract.Hold {
 		j.place = &call.Suspension{}
 	} else if stand.can(sb, o) {
 		j.place = &call.Suspension{Still: stand.still}

@@ -25,6 +25,11 @@ type Capability string
 // Launch is the capability of a session of an agent host, and the channel that alone may call it.
 const Launch = "launch"
 
+// RunsScript reports whether a capability runs code that can call tools.
+func RunsScript(c Capability) bool {
+	return c == "run_python" || c == "run_javascript" || c == "run_typescript"
+}
+
 // A2A is the channel of agents elsewhere.
 const A2A = "a2a"
 
@@ -218,6 +223,7 @@ type Outcome struct {
 	Peer       bool       // an A2A peer answered, whose files are stored in the workspace
 	Refused    *Reason    // why the worker did not begin; nil: it did
 	Suspended  *Suspended // a program that waits for a human; nil: none
+	ApprovalID string     // the question about the writes of a program that has ended; empty: none
 	Facts      facts.Facts
 	Held       io.Closer // of waldo's own memory, until the result is made; nil: nothing
 }

@@ -36,6 +36,7 @@ const (
 	MCP           Transport = "mcp"
 	SandboxedExec Transport = "sandboxed_exec"
 	A2A           Transport = "a2a"
+	Held          Transport = "held" // of statements alone; waldo.yaml cannot name it
 )
 
 // Mode is the risk class of a capability. The zero value is the strictest.
@@ -199,6 +200,7 @@ type Contract struct {
 	ResponseBudget int // bytes
 	Approval       Approval
 	Confirm        bool // the call is previewed first, and made again with the token of its preview
+	Hold           bool `json:",omitempty"` // the writes of its program are collected, for one yes at its end
 	Witness        bool `json:",omitempty"` // the witnesses of log.policy cosign the log before a call acts
 	Rules          []Rule
 	Log            string

@@ -1,0 +1,263 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"waldo/internal/core/approval"
+	"waldo/internal/core/grant"
+	"waldo/internal/core/hold"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+)
+
+// Held makes the calls of statements, under the configuration in force.
+type Held interface {
+	// Prepare gives a call the definition of its tool, and returns why its arguments do not fit it.
+	Prepare(ctx context.Context, c *call.Call) *call.Reason
+	Call(ctx context.Context, c call.Call) (call.Result, error)
+	Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
+	// Statements returns the questions about statements of a session that a call can still find, the newest first.
+	Statements(ctx context.Context, n call.Session) ([]approval.Question, error)
+}
+
+// pass is the yes to a statement, for one of its calls.
+type pass struct {
+	callID, approval string
+	n, of            int // from 1
+	bound            string
+}
+
+type passKey struct{}
+
+// covered lets the yes to a statement satisfy the approval of its call. A call that is decided otherwise than it was
+// shown is refused.
+func covered(ctx context.Context, d *policy.Decision) {
+	p, ok := ctx.Value(passKey{}).(pass)
+	if !ok || p.callID != d.Call.ID {
+		return
+	}
+	why := call.Reason{Code: "hold.covered", Text: fmt.Sprintf("call %d of %d of the statement of approval %s", p.n, p.of, p.approval)}
+	bound, err := approval.Binding(*d)
+	switch {
+	case d.Effect == policy.Deny:
+		d.Reasons = append(slices.Clone(d.Reasons), why)
+		return
+	case err != nil || bound != p.bound:
+		d.Effect = policy.Deny
+		why = call.Reason{Code: "hold.changed", Text: fmt.Sprintf("call %d of approval %s is not decided as it was shown: its contract, "+
+			"its tool or its danger differ", p.n, p.approval)}
+	default:
+		d.Effect = policy.Allow
+	}
+	d.Reasons = slices.Insert(slices.Clone(d.Reasons), 0, why)
+}
+
+// collect holds a decided call until its program has ended.
+func (b *Broker) collect(ctx context.Context, d policy.Decision, l *hold.List) (call.Result, error) {
+	n, against := l.Add(ctx, d)
+	if against != nil {
+		d.Reasons = slices.Insert(d.Reasons, 0, *against)
+		return b.refuse(ctx, d, "", nil)
+	}
+	d.Reasons = slices.Insert(d.Reasons, 0, call.Reason{Code: "hold.held",
+		Text: fmt.Sprintf("held as call %d of run %s; nothing was done", n, d.Call.Parent)})
+	return b.outcome(ctx, d, hold.Added(unexecuted(d, facts.Waiting), n))
+}
+
+// runHeld runs a program whose writes are collected, and then asks one question about them. While that question waits,
+// or once it has its answer, an equal call does not run the program again.
+func (b *Broker) runHeld(ctx context.Context, d policy.Decision, g *grant.Grant, e Executor) (out call.Outcome, err error) {
+	if b.Held == nil {
+		return call.Outcome{}, errors.New("held calls: no part of this waldo makes them")
+	}
+	s, found, err := b.statement(ctx, d)
+	if err != nil {
+		return out, err
+	}
+	if found {
+		if _, err := g.Redeem(); err != nil { // instead of running the program
+			return out, err
+		}
+		out.Facts = facts.New()
+		out.Facts.Status, out.Facts.SideEffect = facts.OK, facts.None
+	} else {
+		l := hold.New(d)
+		out, err = e.Execute(hold.With(ctx, l), g)
+		s = l.Close()
+		if len(s.Calls) == 0 {
+			return out, err
+		}
+		if code := out.Facts.ExitCode; err != nil || out.Facts.Status != facts.OK || out.IsError || ctx.Err() != nil || code != nil && *code != 0 {
+			say(&out, "None of the %d held calls was made, because the program did not end well.", len(s.Calls))
+			return out, err
+		}
+	}
+	r, err := b.askOnce(ctx, d, s)
+	merge(&out, r, len(s.Calls))
+	return out, err
+}
+
+// statement returns the statement of an equal run whose question can still be found: the one that the call quotes, or
+// the newest.
+func (b *Broker) statement(ctx context.Context, d policy.Decision) (s hold.Statement, found bool, err error) {
+	all, err := b.Held.Statements(ctx, d.Call.Session)
+	for _, q := range all {
+		args, bad := call.ParseArgs(q.Args)
+		if bad != nil || q.Principal != d.Call.Principal || d.Call.ApprovalID != "" && d.Effect != policy.Ask && q.ID != d.Call.ApprovalID {
+			continue
+		}
+		if s, bad = hold.Parse(args); bad == nil && s.Of(d.Call) {
+			return s, true, err
+		}
+	}
+	return hold.Statement{}, false, err
+}
+
+// askOnce passes a statement through the pipeline as one call, which asks a human and then makes its calls.
+func (b *Broker) askOnce(ctx context.Context, run policy.Decision, s hold.Statement) (call.Result, error) {
+	d, err := s.Decision(run)
+	if err != nil {
+		return call.Result{}, err
+	}
+	under, outside := b.under(ctx, &d.Call)
+	done, against := b.Budget.Take(d)
+	defer done()
+	for _, why := range []*call.Reason{outside, against} {
+		if why != nil {
+			d.Effect, d.Reasons = policy.Deny, slices.Insert(d.Reasons, 0, *why)
+		}
+	}
+	trail := b.observe(d.Call)
+	r, err := b.carryOut(ctx, d, under, d.Call.Args, nil, trail)
+	trail.End(d, r, err)
+	return r, err
+}
+
+// carryAll makes the calls of an approved statement in their order. It stops at the first one that does not succeed.
+func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome, err error) {
+	d, err := g.Redeem()
+	if err != nil {
+		return out, err
+	}
+	out.Facts = facts.New()
+	out.Facts.Status, out.Facts.SideEffect, out.Answered = facts.OK, facts.None, true
+	s, err := hold.Parse(d.Call.Args)
+	if err != nil {
+		return out, err
+	}
+	say(&out, "Held calls, by approval %s:", d.Call.ApprovalID)
+	n := 0
+	for ; n < len(s.Calls) && out.Facts.Status == facts.OK && ctx.Err() == nil; n++ {
+		r, cerr := b.carryOne(ctx, d, s, n)
+		err = cerr
+		end := "done"
+		switch {
+		case r.Facts.SideEffect == facts.Unknown:
+			end, out.Facts.SideEffect = "unknown", facts.Unknown
+		case r.Status != facts.OK && r.Facts.SideEffect == facts.None:
+			end = "not done"
+		case r.Status != facts.OK:
+			end = "failed"
+		}
+		if r.Facts.SideEffect != facts.None && out.Facts.SideEffect != facts.Unknown {
+			out.Facts.SideEffect = facts.Confirmed
+		}
+		if err != nil || r.Status != facts.OK {
+			out.Facts.Status, out.IsError = facts.Failed, true
+		}
+		say(&out, "%d. %s %s%s", n+1, s.Calls[n].Capability, end, about(r))
+	}
+	if n < len(s.Calls) {
+		out.Facts.Status, out.IsError = facts.Failed, true
+		say(&out, "%d to %d. not done: waldo stops at the first call that does not succeed", n+1, len(s.Calls))
+	}
+	return out, err
+}
+
+// carryOne makes one call of an approved statement.
+func (b *Broker) carryOne(ctx context.Context, d policy.Decision, s hold.Statement, n int) (call.Result, error) {
+	one := s.Calls[n]
+	c := d.Call
+	c.ID, c.Capability, c.Channel, c.ApprovalID, c.Key = id.New(id.Call), one.Capability, "bridge", "", one.Key
+	var err error
+	if c.Args, err = call.ParseArgs(one.Args); err != nil {
+		return call.Result{Facts: facts.Facts{SideEffect: facts.None}}, err
+	}
+	if why := b.Held.Prepare(ctx, &c); why != nil {
+		return b.Held.Refuse(ctx, c, *why)
+	}
+	return b.Held.Call(context.WithValue(ctx, passKey{}, pass{c.ID, d.Call.ApprovalID, n + 1, len(s.Calls), one.Bound}), c)
+}
+
+// about names a call that was made, its answer or the reason against it, and what would undo it.
+func about(r call.Result) string {
+	text := ""
+	for _, c := range r.Content {
+		text += c.Text
+	}
+	if why := r.Cause(); len(why) > 0 {
+		text = why[0].Code + ": " + why[0].Text
+	}
+	text = fmt.Sprintf(" (%s): %s", r.CallID, display.Quote(text[:min(len(text), 300)]))
+	if r.Undo != nil {
+		text += "; undo: waldo undo " + r.CallID
+	}
+	return text
+}
+
+// merge adds to the outcome of a program what became of its held calls.
+func merge(out *call.Outcome, r call.Result, n int) {
+	switch {
+	case r.Status == facts.Waiting:
+		out.ApprovalID = r.ApprovalID
+		say(out, "%d held calls wait for one yes; none was made.", n)
+	case r.Status == facts.Denied && len(r.Why) > 0:
+		out.Refused = &r.Why[0]
+		say(out, "None of the %d held calls was made: %s: %s", n, r.Why[0].Code, r.Why[0].Text)
+	}
+	out.Content = append(out.Content, r.Content...)
+	out.IsError = out.IsError || r.Status != facts.OK
+	if r.Status != facts.OK && r.Status != "" {
+		out.Facts.Status = r.Status
+	}
+	if r.Facts.SideEffect != facts.None && out.Facts.SideEffect != facts.Unknown {
+		out.Facts.SideEffect = r.Facts.SideEffect
+	}
+}
+
+// say adds a line to an outcome.
+func say(out *call.Outcome, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if n := len(out.Content); n > 0 && out.Content[n-1].Type == "text" {
+		out.Content = slices.Clone(out.Content)
+		last := &out.Content[n-1]
+		if last.Text != "" && !strings.HasSuffix(last.Text, "\n") {
+			last.Text += "\n"
+		}
+		last.Text += text
+		return
+	}
+	out.Content = append(out.Content, call.Text(text))
+}
+
+// carry hands a grant to what carries it out.
+func (b *Broker) carry(ctx context.Context, d policy.Decision, g *grant.Grant) (call.Outcome, error) {
+	e := b.Executors[d.Contract.Transport]
+	switch {
+	case d.Contract.Transport == contract.Held:
+		return b.carryAll(ctx, g)
+	case e == nil:
+		return call.Outcome{}, fmt.Errorf("capability %s: no executor for transport %q", d.Call.Capability, d.Contract.Transport)
+	case d.Contract.Hold:
+		return b.runHeld(ctx, d, g, e)
+	}
+	return e.Execute(ctx, g)
+}

@@ -111,6 +111,9 @@ func (b *Broker) statement(ctx context.Context, d policy.Decision) (s hold.State
 	all, err := b.Held.Statements(ctx, d.Call.Session)
 	for _, q := range all {
 		args, bad := call.ParseArgs(q.Args)
+		if len(q.Reasons) == 0 || q.Reasons[0].Code != hold.Asked { // a tool of that name
+			continue
+		}
 		if bad != nil || q.Principal != d.Call.Principal || d.Call.ApprovalID != "" && d.Effect != policy.Ask && q.ID != d.Call.ApprovalID {
 			continue
 		}

@@ -26,6 +26,9 @@ const (
 // no name in waldo.yaml.
 const Capability call.Capability = "held_calls"
 
+// Asked is the code of the first reason of a statement.
+const Asked = "hold.statement"
+
 // Held is one collected call. Its position is its number.
 type Held struct {
 	Capability call.Capability `json:"capability"`
@@ -164,7 +167,7 @@ func (s Statement) Decision(run policy.Decision) (policy.Decision, error) {
 
 // totals counts the calls, and those of each capability and danger in the order of their first.
 func (s Statement) totals() []call.Reason {
-	why := []call.Reason{{Code: "hold.statement",
+	why := []call.Reason{{Code: Asked,
 		Text: fmt.Sprintf("the program has ended, and wants %d calls made, in this order", len(s.Calls))}}
 	n, of := map[string]int{}, func(h Held) string { return fmt.Sprintf("%s (%s, danger %d)", h.Capability, h.Mode, h.Danger) }
 	for _, h := range s.Calls {

@@ -140,7 +140,7 @@ var capability = &mapping[contract.Contract]{
 			"internal/feature/evidence"},
 		{"writes", custom(wordShape(writeWords),
 			func(p *parser, f field, c *contract.Contract) { c.Hold = p.Word(f, writeWords) == "hold" }),
-			"live", "With hold, the writes of the program are collected, and one yes at its end covers all of them.",
+			"live", "With hold, the program's writes are collected, and one yes at its end covers them.",
 			"internal/core/hold"},
 		{"rules", list(rule, "rules", `as in [{when: "args.public == true", danger: 3}]`,
 			func(c *contract.Contract) *[]contract.Rule { return &c.Rules }),

@@ -64,7 +64,7 @@ func (p *parser) checkKeys(c *contract.Contract) {
 			"tool under a pattern would give many capabilities one tool")
 	}
 	if c.Hold && !call.RunsScript(call.Capability(c.Pattern)) {
-		p.against(c.Keys["writes"], "key.misplaced", "write it for run_python, run_javascript or run_typescript, each by name",
+		p.against(c.Keys["writes"], "key.misplaced", "name run_python, run_javascript or run_typescript",
 			"writes: hold needs a capability whose code calls tools")
 	}
 	for key, belongs := range belongsTo {

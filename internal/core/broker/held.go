@@ -44,7 +44,8 @@ func covered(ctx context.Context, d *policy.Decision) {
 	if !ok || p.callID != d.Call.ID {
 		return
 	}
-	why := call.Reason{Code: "hold.covered", Text: fmt.Sprintf("call %d of %d of the statement of approval %s", p.n, p.of, p.approval)}
+	why := call.Reason{Code: "hold.covered",
+		Text: fmt.Sprintf("call %d of %d of the statement of approval %s", p.n, p.of, p.approval)}
 	bound, err := approval.Binding(*d)
 	switch {
 	case d.Effect == policy.Deny:
@@ -52,8 +53,8 @@ func covered(ctx context.Context, d *policy.Decision) {
 		return
 	case err != nil || bound != p.bound:
 		d.Effect = policy.Deny
-		why = call.Reason{Code: "hold.changed", Text: fmt.Sprintf("call %d of approval %s is not decided as it was shown: its contract, "+
-			"its tool or its danger differ", p.n, p.approval)}
+		why = call.Reason{Code: "hold.changed", Text: fmt.Sprintf("call %d of approval %s is not decided as it was "+
+			"shown: its contract, its tool or its danger differ", p.n, p.approval)}
 	default:
 		d.Effect = policy.Allow
 	}
@@ -74,7 +75,9 @@ func (b *Broker) collect(ctx context.Context, d policy.Decision, l *hold.List) (
 
 // runHeld runs a program whose writes are collected, and then asks one question about them. While that question waits,
 // or once it has its answer, an equal call does not run the program again.
-func (b *Broker) runHeld(ctx context.Context, d policy.Decision, g *grant.Grant, e Executor) (out call.Outcome, err error) {
+func (b *Broker) runHeld(
+	ctx context.Context, d policy.Decision, g *grant.Grant, e Executor,
+) (out call.Outcome, err error) {
 	if b.Held == nil {
 		return call.Outcome{}, errors.New("held calls: no part of this waldo makes them")
 	}
@@ -95,7 +98,9 @@ func (b *Broker) runHeld(ctx context.Context, d policy.Decision, g *grant.Grant,
 		if len(s.Calls) == 0 {
 			return out, err
 		}
-		if code := out.Facts.ExitCode; err != nil || out.Facts.Status != facts.OK || out.IsError || ctx.Err() != nil || code != nil && *code != 0 {
+		code := out.Facts.ExitCode
+		well := err == nil && ctx.Err() == nil && out.Facts.Status == facts.OK && !out.IsError
+		if !well || code != nil && *code != 0 {
 			say(&out, "None of the %d held calls was made, because the program did not end well.", len(s.Calls))
 			return out, err
 		}
@@ -111,10 +116,9 @@ func (b *Broker) statement(ctx context.Context, d policy.Decision) (s hold.State
 	all, err := b.Held.Statements(ctx, d.Call.Session)
 	for _, q := range all {
 		args, bad := call.ParseArgs(q.Args)
-		if len(q.Reasons) == 0 || q.Reasons[0].Code != hold.Asked { // a tool of that name
-			continue
-		}
-		if bad != nil || q.Principal != d.Call.Principal || d.Call.ApprovalID != "" && d.Effect != policy.Ask && q.ID != d.Call.ApprovalID {
+		quoted := d.Call.ApprovalID == "" || d.Effect == policy.Ask || q.ID == d.Call.ApprovalID
+		ours := len(q.Reasons) > 0 && q.Reasons[0].Code == hold.Asked // else of a tool of that name
+		if bad != nil || !ours || !quoted || q.Principal != d.Call.Principal {
 			continue
 		}
 		if s, bad = hold.Parse(args); bad == nil && s.Of(d.Call) {
@@ -197,7 +201,8 @@ func (b *Broker) carryOne(ctx context.Context, d policy.Decision, s hold.Stateme
 	if why := b.Held.Prepare(ctx, &c); why != nil {
 		return b.Held.Refuse(ctx, c, *why)
 	}
-	return b.Held.Call(context.WithValue(ctx, passKey{}, pass{c.ID, d.Call.ApprovalID, n + 1, len(s.Calls), one.Bound}), c)
+	p := pass{c.ID, d.Call.ApprovalID, n + 1, len(s.Calls), one.Bound}
+	return b.Held.Call(context.WithValue(ctx, passKey{}, p), c)
 }
 
 // about names a call that was made, its answer or the reason against it, and what would undo it.
@@ -258,7 +263,8 @@ func (b *Broker) carry(ctx context.Context, d policy.Decision, g *grant.Grant) (
 	case d.Contract.Transport == contract.Held:
 		return b.carryAll(ctx, g)
 	case e == nil:
-		return call.Outcome{}, fmt.Errorf("capability %s: no executor for transport %q", d.Call.Capability, d.Contract.Transport)
+		return call.Outcome{}, fmt.Errorf("capability %s: no executor for transport %q", d.Call.Capability,
+			d.Contract.Transport)
 	case d.Contract.Hold:
 		return b.runHeld(ctx, d, g, e)
 	}

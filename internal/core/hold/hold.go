@@ -61,8 +61,8 @@ type List struct {
 // New returns an empty list for a run. The statement asks at least the approvers that the contract of the run names.
 func New(run policy.Decision) *List {
 	read := contract.Read
-	return &List{s: Statement{Program: string(run.Call.Capability), Digest: digest(run.Call), Role: run.Contract.Approval.By,
-		Need: run.Contract.Approval.Need, Mode: &read}}
+	return &List{s: Statement{Program: string(run.Call.Capability), Digest: digest(run.Call),
+		Role: run.Contract.Approval.By, Need: run.Contract.Approval.Need, Mode: &read}}
 }
 
 type key struct{}
@@ -73,7 +73,8 @@ func With(ctx context.Context, l *List) context.Context { return context.WithVal
 // Of returns the list that collects a decided call; nil: the call is carried out.
 func Of(ctx context.Context, d policy.Decision) *List {
 	l, _ := ctx.Value(key{}).(*List)
-	if l == nil || d.Effect == policy.Deny || d.DryRun || d.Mode() == contract.Read && !call.RunsScript(d.Call.Capability) {
+	reads := d.Mode() == contract.Read && !call.RunsScript(d.Call.Capability)
+	if l == nil || d.Effect == policy.Deny || d.DryRun || reads {
 		return nil
 	}
 	return l
@@ -102,7 +103,8 @@ func (l *List) Add(ctx context.Context, d policy.Decision) (n int, against *call
 	case d.Contract.Confirm:
 		return 0, refuse("confirm", "the contract has the call previewed first, so it cannot be held")
 	case role != "" && l.s.Role != "" && role != l.s.Role:
-		return 0, refuse("role", "the contract asks role %s, and the calls before it role %s: one yes cannot cover both", role, l.s.Role)
+		return 0, refuse("role", "the contract asks role %s, and the calls before it role %s: one yes cannot cover both",
+			role, l.s.Role)
 	case len(l.s.Calls) >= MaxCalls:
 		return 0, refuse("too_many", "a program can have at most %d held calls", MaxCalls)
 	case l.bytes+len(raw) > MaxBytes:
@@ -116,8 +118,8 @@ func (l *List) Add(ctx context.Context, d policy.Decision) (n int, against *call
 	}
 	mode := min(*l.s.Mode, d.Mode())
 	l.s.Mode, l.s.Danger = &mode, max(l.s.Danger, d.Danger)
-	l.s.Calls = append(l.s.Calls, Held{Capability: d.Call.Capability, Mode: d.Mode().String(), Danger: d.Danger, Args: raw,
-		Key: d.Call.Key, Bound: bound})
+	l.s.Calls = append(l.s.Calls, Held{Capability: d.Call.Capability, Mode: d.Mode().String(), Danger: d.Danger,
+		Args: raw, Key: d.Call.Key, Bound: bound})
 	return len(l.s.Calls), nil
 }
 
@@ -158,9 +160,9 @@ func (s Statement) Decision(run policy.Decision) (policy.Decision, error) {
 		c.ApprovalID = ""
 	}
 	k := run.Contract
-	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Ask, Reasons: s.totals(), Call: c, Danger: s.Danger, Policy: run.Policy,
-		Contract: contract.Contract{Pattern: k.Pattern, At: k.At, Transport: contract.Held, Mode: *s.Mode, Danger: s.Danger,
-			Approval:       contract.Approval{When: contract.Always, By: s.Role, Need: s.Need},
+	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Ask, Reasons: s.totals(), Call: c, Danger: s.Danger,
+		Policy: run.Policy, Contract: contract.Contract{Pattern: k.Pattern, At: k.At, Transport: contract.Held, Mode: *s.Mode,
+			Danger: s.Danger, Approval: contract.Approval{When: contract.Always, By: s.Role, Need: s.Need},
 			ResponseBudget: k.ResponseBudget, Log: k.Log, Redact: k.Redact, Trust: k.Trust}}
 	return d, nil
 }
@@ -169,7 +171,8 @@ func (s Statement) Decision(run policy.Decision) (policy.Decision, error) {
 func (s Statement) totals() []call.Reason {
 	why := []call.Reason{{Code: Asked,
 		Text: fmt.Sprintf("the program has ended, and wants %d calls made, in this order", len(s.Calls))}}
-	n, of := map[string]int{}, func(h Held) string { return fmt.Sprintf("%s (%s, danger %d)", h.Capability, h.Mode, h.Danger) }
+	of := func(h Held) string { return fmt.Sprintf("%s (%s, danger %d)", h.Capability, h.Mode, h.Danger) }
+	n := map[string]int{}
 	for _, h := range s.Calls {
 		n[of(h)]++
 	}
@@ -189,7 +192,7 @@ func Added(r call.Result, n int) call.Result {
 		r.Structured = v.Value()
 	}
 	r.IsError, r.Status = false, facts.Waiting
-	r.Content = []call.Content{call.Text(fmt.Sprintf("held as call %d, and not done yet: a human is asked about all held calls "+
-		"when this program has ended well", n))}
+	r.Content = []call.Content{call.Text(fmt.Sprintf("held as call %d, and not done yet: a human is asked about all "+
+		"held calls when this program has ended well", n))}
 	return r
 }

@@ -39,10 +39,12 @@ func TestAdd(t *testing.T) {
 		{"two roles", []policy.Decision{decided(t, "s.add", "x", "lead", policy.Ask),
 			decided(t, "s.add", "x", "ops", policy.Ask)}, "hold.role"},
 		{"a call that is previewed first", []policy.Decision{confirm}, "hold.confirm"},
-		{"a program in a program", []policy.Decision{decided(t, "run_javascript", "x", "", policy.Allow)}, "hold.nested"},
-		{"the last bytes", []policy.Decision{decided(t, "s.add", strings.Repeat("x", hold.MaxBytes-11), "", policy.Allow)}, ""},
-		{"a byte too many", []policy.Decision{decided(t, "s.add", strings.Repeat("x", hold.MaxBytes-10), "", policy.Allow)},
-			"hold.too_large"},
+		{"a program in a program",
+			[]policy.Decision{decided(t, "run_javascript", "x", "", policy.Allow)}, "hold.nested"},
+		{"the last bytes",
+			[]policy.Decision{decided(t, "s.add", strings.Repeat("x", hold.MaxBytes-11), "", policy.Allow)}, ""},
+		{"a byte too many",
+			[]policy.Decision{decided(t, "s.add", strings.Repeat("x", hold.MaxBytes-10), "", policy.Allow)}, "hold.too_large"},
 	} {
 		l, code := hold.New(run), ""
 		for _, d := range row.adds {
@@ -89,7 +91,8 @@ func TestBounds(t *testing.T) {
 // TestOf: a list collects all but reads and denials, and programs also where their contract calls them reads.
 func TestOf(t *testing.T) {
 	ctx := hold.With(t.Context(), hold.New(decided(t, "run_python", "x", "", policy.Allow)))
-	read, writes, nested := decided(t, "s.get", "x", "", policy.Allow), decided(t, "s.get", "x", "", policy.Allow), decided(t, "run_python", "x", "", policy.Allow)
+	read, nested := decided(t, "s.get", "x", "", policy.Allow), decided(t, "run_python", "x", "", policy.Allow)
+	writes := read
 	read.Contract.Mode, writes.Contract.Mode, nested.Contract.Mode = contract.Read, contract.Read, contract.Read
 	writes.Writes = true // its server says so
 	for _, row := range []struct {

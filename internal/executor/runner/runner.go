@@ -185,7 +185,8 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 		return refuse(d, *why), nil
 	}
 	if d.Contract.Hold && (name != "" || d.Call.Args.Values()["resume"] != nil) {
-		return refuse(d, call.Reason{Code: "hold.kept", Text: "the contract holds writes until the program ends: leave session and resume out"}), nil
+		return refuse(d, call.Reason{Code: "hold.kept",
+			Text: "the contract holds writes until the program ends: leave session and resume out"}), nil
 	}
 	if name != "" && driver.Name() != engineLevel {
 		if len(o.mounts) > 0 {

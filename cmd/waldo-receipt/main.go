@@ -1,18 +1,21 @@
-// Command waldo-receipt verifies receipts of waldo's log (C2SP tlog-proof) against a policy (C2SP tlog-policy). It
-// needs no part of waldo: the standard library and golang.org/x/mod.
+// Command waldo-receipt verifies receipts of waldo's log (C2SP tlog-proof) against a policy (C2SP tlog-policy), and the
+// approvers' signatures in them. It needs no part of waldo: the standard library and golang.org/x/mod.
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,36 +28,90 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: waldo-receipt POLICY RECEIPT..")
 		os.Exit(2)
 	}
-	text, err := os.ReadFile(os.Args[1])
-	var p *policy
-	if err == nil {
-		p, err = parsePolicy(string(text))
+	faults := run(os.Stdout, os.Args[1], os.Args[2:])
+	for _, fault := range faults {
+		fmt.Fprintf(os.Stderr, "waldo-receipt: %v\n", fault)
 	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "waldo-receipt: %s: %v\n", os.Args[1], err)
-		os.Exit(2)
-	}
-	code := 0
-	for _, file := range os.Args[2:] {
-		if err := run(os.Stdout, p, file); err != nil {
-			fmt.Fprintf(os.Stderr, "waldo-receipt: %s: %v\n", file, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	os.Exit(min(len(faults), 1))
 }
 
-func run(w io.Writer, p *policy, file string) error {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return err
+// run checks receipts. Receipts of enrolments bring the keys for the answers in the others.
+func run(w io.Writer, policyFile string, files []string) (faults []error) {
+	text, err := os.ReadFile(policyFile)
+	p, perr := parsePolicy(string(text))
+	if err = cmp.Or(err, perr); err != nil {
+		return []error{fmt.Errorf("%s: %w", policyFile, err)}
 	}
-	record, c, err := verify(p, b)
-	if err != nil {
-		return err
+	keys, bodies := map[string]string{}, make([]answer, len(files))
+	for i, file := range files {
+		b, err := os.ReadFile(file)
+		record, c, verr := verify(p, b)
+		if err = cmp.Or(err, verr); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", file, err))
+			continue
+		}
+		fmt.Fprintf(w, "%s: sound, in the log %s of %d records\n%s\n", file, c.origin, c.size, record)
+		var r struct{ Body answer }
+		_ = json.Unmarshal([]byte(record), &r) // other records have no answer
+		sum := sha256.Sum256([]byte(r.Body.Public))
+		keys["sha256:"+hex.EncodeToString(sum[:])] = r.Body.Public
+		bodies[i] = r.Body
 	}
-	_, err = fmt.Fprintf(w, "%s: sound, in the log %s of %d records\n%s\n", file, c.origin, c.size, record)
-	return err
+	for i, body := range bodies {
+		for _, a := range append(body.Also, body) {
+			if len(a.Signature) == 0 || a.Public != "" || body.Refusal != "" {
+				continue // no answer of an approver
+			}
+			a.Approval, a.Args, a.Yes = body.Approval, body.Args, body.Yes
+			if err := a.check(keys); err != nil {
+				faults = append(faults, fmt.Errorf("%s: %s: %w", files[i], a.By, err))
+				continue
+			}
+			fmt.Fprintf(w, "%s: %s signed yes=%t to the arguments %s, with the key %s\n", files[i], a.By, a.Yes, a.Args, a.Key)
+		}
+	}
+	return faults
+}
+
+// answer is the body of a record, as far as it is about an approver.
+type answer struct {
+	Public    string         `json:"public_key"`
+	Approval  string         `json:"approval_id"`
+	Args      string         `json:"args_digest"`
+	Yes       bool           `json:"yes"`
+	Refusal   string         `json:"refusal"` // waldo's own
+	By        string         `json:"by"`
+	Key       string         `json:"key"`
+	Signed    map[string]any `json:"signed"`
+	Signature []byte         `json:"signature"`
+	Also      []answer       `json:"also"`
+}
+
+// check checks the signature of an answer, over the RFC 8785 form of what was signed. A signed text with U+2028 or
+// U+2029, which encoding/json escapes, does not verify.
+func (a answer) check(keys map[string]string) error {
+	s := a.Signed
+	if s["approval_id"] != a.Approval || s["args_digest"] != a.Args || s["yes"] != a.Yes || s["key"] != a.Key ||
+		fmt.Sprint("approver:", s["by"]) != a.By {
+		return errors.New("the record is not what was signed")
+	}
+	public, known := keys[a.Key]
+	if strings.HasPrefix(public, "passkey:") {
+		return errors.New("not checked: it is a passkey's signature; waldo log verify checks it")
+	}
+	if !known {
+		return fmt.Errorf("not checked: add the receipt of the enrolment of the key %s", a.Key)
+	}
+	message := bytes.NewBufferString("waldo approval answer v3\n")
+	e := json.NewEncoder(message)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // texts, a bool and a number
+	key, err := hex.DecodeString(public)
+	if err != nil || len(key) != ed25519.PublicKeySize ||
+		!ed25519.Verify(key, bytes.TrimSuffix(message.Bytes(), []byte("\n")), a.Signature) {
+		return errors.New("the signature of the answer does not hold")
+	}
+	return nil
 }
 
 // policy lists whose signatures a checkpoint needs.
@@ -72,15 +129,11 @@ type member struct {
 }
 
 func parsePolicy(text string) (*policy, error) {
-	p := &policy{logs: map[string]note.Verifier{}, members: map[string]member{}}
-	for i, line := range strings.Split(text, "\n") {
+	p := &policy{logs: map[string]note.Verifier{}, members: map[string]member{"none": {}}}
+	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")
-		f := strings.Fields(line)
-		if len(f) == 0 {
-			continue
-		}
-		if err := p.line(f); err != nil {
-			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		if f := strings.Fields(line); len(f) == 1 || len(f) > 1 && !p.line(f) {
+			return nil, fmt.Errorf("%q is not a line of a policy", line)
 		}
 	}
 	if p.quorum == "" || len(p.logs) == 0 {
@@ -89,69 +142,42 @@ func parsePolicy(text string) (*policy, error) {
 	return p, nil
 }
 
-func (p *policy) line(f []string) error {
+func (p *policy) line(f []string) bool {
+	_, taken := p.members[f[1]]
 	switch {
-	case f[0] == "log" && len(f) >= 2:
+	case f[0] == "log":
 		v, err := note.NewVerifier(f[1])
-		if err != nil {
-			return err
+		if err == nil {
+			p.logs[v.Name()] = v
 		}
-		p.logs[v.Name()] = v
-		return nil
-	case f[0] == "witness" && len(f) >= 3:
+		return err == nil
+	case f[0] == "witness" && len(f) >= 3 && !taken:
 		c, err := newCosigner(f[2])
-		if err != nil {
-			return err
-		}
-		return p.add(f[1], member{key: c})
-	case f[0] == "group" && len(f) >= 4:
-		m := member{of: f[3:]}
-		for _, one := range m.of {
-			if _, ok := p.members[one]; !ok {
-				return fmt.Errorf("the group %s has an unknown member %s", f[1], one)
-			}
-		}
-		switch f[2] {
-		case "any":
-			m.n = 1
-		case "all":
+		p.members[f[1]] = member{key: c}
+		return err == nil
+	case f[0] == "group" && len(f) >= 4 && !taken:
+		m := member{n: 1, of: f[3:]}
+		if f[2] == "all" {
 			m.n = len(m.of)
-		default:
-			n, err := strconv.Atoi(f[2])
-			if err != nil || n < 1 || n > len(m.of) {
-				return fmt.Errorf("the group %s wants any, all or 1 to %d", f[1], len(m.of))
-			}
-			m.n = n
+		} else if f[2] != "any" {
+			m.n, _ = strconv.Atoi(f[2])
 		}
-		return p.add(f[1], m)
-	case f[0] == "quorum" && len(f) == 2 && p.quorum == "":
-		if _, ok := p.members[f[1]]; !ok && f[1] != "none" {
-			return fmt.Errorf("the quorum %s is unknown", f[1])
-		}
+		unknown := func(one string) bool { _, ok := p.members[one]; return !ok || one == "none" }
+		p.members[f[1]] = m
+		return m.n >= 1 && m.n <= len(m.of) && !slices.ContainsFunc(m.of, unknown) && !slices.Contains(m.of, f[1])
+	case f[0] == "quorum" && len(f) == 2 && taken && p.quorum == "":
 		p.quorum = f[1]
-		return nil
-	}
-	return fmt.Errorf("%q is not a line of a policy", strings.Join(f, " "))
-}
-
-func (p *policy) add(name string, m member) error {
-	if _, ok := p.members[name]; ok || name == "none" {
-		return fmt.Errorf("the name %s is taken", name)
-	}
-	p.members[name] = m
-	return nil
-}
-
-// satisfied reports whether the signatures reach a member of the policy.
-func (p *policy) satisfied(name string, signed map[*cosigner]bool) bool {
-	if name == "none" {
 		return true
 	}
-	m := p.members[name]
+	return false
+}
+
+// satisfied reports whether those who signed reach a member of the policy.
+func (p *policy) satisfied(name string, signed func(note.Verifier) bool) bool {
+	m, n := p.members[name], 0
 	if m.key != nil {
-		return signed[m.key]
+		return signed(m.key)
 	}
-	n := 0
 	for _, one := range m.of {
 		if p.satisfied(one, signed) {
 			n++
@@ -170,23 +196,14 @@ type cosigner struct {
 const cosignatureV1 = 4
 
 func newCosigner(vkey string) (*cosigner, error) {
-	part := strings.SplitN(vkey, "+", 3)
-	if len(part) != 3 {
-		return nil, errors.New("the key of a witness is NAME+HASH+KEY")
+	name, rest, _ := strings.Cut(vkey, "+")
+	hash, text, _ := strings.Cut(rest, "+")
+	key, err := base64.StdEncoding.DecodeString(text)
+	sum := sha256.Sum256(append([]byte(name+"\n"), key...))
+	if err != nil || len(key) != 1+ed25519.PublicKeySize || key[0] != cosignatureV1 || hash != hex.EncodeToString(sum[:4]) {
+		return nil, errors.New("the key of a witness is NAME+HASH+KEY, an Ed25519 key of cosignatures")
 	}
-	hash, err := strconv.ParseUint(part[1], 16, 32)
-	if err != nil {
-		return nil, err
-	}
-	key, err := base64.StdEncoding.DecodeString(part[2])
-	if err != nil || len(key) != 1+ed25519.PublicKeySize || key[0] != cosignatureV1 {
-		return nil, errors.New("the key of a witness is an Ed25519 key of cosignatures")
-	}
-	sum := sha256.Sum256(append([]byte(part[0]+"\n"), key...))
-	if uint64(binary.BigEndian.Uint32(sum[:])) != hash {
-		return nil, errors.New("the hash of the key does not fit it")
-	}
-	return &cosigner{part[0], uint32(hash), key[1:]}, nil
+	return &cosigner{name, binary.BigEndian.Uint32(sum[:]), key[1:]}, nil
 }
 
 func (c *cosigner) Name() string    { return c.name }
@@ -210,20 +227,15 @@ type checkpoint struct {
 func verify(p *policy, receipt []byte) (record string, c checkpoint, err error) {
 	head, signed, ok := bytes.Cut(receipt, []byte("\n\n"))
 	lines := strings.Split(string(head), "\n")
-	if !ok || len(lines) < 3 || lines[0] != "c2sp.org/tlog-proof@v1" {
-		return "", c, errors.New("it is not a tlog-proof")
+	if !ok || len(lines) < 3 || lines[0] != "c2sp.org/tlog-proof@v1" || !strings.HasPrefix(lines[1], "extra ") {
+		return "", c, errors.New("it is not a tlog-proof with a record")
 	}
-	extra, ok := strings.CutPrefix(lines[1], "extra ")
-	index, indexed := strings.CutPrefix(lines[2], "index ")
-	if !ok || !indexed {
-		return "", c, errors.New("it has no record or no index")
-	}
-	line, err := base64.StdEncoding.DecodeString(extra)
+	line, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(lines[1], "extra "))
 	if err != nil {
 		return "", c, err
 	}
-	i, err := strconv.ParseInt(index, 10, 64)
-	if err != nil || i < 0 || strconv.FormatInt(i, 10) != index {
+	i, err := strconv.ParseInt(strings.TrimPrefix(lines[2], "index "), 10, 64)
+	if err != nil || i < 0 || lines[2] != fmt.Sprintf("index %d", i) {
 		return "", c, errors.New("its index is not a number")
 	}
 	var proof tlog.RecordProof
@@ -238,31 +250,25 @@ func verify(p *policy, receipt []byte) (record string, c checkpoint, err error) 
 	if err == nil {
 		c, err = p.open(signed)
 	}
-	if err != nil {
-		return "", c, err
+	if err == nil {
+		err = tlog.CheckRecord(proof, c.size, c.root, i, tlog.RecordHash(leaf))
 	}
-	if err := tlog.CheckRecord(proof, c.size, c.root, i, tlog.RecordHash(leaf)); err != nil {
-		return "", c, fmt.Errorf("the record is not in the log: %w", err)
-	}
-	return string(line), c, nil
+	return string(line), c, err
 }
 
 // hashOf returns the hash of a record's line, after a check that the line ends in it.
 func hashOf(line string) ([]byte, error) {
-	at := strings.LastIndex(line, `,"hash":"`)
-	if at < 0 || len(line) != at+len(`,"hash":"`)+64+len(`"}`) || !strings.HasSuffix(line, `"}`) {
-		return nil, errors.New("the record has no hash at its end")
-	}
+	at := max(strings.LastIndex(line, `,"hash":"`), 0)
 	sum := sha256.Sum256([]byte(line[:at]))
-	if hex.EncodeToString(sum[:]) != line[at+len(`,"hash":"`):len(line)-2] {
+	if line[at:] != `,"hash":"`+hex.EncodeToString(sum[:])+`"}` {
 		return nil, errors.New("the record was changed: its hash does not fit its bytes")
 	}
 	return sum[:], nil
 }
 
 // open checks the signatures of a checkpoint.
-func (p *policy) open(signed []byte) (c checkpoint, err error) {
-	origin, _, _ := strings.Cut(string(signed), "\n")
+func (p *policy) open(text []byte) (c checkpoint, err error) {
+	origin, _, _ := strings.Cut(string(text), "\n")
 	own := p.logs[origin]
 	if own == nil {
 		return c, fmt.Errorf("the policy does not know the log %q", origin)
@@ -273,30 +279,22 @@ func (p *policy) open(signed []byte) (c checkpoint, err error) {
 			known = append(known, m.key)
 		}
 	}
-	n, err := note.Open(signed, note.VerifierList(known...))
+	n, err := note.Open(text, note.VerifierList(known...))
 	if err != nil {
 		return c, fmt.Errorf("the checkpoint: %w", err)
 	}
-	byLog, by := false, map[*cosigner]bool{}
-	for _, sig := range n.Sigs {
-		byLog = byLog || sig.Name == own.Name() && sig.Hash == own.KeyHash()
-		for _, m := range p.members {
-			if m.key != nil && sig.Name == m.key.name && sig.Hash == m.key.hash {
-				by[m.key] = true
-			}
-		}
+	signed := func(v note.Verifier) bool {
+		return slices.ContainsFunc(n.Sigs, func(s note.Signature) bool { return s.Name == v.Name() && s.Hash == v.KeyHash() })
 	}
-	if !byLog || !p.satisfied(p.quorum, by) {
+	if !signed(own) || !p.satisfied(p.quorum, signed) {
 		return c, errors.New("the checkpoint lacks signatures that the policy wants")
 	}
-	f := strings.Split(n.Text, "\n")
-	if len(f) != 4 || f[3] != "" {
+	_, rest, _ := strings.Cut(n.Text, "\n")
+	count, hash, _ := strings.Cut(rest, "\n")
+	size, err := strconv.ParseInt(count, 10, 64)
+	root, rerr := base64.StdEncoding.DecodeString(hash)
+	if err != nil || rerr != nil || len(root) != tlog.HashSize || strings.Count(n.Text, "\n") != 3 {
 		return c, errors.New("the checkpoint is not origin, size and root")
 	}
-	size, err := strconv.ParseInt(f[1], 10, 64)
-	root, rerr := base64.StdEncoding.DecodeString(f[2])
-	if err != nil || rerr != nil || len(root) != tlog.HashSize {
-		return c, errors.New("the checkpoint is not origin, size and root")
-	}
-	return checkpoint{f[0], size, tlog.Hash(root)}, nil
+	return checkpoint{origin, size, tlog.Hash(root)}, nil
 }

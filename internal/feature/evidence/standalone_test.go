@@ -2,21 +2,30 @@ package evidence
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
+	"encoding/hex"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
+
+	"waldo/internal/core/approval"
+	"waldo/internal/core/audit"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/protocol/strictjson"
 )
 
 // TestStandalone: the verifier that shares no code with waldo agrees with it, on a receipt and on changed ones.
 func TestStandalone(t *testing.T) {
-	tool := filepath.Join(t.TempDir(), "waldo-receipt")
-	if out, err := exec.Command("go", "build", "-o", tool, "waldo/cmd/waldo-receipt").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	tool := standalone(t)
 	g := newGround(t, 40)
 	vkey, err := g.tree.Key(g.grow().Origin)
 	if err != nil {
@@ -71,3 +80,104 @@ func TestStandalone(t *testing.T) {
 		agree("a changed byte", changed, false)
 	}
 }
+
+// standalone builds the verifier.
+func standalone(t *testing.T) string {
+	t.Helper()
+	tool := filepath.Join(t.TempDir(), "waldo-receipt")
+	if out, err := exec.Command("go", "build", "-o", tool, "waldo/cmd/waldo-receipt").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return tool
+}
+
+// TestStandaloneAnswer: the verifier checks an approver's yes to the exact arguments, with the key of the enrolment. The
+// attacker has the log's key, and so receipts of records that say another thing than the approver signed.
+func TestStandaloneAnswer(t *testing.T) {
+	tool, g := standalone(t), newGround(t, 1)
+	args, err := call.ParseArgs([]byte(`{"to":"b@example.com"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := decided(1, "mail.send", policy.Ask, contract.Write)
+	d.Call.Args, d.Contract.Approval = args, contract.Approval{When: contract.Always}
+	pub, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ann := approval.NewSigner("ann", private)
+	g.recorder(func(r *audit.Recorder, l *audit.Log) {
+		ctx := t.Context()
+		desk := &approval.Service{Store: g.store, Witness: &audit.Witness{Dir: g.tree.Dir}, Verdict: r.Verdict,
+			Record: func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, "os:1000", e) }}
+		_, err := desk.EnrollKey(ctx, "ann", nil, pub, ann)
+		_, asked, aerr := desk.Ask(ctx, d)
+		q, _, qerr := desk.Question(ctx, asked)
+		if err = errors.Join(err, aerr, qerr); err != nil {
+			t.Fatal(err)
+		}
+		if err := desk.Answer(ctx, ann, q, true, "the <address> is right: é"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	enrolment, verdict := g.record(3), g.record(4)
+	body := string(verdict.Body)
+	swap := func(old, new string) string {
+		if !strings.Contains(body, old) {
+			t.Fatalf("%s has no %s", body, old)
+		}
+		return strings.Replace(body, old, new, 1)
+	}
+	passkey := "passkey:v1:e30"
+	g.recorder(func(_ *audit.Recorder, l *audit.Log) {
+		for _, one := range []struct{ kind, body string }{
+			{"verdict", swap(`"args_digest":"`+args.Digest(), `"args_digest":"sha256:00`)},
+			{"verdict", swap(`is right`, `is wrong`)}, // of the record alone, which no approver signs
+			{"verdict", strings.ReplaceAll(body, `is right`, `is wrong`)},
+			{"verdict", swap(`"yes":true`, `"yes":false`)},
+			{"approver", `{"public_key":"` + passkey + `"}`},
+			{"verdict", strings.ReplaceAll(body, digest(hexOf(pub)), digest(passkey))},
+		} {
+			if _, err := l.Append(t.Context(), one.kind, []byte(one.body), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	dir, at := t.TempDir(), g.grow()
+	file := func(name string, b []byte) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	policy := file("policy", g.policy(""))
+	receipt := func(seq uint64) string {
+		b, err := g.tree.Receipt(at, g.record(seq))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file(strconv.FormatUint(seq, 10), b)
+	}
+	key := receipt(enrolment.Seq)
+	for seq, want := range map[uint64]string{
+		4: "approver:ann signed yes=true to the arguments " + args.Digest() + ", with the key " + digest(hexOf(pub)),
+		5: "the record is not what was signed", 6: "approver:ann signed yes=true", 7: "the signature of the answer does not hold",
+		8: "the record is not what was signed", 10: "not checked: it is a passkey's signature; waldo log verify checks it",
+	} {
+		out, err := exec.Command(tool, policy, receipt(seq), receipt(9), key).CombinedOutput()
+		if sound := strings.Contains(want, "signed yes"); !strings.Contains(string(out), want) || (err == nil) != sound {
+			t.Errorf("record %d: %v: %s", seq, err, out)
+		}
+	}
+	out, err := exec.Command(tool, policy, receipt(4)).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "not checked: add the receipt of the enrolment of the key "+digest(hexOf(pub))) {
+		t.Errorf("without the enrolment: %v: %s", err, out)
+	}
+	if b, err := os.ReadFile("../../../cmd/waldo-receipt/main.go"); err != nil || bytes.Count(b, []byte("\n")) > 300 {
+		t.Errorf("the verifier has %d lines: %v", bytes.Count(b, []byte("\n")), err)
+	}
+}
+
+func hexOf(b []byte) string     { return hex.EncodeToString(b) }
+func digest(text string) string { return strictjson.Digest([]byte(text)) }

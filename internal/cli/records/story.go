@@ -78,6 +78,7 @@ func at(file string, line int) string {
 // Story prints a summary of the records of one call.
 func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 	var said []call.Reason // each reason is printed once
+	open := false          // decided, without an outcome
 	for _, r := range records {
 		switch r.Kind {
 		case audit.KindDecision:
@@ -86,7 +87,7 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 				return err
 			}
 			display.Fprintf(w, "%s %s  %s\n", Effect(p, d.Effect.String()), d.Capability, p.Dim(d.DecisionID+" at "+r.At))
-			said = d.Reasons
+			said, open = d.Reasons, true
 			Reasons(w, p, said)
 			if d.Contract != nil {
 				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern,
@@ -126,6 +127,7 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 			if err := json.Unmarshal(r.Body, &l); err != nil {
 				return err
 			}
+			open = false
 			display.Fprintf(w, "  ended %s, side effect %s, %.1f ms", l.Status, l.Facts.SideEffect, l.Facts.Usage.WallMS)
 			if l.Facts.Sandbox.Driver != "" {
 				display.Fprintf(w, ", in a %s sandbox %s", l.Facts.Sandbox.Driver, p.Dim(l.Facts.Sandbox.ID))
@@ -139,6 +141,10 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 			}
 			Reasons(w, p, slices.DeleteFunc(l.Why, func(r call.Reason) bool { return slices.Contains(said, r) }))
 		}
+	}
+	if open {
+		display.Fprintf(w, "  %s the call is under way, or waldo was killed during it; whether it took effect is not known\n",
+			p.Warn("no outcome:"))
 	}
 	return nil
 }

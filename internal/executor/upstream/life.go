@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"waldo/internal/model/call"
@@ -54,6 +56,31 @@ const (
 	freeDeaths  = 3                // ends that cost nothing: the next call starts it at once
 	settled     = 30 * time.Second // a server that has lived for so long has not ended soon
 )
+
+// Restart ends what runs of a server: its process, its replicas, and those of its sessions. The next call starts it
+// anew, also one that failed to start. A call under way ends as if the server had died. It reports false for an unknown
+// server.
+func (m *Manager) Restart(name string) bool {
+	s := m.servers[name]
+	if s != nil {
+		s.restart()
+	}
+	return s != nil
+}
+
+func (s *server) restart() {
+	s.mu.Lock()
+	ses := s.session
+	s.session, s.failed, s.falls = nil, nil, 0
+	others := slices.AppendSeq(slices.Clone(s.replicas), maps.Values(s.children))
+	s.mu.Unlock()
+	if ses != nil {
+		ses.stop()
+	}
+	for _, t := range others {
+		t.restart()
+	}
+}
 
 // crashed notes that a start has failed, or that a running server has ended by itself. The lock is held.
 func (s *server) crashed(started bool, lived time.Duration) {

@@ -156,3 +156,35 @@ func TestRestartsRest(t *testing.T) {
 		}
 	}
 }
+
+// TestRestart: a restart ends the process, and the next call has a new one. A server that is left alone since it failed
+// is started again. Others stay.
+func TestRestart(t *testing.T) {
+	var ended atomic.Int64
+	good := legacy(echoTool, answers(fine))
+	f := launchers(map[string]func(*bufio.Scanner, io.Writer){
+		"s":     func(in *bufio.Scanner, out io.Writer) { good(in, out); ended.Add(1) },
+		"other": good, "bad": func(*bufio.Scanner, io.Writer) {},
+	})
+	m := manager(t, f, Options{})
+	ask := func(name string) string {
+		return text(execute(t, context.Background(), m, decision(t, name+".echo", `{}`, contract.Contract{})))
+	}
+	if ask("s") != "fine" || ask("other") != "fine" || ended.Load() != 0 {
+		t.Fatal("control: the servers do not answer")
+	}
+	if !m.Restart("s") || ask("s") != "fine" || ended.Load() != 1 || f.starts["s"].Load() != 2 || f.starts["other"].Load() != 1 {
+		t.Errorf("%d ended; %d starts, %d of the other", ended.Load(), f.starts["s"].Load(), f.starts["other"].Load())
+	}
+	ask("bad")
+	before := f.starts["bad"].Load()
+	if ask("bad"); before == 0 || f.starts["bad"].Load() != before {
+		t.Fatal("control: a server that fails is not left alone")
+	}
+	if m.Restart("bad"); ask("bad") == "" || f.starts["bad"].Load() == before {
+		t.Error("a server that is left alone is not started after a restart")
+	}
+	if m.Restart("none") {
+		t.Error("an unknown server was restarted")
+	}
+}

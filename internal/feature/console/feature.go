@@ -75,6 +75,8 @@ func (c *console) open(at net.Addr) *pages {
 		Accepted: func() *lockfile.Lock { return c.InForce().Accepted() },
 		Pins:     func(ctx context.Context) ([]site.Pin, error) { return pinsWaiting(ctx, c.InForce()) },
 		Forget:   c.ForgetCLI,
+		Serves:   c.Serves,
+		Restart:  func(server string) bool { return c.InForce().Upstreams.Restart(server) },
 		Verify:   func(ctx context.Context) (audit.Report, error) { return c.InForce().VerifyLog(ctx) },
 	})
 	s := site.New(site.Options{

@@ -45,6 +45,8 @@ type Options struct {
 	Forget   func(ctx context.Context, name string) error    // ends what a stopped user shares beside its sessions
 	Owner    string                                          // of the sandboxes
 	Verify   func(ctx context.Context) (audit.Report, error) // the log
+	Serves   func() bool                                     // this process serves hosts: its servers are theirs
+	Restart  func(server string) bool                        // one of its servers; false: there is none of that name
 }
 
 // Operator satisfies site.Backend.

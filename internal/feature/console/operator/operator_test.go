@@ -47,6 +47,7 @@ type desk struct {
 	cfg    *contract.Config
 	pins   []site.Pin
 	lock   lockfile.Lock
+	serves bool          // the process of the console has the servers of agents
 	clock  time.Duration // of the log, beside the real one
 	later  atomic.Int64  // the clock of the questions, beside the real one
 }
@@ -96,6 +97,7 @@ func (d *desk) operator() *Operator {
 		Webhooks: q, Events: events{q, d.log},
 		Config: func() *contract.Config { return d.cfg }, Compile: d.compile, Policy: func() *policy.Policy { return d.policy },
 		Accepted: func() *lockfile.Lock { return &d.lock }, Forget: func(context.Context, string) error { return nil },
+		Serves: func() bool { return d.serves }, Restart: func(name string) bool { return name == "crm" },
 		Pins: func(context.Context) ([]site.Pin, error) { return d.pins, nil },
 		Verify: func(ctx context.Context) (audit.Report, error) {
 			anchors, err := audit.Anchors(ctx, audit.Options{Heads: d.store})
@@ -746,4 +748,20 @@ func TestRootSigns(t *testing.T) {
 // wouldDo is a preview as of code and of a diff, with what the agent wrote.
 func wouldDo(_ context.Context, d policy.Decision) []string {
 	return append(preview.Sandboxed(d), "--- a.txt", "-old", "+"+string(d.Call.Args.Raw()))
+}
+
+// TestRestartsServers: the console restarts the servers of its own process, and no other.
+func TestRestartsServers(t *testing.T) {
+	d := open(t)
+	var p *site.Problem
+	if err := d.op.Restart(d.ctx, "crm"); !errors.As(err, &p) || p.Status != http.StatusConflict || p.Code != "server.elsewhere" {
+		t.Errorf("beside waldo serve: %v", err)
+	}
+	d.serves = true
+	if err := d.op.Restart(d.ctx, "crm"); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	if err := d.op.Restart(d.ctx, "none"); !errors.As(err, &p) || p.Code != "server.unknown" {
+		t.Errorf("an unknown server: %v", err)
+	}
 }

@@ -160,6 +160,7 @@ func (p *Operator) Upstream(ctx context.Context, name string) (site.UpstreamLife
 		return l, site.Problemf(http.StatusNotFound, "server.unknown", "the configuration names no such server")
 	}
 	l.Upstream = all.Items[i]
+	l.Restarts = l.Placement != "url" && p.o.Serves()
 	counted := map[string]site.Usage{}
 	for _, u := range p.usage(24, func(c entry) site.Usage { return site.Usage{Capability: c.Capability} }) {
 		counted[u.Capability] = u
@@ -196,6 +197,18 @@ func (p *Operator) Upstream(ctx context.Context, name string) (site.UpstreamLife
 		}
 	}
 	return l, err
+}
+
+// Restart satisfies site.Backend.
+func (p *Operator) Restart(_ context.Context, name string) error {
+	if !p.o.Serves() {
+		return site.Problemf(http.StatusConflict, "server.elsewhere",
+			"the servers of agents belong to waldo serve; its own console, at the address that it listens on, restarts them")
+	}
+	if !p.o.Restart(name) {
+		return site.Problemf(http.StatusNotFound, "server.unknown", "the configuration names no such server")
+	}
+	return nil
 }
 
 // Egress satisfies site.Backend.

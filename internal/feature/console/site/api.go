@@ -45,6 +45,7 @@ func (s *Server) routes() []route {
 		{post, "/api/v1/sandboxes/{name}/stop", RoleOperator, false, s.sandbox("stop")},
 		{get, "/api/v1/upstreams", RoleViewer, false, answer(s, Backend.Upstreams)},
 		{get, "/api/v1/upstreams/{id}", RoleViewer, false, answerOne(s, Backend.Upstream)},
+		{post, "/api/v1/upstreams/{name}/restart", RoleOperator, false, s.restart},
 		{get, "/api/v1/egress", RoleViewer, false, s.apiEgress},
 		{get, "/api/v1/webhooks", RoleViewer, false, answer(s, Backend.Webhooks)},
 		{get, "/api/v1/deliveries", RoleViewer, false, s.apiDeliveries},

@@ -101,6 +101,8 @@ type Backend interface {
 	SandboxAct(ctx context.Context, who Who, name, act string) error
 	Upstreams(ctx context.Context) (List[Upstream], error)
 	Upstream(ctx context.Context, name string) (UpstreamLife, error)
+	// Restart ends a server of this process. The next call starts it anew.
+	Restart(ctx context.Context, name string) error
 	// Egress sums up the attempts to reach another machine, the refused first, then the newest first.
 	Egress(ctx context.Context, f EgressFilter) (List[Egress], error)
 	Webhooks(ctx context.Context) (List[Webhook], error)
@@ -410,6 +412,7 @@ type UpstreamLife struct {
 	Looked      bool         `json:"looked"` // there was a look in this process
 	Faults      []Call       `json:"faults"` // the newest
 	Egress      []Egress     `json:"egress"`
+	Restarts    bool         `json:"restarts"` // this process has it for agents, so that it can be restarted here
 }
 
 // Definition is one accepted tool of a server, with its contract and its calls in the last day.

@@ -109,6 +109,11 @@ func (f *fake) SandboxAct(_ context.Context, _ Who, name, act string) error {
 	return nil
 }
 
+func (f *fake) Restart(_ context.Context, name string) error {
+	f.acts = append(f.acts, "restart "+name)
+	return nil
+}
+
 func (f *fake) Upstreams(context.Context) (List[Upstream], error) {
 	return List[Upstream]{Items: []Upstream{{Name: hostile, Target: hostile, Health: "failing", Why: hostile,
 		Failures: 5, OpenUntil: hostile}}}, nil

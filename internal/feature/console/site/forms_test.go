@@ -18,6 +18,7 @@ func TestForms(t *testing.T) {
 		{"", "/sandboxes/box/pause", "pause box", "sandbox.pause"},
 		{"/webhooks", "/webhooks/" + url.PathEscape(hostile) + "/retry", "retry " + hostile, "webhook.retry"},
 		{"/webhooks", "/webhooks/" + url.PathEscape(hostile) + "/drop", "drop " + hostile, "webhook.drop"},
+		{"/servers/x", "/servers/" + url.PathEscape(hostile) + "/restart", "restart " + hostile, "server.restart"},
 		{"/sessions", "/sessions/" + url.PathEscape(hostile) + "/stop", hostile + " release=false", "stop"},
 		{"/sessions", "/sessions/" + url.PathEscape(hostile) + "/release", hostile + " release=true", "release"},
 	} {

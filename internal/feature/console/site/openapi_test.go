@@ -105,7 +105,9 @@ var operations = map[string]operation{
 	"POST /api/v1/agents/{name}/release":   {summary: "Let a principal in again", out: map[string]string{}},
 	"POST /api/v1/sandboxes/{name}/pause":  {summary: "Freeze a sandbox", out: map[string]string{}},
 	"POST /api/v1/sandboxes/{name}/resume": {summary: "Let a sandbox go on", out: map[string]string{}},
-	"POST /api/v1/sandboxes/{name}/stop":   {summary: "End the commands of a sandbox", out: map[string]string{}},
+	"POST /api/v1/upstreams/{name}/restart": {summary: "End a server of this process; the next call starts it anew",
+		out: map[string]string{}},
+	"POST /api/v1/sandboxes/{name}/stop": {summary: "End the commands of a sandbox", out: map[string]string{}},
 }
 
 // schemaOf returns the JSON Schema of a Go type; named structs go to defs.

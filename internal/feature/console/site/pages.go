@@ -44,6 +44,7 @@ func (s *Server) pageRoutes() []route {
 		{post, "/sandboxes/{name}/stop", RoleOperator, false, s.sandbox("stop")},
 		{get, "/servers", RoleViewer, false, pageAll(s, "servers", "Servers", Backend.Upstreams)},
 		{get, "/servers/{name}", RoleViewer, false, s.pageServer},
+		{post, "/servers/{name}/restart", RoleOperator, false, s.restart},
 		{get, "/egress", RoleViewer, false, s.pageEgress},
 		{get, "/webhooks", RoleViewer, false, s.pageWebhooks},
 		{post, "/webhooks/{id}/retry", RoleOperator, false, s.deliver("retry")},

@@ -100,7 +100,7 @@ func (f *fake) Upstream(context.Context, string) (UpstreamLife, error) {
 	reached, _ := f.Egress(context.Background(), EgressFilter{})
 	return UpstreamLife{Upstream: Upstream{Name: hostile, Target: hostile, Health: "failing", Why: hostile, OpenUntil: hostile}, Pins: pins.Items,
 		Definitions: []Definition{{Usage: Usage{Capability: hostile}, Approval: hostile, File: hostile, Danger: 3}},
-		Faults:      []Call{hostileCall}, Egress: reached.Items}, nil
+		Faults:      []Call{hostileCall}, Egress: reached.Items, Restarts: true}, nil
 }
 
 // roles is the least role for each path, by hand: the route table is held against it.
@@ -108,7 +108,8 @@ var roles = map[string]Role{
 	"GET /{$}": RoleViewer, "POST /logout": RoleViewer, "GET /approvals": RoleViewer, "GET /approvals/{id}": RoleViewer,
 	"GET /approvals/{id}/state": RoleViewer,
 	"GET /calls":                RoleViewer, "GET /calls/{id}": RoleViewer, "GET /sessions": RoleViewer, "GET /sessions/{name}": RoleViewer,
-	"GET /servers/{name}": RoleViewer, "GET /egress": RoleViewer,
+	"GET /servers/{name}": RoleViewer, "POST /servers/{name}/restart": RoleOperator,
+	"POST /api/v1/upstreams/{name}/restart": RoleOperator, "GET /egress": RoleViewer,
 	"GET /api/v1/answered": RoleViewer, "GET /api/v1/agents/{id}": RoleViewer, "GET /api/v1/upstreams/{id}": RoleViewer,
 	"GET /api/v1/egress": RoleViewer, "GET /sandboxes": RoleViewer,
 	"GET /servers": RoleViewer, "GET /contracts": RoleViewer, "POST /contracts/dry-run": RoleViewer,

@@ -24,6 +24,7 @@ const (
 	whyThere     = "it exists outside by now"
 	whyGone      = "it is gone outside"
 	whyProtected = "its name is protected, so it is taken by its own path alone"
+	whyKind      = "it was a file and is a folder, or the other way round: that is not taken back"
 	whyTouched   = "it changed since"
 	whyNoCopy    = "there is no copy of what it was: it was over 256 KiB, or --changes keep was not given"
 )
@@ -85,7 +86,7 @@ func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, er
 	}
 	for _, t := range all {
 		t.entry.State = made
-		if info, err := t.root.Lstat(t.entry.Path); err == nil {
+		if info, err := lstat(t.root, t.entry.Path); err == nil {
 			st := stampOf(info)
 			t.entry.After = &st
 		}
@@ -93,14 +94,75 @@ func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, er
 	return len(all), left, s.save(r)
 }
 
+// errLink is returned for a path through a link: what it leads to has another name, which nobody was asked about.
+var errLink = errors.New("a folder above it is a link or a file by now")
+
+// in calls do with the folder of a name and its last part. No part of the way may be a link, also at this moment.
+// What is missing of it is made with mode, unless that is 0.
+func in(root *os.Root, name string, mode fs.FileMode, do func(dir *os.Root, base string) error) error {
+	dir, err := root.OpenRoot(".")
+	if err != nil {
+		return err
+	}
+	defer func() { dir.Close() }()
+	for part := range strings.SplitSeq(path.Dir(name), "/") {
+		if part == "." {
+			continue
+		}
+		info, err := dir.Lstat(part)
+		if errors.Is(err, fs.ErrNotExist) && mode != 0 {
+			if err = dir.Mkdir(part, mode); err == nil {
+				info, err = dir.Lstat(part)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		below, err := dir.OpenRoot(part)
+		if err != nil {
+			return errors.Join(err, errLink)
+		}
+		dir.Close()
+		dir = below
+		if now, err := dir.Stat("."); err != nil || !os.SameFile(info, now) {
+			return errors.Join(err, errLink)
+		}
+	}
+	return do(dir, path.Base(name))
+}
+
+// lstat is Lstat of a name that no link leads to.
+func lstat(root *os.Root, name string) (info fs.FileInfo, err error) {
+	err = in(root, name, 0, func(dir *os.Root, base string) error {
+		info, err = dir.Lstat(base)
+		return err
+	})
+	return info, err
+}
+
+func remove(root *os.Root, name string) error {
+	return in(root, name, 0, func(dir *os.Root, base string) error { return dir.Remove(base) })
+}
+
+// chmod changes the mode of a folder.
+func chmod(root *os.Root, name string, mode fs.FileMode) error {
+	return in(root, name+"/.", 0, func(dir *os.Root, _ string) error { return dir.Chmod(".", mode.Perm()) })
+}
+
+func mkdirAll(root *os.Root, name string, mode fs.FileMode) error {
+	return in(root, name+"/.", mode, func(*os.Root, string) error { return nil })
+}
+
 // conflict returns why a change cannot be made; "": it can. replaced: another change of the same record removes the
 // name.
 func conflict(root *os.Root, r *Record, e *Entry, replaced bool) string {
-	info, err := root.Lstat(e.Path)
+	info, err := lstat(root, e.Path)
 	there := err == nil
 	switch {
 	case replaced:
 		return ""
+	case errors.Is(err, errLink):
+		return errLink.Error()
 	case e.Op == Added && e.Copied:
 		return whyGone
 	case e.Op == Added && there:
@@ -130,7 +192,7 @@ func run(all []*step) (err error) {
 	defer func() {
 		for _, t := range slices.Backward(all) {
 			if t.aside != "" {
-				_ = t.root.Remove(t.aside) // gone if it was renamed
+				_ = remove(t.root, t.aside) // gone if it was renamed
 			}
 			if err != nil && t.undo != nil {
 				err = errors.Join(err, t.undo())
@@ -172,22 +234,21 @@ func (t *step) folder() error {
 	if !e.Mode.IsDir() || e.Op != Added {
 		return nil
 	}
-	if err := t.root.Mkdir(e.Path, e.Mode.Perm()); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nil // another name is removed there first
-		}
-		return err
-	}
-	t.undo = func() error { return t.root.Remove(e.Path) }
-	return t.owned(e.Path)
-}
-
-func (t *step) owned(at string) error {
-	info, err := t.up.Lstat(t.entry.Path)
+	info, err := t.up.Lstat(e.Path)
 	if err != nil {
 		return err
 	}
-	return ownedAs(filepath.Join(t.root.Name(), at), info)
+	err = in(t.root, e.Path, 0, func(dir *os.Root, base string) error {
+		if err := dir.Mkdir(base, e.Mode.Perm()); err != nil {
+			return err
+		}
+		t.undo = func() error { return remove(t.root, e.Path) }
+		return ownedAs(dir, base, info)
+	})
+	if errors.Is(err, fs.ErrExist) {
+		return nil // another name is removed there first
+	}
+	return err
 }
 
 // write puts a new file or link beside its place.
@@ -196,29 +257,37 @@ func (t *step) write() error {
 	if e.Op == Removed || e.Mode.IsDir() {
 		return nil
 	}
-	dir := path.Dir(e.Path)
-	if _, err := t.root.Lstat(dir); err != nil {
-		if err := t.root.MkdirAll(dir, 0o755); err != nil {
+	info, err := t.up.Lstat(e.Path)
+	if err != nil {
+		return err
+	}
+	t.aside = path.Join(path.Dir(e.Path), ".waldo-"+rand.Text())
+	return in(t.root, t.aside, 0o755, func(dir *os.Root, base string) error {
+		return put(t.up, e.Path, e.Mode, dir, base, info)
+	})
+}
+
+// put makes a new file or link with what another one holds.
+func put(from *os.Root, old string, mode fs.FileMode, dir *os.Root, base string, owner fs.FileInfo) error {
+	if mode.Type() == fs.ModeSymlink {
+		to, err := from.Readlink(old)
+		if err == nil {
+			err = dir.Symlink(to, base)
+		}
+		if err != nil {
 			return err
 		}
+		return ownedAs(dir, base, owner)
 	}
-	t.aside = path.Join(dir, ".waldo-"+rand.Text())
-	if e.Mode.Type() == fs.ModeSymlink {
-		to, err := t.up.Readlink(e.Path)
-		if err == nil {
-			err = t.root.Symlink(to, t.aside)
-		}
-		return errors.Join(err)
-	}
-	in, err := t.up.Open(e.Path)
+	in, err := from.Open(old)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	if err := create(t.root, t.aside, in, e.Mode.Perm()); err != nil {
-		return err
+	if err = create(dir, base, in, mode.Perm()); err == nil {
+		err = ownedAs(dir, base, owner)
 	}
-	return t.owned(t.aside)
+	return err
 }
 
 // create writes a new file.
@@ -236,30 +305,31 @@ func (t *step) place() error {
 	e := t.entry
 	switch {
 	case e.Op == Removed && e.Mode.IsDir():
-		err := t.root.Remove(e.Path)
+		err := remove(t.root, e.Path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil // files of others are in it
 		}
-		t.undo = func() error { return t.root.MkdirAll(e.Path, e.Mode.Perm()) }
+		t.undo = func() error { return mkdirAll(t.root, e.Path, e.Mode.Perm()) }
 	case e.Op == Removed:
-		if err := t.root.Remove(e.Path); err != nil {
+		if err := remove(t.root, e.Path); err != nil {
 			return err
 		}
 		t.undo = func() error { return restore(t.root, e, e.Path, e.Mode, t.before) }
 	case e.Mode.IsDir() && e.Op == Modified:
-		t.undo = func() error { return t.root.Chmod(e.Path, e.Was.Perm()) }
-		return t.root.Chmod(e.Path, e.Mode.Perm())
+		t.undo = func() error { return chmod(t.root, e.Path, e.Was) }
+		return chmod(t.root, e.Path, e.Mode)
 	case e.Mode.IsDir():
-		if _, err := t.root.Lstat(e.Path); err != nil {
+		if _, err := lstat(t.root, e.Path); err != nil {
 			return t.folder()
 		}
 	default:
-		if err := t.root.Rename(t.aside, e.Path); err != nil {
+		err := in(t.root, e.Path, 0, func(dir *os.Root, base string) error { return dir.Rename(path.Base(t.aside), base) })
+		if err != nil {
 			return err
 		}
 		t.undo = func() error {
 			if e.Op == Added {
-				return t.root.Remove(e.Path)
+				return remove(t.root, e.Path)
 			}
 			return restore(t.root, e, e.Path, e.Was, t.before)
 		}
@@ -278,34 +348,20 @@ func restore(root *os.Root, e *Entry, name string, mode fs.FileMode, before stri
 		return err
 	}
 	defer from.Close()
-	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+	return in(root, name, 0o755, func(dir *os.Root, base string) error {
+		owner, err := root.Stat(".")
+		if err != nil {
+			return err
+		}
+		aside := ".waldo-" + rand.Text()
+		if err = put(from, old, mode, dir, aside, owner); err == nil {
+			err = dir.Rename(aside, base)
+		}
+		if err != nil {
+			err = errors.Join(err, dir.Remove(aside))
+		}
 		return err
-	}
-	aside := path.Join(path.Dir(name), ".waldo-"+rand.Text())
-	if mode.Type() == fs.ModeSymlink {
-		to, err := from.Readlink(old)
-		if err == nil {
-			err = root.Symlink(to, aside)
-		}
-		if err != nil {
-			return err
-		}
-	} else {
-		in, err := from.Open(old)
-		if err != nil {
-			return err
-		}
-		defer in.Close()
-		if err := create(root, aside, in, mode.Perm()); err != nil {
-			return errors.Join(err, root.Remove(aside))
-		}
-	}
-	if info, err := root.Stat("."); err == nil {
-		if err := ownedAs(filepath.Join(root.Name(), aside), info); err != nil {
-			return errors.Join(err, root.Remove(aside))
-		}
-	}
-	return root.Rename(aside, name)
+	})
 }
 
 // Drop forgets the changes that wait, all or those below the paths.

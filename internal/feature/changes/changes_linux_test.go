@@ -285,3 +285,41 @@ func TestKeep(t *testing.T) {
 		t.Errorf("nothing changed: %+v", f)
 	}
 }
+
+// TestThroughLinks: a change is taken, and taken back, by its own path alone. A folder above it that has become a link is
+// refused.
+func TestThroughLinks(t *testing.T) {
+	files := map[string]string{"lib/x": "x", ".git/hooks/a.sample": ""}
+	link := func(s *session) {
+		t.Helper()
+		lib := filepath.Join(s.dir, "lib")
+		if err := errors.Join(os.RemoveAll(lib), os.Symlink(".git/hooks", lib)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const hook = "echo id > lib/pre-commit; chmod +x lib/pre-commit; mkdir lib/sub; echo y > lib/sub/y"
+	s := begin(t, Review, hook, files)
+	link(s)
+	for _, paths := range [][]string{nil, {"lib/pre-commit"}, {"lib/sub"}} {
+		if n, _, err := s.store.Apply(s.record(), paths); n != 0 || err == nil || !strings.Contains(err.Error(), errLink.Error()) {
+			t.Errorf("%q: %d %v", paths, n, err)
+		}
+	}
+	if got := s.tree(); got != ".git/hooks/a.sample= lib->.git/hooks" {
+		t.Error(got)
+	}
+	files = map[string]string{"lib/x": "x", "lib/old": "o", "d/e": "e", ".git/hooks/a.sample": ""}
+	s = begin(t, Keep, "rm lib/x; rm -r d; rm lib/old; mkdir lib/old", files)
+	link(s)
+	_, left, err := s.store.Undo(s.record(), nil)
+	if err != nil || len(left) != 2 || left[0].Why != errLink.Error() || left[1].Why != errLink.Error() {
+		t.Errorf("%v %v", left, err)
+	}
+	if got := s.tree(); got != ".git/hooks/a.sample= d/e=e lib->.git/hooks" { // d is the control
+		t.Error(got)
+	}
+	s = begin(t, Keep, "rm a; mkdir a", map[string]string{"a": "1"})
+	if n, left, err := s.store.Undo(s.record(), nil); n != 0 || err != nil || len(left) != 1 || left[0].Why != whyKind {
+		t.Errorf("a file that became a folder: %d %v %v", n, left, err)
+	}
+}

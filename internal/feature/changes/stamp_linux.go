@@ -60,11 +60,11 @@ func cameFromBelow(root *os.Root, at string) bool {
 	return err == nil && n > 0
 }
 
-// ownedAs gives a file the owner of another.
-func ownedAs(at string, as fs.FileInfo) error {
+// ownedAs gives a file in a folder the owner of another.
+func ownedAs(dir *os.Root, base string, as fs.FileInfo) error {
 	st, ok := as.Sys().(*syscall.Stat_t)
 	if !ok || os.Geteuid() != 0 {
 		return nil
 	}
-	return os.Lchown(at, int(st.Uid), int(st.Gid))
+	return dir.Lchown(base, int(st.Uid), int(st.Gid))
 }

@@ -22,8 +22,8 @@ func stampOf(info fs.FileInfo) stamp {
 	return stamp{Size: info.Size(), Modified: info.ModTime().UnixNano(), Changed: info.ModTime().UnixNano(), Mode: info.Mode()}
 }
 
-func coarse() time.Time                   { return time.Now() }
-func isWhiteout(fs.FileInfo) bool         { return false }
-func isOpaque(*os.File) bool              { return false }
-func cameFromBelow(*os.Root, string) bool { return false }
-func ownedAs(string, fs.FileInfo) error   { return nil }
+func coarse() time.Time                           { return time.Now() }
+func isWhiteout(fs.FileInfo) bool                 { return false }
+func isOpaque(*os.File) bool                      { return false }
+func cameFromBelow(*os.Root, string) bool         { return false }
+func ownedAs(*os.Root, string, fs.FileInfo) error { return nil }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -193,11 +194,17 @@ func (s *Store) makeAside(call string, n int, source string) error {
 		return err
 	}
 	aside := s.at(call, asideDir(n))
-	for _, d := range []string{aside, aside + "/upper", aside + "/work"} {
-		if err := os.Mkdir(d, 0o700); err != nil {
+	root, err := os.OpenRoot(s.at(call))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, d := range []string{"", "upper", "work"} {
+		d = path.Join(asideDir(n), d)
+		if err := root.Mkdir(d, 0o700); err != nil {
 			return err
 		}
-		if err := ownedAs(d, info); err != nil {
+		if err := ownedAs(root, d, info); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,7 @@ const (
 // tree is the names of a folder with their stamps. Names below node_modules and the objects of a repository are left out.
 type tree struct {
 	entries map[string]stamp
+	closed  map[string]bool // folders whose names cannot be read
 	partial bool
 }
 
@@ -37,16 +38,16 @@ func look(folder string) (*tree, error) {
 		return nil, err
 	}
 	defer root.Close()
-	t := &tree{entries: map[string]stamp{}}
+	t := &tree{entries: map[string]stamp{}, closed: map[string]bool{}}
 	t.add(root, "")
 	return t, nil
 }
 
-// add looks at the names of one folder below the root, and at those below them. What is gone meanwhile or cannot be read
-// is left out: neither can the run read it.
+// add looks at the names of one folder below the root, and at those below them. What is gone meanwhile is left out.
 func (t *tree) add(dir *os.Root, rel string) {
 	f, err := dir.Open(".")
 	if err != nil {
+		t.closed[rel] = true
 		return
 	}
 	all, _ := f.Readdir(-1) // asks for each name below the open folder, without the whole path
@@ -64,6 +65,8 @@ func (t *tree) add(dir *os.Root, rel string) {
 		if below, err := dir.OpenRoot(info.Name()); err == nil {
 			t.add(below, at+"/")
 			below.Close()
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			t.closed[at+"/"] = true
 		}
 	}
 }
@@ -136,6 +139,9 @@ func (l *ledger) endKept(n int, f *Folder) error {
 		return err
 	}
 	f.Partial = before.partial || now.partial
+	for at := range now.closed { // the run has closed it
+		f.Partial = f.Partial || !before.closed[at]
+	}
 	gone := map[[2]uint64]string{} // of removed files, by device and inode
 	for name, st := range before.entries {
 		if _, ok := now.entries[name]; !ok && st.Mode.IsRegular() {

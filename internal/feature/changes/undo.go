@@ -39,14 +39,16 @@ func (s *Store) Undo(r *Record, paths []string) (n int, left []Conflict, err err
 
 // takeBack makes one name what it was. why is the reason against it.
 func takeBack(root *os.Root, e *Entry, before string) (why string, err error) {
-	info, missing := root.Lstat(e.Path)
+	info, missing := lstat(root, e.Path)
 	switch {
+	case errors.Is(missing, errLink):
+		return errLink.Error(), nil
 	case e.Op == Removed && missing == nil && e.Mode.IsDir() && info.IsDir():
 		return "", nil
 	case e.Op == Removed && missing == nil:
 		return whyThere, nil
 	case e.Op == Removed && e.Mode.IsDir():
-		return "", root.MkdirAll(e.Path, e.Mode.Perm())
+		return "", mkdirAll(root, e.Path, e.Mode.Perm())
 	case e.Op == Removed && !e.Before:
 		return whyNoCopy, nil
 	case e.Op == Removed:
@@ -54,26 +56,28 @@ func takeBack(root *os.Root, e *Entry, before string) (why string, err error) {
 	case missing != nil:
 		return whyGone, nil
 	case e.Mode.IsDir() && e.Op == Added:
-		if err := root.Remove(e.Path); err != nil {
+		if err := remove(root, e.Path); err != nil {
 			return "it holds other files", nil
 		}
 		return "", nil
+	case e.Mode.IsDir() != e.Was.IsDir():
+		return whyKind, nil
 	case e.Mode.IsDir():
-		return "", root.Chmod(e.Path, e.Was.Perm())
+		return "", chmod(root, e.Path, e.Was)
 	case e.After == nil || stampOf(info) != *e.After:
 		return whyTouched, nil
 	case e.Op == Added:
-		return "", root.Remove(e.Path)
+		return "", remove(root, e.Path)
 	case !e.Before:
 		return whyNoCopy, nil
 	case e.Op == Renamed:
-		if _, err := root.Lstat(e.From); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := lstat(root, e.From); !errors.Is(err, fs.ErrNotExist) {
 			return path.Base(e.From) + " exists by now", nil
 		}
 		if err := restore(root, e, e.From, e.Was, before); err != nil {
 			return "", err
 		}
-		return "", root.Remove(e.Path)
+		return "", remove(root, e.Path)
 	}
 	return "", restore(root, e, e.Path, e.Was, before)
 }

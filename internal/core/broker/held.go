@@ -177,7 +177,7 @@ func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome
 		if r.Facts.SideEffect != facts.None && out.Facts.SideEffect != facts.Unknown {
 			out.Facts.SideEffect = facts.Confirmed
 		}
-		if err != nil || r.Status != facts.OK {
+		if err != nil || r.Status != facts.OK || r.Facts.SideEffect == facts.Unknown {
 			out.Facts.Status, out.IsError = facts.Failed, true
 		}
 		say(&out, "%d. %s %s%s", n+1, s.Calls[n].Capability, end, about(r))

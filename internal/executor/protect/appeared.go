@@ -52,7 +52,7 @@ func (f Found) disarming() Found {
 // harmless reports whether a new file of a repository can stay.
 func harmless(root *os.Root, f Found) bool {
 	switch f.Row.Pattern {
-	case "git:hooks":
+	case "git:hooks", "git:branches", "git:remotes":
 		return f.Mode.IsDir() && onlySamples(root, f.Path)
 	case "git:config", "git:config.worktree":
 		b, ok := small(root, f)
@@ -155,6 +155,11 @@ func small(root *os.Root, f Found) ([]byte, bool) {
 	return b, err == nil && len(b) <= most
 }
 
+// unseen reports a folder in which not all protected names are found.
+func unseen(folded string) bool {
+	return slices.Contains([]string{modules, "objects", "refs", "logs"}, folded)
+}
+
 // within reports whether each path in a pointer file of git leads to a folder below the root, whose own files count.
 func within(root *os.Root, f Found, text string) bool {
 	from := path.Dir(f.Path)
@@ -178,7 +183,8 @@ func within(root *os.Root, f Found, text string) bool {
 		} else {
 			to = path.Join(from, to)
 		}
-		if !filepath.IsLocal(to) || slices.Contains(strings.Split(keyfiles.Folded(to), "/"), "node_modules") {
+		if !filepath.IsLocal(to) ||
+			f.Row.Pattern == ".git" && slices.ContainsFunc(strings.Split(keyfiles.Folded(to), "/"), unseen) {
 			return false
 		}
 		if info, err := root.Stat(to); err != nil || !info.IsDir() { // root.Stat refuses links that lead out

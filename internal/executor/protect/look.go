@@ -30,8 +30,8 @@ const MaxFound = 400
 // ErrMany is returned for a folder with too many protected names.
 var ErrMany = errors.New("too many protected names")
 
-// Look returns the protected names of a folder, outermost ones alone, sorted. Names below node_modules and the objects of
-// a repository are left out. It follows no link.
+// Look returns the protected names of a folder, outermost ones alone, sorted. Below node_modules, repositories alone
+// count, and the objects of a folder .git are left out, where git takes no path. It follows no link.
 func (r Rules) Look(root *os.Root) ([]Found, error) {
 	if err := keyfiles.OutsideState(root.Name()); err != nil {
 		return nil, err
@@ -134,6 +134,9 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 		inGit = append(inGit[:len(inGit):len(inGit)], folded)
 	}
 	row, ok := w.rules.match(names, inGit)
+	if ok && !row.git && row.Pattern != ".git" && slices.Contains(names[:len(names)-1], modules) {
+		ok = false // a package's own settings
+	}
 	if ok && folded == ".git" && row.Pattern == ".git" && e.IsDir() {
 		ok = false // a repository: what is in it counts
 	}
@@ -156,12 +159,23 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 		w.found = append(w.found, Found{Path: at, Row: row, Mode: e.Type(), Hidden: hidden})
 		return nil
 	}
-	if !e.IsDir() || folded == "node_modules" && inGit == nil ||
-		len(inGit) == 1 && slices.Contains([]string{"refs", "logs"}, folded) ||
-		len(inGit) == 2 && inGit[0] == "objects" && folded != "info" {
+	if !e.IsDir() || plain(names, inGit) {
 		return nil
 	}
 	return w.folder(at, names, inGit)
+}
+
+// modules is the name of folders of packages, which hold many names like the protected ones.
+const modules = "node_modules"
+
+// plain reports whether a folder of a repository holds nothing but objects and references. Git refuses paths through a
+// folder .git in its index; a repository below no such folder can hold others at any depth.
+func plain(names, inGit []string) bool {
+	if !slices.Contains(names[:len(names)-len(inGit)], ".git") {
+		return false
+	}
+	return len(inGit) == 1 && slices.Contains([]string{"refs", "logs"}, inGit[0]) ||
+		len(inGit) == 2 && inGit[0] == "objects" && inGit[1] != "info"
 }
 
 // isGit reports whether git takes a folder for a repository, or for the part of one that belongs to a working tree.

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -82,6 +83,7 @@ func (r *Runner) ledger(d policy.Decision, o *Options) (Ledger, *call.Reason) {
 		n++
 	}
 	forget, err := o.noted(r.State, d)
+	o.start.end()
 	if err != nil {
 		slog.Warn("the mounts of a run cannot be noted", "capability", string(d.Call.Capability), "why", err)
 		why := call.Reason{Code: "changes.begin", Text: "the mounts of this run could not be noted; the operator sees why"}
@@ -138,6 +140,30 @@ func (r *Runner) mounted(d policy.Decision, o Options, driver sandbox.Driver) (o
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// place looks at the mounts of a run. With a writable one, no other run of this state directory starts before start.end.
+func (r *Runner) place(ctx context.Context, d policy.Decision, o *Options, driver sandbox.Driver) (why *call.Reason) {
+	writes := func(m contract.Mount) bool { return m.Writable }
+	if r.State != "" && slices.ContainsFunc(d.Contract.Mounts, writes) {
+		var err error
+		if o.start, err = starts(ctx, r.State); err != nil {
+			slog.Warn("the notes of other runs cannot be read", "capability", string(d.Call.Capability), "why", err)
+			return &call.Reason{Code: "changes.begin", Text: "the mounts of this run could not be noted; the operator sees why"}
+		}
+	}
+	if o.mounts, why = r.mounted(d, *o, driver); why != nil || o.start == nil {
+		return why
+	}
+	for i := range o.mounts {
+		if m := &o.mounts[i]; m.Writable {
+			if err := o.start.narrow(m, d.Contract); err != nil {
+				return operator(d, "mounts.busy", "is written to under other rules at present",
+					contract.Mount{From: m.Source, Target: m.Target}, err)
+			}
+		}
+	}
+	return nil
 }
 
 // operator logs a fault and returns a reason that does not name the path.
@@ -202,7 +228,12 @@ func (p *liveMount) look(d policy.Decision, m contract.Mount) *call.Reason {
 			if f.Mode.IsDir() {
 				name += "/"
 			}
-			if f.Mode.Type()&os.ModeSymlink == 0 {
+			if f.Mode.Type()&os.ModeSymlink != 0 {
+				if name = p.linked(f.Path); name == "" {
+					continue // what it leads to is not shown
+				}
+			}
+			if !slices.Contains(p.Hidden, name) {
 				p.Hidden = append(p.Hidden, name)
 			}
 		case !p.Writable:
@@ -214,6 +245,19 @@ func (p *liveMount) look(d policy.Decision, m contract.Mount) *call.Reason {
 		}
 	}
 	return p.sealConfig(d, m)
+}
+
+// linked returns the name below the folder that a link leads to, a folder with a slash at its end; empty: none.
+func (p *liveMount) linked(link string) string {
+	to, err := filepath.EvalSymlinks(filepath.Join(p.Source, link))
+	if err != nil || to == p.Source || !contract.Within(to, p.Source) {
+		return ""
+	}
+	name := strings.TrimPrefix(to, p.Source+"/")
+	if info, err := os.Lstat(to); err == nil && info.IsDir() {
+		name += "/"
+	}
+	return name
 }
 
 // sealConfig seals the file of the contract in a writable mount, whatever its name.

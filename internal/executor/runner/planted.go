@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,9 +10,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/protect"
+	"waldo/internal/model/contract"
 	"waldo/internal/storage/safefile"
 )
 
@@ -24,6 +29,91 @@ type note struct {
 	Source             string
 	Protect, Unprotect []string
 	Before             []protect.Found
+}
+
+// start is held by a run with writable mounts from before it looks for protected names until its note is written. Runs of
+// one state directory start one after the other, so that each knows what those under way have found.
+type start struct {
+	lock   *os.File
+	others []note
+}
+
+// end lets the next run start.
+func (s *start) end() {
+	if s != nil && s.lock != nil {
+		s.lock.Close()
+		s.lock = nil
+	}
+}
+
+// starts waits for the starts of others, and reads the notes of runs under way. What killed waldos left is taken out.
+func starts(ctx context.Context, state string) (s *start, err error) {
+	dir := filepath.Join(state, mountNotes)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, ".start"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	s = &start{lock: lock}
+	defer func() {
+		if err != nil {
+			s.end()
+		}
+	}()
+	for {
+		if got, err := safefile.TryLock(lock, false); err != nil {
+			return s, err
+		} else if got {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return s, ctx.Err()
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+	if err := SweepKilled(state); err != nil {
+		slog.Warn("what a killed run planted could not all be taken out", "why", err)
+	}
+	names, err := os.ReadDir(dir)
+	for _, n := range names {
+		if err != nil || n.IsDir() || strings.HasPrefix(n.Name(), ".") {
+			continue
+		}
+		var all []note
+		b, rerr := os.ReadFile(filepath.Join(dir, n.Name()))
+		if errors.Is(rerr, fs.ErrNotExist) {
+			continue // its run has ended meanwhile, and taken out what it planted
+		}
+		if err = rerr; err == nil {
+			err = json.Unmarshal(b, &all)
+		}
+		s.others = append(s.others, all...)
+	}
+	return s, err
+}
+
+// narrow drops from what a run found at its start the names that runs under way did not find at theirs: those have
+// appeared. Runs of overlapping folders must protect the same names.
+func (s *start) narrow(m *liveMount, k contract.Contract) error {
+	for _, n := range s.others {
+		if !contract.Within(m.Source, n.Source) && !contract.Within(n.Source, m.Source) {
+			continue
+		}
+		if !slices.Equal(n.Protect, k.Protect) || !slices.Equal(n.Unprotect, k.Unprotect) {
+			return fmt.Errorf("a run under way writes to %s with another protect: or unprotect:", n.Source)
+		}
+		m.before = slices.DeleteFunc(m.before, func(f protect.Found) bool {
+			full := filepath.Join(m.Source, f.Path)
+			return contract.Within(full, n.Source) && !slices.ContainsFunc(n.Before, func(o protect.Found) bool {
+				old := filepath.Join(n.Source, o.Path)
+				return full == old && f.Mode.Type() == o.Mode.Type() || full != old && contract.Within(full, old)
+			})
+		})
+	}
+	return nil
 }
 
 // noted writes the note of a run. forget removes it.
@@ -70,8 +160,8 @@ func SweepKilled(state string) error {
 		return nil
 	}
 	for _, n := range names {
-		if n.IsDir() {
-			continue // what was moved away
+		if n.IsDir() || strings.HasPrefix(n.Name(), ".") {
+			continue // what was moved away, and the lock of starts
 		}
 		err = errors.Join(err, sweepNote(filepath.Join(dir, n.Name()), n.Name()))
 	}

@@ -103,6 +103,7 @@ type Options struct {
 	hidden  []string    // of the input folder, as sandbox.Mount has them
 	spilled []string    // kept results that the call names
 	mounts  []liveMount // of the contract
+	start   *start      // nil: no writable mount
 }
 
 // Request returns the request as it goes into the call.
@@ -175,7 +176,8 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 		o, why = o.hide()
 	}
 	if why == nil {
-		o.mounts, why = r.mounted(d, o, driver)
+		why = r.place(ctx, d, &o, driver)
+		defer o.start.end()
 	}
 	if why != nil {
 		return refuse(d, *why), nil

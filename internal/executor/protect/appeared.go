@@ -38,11 +38,11 @@ func (r Rules) Appeared(root *os.Root, before []Found) ([]Found, error) {
 }
 
 // disarming returns what to take out. In a folder that is a repository by what it holds alone, that is HEAD: its other
-// names can be the person's own, as a folder config.
+// names can be the person's own, as a folder config. Below a folder .git, all names are git's.
 func (f Found) disarming() Found {
 	if repo := strings.Split(f.Path, "/"); f.Row.git {
 		repo = repo[:len(repo)-len(f.Row.parts)]
-		if n := len(repo); n == 0 || keyfiles.Folded(repo[n-1]) != ".git" {
+		if !slices.ContainsFunc(repo, func(part string) bool { return keyfiles.Folded(part) == ".git" }) {
 			f.Path = path.Join(path.Join(repo...), "HEAD")
 		}
 	}

@@ -121,7 +121,8 @@ func TestAppeared(t *testing.T) {
 		"node_modules/e/.git/config": "[core]\n\tfsmonitor = ./x\n", "node_modules/e/.vscode/tasks.json": "{}", // of a package
 		"repo/HEAD": "", "repo/refs/x": "", "repo/objects/aa/e/.git/config": "[core]\n\tfsmonitor = ./x\n",
 		"x5/.git": "gitdir: ../.git/objects/aa/e\n", ".git/objects/aa/e/config": "", ".git/remotes/origin": "URL: x",
-		"ok/.git/branches/.sample": "", "x1/.git": "gitdir: /tmp/evil\n", "x2/.git": "gitdir: ../../evil\n", "x3/.git": "gitdir: ../node_modules/g\n",
+		".git/worktrees/ok/config.worktree": "[core]\n\tpager = id\n", // HEAD of the working tree stays
+		"ok/.git/branches/.sample":          "", "x1/.git": "gitdir: /tmp/evil\n", "x2/.git": "gitdir: ../../evil\n", "x3/.git": "gitdir: ../node_modules/g\n",
 		"node_modules/g/config": "", ".vscode/tasks.json": "{}", "deep/er/.EnvRc": "x", ".claude/settings.json": "{}",
 		".git/info/attributes": "* filter=x", "bare/HEAD": "", "bare/objects/x": "", "bare/refs/x": "", "bare/config": "[a]\nb=c\n", "bare/hooks/update": "x",
 	} {
@@ -133,8 +134,7 @@ func TestAppeared(t *testing.T) {
 	put("x4/.git", "gitdir: ../lnk\n")
 	got, err := r.Appeared(root, before)
 	want := []string{".claude", ".git/commondir", ".git/config.worktree", ".git/hooks", ".git/info/attributes", ".git/remotes",
-		".vscode",
-		"bare/HEAD", "deep/er/.EnvRc", "n1/.git/config", "n2/.git/config", "n3/.git/config", "n4/.git/config",
+		".git/worktrees/ok/config.worktree", ".vscode", "bare/HEAD", "deep/er/.EnvRc", "n1/.git/config", "n2/.git/config", "n3/.git/config", "n4/.git/config",
 		"n5/.git/config", "n6/.git/hooks", "node_modules/e/.git/config", "repo/objects/aa/e/.git/config", "x1/.git", "x2/.git",
 		"x3/.git", "x4/.git", "x5/.git"}
 	if err != nil || !slices.Equal(paths(got), want) {

@@ -106,7 +106,7 @@ func TestProtectedNames(t *testing.T) {
 			}
 			dir := gitRepo(t)
 			all := []string{name, "deep/er/" + name, strings.ToUpper(name[:len(name)-1]) + name[len(name)-1:]}
-			if row.Pattern == "git:hooks" {
+			if slices.Contains([]string{"git:hooks", "git:branches", "git:remotes"}, row.Pattern) { // folders
 				for i := range all {
 					all[i] += "/post-commit"
 				}

@@ -103,7 +103,7 @@ func (s *start) narrow(m *liveMount, k contract.Contract) error {
 			continue
 		}
 		if !slices.Equal(n.Protect, k.Protect) || !slices.Equal(n.Unprotect, k.Unprotect) {
-			return fmt.Errorf("a run under way writes to %s with another protect: or unprotect:", n.Source)
+			return fmt.Errorf("a run under way writes to %s under other protected names", n.Source)
 		}
 		m.before = slices.DeleteFunc(m.before, func(f protect.Found) bool {
 			full := filepath.Join(m.Source, f.Path)

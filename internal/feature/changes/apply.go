@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"waldo/internal/storage/safefile"
 )
 
 // Conflict is a change that cannot be taken, or taken back.
@@ -109,24 +111,20 @@ func in(root *os.Root, name string, mode fs.FileMode, do func(dir *os.Root, base
 		if part == "." {
 			continue
 		}
-		info, err := dir.Lstat(part)
+		below, err := safefile.Step(dir, part)
 		if errors.Is(err, fs.ErrNotExist) && mode != 0 {
 			if err = dir.Mkdir(part, mode); err == nil {
-				info, err = dir.Lstat(part)
+				below, err = safefile.Step(dir, part)
 			}
+		}
+		if errors.Is(err, safefile.ErrChanged) || errors.Is(err, safefile.ErrNoFolder) {
+			return errLink
 		}
 		if err != nil {
 			return err
 		}
-		below, err := dir.OpenRoot(part)
-		if err != nil {
-			return errors.Join(err, errLink)
-		}
 		dir.Close()
 		dir = below
-		if now, err := dir.Stat("."); err != nil || !os.SameFile(info, now) {
-			return errors.Join(err, errLink)
-		}
 	}
 	return do(dir, path.Base(name))
 }
@@ -358,7 +356,7 @@ func restore(root *os.Root, e *Entry, name string, mode fs.FileMode, before stri
 			err = dir.Rename(aside, base)
 		}
 		if err != nil {
-			err = errors.Join(err, dir.Remove(aside))
+			_ = dir.Remove(aside) // gone if it was not made
 		}
 		return err
 	})

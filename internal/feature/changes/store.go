@@ -193,7 +193,6 @@ func (s *Store) makeAside(call string, n int, source string) error {
 	if err != nil {
 		return err
 	}
-	aside := s.at(call, asideDir(n))
 	root, err := os.OpenRoot(s.at(call))
 	if err != nil {
 		return err
@@ -208,7 +207,7 @@ func (s *Store) makeAside(call string, n int, source string) error {
 			return err
 		}
 	}
-	return os.Chmod(aside+"/upper", info.Mode().Perm())
+	return root.Chmod(path.Join(asideDir(n), "upper"), info.Mode().Perm())
 }
 
 // Aside implements runner.Ledger.

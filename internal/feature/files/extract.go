@@ -19,6 +19,7 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 	"waldo/internal/protocol/zipfile"
+	"waldo/internal/storage/safefile"
 )
 
 // Limits of an archive.
@@ -72,7 +73,7 @@ func extract(w *work, a call.Args) ([]call.Content, error) {
 		return nil, err
 	}
 	defer func() { _ = t.RemoveAll(stage) }() // the rest after an error
-	dir, err := step(t, stage)
+	dir, err := safefile.Step(t, stage)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func (p *place) vacant() error {
 	case p.base == ".":
 		return errors.New("name a new folder")
 	}
-	d, err := step(p.dir, p.base)
+	d, err := safefile.Step(p.dir, p.base)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"waldo/internal/model/contract"
+	"waldo/internal/storage/safefile"
 )
 
 // Limits of a path.
@@ -29,9 +30,9 @@ var (
 	errOutside = errors.New("it leads out of the folder of this tool")
 	errPath    = errors.New("a path is relative to the folder of this tool, as in src/main.go; at most 4,000 bytes, no NUL")
 	errSpecial = errors.New("it is a device, pipe or socket; this tool opens regular files and folders alone")
-	errChanged = errors.New("it changed while it was opened; try again")
+	errChanged = safefile.ErrChanged
 	errFolder  = errors.New("it is a folder")
-	errNoDir   = errors.New("it is a file, and a folder is needed there")
+	errNoDir   = safefile.ErrNoFolder
 )
 
 // jail is the open folder of a contract. Nothing outside of it can be named.
@@ -53,7 +54,7 @@ func openJail(dir string) (*jail, error) {
 		if part == "" {
 			continue
 		}
-		next, err := step(r, part)
+		next, err := safefile.Step(r, part)
 		_ = r.Close()
 		if err != nil {
 			return nil, err
@@ -224,7 +225,7 @@ func (w *walker) climbs() bool {
 }
 
 func (w *walker) enter(here *os.Root, part string) error {
-	next, err := step(here, part)
+	next, err := safefile.Step(here, part)
 	if err != nil {
 		return err
 	}
@@ -254,26 +255,6 @@ func (w *walker) place(base string, folder bool) *place {
 	p := &place{dir: w.dirs[last], base: base, name: path.Join(path.Join(w.names...), base), folder: folder}
 	w.dirs = w.dirs[:last]
 	return p
-}
-
-// stepPortably opens a folder by its name, and refuses one that a link has replaced meanwhile.
-func stepPortably(here *os.Root, part string) (*os.Root, error) {
-	was, err := here.Lstat(part)
-	if err != nil {
-		return nil, err
-	}
-	if !was.IsDir() {
-		return nil, errNoDir
-	}
-	next, err := here.OpenRoot(part)
-	if err != nil {
-		return nil, err
-	}
-	if is, err := next.Stat("."); err != nil || !os.SameFile(was, is) {
-		_ = next.Close()
-		return nil, errors.Join(errChanged, err)
-	}
-	return next, nil
 }
 
 // open opens the regular file of a place for reading. A pipe does not block it, and a device is not opened.

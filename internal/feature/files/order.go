@@ -87,7 +87,7 @@ func (p *place) stamp() (string, error) {
 
 // stampAll adds a folder with all that is in it to a stamp.
 func (p *place) stampAll(h hash.Hash, whole bool) error {
-	top, err := step(p.dir, p.base)
+	top, err := safefile.Step(p.dir, p.base)
 	if err != nil {
 		return err
 	}

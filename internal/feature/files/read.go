@@ -22,6 +22,7 @@ import (
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/jsonschema"
+	"waldo/internal/storage/safefile"
 )
 
 // Limits of reading.
@@ -257,7 +258,7 @@ func (w *work) visit(path string, depth int, f func(name string, dir *os.Root, e
 	}
 	top := p.dir
 	if p.base != "." {
-		if top, err = step(p.dir, p.base); err != nil {
+		if top, err = safefile.Step(p.dir, p.base); err != nil {
 			return false, about(path, err)
 		}
 		defer top.Close()
@@ -298,7 +299,7 @@ func (w *work) below(
 		if !e.IsDir() || depth <= 1 || n == ".git" {
 			continue
 		}
-		next, err := step(dir, n)
+		next, err := safefile.Step(dir, n)
 		if err != nil {
 			continue // it changed meanwhile, or waldo cannot read it
 		}

@@ -15,6 +15,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
+	"waldo/internal/storage/safefile"
 )
 
 // trashDir is the folder of deleted files, at the top of the jail. No tool sees it.
@@ -53,7 +54,7 @@ func (w *work) trash() (*os.Root, error) {
 	if err := w.root.Mkdir(trashDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	return step(w.root, trashDir)
+	return safefile.Step(w.root, trashDir)
 }
 
 // deleting finds what files.delete would delete, with its size and number of entries.
@@ -92,7 +93,7 @@ func (w *work) deleting(a call.Args) (p *place, bytes int64, n int, err error) {
 
 // measure returns the bytes and entries of a folder.
 func measure(p *place) (bytes int64, n int, err error) {
-	top, err := step(p.dir, p.base)
+	top, err := safefile.Step(p.dir, p.base)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -134,7 +135,7 @@ func remove(w *work, a call.Args) ([]call.Content, error) {
 	if err := t.Mkdir(gone.slot(), 0o700); err != nil {
 		return nil, err
 	}
-	slot, err := step(t, gone.slot())
+	slot, err := safefile.Step(t, gone.slot())
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +199,7 @@ func deletions(t *os.Root) ([]deleted, error) {
 
 // describe reads the description of a deletion.
 func (d *deleted) describe(t *os.Root) error {
-	slot, err := step(t, d.slot())
+	slot, err := safefile.Step(t, d.slot())
 	if err != nil {
 		return err
 	}
@@ -264,7 +265,7 @@ func restore(w *work, a call.Args) ([]call.Content, error) {
 		return nil, err
 	}
 	defer to.Close()
-	slot, err := step(t, all[i].slot())
+	slot, err := safefile.Step(t, all[i].slot())
 	if err != nil {
 		return nil, err
 	}

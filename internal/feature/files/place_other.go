@@ -5,12 +5,9 @@ package files
 import (
 	"errors"
 	"io/fs"
-	"os"
 )
 
 const nonblock = 0
-
-func step(here *os.Root, part string) (*os.Root, error) { return stepPortably(here, part) }
 
 // inode is known on Linux alone.
 func inode(fs.FileInfo) string { return "" }

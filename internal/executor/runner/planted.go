@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/protect"
@@ -62,33 +61,25 @@ func starts(ctx context.Context, state string) (s *start, err error) {
 			s.end()
 		}
 	}()
-	for {
-		if got, err := safefile.TryLock(lock, false); err != nil {
-			return s, err
-		} else if got {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return s, ctx.Err()
-		case <-time.After(2 * time.Millisecond):
-		}
+	if err := safefile.LockWithin(ctx, lock); err != nil {
+		return s, err
 	}
-	if err := SweepKilled(state); err != nil {
-		slog.Warn("what a killed run planted could not all be taken out", "why", err)
-	}
-	names, err := os.ReadDir(dir)
-	for _, n := range names {
-		if err != nil || n.IsDir() || strings.HasPrefix(n.Name(), ".") {
-			continue
+	names, err := notes(state)
+	for _, name := range names {
+		at := filepath.Join(dir, name)
+		if err := sweepNote(at, name); err != nil {
+			slog.Warn("what a killed run planted could not all be taken out", "why", err)
+		}
+		b, err := os.ReadFile(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // its run has ended, and what it planted is taken out
 		}
 		var all []note
-		b, rerr := os.ReadFile(filepath.Join(dir, n.Name()))
-		if errors.Is(rerr, fs.ErrNotExist) {
-			continue // its run has ended meanwhile, and taken out what it planted
-		}
-		if err = rerr; err == nil {
+		if err == nil {
 			err = json.Unmarshal(b, &all)
+		}
+		if err != nil {
+			return s, err
 		}
 		s.others = append(s.others, all...)
 	}
@@ -154,18 +145,25 @@ func (o Options) noted(state string, d policy.Decision) (forget func(), err erro
 
 // SweepKilled takes out the protected names that runs of killed waldos have planted below their writable mounts.
 func SweepKilled(state string) error {
-	dir := filepath.Join(state, mountNotes)
-	names, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, n := range names {
-		if n.IsDir() || strings.HasPrefix(n.Name(), ".") {
-			continue // what was moved away, and the lock of starts
-		}
-		err = errors.Join(err, sweepNote(filepath.Join(dir, n.Name()), n.Name()))
+	names, err := notes(state)
+	for _, name := range names {
+		err = errors.Join(err, sweepNote(filepath.Join(state, mountNotes, name), name))
 	}
 	return err
+}
+
+// notes lists the notes of a state directory, each named by the call of its run.
+func notes(state string) (names []string, err error) {
+	all, err := os.ReadDir(filepath.Join(state, mountNotes))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, n := range all {
+		if !n.IsDir() && !strings.HasPrefix(n.Name(), ".") { // a folder has what was moved away; .start is a lock
+			names = append(names, n.Name())
+		}
+	}
+	return names, err
 }
 
 func sweepNote(path, call string) error {

@@ -536,6 +536,7 @@ func TestTurn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const lockPause = 50 * time.Millisecond
 	short, cancel := context.WithTimeout(t.Context(), 3*lockPause)
 	defer cancel()
 	if err := current(short); !errors.Is(err, context.DeadlineExceeded) {

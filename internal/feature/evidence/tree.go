@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"filippo.io/torchwood"
 	"golang.org/x/mod/sumdb/note"
@@ -61,7 +60,6 @@ const (
 	lockFile       = "tree.lock"
 	askLock        = "witness.lock" // one process at a time asks the witnesses
 	batch          = 1 << 16        // records between two checkpoints while a tree is built
-	lockPause      = 50 * time.Millisecond
 )
 
 // begin names a log: by the hash of the first record in the tree, and its number.
@@ -202,19 +200,10 @@ func (t *Tree) lock(ctx context.Context, name string) (unlock func(), err error)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		switch ok, err := safefile.TryLock(f, false); {
-		case err != nil:
-			return nil, errors.Join(err, f.Close())
-		case ok:
-			return func() { _ = errors.Join(safefile.Unlock(f), f.Close()) }, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), f.Close())
-		case <-time.After(lockPause):
-		}
+	if err := safefile.LockWithin(ctx, f); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
+	return func() { _ = errors.Join(safefile.Unlock(f), f.Close()) }, nil
 }
 
 // growth is a tree that grows by the records of a log.

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
@@ -34,22 +33,11 @@ func (o opener) inOrder(ctx context.Context, dir string) (over func(), err error
 	if err != nil {
 		return nil, err
 	}
-	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		free, err := safefile.TryLock(f, false)
-		if free {
-			return func() { _ = safefile.Unlock(f); _ = f.Close() }, nil
-		}
-		if err == nil {
-			select {
-			case <-time.After(wait):
-				continue
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
-		}
+	if err := safefile.LockWithin(ctx, f); err != nil {
 		_ = f.Close()
 		return nil, err
 	}
+	return func() { _ = safefile.Unlock(f); _ = f.Close() }, nil
 }
 
 // maxHashed is how many bytes of content a stamp covers. Of more it covers the names, sizes and times alone, and its

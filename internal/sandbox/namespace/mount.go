@@ -345,7 +345,8 @@ func (s *setup) hide() {
 
 // bindWritable appends the mounting of a folder itself. A sealed path is bind-mounted on itself, read-only: a mount
 // point can be neither renamed nor removed. Each folder above it or a hidden path is a mount point too, below the mount
-// that is seen, so that files can be renamed and linked across it. Only the files of a live folder can be watched: inodes are the host's.
+// that is seen, so that files can be renamed and linked across it. Only the files of a live folder can be watched:
+// inodes are the host's.
 func (s *setup) bindWritable(name, from, at string, m shown) {
 	s.unwatched = true
 	s.Call(name, unix.SYS_MOUNT, from, at, 0, unix.MS_BIND, 0)

@@ -287,7 +287,7 @@ func (p *policy) open(text []byte) (c checkpoint, err error) {
 		return slices.ContainsFunc(n.Sigs, func(s note.Signature) bool { return s.Name == v.Name() && s.Hash == v.KeyHash() })
 	}
 	if !signed(own) || !p.satisfied(p.quorum, signed) {
-		return c, errors.New("the checkpoint lacks signatures that the policy wants")
+		return c, errors.New("the checkpoint lacks signatures that the policy needs")
 	}
 	_, rest, _ := strings.Cut(n.Text, "\n")
 	count, hash, _ := strings.Cut(rest, "\n")

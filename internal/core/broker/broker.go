@@ -127,6 +127,13 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	}
 	d.ID = id.New(id.Decision)
 	covered(ctx, &d)
+	return b.charged(ctx, d, under, restored, failed, trail)
+}
+
+// charged takes a decided call from its budgets, and then to its result.
+func (b *Broker) charged(
+	ctx context.Context, d policy.Decision, under *delegation.Chain, restored call.Args, failed error, trail Trail,
+) (call.Result, error) {
 	done, against := b.Budget.Take(d)
 	defer done()
 	if against != nil {

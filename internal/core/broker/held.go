@@ -28,7 +28,7 @@ type Held interface {
 	Statements(ctx context.Context, n call.Session) ([]approval.Question, error)
 }
 
-// pass is the yes to a statement, for one of its calls.
+// pass is the approval of a statement, for one of its calls.
 type pass struct {
 	callID, approval string
 	n, of            int // from 1
@@ -37,7 +37,7 @@ type pass struct {
 
 type passKey struct{}
 
-// covered lets the yes to a statement satisfy the approval of its call. A call that is decided otherwise than it was
+// covered lets the approval of a statement satisfy that of its call. A call that is decided otherwise than it was
 // shown is refused.
 func covered(ctx context.Context, d *policy.Decision) {
 	p, ok := ctx.Value(passKey{}).(pass)
@@ -135,17 +135,10 @@ func (b *Broker) askOnce(ctx context.Context, run policy.Decision, s hold.Statem
 		return call.Result{}, err
 	}
 	under, outside := b.under(ctx, &d.Call)
-	done, against := b.Budget.Take(d)
-	defer done()
-	for _, why := range []*call.Reason{outside, against} {
-		if why != nil {
-			d.Effect, d.Reasons = policy.Deny, slices.Insert(d.Reasons, 0, *why)
-		}
+	if outside != nil {
+		d.Effect, d.Reasons = policy.Deny, slices.Insert(d.Reasons, 0, *outside)
 	}
-	trail := b.observe(d.Call)
-	r, err := b.carryOut(ctx, d, under, d.Call.Args, nil, trail)
-	trail.End(d, r, err)
-	return r, err
+	return b.charged(ctx, d, under, d.Call.Args, nil, b.observe(d.Call))
 }
 
 // carryAll makes the calls of an approved statement in their order. It stops at the first one that does not succeed.

@@ -1,4 +1,4 @@
-// Package hold collects the writes of a program, so that a human can say one yes to all of them when it has ended.
+// Package hold collects the writes of a program, so that one approval covers all of them when it has ended.
 package hold
 
 import (
@@ -39,7 +39,7 @@ type Held struct {
 	Bound      string          `json:"bound"`         // approval.Binding of its decision
 }
 
-// Statement is all that a program wants done, in order. It is the arguments of the call that a human is asked about.
+// Statement is the collected calls of a program, in order. It is the arguments of the call that a human is asked about.
 type Statement struct {
 	Program string         `json:"program"` // the capability that ran the program
 	Digest  string         `json:"digest"`  // of the arguments and sandbox options of that call
@@ -170,7 +170,7 @@ func (s Statement) Decision(run policy.Decision) (policy.Decision, error) {
 // totals counts the calls, and those of each capability and danger in the order of their first.
 func (s Statement) totals() []call.Reason {
 	why := []call.Reason{{Code: Asked,
-		Text: fmt.Sprintf("the program has ended, and wants %d calls made, in this order", len(s.Calls))}}
+		Text: fmt.Sprintf("the program has ended, and %d calls are to be made, in this order", len(s.Calls))}}
 	of := func(h Held) string { return fmt.Sprintf("%s (%s, danger %d)", h.Capability, h.Mode, h.Danger) }
 	n := map[string]int{}
 	for _, h := range s.Calls {

@@ -200,7 +200,7 @@ type Contract struct {
 	ResponseBudget int // bytes
 	Approval       Approval
 	Confirm        bool // the call is previewed first, and made again with the token of its preview
-	Hold           bool `json:",omitempty"` // the writes of its program are collected, for one yes at its end
+	Hold           bool `json:",omitempty"` // the writes of its program are collected, for one approval at its end
 	Witness        bool `json:",omitempty"` // the witnesses of log.policy cosign the log before a call acts
 	Rules          []Rule
 	Log            string

@@ -755,3 +755,15 @@ func TestNoRoomForAFile(t *testing.T) {
 		t.Errorf("control: with room: %+v", out)
 	}
 }
+
+// TestAbsoluteLink: an absolute link leads outside, also where the folder has a file of that path.
+func TestAbsoluteLink(t *testing.T) {
+	root := folder(t, map[string]string{"a.txt": "one\n", "abs": "=> /a.txt", "rel": "=> a.txt"})
+	out, got := use(t, root, "files.read", m{"path": "abs"})
+	if out.Facts.Status != facts.Denied || !strings.Contains(got, "abs: it leads out of the folder of this tool") {
+		t.Errorf("%s %s", out.Facts.Status, got)
+	}
+	if out, got = use(t, root, "files.read", m{"path": "rel"}); out.Facts.Status != facts.OK || got != "one\n" {
+		t.Errorf("control: %s %s", out.Facts.Status, got)
+	}
+}

@@ -197,7 +197,7 @@ func (r *run) watch(ctx context.Context, pid int, began time.Time, clock *sandbo
 			}
 			var s procstat.Sample
 			if r.begun.Load() {
-				s = procstat.Tree(pid)
+				s = procstat.Within(pid, l.Memory)
 			}
 			r.peak = procstat.Sample{CPU: max(r.peak.CPU, s.CPU), Memory: max(r.peak.Memory, s.Memory),
 				Pids: max(r.peak.Pids, s.Pids)}

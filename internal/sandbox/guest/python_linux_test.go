@@ -121,7 +121,8 @@ func TestPythonTracebacksShowTheScriptAlone(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			r := run(t, nil, py(row.code), "")
-			if got := strings.TrimRight(r.stderr, "\n"); r.exit != 1 || got != row.want {
+			got := strings.Replace(strings.TrimRight(r.stderr, "\n"), "    ~^^\n", "", 1) // Python 3.13 marks a line that is one call
+			if r.exit != 1 || got != row.want {
 				t.Errorf("exit %d, stderr:\n%s\nwant:\n%s", r.exit, got, row.want)
 			}
 		})

@@ -290,10 +290,12 @@ func (r *run) measure() {
 		r.end(facts.LimitMemory)
 	}
 	if !r.sandbox.host.Times() || !r.sandbox.host.Memory() {
-		s := procstat.Tree(r.sandbox.init.Pid)
+		filled := int64(0)
 		if !r.sandbox.host.Memory() {
-			s.Memory += max(0, r.sandbox.filled()-r.filled)
+			filled = max(0, r.sandbox.filled()-r.filled)
 		}
+		s := procstat.Within(r.sandbox.init.Pid, l.Memory-filled)
+		s.Memory += filled
 		r.sampled.Memory = max(r.sampled.Memory, s.Memory)
 		r.sampled.Pids = max(r.sampled.Pids, s.Pids)
 		r.sampled.CPU = max(r.sampled.CPU, s.CPU-r.sandbox.spent)

@@ -27,7 +27,20 @@ const clockTick = 10 * time.Millisecond
 
 // Tree adds up the process and all its descendants. In a sandbox every orphan becomes a child of PID 1. So
 // Tree misses only processes that began and ended between two calls; their parents count their time.
-func Tree(pid int) Sample {
+// Memory that forked processes share counts for each of them: Memory is an upper bound.
+func Tree(pid int) Sample { return tree(pid, ownMemory) }
+
+// Within is Tree with shared memory counted once (Pss_Anon of smaps_rollup, proc(5)) if the upper bound exceeds
+// limit, in bytes. Only then is the walk of every page table worth its time.
+func Within(pid int, limit int64) Sample {
+	s := Tree(pid)
+	if s.Memory > limit {
+		s.Memory = min(s.Memory, tree(pid, proportionalMemory).Memory)
+	}
+	return s
+}
+
+func tree(pid int, memory func(dir string) int64) Sample {
 	var s Sample
 	seen := map[int]bool{}
 	todo := []int{pid}
@@ -45,7 +58,7 @@ func Tree(pid int) Sample {
 		}
 		s.CPU += one.CPU
 		if p != pid { // which is waldo's own
-			s.Memory += one.Memory
+			s.Memory += memory(dir)
 			s.Pids += one.Pids
 		}
 		todo = append(todo, children(dir)...)
@@ -85,17 +98,25 @@ func ownMemory(dir string) int64 {
 	return (resident - shared) * int64(os.Getpagesize())
 }
 
+// proportionalMemory is ownMemory with each page divided by the processes that have it. A process that is not dumpable
+// hides this from an ordinary user: then it is ownMemory.
+func proportionalMemory(dir string) int64 {
+	rollup, _ := os.ReadFile(dir + "/smaps_rollup")
+	_, rest, found := strings.Cut(string(rollup), "\nPss_Anon:")
+	amount, _, _ := strings.Cut(rest, " kB")
+	kib, err := strconv.ParseInt(strings.TrimSpace(amount), 10, 64)
+	if !found || err != nil {
+		return ownMemory(dir)
+	}
+	return kib << 10
+}
+
 func readStat(dir string) (Sample, error) {
 	b, err := os.ReadFile(dir + "/stat")
 	if err != nil {
 		return Sample{}, err
 	}
-	s, err := parseStat(string(b))
-	if err != nil {
-		return s, err
-	}
-	s.Memory = ownMemory(dir)
-	return s, nil
+	return parseStat(string(b))
 }
 
 // parseStat reads the times and the number of threads from /proc/PID/stat (proc(5)). The name

@@ -3,6 +3,7 @@ package files
 import (
 	"context"
 	"strings"
+	"time"
 
 	"waldo/internal/app"
 	"waldo/internal/app/advice"
@@ -15,7 +16,10 @@ import (
 
 // Feature is the tools files.*.
 var Feature = feature.Feature{
-	Name:  "files",
+	Name: "files",
+	Open: func(h *app.App) (app.Running, error) {
+		return app.Running{Sweep: func(_ context.Context, now time.Time) error { return sweep(h.State, now.Add(-app.Retention)) }}, nil
+	},
 	Tools: func(k app.Kit) []direct.Tool { return Tools(k.State, k.Machine, k.Work) },
 	Check: check,
 }

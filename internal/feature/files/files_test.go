@@ -28,6 +28,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
 )
 
 // use makes a call of a tool on a folder, as the pipeline does, and returns its outcome with its text.
@@ -588,7 +589,7 @@ func TestAppendsInOrder(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			d := policy.Decision{Call: call.Call{Capability: "files.write", Args: args}, Contract: contract.Contract{
+			d := policy.Decision{Call: call.Call{ID: id.New(id.Call), Capability: "files.write", Args: args}, Contract: contract.Contract{
 				Transport: contract.Direct, Root: dir, Timeout: time.Minute}}
 			if out, err := tools[i%2]["files.write"].Run(t.Context(), d); err != nil || out.IsError {
 				t.Error(out, err)

@@ -24,12 +24,11 @@ func (o opener) inOrder(ctx context.Context, dir string) (over func(), err error
 	if o.state == "" {
 		return func() {}, nil
 	}
-	sum := sha256.Sum256([]byte(dir))
 	locks := filepath.Join(o.state, "locks")
 	if err := os.MkdirAll(locks, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(locks, hex.EncodeToString(sum[:16])), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(filepath.Join(locks, folderKey(dir)), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -38,6 +37,12 @@ func (o opener) inOrder(ctx context.Context, dir string) (over func(), err error
 		return nil, err
 	}
 	return func() { _ = safefile.Unlock(f); _ = f.Close() }, nil
+}
+
+// folderKey names a folder in the state directory.
+func folderKey(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return hex.EncodeToString(sum[:16])
 }
 
 // maxHashed is how many bytes of content a stamp covers. Of more it covers the names, sizes and times alone, and its

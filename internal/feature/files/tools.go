@@ -79,9 +79,11 @@ func Tools(state string, machine files.Machine, work *budget.Gate) []direct.Tool
 		schema(pathSchema+`,"recursive":{"type":"boolean","description":"Needed for a folder."}`, `"path"`),
 		remove)
 	remove.Preview = preview(showDelete)
-	restore := tool("files.restore", "Undo a deletion",
-		"Bring back what files.delete removed, by the id that it gave. Without an id: list what can be brought back.",
+	restore := tool("files.restore", "Undo a change",
+		"Undo a call of files.delete, files.write, files.edit or files.move, by its id. It fails where the file changed "+
+			"since. Without an id: list what can be undone.",
 		schema(`"id":{"type":"string","maxLength":40}`, ``), restore)
+	restore.Preview = preview(showRestore)
 	extract := tool("files.extract", "Unpack an archive",
 		"Unpack a zip, tar or tar.gz file into a new or empty folder. Links and devices are left out and named.",
 		schema(pathSchema+`,"into":{"type":"string","minLength":1,"maxLength":4000,"description":"The folder."}`,
@@ -98,7 +100,10 @@ type work struct {
 	read, written []string // files, for the facts
 	acted         bool     // something has changed, or could have
 	room          *budget.Lease
-	least         int64 // of room, in bytes: for the call itself
+	least         int64    // of room, in bytes: for the call itself
+	replaced      string   // the folder of what calls on this folder replaced; empty: waldo keeps nothing
+	undo          bool     // files.restore can undo this call
+	warnings      []string // for the facts
 }
 
 // What a call covers of waldo's own memory: at least so much, and so many times what its arguments and files have.
@@ -111,7 +116,8 @@ const (
 // begin returns the work of a call, which holds room for its arguments.
 func (o opener) begin(ctx context.Context, j *jail, d policy.Decision) *work {
 	return &work{jail: j, ctx: ctx, callID: d.Call.ID, room: o.work.Lease(string(d.Call.Principal)),
-		least: leastMemory + copies*int64(len(d.Call.Args.Value().Raw()))}
+		replaced: o.replacedIn(j.dir),
+		least:    leastMemory + copies*int64(len(d.Call.Args.Value().Raw()))}
 }
 
 // covers makes room for a file of so many bytes.
@@ -163,9 +169,24 @@ func (o opener) run(ctx context.Context, d policy.Decision, act action) (call.Ou
 	default:
 		out = direct.Fail(effect, explain(err))
 	}
+	if w.undo && err == nil {
+		out.Undo = undoOf(w.callID)
+	} else if w.undo {
+		_ = w.forget(w.callID) // nothing changed
+	}
 	out.Held = w.room
+	out.Facts.Warnings = append(out.Facts.Warnings, w.warnings...)
 	out.Facts.Files.Read, out.Facts.Files.Written = append([]string{}, w.read...), append([]string{}, w.written...)
 	return out, nil
+}
+
+// undoOf returns the call that undoes one.
+func undoOf(callID string) *call.Undo {
+	args, err := call.ArgsOf(map[string]string{"id": callID})
+	if err != nil { // a text always encodes
+		return nil
+	}
+	return &call.Undo{By: "files.restore", Args: args}
 }
 
 // preview returns the folder, and the lines that an action shows, or why it would fail. A nil action adds none.

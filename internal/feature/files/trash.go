@@ -147,7 +147,7 @@ func remove(w *work, a call.Args) ([]call.Content, error) {
 	if err := w.renameOnto(p, gone.at(slot)); err != nil {
 		return nil, about(p.name, errors.Join(err, t.RemoveAll(gone.slot())))
 	}
-	w.written = append(w.written, p.name)
+	w.written, w.undo = append(w.written, p.name), true
 	return say("deleted %s%s. To undo: files.restore id=%s\n", facts.Name(p.name), with(n), gone.id), nil
 }
 
@@ -235,56 +235,114 @@ func makeRoom(t *os.Root, bytes int64) error {
 	return nil
 }
 
-func restore(w *work, a call.Args) ([]call.Content, error) {
-	var in struct {
-		ID string `json:"id"`
+// restoring are the arguments of files.restore.
+type restoring struct {
+	ID string `json:"id"`
+}
+
+// deletion finds a deletion by its id or that of its call. The caller closes its open slot and the trash.
+func (w *work) deletion(given string) (t, slot *os.Root, d deleted, err error) {
+	if t, err = safefile.Step(w.root, trashDir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, d, errNoChange
 	}
+	if err != nil {
+		return nil, nil, d, fmt.Errorf("the trash cannot be opened: %w", err)
+	}
+	all, err := deletions(t)
+	i := slices.IndexFunc(all, func(d deleted) bool {
+		return d.id == given || id.Is(id.Call, given) && d.describe(t) == nil && d.Call == given
+	})
+	if err == nil && (i < 0 || all[i].describe(t) != nil) {
+		err = errNoChange
+	}
+	if err == nil {
+		d = all[i]
+		slot, err = safefile.Step(t, d.slot())
+	}
+	if err != nil {
+		_ = t.Close()
+		return nil, nil, d, err
+	}
+	return t, slot, d, nil
+}
+
+func restore(w *work, a call.Args) ([]call.Content, error) {
+	var in restoring
 	if err := decode(a, &in); err != nil {
 		return nil, err
 	}
-	t, err := w.trash()
-	if err != nil {
-		return nil, fmt.Errorf("the trash cannot be opened: %w", err)
+	if in.ID == "" {
+		return say("%s", w.undoable()), nil
 	}
-	defer t.Close()
-	all, err := deletions(t)
+	if c, old, err := w.change(in.ID); !errors.Is(err, errNoChange) {
+		if err != nil {
+			return nil, err
+		}
+		return w.takeBack(in.ID, c, old)
+	}
+	t, slot, d, err := w.deletion(in.ID)
 	if err != nil {
 		return nil, err
 	}
-	if in.ID == "" {
-		return say("%s", inTrash(t, all)), nil
-	}
-	i := slices.IndexFunc(all, func(d deleted) bool {
-		return d.id == in.ID || id.Is(id.Call, in.ID) && d.describe(t) == nil && d.Call == in.ID
-	})
-	if i < 0 || all[i].describe(t) != nil {
-		return nil, errors.New("no deletion has this id; " + strings.TrimSuffix(inTrash(t, all), "\n"))
-	}
-	to, err := w.find(all[i].Path, create, true)
+	defer t.Close()
+	defer slot.Close()
+	to, err := w.find(d.Path, create, true)
 	if err != nil {
 		return nil, err
 	}
 	defer to.Close()
-	slot, err := safefile.Step(t, all[i].slot())
-	if err != nil {
-		return nil, err
+	if to.name != d.Path {
+		return nil, about(d.Path, errLinkSince)
 	}
-	defer slot.Close()
 	w.acted = true
-	if err := w.renameOnto(all[i].at(slot), to); err != nil {
-		return nil, about(all[i].Path, err)
+	if err := w.renameOnto(d.at(slot), to); err != nil {
+		return nil, about(d.Path, err)
 	}
 	w.written = append(w.written, to.name)
-	if err := t.RemoveAll(all[i].slot()); err != nil {
+	if err := t.RemoveAll(d.slot()); err != nil {
 		return nil, err
 	}
 	return say("restored %s\n", facts.Name(to.name)), nil
 }
 
-// inTrash describes the newest deletions.
-func inTrash(t *os.Root, all []deleted) string {
+// showRestore says what files.restore would do.
+func showRestore(w *work, a call.Args) ([]call.Content, error) {
+	var in restoring
+	if err := decode(a, &in); err != nil {
+		return nil, err
+	}
+	if in.ID == "" {
+		return say("lists what can be undone"), nil
+	}
+	if c, old, err := w.change(in.ID); !errors.Is(err, errNoChange) {
+		if err != nil {
+			return nil, err
+		}
+		return w.showTakeBack(c, old)
+	}
+	t, slot, d, err := w.deletion(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	defer slot.Close()
+	stamp, err := d.at(slot).stamp()
+	if err != nil {
+		return nil, about(d.Path, err)
+	}
+	return say("restores %s, %d bytes, %s", facts.Name(d.Path), d.bytes, stamp), nil
+}
+
+// undoable describes the newest deletions and changes.
+func (w *work) undoable() string {
 	const most = 50
 	var b strings.Builder
+	var all []deleted
+	t, err := safefile.Step(w.root, trashDir)
+	if err == nil {
+		defer t.Close()
+		all, _ = deletions(t) // none: nothing can be listed
+	}
 	fmt.Fprintf(&b, "in the trash: %d\n", len(all))
 	for n, d := range slices.Backward(all) {
 		if len(all)-n > most {
@@ -294,5 +352,5 @@ func inTrash(t *os.Root, all []deleted) string {
 			fmt.Fprintf(&b, "%s\t%s, %d bytes, deleted %s\n", d.id, facts.Name(d.Path), d.bytes, d.At.Format(time.RFC3339))
 		}
 	}
-	return b.String()
+	return b.String() + w.changes(most)
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"waldo/internal/executor/preview"
@@ -61,12 +62,19 @@ func write(w *work, a call.Args) ([]call.Content, error) {
 		return nil, about(in.Path, fs.ErrExist)
 	}
 	added := len(b)
-	if was != nil && in.Append {
-		old, err := w.whole(p)
-		if err != nil {
+	var old []byte
+	if was != nil && (in.Append || w.replaced != "") {
+		if old, err = w.whole(p); err != nil && in.Append {
 			return nil, about(in.Path, err)
 		}
-		b = append(old, b...)
+		if in.Append {
+			b = slices.Concat(old, b)
+		}
+	}
+	if err == nil {
+		w.keep(change{Path: p.name, Made: was == nil, Left: digestOf(b)}, old)
+	} else {
+		w.cannotUndo("what was there is not kept: " + plain(err))
 	}
 	if err := w.replace(p, b, was); err != nil {
 		return nil, about(in.Path, err)
@@ -275,7 +283,9 @@ func edit(w *work, a call.Args) ([]call.Content, error) {
 		err = errChanged
 	}
 	if err == nil {
-		err = w.replace(p, []byte(string(old[:at])+in.New+string(old[at+len(in.Old):])), was)
+		b := []byte(string(old[:at]) + in.New + string(old[at+len(in.Old):]))
+		w.keep(change{Path: p.name, Left: digestOf(b)}, old)
+		err = w.replace(p, b, was)
 	}
 	if err != nil {
 		return nil, about(in.Path, err)
@@ -398,5 +408,10 @@ func move(w *work, a call.Args) ([]call.Content, error) {
 		return nil, about(in.To, err)
 	}
 	w.written = append(w.written, from.name, to.name)
+	if left, err := to.left(true); err != nil {
+		w.cannotUndo(plain(err))
+	} else {
+		w.keep(change{Path: to.name, From: from.name, Left: left}, nil)
+	}
 	return say("moved %s to %s\n", facts.Name(from.name), facts.Name(to.name)), nil
 }

@@ -15,23 +15,24 @@ import (
 	"waldo/internal/core/effects"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
-	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/sandboxes"
 )
 
-// undo undoes a call: by the rollback of its contract, or a deletion of files.delete by files.restore, which knows the
-// call.
+// filesRestore undoes calls of files.*, which it knows by their ids.
+const filesRestore = "files.restore"
+
+// undo undoes a call: by the rollback of its contract, or as its record says by files.restore.
 func undo(ctx context.Context, h *app.App, callID string, as call.Call) (call.Result, error) {
 	r, err := h.Effects.Undo(ctx, callID, as)
 	if !errors.Is(err, effects.ErrAbsent) && !errors.Is(err, effects.ErrNoUndo) {
 		return r, err
 	}
-	deleted, lookErr := deletion(ctx, h.State, callID)
-	if lookErr != nil || !deleted {
+	known, lookErr := ofFiles(ctx, h.State, callID)
+	if lookErr != nil || !known {
 		return r, errors.Join(err, lookErr)
 	}
-	as.ID, as.Parent, as.Capability = id.New(id.Call), callID, "files.restore"
+	as.ID, as.Parent, as.Capability = id.New(id.Call), callID, filesRestore
 	if as.Args, err = call.ArgsOf(map[string]any{"id": callID}); err != nil {
 		return r, err
 	}
@@ -41,20 +42,19 @@ func undo(ctx context.Context, h *app.App, callID string, as call.Call) (call.Re
 	return h.Call(ctx, as)
 }
 
-// deletion reports whether the log has a call of files.delete that succeeded.
-func deletion(ctx context.Context, state, callID string) (found bool, _ error) {
+// ofFiles reports whether the log says that files.restore would undo a call.
+func ofFiles(ctx context.Context, state, callID string) (found bool, _ error) {
 	_, err := audit.Select(ctx, audit.Dir(state), audit.Selection{Match: func(r audit.Record) bool {
 		return r.Kind == audit.KindOutcome && strings.Contains(string(r.Body), `"`+callID+`"`)
 	}}, func(r audit.Record) error {
 		var e struct {
-			CallID     string       `json:"call_id"`
-			Capability string       `json:"capability"`
-			Status     facts.Status `json:"status"`
+			CallID string `json:"call_id"`
+			UndoBy string `json:"undo_by"`
 		}
 		if err := json.Unmarshal(r.Body, &e); err != nil {
 			return err
 		}
-		found = found || e.CallID == callID && e.Capability == "files.delete" && e.Status == facts.OK
+		found = found || e.CallID == callID && e.UndoBy == filesRestore
 		return nil
 	})
 	return found, err

@@ -225,6 +225,7 @@ type Outcome struct {
 	Suspended  *Suspended // a program that waits for a human; nil: none
 	ApprovalID string     // the question about the writes of a program that has ended; empty: none
 	Facts      facts.Facts
+	Undo       *Undo     // what would undo the call; nil: not known
 	Held       io.Closer // of waldo's own memory, until the result is made; nil: nothing
 }
 

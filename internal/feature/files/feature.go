@@ -18,7 +18,9 @@ import (
 var Feature = feature.Feature{
 	Name: "files",
 	Open: func(h *app.App) (app.Running, error) {
-		return app.Running{Sweep: func(_ context.Context, now time.Time) error { return sweep(h.State, now.Add(-app.Retention)) }}, nil
+		return app.Running{Sweep: func(_ context.Context, now time.Time) error {
+			return sweep(h.State, now.Add(-app.Retention))
+		}}, nil
 	},
 	Tools: func(k app.Kit) []direct.Tool { return Tools(k.State, k.Machine, k.Work) },
 	Check: check,

@@ -74,7 +74,8 @@ func TestUndoChanges(t *testing.T) {
 	}{
 		{"files.write", m{"path": "a.txt", "content": "two"}, "a.txt", "one\n", "restored a.txt"},
 		{"files.write", m{"path": "a.txt", "content": "two", "append": true}, "a.txt", "one\n", "restored a.txt"},
-		{"files.write", m{"path": "new/n.txt", "content": "n"}, "new/n.txt", "absent", "removed new/n.txt, which the call made"},
+		{"files.write", m{"path": "new/n.txt", "content": "n"}, "new/n.txt", "absent",
+			"removed new/n.txt, which the call made"},
 		{"files.edit", m{"path": "a.txt", "old": "on", "new": "ON"}, "a.txt", "one\n", "restored a.txt"},
 		{"files.move", m{"from": "a.txt", "to": "to/c.txt"}, "to/c.txt", "absent", "moved to/c.txt back to a.txt"},
 		{"files.move", m{"from": "d", "to": "e"}, "e/b.txt", "absent", "moved e back to d"},
@@ -106,6 +107,11 @@ func TestUndoChanges(t *testing.T) {
 	}
 }
 
+// writes returns what writes a file below a folder.
+func writes(name, text string) func(root string) error {
+	return func(root string) error { return os.WriteFile(filepath.Join(root, name), []byte(text), 0o600) }
+}
+
 // An undo is refused where the file is not as the call left it, also by a link or through one.
 func TestUndoRefused(t *testing.T) {
 	for _, row := range []struct {
@@ -115,7 +121,7 @@ func TestUndoRefused(t *testing.T) {
 		want       string
 	}{
 		{"other content", "files.write", m{"path": "d/a", "content": "new"},
-			func(r string) error { return os.WriteFile(filepath.Join(r, "d/a"), []byte("neW"), 0o600) }, "d/a: " + errSince.Error()},
+			writes("d/a", "neW"), "d/a: " + errSince.Error()},
 		{"gone", "files.write", m{"path": "d/a", "content": "new"},
 			func(r string) error { return os.Remove(filepath.Join(r, "d/a")) },
 			"d/a: " + plain(fs.ErrNotExist)},
@@ -128,12 +134,11 @@ func TestUndoRefused(t *testing.T) {
 			return os.Symlink("d2", filepath.Join(r, "d"))
 		}, "d/a: " + errLinkSince.Error()},
 		{"a new file with more", "files.write", m{"path": "n", "content": "new"},
-			func(r string) error { return os.WriteFile(filepath.Join(r, "n"), []byte("new, and more"), 0o600) },
-			"n: " + errSince.Error()},
+			writes("n", "new, and more"), "n: " + errSince.Error()},
 		{"moved, then changed", "files.move", m{"from": "d/a", "to": "d/b"},
-			func(r string) error { return os.WriteFile(filepath.Join(r, "d/b"), []byte("x"), 0o600) }, "d/b: " + errSince.Error()},
+			writes("d/b", "x"), "d/b: " + errSince.Error()},
 		{"moved, and its old name is used", "files.move", m{"from": "d/a", "to": "d/b"},
-			func(r string) error { return os.WriteFile(filepath.Join(r, "d/a"), []byte("x"), 0o600) }, "d/a: it exists already"},
+			writes("d/a", "x"), "d/a: it exists already"},
 		{"moved, and its old folder is a link", "files.move", m{"from": "d/a", "to": "b"}, func(r string) error {
 			_ = os.Rename(filepath.Join(r, "d"), filepath.Join(r, "d2"))
 			return os.Symlink("d2", filepath.Join(r, "d"))
@@ -153,8 +158,8 @@ func TestUndoRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, out, got = k.use("files.restore", m{"id": callID})
-			if out.Facts.Status == facts.OK || out.Facts.SideEffect == facts.Confirmed && !strings.Contains(got, "exists") ||
-				got != row.want {
+			acted := out.Facts.SideEffect == facts.Confirmed && !strings.Contains(got, "exists")
+			if out.Facts.Status == facts.OK || acted || got != row.want {
 				t.Errorf("%s, side effect %s: %q, want %q", out.Facts.Status, out.Facts.SideEffect, got, row.want)
 			}
 		})
@@ -167,7 +172,8 @@ func TestKeptContents(t *testing.T) {
 	first, _, _ := k.use("files.write", m{"path": "a", "content": "0"})
 	other := k
 	other.root = folder(t, map[string]string{"a": "0"})
-	if _, out, got := other.use("files.restore", m{"id": first}); out.Facts.Status == facts.OK || content(t, other.root, "a") != "0" {
+	_, out, got := other.use("files.restore", m{"id": first})
+	if out.Facts.Status == facts.OK || content(t, other.root, "a") != "0" {
 		t.Errorf("a call on one folder is undone in another: %q", got)
 	}
 	if _, _, got := k.use("files.restore", m{}); !strings.Contains(got, first+"\ta, written ") {
@@ -189,7 +195,8 @@ func TestKeptContents(t *testing.T) {
 		t.Errorf("the oldest has made room: %q", got)
 	}
 	put(t, filepath.Join(k.root, "big"), strings.Repeat("x", maxWritten+1))
-	if _, out, _ := k.use("files.write", m{"path": "big", "content": "x"}); out.Undo != nil || len(out.Facts.Warnings) != 1 ||
+	_, out, _ = k.use("files.write", m{"path": "big", "content": "x"})
+	if out.Undo != nil || len(out.Facts.Warnings) != 1 ||
 		!strings.HasPrefix(out.Facts.Warnings[0], "waldo undo cannot undo this call: ") {
 		t.Errorf("a large file: %v %v", out.Undo, out.Facts.Warnings)
 	}
@@ -221,8 +228,8 @@ func TestUndoPreview(t *testing.T) {
 	moved, _, _ := k.use("files.move", m{"from": "d/b", "to": "c"})
 	made, _, _ := k.use("files.write", m{"path": "n", "content": "n"})
 	gone, _, _ := k.use("files.delete", m{"path": "d", "recursive": true})
-	for callID, want := range map[string]string{written: "-new\n+old", moved: "moves c, sha256:", made: "removes n, sha256:",
-		gone: "restores d, 0 bytes, sha256:", "c_none": "it would fail: " + errNoChange.Error()} {
+	for callID, want := range map[string]string{written: "-new\n+old", moved: "moves c, sha256:",
+		made: "removes n, sha256:", gone: "restores d, 0 bytes, sha256:", "c_none": "it would fail: " + errNoChange.Error()} {
 		if got := preview(callID); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}

@@ -80,8 +80,8 @@ func Tools(state string, machine files.Machine, work *budget.Gate) []direct.Tool
 		remove)
 	remove.Preview = preview(showDelete)
 	restore := tool("files.restore", "Undo a change",
-		"Undo a call of files.delete, files.write, files.edit or files.move, by its id. It fails where the file changed "+
-			"since. Without an id: list what can be undone.",
+		"Undo a call of files.delete, files.write, files.edit or files.move, by its id. It fails where the file "+
+			"changed since. Without an id: list what can be undone.",
 		schema(`"id":{"type":"string","maxLength":40}`, ``), restore)
 	restore.Preview = preview(showRestore)
 	extract := tool("files.extract", "Unpack an archive",
@@ -225,7 +225,8 @@ func (o opener) preview(ctx context.Context, d policy.Decision, show action) []s
 func (o opener) open(d policy.Decision) (*jail, *call.Reason) {
 	refuse := func(text string) *call.Reason { return &call.Reason{Code: "files.root", Text: text} }
 	if d.Contract.Root == "" {
-		return nil, refuse("the contract of " + string(d.Call.Capability) + " names no folder: the operator writes root")
+		return nil, refuse("the contract of " + string(d.Call.Capability) +
+			" names no folder: the operator writes root")
 	}
 	dir, err := o.machine.Place(d.Contract.At, d.Contract.Root)
 	if f := (files.Fault{}); errors.As(err, &f) && f.Refused {
@@ -239,7 +240,8 @@ func (o opener) open(d policy.Decision) (*jail, *call.Reason) {
 	state, config := real(o.state), real(d.Contract.At.File)
 	for _, no := range []string{state, "/proc", "/sys", "/dev"} {
 		if no != "" && contract.Within(folded(dir), folded(no)) {
-			return nil, refuse("the folder of this tool cannot be " + facts.Name(dir) + "; the operator names another as root")
+			return nil, refuse("the folder of this tool cannot be " + facts.Name(dir) +
+				"; the operator names another as root")
 		}
 	}
 	j, err := openJail(dir)

@@ -127,7 +127,8 @@ func remove(w *work, a call.Args) ([]call.Content, error) {
 	if err := makeRoom(t, size); err != nil {
 		return nil, err
 	}
-	gone := deleted{id: id.New(deletion), bytes: size, Path: p.name, At: time.Now().UTC().Truncate(time.Second), Call: w.callID}
+	gone := deleted{id: id.New(deletion), bytes: size, Path: p.name, At: time.Now().UTC().Truncate(time.Second),
+		Call: w.callID}
 	b, err := json.Marshal(gone)
 	if err != nil {
 		return nil, err

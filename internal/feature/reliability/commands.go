@@ -170,7 +170,8 @@ func newUndo(g *cli.Context) *cobra.Command {
 			r, err := undo(c.Context(), h, args[0], call.Call{Session: n.ID, Principal: n.Principal, Channel: channel,
 				ApprovalID: quote})
 			switch {
-			case errors.Is(err, effects.ErrAbsent), errors.Is(err, effects.ErrNoUndo), errors.Is(err, effects.ErrUndone):
+			case errors.Is(err, effects.ErrAbsent), errors.Is(err, effects.ErrNoUndo),
+				errors.Is(err, effects.ErrUndone):
 				return exitcode.Mistake("waldo log show "+args[0], "%s: %v", args[0], err)
 			case err != nil:
 				return err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -646,21 +647,37 @@ func TestWaitsForAnAnswer(t *testing.T) {
 	}
 }
 
+// untilItWaits is the context of one call to Ask. It notes when the call first waits for its next look at its question,
+// which it has found by then.
+type untilItWaits struct {
+	context.Context
+	waits func()
+}
+
+func (c untilItWaits) Done() <-chan struct{} {
+	if pc, _, _, _ := runtime.Caller(1); strings.HasSuffix(runtime.FuncForPC(pc).Name(), "/approval.sleep") {
+		c.waits()
+	}
+	return c.Context.Done()
+}
+
 // TestEqualCallsAtOnce: equal calls at once share one question. Each waits for its answer: a yes is for one of them, and
 // the others hear which decision used it. A no is for all.
 func TestEqualCallsAtOnce(t *testing.T) {
 	for _, yes := range []bool{true, false} {
 		h := newFixture(t)
 		h.Now = nil
-		var asked, began atomic.Int32
-		h.WaitTimeout = func(string) time.Duration { began.Add(1); return time.Minute }
+		var asked atomic.Int32
+		h.WaitTimeout = func(string) time.Duration { return time.Minute }
 		h.Carriers = []Notifier{carrier(func(Question) { asked.Add(1) })}
 		const calls = 6
 		answers := make(chan *Answer, calls)
+		var waits sync.WaitGroup
 		for range calls {
 			d := decide(t, `{}`)
+			waits.Add(1)
 			go func() {
-				a, waiting, err := h.Ask(ctx, d)
+				a, waiting, err := h.Ask(untilItWaits{ctx, sync.OnceFunc(waits.Done)}, d)
 				if err != nil || a == nil {
 					t.Error(waiting, err)
 					a = &Answer{}
@@ -668,11 +685,11 @@ func TestEqualCallsAtOnce(t *testing.T) {
 				answers <- a
 			}()
 		}
-		var open []Question
-		for end := time.Now().Add(time.Minute); (len(open) == 0 || began.Load() < calls) && time.Now().Before(end); {
-			open, _ = h.Pending(ctx)
+		waits.Wait()
+		open, err := h.Pending(ctx)
+		if err != nil || len(open) != 1 {
+			t.Fatal(open, err)
 		}
-		time.Sleep(time.Second) // the last calls that began look for it
 		h.say(t, open[0].ID, yes)
 		made, used, denied, by := 0, 0, 0, ""
 		var why []string

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -103,20 +104,31 @@ func hostile(waldo string, length time.Duration, out io.Writer) error {
 	honestly(honest, 10*time.Second) // warm
 	alone, wrong := honestly(honest, max(length/5, time.Minute))
 	fmt.Fprintf(out, "alone: %s, at most %d MB\n", spread(alone), most.Load()>>20)
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	var calls, refused atomic.Int64
-	for _, c := range hostileCalls() {
-		wg.Go(func() { attack(ctx, "http://"+address+"/mcp", tokens["hostile"], c, &calls, &refused) })
+	of, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	before, _ := spent(cmd.Process.Pid)
+	other := exec.Command(of, "attack", "http://"+address+"/mcp") // its own processor time is not the honest one's
+	other.Env, other.Stdout, other.Stderr = append(os.Environ(), "TOKEN="+tokens["hostile"]), out, os.Stderr
+	if err := other.Start(); err != nil {
+		return err
 	}
 	beside, more := honestly(honest, length)
-	cancel()
-	wg.Wait()
-	fmt.Fprintf(out, "beside %d calls of a hostile principal (%d refused) in %v: %s, at most %d MB\n", calls.Load(), refused.Load(),
-		length, spread(beside), most.Load()>>20)
+	own, _ := spent(cmd.Process.Pid)
+	theirs, _ := spent(other.Process.Pid)
+	err = errors.Join(other.Process.Signal(os.Interrupt), other.Wait())
+	fmt.Fprintf(out, "beside it for %v: %s, at most %d MB; waldo used %v of a processor, the hostile callers %v\n", length,
+		spread(beside), most.Load()>>20, own-before, theirs)
 	wrong = append(wrong, more...)
+	if err != nil {
+		return err
+	}
 	for _, w := range wrong[:min(len(wrong), 10)] {
 		fmt.Fprintln(out, "  honest call failed:", w)
+	}
+	for n, c := range honestCalls {
+		fmt.Fprintf(out, "  %s %v: alone %s; beside %s\n", c.name, c.args["session"] != nil, spread(every(alone, n)), spread(every(beside, n)))
 	}
 	times := float64(percentile(beside, 99)) / float64(percentile(alone, 99))
 	fmt.Fprintf(out, "99th percentile: %.1f times; honest calls that failed: %d\n", times, len(wrong))
@@ -187,6 +199,28 @@ func honestly(s *mcp.ClientSession, length time.Duration) (took []time.Duration,
 	return took, wrong
 }
 
+// every returns what the n-th of the honest calls took.
+func every(took []time.Duration, n int) (out []time.Duration) {
+	for ; n < len(took); n += len(honestCalls) {
+		out = append(out, took[n])
+	}
+	return out
+}
+
+// attacks is the process of the hostile callers. It ends when it is interrupted.
+func attacks(url string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var wg sync.WaitGroup
+	var calls, refused atomic.Int64
+	for _, c := range hostileCalls() {
+		wg.Go(func() { attack(ctx, url, os.Getenv("TOKEN"), c, &calls, &refused) })
+	}
+	wg.Wait()
+	fmt.Printf("%d calls of a hostile principal, %d of them refused, waiting or failed\n", calls.Load(), refused.Load())
+	return nil
+}
+
 // attack makes one call again and again, with a session that is opened anew when it ends.
 func attack(ctx context.Context, url, token string, c toolCall, calls, refused *atomic.Int64) {
 	var s *mcp.ClientSession
@@ -225,6 +259,6 @@ func percentile(of []time.Duration, n int) time.Duration {
 }
 
 func spread(of []time.Duration) string {
-	return fmt.Sprintf("%d honest calls, median %v, 99th percentile %v", len(of), percentile(of, 50).Round(time.Millisecond),
+	return fmt.Sprintf("%d calls, median %v, 99th percentile %v", len(of), percentile(of, 50).Round(time.Millisecond),
 		percentile(of, 99).Round(time.Millisecond))
 }

@@ -199,6 +199,7 @@ func spent(pid int) (cpu time.Duration, rss int64) {
 func main() {
 	servers := map[string]func(string) error{
 		"server": serve, "ordinary": ordinary, "stateless": stateless, "forward": forward, "relay": relay,
+		"attack": attacks,
 	}
 	if len(os.Args) > 1 && servers[os.Args[1]] != nil {
 		address := ""

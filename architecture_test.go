@@ -33,10 +33,10 @@ var layers = map[string][]string{
 	// where calls come from
 	"frontend": {"model", "protocol", "budget"},
 	// the call pipeline
-	"core": {"model", "protocol", "detect", "storage"},
+	"core": {"model", "protocol", "detect", "storage", "budget"},
 	// carries out one granted call
 	"executor":   {"model", "protocol", "core", "network", "sandbox", "storage", "pkginstall", "detect", "budget"},
-	"sandbox":    {"model"},                                // makes sandboxes
+	"sandbox":    {"model", "budget"},                      // makes sandboxes
 	"network":    {"model", "protocol", "detect"},          // egress, MCP over HTTP, OAuth
 	"storage":    {"model"},                                // things that outlive a process
 	"pkginstall": {"protocol"},                             // packages of MCP servers

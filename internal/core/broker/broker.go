@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"waldo/internal/budget"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/delegation"
 	"waldo/internal/core/grant"
@@ -121,7 +122,9 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	under, outside := b.under(ctx, &c)
 	trail := b.observe(c)
 	trail.Step(StepDecide, policy.Decision{})
+	leave := budget.Turn(string(c.Principal), int64(len(c.Args.Raw())))
 	d, restored, failed := b.decide(c, under)
+	leave()
 	if outside != nil {
 		d.Effect, d.Reasons = policy.Deny, slices.Insert(d.Reasons, 0, *outside)
 	}
@@ -253,7 +256,9 @@ func (b *Broker) act(
 ) (r call.Result, answered bool, err error) {
 	out, err := b.execute(ctx, d, g)
 	trail.Step(StepRedact, d)
+	leave := budget.Turn(string(d.Call.Principal), out.Size())
 	r = b.Redact.Result(d, out)
+	leave()
 	out.Release()
 	b.Budget.Spend(d.Call, r)
 	if why := call.Stopped(ctx); why != nil && r.Status != facts.OK {

@@ -18,6 +18,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"waldo/internal/budget"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/admit"
 	"waldo/internal/executor/tabular"
@@ -90,7 +91,7 @@ func (r *Runner) show(
 			}))
 		}
 		if tables < maxTables {
-			if text, ok := table(ctx, ws, name); ok {
+			if text, ok := table(ctx, ws, name, room); ok {
 				out.Content, tables = append(out.Content, call.Text(text)), tables+1
 			}
 		}
@@ -98,7 +99,7 @@ func (r *Runner) show(
 }
 
 // table describes a file of the workspace that holds a table, and how to read it.
-func table(ctx context.Context, ws *workspace.Workspace, name string) (text string, ok bool) {
+func table(ctx context.Context, ws *workspace.Workspace, name string, room *budget.Lease) (text string, ok bool) {
 	folder, rest, _ := strings.Cut(name, "/")
 	f, err := ws.Get(workspace.Folder(folder), rest)
 	if err != nil {
@@ -109,6 +110,7 @@ func table(ctx context.Context, ws *workspace.Workspace, name string) (text stri
 	if err != nil {
 		return "", false
 	}
+	defer room.Turn(st.Size())()
 	if text, ok = tabular.Summary(ctx, name, f, st.Size()); ok {
 		text = fmt.Sprintf("\n%s: %s\nall of it: read_output name=%s, or /workspace/%s in run_python", name, text, name, name)
 	}

@@ -462,6 +462,7 @@ func (i *resident) exchange(ctx context.Context, cell io.Reader, room *budget.Le
 	if _, err := io.ReadFull(i.out, b); err != nil {
 		return v, errors.Join(errGone, err)
 	}
+	defer room.Turn(int64(n))()
 	parsed, err := strictjson.Parse(b)
 	if err != nil {
 		return v, err

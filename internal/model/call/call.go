@@ -229,6 +229,15 @@ type Outcome struct {
 	Held       io.Closer // of waldo's own memory, until the result is made; nil: nothing
 }
 
+// Size returns the bytes of the content.
+func (o Outcome) Size() int64 {
+	n := len(o.Structured.Raw())
+	for _, c := range o.Content {
+		n += len(c.Text) + len(c.Raw.Raw())
+	}
+	return int64(n)
+}
+
 // Release gives back what the outcome holds.
 func (o Outcome) Release() {
 	if o.Held != nil {

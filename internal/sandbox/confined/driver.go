@@ -179,7 +179,7 @@ func (b *instance) place(t sandbox.Tmpfs) error {
 	if err != nil {
 		return err
 	}
-	p := volume.Volume{Tmpfs: t, Dir: dir}
+	p := volume.Volume{Tmpfs: t, Dir: dir, Owner: b.profile.Owner}
 	b.places = append(b.places, p)
 	return p.Fill(b.uid, b.gid)
 }

@@ -135,7 +135,7 @@ func (b *instance) make(ask job.Sandbox, held []*os.File, want []sandbox.Tmpfs) 
 	}
 	for i, f := range files {
 		if i < len(want) {
-			b.places = append(b.places, volume.Volume{Tmpfs: want[i], Dir: f})
+			b.places = append(b.places, volume.Volume{Tmpfs: want[i], Dir: f, Owner: b.profile.Owner})
 		}
 	}
 	if answer.Error != "" {

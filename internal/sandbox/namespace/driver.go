@@ -323,7 +323,7 @@ func (b *instance) fill(targets []string, files []*os.File) error {
 		return fmt.Errorf("namespace: the sandbox sent %d places, not %d", len(files), len(targets))
 	}
 	for i, t := range targets {
-		p := volume.Volume{Tmpfs: sandbox.Tmpfs{Target: t}, Dir: files[i]}
+		p := volume.Volume{Tmpfs: sandbox.Tmpfs{Target: t}, Dir: files[i], Owner: b.profile.Owner}
 		for _, own := range b.profile.Tmpfs {
 			if own.Target == t {
 				p.Tmpfs = own

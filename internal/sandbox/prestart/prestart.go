@@ -99,7 +99,7 @@ func Assign(own *sandbox.Profile, job sandbox.Profile, places []volume.Volume, u
 		if i < 0 {
 			return false, fmt.Errorf("%s is not a volume of the sandbox", t.Target)
 		}
-		places[i].Seed, places[i].Only = t.Seed, t.Only
+		places[i].Seed, places[i].Only, places[i].Owner = t.Seed, t.Only, job.Owner
 		if err := places[i].Fill(uid, gid); err != nil {
 			return false, err
 		}

@@ -50,10 +50,10 @@ func (s *Syncer) Sync(p Volume, dir string, create func(f func() error) error) (
 	for name := range inside {
 		out[name] = inside[name] != s.sandbox[name] && host[name] == s.host[name]
 	}
-	given, errOut := copyTree(p.Dir, to, p.Bytes, nil, func(e Entry) bool {
+	given, errOut := copyTree(p.Owner, p.Dir, to, p.Bytes, nil, func(e Entry) bool {
 		return (e.Directory() || out[e.Path]) && room.takes(e)
 	})
-	taken, errIn := copyTree(to, p.Dir, p.Bytes, create, func(e Entry) bool { return e.Directory() || in[e.Path] })
+	taken, errIn := copyTree(p.Owner, to, p.Dir, p.Bytes, create, func(e Entry) bool { return e.Directory() || in[e.Path] })
 	s.host = reconciled(host, s.host, to, given, in, taken)
 	s.sandbox = reconciled(inside, s.sandbox, p.Dir, taken, out, given)
 	if err := errors.Join(errHost, errInside, errOut, room.err(), errIn); err != nil {

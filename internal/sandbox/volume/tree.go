@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/budget"
 	"waldo/internal/model/facts"
 )
 
@@ -232,6 +233,7 @@ func checked(fd int, err error, kind uint32) (int, error) {
 // copier copies files and folders of one tree into another, and not more than left bytes.
 type copier struct {
 	faults
+	owner  string // the principal whose turns the copy takes
 	to     *os.File
 	left   int64
 	create func(f func() error) error // runs the creation of files; nil calls it directly
@@ -273,15 +275,15 @@ func (c *copier) leave(n int) {
 // CopyTree copies regular files and folders and returns the paths of the files. It skips links, devices and the
 // like silently. It skips entries that cannot be copied and names them in the error.
 func CopyTree(from, to *os.File, most int64, create func(f func() error) error) ([]string, error) {
-	return copyTree(from, to, most, create, nil)
+	return copyTree("", from, to, most, create, nil)
 }
 
-func copyTree(from, to *os.File, most int64, create func(f func() error) error,
+func copyTree(owner string, from, to *os.File, most int64, create func(f func() error) error,
 	want func(Entry) bool) ([]string, error) {
 	if create == nil {
 		create = func(f func() error) error { return f() }
 	}
-	c := &copier{to: to, left: most, create: create, want: want}
+	c := &copier{owner: owner, to: to, left: most, create: create, want: want}
 	defer c.leave(0)
 	err := walk(from, maxNames, c.visit)
 	return c.copied, errors.Join(c.err(), err)
@@ -354,7 +356,9 @@ func (c *copier) file(parent int, e Entry) error {
 		return err
 	}
 	sink := os.NewFile(uintptr(fd), e.Path)
+	leave := budget.Turn(c.owner, e.Stat.Size)
 	n, err := io.Copy(sink, io.LimitReader(source, e.Stat.Size)) // it may be growing
+	leave()
 	if err = errors.Join(err, sink.Close()); err == nil {
 		err = c.create(func() error { return unix.Renameat(parent, temp, parent, e.name()) })
 	}

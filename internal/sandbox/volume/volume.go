@@ -19,7 +19,8 @@ import (
 // Volume is a volume of a sandbox: waldo holds its filesystem by a descriptor, which outlives the sandbox.
 type Volume struct {
 	sandbox.Tmpfs
-	Dir *os.File
+	Dir   *os.File
+	Owner string // the principal, as of the profile
 }
 
 // others reports whether an entry at the top of the place belongs to another place.
@@ -43,7 +44,7 @@ func Export(places []Volume, target, dir string) ([]string, error) {
 		}
 		defer to.Close()
 		room, err := roomOf(to, p)
-		copied, cerr := copyTree(p.Dir, to, p.Bytes, nil, func(e Entry) bool { return !p.others(e) && room.takes(e) })
+		copied, cerr := copyTree(p.Owner, p.Dir, to, p.Bytes, nil, func(e Entry) bool { return !p.others(e) && room.takes(e) })
 		if err = errors.Join(err, cerr, room.err()); err != nil {
 			err = fmt.Errorf("export of %s: %w", target, err)
 		}
@@ -63,7 +64,7 @@ func (p Volume) Fill(uid, gid int) error {
 	}
 	defer from.Close()
 	want := func(e Entry) bool { return !e.temporary() && (p.Only == nil || slices.Contains(p.Only, e.Path)) }
-	if _, err := copyTree(from, p.Dir, p.Bytes, AsUser(uid, gid), want); err != nil {
+	if _, err := copyTree(p.Owner, from, p.Dir, p.Bytes, AsUser(uid, gid), want); err != nil {
 		first, _, _ := strings.Cut(err.Error(), "\n") // the others are as many as there are files
 		return sandbox.WithHint(fmt.Errorf("filling %s: %s: %w", p.Target, first, sandbox.ErrFiles),
 			fmt.Sprintf("its files must fit into %d MB and %d files and folders: --disk-mb, or fewer of them", p.Bytes>>20,

@@ -159,6 +159,7 @@ func (q question) ask(ctx context.Context, room *budget.Lease) (r reply, err err
 	case err != nil:
 		return r, fmt.Errorf("the process of the query ended: %w", err)
 	}
+	defer room.Turn(int64(len(out.b)))()
 	if err := json.Unmarshal(out.b, &r); err != nil {
 		return r, fmt.Errorf("the process of the query answered: %w", err)
 	}

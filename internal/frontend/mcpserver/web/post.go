@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"waldo/internal/budget"
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/jsonrpc"
 )
@@ -39,7 +40,9 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 	}
 	s.release(who, size-int64(len(body))) // its real size is known now
 	size = int64(len(body))
+	leave := budget.Turn(string(who), size)
 	m, fault := jsonrpc.Parse(body)
+	leave()
 	if fault != nil {
 		s.answer(w, http.StatusBadRequest, jsonrpc.Answer(m.ID, nil, fault))
 		return

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -42,8 +43,9 @@ var errGone = errors.New("the interpreter has ended")
 
 // residents are the Pythons that stay, by agent's session and name.
 type residents struct {
-	mu   sync.Mutex
-	open map[string]*resident
+	mu     sync.Mutex
+	open   map[string]*resident
+	starts map[string]making // those in the making
 }
 
 // resident is one long-lived Python, in a sandbox of its own. Between cells it is paused, if the sandbox supports
@@ -70,6 +72,12 @@ type resident struct {
 	places  []kept
 
 	vacate func() // gives back its room
+}
+
+// making is an interpreter in the making.
+type making struct {
+	whose call.Principal
+	done  chan struct{} // closed when it is on the list, or cannot be
 }
 
 // reply is the interpreter's answer to a cell. It is untrusted content.
@@ -154,34 +162,79 @@ func (r *Runner) interpreter(
 ) (*resident, *call.Reason, error) {
 	// Another agent's session, another policy in force, or another delegation is another interpreter.
 	key := strings.Join(append([]string{string(d.Call.Session), d.Policy, driver.Name(), name}, d.Call.Chain...), " ")
-	r.stay.mu.Lock()
-	i := r.stay.open[key]
-	if i == nil {
-		defer r.stay.mu.Unlock()
-		return r.begin(ctx, d, o, driver, key)
-	}
-	r.stay.mu.Unlock()
 	wait := time.NewTimer(r.limits(d, o).Wall)
 	defer wait.Stop()
-	select {
-	case i.busy <- struct{}{}:
-		return i, nil, nil
-	case <-wait.C:
-	case <-ctx.Done():
+	for over := false; !over; {
+		r.stay.mu.Lock()
+		var busy chan struct{}
+		i, s := r.stay.open[key], r.stay.starts[key]
+		switch {
+		case i != nil:
+			busy = i.busy
+		case s.done == nil:
+			return r.begin(ctx, d, o, driver, key)
+		}
+		r.stay.mu.Unlock()
+		select {
+		case busy <- struct{}{}:
+			return i, nil, nil
+		case <-s.done: // another call has started it, or could not
+		case <-wait.C:
+			over = true
+		case <-ctx.Done():
+			over = true
+		}
 	}
 	return nil, &call.Reason{Code: "session.busy", Text: "another call runs in session " + name + " still"}, nil
 }
 
-// begin starts the interpreter of a key that has none, held for its first cell. r.stay.mu is held.
+// begin starts the interpreter of a key that has none, held for its first cell. r.stay.mu is held at first. Others get
+// their interpreters while this one starts and the one in its place stores its files.
 func (r *Runner) begin(
 	ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, key string,
 ) (*resident, *call.Reason, error) {
-	if len(r.stay.open) >= r.Sessions && !r.makeRoom(d.Call.Principal) {
-		return nil, &call.Reason{
-			Code: "session.limit", Text: fmt.Sprintf("%d sessions are open, which is the most, and no other principal has more "+
-				"of them; they end after %v without a call", len(r.stay.open), sessionIdle),
-		}, nil
+	var oldest *resident
+	if n := len(r.stay.open) + len(r.stay.starts); n >= r.Sessions {
+		if oldest = r.makeRoom(d.Call.Principal); oldest == nil {
+			r.stay.mu.Unlock()
+			return nil, &call.Reason{
+				Code: "session.limit", Text: fmt.Sprintf("%d sessions are open, which is the most, and no other principal has more "+
+					"of them; they end after %v without a call", n, sessionIdle),
+			}, nil
+		}
 	}
+	s := making{whose: d.Call.Principal, done: make(chan struct{})}
+	if r.stay.starts == nil {
+		r.stay.open, r.stay.starts = map[string]*resident{}, map[string]making{}
+	}
+	r.stay.starts[key] = s
+	r.stay.mu.Unlock()
+	var i *resident
+	defer func() {
+		r.stay.mu.Lock()
+		defer r.stay.mu.Unlock()
+		delete(r.stay.starts, key)
+		close(s.done)
+		if i != nil {
+			r.stay.open[key] = i
+		}
+	}()
+	if oldest != nil {
+		oldest.end()
+		<-oldest.busy // a call that waits for it ends with an error
+	}
+	i, why, err := r.fresh(ctx, d, o, driver)
+	if i != nil {
+		i.key = key
+		i.idle = time.AfterFunc(sessionIdle, func() { r.retire(i) })
+	}
+	return i, why, err
+}
+
+// fresh starts an interpreter that is on no list yet, held for its first cell.
+func (r *Runner) fresh(
+	ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver,
+) (*resident, *call.Reason, error) {
 	exe, why := o.interpreter(guest.Python)
 	if why != nil {
 		return nil, why, nil
@@ -194,29 +247,25 @@ func (r *Runner) begin(
 	if err != nil || why != nil {
 		return nil, why, errors.Join(err, way.End())
 	}
-	i.key = key
-	i.idle = time.AfterFunc(sessionIdle, func() { r.retire(i) })
-	if r.stay.open == nil {
-		r.stay.open = map[string]*resident{}
-	}
-	r.stay.open[key] = i
 	return i, nil, nil
 }
 
-// makeRoom ends the longest idle interpreter of the principal that has the most, if that one has more than another
-// principal would have with one more. r.stay.mu is held.
-func (r *Runner) makeRoom(another call.Principal) bool {
+// makeRoom takes the longest idle interpreter of the principal that has the most off the list, held, if that one has
+// more than another principal would have with one more; nil: none. The caller ends it. r.stay.mu is held.
+func (r *Runner) makeRoom(another call.Principal) (oldest *resident) {
 	count := map[call.Principal]int{}
 	most := another
+	for _, s := range r.stay.starts {
+		count[s.whose]++
+	}
 	for _, i := range r.stay.open {
 		if count[i.whose]++; count[i.whose] > count[most] {
 			most = i.whose
 		}
 	}
 	if count[most] <= count[another]+1 {
-		return false
+		return nil
 	}
-	var oldest *resident
 	for _, i := range r.stay.open {
 		if i.whose != most {
 			continue
@@ -233,13 +282,10 @@ func (r *Runner) makeRoom(another call.Principal) bool {
 			<-i.busy
 		}
 	}
-	if oldest == nil {
-		return false
+	if oldest != nil {
+		delete(r.stay.open, oldest.key)
 	}
-	delete(r.stay.open, oldest.key)
-	oldest.end()
-	<-oldest.busy // a call that waits for it ends with an error
-	return true
+	return oldest
 }
 
 // stays starts an interpreter, held for its first cell.
@@ -251,7 +297,7 @@ func (r *Runner) stays(
 		return nil, nil, err
 	}
 	p := r.profile(d, o, ws)
-	vacate, why := r.admit(ctx, d, p, false) // others want their sessions meanwhile
+	vacate, why := r.admit(ctx, d, p, false) // a call without a session has the line
 	if why != nil {
 		if ws != nil {
 			err = ws.Close()
@@ -507,10 +553,21 @@ func (r *Runner) End(n call.Session) error { return r.EndNamed(n, "") }
 
 // EndNamed ends the interpreter of a name in a session; empty: all of them.
 func (r *Runner) EndNamed(n call.Session, name string) error {
+	meant := func(key string) bool {
+		return (n == "" || strings.HasPrefix(key, string(n)+" ")) && (name == "" || strings.HasSuffix(key, " "+name))
+	}
+	r.stay.mu.Lock()
+	starts := maps.Clone(r.stay.starts)
+	r.stay.mu.Unlock()
+	for key, s := range starts {
+		if meant(key) {
+			<-s.done
+		}
+	}
 	r.stay.mu.Lock()
 	var all []*resident
 	for key, i := range r.stay.open {
-		if (n == "" || strings.HasPrefix(key, string(n)+" ")) && (name == "" || strings.HasSuffix(key, " "+name)) {
+		if meant(key) {
 			all = append(all, i)
 		}
 	}

@@ -158,6 +158,59 @@ func TestSessionsAreSharedOut(t *testing.T) {
 	}
 }
 
+// held is a driver whose sandboxes of one principal start when the test lets them.
+type held struct {
+	sandbox.Driver
+	whose      string
+	began, let chan struct{}
+}
+
+func (h *held) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
+	if p.Owner == h.whose {
+		close(h.began)
+		<-h.let
+	}
+	return h.Driver.Start(ctx, p)
+}
+
+// TestAStartDelaysItsOwnSessionAlone: while the interpreter of one principal starts, another principal gets its own. A
+// second call for the first one waits for the start, and so does the end of its session.
+func TestAStartDelaysItsOwnSessionAlone(t *testing.T) {
+	r, _ := staying(t)
+	h := &held{r.Drivers["namespace"], "a", make(chan struct{}), make(chan struct{})}
+	r.Drivers["namespace"] = h
+	slow, other := make(chan call.Outcome, 2), make(chan call.Outcome, 1)
+	go func() { slow <- cellBy(t, r, "a", "n_a", "s0", "x = 1") }()
+	<-h.began
+	go func() { slow <- cellBy(t, r, "a", "n_a", "s0", "1") }()
+	go func() { other <- cellBy(t, r, "b", "n_b", "mine", "print(2)") }()
+	select {
+	case out := <-other:
+		if strings.TrimSpace(out.Facts.Stdout) != "2" {
+			t.Errorf("the other principal: %+v", out.Facts)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the other principal waits for the start")
+	}
+	if len(slow) > 0 {
+		t.Error("control: the start does not wait")
+	}
+	ended := make(chan error)
+	go func() { ended <- r.End("n_b") }()
+	if err := <-ended; err != nil { // the end of another session does not wait
+		t.Error(err)
+	}
+	close(h.let)
+	for range 2 {
+		if out := <-slow; out.Facts.Status != facts.OK {
+			t.Errorf("a call of the slow one: %+v", out)
+		}
+	}
+	if out := cellBy(t, r, "a", "n_a", "s0", "print(x)"); strings.TrimSpace(out.Facts.Stdout) != "1" {
+		t.Errorf("the variable of the first call: %+v", out.Facts)
+	}
+}
+
 // TestAReplyWithoutRoom: the reply of a cell draws on waldo's own memory. One that finds no room is dropped, with the
 // reason, and its interpreter goes on.
 func TestAReplyWithoutRoom(t *testing.T) {

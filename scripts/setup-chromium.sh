@@ -18,7 +18,10 @@ fetch() {
     fonts-liberation 2>/dev/null | awk '/^Inst/ && $2 != "libc6" {print $2}')
   [ -n "$packages" ] && (cd "$to/debs" && apt-get download -qq -o APT::Sandbox::User=root $packages)
 }
-fetch || { apt-get update -qq && fetch; } # the machine's lists may be missing or old
+fetch || { [ "$(id -u)" = 0 ] && apt-get update -qq && fetch; } || { # the machine's lists may be missing or old
+  echo "setup: apt offers no chromium-headless-shell: Ubuntu has none; on Debian, run apt-get update as root first" >&2
+  exit 1
+}
 for deb in "$to"/debs/*.deb; do dpkg-deb -x "$deb" "$to"; done
 rm -rf "$to/debs"
 cat >"$to/fonts.conf" <<'END'

@@ -246,3 +246,22 @@ func TestShared(t *testing.T) {
 		}
 	}
 }
+
+// TestCardForms: a card of a table with empty cells, and the first track of one, are cards; a decimal number is none.
+func TestCardForms(t *testing.T) {
+	for text, want := range map[string]int{
+		"4111111111111111.0":            1,
+		"a,4111111111111111.00,b":       1,
+		"%B4111111111111111^LOVELACE/A": 1, // track 1
+		"4111111111111111.5":            0,
+		"4111111111111111.01":           0,
+		"4111111111111111.0e3":          0,
+		"1.4111111111111111":            0,
+		"4111111111111112.0":            0,
+		"xB4111111111111111^":           0,
+	} {
+		if f := In([]byte(text), map[Class]bool{Card: true}); len(f) != want {
+			t.Errorf("%q has %v", text, f)
+		}
+	}
+}

@@ -76,6 +76,8 @@ func (d *detector) at(i int) int {
 		return d.mail(i)
 	case isDigit(c), c == '+', c == '(':
 		return d.digits(i)
+	case c == 'B' && d.track(i+1):
+		return i + 1
 	case isAlpha(c):
 		return d.word(i)
 	case c == '-' && bytes.HasPrefix(d.v[i:], []byte("-----BEGIN")):
@@ -229,7 +231,7 @@ type group struct{ start, end int }
 
 // digits reads groups of digits from i, with at most three separators between, and classifies them.
 func (d *detector) digits(i int) int {
-	if !d.boundary(i) {
+	if !d.boundary(i) && !d.track(i) {
 		return d.skipAlnum(i)
 	}
 	if end := d.account(i); end > i {
@@ -257,6 +259,9 @@ func (d *detector) digits(i int) int {
 	}
 	return skip
 }
+
+// track reports whether the digits from i are on the first track of a card: %B4111…^NAME.
+func (d *detector) track(i int) bool { return i > 1 && d.v[i-1] == 'B' && d.v[i-2] == '%' }
 
 // extension returns the end of the "x123" after a telephone number, or end itself.
 func (d *detector) extension(end int) int {
@@ -394,10 +399,20 @@ func given(n []byte) bool {
 	return false
 }
 
-// fraction reports whether digits are part of a decimal number, before or after its point.
+// fraction reports whether digits are part of a decimal number, before or after its point. Zeros behind the point are
+// none: a table with an empty cell writes its whole numbers so.
 func (d *detector) fraction(g group) bool {
-	return g.start > 1 && d.v[g.start-1] == '.' && isDigit(d.v[g.start-2]) ||
-		g.end+1 < len(d.v) && d.v[g.end] == '.' && isDigit(d.v[g.end+1])
+	if g.start > 1 && d.v[g.start-1] == '.' && isDigit(d.v[g.start-2]) {
+		return true
+	}
+	if g.end+1 >= len(d.v) || d.v[g.end] != '.' || !isDigit(d.v[g.end+1]) {
+		return false
+	}
+	zeros := g.end + 1
+	for zeros < len(d.v) && d.v[zeros] == '0' {
+		zeros++
+	}
+	return zeros < len(d.v) && isAlnum(d.v[zeros])
 }
 
 // amid reports whether groups of four digits continue before or after, as in a table row, without being further

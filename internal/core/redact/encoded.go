@@ -17,6 +17,8 @@ const (
 	maxEncoded  = 1 << 20 // of all runs of one text that are decoded
 	lookEncoded = 12      // of the beginning that is decoded first: most runs are no text
 	deepEncoded = 2       // runs in runs
+	minWrapped  = 20      // of a line that has a next one
+	maxBreak    = 12      // between two lines: the break, an indent, a mark of a quotation
 )
 
 // encoded finds runs of base64 and hexadecimal whose text has personal data. Each is hidden whole, so that a token
@@ -30,6 +32,7 @@ func (p *pass) encoded(t []byte) []detect.Find {
 }
 
 func (p *pass) encodedIn(t []byte, depth int, room *int) (out []detect.Find) {
+	joined := 0 // the end of the lines that were joined without a find
 	for i := 0; i < len(t); {
 		if !base64Byte[t[i]] {
 			i++
@@ -40,7 +43,16 @@ func (p *pass) encodedIn(t []byte, depth int, room *int) (out []detect.Find) {
 			end++
 		}
 		if end-i >= minEncoded {
-			if f, ok := p.run(t[i:end], depth, room); ok {
+			f, ok := p.run(t[i:end], depth, room)
+			if !ok && i >= joined {
+				var all []byte
+				if all, joined = lines(t, i, end); joined > end {
+					if f, ok = p.run(all, depth, room); ok {
+						f.Start, end = 0, joined
+					}
+				}
+			}
+			if ok {
 				tail := bytes.IndexFunc(t[end:], func(r rune) bool { return r != '=' })
 				if tail < 0 {
 					tail = len(t) - end
@@ -51,6 +63,32 @@ func (p *pass) encodedIn(t []byte, depth int, room *int) (out []detect.Find) {
 		i = end
 	}
 	return out
+}
+
+// lines joins the run from i to end with those of the lines below it, as base64 is wrapped: each is as long as the
+// first one, but the last. It returns the joined run and where it ends in the text.
+func lines(t []byte, i, end int) ([]byte, int) {
+	size, joined := end-i, t[i:end:end]
+	if size < minWrapped {
+		return joined, end
+	}
+	for {
+		next := end
+		for next < len(t) && next-end < maxBreak && !base64Byte[t[next]] {
+			next++
+		}
+		last := next
+		for last < len(t) && base64Byte[t[last]] {
+			last++
+		}
+		if last == next || last-next > size || bytes.IndexByte(t[end:next], '\n') < 0 {
+			return joined, end
+		}
+		joined, end = append(joined, t[next:last]...), last
+		if last-next < size {
+			return joined, end
+		}
+	}
 }
 
 // run looks into one run. Other characters of the alphabet can stand before what was encoded, as in a path.

@@ -44,6 +44,39 @@ func TestEncoded(t *testing.T) {
 	}
 }
 
+// TestEncodedLines: what crosses the lines of wrapped base64 is found, however they are broken.
+func TestEncodedLines(t *testing.T) {
+	p := New(contract.Redaction{Model: []string{"email", "credit_card"}}, &Registry{}, nil).pass(contract.Contract{})
+	const columns = 28
+	for offset := range 40 {
+		code := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", offset) + " 4111111111111111 and some words behind it"))
+		plain := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", offset) + " 4111111111111112 and some words behind it"))
+		for _, br := range []string{"\n", "\r\n", "\n    ", "\n> "} {
+			if got := p.textOrJSON("a " + wrapped(code, columns, br) + " b"); !strings.HasPrefix(got, "a [CREDIT_CARD]") {
+				t.Errorf("offset %d, break %q: %s", offset, br, got)
+			}
+			if text := "a " + wrapped(plain, columns, br) + " b"; p.textOrJSON(text) != text {
+				t.Errorf("control, offset %d, break %q: a number with a wrong check digit is hidden", offset, br)
+			}
+		}
+		if got := p.textOrJSON(`{"a":"` + wrapped(code, columns, `\n`) + `"}`); !strings.HasPrefix(got, `{"a":"[CREDIT_CARD]`) {
+			t.Errorf("offset %d, in JSON: %s", offset, got)
+		}
+	}
+	ids := strings.Repeat("0123456789abcdef0123456789abcdef0123\n", 20_000)
+	if got := p.textOrJSON(ids); got != ids {
+		t.Error("a column of ids changed")
+	}
+}
+
+func wrapped(s string, columns int, br string) string {
+	var lines []string
+	for ; len(s) > columns; s = s[columns:] {
+		lines = append(lines, s[:columns])
+	}
+	return strings.Join(append(lines, s), br)
+}
+
 // TestEncodedChance: digests, keys and bytes are no text, and are left alone.
 func TestEncodedChance(t *testing.T) {
 	p := New(contract.Redaction{Model: []string{"email", "phone", "credit_card", "ssn", "iban", "ip"}}, &Registry{}, nil).

@@ -21,5 +21,5 @@ var Feature = feature.Feature{
 }
 
 func ownTools(k app.Kit) []direct.Tool {
-	return Databases{Secret: k.Secret, Work: k.Work, Questions: k.Questions}.Tools()
+	return Databases{Secret: k.Secret, Work: k.Work, Questions: k.Questions, Machine: k.Machine}.Tools()
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"waldo/internal/executor/admit"
 	"waldo/internal/executor/direct"
 	"waldo/internal/executor/preview"
+	"waldo/internal/executor/upstream/files"
 	"waldo/internal/feature/sql/answer"
 	"waldo/internal/feature/sql/postgres"
 	"waldo/internal/feature/sql/sqlite"
@@ -43,6 +45,7 @@ type Databases struct {
 	Secret    func(secret.Ref) (secret.Value, error) // fetches the URL at each call
 	Work      *budget.Gate                           // waldo's own memory for answers
 	Questions *admit.Questions                       // processes that read SQLite files
+	Machine   files.Machine                          // finds the folder of an SQLite file where it was
 }
 
 // place is where a contract's database is: one of both.
@@ -57,8 +60,8 @@ func (b Databases) at(c contract.Contract) (place, error) {
 		return place{}, errors.New("the contract names no database: it needs url")
 	}
 	if file, ok := contract.SQLiteFile(c.Database); ok {
-		path, err := c.Keys["url"].Beside(file)
-		return place{file: path}, err
+		dir, err := b.Machine.Resolve(c.Keys["url"], filepath.Dir(file))
+		return place{file: filepath.Join(dir, filepath.Base(file))}, err
 	}
 	v, err := b.Secret(secret.Ref(c.Database))
 	if err != nil {

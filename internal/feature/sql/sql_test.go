@@ -13,6 +13,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/admit"
 	"waldo/internal/executor/direct"
+	"waldo/internal/executor/upstream/files"
 	"waldo/internal/feature/sql/sqlite"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -31,6 +32,30 @@ func TestSlow(t *testing.T) {
 	const want = "the query was ended at its time limit of 10s"
 	if err != nil || !out.IsError || !strings.HasPrefix(out.Content[0].Text, want) {
 		t.Errorf("a slow query: %v %v", out.Content, err)
+	}
+}
+
+// TestFileOfAnotherFolder: a database whose folder leads elsewhere than when the configuration was loaded is refused.
+func TestFileOfAnotherFolder(t *testing.T) {
+	data := filepath.Join(dir, "data")
+	if err := os.Symlink(dir, data); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(data) })
+	d := decided(t, "sql.query", "sqlite:./data/waldo.db", `{"sql": "SELECT 1"}`)
+	cfg := &contract.Config{File: d.Contract.Keys["url"].File, Contracts: []contract.Contract{d.Contract}}
+	cfg.Places = files.Places(cfg)
+	b := bounded()
+	b.Machine = files.Here("").For(cfg)
+	if out, err := tools(b)["sql.query"].Run(t.Context(), d); err != nil || out.IsError {
+		t.Errorf("control: %v %v", out.Content, err)
+	}
+	if err := errors.Join(os.Remove(data), os.Symlink(t.TempDir(), data)); err != nil {
+		t.Fatal(err)
+	}
+	out, err := tools(b)["sql.query"].Run(t.Context(), d)
+	if err != nil || out.Refused == nil || out.Refused.Code != "sql.url" {
+		t.Errorf("the database of another folder is asked: %+v %v", out, err)
 	}
 }
 

@@ -89,6 +89,9 @@ func (m Machine) Outside(cfg *contract.Config) (faults []Fault) {
 	}
 	for _, c := range cfg.Contracts {
 		taken("the input of "+c.Pattern, c.At, c.Input)
+		if file, ok := contract.SQLiteFile(c.Database); ok {
+			taken("the database of "+c.Pattern, c.Keys["url"], file)
+		}
 		if strings.HasPrefix(c.Template, "/") || strings.HasPrefix(c.Template, ".") {
 			taken("the template of "+c.Pattern, c.At, c.Template)
 		}

@@ -70,6 +70,10 @@ func TestChangeable(t *testing.T) {
 		"an input by a link": func(c *contract.Config) {
 			c.Contracts = []contract.Contract{{Pattern: "run_python", At: at, Input: top + "/link"}}
 		},
+		"a database": func(c *contract.Config) {
+			c.Contracts = []contract.Contract{{Pattern: "sql.query", At: at, Database: "sqlite:in/shop.db",
+				Keys: map[string]contract.Position{"url": at}}}
+		},
 		"a template": func(c *contract.Config) {
 			c.Contracts = []contract.Contract{{Pattern: "exec", At: at, Template: "./in"}}
 		},

@@ -11,7 +11,7 @@ import (
 
 // opened is a path of this machine that the configuration opens to agents and servers.
 type opened struct {
-	key  string // root, input, template, mounts or contract mounts
+	key  string // root, input, the folder of url, template, mounts or contract mounts
 	at   contract.Position
 	name string // as written
 }
@@ -25,6 +25,9 @@ func places(cfg *contract.Config) (out []opened) {
 	for _, c := range cfg.Contracts {
 		add("root", c.At, c.Root)
 		add("input", c.At, c.Input)
+		if file, ok := contract.SQLiteFile(c.Database); ok {
+			add("the folder of url", c.Keys["url"], filepath.Dir(file))
+		}
 		for _, m := range c.Mounts {
 			add("contract mounts", m.At, m.From)
 		}
@@ -101,8 +104,11 @@ func (m Machine) Place(at contract.Position, name string) (string, error) {
 func (m Machine) Opened(cfg *contract.Config) (faults []Fault) {
 	m.State = "" // the tools and the sandbox hide it themselves
 	for _, p := range places(cfg) {
+		if p.key == "template" || p.key == "mounts" || p.key == "the folder of url" {
+			continue
+		}
 		var f Fault
-		if _, err := m.Place(p.at, p.name); p.key != "template" && p.key != "mounts" && errors.As(err, &f) && f.Refused {
+		if _, err := m.Place(p.at, p.name); errors.As(err, &f) && f.Refused {
 			f.Text = p.key + ": " + f.Text
 			faults = append(faults, f)
 		}

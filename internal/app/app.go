@@ -330,7 +330,7 @@ func (h *App) openExecutors(s Options) {
 		most.Wall, most.CPU = MostLimits.Wall, MostLimits.CPU // the contract's timeout bounds these
 	}
 	sandboxes := budget.New(admit.Limits(h.Config.Sandboxes))
-	h.direct = open(s.Tools, Kit{State: h.State, Machine: h.opened(), Work: h.work,
+	h.direct = open(s.Tools, Kit{State: h.State, Machine: h.opened(), Work: h.work, Redact: h.Redact,
 		Questions: admit.NewQuestions(sandboxes), Egress: h.egresses(), Secret: h.secrets.Get})
 	h.Runner = &runner.Runner{
 		Drivers: h.Drivers, State: h.State, Machine: h.opened(), Warm: s.Warm > 0, Auto: contract.UsualIsolation, Default: DefaultLimits, Most: most,

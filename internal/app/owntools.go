@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"waldo/internal/budget"
+	"waldo/internal/core/redact"
 	"waldo/internal/executor/admit"
 	"waldo/internal/executor/commands"
 	"waldo/internal/executor/direct"
@@ -25,6 +26,7 @@ type Kit struct {
 	Work      *budget.Gate                           // waldo's own memory for answers
 	Questions *admit.Questions                       // processes that read for a tool
 	Egress    *sandboxegress.Assembler               // of calls
+	Redact    *redact.Redactor                       // what a model is not shown
 	Secret    func(secret.Ref) (secret.Value, error) // of the configuration
 }
 

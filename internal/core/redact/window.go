@@ -1,6 +1,29 @@
 package redact
 
-// Window returns the part of text[start:end] that can be shown: without the known secrets that reach over its edges.
+import (
+	"slices"
+
+	"waldo/internal/detect"
+	"waldo/internal/model/contract"
+)
+
+// Hidden returns the ranges of a text that a model is not shown under a contract: known secrets, texts with the form of
+// one, and the classes that the contract names. A nil Redactor hides nothing.
+func (r *Redactor) Hidden(c contract.Contract, text string) []detect.Find {
+	if r == nil {
+		return nil
+	}
+	p := r.pass(c)
+	found := detect.In([]byte(text), p.classes)
+	for _, s := range p.known.Spans([]byte(text)) {
+		found = append(found, detect.Find{Start: s.Start, End: s.End, Class: detect.Secrets})
+	}
+	slices.SortFunc(found, func(a, b detect.Find) int { return a.Start - b.Start })
+	return found
+}
+
+// Window returns the part of text[start:end] that can be shown: without the known secrets and the personal data that
+// reach over its edges.
 // Before and after say that the text itself was cut there. Window then leaves out a fixed number of bytes beside that
 // cut, since a part of a secret can stand there. The number never depends on a part of a secret: an agent that chooses
 // the text would learn the secret from it.
@@ -11,6 +34,7 @@ func (g *Registry) Window(text string, start, end int, before, after bool) strin
 
 func (p *pass) window(text string, start, end int, before, after bool) string {
 	start, end = max(0, start), min(end, len(text))
+	found := append(near(text, start), near(text, end)...)
 	if keep := p.known.Keep(); keep > 0 {
 		if before {
 			start = max(start, keep)
@@ -18,16 +42,18 @@ func (p *pass) window(text string, start, end int, before, after bool) string {
 		if after {
 			end = min(end, len(text)-keep)
 		}
-		spans := p.known.Spans([]byte(text))
-		for moved := true; moved; {
-			moved = false
-			for _, s := range spans {
-				if s.Start < start && start < s.End {
-					start, moved = s.End, true
-				}
-				if s.Start < end && end < s.End {
-					end, moved = s.Start, true
-				}
+		for _, s := range p.known.Spans([]byte(text)) {
+			found = append(found, detect.Find{Start: s.Start, End: s.End})
+		}
+	}
+	for moved := true; moved; {
+		moved = false
+		for _, s := range found {
+			if s.Start < start && start < s.End {
+				start, moved = s.End, true
+			}
+			if s.Start < end && end < s.End {
+				end, moved = s.Start, true
 			}
 		}
 	}
@@ -36,6 +62,29 @@ func (p *pass) window(text string, start, end int, before, after bool) string {
 	}
 	return text[start:end]
 }
+
+// near returns the personal data beside an edge of a text, of each class: half of a number is not known for one later.
+func near(text string, edge int) []detect.Find {
+	const beside = 256 // bytes: personal data is shorter
+	from := max(0, edge-beside)
+	if edge <= 0 || edge >= len(text) {
+		return nil
+	}
+	found := detect.In([]byte(text[from:min(len(text), edge+beside)]), every)
+	for i := range found {
+		found[i].Start, found[i].End = found[i].Start+from, found[i].End+from
+	}
+	return found
+}
+
+// every turns on each class.
+var every = func() map[class]bool {
+	on := map[class]bool{}
+	for _, c := range detect.Classes() {
+		on[c] = true
+	}
+	return on
+}()
 
 // Head returns how many of the first n bytes of a text may be shown. More says that the text was cut at its end.
 func (g *Registry) Head(text string, n int, more bool) int {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+	"waldo/internal/model/display"
 )
 
 // Bounds of a summary.
@@ -160,16 +161,12 @@ func typeOf(cell string) string {
 
 // clip cuts a cell, and takes out the ends of lines.
 func clip(cell string) string {
-	cell = strings.Map(func(r rune) rune {
+	return display.Excerpt(strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\r' || r == 0 {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(cell[:min(len(cell), 4*maxCell)], "\ufffd"))
-	if utf8.RuneCountInString(cell) <= maxCell {
-		return cell
-	}
-	return string([]rune(cell)[:maxCell-1]) + "…"
+	}, strings.ToValidUTF8(cell[:min(len(cell), 4*maxCell)], "\ufffd")), maxCell)
 }
 
 // text writes the summary as the library for code in sandboxes does for tables in memory (show.py).

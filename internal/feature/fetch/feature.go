@@ -13,8 +13,10 @@ import (
 
 // Feature is the tool fetch.
 var Feature = feature.Feature{
-	Name:  "fetch",
-	Tools: func(k app.Kit) []direct.Tool { return []direct.Tool{(&Fetcher{Open: k.Egress.ForCall}).Tool()} },
+	Name: "fetch",
+	Tools: func(k app.Kit) []direct.Tool {
+		return []direct.Tool{(&Fetcher{Open: k.Egress.ForCall, Work: k.Work}).Tool()}
+	},
 	Check: check,
 }
 

@@ -14,7 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"waldo/internal/budget"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/admit"
 	"waldo/internal/executor/direct"
 	"waldo/internal/executor/preview"
 	"waldo/internal/executor/sandboxegress"
@@ -40,6 +42,7 @@ const (
 type Fetcher struct {
 	Open func(d policy.Decision, n contract.Network) (*sandboxegress.Egress, error)
 	Now  func() time.Time // nil: time.Now
+	Work *budget.Gate     // waldo's own memory for what it makes of pages
 
 	cache cache
 }
@@ -185,7 +188,9 @@ func (f *Fetcher) run(ctx context.Context, d policy.Decision) (call.Outcome, err
 			slog.Warn("the network of a fetch did not end", "why", err)
 		}
 	}()
-	out := f.fetch(ctx, c, a)
+	room := f.Work.Lease(string(d.Call.Principal))
+	out := f.fetch(ctx, c, a, room)
+	out.Held = room
 	if t, why := egress.ParseURL(a.url); why == nil && t.Scheme == "http" && slices.Contains(e.Secret, t.Host) {
 		out.Facts.Warnings = append(out.Facts.Warnings, plainHTTP)
 	}
@@ -208,7 +213,7 @@ type answer struct {
 }
 
 // fetch makes the request and shows the answer.
-func (f *Fetcher) fetch(ctx context.Context, c *client, a asked) call.Outcome {
+func (f *Fetcher) fetch(ctx context.Context, c *client, a asked, room *budget.Lease) call.Outcome {
 	effect := facts.None
 	if !plain(a.method) {
 		effect = facts.Unknown
@@ -238,8 +243,14 @@ func (f *Fetcher) fetch(ctx context.Context, c *client, a asked) call.Outcome {
 	if effect == facts.Unknown && got.StatusCode/100 == 2 {
 		effect = facts.Confirmed
 	}
+	if err := room.Cover(ctx, perByte*int64(min(len(got.body), maxHTML))); err != nil {
+		return direct.Fail(effect, "the answer came, and waldo has no memory to show it: "+admit.NoMemory(err).Text)
+	}
 	return show(got, a, effect)
 }
+
+// perByte is how much memory waldo takes for each byte of a page that it converts.
+const perByte = 20
 
 // sent reports whether a refusal came after a request had gone out.
 func sent(why *egress.Refusal) bool { return strings.HasPrefix(why.Code, "fetch.") }

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/admit"
 	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -51,7 +52,7 @@ func newWorld(t *testing.T, h http.HandlerFunc) *world {
 		"rebind.example": {public, "127.0.0.1"}, "meta.example": {"169.254.169.254"}}}
 	w.server = httptest.NewServer(h)
 	t.Cleanup(w.server.Close)
-	w.fetcher = &Fetcher{}
+	w.fetcher = &Fetcher{Work: admit.Own()}
 	return w
 }
 
@@ -411,6 +412,24 @@ func TestTypes(t *testing.T) {
 	out := w.get("http://a.example/png?type=image/png")
 	if len(out.Content) != 2 || out.Content[1].Type != "image" || !out.Structured.IsZero() {
 		t.Error("a picture:", out.Content)
+	}
+}
+
+// TestCrowded: a page whose tags make the parser repeat open elements is not converted; a long page of the same tags is.
+func TestCrowded(t *testing.T) {
+	fill := func(part string) string { return strings.Repeat(part, maxHTML/len(part)) }
+	for part, want := range map[string]bool{
+		"<b><p>":               true,
+		"<a><b><i><u><s><p>":   true,
+		"<table>x<b>":          true,
+		"<i>":                  true,
+		"<svg><foreignObject>": true,
+		"<p>some <b>bold</b> and <i>other</i> words and a <a href=x>link</a> in a line</p>\n": false,
+		"<tr><td><code>a</code></td><td>and what it is said to be</td></tr>\n":                false,
+	} {
+		if crowded(fill(part)) != want {
+			t.Errorf("%q: crowded is not %v", part, want)
+		}
 	}
 }
 

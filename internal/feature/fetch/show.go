@@ -3,6 +3,7 @@ package fetch
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -152,6 +153,9 @@ func convert(s string) (out string, err error) {
 			err = fmt.Errorf("converting: %v", r)
 		}
 	}()
+	if crowded(s) {
+		return "", errors.New("converting: too many elements")
+	}
 	page, err := html.Parse(strings.NewReader(s))
 	if err != nil {
 		return "", err
@@ -162,6 +166,43 @@ func convert(s string) (out string, err error) {
 	b, err := c.ConvertNode(page)
 	return string(b), err
 }
+
+// maxElements is how many elements a page has that is converted: ten times those of a long page.
+const maxElements = 200_000
+
+// crowded reports whether a page has more elements than that. The parser repeats each open element of style, such as <b>,
+// in each paragraph and cell that begins while it is open, up to three of a name: so these count again with each tag.
+func crowded(s string) bool {
+	open, elements := map[string]int{}, 0
+	styles := 0
+	for z := html.NewTokenizer(strings.NewReader(s)); ; {
+		kind := z.Next()
+		if kind == html.ErrorToken {
+			return false
+		}
+		if kind != html.StartTagToken && kind != html.EndTagToken {
+			continue
+		}
+		b, _ := z.TagName()
+		name := string(b)
+		if slices.Contains(style, name) {
+			was := min(open[name], 3)
+			if open[name]++; kind == html.EndTagToken {
+				open[name] = max(0, open[name]-2)
+			}
+			styles += min(open[name], 3) - was
+		}
+		if kind == html.StartTagToken {
+			elements++
+		}
+		if elements += styles; elements > maxElements {
+			return true
+		}
+	}
+}
+
+// style are the elements that HTML calls formatting.
+var style = []string{"a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"}
 
 // flatten takes the indentation from quotes and lists that are too deep. The parser bounds the depth of the page.
 func flatten(n *html.Node, depth int) {

@@ -22,13 +22,13 @@ var Feature = feature.Feature{
 			return sweep(h.State, now.Add(-app.Retention))
 		}}, nil
 	},
-	Tools: func(k app.Kit) []direct.Tool { return Tools(k.State, k.Machine, k.Work) },
+	Tools: func(k app.Kit) []direct.Tool { return Tools(k.State, k.Machine, k.Work, k.Redact) },
 	Check: check,
 }
 
 // check warns of contracts whose folder is absent, or that let an agent write under the name of reading.
 func check(_ context.Context, place app.Place, p *policy.Policy) (problems, warnings contract.Problems) {
-	tools := Tools("", files.Machine{}, nil)
+	tools := Tools("", files.Machine{}, nil, nil)
 	for c := range advice.Contracts(place.Config, p) {
 		var writing []string
 		inFolder := false

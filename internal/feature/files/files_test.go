@@ -39,6 +39,11 @@ func use(t testing.TB, root, name string, args any) (call.Outcome, string) {
 
 func useIn(t testing.TB, ctx context.Context, root, name string, args any) (call.Outcome, string) {
 	t.Helper()
+	return useOf(t, ctx, direct.New(Tools("", files.Machine{}, admit.Own(), nil)...), root, name, args)
+}
+
+func useOf(t testing.TB, ctx context.Context, tools direct.Executor, root, name string, args any) (call.Outcome, string) {
+	t.Helper()
 	a, err := call.ArgsOf(args)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +53,7 @@ func useIn(t testing.TB, ctx context.Context, root, name string, args any) (call
 	if why != nil {
 		t.Fatal(why)
 	}
-	out, err := direct.New(Tools("", files.Machine{}, admit.Own())...).Execute(ctx, g)
+	out, err := tools.Execute(ctx, g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +242,7 @@ func TestRoot(t *testing.T) {
 	}
 	root := folder(t, map[string]string{"conf/w.yaml": "version: 1", "state/waldo.db": "secret", "way": "=> state/waldo.db",
 		"STATE/waldo.db": "as a system shows it that knows no case", "conf/W.YAML": "too", "STATES/x": "another folder"})
-	tools := direct.New(Tools(filepath.Join(root, "state"), files.Machine{}, admit.Own())...)
+	tools := direct.New(Tools(filepath.Join(root, "state"), files.Machine{}, admit.Own(), nil)...)
 	for _, c := range []struct {
 		name string
 		args m
@@ -292,7 +297,7 @@ func FuzzChanged(f *testing.F) {
 
 func TestPreview(t *testing.T) {
 	root := folder(t, map[string]string{"a.txt": "one\n\ttwo\n", "d/x": "12"})
-	tools := direct.New(Tools("", files.Machine{}, admit.Own())...)
+	tools := direct.New(Tools("", files.Machine{}, admit.Own(), nil)...)
 	for _, c := range []struct {
 		name string
 		args m
@@ -579,7 +584,7 @@ func TestAppendsInOrder(t *testing.T) {
 	dir, state := t.TempDir(), t.TempDir()
 	var tools [2]direct.Executor
 	for i := range tools {
-		tools[i] = direct.New(Tools(state, files.Machine{}, admit.Own())...)
+		tools[i] = direct.New(Tools(state, files.Machine{}, admit.Own(), nil)...)
 	}
 	var all sync.WaitGroup
 	for i := range 40 {
@@ -606,7 +611,7 @@ func TestAppendsInOrder(t *testing.T) {
 // TestStamp: the preview of a move, a deletion and an archive changes with the content that it is about.
 func TestStamp(t *testing.T) {
 	dir := t.TempDir()
-	tools := direct.New(Tools(t.TempDir(), files.Machine{}, admit.Own())...)
+	tools := direct.New(Tools(t.TempDir(), files.Machine{}, admit.Own(), nil)...)
 	show := func(name, args string) string {
 		a, err := call.ParseArgs([]byte(args))
 		if err != nil {
@@ -695,7 +700,7 @@ func TestStamp(t *testing.T) {
 func TestAPreviewOfManyLines(t *testing.T) {
 	end := strings.Repeat("\n", 8<<20-10)
 	root := folder(t, map[string]string{"a.txt": "X" + end, "few.txt": "X" + end[:100]})
-	tools := direct.New(Tools("", files.Machine{}, admit.Own())...)
+	tools := direct.New(Tools("", files.Machine{}, admit.Own(), nil)...)
 	show := func(ctx context.Context, path, new string) string {
 		a, err := call.ArgsOf(m{"path": path, "old": "X", "new": new})
 		if err != nil {
@@ -725,7 +730,7 @@ func TestNoRoomForAFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools := direct.New(Tools("", files.Machine{}, work)...)
+	tools := direct.New(Tools("", files.Machine{}, work, nil)...)
 	edit := func(path string) (call.Outcome, string) {
 		a, err := call.ArgsOf(m{"path": path, "old": "X", "new": "Y"})
 		if err != nil {

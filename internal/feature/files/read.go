@@ -12,16 +12,12 @@ import (
 	"net/http"
 	"os"
 	"path"
-	"regexp"
-	"regexp/syntax"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"waldo/internal/model/call"
-	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
-	"waldo/internal/protocol/jsonschema"
 	"waldo/internal/storage/safefile"
 )
 
@@ -322,7 +318,7 @@ func search(w *work, a call.Args) ([]call.Content, error) {
 	if err := decode(a, &in); err != nil {
 		return nil, err
 	}
-	find, err := matcher(in.Query, in.Regex)
+	find, err := ask(in.Query, in.Regex)
 	if err != nil {
 		return nil, err
 	}
@@ -349,7 +345,8 @@ func search(w *work, a call.Args) ([]call.Content, error) {
 			if err := w.ctx.Err(); err != nil {
 				return err
 			}
-			if !find(line) {
+			shown, ok := w.in(find, line)
+			if !ok {
 				return nil
 			}
 			if last := len(w.read) - 1; last < 0 || w.read[last] != name {
@@ -358,7 +355,7 @@ func search(w *work, a call.Args) ([]call.Content, error) {
 			if found++; found > maxFound {
 				return fs.ErrClosed
 			}
-			fmt.Fprintf(&b, "%s:%d:%s\n", facts.Name(name), n, strings.ToValidUTF8(display.Clip(line, maxFoundAt), ""))
+			fmt.Fprintf(&b, "%s:%d:%s\n", facts.Name(name), n, strings.ToValidUTF8(shown, ""))
 			return nil
 		})
 	})
@@ -372,29 +369,6 @@ func search(w *work, a call.Args) ([]call.Content, error) {
 		b.WriteString("waldo: the search stopped at a limit; narrow it by path, glob or a longer query\n")
 	}
 	return []call.Content{call.Text(b.String())}, nil
-}
-
-// maxWeight is how many instructions, about, a regular expression may compile to. Nothing ends a match that has begun,
-// and it takes that many steps for each byte of a line: about a second at most.
-const maxWeight = 1000
-
-// matcher returns what tells whether a line has a text, or a match of a regular expression.
-func matcher(query string, regex bool) (func(line string) bool, error) {
-	if !regex {
-		return func(line string) bool { return strings.Contains(line, query) }, nil
-	}
-	tree, err := syntax.Parse(query, syntax.Perl)
-	if err != nil {
-		return nil, fmt.Errorf("the query is no regular expression: %w", err)
-	}
-	if jsonschema.Weigh(tree) > maxWeight {
-		return nil, errors.New("the regular expression is too large: repeat fewer things fewer times")
-	}
-	find, err := regexp.Compile(query)
-	if err != nil {
-		return nil, fmt.Errorf("the query is no regular expression: %w", err)
-	}
-	return find.MatchString, nil
 }
 
 // matches calls f for each line of a text file; of a binary file, for none.

@@ -28,7 +28,7 @@ type keeping struct {
 
 func newKeeping(t *testing.T, in map[string]string) keeping {
 	state := t.TempDir()
-	return keeping{t, folder(t, in), state, direct.New(Tools(state, files.Machine{}, admit.Own())...)}
+	return keeping{t, folder(t, in), state, direct.New(Tools(state, files.Machine{}, admit.Own(), nil)...)}
 }
 
 // use makes a call and returns its id, its outcome and its text.

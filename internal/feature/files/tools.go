@@ -13,6 +13,7 @@ import (
 
 	"waldo/internal/budget"
 	"waldo/internal/core/policy"
+	"waldo/internal/core/redact"
 	"waldo/internal/executor/admit"
 	"waldo/internal/executor/direct"
 	"waldo/internal/executor/upstream/files"
@@ -31,9 +32,9 @@ func schema(properties, required string) string {
 
 // Tools returns the tools. Each acts in the folder that root of its contract names. State is waldo's state directory,
 // which none of them sees. The machine decides which folders are refused. Work is waldo's own memory for files and what
-// is made of them.
-func Tools(state string, machine files.Machine, work *budget.Gate) []direct.Tool {
-	o := opener{state, machine, work}
+// is made of them. Hide knows what a model is not shown.
+func Tools(state string, machine files.Machine, work *budget.Gate, hide *redact.Redactor) []direct.Tool {
+	o := opener{state, machine, work, hide}
 	tool := func(name call.Capability, title, description, input string, act action) direct.Tool {
 		run := func(ctx context.Context, d policy.Decision) (call.Outcome, error) { return o.run(ctx, d, act) }
 		folder := func(ctx context.Context, d policy.Decision) []string { return o.preview(ctx, d, nil) }
@@ -104,6 +105,8 @@ type work struct {
 	replaced      string   // the folder of what calls on this folder replaced; empty: waldo keeps nothing
 	undo          bool     // files.restore can undo this call
 	warnings      []string // for the facts
+	hide          *redact.Redactor
+	contract      contract.Contract
 }
 
 // What a call covers of waldo's own memory: at least so much, and so many times what its arguments and files have.
@@ -117,7 +120,7 @@ const (
 func (o opener) begin(ctx context.Context, j *jail, d policy.Decision) *work {
 	return &work{jail: j, ctx: ctx, callID: d.Call.ID, room: o.work.Lease(string(d.Call.Principal)),
 		replaced: o.replacedIn(j.dir),
-		least:    leastMemory + copies*int64(len(d.Call.Args.Value().Raw()))}
+		least:    leastMemory + copies*int64(len(d.Call.Args.Value().Raw())), hide: o.hide, contract: d.Contract}
 }
 
 // covers makes room for a file of so many bytes.
@@ -131,6 +134,7 @@ type opener struct {
 	state   string
 	machine files.Machine
 	work    *budget.Gate
+	hide    *redact.Redactor
 }
 
 // run opens the folder of the contract and carries out the action in it.

@@ -1,7 +1,6 @@
 package files
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -250,12 +249,14 @@ func (w *work) edited(a call.Args) (in editing, p *place, old []byte, at int, er
 		return in, nil, nil, 0, err
 	}
 	if old, err = w.whole(p); err == nil {
-		switch n := bytes.Count(old, []byte(in.Old)); {
+		n := 0
+		at, n = occurrences(string(old), in.Old, w.hide.Hidden(w.contract, string(old)))
+		switch {
 		case binary(old[:min(len(old), sniffed)]):
 			err = errors.New("it is a binary file")
 		case n == 0:
 			err = errors.New("it does not contain the old text; read it again and copy the text exactly")
-		case n > 1 || overlaps(old, in.Old):
+		case n > 1:
 			err = errors.New("it contains the old text more than once: give more of its surroundings")
 		}
 	}
@@ -263,13 +264,7 @@ func (w *work) edited(a call.Args) (in editing, p *place, old []byte, at int, er
 		p.Close()
 		return in, nil, nil, 0, about(in.Path, err)
 	}
-	return in, p, old, bytes.Index(old, []byte(in.Old)), nil
-}
-
-// overlaps reports whether a text occurs once more within its own first occurrence, which bytes.Count does not see.
-func overlaps(in []byte, text string) bool {
-	first := bytes.Index(in, []byte(text))
-	return bytes.Contains(in[first+1:], []byte(text))
+	return in, p, old, at, nil
 }
 
 func edit(w *work, a call.Args) ([]call.Content, error) {
@@ -345,7 +340,7 @@ func diff(name, text string, at int, old, new string) string {
 		of   someLines
 	}{{" ", before}, {"-", gone}, {"+", come}, {" ", after}} {
 		for _, l := range part.of.first {
-			b.WriteString(part.mark + display.Clip(l, maxFoundAt) + "\n")
+			b.WriteString(part.mark + display.Excerpt(l, maxFoundAt) + "\n")
 		}
 		if n := part.of.count - len(part.of.first); n > 0 {
 			fmt.Fprintf(&b, "… %d more lines that begin with %q\n", n, part.mark)

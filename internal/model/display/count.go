@@ -28,5 +28,22 @@ func Clip(s string, n int) string {
 	return s[:n] + "…"
 }
 
+// Excerpt cuts a text of more than n characters that nobody has looked at for secrets yet: before the word that the cut
+// would divide, and before words with digits there. A part of a secret or of a number is not known for one later.
+func Excerpt(s string, n int) string {
+	if len(s) <= n || utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	s = string([]rune(s)[:n-1])
+	for {
+		s = s[:strings.LastIndexByte(s, ' ')+1]
+		word := strings.TrimRight(s, " ")
+		if !strings.ContainsAny(word[strings.LastIndexByte(word, ' ')+1:], "0123456789") {
+			return s + "…"
+		}
+		s = word
+	}
+}
+
 // Megabytes writes a size for a person.
 func Megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

@@ -89,6 +89,9 @@ func (m Machine) Outside(cfg *contract.Config) (faults []Fault) {
 	}
 	for _, c := range cfg.Contracts {
 		taken("the input of "+c.Pattern, c.At, c.Input)
+		for _, x := range c.Mounts {
+			taken("a mount of "+c.Pattern, x.At, x.From)
+		}
 		if file, ok := contract.SQLiteFile(c.Database); ok {
 			taken("the database of "+c.Pattern, c.Keys["url"], file)
 		}

@@ -77,9 +77,13 @@ func (m Machine) Resolve(at contract.Position, name string) (string, error) {
 		return "", err
 	}
 	real, err := filepath.EvalSymlinks(path)
+	here := real // what is judged is what is used: a second look could see another link
+	if err != nil {
+		here = leads(path)
+	}
 	was, known := m.places[path]
 	switch {
-	case known && was != leads(path):
+	case known && was != here:
 		return "", Fault{At: at, Text: path + " " + errMoved, Refused: true, Hint: "read where it leads, then run: waldo trust"}
 	case err != nil:
 		return "", Fault{At: at, Text: err.Error(), Missing: errors.Is(err, fs.ErrNotExist)}

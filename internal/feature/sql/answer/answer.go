@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
+	"waldo/internal/model/display"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -218,10 +218,4 @@ func show(v Value) string {
 var oneLine = strings.NewReplacer("\r", `\r`, "\n", `\n`, "|", `\|`)
 
 // plain puts a text on one line and cuts it to the width of a cell.
-func plain(s string) string {
-	s = oneLine.Replace(s)
-	if utf8.RuneCountInString(s) <= cell {
-		return s
-	}
-	return string([]rune(s)[:cell]) + "…"
-}
+func plain(s string) string { return display.Excerpt(oneLine.Replace(s), cell) }

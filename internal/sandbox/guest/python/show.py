@@ -89,8 +89,14 @@ def _is_table(value):
 
 
 def _cut(cell):
+    # Before the word that is too much, and before words with digits: a part of a secret is not known for one later.
     text = str(cell)
-    return text if len(text) <= _CELL else text[:_CELL - 1] + "\u2026"
+    if len(text) <= _CELL:
+        return text
+    words = text[:_CELL - 1].split(" ")[:-1]
+    while words and any(c in "0123456789" for c in words[-1]):
+        words.pop()
+    return "".join(word + " " for word in words) + "\u2026"
 
 
 def _frame(value):

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"waldo/internal/core/policy"
@@ -16,8 +17,9 @@ import (
 
 // reads answers each read of a settlement with a count.
 type reads struct {
-	count string
-	made  int
+	count  string
+	made   int
+	masked int
 }
 
 func (*reads) Prepare(context.Context, *call.Call) *call.Reason { return nil }
@@ -25,7 +27,7 @@ func (*reads) Prepare(context.Context, *call.Call) *call.Reason { return nil }
 func (r *reads) Call(_ context.Context, c call.Call) (call.Result, error) {
 	r.made++
 	f := facts.New()
-	f.Status = facts.OK
+	f.Status, f.Masked = facts.OK, r.masked
 	v, err := strictjson.Parse([]byte(`{"count":` + r.count + `}`))
 	return call.Result{CallID: c.ID, Status: facts.OK, Facts: f, Structured: v}, err
 }
@@ -83,6 +85,19 @@ func TestSettleOnlyOwn(t *testing.T) {
 		}
 		if n := len(log.settled); (n == 0) != (row.err != nil) || (server.made == 0) != (row.err != nil) {
 			t.Errorf("%s: %d recorded, %d reads", row.file, n, server.made)
+		}
+	}
+}
+
+// A read in which redaction hid values says nothing: a hidden value equals no argument.
+func TestRedactedReadSettlesNothing(t *testing.T) {
+	for masked, want := range map[int]call.Settled{0: call.Happened, 1: call.StillUnknown} {
+		b, log, server := settling(t, "own.yaml", "1")
+		server.masked = masked
+		d := killed(t, b, "own.yaml")
+		word, err := b.Settle(t.Context(), d.Call.ID, d.Call)
+		if err != nil || word != want || len(log.settled) != 1 || (masked > 0) != strings.Contains(log.settled[0].Why, "redaction hid") {
+			t.Errorf("%d masked: %s %v %+v", masked, word, err, log.settled)
 		}
 	}
 }

@@ -12,7 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/wellknown"
 	"waldo/internal/testing/repo"
@@ -80,6 +82,11 @@ func TestSettleRealServers(t *testing.T) {
 		{"memory", "create_entities", `{"entities":[{"name":"Ada","entityType":"person","observations":["counts"]}]}`, call.NotHappened},
 		{"memory", "create_relations", `{"relations":[{"from":"Old","to":"Old","relationType":"knows"}]}`, call.NotHappened},
 		{"memory", "delete_entities", `{"entityNames":["Old"]}`, call.NotHappened},
+		{"memory", "add_observations", `{"observations":[{"entityName":"Old","contents":["new"]}]}`, call.NotHappened},
+		{"memory", "delete_observations", `{"deletions":[{"entityName":"Old","observations":["known"]}]}`, call.NotHappened},
+		{"memory", "delete_relations", `{"relations":[{"from":"Old","to":"Old","relationType":"is"}]}`, call.NotHappened},
+		{"filesystem", "write_file", `{"path":"FOLDER/old.txt","content":"new"}`, call.NotHappened},
+		{"filesystem", "write_file", `{"path":"FOLDER/new.txt","content":"new"}`, call.StillUnknown},
 		{"filesystem", "create_directory", `{"path":"FOLDER/notes"}`, call.StillUnknown},
 	} {
 		known, ok := wellknown.Find([]string{"npx", "@modelcontextprotocol/server-" + row.server})
@@ -114,6 +121,58 @@ func TestSettleRealServers(t *testing.T) {
 	}
 }
 
+// Each proposed settlement loads, and tells a write of its server that happened from one that did not. The results are
+// as the servers of the versions in the catalogue write them.
+func TestProposals(t *testing.T) {
+	samples := map[string]struct{ args, happened, not string }{
+		"create_issue": {`{"owner":"o","repo":"r","title":"T","body":"B"}`, `[{"title":"T","body":"B"}]`,
+			`[{"title":"T","body":null},{"title":"t","body":"B"}]`},
+		"create_pull_request": {`{"owner":"o","repo":"r","title":"T","head":"h","base":"main"}`,
+			`[{"title":"T","head":{"ref":"h"},"base":{"ref":"main"}}]`, `[{"title":"T","head":{"ref":"x"},"base":{"ref":"main"}}]`},
+		"create_or_update_file": {`{"owner":"o","repo":"r","project_id":"p","path":"a","file_path":"a","branch":"b","content":"new"}`,
+			`{"content":"new"}`, `{"content":"old"}`},
+	}
+	judged := 0
+	for _, row := range wellknown.All() {
+		for name, s := range row.Settle {
+			b := newBench(t, "")
+			b.real(t, "node", row.Match[0], "before", name, s)
+			b.waldo(t)
+			sample, ok := samples[name]
+			if !ok {
+				continue // TestSettleRealServers has it
+			}
+			judged++
+			args, err := call.ParseArgs([]byte(sample.args))
+			if err != nil {
+				t.Fatal(err)
+			}
+			template := map[string]any{}
+			for k, v := range s.Args {
+				template[k] = v
+			}
+			if _, err := policy.Fill(template, args, nil); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			for text, want := range map[string]bool{sample.happened: true, sample.not: false} {
+				r := call.Result{Content: []call.Content{call.Text(text)}}
+				got, err := policy.Happened(contract.Settle{Happened: s.Happened}, args, r)
+				if err != nil || got != want {
+					t.Errorf("%s of %s: %v %v", name, text, got, err)
+				}
+			}
+		}
+	}
+	if judged != 4 {
+		t.Errorf("%d settlements were judged by samples", judged)
+	}
+	b := newBench(t, "")
+	b.real(t, "node", "x", "before", "w", wellknown.Settle{By: "r", Happened: "nothing.known"})
+	if _, err := b.open(t.Context()); err == nil || !strings.Contains(err.Error(), "settle.invalid") {
+		t.Errorf("control: a malformed settlement loads: %v", err)
+	}
+}
+
 // real writes a configuration with a real server that dies before or after its first write, and returns its folder. The
 // memory server knows one entity, Old.
 func (b bench) real(t *testing.T, node, program, at, write string, s wellknown.Settle) (folder string) {
@@ -143,9 +202,10 @@ func (b bench) real(t *testing.T, node, program, at, write string, s wellknown.S
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := `{"type":"entity","name":"Old","entityType":"person","observations":[]}` + "\n"
+	old := `{"type":"entity","name":"Old","entityType":"person","observations":["known"]}` + "\n" +
+		`{"type":"relation","from":"Old","to":"Old","relationType":"is"}` + "\n"
 	for name, content := range map[string]string{filepath.Join(folder, "memory.jsonl"): old,
-		filepath.Join(b.dir, "waldo.yaml"): string(text)} {
+		filepath.Join(folder, "old.txt"): "old", filepath.Join(b.dir, "waldo.yaml"): string(text)} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -123,7 +123,7 @@ func TestSettleRealServers(t *testing.T) {
 
 // Each proposed settlement loads, and tells a write of its server that happened from one that did not. The results are
 // as the servers of the versions in the catalogue write them.
-func TestProposals(t *testing.T) {
+func TestProposals_load(t *testing.T) {
 	samples := map[string]struct{ args, happened, not string }{
 		"create_issue": {`{"owner":"o","repo":"r","title":"T","body":"B"}`, `[{"title":"T","body":"B"}]`,
 			`[{"title":"T","body":null},{"title":"t","body":"B"}]`},

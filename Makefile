@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 
 PREFIX ?= /usr/local
 
-.PHONY: build install demo test quick race writes lint bench tokens mutants probes conformance hosts machines bare fuzz setup release clean
+.PHONY: build install demo test quick race writes power lint bench tokens mutants probes conformance hosts machines bare fuzz setup release clean
 
 build: ## bin/waldo
 	@mkdir -p bin
@@ -56,6 +56,10 @@ race: ## core, front ends and executors but databases under the race detector; n
 
 writes: ## 1,000 keyed writes with kills of waldo and of the server at random steps; about 30 minutes
 	MANY_WRITES=1000 go test ./internal/feature/reliability -run TestManyKeyedWrites -v -timeout 2h
+
+power: build ## 200 power cuts of a disk under a waldo that writes: nothing lost, twice or unverifiable; needs root
+	@[ $$(id -u) = 0 ] || { echo "power: it needs root, for loop devices and FUSE"; exit 1; }
+	POWER_CUTS=$${POWER_CUTS:-200} POWER_WALDO=$(CURDIR)/bin/waldo go test ./internal/feature/evidence -run 'TestPower$$' -v -timeout 3h
 
 lint: ## gofmt, vet, staticcheck, the tree without each feature, and govulncheck where its database is reachable
 	@scripts/lint.sh

@@ -284,7 +284,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 		Verdict: (&audit.Recorder{Log: h.Log}).Verdict,
 		Asker:   h.askerOf, Gone: presence.Gone(h.State),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),
-		Notes: h.lives.notes, Preview: h.lives.preview,
+		Notes: h.lives.notes, Preview: h.lives.preview, Cosigner: h.lives,
 		WaitTimeout: func(channel string) time.Duration {
 			if channel == "mcp" && slices.Contains(rules().Carriers, contract.Elicitation) {
 				return s.Patience // the host is asked at once

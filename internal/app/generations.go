@@ -50,6 +50,9 @@ func (l *lives) notes(d policy.Decision) []string {
 	return l.inForce().Redact.Meanings(d)
 }
 
+// Cosigned shows the log to the witnesses of the configuration in force.
+func (l *lives) Cosigned(ctx context.Context) *call.Reason { return l.inForce().Broker.Cosigned(ctx) }
+
 // preview returns what a call of waldo's own tools, of code or of a command would do, redacted as its result would be.
 func (l *lives) preview(ctx context.Context, d policy.Decision) []string {
 	h := l.inForce()

@@ -288,8 +288,22 @@ func (k *Service) resolve(ctx context.Context, d policy.Decision, r row) (a *Ans
 	if len(e.yes) < max(r.q.Need, 1) {
 		return k.bySession(ctx, d, r, e.whole)
 	}
+	if why := k.unwitnessed(ctx, d); why != nil {
+		return nil, false, why
+	}
 	last := len(e.yes) - 1
 	return k.spend(ctx, d, r, e.yes[last].answer(r.q, d.ID, e.yes[:last]))
+}
+
+// unwitnessed returns why a yes cannot be used yet: its contract requires a witness, and none cosigns the log.
+func (k *Service) unwitnessed(ctx context.Context, d policy.Decision) error {
+	if !d.Contract.Witness || k.Cosigner == nil {
+		return nil
+	}
+	if why := k.Cosigner.Cosigned(ctx); why != nil {
+		return refused(why.Code, "%s; the approval was not used", why.Text)
+	}
+	return nil
 }
 
 // spend consumes a yes for a decision.

@@ -114,6 +114,9 @@ func (k *Service) bySession(ctx context.Context, d policy.Decision, r row, whole
 	if !ok || s.session != d.Call.Session || s.shown != r.q.Digest() || !k.hosts(r.q) {
 		return nil, false, nil
 	}
+	if why := k.unwitnessed(ctx, d); why != nil {
+		return nil, false, why
+	}
 	k.mu.Lock()
 	delete(k.said, r.q.ID)
 	k.mu.Unlock()

@@ -36,6 +36,11 @@ type Service struct {
 	// Preview returns what a call would do, shown and bound. An agent's host may see it: it holds no more than the
 	// call's result would. nil: none.
 	Preview func(ctx context.Context, d policy.Decision) []string
+	// Cosigner returns the reason against a yes whose contract requires a witness, before the yes is used; nil: it can be
+	// used. Nil: it is not asked.
+	Cosigner interface {
+		Cosigned(ctx context.Context) *call.Reason
+	}
 	// Witness reads the log, which decides who can answer, and what was answered and used. nil: nothing can be answered
 	// or used.
 	Witness Witness

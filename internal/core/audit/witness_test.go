@@ -15,6 +15,7 @@ import (
 
 	"waldo/internal/core/approval"
 	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/database"
@@ -282,6 +283,40 @@ func TestTwoProcessesOneYes(t *testing.T) {
 		t.Errorf("the second in the log: %v", err)
 	}
 	if rep := a.verify(); rep.OK || codes(rep) != "approval.twice" {
+		t.Errorf("%+v", rep.Findings)
+	}
+}
+
+// away is a witness that has a reason against each call; nil: it cosigns.
+type away struct{ why *call.Reason }
+
+func (w *away) Cosigned(context.Context) *call.Reason { return w.why }
+
+// TestWitnessAwayAfterYes: a yes is not used while the witness that its contract requires cannot be reached. The record
+// says so, and the yes serves one call later on, also in another process.
+func TestWitnessAwayAfterYes(t *testing.T) {
+	a, w := newApprovals(t), &away{&call.Reason{Code: "witness.missing", Text: "too few witnesses"}}
+	a.desk.Cosigner = w
+	plain := asking(t, `{"n":1}`)
+	a.say(a.ann, a.want(plain, "waiting"), true)
+	a.want(plain, "ran") // control: its contract requires none
+	d := asking(t, `{"n":2}`)
+	d.Contract.Witness = true
+	approvalID := a.want(d, "waiting")
+	a.say(a.ann, approvalID, true)
+	d.Call.ApprovalID = approvalID
+	a.want(d, "witness.missing")
+	a.want(d, "witness.missing")
+	if _, state, err := a.desk.Question(ctx, approvalID); err != nil || state != approval.Yes {
+		t.Fatalf("while the witness is away: %s, %v", state, err)
+	}
+	w.why = nil
+	a.desk = &approval.Service{Store: a.store, Witness: a.desk.Witness, Cosigner: w} // of another process
+	a.want(d, "ran")
+	a.want(d, "approval.used")
+	a.exec(setBack, approvalID) // the attack: the row says again that it was not used
+	a.want(d, "approval.used")
+	if rep := a.verify(); !rep.OK {
 		t.Errorf("%+v", rep.Findings)
 	}
 }

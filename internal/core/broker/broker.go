@@ -196,8 +196,8 @@ func (b *Broker) carryOut(
 	}
 	answer, waiting, err := b.ask(ctx, d)
 	var unwitnessed *call.Reason
-	if err == nil && waiting == "" {
-		unwitnessed = b.witnessed(ctx, d)
+	if err == nil && waiting == "" && (answer == nil || answer.Yes) { // a refusal acts on nothing
+		unwitnessed = b.witnessed(ctx, d, answer)
 	}
 	if why := call.Stopped(ctx); why != nil { // while a human or a witness was asked
 		if !slices.Contains(d.Reasons, *why) {
@@ -240,11 +240,20 @@ func (b *Broker) confirmed(ctx context.Context, d policy.Decision, under *delega
 }
 
 // witnessed returns why a call whose contract requires a witness cannot act.
-func (b *Broker) witnessed(ctx context.Context, d policy.Decision) *call.Reason {
-	switch {
-	case !d.Contract.Witness || d.Effect == policy.Deny || d.DryRun:
+func (b *Broker) witnessed(ctx context.Context, d policy.Decision, answer *approval.Answer) *call.Reason {
+	if !d.Contract.Witness || d.Effect == policy.Deny || d.DryRun {
 		return nil
-	case b.Witness == nil:
+	}
+	why := b.Cosigned(ctx)
+	if why != nil && answer != nil && answer.Yes { // they were asked before, too: the use of a yes is shown before the act
+		why.Text += "; the approval is used up, so ask again"
+	}
+	return why
+}
+
+// Cosigned shows the log to the witnesses.
+func (b *Broker) Cosigned(ctx context.Context) *call.Reason {
+	if b.Witness == nil {
 		return &call.Reason{Code: "witness.unavailable", Text: "this waldo cannot ask a witness, which the contract requires"}
 	}
 	return b.Witness.Cosigned(ctx)

@@ -2,7 +2,9 @@ package broker_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"waldo/internal/core/broker"
@@ -105,6 +107,28 @@ func TestWitness(t *testing.T) {
 		acted := slices.Contains(f.steps, "execute")
 		if err != nil || acted != (row.want == "") || row.want != "" && (len(r.Why) == 0 || r.Why[0].Code != row.want) {
 			t.Errorf("%s: %v %v %v", row.name, r.Why, f.steps, err)
+		}
+	}
+}
+
+// TestWitnessAfterYes: a witness that fails after a yes was used stops the call, and the reason says what became of the yes.
+func TestWitnessAfterYes(t *testing.T) {
+	for _, row := range []struct {
+		yes  bool
+		w    refusing
+		want string
+	}{
+		{true, refusing{}, "[]"}, // control
+		{true, refusing{&call.Reason{Code: "witness.missing", Text: "away"}}, "away; the approval is used up, so ask again"},
+		{false, refusing{&call.Reason{Code: "witness.missing", Text: "away"}}, "approval.refused"},
+	} {
+		f := &fixture{effect: policy.Ask, requires: true, answer: &row.yes}
+		b := newBroker(f)
+		b.Witness = row.w
+		r, err := b.Call(t.Context(), call.Call{ID: "c_1"})
+		acted := slices.Contains(f.steps, "execute")
+		if err != nil || acted != (row.w.why == nil) || !strings.Contains(fmt.Sprint(r.Why), row.want) {
+			t.Errorf("%+v: %v %v %v", row, r.Why, f.steps, err)
 		}
 	}
 }

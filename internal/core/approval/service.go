@@ -36,8 +36,8 @@ type Service struct {
 	// Preview returns what a call would do, shown and bound. An agent's host may see it: it holds no more than the
 	// call's result would. nil: none.
 	Preview func(ctx context.Context, d policy.Decision) []string
-	// Cosigner returns the reason against a yes whose contract requires a witness, before the yes is used; nil: it can be
-	// used. Nil: it is not asked.
+	// Cosigner returns the reason against the use of a yes whose contract requires a witness; nil: it can be used. It is
+	// asked before that. A service without one asks nobody.
 	Cosigner interface {
 		Cosigned(ctx context.Context) *call.Reason
 	}

@@ -218,7 +218,8 @@ func Counting(ctx context.Context, w io.Writer) context.Context {
 // check holds one line against the chain.
 func (v *verifier) check(ln line) {
 	if !ln.whole {
-		code, text := "line.torn", "the line has no end: something was added or cut, or a crash, after which the next waldo sets it aside"
+		code, text := "line.torn",
+			"the line has no end: something was added or cut, or a crash, after which the next waldo sets it aside"
 		if ln.size >= MaxLine {
 			code, text = "line.long", "no record is this long"
 		}

@@ -245,7 +245,7 @@ func (b *Broker) witnessed(ctx context.Context, d policy.Decision, answer *appro
 		return nil
 	}
 	why := b.Cosigned(ctx)
-	if why != nil && answer != nil && answer.Yes { // they were asked before, too: the use of a yes is shown before the act
+	if why != nil && answer != nil && answer.Yes { // asked before, too: they see its use
 		why.Text += "; the approval is used up, so ask again"
 	}
 	return why

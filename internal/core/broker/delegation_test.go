@@ -111,16 +111,17 @@ func TestWitness(t *testing.T) {
 	}
 }
 
-// TestWitnessAfterYes: a witness that fails after a yes was used stops the call, and the reason says what became of the yes.
+// TestWitnessAfterYes: a witness that fails after a yes was used stops the call. The reason says so of the yes.
 func TestWitnessAfterYes(t *testing.T) {
+	away := refusing{&call.Reason{Code: "witness.missing", Text: "away"}}
 	for _, row := range []struct {
 		yes  bool
 		w    refusing
 		want string
 	}{
 		{true, refusing{}, "[]"}, // control
-		{true, refusing{&call.Reason{Code: "witness.missing", Text: "away"}}, "away; the approval is used up, so ask again"},
-		{false, refusing{&call.Reason{Code: "witness.missing", Text: "away"}}, "approval.refused"},
+		{true, away, "away; the approval is used up, so ask again"},
+		{false, away, "approval.refused"},
 	} {
 		f := &fixture{effect: policy.Ask, requires: true, answer: &row.yes}
 		b := newBroker(f)

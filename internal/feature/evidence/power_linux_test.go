@@ -67,7 +67,10 @@ servers:
   s: {command: [%[1]q, power-server, "%[2]s::%[3]s"], placement: outside}
 capabilities:
   s.find: {mode: read, approval: none}
-  s.create: {mode: write, approval: none, settle: {by: s.find, args: {title: args.title}, happened: "result.total > 0.0", within: 1s}}
+  s.create:
+    mode: write
+    approval: none
+    settle: {by: s.find, args: {title: args.title}, happened: "result.total > 0.0", within: 1s}
   s.pay: {mode: write, approval: always}
 `
 
@@ -91,10 +94,12 @@ func serveEffects(dir, record string) {
 		var result any
 		switch m.Method {
 		case "initialize":
-			result = map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{"tools": map[string]any{}},
-				"serverInfo": map[string]any{"name": "power", "version": "1"}}
+			result = map[string]any{"protocolVersion": "2025-11-25",
+				"capabilities": map[string]any{"tools": map[string]any{}},
+				"serverInfo":   map[string]any{"name": "power", "version": "1"}}
 		case "tools/list":
-			schema := map[string]any{"type": "object", "properties": map[string]any{"title": map[string]any{"type": "string"}}}
+			title := map[string]any{"title": map[string]any{"type": "string"}}
+			schema := map[string]any{"type": "object", "properties": title}
 			var all []any
 			for _, name := range []string{"find", "create", "pay"} {
 				all = append(all, map[string]any{"name": name, "description": name, "inputSchema": schema})
@@ -106,7 +111,8 @@ func serveEffects(dir, record string) {
 			}
 			total := map[string]any{"total": effectsOf(dir)[title]}
 			text, _ := json.Marshal(total)
-			result = map[string]any{"content": []any{map[string]any{"type": "text", "text": string(text)}}, "structuredContent": total}
+			result = map[string]any{"content": []any{map[string]any{"type": "text", "text": string(text)}},
+				"structuredContent": total}
 		default:
 			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown"}}`+"\n", m.ID)
 			continue
@@ -313,7 +319,8 @@ func TestPower(t *testing.T) {
 	}
 	d := powertest.New(t, 64<<20)
 	w := world{t.TempDir(), filepath.Join(d.Dir, "state"), d.Record}
-	if err := os.WriteFile(filepath.Join(w.dir, "waldo.yaml"), fmt.Appendf(nil, powerConfig, os.Args[0], w.dir, w.record), 0o600); err != nil {
+	config := fmt.Appendf(nil, powerConfig, os.Args[0], w.dir, w.record)
+	if err := os.WriteFile(filepath.Join(w.dir, "waldo.yaml"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	all := w.run(t, rounds)
@@ -348,7 +355,7 @@ func TestPower(t *testing.T) {
 			t.Fatalf("a cut at %d of which %d sectors were lost; keep %v", at, lost, keep)
 		}
 	}
-	if cuts >= 6 && forgotten == 0 {
+	if cuts >= 50 && forgotten == 0 { // of few, it can happen; the control of those is TestCut
 		t.Error("control: no cut lost anything that was not flushed")
 	}
 	t.Logf("%d cuts, %d of which lost sectors: 0 lost, 0 twice, 0 unverifiable", cuts, forgotten)
@@ -403,7 +410,7 @@ func (w world) judge(t *testing.T, at int64, all []acked, effects string) {
 	w.verified(t, false, past)
 }
 
-// verified runs what waldo log verify runs, and holds the records and checkpoints that were acknowledged against the log.
+// verified runs what waldo log verify runs, and holds what was acknowledged of records and checkpoints against the log.
 // Before the next waldo, the last line can be torn.
 func (w world) verified(t *testing.T, first bool, past []acked) {
 	t.Helper()
@@ -414,12 +421,13 @@ func (w world) verified(t *testing.T, first bool, past []acked) {
 	g := &cli.Context{Config: filepath.Join(w.dir, "waldo.yaml"), State: w.state, Evidence: Evidence{}}
 	r, err := g.Verify(ctx, nil)
 	torn := first && slices.ContainsFunc(r.Findings, func(f audit.Finding) bool { return f.Code == "line.torn" })
-	sound := func(f audit.Finding) bool { return !f.Problem || torn && f.Code == "line.torn" }
-	if err != nil || !r.Complete || !r.OK && slices.ContainsFunc(r.Findings, func(f audit.Finding) bool { return !sound(f) }) {
+	unsound := func(f audit.Finding) bool { return f.Problem && !(torn && f.Code == "line.torn") }
+	if err != nil || !r.Complete || !r.OK && !torn || slices.ContainsFunc(r.Findings, unsound) {
 		t.Errorf("%s: verify: %v %+v", when, err, r)
 	}
 	if tool := os.Getenv("POWER_WALDO"); tool != "" {
-		out, err := exec.CommandContext(ctx, tool, "--config", g.Config, "--state", w.state, "log", "verify").CombinedOutput()
+		c := exec.CommandContext(ctx, tool, "--config", g.Config, "--state", w.state, "log", "verify")
+		out, err := c.CombinedOutput()
 		if (err == nil) != r.OK {
 			t.Errorf("%s: waldo log verify: %v: %s", when, err, out)
 		}
@@ -435,7 +443,10 @@ func (w world) verified(t *testing.T, first bool, past []acked) {
 		t.Errorf("%s: the database: %s, %v", when, word, err)
 	}
 	records := map[uint64]string{}
-	err = audit.Range(ctx, audit.Dir(w.state), 0, 1<<40, func(r audit.Record) error { records[r.Seq] = r.Hash; return nil })
+	err = audit.Range(ctx, audit.Dir(w.state), 0, 1<<40, func(r audit.Record) error {
+		records[r.Seq] = r.Hash
+		return nil
+	})
 	if err != nil {
 		t.Error(err)
 	}
@@ -479,7 +490,7 @@ func (w world) resume(t *testing.T, h *app.App, n session.Info, past []acked) {
 		} else {
 			r, err = w.quote(ctx, t, h, n, a, before[title])
 		}
-		if got := effectsOf(w.dir)[title]; err != nil || got > 1 || (a.Approval == "" || a.What != "asked") && got == 0 && r.Status == facts.OK {
+		if got := effectsOf(w.dir)[title]; err != nil || got > 1 || got == 0 && r.Status == facts.OK {
 			t.Errorf("%s, which was %s: %d effects, %s, %v", title, a.What, got, r.Status, err)
 		}
 	}
@@ -489,7 +500,9 @@ func (w world) resume(t *testing.T, h *app.App, n session.Info, past []acked) {
 }
 
 // quote quotes an approval after a cut. One that was used acts no more; one that was answered, and not yet used, acts.
-func (w world) quote(ctx context.Context, t *testing.T, h *app.App, n session.Info, a acked, effects int) (call.Result, error) {
+func (w world) quote(
+	ctx context.Context, t *testing.T, h *app.App, n session.Info, a acked, effects int,
+) (call.Result, error) {
 	_, state, err := h.Approvals.Question(ctx, a.Approval)
 	if err != nil {
 		t.Errorf("the question %s of %s, which was %s: %v", a.Approval, a.Title, a.What, err)

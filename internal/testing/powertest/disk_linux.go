@@ -72,8 +72,8 @@ func New(t *testing.T, size int64) *Disk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", "-J", "size=8",
-		image).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", "-J",
+		"size=8", image).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if d.first, err = os.ReadFile(image); err != nil {
@@ -85,7 +85,8 @@ func New(t *testing.T, size int64) *Disk {
 	}
 	d.serveApart(t, fuse, image)
 	options := fmt.Sprintf("fd=%d,rootmode=100000,user_id=0,group_id=0", fuse.Fd())
-	if err := errors.Join(unix.Mount("power", image, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options), fuse.Close()); err != nil {
+	err = unix.Mount("power", image, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options)
+	if err = errors.Join(err, fuse.Close()); err != nil {
 		t.Skip("no mount of FUSE: ", err)
 	}
 	Mount(t, image, d.Dir)
@@ -120,7 +121,8 @@ const serves = "powertest-serve"
 func (d *Disk) serveApart(t *testing.T, fuse *os.File, image string) {
 	t.Helper()
 	c := exec.Command(os.Args[0], serves, image, d.Record)
-	c.SysProcAttr, c.ExtraFiles, c.Stderr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, []*os.File{fuse}, os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	c.ExtraFiles, c.Stderr = []*os.File{fuse}, os.Stderr
 	in, err := c.StdinPipe()
 	out, oerr := c.StdoutPipe()
 	if err = errors.Join(err, oerr); err == nil {

@@ -104,7 +104,7 @@ func newShow(g *cli.Context) *cobra.Command {
 		Long:    "With an id, shows every record about it. With a number of the first column of waldo log, shows that record.",
 		Example: "  waldo log show c_…\n  waldo log show 12",
 		RunE: func(c *cobra.Command, args []string) error {
-			records, err := find(c.Context(), g, args[0])
+			records, err := find(c, g, args[0])
 			if err != nil {
 				return err
 			}
@@ -157,7 +157,7 @@ func newSetAside(g *cli.Context) *cobra.Command {
 }
 
 // find returns the records of an id, or the one record of a number. It refuses other texts.
-func find(ctx context.Context, g *cli.Context, ident string) ([]audit.Record, error) {
+func find(c *cobra.Command, g *cli.Context, ident string) ([]audit.Record, error) {
 	seq, number := numbered(ident)
 	if !number && !anyID(ident) {
 		return nil, exitcode.Mistake("give a number of the first column of waldo log, or an id as c_… or d_…",
@@ -169,9 +169,12 @@ func find(ctx context.Context, g *cli.Context, ident string) ([]audit.Record, er
 	}
 	var found []audit.Record
 	if number {
-		found, err = records.Numbered(ctx, audit.Dir(state), seq)
-	} else {
-		found, err = audit.Find(ctx, audit.Dir(state), ident)
+		found, err = records.Numbered(c.Context(), audit.Dir(state), seq)
+	} else if err = records.Indexed(c.Context(), c.ErrOrStderr(), audit.Dir(state)); err == nil {
+		_, err = audit.Select(c.Context(), audit.Dir(state), audit.Selection{About: ident}, func(r audit.Record) error {
+			found = append(found, r)
+			return nil
+		})
 	}
 	if err != nil {
 		return nil, err
@@ -255,7 +258,7 @@ func notAnID(cfg *contract.Config, name string) error {
 
 // explainRecords prints the history of one call from its records.
 func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
-	found, err := find(c.Context(), g, ident)
+	found, err := find(c, g, ident)
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,9 @@ import (
 
 // logFlags say which records waldo log shows.
 type logFlags struct {
-	last  int
 	since string
 	until string
-	records.Filter
+	audit.Selection
 }
 
 func newLog(g *cli.Context) *cobra.Command {
@@ -35,12 +34,14 @@ func newLog(g *cli.Context) *cobra.Command {
 				return err
 			}
 			dir, now := audit.Dir(state), time.Now()
-			s, err := f.selection(now)
-			if err != nil {
+			if err := f.times(now); err != nil {
+				return err
+			}
+			if err := records.Indexed(c.Context(), c.ErrOrStderr(), dir); err != nil {
 				return err
 			}
 			if f.About != "" {
-				if _, err := find(c.Context(), g, f.About); err != nil {
+				if _, err := find(c, g, f.About); err != nil {
 					return err
 				}
 			}
@@ -53,7 +54,7 @@ func newLog(g *cli.Context) *cobra.Command {
 				records.Print(c.OutOrStdout(), g.JSON, r, time.Now(), g.Lines)
 				return nil
 			}
-			n, err := audit.Select(c.Context(), dir, s, show)
+			n, err := audit.Select(c.Context(), dir, f.Selection, show)
 			if err != nil {
 				return err
 			}
@@ -61,8 +62,9 @@ func newLog(g *cli.Context) *cobra.Command {
 			if !follow {
 				return nil
 			}
+			fits := f.Matcher(c.Context(), dir)
 			return audit.Follow(c.Context(), dir, n.Last, func(r audit.Record) error {
-				if s.Match != nil && !s.Match(r) {
+				if !fits(r) {
 					return nil
 				}
 				return show(r)
@@ -70,7 +72,7 @@ func newLog(g *cli.Context) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as records are written")
-	c.Flags().IntVarP(&f.last, "number", "n", 20, "the last `N` records; 0: all")
+	c.Flags().IntVarP(&f.Last, "number", "n", 20, "the last `N` records; 0: all")
 	c.Flags().StringVar(&f.since, "since", "",
 		"records since `T`: a time ago as in 30m, 2h or 7d, today, yesterday, or a time as in 2026-11-22 or 2026-11-22T10:00:00Z")
 	c.Flags().StringVar(&f.until, "until", "", "records before `T`, written as for --since")
@@ -79,6 +81,7 @@ func newLog(g *cli.Context) *cobra.Command {
 	c.Flags().StringVar(&f.Agent, "agent", "", "calls of agent hosts called `NAME`, as in claude-code*")
 	c.Flags().StringVar(&f.Channel, "channel", "", "calls over `CHANNEL`, as in mcp, cli, bridge or webhook")
 	c.Flags().StringVar(&f.Capability, "capability", "", "records about `NAME`, as in github.create_*")
+	c.Flags().StringVar(&f.Host, "host", "", "calls that tried to reach `HOST`, as in *.example.com, whether it was allowed or not")
 	c.Flags().StringVar(&f.Effect, "effect", "", "decisions of this `EFFECT`: allow, ask or deny")
 	c.Flags().StringVar(&f.Kind, "kind", "", "records of this `KIND`, as in decision, answer, outcome, approver or change")
 	c.Flags().StringVar(&f.About, "call", "", "records about this `ID`: of a call, a decision or an approval")
@@ -87,26 +90,22 @@ func newLog(g *cli.Context) *cobra.Command {
 	return c
 }
 
-// selection converts the flags into a query of the log.
-func (f *logFlags) selection(now time.Time) (s audit.Selection, err error) {
-	if f.last < 0 {
-		return s, exitcode.Mistake("-n 0 shows all", "-n must be 0 or more")
+// times checks the flags and reads their times.
+func (f *logFlags) times(now time.Time) (err error) {
+	if f.Last < 0 {
+		return exitcode.Mistake("-n 0 shows all", "-n must be 0 or more")
 	}
 	if f.Effect != "" && f.Effect != "allow" && f.Effect != "ask" && f.Effect != "deny" {
-		return s, exitcode.Mistake("allow, ask or deny", "unknown effect %q", f.Effect)
+		return exitcode.Mistake("allow, ask or deny", "unknown effect %q", f.Effect)
 	}
-	if s.Since, err = records.Time("--since", f.since, now); err != nil {
-		return s, err
+	if f.Since, err = records.Time("--since", f.since, now); err != nil {
+		return err
 	}
 	if f.Until, err = records.Time("--until", f.until, now); err != nil {
-		return s, err
+		return err
 	}
 	if f.About != "" && !anyID(f.About) {
-		return s, exitcode.Mistake("ids look like c_… or d_…: waldo log lists them; waldo log show NUMBER prints one record", "%q is not an id", f.About)
+		return exitcode.Mistake("ids look like c_… or d_…: waldo log lists them; waldo log show NUMBER prints one record", "%q is not an id", f.About)
 	}
-	s.Last = f.last
-	if f.Filter != (records.Filter{}) {
-		s.Match = f.Match()
-	}
-	return s, nil
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 
+	"waldo/internal/core/audit"
 	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/facts"
 )
@@ -16,9 +17,6 @@ func (h *App) egresses() *sandboxegress.Assembler {
 	}
 }
 
-// KindEgress is the kind of records about network access of a server's sandbox.
-const KindEgress = "egress"
-
 type EgressBody struct {
 	Server   string          `json:"server"`
 	Sandbox  string          `json:"sandbox"`
@@ -29,7 +27,7 @@ type EgressBody struct {
 func (h *App) reached(server, sandbox string, tried []facts.Attempt) {
 	body, err := json.Marshal(EgressBody{server, sandbox, tried})
 	if err == nil {
-		_, err = h.Log.Append(context.Background(), KindEgress, body, false)
+		_, err = h.Log.Append(context.Background(), audit.KindEgress, body, false)
 	}
 	if err != nil {
 		slog.Warn("network attempts of a server were not recorded", "server", server, "why", err)

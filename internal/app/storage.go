@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"slices"
@@ -131,14 +130,8 @@ func (s *Storage) Principals(ctx context.Context, cfg *contract.Config) []string
 			out = append(out, control.Token+name)
 		}
 	}
-	_, _ = audit.Select(ctx, s.Store.Path("log"), audit.Selection{Last: 1, Match: func(r audit.Record) bool {
-		var b struct{ Principal string }
-		if r.Kind == audit.KindDecision && json.Unmarshal(r.Body, &b) == nil && b.Principal != "" &&
-			!slices.Contains(out, b.Principal) {
-			out = append(out, b.Principal)
-		}
-		return false
-	}}, func(audit.Record) error { return nil })
+	callers, _ := audit.Principals(ctx, s.Store.Path("log"))
+	out = append(out, callers...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }

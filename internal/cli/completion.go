@@ -105,7 +105,7 @@ func (w *Context) callIDs(ctx context.Context) (out []string) {
 	if err != nil {
 		return nil
 	}
-	decided := audit.Selection{Last: maxCallIDs, Match: func(r audit.Record) bool { return r.Kind == audit.KindDecision }}
+	decided := audit.Selection{Last: maxCallIDs, Kind: audit.KindDecision}
 	_, _ = audit.Select(ctx, audit.Dir(state), decided, func(r audit.Record) error {
 		var l struct {
 			CallID     string `json:"call_id"`

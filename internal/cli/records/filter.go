@@ -1,33 +1,25 @@
 package records
 
 import (
-	"encoding/json"
+	"context"
 	"io"
 	"strconv"
 	"strings"
 	"time"
 
-	"waldo/internal/app"
 	"waldo/internal/app/fault"
 	"waldo/internal/core/audit"
-	"waldo/internal/model/contract"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
-
-// Filter selects records by their fields. Empty fields select all.
-type Filter struct {
-	Denied                        bool
-	Principal, Capability, Effect string
-	Kind, Channel                 string
-	Agent                         string    // the name that an agent host gave itself
-	Until                         time.Time // records before it; zero: all
-	About                         string    // an id: of a call, a decision or an approval
-}
 
 // Counted says how many of how many records were shown.
 func Counted(w io.Writer, n audit.Counted) {
 	if n.Missing > 0 {
 		display.Fprintf(w, "warning: %d records in between are damaged or gone; waldo log verify says which\n", n.Missing)
+	}
+	if n.Rebuilt {
+		display.Fprintf(w, "note: a part of the index did not fit the log, and was made again\n")
 	}
 	switch {
 	case n.Shown < n.Matched && n.Matched < n.Total:
@@ -41,70 +33,25 @@ func Counted(w io.Writer, n audit.Counted) {
 	}
 }
 
-// Match returns a filter for records in order, oldest first. It attributes later records of a call to the principal
-// of its decision.
-func (f Filter) Match() func(audit.Record) bool {
-	type origin struct{ principal, agent, channel string }
-	origins := map[string]origin{}
-	return func(r audit.Record) bool {
-		var l Line
-		if json.Unmarshal(r.Body, &l) != nil {
-			return false
+// Indexed brings the index of a log to its end, and shows on a terminal how far it is.
+func Indexed(ctx context.Context, w io.Writer, dir string) error {
+	var bar io.WriteCloser
+	shown, zeros := int64(0), make([]byte, 1<<16)
+	defer func() {
+		if bar != nil {
+			_ = bar.Close()
 		}
-		from := origin{l.Principal, l.Agent, l.Channel}
-		if r.Kind == audit.KindDecision && (f.Principal != "" || f.Agent != "" || f.Channel != "") {
-			origins[l.CallID] = from
-		} else if of, known := origins[l.CallID]; known {
-			from = of
+	}()
+	return audit.Refresh(ctx, dir, func(done, all int64) {
+		if bar == nil {
+			bar = terminal.Progress(w, "indexing the log", all)
 		}
-		ids := []string{r.ID, l.CallID, l.DecisionID, l.ApprovalID, l.Parent}
-		switch {
-		case f.Kind != "" && r.Kind != f.Kind:
-			return false
-		case !f.Until.IsZero() && r.At >= f.Until.UTC().Format(audit.TimeLayout):
-			return false
-		case f.Agent != "" && !wild(f.Agent, from.agent), f.Channel != "" && f.Channel != from.channel:
-			return false
-		case f.Principal != "" && !wild(f.Principal, from.principal) && !wild(f.Principal, l.By), f.Capability != "" && !wild(f.Capability, l.Capability),
-			f.Effect != "" && l.Effect != f.Effect, f.Denied && !denial(r, l):
-			return false
+		for shown < done {
+			n, _ := bar.Write(zeros[:min(done-shown, int64(len(zeros)))])
+			shown += int64(n)
 		}
-		return f.About == "" || within(ids, f.About)
-	}
+	})
 }
-
-func within(ids []string, one string) bool {
-	for _, id := range ids {
-		if id == one {
-			return true
-		}
-	}
-	return false
-}
-
-// denial reports whether a record says that something was denied.
-func denial(r audit.Record, l Line) bool {
-	switch r.Kind {
-	case audit.KindDecision:
-		return l.Effect == "deny"
-	case audit.KindVerdict, audit.KindAnswer:
-		return l.Yes == nil || !*l.Yes
-	case audit.KindOutcome:
-		return l.Status == "denied" || len(l.Facts.Network.Denied) > 0
-	case app.KindEgress:
-		var e app.EgressBody
-		_ = json.Unmarshal(r.Body, &e)
-		for _, a := range e.Attempts {
-			if !a.Allowed {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// wild reports whether a name is the one asked for, in which * stands for any characters.
-func wild(pattern, name string) bool { return contract.Pattern(pattern).Match(name) }
 
 // Time reads the value of a flag: a time ago, today, yesterday, or a time.
 func Time(flag, text string, now time.Time) (time.Time, error) {

@@ -118,7 +118,7 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time, lines Lines)
 		what = ordered(p, r)
 	case app.KindPort:
 		what = forwarded(r)
-	case app.KindEgress:
+	case audit.KindEgress:
 		var e app.EgressBody
 		_ = json.Unmarshal(r.Body, &e)
 		what = display.Sprintf("server %s:", e.Server)

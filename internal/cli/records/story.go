@@ -2,6 +2,7 @@ package records
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -166,17 +167,22 @@ func compact(raw json.RawMessage) string {
 
 // OfCalls returns every record of the calls that some records are about, in the order of the log.
 func OfCalls(ctx context.Context, dir string, some []audit.Record) (all []audit.Record, err error) {
-	calls := map[string]bool{}
+	calls := map[string]bool{"": true}
 	for _, r := range some {
-		calls[callOf(r)] = true
+		if c := callOf(r); !calls[c] {
+			calls[c] = true
+			of := audit.Selection{About: c, Match: func(r audit.Record) bool { return callOf(r) == c }}
+			_, err := audit.Select(ctx, dir, of, func(r audit.Record) error {
+				all = append(all, r)
+				return nil
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
 	}
-	delete(calls, "")
-	of := audit.Selection{Match: func(r audit.Record) bool { return calls[callOf(r)] }}
-	_, err = audit.Select(ctx, dir, of, func(r audit.Record) error {
-		all = append(all, r)
-		return nil
-	})
-	return all, err
+	slices.SortFunc(all, func(a, b audit.Record) int { return cmp.Compare(a.Seq, b.Seq) })
+	return all, nil
 }
 
 // ByCall groups records by their call, the earliest call first.

@@ -61,8 +61,23 @@ func each(ctx context.Context, dir string, first string, match func([]byte) bool
 	return nil
 }
 
+// All calls fn for every record of a log, oldest first, without the index.
+func All(ctx context.Context, dir string, fn func(Record) error) (n Counted, err error) {
+	err = each(ctx, dir, "", nil, func(r Record) error {
+		if n.Last > 0 && r.Seq > n.Last+1 {
+			n.Missing += r.Seq - n.Last - 1
+		}
+		n.Last = r.Seq
+		n.Shown, n.Matched, n.Total = n.Shown+1, n.Matched+1, n.Total+1
+		return fn(r)
+	})
+	n.Total += n.Missing
+	return n, err
+}
+
 // Find returns the records about a call, a decision, an approval, or with a record's own id, the
-// oldest first. A parent's records do not bring those of its calls, but each of those names it.
+// oldest first. A parent's records do not bring those of its calls, but each of those names it. It reads the log and no
+// index, for those who act by what they find; Select is faster.
 func Find(ctx context.Context, dir, id string) ([]Record, error) {
 	quoted := []byte(strconv.Quote(id))
 	out := []Record{}

@@ -154,3 +154,29 @@ func skipLine(br *bufio.Reader) (int64, error) {
 		}
 	}
 }
+
+// firstRecord reads the first record of a segment; false if the segment is empty.
+func firstRecord(dir, name string) (r Record, ok bool, err error) {
+	f, err := openSegment(dir, name, os.O_RDONLY)
+	if err != nil {
+		return r, false, fmt.Errorf("audit: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return r, false, fmt.Errorf("audit: %w", err)
+	}
+	err = lines(f, 0, min(info.Size(), MaxLine), func(ln line) error {
+		var bad error
+		r, bad = parseRecord(ln.text)
+		ok = bad == nil && ln.whole
+		return errStop
+	})
+	if errors.Is(err, errStop) {
+		err = nil
+	}
+	return r, ok, err
+}
+
+// errStop ends the reading of lines early.
+var errStop = errors.New("stop")

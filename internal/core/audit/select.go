@@ -4,114 +4,382 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
-	"time"
 )
-
-// Selection says which records Select returns. The zero value selects the last of all.
-type Selection struct {
-	Since time.Time         // records of this time or later; zero: all
-	Match func(Record) bool // nil: every record
-	Last  int               // at most this many, the newest; 0: all
-}
 
 // Counted says how many records a selection took of how many.
 type Counted struct {
 	Shown, Matched, Total uint64
 	Last                  uint64 // the number of the last record of the log
 	Missing               uint64 // records between others that are damaged or gone: Verify finds which
+	Rebuilt               bool   // a part of the index did not fit the log, and was made again
 }
 
-// Select calls fn for the records of a selection, oldest first, and counts them.
+// Select calls fn for the records of a selection, oldest first, and counts them. It finds them by the index, and reads
+// each from the log.
 func Select(ctx context.Context, dir string, s Selection, fn func(Record) error) (n Counted, err error) {
-	first, err := firstSince(ctx, dir, s.Since)
-	if err != nil {
-		return n, err
-	}
-	var kept []Record
-	err = each(ctx, dir, first, nil, func(r Record) error {
-		if n.Last > 0 && r.Seq > n.Last+1 {
-			n.Missing += r.Seq - n.Last - 1
+	rebuilt, after := false, uint64(0)
+	for try := range 4 {
+		var q *query
+		q, err = newQuery(ctx, dir, s, after, try < 3)
+		if err == nil {
+			n, err = q.run(ctx, func(r Record) error { after = r.Seq; return fn(r) })
 		}
-		n.Last = r.Seq
-		if at, ok := when(r.At); ok && at.Before(s.Since) || s.Match != nil && !s.Match(r) {
-			return nil
-		}
-		n.Matched++
-		if s.Last == 0 {
-			n.Shown++
-			return fn(r)
-		}
-		if kept = append(kept, r); len(kept) > 2*s.Last+64 {
-			kept = slices.Clone(kept[len(kept)-s.Last:])
-		}
-		return nil
-	})
-	if err != nil {
-		return n, err
-	}
-	for _, r := range kept[max(0, len(kept)-s.Last):] {
-		n.Shown++
-		if err := fn(r); err != nil {
+		var stale errStale
+		if !errors.As(err, &stale) {
+			n.Rebuilt = rebuilt
 			return n, err
 		}
+		rebuilt = os.Remove(stale.file) == nil || rebuilt
 	}
-	names, err := segments(dir)
-	if err == nil && len(names) > 0 && n.Last > 0 {
-		oldest, _ := firstOf(names[0])
-		n.Total = n.Last - oldest + 1
+	return n, fmt.Errorf("%w: it changed while it was read; try again", err)
+}
+
+// query is one search.
+type query struct {
+	*index
+	s       Selection
+	tests   []test
+	after   uint64           // records that were shown by an earlier attempt
+	callers map[uint64]entry // decisions, by number
+}
+
+// hit is a row of a segment.
+type hit struct{ segment, row int }
+
+func newQuery(ctx context.Context, dir string, s Selection, after uint64, files bool) (*query, error) {
+	ix, err := openIndex(ctx, dir, files, nil)
+	return &query{index: ix, s: s, tests: s.tests(), after: after, callers: map[uint64]entry{}}, err
+}
+
+func (q *query) run(ctx context.Context, fn func(Record) error) (n Counted, err error) {
+	q.count(&n)
+	if err := q.sample(); err != nil {
+		return n, err
+	}
+	var hits []hit
+	for i := range q.segs {
+		rows, err := q.rows(i)
+		if err != nil {
+			return n, err
+		}
+		hits = append(hits, rows...)
+		if ctx.Err() != nil {
+			return n, ctx.Err()
+		}
+	}
+	n.Matched = uint64(len(hits))
+	if q.s.Last == 0 {
+		for _, h := range hits {
+			if q.segs[h.segment].seq(h.row) <= q.after {
+				n.Shown++
+				continue
+			}
+			r, fits, err := q.read(h)
+			if err == nil && fits {
+				n.Shown++
+				err = fn(r)
+			}
+			if err = errors.Join(err, ctx.Err()); err != nil {
+				return n, err
+			}
+		}
+		return n, nil
+	}
+	newest, err := q.newest(ctx, hits)
+	for i := len(newest) - 1; i >= 0 && err == nil; i-- {
+		n.Shown++
+		err = fn(newest[i])
 	}
 	return n, err
 }
 
-// firstSince returns the oldest segment that can hold a record of a time or later.
-func firstSince(ctx context.Context, dir string, since time.Time) (string, error) {
-	names, err := segments(dir)
-	if err != nil {
-		return "", fmt.Errorf("audit: %w", err)
+// newest reads the last records of a selection, the newest first.
+func (q *query) newest(ctx context.Context, hits []hit) (out []Record, err error) {
+	for i := len(hits) - 1; i >= 0 && len(out) < q.s.Last; i-- {
+		r, fits, err := q.read(hits[i])
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return nil, err
+		}
+		if fits {
+			out = append(out, r)
+		}
 	}
-	first := ""
-	for _, name := range names {
-		r, ok, err := firstRecord(dir, name)
+	return out, nil
+}
+
+// count counts the records of the log.
+func (q *query) count(n *Counted) {
+	for _, x := range q.segs {
+		if x.N == 0 {
+			continue
+		}
+		first, last := x.seq(0), x.seq(x.N-1)
+		if n.Last > 0 && first > n.Last+1 {
+			n.Missing += first - n.Last - 1
+		}
+		for row := 1; x.seqs != nil && row < x.N; row++ {
+			if x.seqs[row] > x.seqs[row-1]+1 {
+				n.Missing += x.seqs[row] - x.seqs[row-1] - 1
+			}
+		}
+		n.Last = last
+		n.Total = last - q.segs[0].First + 1
+	}
+}
+
+// rows returns the rows of a segment that fit, by the index.
+func (q *query) rows(segment int) (out []hit, err error) {
+	x := q.segs[segment]
+	if x.N == 0 {
+		return nil, nil
+	}
+	fits := make([]bool, x.N)
+	for i := range fits {
+		fits[i] = q.s.Before == 0 || x.seq(i) < q.s.Before
+	}
+	if first, last := q.s.span(); !q.s.Since.IsZero() || !q.s.Until.IsZero() {
+		at, err := x.column(cellAt)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		if at, known := when(r.At); ok && known && at.Before(since.Add(-clockSlack)) {
-			first = name
-		}
-		if ctx.Err() != nil {
-			return "", ctx.Err()
+		for i, ms := range at {
+			fits[i] = fits[i] && int64(ms) >= first && int64(ms) < last
 		}
 	}
-	return first, nil
+	if q.s.About != "" {
+		if err := x.about(hashID(q.s.About), fits); err != nil {
+			return nil, err
+		}
+	}
+	for i, t := range q.tests {
+		if err := q.test(segment, i, t, fits); err != nil {
+			return nil, err
+		}
+	}
+	for i, yes := range fits {
+		if yes {
+			out = append(out, hit{segment, i})
+		}
+	}
+	return out, nil
 }
 
-// clockSlack is how far a clock may be set back between two records.
-const clockSlack = time.Hour
-
-// firstRecord reads the first record of a segment; false if the segment is empty.
-func firstRecord(dir, name string) (r Record, ok bool, err error) {
-	f, err := openSegment(dir, name, os.O_RDONLY)
-	if err != nil {
-		return r, false, fmt.Errorf("audit: %w", err)
+// about clears the rows without an id.
+func (x *indexed) about(id uint64, fits []bool) error {
+	named := make([]bool, x.N)
+	for c := range 5 {
+		cells, err := x.column(cellIDs + c)
+		if err != nil {
+			return err
+		}
+		for i, v := range cells {
+			named[i] = named[i] || v == id
+		}
 	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return r, false, fmt.Errorf("audit: %w", err)
+	for i := range fits {
+		fits[i] = fits[i] && named[i]
 	}
-	err = lines(f, 0, min(info.Size(), MaxLine), func(ln line) error {
-		var bad error
-		r, bad = parseRecord(ln.text)
-		ok = bad == nil && ln.whole
-		return errStop
-	})
-	if errors.Is(err, errStop) {
-		err = nil
-	}
-	return r, ok, err
+	return nil
 }
 
-// errStop ends the reading of lines early.
-var errStop = errors.New("stop")
+// test clears the rows that do not fit one condition.
+func (q *query) test(segment, number int, t test, fits []bool) error {
+	x := q.segs[segment]
+	ok, own, err := q.words(x, number, t.text)
+	if err != nil {
+		return err
+	}
+	var origin, or []uint64
+	if t.caller {
+		if origin, err = x.column(cellOrigin); err != nil {
+			return err
+		}
+	}
+	if t.or != 0 {
+		if _, or, err = q.words(x, number, t.or); err != nil {
+			return err
+		}
+	}
+	for i := range fits {
+		if !fits[i] {
+			continue
+		}
+		fits[i] = ok[own[i]]
+		if t.caller && origin[i] != 0 {
+			if at, row, known := q.find(segment, origin[i]); known {
+				ok, own, err := q.words(q.segs[at], number, t.text)
+				if err != nil {
+					return err
+				}
+				fits[i] = ok[own[row]]
+			}
+		}
+		fits[i] = fits[i] || t.or != 0 && ok[or[i]]
+	}
+	return nil
+}
+
+// words returns which words of a segment fit a condition, and the column of a text, all of whose cells are words.
+func (q *query) words(x *indexed, number, text int) (ok []bool, column []uint64, err error) {
+	if x.ok == nil {
+		x.ok = make([][]bool, len(q.tests))
+	}
+	loaded := x.cols[cells64+text] != nil
+	if column, err = x.column(cells64 + text); err != nil {
+		return nil, nil, err
+	}
+	if ok = x.ok[number]; ok == nil {
+		words, err := x.dictionary()
+		if err != nil {
+			return nil, nil, err
+		}
+		ok = make([]bool, len(words))
+		for i, w := range words {
+			ok[i] = q.tests[number].fits(w)
+		}
+		x.ok[number] = ok
+	}
+	if !loaded && slices.ContainsFunc(column, func(n uint64) bool { return n >= uint64(len(ok)) }) {
+		return nil, nil, x.stale()
+	}
+	return ok, column, nil
+}
+
+// Principals returns those of the decisions of a log, by the index alone.
+func Principals(ctx context.Context, dir string) (out []string, err error) {
+	ix, err := openIndex(ctx, dir, true, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range ix.segs {
+		words, err := x.dictionary()
+		if err != nil {
+			return nil, err
+		}
+		kinds, err := x.column(cells64 + textKind)
+		if err != nil {
+			return nil, err
+		}
+		names, err := x.column(cells64 + textPrincipal)
+		if err != nil {
+			return nil, err
+		}
+		decision, seen := uint64(slices.Index(words, KindDecision)), make([]bool, len(words))
+		for row, name := range names {
+			if kinds[row] == decision && name < uint64(len(seen)) && !seen[name] && words[name] != "" {
+				seen[name] = true
+				out = append(out, words[name])
+			}
+		}
+	}
+	return out, nil
+}
+
+// find returns the row of a record, which is in a segment or before.
+func (q *query) find(segment int, seq uint64) (at, row int, known bool) {
+	for at = segment; at >= 0; at-- {
+		if x := q.segs[at]; seq >= x.First {
+			row, known = x.row(seq)
+			return at, row, known
+		}
+	}
+	return 0, 0, false
+}
+
+// read reads a record from the log, and reports whether it fits; errStale if the index says so, and it does not.
+func (q *query) read(h hit) (r Record, fits bool, err error) {
+	x := q.segs[h.segment]
+	if r, err = x.record(h.row); err != nil {
+		return r, false, err
+	}
+	own := entryOf(r)
+	caller := own
+	if slices.ContainsFunc(q.tests, func(t test) bool { return t.caller }) {
+		if caller, err = q.caller(h, own); err != nil {
+			return r, false, err
+		}
+	}
+	if !q.s.holds(q.tests, r, own, caller) {
+		return r, false, q.segs[h.segment].stale()
+	}
+	return r, q.s.Match == nil || q.s.Match(r), nil
+}
+
+// caller reads the decision of a record's call.
+func (q *query) caller(h hit, own entry) (entry, error) {
+	origin, err := q.segs[h.segment].cell(cellOrigin, h.row)
+	if err != nil || origin == 0 {
+		return own, err
+	}
+	e, known := q.callers[origin]
+	if !known {
+		at, row, there := q.find(h.segment, origin)
+		if !there {
+			return own, nil // it was removed
+		}
+		r, err := q.segs[at].record(row)
+		if err != nil {
+			return own, err
+		}
+		if len(q.callers) > 10_000 {
+			clear(q.callers)
+		}
+		e = entryOf(r)
+		q.callers[origin] = e
+	}
+	if e.texts[textKind] != KindDecision || e.ids[idCall] != own.ids[idCall] {
+		return own, q.segs[h.segment].stale()
+	}
+	return e, nil
+}
+
+// samples is how many rows each query compares with the log, whatever it asks.
+const samples = 16
+
+// sample compares rows with the log. It finds an index that was changed in many rows soon, and one changed in few
+// seldom.
+func (q *query) sample() error {
+	for range samples {
+		if len(q.segs) == 0 {
+			return nil
+		}
+		i := rand.IntN(len(q.segs))
+		x := q.segs[i]
+		if x.N == 0 || !x.read {
+			continue
+		}
+		if err := compare(x, rand.IntN(x.N)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare makes a row anew.
+func compare(x *indexed, row int) error {
+	r, err := x.record(row)
+	if err != nil {
+		return err
+	}
+	words, err := x.dictionary()
+	if err != nil {
+		return err
+	}
+	fresh := &indexed{known: map[string]uint32{}}
+	fresh.enter(r, 0)
+	for c := cellAt; c < columns; c++ {
+		have, err := x.cell(c, row)
+		if err != nil {
+			return err
+		}
+		switch want := fresh.cols[c][0]; {
+		case c == cellOrigin: // read finds a false one
+		case c < cells64 && have != want, c >= cells64 && (have >= uint64(len(words)) || words[have] != fresh.words[want]):
+			return x.stale()
+		}
+	}
+	return nil
+}

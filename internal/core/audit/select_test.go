@@ -37,19 +37,18 @@ func TestSelect(t *testing.T) {
 	if names, _ := segments(dir); len(names) < 5 {
 		t.Fatalf("control: %d segments", len(names))
 	}
-	odd := func(r Record) bool { return r.Kind == "odd" }
 	for _, row := range []struct {
 		why  string
 		s    Selection
 		want []uint64
 		n    Counted
 	}{
-		{"the last three", Selection{Last: 3}, []uint64{39, 40, 41}, Counted{3, 41, 41, 41, 0}},
-		{"since an hour", Selection{Since: start.Add(39 * time.Hour)}, []uint64{40, 41}, Counted{2, 2, 41, 41, 0}},
-		{"the last odd two", Selection{Last: 2, Match: odd}, []uint64{39, 41}, Counted{2, 20, 41, 41, 0}},
-		{"odd since", Selection{Match: odd, Since: start.Add(37 * time.Hour)}, []uint64{39, 41}, Counted{2, 2, 41, 41, 0}},
-		{"nothing matches", Selection{Match: func(Record) bool { return false }}, nil, Counted{0, 0, 41, 41, 0}},
-		{"later than all", Selection{Since: now.Add(time.Hour)}, nil, Counted{0, 0, 41, 41, 0}},
+		{"the last three", Selection{Last: 3}, []uint64{39, 40, 41}, Counted{3, 41, 41, 41, 0, false}},
+		{"since an hour", Selection{Since: start.Add(39 * time.Hour)}, []uint64{40, 41}, Counted{2, 2, 41, 41, 0, false}},
+		{"the last odd two", Selection{Last: 2, Kind: "odd"}, []uint64{39, 41}, Counted{2, 20, 41, 41, 0, false}},
+		{"odd since", Selection{Kind: "odd", Since: start.Add(37 * time.Hour)}, []uint64{39, 41}, Counted{2, 2, 41, 41, 0, false}},
+		{"nothing matches", Selection{Kind: "none"}, nil, Counted{0, 0, 41, 41, 0, false}},
+		{"later than all", Selection{Since: now.Add(time.Hour)}, nil, Counted{0, 0, 41, 41, 0, false}},
 	} {
 		var got []uint64
 		n, err := Select(context.Background(), dir, row.s, func(r Record) error { got = append(got, r.Seq); return nil })
@@ -71,7 +70,7 @@ func TestSelect(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := Select(context.Background(), dir, Selection{Last: 3}, func(Record) error { return nil }); err != nil ||
-		n != (Counted{3, 40, 41, 41, 1}) {
+		n != (Counted{3, 40, 41, 41, 1, false}) {
 		t.Errorf("a damaged record: %+v %v", n, err)
 	}
 	if n, err := Select(context.Background(), t.TempDir(), Selection{}, nil); err != nil || n != (Counted{}) {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/app"
 	"waldo/internal/cli"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/cli/records"
@@ -52,7 +51,7 @@ func newExport(g *cli.Context) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n, err := audit.Select(c.Context(), audit.Dir(state), audit.Selection{}, x.record)
+			n, err := audit.All(c.Context(), audit.Dir(state), x.record)
 			if err == nil {
 				err = x.end()
 			}
@@ -142,7 +141,7 @@ type caller struct{ principal, session, agent, channel, mode string }
 // read reads the body of a record. Records of calls get what their decision said.
 func (c calls) read(r audit.Record) (f fields) {
 	_ = json.Unmarshal(r.Body, &f) // a body without these has no names
-	if r.Kind != app.KindEgress {
+	if r.Kind != audit.KindEgress {
 		f.Attempts = f.Facts.Network.Attempts
 	}
 	if r.Kind == audit.KindDecision {

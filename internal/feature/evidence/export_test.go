@@ -42,7 +42,7 @@ func (g *ground) recorder(write func(r *audit.Recorder, l *audit.Log)) {
 // export writes the whole log.
 func (g *ground) export(x exporter) {
 	g.t.Helper()
-	if _, err := audit.Select(g.t.Context(), g.tree.Dir, audit.Selection{}, x.record); err != nil {
+	if _, err := audit.All(g.t.Context(), g.tree.Dir, x.record); err != nil {
 		g.t.Fatal(err)
 	}
 	if err := x.end(); err != nil {
@@ -99,7 +99,7 @@ func (g *ground) story() {
 		body, err := json.Marshal(app.EgressBody{Server: "notes", Sandbox: "s_2",
 			Attempts: []facts.Attempt{{Host: "n.example.com", Port: 443, Allowed: true, Why: "connect.refused", Times: 1}}})
 		must(err)
-		_, err = l.Append(ctx, app.KindEgress, body, true)
+		_, err = l.Append(ctx, audit.KindEgress, body, true)
 		must(err)
 	})
 }
@@ -219,7 +219,7 @@ func TestDSSE(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.Reset()
-	_, err = audit.Select(t.Context(), g.tree.Dir, audit.Selection{}, envelopesOf(&out).record)
+	_, err = audit.All(t.Context(), g.tree.Dir, envelopesOf(&out).record)
 	if !errors.Is(err, ErrForked) || !strings.Contains(err.Error(), "record 1 is another than the tree has") || out.Len() > 0 {
 		t.Errorf("a rewritten log: %v, %s", err, out.String())
 	}

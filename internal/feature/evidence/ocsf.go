@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"waldo/internal/app"
 	"waldo/internal/core/audit"
 	"waldo/internal/model/facts"
 )
@@ -61,7 +60,7 @@ func (o *ocsf) record(r audit.Record) error {
 		e = o.answer(r, f)
 	case audit.KindApprover, audit.KindTrust, audit.KindChange:
 		e = o.entity(r, f)
-	case app.KindEgress:
+	case audit.KindEgress:
 		return o.attempts(r, f)
 	default:
 		e = o.event(r, f, baseEvent, other, r.Kind)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -44,9 +43,7 @@ func undo(ctx context.Context, h *app.App, callID string, as call.Call) (call.Re
 
 // ofFiles reports whether the log says that files.restore would undo a call.
 func ofFiles(ctx context.Context, state, callID string) (found bool, _ error) {
-	_, err := audit.Select(ctx, audit.Dir(state), audit.Selection{Match: func(r audit.Record) bool {
-		return r.Kind == audit.KindOutcome && strings.Contains(string(r.Body), `"`+callID+`"`)
-	}}, func(r audit.Record) error {
+	_, err := audit.Select(ctx, audit.Dir(state), audit.Selection{Kind: audit.KindOutcome, About: callID}, func(r audit.Record) error {
 		var e struct {
 			CallID string `json:"call_id"`
 			UndoBy string `json:"undo_by"`

@@ -172,7 +172,11 @@ func (p *Operator) Call(ctx context.Context, callID string) (site.CallLife, erro
 	if err := p.index.use(ctx); err != nil {
 		return l, err
 	}
-	all, err := audit.Find(ctx, audit.Dir(p.o.Store.Dir()), callID)
+	var all []audit.Record
+	_, err := audit.Select(ctx, audit.Dir(p.o.Store.Dir()), audit.Selection{About: callID}, func(r audit.Record) error {
+		all = append(all, r)
+		return nil
+	})
 	if err != nil {
 		return l, err
 	}
@@ -250,12 +254,15 @@ func (p *Operator) Records(
 	if err != nil {
 		return out, err
 	}
+	about := ""
+	if id.Is(id.Call, f.ID) || id.Is(id.Decision, f.ID) || id.Is(id.Approval, f.ID) || id.Is(id.Record, f.ID) {
+		about = f.ID // others, as of sessions, are looked for in every record
+	}
 	_, err = audit.Select(ctx, audit.Dir(p.o.Store.Dir()),
-		audit.Selection{Last: page.Limit + 1, Match: func(r audit.Record) bool {
-			return (before == 0 || r.Seq < before) && (f.Kind == "" || r.Kind == f.Kind) && (f.Without == "" || r.Kind != f.Without) &&
-				(f.ID == "" || r.ID == f.ID || strings.Contains(string(r.Body), `"`+f.ID+`"`)) &&
-				(f.Text == "" || strings.Contains(strings.ToLower(string(r.Body)), strings.ToLower(f.Text)))
-		}}, func(r audit.Record) error {
+		audit.Selection{Last: page.Limit + 1, Before: before, Kind: f.Kind, Without: f.Without, About: about,
+			Match: func(r audit.Record) bool {
+				return holds(f.Text, string(r.Body)) && (f.ID == "" || r.ID == f.ID || strings.Contains(string(r.Body), `"`+f.ID+`"`))
+			}}, func(r audit.Record) error {
 			out.Items = append(out.Items, record(r))
 			return nil
 		})

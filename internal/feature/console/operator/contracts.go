@@ -183,8 +183,7 @@ func (p *Operator) WhatIf(ctx context.Context, text string) (site.WhatIf, error)
 	}
 	c := comparison{now: p.o.Policy(), then: changed, changes: map[string]*site.Change{},
 		unjudged: map[string]*site.Unjudged{}}
-	n, err := audit.Select(ctx, audit.Dir(p.o.Store.Dir()), audit.Selection{Since: out.Since, Last: maxWhatIf,
-		Match: func(r audit.Record) bool { return r.Kind == audit.KindDecision }}, c.add)
+	n, err := audit.Select(ctx, audit.Dir(p.o.Store.Dir()), audit.Selection{Since: out.Since, Last: maxWhatIf, Kind: audit.KindDecision}, c.add)
 	if err != nil && !os.IsNotExist(err) {
 		return out, err
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"waldo/internal/app"
 	"waldo/internal/app/control"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
@@ -183,7 +182,7 @@ func (x *index) take(r audit.Record) {
 		switch r.Kind {
 		case audit.KindVerdict, audit.KindAnswer:
 			x.answered(b.ApprovalID, r)
-		case app.KindEgress:
+		case audit.KindEgress:
 			x.attempted(b.Attempts, site.Egress{By: b.Server, Server: true, Last: r.At})
 		case audit.KindOutcome:
 			x.hours.count(r, b, effect)

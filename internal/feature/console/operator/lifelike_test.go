@@ -159,7 +159,7 @@ func openLifelike(t testing.TB) *lifelike {
 	body, _ := json.Marshal(app.EgressBody{Server: "github", Sandbox: "s_1", Attempts: []facts.Attempt{
 		{Host: "api.github.com", Port: 443, Allowed: true, Times: 277, Sent: 190 << 10, Received: 2 << 20},
 		{Host: "stats.github-mcp.example", Port: 443, Why: "host.not_allowed", Times: 4}}})
-	if _, err := l.log.Append(l.ctx, app.KindEgress, body, false); err != nil {
+	if _, err := l.log.Append(l.ctx, audit.KindEgress, body, false); err != nil {
 		t.Fatal(err)
 	}
 	l.pins = []site.Pin{{Server: "github", Name: "github.create_issue", Code: "lock.changed", Diff: []string{

@@ -1,0 +1,516 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"waldo/internal/storage/safefile"
+)
+
+// The index has a file for each segment, with a row for each record: where it is, when it was written, and what
+// a Selection asks for. Rows are columns, so that a query reads what it needs. BENCHMARKS.md has the times.
+//
+// It is never trusted. A file is used only for a segment of which every record has its row, and which still has its
+// last record, by hash. A record is read from the log, and compared with the query, before it is shown.
+
+// The texts of a row: numbers of words of its segment.
+const (
+	textKind = iota
+	textEffect
+	textPrincipal
+	textBy
+	textCapability
+	textAgent
+	textChannel
+	textHosts // of all attempts, in lines
+	textDenied
+	texts32
+)
+
+// The numbers of a row, before its texts.
+const (
+	cellStart  = iota // of its line
+	cellAt            // milliseconds
+	cellOrigin        // the decision of its call, by number; 0: it is one itself, or there is none before it
+	cellIDs           // five hashes
+	cells64    = cellIDs + 5
+	idCall     = 1 // among the five
+)
+
+const columns = cells64 + texts32
+
+// width returns the bytes of a cell.
+func width(column int) int64 {
+	if column < cells64 {
+		return 8
+	}
+	return 4
+}
+
+// indexed is the index of one segment, read from its file as needed, or made from the segment.
+type indexed struct {
+	indexHead
+	dir   string // of the log
+	read  bool   // it is read from its file; else the rows are in memory
+	data  int64  // where the columns begin in the file
+	seqs  []uint64
+	words []string
+	known map[string]uint32
+	cols  [columns][]uint64
+	ok    [][]bool // which words fit the tests of one query
+}
+
+// indexHead is the first line of an index's file.
+type indexHead struct {
+	V     int             `json:"v"`
+	First uint64          `json:"first"` // record; its name says so
+	N     int             `json:"n"`
+	End   int64           `json:"end"`   // of the segment, as far as it was read
+	Last  string          `json:"last"`  // hash of the last record
+	Time  int64           `json:"time"`  // of the segment's last change
+	Words int64           `json:"words"` // bytes
+	Sums  [columns]uint32 `json:"sums"`
+	Sum   uint32          `json:"sum"` // of the words
+}
+
+const indexVersion = 1
+
+// errStale is returned where an index does not fit the log.
+type errStale struct{ file string }
+
+func (e errStale) Error() string { return "audit: " + e.file + " does not fit the log" }
+
+func (x *indexed) stale() error { return errStale{x.file()} }
+
+func newIndexed(dir, segment string) *indexed {
+	first, _ := firstOf(segment)
+	return &indexed{dir: dir, indexHead: indexHead{First: first}, known: map[string]uint32{}}
+}
+
+func (x *indexed) segment() string { return segmentName(x.First) }
+
+func (x *indexed) file() string {
+	return filepath.Join(indexDir(x.dir), strings.TrimSuffix(x.segment(), suffix)+".idx")
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// indexDir is the folder of the index of a log.
+func indexDir(dir string) string { return dir + "-index" }
+
+// hashID returns a hash of an id (FNV-1a); 0: it is empty.
+func hashID(s string) uint64 {
+	if s == "" {
+		return 0
+	}
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return max(h, 1)
+}
+
+// open reads the head of the file; false if there is none that can be used for a segment of a size.
+func (x *indexed) open(size int64) bool {
+	f, err := os.OpenFile(x.file(), os.O_RDONLY|safefile.NoFollow, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	b := make([]byte, min(info.Size(), 4096))
+	if _, err := io.ReadFull(f, b); err != nil {
+		return false
+	}
+	line, _, found := bytes.Cut(b, []byte("\n"))
+	h := indexHead{}
+	if !found || json.Unmarshal(line, &h) != nil || h.V != indexVersion || h.First != x.First || h.End > size ||
+		h.N <= 0 || h.N > math.MaxInt32 || h.Words < 0 {
+		return false
+	}
+	segment, err := os.Lstat(filepath.Join(x.dir, x.segment()))
+	if err != nil || h.End == size && h.Time != segment.ModTime().UnixNano() {
+		return false
+	}
+	x.indexHead, x.read, x.data = h, true, int64(len(line))+1
+	if info.Size() != x.begin(columns)+x.Words {
+		return false
+	}
+	r, err := x.record(x.N - 1)
+	return err == nil && r.Hash == x.Last
+}
+
+// begin returns where a column begins in the file.
+func (x *indexed) begin(column int) int64 {
+	return x.data + int64(x.N)*(8*int64(min(column, cells64))+4*int64(max(0, column-cells64)))
+}
+
+// column returns the cells of a column.
+func (x *indexed) column(c int) ([]uint64, error) {
+	if x.cols[c] != nil || !x.read {
+		return x.cols[c], nil
+	}
+	b, err := x.part(x.begin(c), int64(x.N)*width(c), x.Sums[c])
+	if err != nil {
+		return nil, err
+	}
+	out := make([]uint64, x.N)
+	for i := range out {
+		if width(c) == 8 {
+			out[i] = binary.LittleEndian.Uint64(b[8*i:])
+		} else {
+			out[i] = uint64(binary.LittleEndian.Uint32(b[4*i:]))
+		}
+	}
+	x.cols[c] = out
+	return out, nil
+}
+
+// part reads a part of the file, which has a checksum.
+func (x *indexed) part(at, n int64, sum uint32) ([]byte, error) {
+	f, err := os.OpenFile(x.file(), os.O_RDONLY|safefile.NoFollow, 0)
+	if err != nil {
+		return nil, x.stale()
+	}
+	defer func() { _ = f.Close() }()
+	b := make([]byte, n)
+	if _, err := f.ReadAt(b, at); err != nil || crc32.Checksum(b, castagnoli) != sum {
+		return nil, x.stale()
+	}
+	return b, nil
+}
+
+// dictionary returns the words of the texts.
+func (x *indexed) dictionary() ([]string, error) {
+	if x.words != nil {
+		return x.words, nil
+	}
+	b, err := x.part(x.begin(columns), x.Words, x.Sum)
+	if err != nil {
+		return nil, err
+	}
+	for s := string(b); s != ""; {
+		n, used := binary.Uvarint([]byte(s[:min(len(s), binary.MaxVarintLen64)]))
+		if used <= 0 || n > uint64(len(s)-used) {
+			return nil, x.stale()
+		}
+		x.words = append(x.words, s[used:used+int(n)])
+		s = s[used+int(n):]
+	}
+	return x.words, nil
+}
+
+// load reads everything, to add rows to it.
+func (x *indexed) load() error {
+	for c := range x.cols {
+		if _, err := x.column(c); err != nil {
+			return err
+		}
+	}
+	words, err := x.dictionary()
+	x.known = map[string]uint32{}
+	for i, w := range words {
+		x.known[w] = uint32(i)
+	}
+	return err
+}
+
+// save writes the file, if each record has its row. A failure is no error: the rows stay in memory.
+func (x *indexed) save() {
+	info, err := os.Lstat(filepath.Join(x.dir, x.segment()))
+	if err != nil || x.seqs != nil || x.N == 0 {
+		return
+	}
+	var words, data []byte
+	for _, w := range x.words {
+		words = append(binary.AppendUvarint(words, uint64(len(w))), w...)
+	}
+	for c, cells := range x.cols {
+		from := len(data)
+		for _, v := range cells {
+			if width(c) == 8 {
+				data = binary.LittleEndian.AppendUint64(data, v)
+			} else {
+				data = binary.LittleEndian.AppendUint32(data, uint32(v))
+			}
+		}
+		x.Sums[c] = crc32.Checksum(data[from:], castagnoli)
+	}
+	x.V, x.Time, x.Words, x.Sum = indexVersion, info.ModTime().UnixNano(), int64(len(words)), crc32.Checksum(words, castagnoli)
+	head, err := json.Marshal(x.indexHead)
+	if err != nil {
+		return
+	}
+	if err := os.Mkdir(indexDir(x.dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return
+	}
+	if safefile.Replace(x.file(), slices.Concat(head, []byte("\n"), data, words), 0o600) == nil {
+		*x = indexed{indexHead: x.indexHead, dir: x.dir, read: true, data: int64(len(head)) + 1}
+	}
+}
+
+// seq returns the number of the record of a row.
+func (x *indexed) seq(row int) uint64 {
+	if x.seqs != nil {
+		return x.seqs[row]
+	}
+	return x.First + uint64(row)
+}
+
+// row returns the row of a record.
+func (x *indexed) row(seq uint64) (int, bool) {
+	if x.seqs != nil {
+		return slices.BinarySearch(x.seqs, seq)
+	}
+	return int(seq - x.First), seq >= x.First && seq < x.First+uint64(x.N)
+}
+
+// record reads the record of a row from the log.
+func (x *indexed) record(row int) (Record, error) {
+	start, err := x.cell(cellStart, row)
+	if err != nil || start >= uint64(x.End) {
+		return Record{}, x.stale()
+	}
+	f, err := openSegment(x.dir, x.segment(), os.O_RDONLY)
+	if err != nil {
+		return Record{}, x.stale()
+	}
+	defer func() { _ = f.Close() }()
+	b := make([]byte, min(4096, x.End-int64(start)))
+	for {
+		n, err := f.ReadAt(b, int64(start))
+		if line, _, found := bytes.Cut(b[:n], []byte("\n")); found {
+			r, err := parseRecord(line)
+			if err != nil || r.Seq != x.seq(row) {
+				return r, x.stale()
+			}
+			return r, nil
+		}
+		if err != nil || len(b) >= MaxLine || int64(len(b)) == x.End-int64(start) {
+			return Record{}, x.stale()
+		}
+		b = make([]byte, min(int64(8*len(b)), MaxLine, x.End-int64(start)))
+	}
+}
+
+// cell returns one cell, without its column.
+func (x *indexed) cell(c, row int) (uint64, error) {
+	if x.cols[c] != nil || !x.read {
+		return x.cols[c][row], nil
+	}
+	f, err := os.OpenFile(x.file(), os.O_RDONLY|safefile.NoFollow, 0)
+	if err != nil {
+		return 0, x.stale()
+	}
+	defer func() { _ = f.Close() }()
+	b := make([]byte, 8)
+	if _, err := f.ReadAt(b[:width(c)], x.begin(c)+int64(row)*width(c)); err != nil {
+		return 0, x.stale()
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}
+
+// add enters the records of a segment from x.End to size. It leaves out lines that are no records.
+func (x *indexed) add(ctx context.Context, size int64) error {
+	f, err := openSegment(x.dir, x.segment(), os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	return lines(f, x.End, size, func(ln line) error {
+		r, err := viewRecord(ln.text)
+		if !ln.whole || err != nil {
+			return ctx.Err() // Verify tells
+		}
+		if want := x.First + uint64(x.N); r.Seq != want && x.seqs == nil {
+			x.seqs = make([]uint64, x.N)
+			for i := range x.seqs {
+				x.seqs[i] = x.First + uint64(i)
+			}
+		}
+		if x.seqs != nil {
+			x.seqs = append(x.seqs, r.Seq)
+		}
+		x.enter(r, ln.start)
+		x.End, x.Last = ln.start+ln.size, r.Hash
+		return ctx.Err()
+	})
+}
+
+// enter adds the row of a record.
+func (x *indexed) enter(r Record, start int64) {
+	e := entryOf(r)
+	at, _ := when(r.At)
+	row := [columns]uint64{cellStart: uint64(start), cellAt: uint64(at.UnixMilli())}
+	for i, one := range e.ids {
+		row[cellIDs+i] = hashID(one)
+	}
+	for i, text := range e.texts {
+		n, known := x.known[text]
+		if !known {
+			n = uint32(len(x.words))
+			x.known[text], x.words = n, append(x.words, text)
+		}
+		row[cells64+i] = uint64(n)
+	}
+	for c, v := range row {
+		x.cols[c] = append(x.cols[c], v)
+	}
+	x.N++
+}
+
+// index is the index of a whole log.
+type index struct {
+	dir  string
+	segs []*indexed // the oldest first
+}
+
+// saveRows is how many new rows of the segment in use are worth a new file.
+const saveRows = 500
+
+// Refresh brings the index of a log to its end. progress is called with the bytes of it that were read, and those
+// that must be; it can be nil.
+func Refresh(ctx context.Context, dir string, progress func(done, all int64)) error {
+	_, err := openIndex(ctx, dir, true, progress)
+	return err
+}
+
+// openIndex returns the index of a log as it is now. It makes the parts that are missing or do not fit; all of them
+// without files.
+func openIndex(ctx context.Context, dir string, files bool, progress func(done, all int64)) (*index, error) {
+	names, sizes, err := extent(dir)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	ix := &index{dir: dir}
+	var done, all int64
+	for i, name := range names {
+		x := newIndexed(dir, name)
+		if !files || !x.open(sizes[i]) {
+			x = newIndexed(dir, name)
+		}
+		all += sizes[i] - x.End
+		ix.segs = append(ix.segs, x)
+	}
+	for i, at := 0, runtime.GOMAXPROCS(0); i < len(names); i += at { // what is saved leaves the memory
+		through := min(i+at, len(names))
+		for j := i; j < through; j++ {
+			done += sizes[j] - ix.segs[j].End
+		}
+		old, err := extend(ctx, ix.segs[i:through], sizes[i:through])
+		if err != nil {
+			return nil, fmt.Errorf("audit: the index: %w", err)
+		}
+		for j := i; j < through; j++ {
+			if ix.segs[j].N == old[j-i] {
+				continue
+			}
+			if err := ix.origins(j, old[j-i]); err != nil {
+				return nil, err
+			}
+			if x := ix.segs[j]; x.N-old[j-i] >= saveRows || j+1 < len(names) {
+				x.save()
+			}
+		}
+		if progress != nil {
+			progress(done, all)
+		}
+	}
+	ix.forget(names)
+	return ix, nil
+}
+
+// extend adds the new records of some segments, and returns how many rows each had.
+func extend(ctx context.Context, segs []*indexed, sizes []int64) ([]int, error) {
+	old, errs := make([]int, len(segs)), make([]error, len(segs))
+	var work sync.WaitGroup
+	for i, x := range segs {
+		old[i] = x.N
+		if sizes[i] == x.End {
+			continue
+		}
+		work.Go(func() {
+			if x.load() != nil {
+				*x, old[i] = *newIndexed(x.dir, x.segment()), 0
+			}
+			x.read = false
+			errs[i] = x.add(ctx, sizes[i])
+		})
+	}
+	work.Wait()
+	return old, errors.Join(errs...)
+}
+
+// origins finds the decisions of the calls of new rows, in their own segment or one before.
+func (ix *index) origins(segment, from int) error {
+	x := ix.segs[segment]
+	latest, open := map[uint64]uint64{}, map[uint64][]int{}
+	decision, decided := x.known[KindDecision]
+	for row := range x.N {
+		c := x.cols[cellIDs+idCall][row]
+		switch {
+		case c == 0:
+		case decided && x.cols[cells64+textKind][row] == uint64(decision):
+			latest[c] = x.seq(row)
+		case row < from:
+		case latest[c] != 0:
+			x.cols[cellOrigin][row] = latest[c]
+		default:
+			open[c] = append(open[c], row)
+		}
+	}
+	for i := segment - 1; i >= 0 && len(open) > 0; i-- {
+		before := ix.segs[i]
+		words, err := before.dictionary()
+		if err != nil {
+			return err
+		}
+		calls, err := before.column(cellIDs + idCall)
+		if err != nil {
+			return err
+		}
+		kinds, err := before.column(cells64 + textKind)
+		if err != nil {
+			return err
+		}
+		decision := uint64(slices.Index(words, KindDecision))
+		for row := before.N - 1; row >= 0 && len(open) > 0; row-- {
+			if kinds[row] != decision {
+				continue
+			}
+			for _, mine := range open[calls[row]] {
+				x.cols[cellOrigin][mine] = before.seq(row)
+			}
+			delete(open, calls[row])
+		}
+	}
+	return nil
+}
+
+// forget removes the files of segments that are gone.
+func (ix *index) forget(names []string) {
+	files, _ := os.ReadDir(indexDir(ix.dir))
+	for _, f := range files {
+		segment, ok := strings.CutSuffix(f.Name(), ".idx")
+		if ok && !slices.Contains(names, segment+suffix) {
+			_ = os.Remove(filepath.Join(indexDir(ix.dir), f.Name()))
+		}
+	}
+}

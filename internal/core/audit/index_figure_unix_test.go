@@ -1,0 +1,112 @@
+//go:build unix
+
+package audit
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+)
+
+// TestFigureIndex measures the index over WALDO_RECORDS records: rows of BENCHMARKS.md.
+func TestFigureIndex(t *testing.T) {
+	var records int
+	if _, err := fmt.Sscan(os.Getenv("WALDO_RECORDS"), &records); err != nil {
+		t.Skip("WALDO_RECORDS is the number of records to measure with")
+	}
+	dir := t.TempDir() + "/log"
+	callID := manyCalls(t, dir, records)
+	begun, used := time.Now(), processorTime(t)
+	if err := Refresh(t.Context(), dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("first build: %v, processor time %v", time.Since(begun), processorTime(t)-used)
+	for _, row := range []struct {
+		why string
+		s   Selection
+	}{
+		{"principal", Selection{Principal: "os:1007", Last: 20}},
+		{"capability", Selection{Capability: "server3.*", Last: 20}},
+		{"host", Selection{Host: "*.h77.example.com", Last: 20}},
+		{"effect", Selection{Effect: "deny", Last: 20}},
+		{"denied, principal and a day", Selection{Denied: true, Principal: "os:10*", Since: time.Now().Add(-24 * time.Hour), Last: 20}},
+		{"a call and its calls", Selection{About: callID}},
+		{"the last", Selection{Last: 20}},
+	} {
+		var times, work []time.Duration
+		shown := uint64(0)
+		for range 100 {
+			begun, used := time.Now(), processorTime(t)
+			n, err := Select(t.Context(), dir, row.s, func(Record) error { return nil })
+			if err != nil || n.Shown == 0 || n.Rebuilt {
+				t.Fatal(row.why, n, err)
+			}
+			times, work, shown = append(times, time.Since(begun)), append(work, processorTime(t)-used), n.Matched
+		}
+		slices.Sort(times)
+		slices.Sort(work)
+		t.Logf("%-30s %8d records, p50 %v, p99 %v; processor time %v, %v", row.why, shown, times[50], times[98], work[50], work[98])
+	}
+}
+
+// manyCalls writes calls of 50 principals, 300 capabilities and 500 hosts, two records each, and returns one call.
+func manyCalls(t *testing.T, dir string, records int) (one string) {
+	l := openLog(t, dir, Options{Heads: &memory{}})
+	defer closeLog(t, l)
+	r := &Recorder{Log: l}
+	text := call.Result{Status: facts.OK, Content: []call.Content{{Text: "done"}}}
+	for i := range records / 2 {
+		d := decision(t, `{"path":"/work/some/file.txt","text":"a text as an agent writes it"}`)
+		d.ID, d.Call.ID = id.New(id.Decision), id.New(id.Call)
+		d.Call.Principal, d.Call.Agent = call.Principal(fmt.Sprint("os:", 1000+i%50)), fmt.Sprint("claude-code ", i%9)
+		d.Call.Capability, d.Call.Channel = call.Capability(fmt.Sprintf("server%d.tool%d", i%15, i%20)), "mcp"
+		d.Call.Parent = one
+		if d.Effect = policy.Allow; i%40 == 0 {
+			d.Effect = policy.Deny
+		}
+		if i == records/4 {
+			one = d.Call.ID
+		}
+		res := text
+		res.Facts = facts.New()
+		if i%3 == 0 {
+			res.Facts.Network.Attempts = []facts.Attempt{{Host: fmt.Sprintf("a.h%d.example.com", i%500), Port: 443, Allowed: true}}
+		}
+		if i > records/4+10 {
+			d.Call.Parent = ""
+		}
+		if err := putNow(r, d, res); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return one
+}
+
+// putNow records a call without a wait for the disk.
+func putNow(r *Recorder, d policy.Decision, res call.Result) error {
+	d.Contract.Mode = contract.Read
+	if err := r.Decision(context.Background(), d); err != nil {
+		return err
+	}
+	_, err := r.Outcome(context.Background(), d, res)
+	return err
+}
+
+func processorTime(t *testing.T) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

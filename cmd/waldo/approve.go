@@ -102,13 +102,14 @@ func newApprove(g *cli.Context) *cobra.Command {
 	var as, enroll, revoke string
 	var roles []string
 	var list, withPasskey bool
+	var without []int
 	c := &cobra.Command{
 		Use: "approve ID | --enroll NAME [--passkey]", Short: "Answer a question with yes, or enrol an approver",
 		Long: "Answers with an approver's key, which is sealed with a passphrase. Being the same user as the agent proves\n" +
 			"nothing: the agent does not hold the passphrase. The first approver is enrolled at a terminal; every later one\n" +
 			"needs the first one's passphrase as well.",
 		Example: "  waldo approve --enroll alice --role manager\n  waldo approve --enroll bob --role manager --passkey\n" +
-			"  waldo approve a_… --as alice",
+			"  waldo approve a_… --as alice\n  waldo approve a_… --without 3,7",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
@@ -121,12 +122,13 @@ func newApprove(g *cli.Context) *cobra.Command {
 			case revoke != "" && len(args) == 0:
 				return revokeApprover(c, g, revoke)
 			case len(args) == 1 && enroll == "" && revoke == "":
-				return answer(c, g, args[0], as, true, "")
+				return answer(c, g, args[0], as, true, "", without)
 			}
 			return exitcode.Mistake("waldo approvals lists the ids", "give the id of a question, or --enroll NAME")
 		},
 	}
 	c.Flags().StringVar(&as, "as", "", "`NAME` of the approver (default: the only one enrolled)")
+	c.Flags().IntSliceVar(&without, "without", nil, "strike out these `ROWS` of a program's held calls, by their numbers")
 	c.Flags().StringVar(&enroll, "enroll", "", "make a key for a new approver `NAME`")
 	c.Flags().BoolVar(&withPasskey, "passkey", false,
 		"with --enroll, make a passkey in the browser: prints a secret for the console's page /enrol")
@@ -143,14 +145,14 @@ func newDeny(g *cli.Context) *cobra.Command {
 	c := &cobra.Command{
 		Use: "deny ID", Short: "Answer a question with no", Example: "  waldo deny a_… --reason 'not before Monday'",
 		Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return answer(c, g, args[0], as, false, reason) },
+		RunE: func(c *cobra.Command, args []string) error { return answer(c, g, args[0], as, false, reason, nil) },
 	}
 	c.Flags().StringVar(&as, "as", "", "`NAME` of the approver (default: the only one enrolled)")
 	c.Flags().StringVar(&reason, "reason", "", "`WHY`, shown to the agent")
 	return c
 }
 
-func answer(c *cobra.Command, g *cli.Context, question, as string, yes bool, reason string) error {
+func answer(c *cobra.Command, g *cli.Context, question, as string, yes bool, reason string, without []int) error {
 	k, done, err := onRecord(c.Context(), g)
 	if err != nil {
 		return err
@@ -181,11 +183,15 @@ func answer(c *cobra.Command, g *cli.Context, question, as string, yes bool, rea
 			return err
 		}
 	}
-	by, err := ask(c, k, q, asksUnder(g, q), as, yes)
+	struck, err := struckOut(c, k, q, yes, without)
 	if err != nil {
 		return err
 	}
-	if err := k.Answer(c.Context(), by, q, yes, reason); err != nil {
+	by, struck, err := ask(c, k, q, asksUnder(g, q), as, yes, struck)
+	if err != nil {
+		return err
+	}
+	if err := k.Answer(c.Context(), by, q, yes, reason, struck...); err != nil {
 		if no := (*approval.Refused)(nil); errors.As(err, &no) &&
 			(no.Reason.Code == "approval.gone" || no.Reason.Code == "approval.expired") {
 			// The caller can leave while the passphrase is typed.
@@ -200,6 +206,9 @@ func answer(c *cobra.Command, g *cli.Context, question, as string, yes bool, rea
 	if g.JSON {
 		return terminal.JSON(c.OutOrStdout(), map[string]any{"approval_id": question, "yes": yes, "by": by.Name()})
 	}
+	if len(struck) > 0 {
+		word = "yes without " + approval.NameRows(struck)
+	}
 	display.Fprintf(c.OutOrStdout(), "%s: %s, by %s\n", question, word, by.Name())
 	return nil
 }
@@ -210,8 +219,8 @@ const redraws = 5
 // ask shows a question and reads who answers it. From before the question until then the kernel keeps other programs
 // off the terminal, as far as it does that. An answer counts for a window that kept its size.
 func ask(
-	c *cobra.Command, k *approval.Service, q approval.Question, current bool, as string, yes bool,
-) (approval.Signer, error) {
+	c *cobra.Command, k *approval.Service, q approval.Question, current bool, as string, yes bool, struck []int,
+) (approval.Signer, []int, error) {
 	w := c.ErrOrStderr()
 	for _, side := range []any{w, c.InOrStdin()} {
 		if !terminal.OnScreen(side) {
@@ -224,21 +233,31 @@ func ask(
 		}
 	}
 	shown := k.Since(c.Context(), q)
+	rows := yes && q.Calls() != nil && len(struck) == 0 // a person can still strike some out
 	for range redraws {
-		drawn := terminal.Question(w, shown)
+		drawn := terminal.Question(w, shown.Striking(struck))
 		display.Fprintf(w, "\n")
 		if !current {
 			display.Fprintf(w,
 				"note: this question was asked under another configuration than the one that is read here. If that one changed,\n"+
 					"no call can use the answer: the next call asks anew.\n")
 		}
+		if rows {
+			var err error
+			if struck, err = askRows(c, k, q); err != nil {
+				return nil, nil, err
+			}
+			if rows = false; len(struck) > 0 {
+				continue
+			}
+		}
 		by, err := agree(c, k, q, as, yes)
 		if err != nil || !drawn.Resized() {
-			return by, err
+			return by, struck, err
 		}
 		display.Fprintf(w, "\nThe window has another size now, so the answer does not count. The question again:\n\n")
 	}
-	return nil, &exitcode.Exit{Code: exitcode.Waiting, Text: "the window got another size each time; nothing was answered",
+	return nil, nil, &exitcode.Exit{Code: exitcode.Waiting, Text: "the window got another size each time; nothing was answered",
 		Hint: "run it again in a window that keeps its size"}
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"waldo/internal/app/control"
 	"waldo/internal/core/approval"
-	"waldo/internal/core/hold"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/preview"
 	"waldo/internal/model/call"
@@ -136,5 +135,5 @@ type heldCalls struct{ *App }
 
 // Statements returns the questions about the held calls of a session that a call can still find, the newest first.
 func (h heldCalls) Statements(ctx context.Context, n call.Session) ([]approval.Question, error) {
-	return h.Approvals.Standing(ctx, n, hold.Capability)
+	return h.Approvals.Standing(ctx, n, approval.Held)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"waldo/internal/app"
+	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/effects"
 	"waldo/internal/frontend/terminal"
@@ -113,6 +114,9 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 			when := "answered"
 			if r.Kind == audit.KindVerdict {
 				when = "at " + r.At + " a human said"
+			}
+			if struck := approval.StruckIn(a.Signed); len(struck) > 0 {
+				word += " without " + approval.NameRows(struck)
 			}
 			display.Fprintf(w, "  %s %s by %s %s %s\n", when, word, Or(a.By, "waldo"), a.Refusal+a.Reason, p.Dim(a.ApprovalID))
 		case audit.KindSettled:

@@ -25,6 +25,8 @@ type signedAnswer struct {
 	By         string `json:"by"`
 	Key        string `json:"key"` // fingerprint
 	Reason     string `json:"reason"`
+	Calls      string `json:"calls,omitempty"`  // of a yes to held calls: the root of those that remain
+	Struck     []int  `json:"struck,omitempty"` // the numbers of those that were struck out
 	At         string `json:"at"`
 	Created    string `json:"created"`
 	Expires    string `json:"expires"`
@@ -114,9 +116,10 @@ type use struct {
 
 // Answer records a human's verdict on the question shown, and signs that question. It returns a *Refused for an
 // unknown, answered, changed or expired question, and for an approver without the role. The first answer is final,
-// except that a no withdraws an approval that was not used yet. If several approvers must say yes, one no decides.
-func (k *Service) Answer(ctx context.Context, by Signer, shown Question, yes bool, reason string) error {
-	d, err := k.Draft(ctx, by.Name(), shown, yes, reason)
+// except that a no withdraws an approval that was not used yet. If several approvers must say yes, one no decides. A
+// yes to held calls can strike some of them out, by their numbers from 1 in order.
+func (k *Service) Answer(ctx context.Context, by Signer, shown Question, yes bool, reason string, struck ...int) error {
+	d, err := k.Draft(ctx, by.Name(), shown, yes, reason, struck...)
 	if err != nil {
 		return err
 	}
@@ -138,10 +141,25 @@ type Draft struct {
 func (d Draft) Message() []byte { return d.said.message() }
 
 // Draft prepares an approver's verdict on the question shown.
-func (k *Service) Draft(ctx context.Context, name string, shown Question, yes bool, reason string) (Draft, error) {
+func (k *Service) Draft(
+	ctx context.Context, name string, shown Question, yes bool, reason string, struck ...int,
+) (Draft, error) {
 	e, err := k.answerable(ctx, shown, yes)
 	if err != nil {
 		return Draft{}, err
+	}
+	root := ""
+	if yes || len(struck) > 0 {
+		var no *Refused
+		if root, no = shown.remain(struck); no != nil {
+			return Draft{}, no
+		}
+	}
+	switch {
+	case !yes && len(struck) > 0:
+		return Draft{}, refused("approval.struck", "a no is for all calls: no row can be struck out")
+	case yes && len(e.yes) > 0 && !slices.Equal(e.struck(), struck):
+		return Draft{}, otherRows(e)
 	}
 	if len(reason) > 2048 {
 		return Draft{}, refused("approval.reason", "a reason has at most 2048 bytes")
@@ -152,7 +170,7 @@ func (k *Service) Draft(ctx context.Context, name string, shown Question, yes bo
 	}
 	return Draft{shown, signedAnswer{
 		ApprovalID: shown.ID, Binding: shown.Binding(), ArgsDigest: shown.ArgsDigest, Shown: shown.Digest(), Yes: yes,
-		Need: shown.Need, By: a.Name, Key: a.Fingerprint(), Reason: reason, At: database.Stamp(k.now()),
+		Need: shown.Need, By: a.Name, Key: a.Fingerprint(), Reason: reason, Calls: root, Struck: struck, At: database.Stamp(k.now()),
 		Created: database.Stamp(shown.Created), Expires: database.Stamp(shown.Expires),
 	}}, nil
 }
@@ -179,6 +197,8 @@ func (k *Service) Settle(ctx context.Context, d Draft, sig []byte) error {
 		return ownCall(a)
 	case said.Yes && slices.ContainsFunc(e.yes, same):
 		return refused("approval.same", "%s has said yes to approval %s; another approver must", said.By, shown.ID)
+	case said.Yes && len(e.yes) > 0 && !slices.Equal(e.struck(), said.Struck):
+		return otherRows(e)
 	}
 	v := verdict{said, base64.StdEncoding.EncodeToString(sig)}
 	if err := k.recorded(ctx, *v.answer(shown, shown.DecisionID, nil)); err != nil {
@@ -253,13 +273,19 @@ func (k *Service) keep(ctx context.Context, approvalID string, state State, said
 	})
 }
 
-// Given returns the names of the approvers who have said yes to an open question.
-func (k *Service) Given(ctx context.Context, approvalID string) ([]string, error) {
+// otherRows refuses a yes to other rows than those of the yes before it.
+func otherRows(e evidence) *Refused {
+	return refused("approval.struck", "%s struck out %s: strike out the same, or answer no", e.yes[0].said.By,
+		NameRows(e.struck()))
+}
+
+// Given returns the names of the approvers who have said yes to an open question, and the rows that they struck out.
+func (k *Service) Given(ctx context.Context, approvalID string) (names []string, struck []int, err error) {
 	e, err := k.evidence(ctx, approvalID)
 	if err != nil || e.no != nil || e.declined {
-		return nil, err
+		return nil, nil, err
 	}
-	return e.said(), nil
+	return e.said(), e.struck(), nil
 }
 
 // said returns who said yes.
@@ -274,6 +300,9 @@ func (q asked) said() (names []string) {
 // same file of contracts. Only answers that the log has count, so that a row written from outside cannot hide a change.
 // It returns nil without one.
 func (k *Service) LastApproved(ctx context.Context, q Question) (found *Before, err error) {
+	if q.Calls() != nil {
+		return nil, nil // the lists of two programs are not compared
+	}
 	var rows []row
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		ids, err := texts(tx, `SELECT id FROM approvals WHERE state IN ('used', 'yes') AND created < $1 ORDER BY `+

@@ -20,6 +20,7 @@ type Answer struct {
 	By         call.Principal
 	Reason     string
 	At         time.Time
+	Struck     []int // numbers of the held calls that a yes does not cover
 
 	Key       string          // fingerprint of the approver's key; empty: no approver answered
 	Signed    json.RawMessage // the signed message, as canonical JSON

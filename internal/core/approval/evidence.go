@@ -40,6 +40,7 @@ func (v verdict) answer(q Question, decisionID string, before []verdict) *Answer
 	a := &Answer{
 		ApprovalID: q.ID, DecisionID: decisionID, ArgsDigest: q.ArgsDigest, Capability: q.Capability, Yes: v.said.Yes,
 		By: call.Principal(one.By), Reason: v.said.Reason, At: at, Key: one.Key, Signed: one.Signed, Signature: one.Signature,
+		Struck: v.said.Struck,
 	}
 	for _, b := range slices.Backward(before) {
 		a.Also = append(a.Also, b.record())
@@ -214,6 +215,9 @@ func (k *Service) counts(e evidence, v verdict, r row) error {
 	if s.Binding != r.binding || s.Shown != r.q.Digest() || s.Need != r.q.Need || s.ArgsDigest != r.q.ArgsDigest ||
 		s.Created != database.Stamp(r.q.Created) || s.Expires != database.Stamp(r.q.Expires) || s.Created > s.At {
 		return refused("approval.forged", "approval %s is not the question that %s answered", r.q.ID, s.By)
+	}
+	if root, no := r.q.remain(s.Struck); no != nil || root != s.Calls {
+		return refused("approval.forged", "approval %s is not about the calls that %s signed", r.q.ID, s.By)
 	}
 	by, err := e.holder(s.By, s.Key)
 	if err != nil {

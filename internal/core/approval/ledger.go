@@ -210,7 +210,7 @@ func (l *Ledger) checkAll(a Recorded) error {
 		}
 		var s signedAnswer
 		_ = json.Unmarshal(more.Signed, &s)
-		if s.Shown != first.Shown || s.Need != first.Need {
+		if s.Shown != first.Shown || s.Need != first.Need || s.Calls != first.Calls {
 			return refused("answer.quorum", "the answers to %s are to different questions", Escape(a.ApprovalID))
 		}
 		names[s.By], keys[more.Key] = true, true

@@ -39,8 +39,9 @@ type Question struct {
 	Created    time.Time       `json:"created"`
 	Expires    time.Time       `json:"expires"`
 
-	Until time.Time `json:"-"` // when the call that asks stops waiting, for carriers; zero: not known
-	since *Before   // with which Show compares it; see Service.Since
+	Until  time.Time `json:"-"` // when the call that asks stops waiting, for carriers; zero: not known
+	since  *Before   // with which Show compares it; see Service.Since
+	struck []int     // rows that Show marks; see Striking
 }
 
 // Typed is the danger from which a person types the last word of the capability's name for a yes.

@@ -56,7 +56,7 @@ func TestQuorum(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.want(t, d, "waiting") // one yes is not enough
-	if names, err := h.Given(ctx, id); err != nil || !slices.Equal(names, []string{"ann"}) {
+	if names, _, err := h.Given(ctx, id); err != nil || !slices.Equal(names, []string{"ann"}) {
 		t.Errorf("given: %v, %v", names, err)
 	}
 	if got := code(h.Service.Answer(ctx, h.ann, q, true, "")); got != "approval.same" {

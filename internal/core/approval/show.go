@@ -56,7 +56,17 @@ func (q Question) fields() (out []Field, more int) {
 	if len(q.Run) > 0 { // no argument has this path: its parentheses would be quoted
 		walk(jsontext.NewDecoder(bytes.NewReader(q.Run)), "(sandbox)", leaf)
 	}
-	if string(q.Args) != "{}" {
+	rows := q.Rows()
+	for _, r := range rows {
+		for _, f := range r.Fields {
+			if f.Path = fmt.Sprintf("calls[%d].%s", r.Number, f.Path); len(out) < maxFields {
+				out = append(out, f)
+			} else {
+				more++
+			}
+		}
+	}
+	if rows == nil && string(q.Args) != "{}" {
 		walk(jsontext.NewDecoder(bytes.NewReader(q.Args)), "", leaf)
 	}
 	return out, more
@@ -235,7 +245,15 @@ func (q Question) Show() string {
 	row("expires", q.Expires.UTC().Format(time.RFC3339))
 	b.WriteString(q.Exactly())
 	q.showChanges(&b)
-	b.WriteString("End of the arguments. A yes is for this one call with these arguments, once.\n")
+	switch n := len(q.Calls()); {
+	case n == 0:
+		b.WriteString("End of the arguments. A yes is for this one call with these arguments, once.\n")
+	case len(q.struck) == 0:
+		fmt.Fprintf(&b, "End of the calls. A yes is for these %d calls, in this order, once.\n", n)
+	default:
+		fmt.Fprintf(&b, "End of the calls. A yes is for %d of these calls, in this order, once: %s struck out.\n",
+			n-len(q.struck), NameRows(q.struck))
+	}
 	return b.String()
 }
 
@@ -253,6 +271,10 @@ func (q Question) Exactly() string {
 	}
 	for _, l := range q.Preview {
 		fmt.Fprintf(&b, "  | %s\n", upTo(l, maxNote))
+	}
+	if rows := q.Rows(); rows != nil {
+		q.showRows(&b, rows)
+		return b.String()
 	}
 	fmt.Fprintf(&b, "The agent wrote these arguments (%d bytes, %s); their content is its claim:\n",
 		len(q.Args), q.ArgsDigest)

@@ -216,6 +216,9 @@ func (b *Broker) carryOut(
 		d.Reasons = slices.Insert(d.Reasons, 0, *against)
 		return b.refuse(ctx, d, "", nil)
 	}
+	if restored, err = struck(d, answer, restored); err != nil {
+		return b.refuse(ctx, d, "", err)
+	}
 	d.Call.Trace = trail.Step(StepExecute, d)
 	g, why := grant.Issue(d, answer, restored)
 	if why != nil {

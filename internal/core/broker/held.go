@@ -117,7 +117,7 @@ func (b *Broker) statement(ctx context.Context, d policy.Decision) (s hold.State
 	for _, q := range all {
 		args, bad := call.ParseArgs(q.Args)
 		quoted := d.Call.ApprovalID == "" || d.Effect == policy.Ask || q.ID == d.Call.ApprovalID
-		ours := len(q.Reasons) > 0 && q.Reasons[0].Code == hold.Asked // else of a tool of that name
+		ours := len(q.Reasons) > 0 && q.Reasons[0].Code == approval.HeldCode // else of a tool of that name
 		if bad != nil || !ours || !quoted || q.Principal != d.Call.Principal {
 			continue
 		}
@@ -156,6 +156,13 @@ func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome
 	say(&out, "Held calls, by approval %s:", d.Call.ApprovalID)
 	n := 0
 	for ; n < len(s.Calls) && out.Facts.Status == facts.OK && ctx.Err() == nil; n++ {
+		if slices.Contains(s.Struck, n+1) {
+			say(&out, "%d. %s struck out by %s", n+1, s.Calls[n].Capability, s.By)
+			if _, err = b.strike(ctx, d, s, n); err != nil {
+				out.Facts.Status, out.IsError = facts.Failed, true
+			}
+			continue
+		}
 		r, cerr := b.carryOne(ctx, d, s, n)
 		err = cerr
 		end := "done"
@@ -182,13 +189,45 @@ func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome
 	return out, err
 }
 
+// heldCall returns one call of an approved statement.
+func heldCall(d policy.Decision, one hold.Held) (c call.Call, err error) {
+	c = d.Call
+	c.ID, c.Capability, c.Channel, c.ApprovalID, c.Key = id.New(id.Call), one.Capability, "bridge", "", one.Key
+	c.Args, err = call.ParseArgs(one.Args)
+	return c, err
+}
+
+// strike records that a call of an approved statement was struck out.
+func (b *Broker) strike(ctx context.Context, d policy.Decision, s hold.Statement, n int) (call.Result, error) {
+	c, err := heldCall(d, s.Calls[n])
+	if err != nil {
+		return call.Result{}, err
+	}
+	return b.Held.Refuse(ctx, c, call.Reason{Code: "hold.struck", Text: fmt.Sprintf("call %d of %d of the statement of "+
+		"approval %s was struck out by %s", n+1, len(s.Calls), d.Call.ApprovalID, s.By)})
+}
+
+// struck returns the arguments of an answered statement with what the answer struck out. Other calls stay as they are.
+func struck(d policy.Decision, a *approval.Answer, args call.Args) (call.Args, error) {
+	if d.Contract.Transport != contract.Held || a == nil || len(a.Struck) == 0 {
+		return args, nil
+	}
+	s, err := hold.Parse(args)
+	if err != nil {
+		return args, err
+	}
+	s.Struck, s.By = a.Struck, string(a.By)
+	for _, more := range a.Also {
+		s.By += ", " + more.By
+	}
+	return call.ArgsOf(s)
+}
+
 // carryOne makes one call of an approved statement.
 func (b *Broker) carryOne(ctx context.Context, d policy.Decision, s hold.Statement, n int) (call.Result, error) {
 	one := s.Calls[n]
-	c := d.Call
-	c.ID, c.Capability, c.Channel, c.ApprovalID, c.Key = id.New(id.Call), one.Capability, "bridge", "", one.Key
-	var err error
-	if c.Args, err = call.ParseArgs(one.Args); err != nil {
+	c, err := heldCall(d, one)
+	if err != nil {
 		return call.Result{Facts: facts.Facts{SideEffect: facts.None}}, err
 	}
 	if why := b.Held.Prepare(ctx, &c); why != nil {

@@ -22,13 +22,6 @@ const (
 	MaxBytes = 512 << 10 // of arguments; escapes can make them six times as long
 )
 
-// Capability is the name of a statement in questions and records. No contract can make it callable: its transport has
-// no name in waldo.yaml.
-const Capability call.Capability = "held_calls"
-
-// Asked is the code of the first reason of a statement.
-const Asked = "hold.statement"
-
 // Held is one collected call. Its position is its number.
 type Held struct {
 	Capability call.Capability `json:"capability"`
@@ -36,7 +29,8 @@ type Held struct {
 	Danger     int             `json:"danger"`
 	Args       json.RawMessage `json:"args"`
 	Key        string          `json:"key,omitempty"` // the caller's idempotency key
-	Bound      string          `json:"bound"`         // approval.Binding of its decision
+	Preview    []string        `json:"preview,omitempty"`
+	Bound      string          `json:"bound"` // approval.Binding of its decision
 }
 
 // Statement is the collected calls of a program, in order. It is the arguments of the call that a human is asked about.
@@ -48,6 +42,8 @@ type Statement struct {
 	Danger  int            `json:"danger"`         // the highest of the calls
 	Mode    *contract.Mode `json:"mode"`           // the strictest of the calls
 	Calls   []Held         `json:"calls"`
+	Struck  []int          `json:"struck,omitempty"` // numbers of calls that an approver struck out; only after the yes
+	By      string         `json:"by,omitempty"`     // who did
 }
 
 // List collects the calls of one run until it is closed.
@@ -154,7 +150,7 @@ func (s Statement) Decision(run policy.Decision) (policy.Decision, error) {
 		return policy.Decision{}, err
 	}
 	c := run.Call
-	c.ID, c.Capability, c.Args, c.Parent, c.Depth = id.New(id.Call), Capability, args, run.Call.ID, run.Call.Depth+1
+	c.ID, c.Capability, c.Args, c.Parent, c.Depth = id.New(id.Call), approval.Held, args, run.Call.ID, run.Call.Depth+1
 	c.ToolDigest, c.Annotations, c.Run, c.Key, c.Confirm = "", strictjson.Value{}, nil, "", ""
 	if run.Effect == policy.Ask { // the quoted approval was for the run itself
 		c.ApprovalID = ""
@@ -169,7 +165,7 @@ func (s Statement) Decision(run policy.Decision) (policy.Decision, error) {
 
 // totals counts the calls, and those of each capability and danger in the order of their first.
 func (s Statement) totals() []call.Reason {
-	why := []call.Reason{{Code: Asked,
+	why := []call.Reason{{Code: approval.HeldCode,
 		Text: fmt.Sprintf("the program has ended, and %d calls are to be made, in this order", len(s.Calls))}}
 	of := func(h Held) string { return fmt.Sprintf("%s (%s, danger %d)", h.Capability, h.Mode, h.Danger) }
 	n := map[string]int{}

@@ -29,7 +29,7 @@ func (p *Operator) Approvals(ctx context.Context, page site.Page) (site.List[sit
 		a.Asker = p.askerOf(q.ID)
 		a.Fields = a.Fields[:min(len(a.Fields), 20)]
 		if q.Need > 1 {
-			if a.Given, err = p.given(ctx, q); err != nil {
+			if a.Given, _, err = p.o.Approvals.Given(ctx, q.ID); err != nil {
 				return out, problem(err)
 			}
 		}
@@ -88,11 +88,6 @@ func (p *Operator) askerOf(approvalID string) *site.Call {
 	return &c
 }
 
-func (p *Operator) given(ctx context.Context, q approval.Question) ([]string, error) {
-	names, err := p.o.Approvals.Given(ctx, q.ID)
-	return append([]string{}, names...), err
-}
-
 // Approval satisfies site.Backend.
 func (p *Operator) Approval(ctx context.Context, id string) (site.Approval, error) {
 	q, state, err := p.o.Approvals.Question(ctx, id)
@@ -100,11 +95,16 @@ func (p *Operator) Approval(ctx context.Context, id string) (site.Approval, erro
 		return site.Approval{}, problem(err)
 	}
 	a := shown(q, state)
-	if state != approval.Void {
-		a.Preview = q.Preview
-	}
-	if a.Given, err = p.given(ctx, q); err != nil {
+	names, struck, err := p.o.Approvals.Given(ctx, q.ID)
+	if err != nil {
 		return a, problem(err)
+	}
+	a.Given = append(a.Given, names...)
+	if state != approval.Void {
+		a.Preview, a.Rows = q.Preview, rowsOf(q.Striking(struck))
+	}
+	if a.Rows != nil {
+		a.Fields = nil
 	}
 	fate, err := p.fates(ctx)
 	if err != nil {
@@ -137,10 +137,23 @@ func shown(q approval.Question, state approval.State) site.Approval {
 	if state == approval.Void { // nothing of a row that was changed from outside is shown as waldo's words
 		return site.Approval{ID: q.ID, State: string(state), Given: []string{}}
 	}
-	for _, f := range q.Fields() {
-		a.Fields = append(a.Fields, site.Field{Path: f.Path, Value: f.Value, Note: f.Note})
-	}
+	a.Fields = fieldsOf(q.Fields())
 	return a
+}
+
+func fieldsOf(fields []approval.Field) (out []site.Field) {
+	for _, f := range fields {
+		out = append(out, site.Field{Path: f.Path, Value: f.Value, Note: f.Note})
+	}
+	return out
+}
+
+func rowsOf(q approval.Question) (out []site.Row) {
+	for _, r := range q.Rows() {
+		out = append(out, site.Row{Number: r.Number, Title: r.Title, Preview: r.Preview, Fields: fieldsOf(r.Fields),
+			Struck: r.Struck})
+	}
+	return out
 }
 
 // compare marks what differs from the last approved call, and adds what it had besides.
@@ -207,7 +220,7 @@ func (p *Operator) Draft(
 		return site.Ceremony{}, site.Problemf(http.StatusForbidden, "approval.origin",
 			"the passkey of %s was enrolled at %s, and this page is at %s", a.As, key.Origin, who.Origin)
 	}
-	d, err := p.o.Approvals.Draft(ctx, a.As, q, a.Yes, a.Reason)
+	d, err := p.o.Approvals.Draft(ctx, a.As, q, a.Yes, a.Reason, a.Struck...)
 	if err != nil {
 		return site.Ceremony{}, problem(err)
 	}

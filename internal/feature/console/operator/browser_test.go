@@ -9,10 +9,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"waldo/internal/core/approval"
 	"waldo/internal/core/approval/enrolment"
 
 	"waldo/internal/core/policy"
 	"waldo/internal/feature/console/site"
+	"waldo/internal/model/call"
 )
 
 // listen serves the console on loopback.
@@ -302,6 +304,39 @@ func TestChromiumSteady(t *testing.T) {
 		sessions)
 	if title := b.eval("document.title"); !strings.HasPrefix(title, "(3) Sessions") {
 		t.Errorf("the title is now %s", title)
+	}
+	b.quiet()
+}
+
+// TestChromiumHeld: a person strikes out a row of a program's held calls, and the passkey signs the rest.
+func TestChromiumHeld(t *testing.T) {
+	b := startChromium(t)
+	d := open(t)
+	_, at := d.listen()
+	b.authenticator()
+	b.approver(d, at)
+	b.enter(d, at, site.RoleApprover)
+	p := d.decide(`{"calls":[{"capability":"n.add","mode":"write","danger":2,"args":{"t":"a"}},`+
+		`{"capability":"n.add","mode":"write","danger":2,"args":{"t":"<b>b</b>"},"preview":["+ <i>b</i>"]},`+
+		`{"capability":"n.add","mode":"write","danger":2,"args":{"t":"c"}}]}`, func(p *policy.Decision) {
+		p.Call.Capability, p.Danger, p.Reasons = approval.Held, 2, []call.Reason{{Code: approval.HeldCode, Text: "3 calls"}}
+	})
+	_, waiting := d.ask(p)
+	b.visit(at + "/approvals/" + waiting)
+	b.until("document.querySelectorAll('input[name=struck]').length === 3")
+	b.eval("document.querySelector('input[name=struck][value=\"2\"]').click()")
+	b.until("getComputedStyle(document.querySelectorAll('.held li b')[1]).textDecorationLine === 'line-through'")
+	b.inspect("held")
+	b.press("a")
+	b.until("document.querySelector('#status').textContent.startsWith('Taken')")
+	answer, _ := d.ask(p)
+	if answer == nil || !answer.Yes || !slices.Equal(answer.Struck, []int{2}) {
+		t.Fatalf("%+v", answer)
+	}
+	b.visit(at + "/approvals/" + waiting) // it says what was struck out
+	b.until("document.querySelector('main').innerText.includes('without row 2') && document.querySelectorAll('.held li').length === 3")
+	if v := d.verify(); !v.OK {
+		t.Errorf("%+v", v.Findings)
 	}
 	b.quiet()
 }

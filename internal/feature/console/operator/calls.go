@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"waldo/internal/app/control"
+	"waldo/internal/core/approval"
 	"waldo/internal/core/approval/passkey"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/session"
@@ -481,7 +482,7 @@ func answer(r audit.Record) (one site.Answer, ok bool) {
 		return one, false
 	}
 	one = site.Answer{By: a.By, Yes: a.Yes, Refusal: a.Refusal, Reason: a.Reason, At: cmp.Or(a.At, r.At),
-		Passkey: passkey.Signed(a.Signature)}
+		Passkey: passkey.Signed(a.Signature), Struck: approval.StruckIn(a.Signed)}
 	for _, more := range a.Also {
 		one.Also = append(one.Also, more.By)
 	}

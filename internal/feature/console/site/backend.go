@@ -224,6 +224,7 @@ type Approval struct {
 	ArgsDigest string        `json:"args_digest"`
 	ArgsBytes  int           `json:"args_bytes"`
 	Fields     []Field       `json:"fields,omitempty"`
+	Rows       []Row         `json:"rows,omitempty"` // of one question: the held calls of a program, in order
 	Compared   *Compared     `json:"compared,omitempty"`
 	Digest     string        `json:"digest"` // of all of the question; an answer names it
 	Contract   string        `json:"contract"`
@@ -248,7 +249,17 @@ type Answering struct {
 	As     string `json:"as"`
 	Digest string `json:"digest"`
 	Reason string `json:"reason"`
-	Word   string `json:"word,omitempty"` // for a yes to danger 3: the last word of the capability's name
+	Word   string `json:"word,omitempty"`   // for a yes to danger 3: the last word of the capability's name
+	Struck []int  `json:"struck,omitempty"` // with a yes to held calls: the numbers of the rows that it strikes out
+}
+
+// Row is one held call of a question.
+type Row struct {
+	Number  int      `json:"number"` // from 1
+	Title   string   `json:"title"`
+	Preview []string `json:"preview,omitempty"`
+	Fields  []Field  `json:"fields,omitempty"`
+	Struck  bool     `json:"struck,omitempty"` // by the yes before
 }
 
 // Ceremony asks the browser for a passkey's signature. Options go to navigator.credentials.
@@ -358,6 +369,7 @@ type Answer struct {
 	Passkey bool     `json:"passkey"`
 	Refusal string   `json:"refusal,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
+	Struck  []int    `json:"struck,omitempty"` // the rows of held calls that the answer struck out
 	At      string   `json:"at,omitempty"`
 }
 

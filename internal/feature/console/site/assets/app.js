@@ -109,6 +109,9 @@ function standing() {
   });
 }
 
+// The rows of held calls whose box is ticked.
+function struck() { return [...document.querySelectorAll('input[name=struck]:checked')].map((e) => Number(e.value)); }
+
 function answer() {
   const form = $('#answer');
   if (!form) return;
@@ -119,7 +122,7 @@ function answer() {
     const at = '/approvals/' + encodeURIComponent(form.dataset.id);
     try {
       say('Your passkey signs: ' + verdict);
-      const d = await api('POST', at + '/draft', { verdict, as: $('#as').value, digest: $('#digest').textContent, reason: $('#reason').value, ...($('#word') && { word: $('#word').value.trim() }) });
+      const d = await api('POST', at + '/draft', { verdict, as: $('#as').value, digest: $('#digest').textContent, reason: $('#reason').value, ...($('#word') && { word: $('#word').value.trim() }), ...(verdict === 'approve' && { struck: struck() }) });
       const assertion = await get(d.options);
       if (dead) return;
       const a = await api('POST', at + '/' + verdict, { draft: d.draft, assertion });

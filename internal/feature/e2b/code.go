@@ -15,6 +15,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
+	"waldo/internal/model/secret"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/storage/sandboxes"
 )
@@ -233,39 +234,67 @@ func (s *server) evaluate(
 		if c.Language == "bash" {
 			field = "command"
 		}
-		return s.evaluateIn(ctx, b, is, spoken[c.Language], map[string]any{field: in.Code}, in.Env)
+		set, err := b.setting(c.Language, in.Env)
+		if err != nil {
+			return call.Result{}, err
+		}
+		return s.evaluateIn(ctx, b, is, spoken[c.Language], map[string]any{field: set + in.Code})
 	}
 	before := ""
 	if !c.moved && c.CWD != home {
 		before += fmt.Sprintf("os.makedirs(%[1]q, exist_ok=True); os.chdir(%[1]q)\n", c.CWD)
 	}
-	if len(in.Env) > 0 {
-		env, err := json.Marshal(in.Env)
-		if err == nil {
-			env, err = json.Marshal(string(env))
-		}
+	if len(in.Env) > 0 || !c.moved {
+		set, err := b.setting("python", in.Env)
 		if err != nil {
 			return call.Result{}, err
 		}
-		before += "os.environ.update(json.loads(" + string(env) + "))\n"
+		before += set
 	}
 	if before != "" {
 		args := map[string]any{"code": "import json, os\n" + before, "session": c.ID}
-		r, err := s.evaluateIn(ctx, b, is, "run_python", args, nil)
+		r, err := s.evaluateIn(ctx, b, is, "run_python", args)
 		if err != nil || r.Status != facts.OK {
 			return r, err
 		}
 	}
 	c.moved = true
-	return s.evaluateIn(ctx, b, is, "run_python", map[string]any{"code": in.Code, "session": c.ID}, nil)
+	return s.evaluateIn(ctx, b, is, "run_python", map[string]any{"code": in.Code, "session": c.ID})
+}
+
+// setting is the code that sets the variables of a piece of code, on the line that the code begins with.
+func (b box) setting(language string, own map[string]string) (string, error) {
+	all, names := b.variables(own)
+	if len(names) == 0 {
+		return "", nil
+	}
+	env, err := json.Marshal(all)
+	if err != nil {
+		return "", err
+	}
+	switch language {
+	case "bash":
+		var export strings.Builder
+		for _, k := range names {
+			if !secret.Variable(k) {
+				return "", fail(400, "env_vars: %.50q is not the name of a variable of bash", k)
+			}
+			export.WriteString("export " + k + "='" + strings.ReplaceAll(all[k], "'", `'\''`) + "'; ")
+		}
+		return export.String(), nil
+	case "python":
+		text, err := json.Marshal(string(env))
+		return "os.environ.update(json.loads(" + string(text) + "))\n", err
+	}
+	return "Object.assign(process.env, " + string(env) + "); ", nil
 }
 
 // evaluateIn passes one piece of code through the pipeline.
 func (s *server) evaluateIn(
-	ctx context.Context, b box, is sandboxes.Sandbox, capability call.Capability, args map[string]any, env map[string]string,
+	ctx context.Context, b box, is sandboxes.Sandbox, capability call.Capability, args map[string]any,
 ) (r call.Result, err error) {
 	now := s.h.InForce()
-	o, err := s.options(now, b, is, capability, env)
+	o, err := s.options(now, b, is, capability)
 	if err != nil {
 		return r, err
 	}

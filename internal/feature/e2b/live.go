@@ -118,7 +118,7 @@ func (s *server) session(is sandboxes.Sandbox) (call.Session, error) {
 
 // options are those of every run in a sandbox.
 func (s *server) options(
-	now *app.App, b box, is sandboxes.Sandbox, capability call.Capability, env map[string]string,
+	now *app.App, b box, is sandboxes.Sandbox, capability call.Capability,
 ) (runner.Options, error) {
 	t, err := now.TemplateOf(is)
 	if err != nil {
@@ -128,16 +128,19 @@ func (s *server) options(
 	o := runner.Options{Run: call.Run{Isolation: is.Isolation, Whole: true, At: home}}
 	o.Root, o.Image, o.Share = app.Root(t), t.Config, s.m.Shared(is)
 	o.Hosts, o.Offline = b.hosts(c.Network)
-	all := maps.Clone(b.Env)
+	o.Env = append(o.Env, "E2B_SANDBOX=true", "E2B_SANDBOX_ID="+public(b.ID), "USER=user", "WALDO_VALUES=apart")
+	return o, nil
+}
+
+// variables are those of a sandbox with those of one command or piece of code, in order. A client chooses them, and
+// some make a program run something else: so they are in the arguments of a call, where contracts and humans see them.
+func (b box) variables(own map[string]string) (all map[string]string, names []string) {
+	all = maps.Clone(b.Env)
 	if all == nil {
 		all = map[string]string{}
 	}
-	maps.Copy(all, env)
-	for _, k := range slices.Sorted(maps.Keys(all)) {
-		o.Env = append(o.Env, k+"="+all[k])
-	}
-	o.Env = append(o.Env, "E2B_SANDBOX=true", "E2B_SANDBOX_ID="+public(b.ID), "USER=user", "WALDO_VALUES=apart")
-	return o, nil
+	maps.Copy(all, own)
+	return all, slices.Sorted(maps.Keys(all))
 }
 
 // measured returns one measurement of a sandbox.

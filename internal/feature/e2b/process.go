@@ -159,7 +159,7 @@ func (s *server) start(ctx context.Context, b box, in starting, limit time.Durat
 	if in.Tag != nil {
 		p.tag = *in.Tag
 	}
-	o, err := s.options(p.now, b, is, "exec", in.Process.Envs)
+	o, err := s.options(p.now, b, is, "exec")
 	if err != nil {
 		kill()
 		return nil, nil, nil, err
@@ -199,6 +199,18 @@ func (s *server) start(ctx context.Context, b box, in starting, limit time.Durat
 		leave()
 		return nil, nil, nil, ctx.Err()
 	}
+}
+
+// argv is what runs: the command, after env with its variables where it has any.
+func (p *process) argv(b box) (argv []string) {
+	all, names := b.variables(p.config.Envs)
+	if len(names) > 0 {
+		argv = append(argv, "env", "--")
+	}
+	for _, k := range names {
+		argv = append(argv, k+"="+all[k])
+	}
+	return append(append(argv, p.config.Cmd), p.config.Args...)
 }
 
 // streams makes the streams of a command.
@@ -261,7 +273,7 @@ func (s *server) call(ctx context.Context, b box, name string, p *process, o *ru
 	if err != nil {
 		return err
 	}
-	args, err := call.ArgsOf(map[string]any{"argv": append([]string{p.config.Cmd}, p.config.Args...)})
+	args, err := call.ArgsOf(map[string]any{"argv": p.argv(b)})
 	if err != nil {
 		return fail(400, "%v", err)
 	}

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"filippo.io/torchwood"
@@ -16,6 +18,7 @@ import (
 
 	"waldo/internal/app"
 	"waldo/internal/app/secrets"
+	"waldo/internal/app/trust"
 	"waldo/internal/core/audit"
 	"waldo/internal/feature"
 	"waldo/internal/model/call"
@@ -165,7 +168,27 @@ type Evidence struct{}
 
 // Check holds the records against the tree and its checkpoint, and asks the witnesses of the policy.
 func (Evidence) Check(ctx context.Context, s *database.Store, cfg *contract.Config) []audit.Finding {
-	return treeOf(s).check(ctx, s, cfg)
+	found := treeOf(s).check(ctx, s, cfg)
+	if cfg == nil || cfg.Log.Policy == "" {
+		found = append(found, unasked(s)...)
+	}
+	return found
+}
+
+// unasked names the configurations with witnesses that are trusted here, where the one that is loaded has none: a log
+// that went back in time is not found without them.
+func unasked(s *database.Store) (found []audit.Finding) {
+	all, err := trust.Read(s.Dir())
+	if err != nil {
+		return []audit.Finding{audit.Unchecked("witness.policy", "%v", err)}
+	}
+	for _, file := range slices.Sorted(maps.Keys(all)) {
+		if all[file].Policy != "" {
+			found = append(found, audit.Unchecked("witness.elsewhere",
+				"the witnesses of %s were not asked: run it in that folder, or with --config", file))
+		}
+	}
+	return found
 }
 
 func (t *Tree) check(ctx context.Context, s *database.Store, cfg *contract.Config) []audit.Finding {

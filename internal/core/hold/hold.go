@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 
 	"waldo/internal/core/approval"
@@ -36,7 +37,7 @@ type Held struct {
 // Statement is the collected calls of a program, in order. It is the arguments of the call that a human is asked about.
 type Statement struct {
 	Program string         `json:"program"` // the capability that ran the program
-	Digest  string         `json:"digest"`  // of the arguments and sandbox options of that call
+	Digest  string         `json:"digest"`  // of the arguments and sandbox options of that call, and its delegations
 	Role    string         `json:"role,omitempty"`
 	Need    int            `json:"need,omitempty"` // how many approvers must say yes; 0 and 1: one
 	Danger  int            `json:"danger"`         // the highest of the calls
@@ -140,7 +141,10 @@ func (s Statement) Of(run call.Call) bool {
 	return s.Program == string(run.Capability) && s.Digest == digest(run)
 }
 
-func digest(run call.Call) string { return run.Args.Digest() + run.Run.Digest() }
+// digest names what a run is: another delegation's equal run has a statement of its own.
+func digest(run call.Call) string {
+	return run.Args.Digest() + run.Run.Digest() + strings.Join(run.Chain, " ")
+}
 
 // Decision returns the decision that asks about a statement, as a child of its run. The contract of the run says how
 // it is shown and recorded.

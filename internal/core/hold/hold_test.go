@@ -113,3 +113,25 @@ func TestOf(t *testing.T) {
 		}
 	}
 }
+
+// TestStatementOf: a statement is of its own run alone: another program's, argument's or delegation's is none.
+func TestStatementOf(t *testing.T) {
+	run := decided(t, "run_python", "x", "", policy.Allow)
+	l := hold.New(run)
+	s := l.Close()
+	child := run.Call
+	child.Chain = []string{"g_1"}
+	for why, row := range map[string]struct {
+		of   call.Call
+		want bool
+	}{
+		"control":         {run.Call, true},
+		"another program": {decided(t, "run_shell", "x", "", policy.Allow).Call, false},
+		"other arguments": {decided(t, "run_python", "y", "", policy.Allow).Call, false},
+		"a delegation":    {child, false},
+	} {
+		if s.Of(row.of) != row.want {
+			t.Errorf("%s: %v", why, !row.want)
+		}
+	}
+}

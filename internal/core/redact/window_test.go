@@ -107,3 +107,23 @@ func TestWindowIsNoOracle(t *testing.T) {
 		t.Errorf("without a secret %d of 4 bytes are shown", n)
 	}
 }
+
+// TestWindowOfPersonalData: no window has a part of a number or address: half of one is not known for one later.
+func TestWindowOfPersonalData(t *testing.T) {
+	for _, one := range []string{"4111111111111111", "4111 1111 1111 1111", "ada.lovelace@example.org", "GB82WEST12345698765432"} {
+		text := "before " + one + " behind"
+		at := strings.Index(text, one)
+		for edge := range len(text) + 1 {
+			for _, got := range []string{(&Registry{}).Window(text, 0, edge, false, false),
+				(&Registry{}).Window(text, edge, len(text), false, false)} {
+				whole := strings.Contains(got, one)
+				if part := strings.Contains(got, one[:5]) || strings.Contains(got, one[len(one)-5:]); part && !whole {
+					t.Errorf("an edge at %d: %q", edge-at, got)
+				}
+			}
+		}
+	}
+	if got := (&Registry{}).Window("before words behind", 0, 10, false, false); got != "before wor" {
+		t.Errorf("control: %q", got)
+	}
+}

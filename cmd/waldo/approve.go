@@ -102,7 +102,7 @@ func newApprove(g *cli.Context) *cobra.Command {
 	var as, enroll, revoke string
 	var roles []string
 	var list, withPasskey bool
-	var without []int
+	var without string
 	c := &cobra.Command{
 		Use: "approve ID | --enroll NAME [--passkey]", Short: "Answer a question with yes, or enrol an approver",
 		Long: "Answers with an approver's key, which is sealed with a passphrase. Being the same user as the agent proves\n" +
@@ -122,13 +122,17 @@ func newApprove(g *cli.Context) *cobra.Command {
 			case revoke != "" && len(args) == 0:
 				return revokeApprover(c, g, revoke)
 			case len(args) == 1 && enroll == "" && revoke == "":
-				return answer(c, g, args[0], as, true, "", without)
+				rows, err := rowNumbers(without)
+				if err != nil {
+					return err
+				}
+				return answer(c, g, args[0], as, true, "", rows)
 			}
 			return exitcode.Mistake("waldo approvals lists the ids", "give the id of a question, or --enroll NAME")
 		},
 	}
 	c.Flags().StringVar(&as, "as", "", "`NAME` of the approver (default: the only one enrolled)")
-	c.Flags().IntSliceVar(&without, "without", nil, "strike out these `ROWS` of a program's held calls, by their numbers")
+	c.Flags().StringVar(&without, "without", "", "strike out these `ROWS` of a program's held calls, by their numbers")
 	c.Flags().StringVar(&enroll, "enroll", "", "make a key for a new approver `NAME`")
 	c.Flags().BoolVar(&withPasskey, "passkey", false,
 		"with --enroll, make a passkey in the browser: prints a secret for the console's page /enrol")

@@ -39,7 +39,12 @@ func askRows(c *cobra.Command, k *approval.Service, q approval.Question) (rows [
 	if err != nil {
 		return nil, err
 	}
-	for word := range strings.FieldsSeq(strings.ReplaceAll(string(line), ",", " ")) {
+	return rowNumbers(string(line))
+}
+
+// rowNumbers reads numbers of rows, such as 3,7, and sorts them.
+func rowNumbers(text string) (rows []int, err error) {
+	for word := range strings.FieldsSeq(strings.ReplaceAll(text, ",", " ")) {
 		n, err := strconv.Atoi(word)
 		if err != nil {
 			return nil, exitcode.Mistake("nothing was answered; run it again", "%q is not the number of a row", word)

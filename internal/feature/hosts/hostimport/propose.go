@@ -56,10 +56,18 @@ func (p *plan) propose() {
 			q.Folders = wellknown.Paths(p.out.Command)
 		}
 	}
-	for _, c := range classes {
+	strictest := map[string]int{} // class of each tool with a settlement
+	for i, c := range classes {
+		for name := range row.Settle {
+			if slices.ContainsFunc(c.of(row), func(tool string) bool { fits, _ := path.Match(tool, name); return fits }) {
+				strictest[name] = i
+			}
+		}
+	}
+	for i, c := range classes {
 		for _, tool := range c.of(row) {
 			for _, name := range slices.Sorted(maps.Keys(row.Settle)) {
-				if fits, _ := path.Match(tool, name); fits {
+				if fits, _ := path.Match(tool, name); fits && strictest[name] == i {
 					q.Contracts = append(q.Contracts, Contract{p.out.Name + "." + name, settled(c.text, p.out.Name, row.Settle[name])})
 				}
 			}

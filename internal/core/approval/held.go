@@ -2,7 +2,6 @@ package approval
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"math/bits"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"waldo/internal/model/call"
 )
@@ -55,16 +55,15 @@ func (q Question) remain(struck []int) (root string, no *Refused) {
 			leaves = append(leaves, canonical(c))
 		}
 	}
-	return fmt.Sprintf("sha256:%x", treeHash(leaves)), nil
+	return fmt.Sprintf("sha256:%x", [tlog.HashSize]byte(treeHash(leaves))), nil
 }
 
-func treeHash(leaves [][]byte) [sha256.Size]byte {
+func treeHash(leaves [][]byte) tlog.Hash {
 	if len(leaves) == 1 {
-		return sha256.Sum256(append([]byte{0}, leaves[0]...))
+		return tlog.RecordHash(leaves[0])
 	}
 	k := 1 << (bits.Len(uint(len(leaves)-1)) - 1) // the largest power of two below the number of leaves
-	left, right := treeHash(leaves[:k]), treeHash(leaves[k:])
-	return sha256.Sum256(slices.Concat([]byte{1}, left[:], right[:]))
+	return tlog.NodeHash(treeHash(leaves[:k]), treeHash(leaves[k:]))
 }
 
 // struck returns the rows that the first yes struck out. Every further yes strikes out the same.

@@ -337,7 +337,7 @@ func (x *indexed) add(ctx context.Context, size int64) error {
 	return lines(f, x.End, size, func(ln line) error {
 		r, err := viewRecord(ln.text)
 		if !ln.whole || err != nil {
-			return ctx.Err() // Verify tells
+			return ctx.Err() // Verify names it
 		}
 		if want := x.First + uint64(x.N); r.Seq != want && x.seqs == nil {
 			x.seqs = make([]uint64, x.N)

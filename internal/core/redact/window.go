@@ -7,15 +7,26 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// Hidden returns the ranges of a text that a model is not shown under a contract: known secrets, texts with the form of
-// one, and the classes that the contract names. A nil Redactor hides nothing.
-func (r *Redactor) Hidden(c contract.Contract, text string) []detect.Find {
+// Hiding finds what a model is not shown under one contract.
+type Hiding struct{ p *pass }
+
+// Hiding returns that of a contract. That of a nil Redactor hides nothing.
+func (r *Redactor) Hiding(c contract.Contract) Hiding {
 	if r == nil {
+		return Hiding{}
+	}
+	return Hiding{r.pass(c)}
+}
+
+// In returns the ranges of a text, by their start: known secrets, texts with the form of one, and the classes that the
+// contract names. They can overlap.
+func (h Hiding) In(text string) []detect.Find {
+	if h.p == nil {
 		return nil
 	}
-	p := r.pass(c)
-	found := detect.In([]byte(text), p.classes)
-	for _, s := range p.known.Spans([]byte(text)) {
+	b := []byte(text)
+	found := detect.In(b, h.p.classes)
+	for _, s := range h.p.known.Spans(b) {
 		found = append(found, detect.Find{Start: s.Start, End: s.End, Class: detect.Secrets})
 	}
 	slices.SortFunc(found, func(a, b detect.Find) int { return a.Start - b.Start })
@@ -23,10 +34,9 @@ func (r *Redactor) Hidden(c contract.Contract, text string) []detect.Find {
 }
 
 // Window returns the part of text[start:end] that can be shown: without the known secrets and the personal data that
-// reach over its edges.
-// Before and after say that the text itself was cut there. Window then leaves out a fixed number of bytes beside that
-// cut, since a part of a secret can stand there. The number never depends on a part of a secret: an agent that chooses
-// the text would learn the secret from it.
+// reach over its edges. Before and after say that the text itself was cut there. Window then leaves out a fixed number
+// of bytes beside that cut, since a part of a secret can stand there. The number never depends on a part of a secret: an
+// agent that chooses the text would learn the secret from it.
 func (g *Registry) Window(text string, start, end int, before, after bool) string {
 	p := &pass{known: newMatcherOf(g)}
 	return p.window(text, start, end, before, after)

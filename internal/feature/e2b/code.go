@@ -245,7 +245,11 @@ func (s *server) evaluate(
 		before += fmt.Sprintf("os.makedirs(%[1]q, exist_ok=True); os.chdir(%[1]q)\n", c.CWD)
 	}
 	if len(in.Env) > 0 || !c.moved {
-		set, err := b.setting("python", in.Env)
+		all := b
+		if c.moved {
+			all.Env = nil // they are set, and the program may have changed them
+		}
+		set, err := all.setting("python", in.Env)
 		if err != nil {
 			return call.Result{}, err
 		}
@@ -262,7 +266,7 @@ func (s *server) evaluate(
 	return s.evaluateIn(ctx, b, is, "run_python", map[string]any{"code": in.Code, "session": c.ID})
 }
 
-// setting is the code that sets the variables of a piece of code, on the line that the code begins with.
+// setting is the code that sets the variables of a piece of code. It ends no line of JavaScript or bash.
 func (b box) setting(language string, own map[string]string) (string, error) {
 	all, names := b.variables(own)
 	if len(names) == 0 {

@@ -249,7 +249,7 @@ func (f *Fetcher) fetch(ctx context.Context, c *client, a asked, room *budget.Le
 	return show(got, a, effect)
 }
 
-// perByte is how much memory waldo takes for each byte of a page that it converts.
+// perByte is how much memory waldo takes for each byte of an answer: the most where it is a page to convert.
 const perByte = 20
 
 // sent reports whether a refusal came after a request had gone out.

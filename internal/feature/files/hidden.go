@@ -1,9 +1,11 @@
 package files
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strings"
 
 	"waldo/internal/detect"
@@ -67,7 +69,7 @@ func ask(query string, regex bool) (q question, err error) {
 		return q, fmt.Errorf("the query is no regular expression: %w", err)
 	}
 	if jsonschema.Weigh(tree) > maxWeight {
-		return q, fmt.Errorf("the regular expression is too large: repeat fewer things fewer times")
+		return q, errors.New("the regular expression is too large: repeat fewer things fewer times")
 	}
 	if q.form, err = regexp.Compile(query); err != nil {
 		return q, fmt.Errorf("the query is no regular expression: %w", err)
@@ -80,7 +82,7 @@ func (w *work) in(q question, line string) (shown string, ok bool) {
 	if q.form == nil && !strings.Contains(line, q.text) {
 		return "", false
 	}
-	hidden := w.hide.Hidden(w.contract, line)
+	hidden := w.hiding.In(line)
 	if q.form != nil {
 		ok = q.form.MatchString(masked(line, hidden))
 	} else {
@@ -109,7 +111,7 @@ func excerpt(line string, hidden []detect.Find) string {
 		return line
 	}
 	cut := len(strings.TrimSuffix(display.Clip(line, maxFoundAt), "…"))
-	for _, h := range hidden {
+	for _, h := range slices.Backward(hidden) { // one that begins earlier can reach over the new cut, too
 		if h.Start < cut && cut < h.End {
 			cut = h.Start
 		}

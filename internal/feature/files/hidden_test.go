@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"waldo/internal/core/redact"
+	"waldo/internal/detect"
 	"waldo/internal/executor/admit"
 	"waldo/internal/executor/direct"
 	"waldo/internal/executor/upstream/files"
@@ -59,5 +60,20 @@ func TestHiddenIsNoOracle(t *testing.T) {
 		if edit(old) != want {
 			t.Errorf("an edit of %q is done: %v", old, !want)
 		}
+	}
+}
+
+// TestExcerptOfOverlaps: a cut that moves out of one hidden range is not left in another.
+func TestExcerptOfOverlaps(t *testing.T) {
+	line := strings.Repeat("a", maxFoundAt+100)
+	hidden := []detect.Find{{Start: 10, End: maxFoundAt - 5}, {Start: maxFoundAt - 20, End: maxFoundAt + 20}}
+	if got := excerpt(line, hidden); got != line[:10]+"…" {
+		t.Errorf("two that overlap: %d characters", len(got))
+	}
+	if got := excerpt(line, hidden[1:]); got != line[:maxFoundAt-20]+"…" {
+		t.Errorf("one: %d characters", len(got))
+	}
+	if got := excerpt(line, nil); got != line[:maxFoundAt]+"…" {
+		t.Errorf("control: %d characters", len(got))
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
+	"waldo/internal/protocol/strictjson"
 )
 
 // replacedDir is the folder of the state directory with what calls replaced. It has a folder for each root, and in it a
@@ -56,12 +57,6 @@ func (o opener) replacedIn(dir string) string {
 	return filepath.Join(o.state, replacedDir, folderKey(dir))
 }
 
-// digestOf returns the digest of a content.
-func digestOf(b []byte) string {
-	sum := sha256.Sum256(b)
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
 // keep notes what the call is about to change, with the content that was there. A call goes on without it: then its
 // facts say that it cannot be undone.
 func (w *work) keep(c change, old []byte) {
@@ -69,7 +64,7 @@ func (w *work) keep(c change, old []byte) {
 		return
 	}
 	if !c.Made && c.From == "" {
-		c.Was = digestOf(old)
+		c.Was = strictjson.Digest(old)
 	}
 	c.At = time.Now().UTC().Truncate(time.Second)
 	line, err := json.Marshal(c)
@@ -151,7 +146,7 @@ func (w *work) change(callID string) (c change, old []byte, err error) {
 	if err == nil {
 		err = json.Unmarshal(line, &c)
 	}
-	if err == nil && c.Was != "" && c.Was != digestOf(old) {
+	if err == nil && c.Was != "" && c.Was != strictjson.Digest(old) {
 		err = errors.New("what the call replaced was not kept whole")
 	}
 	return c, old, err

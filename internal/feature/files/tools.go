@@ -105,8 +105,7 @@ type work struct {
 	replaced      string   // the folder of what calls on this folder replaced; empty: waldo keeps nothing
 	undo          bool     // files.restore can undo this call
 	warnings      []string // for the facts
-	hide          *redact.Redactor
-	contract      contract.Contract
+	hiding        redact.Hiding
 }
 
 // What a call covers of waldo's own memory: at least so much, and so many times what its arguments and files have.
@@ -120,7 +119,7 @@ const (
 func (o opener) begin(ctx context.Context, j *jail, d policy.Decision) *work {
 	return &work{jail: j, ctx: ctx, callID: d.Call.ID, room: o.work.Lease(string(d.Call.Principal)),
 		replaced: o.replacedIn(j.dir),
-		least:    leastMemory + copies*int64(len(d.Call.Args.Value().Raw())), hide: o.hide, contract: d.Contract}
+		least:    leastMemory + copies*int64(len(d.Call.Args.Value().Raw())), hiding: o.hide.Hiding(d.Contract)}
 }
 
 // covers makes room for a file of so many bytes.

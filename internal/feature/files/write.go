@@ -16,6 +16,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
+	"waldo/internal/protocol/strictjson"
 )
 
 // maxWritten is how many bytes a file may have that is edited or appended to.
@@ -71,7 +72,7 @@ func write(w *work, a call.Args) ([]call.Content, error) {
 		}
 	}
 	if err == nil {
-		w.keep(change{Path: p.name, Made: was == nil, Left: digestOf(b)}, old)
+		w.keep(change{Path: p.name, Made: was == nil, Left: strictjson.Digest(b)}, old)
 	} else {
 		w.cannotUndo("what was there is not kept: " + plain(err))
 	}
@@ -250,7 +251,7 @@ func (w *work) edited(a call.Args) (in editing, p *place, old []byte, at int, er
 	}
 	if old, err = w.whole(p); err == nil {
 		n := 0
-		at, n = occurrences(string(old), in.Old, w.hide.Hidden(w.contract, string(old)))
+		at, n = occurrences(string(old), in.Old, w.hiding.In(string(old)))
 		switch {
 		case binary(old[:min(len(old), sniffed)]):
 			err = errors.New("it is a binary file")
@@ -279,7 +280,7 @@ func edit(w *work, a call.Args) ([]call.Content, error) {
 	}
 	if err == nil {
 		b := []byte(string(old[:at]) + in.New + string(old[at+len(in.Old):]))
-		w.keep(change{Path: p.name, Left: digestOf(b)}, old)
+		w.keep(change{Path: p.name, Left: strictjson.Digest(b)}, old)
 		err = w.replace(p, b, was)
 	}
 	if err != nil {

@@ -131,8 +131,6 @@ func (s *Server) splice(f *first, out net.Conn, a *attempt) {
 // reached. Once begin returns true, the sandbox's bytes are read from words. Between two TCP connections the kernel
 // splices the bytes.
 func (s *Server) both(in, out net.Conn, words io.Reader, begin func() bool, a *attempt) {
-	near(in)
-	near(out)
 	var moved atomic.Int64
 	moved.Store(time.Now().UnixNano())
 	var wait sync.WaitGroup

@@ -25,7 +25,7 @@ func Transport(server string, internal func(host string) bool) (http.RoundTrippe
 		return nil, err
 	}
 	named := u.Hostname()
-	return swift(u, &http.Transport{
+	return &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			return dial(ctx, addr, named, internal)
 		},
@@ -34,7 +34,7 @@ func Transport(server string, internal func(host string) bool) (http.RoundTrippe
 		DisableCompression:  true,
 		TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: 30 * time.Second,
 		MaxIdleConnsPerHost: 64, MaxConnsPerHost: maxConns,
-	}), nil
+	}, nil
 }
 
 // maxConns is how many requests one server is asked at once.

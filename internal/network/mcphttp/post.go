@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"waldo/internal/protocol/jsonrpc"
 )
@@ -70,21 +71,28 @@ func (c *Conn) send(
 
 func (c *Conn) once(
 	ctx context.Context, by *http.Client, method string, to *url.URL, body []byte, more http.Header, token string,
-) (*http.Response, error) {
+) (resp *http.Response, err error) {
 	var written atomic.Bool
 	trace := &httptrace.ClientTrace{WroteHeaders: func() { written.Store(true) }}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, to.String(),
-		bytes.NewReader(body))
+	own, end := context.WithCancel(context.WithoutCancel(httptrace.WithClientTrace(ctx, trace)))
+	stays := context.AfterFunc(ctx, end)
+	defer func() {
+		if resp == nil {
+			stays()
+			end()
+		}
+	}()
+	req, err := http.NewRequestWithContext(own, method, to.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, unsent(err)
 	}
 	c.head(req, body)
 	if c.o.Header != nil {
-		own, err := c.o.Header()
+		named, err := c.o.Header()
 		if err != nil {
 			return nil, unsent(err)
 		}
-		maps.Copy(req.Header, own)
+		maps.Copy(req.Header, named)
 	}
 	maps.Copy(req.Header, more)
 	if token != "" {
@@ -93,8 +101,9 @@ func (c *Conn) once(
 	if err := sound(req.Header); err != nil {
 		return nil, unsent(err)
 	}
-	resp, err := by.Do(req)
+	resp, err = by.Do(req)
 	if err == nil {
+		resp.Body = &answer{ReadCloser: resp.Body, stays: stays, end: end}
 		return resp, nil
 	}
 	var u *url.Error
@@ -107,8 +116,43 @@ func (c *Conn) once(
 	return nil, err
 }
 
-// sound refuses invalid header values (RFC 9110 §5.5) for every sender: http.Transport refuses them too, but plain's
-// writer would replace a line break by a space.
+// answer is the body of a response. Its request outlives the context of the call, so that a stream can end by itself.
+type answer struct {
+	io.ReadCloser
+	stays func() bool // frees it of the context of the call; false: that is done
+	end   context.CancelFunc
+	left  bool
+}
+
+// unended is how long a server may take to end a stream after its answer; then the connection is closed.
+const unended = time.Second
+
+// Close satisfies io.Closer.
+func (a *answer) Close() error {
+	if a.left {
+		return nil
+	}
+	a.stays()
+	defer a.end()
+	return a.ReadCloser.Close()
+}
+
+// leave gives the server its time to end the stream, so that the connection serves the next request.
+func (a *answer) leave() {
+	if !a.stays() {
+		return
+	}
+	a.left = true
+	late := time.AfterFunc(unended, a.end)
+	go func() {
+		_, _ = io.Copy(io.Discard, io.LimitReader(a.ReadCloser, 4<<10))
+		late.Stop()
+		_ = a.ReadCloser.Close()
+		a.end()
+	}()
+}
+
+// sound refuses invalid header values (RFC 9110 §5.5) before anything is dialled.
 func sound(h http.Header) error {
 	for name, values := range h {
 		for _, v := range values {

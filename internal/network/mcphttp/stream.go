@@ -186,9 +186,6 @@ func (c *Conn) pump(
 	}
 }
 
-// leaver is a body that can be left before its end, when the server is about to end it.
-type leaver interface{ Leave() }
-
 // streamed waits for the answer to request n on a stream of its own, and takes the stream up again
 // where it broke off, if the server has said how (2025-11-25 basic/transports, resumability).
 func (c *Conn) streamed(
@@ -198,8 +195,8 @@ func (c *Conn) streamed(
 	body := resp.Body
 	for try := 0; ; try++ {
 		m, done, err := c.pump(ctx, body, maxStream, n, w, &at)
-		if b, ok := body.(leaver); ok && done {
-			b.Leave()
+		if a, ok := body.(*answer); ok && done {
+			a.leave()
 		}
 		_ = body.Close()
 		switch {

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package egress
-
-import "net"
-
-func near(net.Conn) {}

@@ -24,7 +24,7 @@ var holds = map[string]string{
 	"workspaces": "files of sessions; 30 days after the last use",
 	"gvisor":     "the gVisor runtime; written again when needed", "templates": "root filesystems; waldo template rm",
 	"backups":  "files that import and install changed",
-	"waldo.db": "approvals, sandboxes and other state", "cache": "downloaded packages of sandboxes",
+	"waldo.db": "approvals, sandboxes and other state", "waldo.store": "the database in PostgreSQL", "cache": "downloaded packages of sandboxes",
 	"run": "the gVisor runtime; written again when needed", "approvers": "sealed keys of approvers",
 	"trust.json": "the configurations that waldo trust recorded", "hosts": "files of hosts before waldo install; --undo",
 	"waldo.db-wal": "part of waldo.db", "waldo.db-shm": "part of waldo.db",

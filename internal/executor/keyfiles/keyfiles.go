@@ -52,8 +52,9 @@ const (
 	maxEntries = 1 << 20
 )
 
-// stateFile is the database of each waldo. It lies at the top of its state, beside its secrets.
-const stateFile = "waldo.db"
+// stateFiles are the database of a waldo, and the file that names one in PostgreSQL. One of them lies at the top of its
+// state, beside its secrets.
+var stateFiles = []string{"waldo.db", "waldo.store"}
 
 // ErrState is returned for the state directory of a waldo, and for each folder in one.
 var ErrState = errors.New("it is in the state directory of a waldo, which holds its keys")
@@ -133,8 +134,10 @@ func OutsideState(folder string) error {
 		at, err = filepath.EvalSymlinks(at)
 	}
 	for ; err == nil; at = filepath.Dir(at) {
-		if _, missing := os.Lstat(filepath.Join(at, stateFile)); missing == nil {
-			return ErrState
+		for _, name := range stateFiles {
+			if _, missing := os.Lstat(filepath.Join(at, name)); missing == nil {
+				return ErrState
+			}
 		}
 		if at == filepath.Dir(at) {
 			return nil
@@ -145,7 +148,7 @@ func OutsideState(folder string) error {
 
 // IsState reports whether a folder with these entries is the state directory of a waldo.
 func IsState(all []fs.DirEntry) bool {
-	return slices.ContainsFunc(all, func(e fs.DirEntry) bool { return Folded(e.Name()) == stateFile })
+	return slices.ContainsFunc(all, func(e fs.DirEntry) bool { return slices.Contains(stateFiles, Folded(e.Name())) })
 }
 
 func unlessGone(err error) error {

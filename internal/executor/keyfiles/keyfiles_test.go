@@ -46,15 +46,21 @@ func TestBelow(t *testing.T) {
 	if got, err = Below(dir); err != nil || !slices.Contains(got, "b/Waldo/secrets/.env") {
 		t.Errorf("control: %q %v", got, err)
 	}
-	if err := os.WriteFile(filepath.Join(state, "waldo.db"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got, err = Below(dir); err != nil || !slices.Equal(got, []string{".env", "a/.ssh/", "a/b/.npmrc", "b/Waldo/"}) {
-		t.Errorf("%q %v", got, err)
-	}
-	for _, within := range []string{state, filepath.Join(state, "secrets")} {
-		if got, err := Below(within); !errors.Is(err, ErrState) {
-			t.Errorf("%s: %q %v", within, got, err)
+	for _, name := range stateFiles {
+		at := filepath.Join(state, name)
+		if err := os.WriteFile(at, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err = Below(dir); err != nil || !slices.Equal(got, []string{".env", "a/.ssh/", "a/b/.npmrc", "b/Waldo/"}) {
+			t.Errorf("%s: %q %v", name, got, err)
+		}
+		for _, within := range []string{state, filepath.Join(state, "secrets")} {
+			if got, err := Below(within); !errors.Is(err, ErrState) {
+				t.Errorf("%s, %s: %q %v", name, within, got, err)
+			}
+		}
+		if err := os.Remove(at); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if err := os.RemoveAll(filepath.Join(dir, "b")); err != nil {

@@ -141,27 +141,41 @@ func migrate(db *sql.DB, path string) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.Exec(`CREATE TABLE IF NOT EXISTS migrations (version BIGINT NOT NULL PRIMARY KEY,` +
-		` at TEXT NOT NULL)`); err != nil {
+	if _, err := upgrade(ctx, tx, func(statement string) string { return statement }); err != nil {
 		return err
-	}
-	have, err := version(ctx, tx)
-	if err != nil {
-		return err
-	}
-	if have > len(migrations) {
-		return fmt.Errorf("the schema has version %d and this waldo knows up to %d; use a waldo whose "+
-			"waldo version --json says schema %d or more", have, len(migrations), have)
-	}
-	for i := have; i < len(migrations); i++ {
-		if _, err := tx.Exec(migrations[i]); err != nil {
-			return fmt.Errorf("migration %d: %w", i+1, err)
-		}
-		if _, err := tx.Exec(`INSERT INTO migrations (version, at) VALUES ($1, $2)`, i+1, Stamp(time.Now())); err != nil {
-			return err
-		}
 	}
 	return tx.Commit()
+}
+
+// upgrade runs the steps that the schema lacks, and returns the version before. dialect changes what a database wants
+// otherwise.
+func upgrade(ctx context.Context, tx *sql.Tx, dialect func(string) string) (have int, err error) {
+	if _, err := tx.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS migrations (version BIGINT NOT NULL PRIMARY KEY,`+
+		` at TEXT NOT NULL)`); err != nil {
+		return 0, err
+	}
+	if have, err = version(ctx, tx); err != nil {
+		return 0, err
+	}
+	for i := have; i < len(migrations); i++ {
+		if _, err := tx.ExecContext(ctx, dialect(migrations[i])); err != nil {
+			return 0, fmt.Errorf("migration %d: %w", i+1, err)
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO migrations (version, at) VALUES ($1, $2)`, i+1,
+			Stamp(time.Now())); err != nil {
+			return 0, err
+		}
+	}
+	return have, newer(have)
+}
+
+// newer refuses a schema that only a later waldo knows.
+func newer(have int) error {
+	if have <= len(migrations) {
+		return nil
+	}
+	return fmt.Errorf("the schema has version %d and this waldo knows up to %d; use a waldo whose "+
+		"waldo version --json says schema %d or more", have, len(migrations), have)
 }
 
 // Schema returns the version of the schema that this waldo writes.
@@ -195,8 +209,14 @@ func copyTo(ctx context.Context, db *sql.DB, to string) error {
 	return err
 }
 
+// ErrShared is the error of a copy of rows that are in PostgreSQL.
+var ErrShared = errors.New("the rows of this state directory are in PostgreSQL: its own tools copy them, as pg_dump does")
+
 // Copy writes a copy of the database, as one transaction sees it, to a new file.
 func (s *Store) Copy(ctx context.Context, to string) error {
+	if s.Shared() {
+		return ErrShared
+	}
 	if err := s.open(); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (h Head) Over(old *Head) (Head, bool) {
 // Head returns the head of the named log, or nil where none was ever set.
 func (s *Store) Head(ctx context.Context, log string) (h *Head, err error) {
 	err = s.View(ctx, func(tx *sql.Tx) error {
-		h, err = head(tx, log)
+		h, err = head(tx, s.Own(log))
 		return err
 	})
 	if err != nil {
@@ -74,7 +74,7 @@ func head(tx *sql.Tx, log string) (*Head, error) {
 // SetHead moves the ends of the named log forward.
 func (s *Store) SetHead(ctx context.Context, log string, h Head) error {
 	return s.Update(ctx, func(tx *sql.Tx) error {
-		old, err := head(tx, log)
+		old, err := head(tx, s.Own(log))
 		if err != nil {
 			return err
 		}
@@ -82,14 +82,14 @@ func (s *Store) SetHead(ctx context.Context, log string, h Head) error {
 		if !differs {
 			return nil
 		}
-		return putHead(tx, log, h)
+		return putHead(tx, s.Own(log), h)
 	})
 }
 
 // ResetHead sets the head of the named log, also to an earlier record. An operator uses it when setting a damaged log
 // aside.
 func (s *Store) ResetHead(ctx context.Context, log string, h Head) error {
-	return s.Update(ctx, func(tx *sql.Tx) error { return putHead(tx, log, h) })
+	return s.Update(ctx, func(tx *sql.Tx) error { return putHead(tx, s.Own(log), h) })
 }
 
 func putHead(tx *sql.Tx, log string, h Head) error {

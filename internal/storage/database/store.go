@@ -20,6 +20,7 @@ import (
 // Store is one state directory. The database is opened by the first call that needs it.
 type Store struct {
 	dir    string
+	place  place
 	once   sync.Once
 	err    error
 	db     *sql.DB
@@ -50,7 +51,11 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{dir: dir, writes: make(chan write), done: make(chan struct{})}, nil
+	p, err := readPlace(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{dir: dir, place: p, writes: make(chan write), done: make(chan struct{})}, nil
 }
 
 // Dir returns the state directory as an absolute path.
@@ -83,7 +88,7 @@ func (s *Store) View(ctx context.Context, fn func(*sql.Tx) error) error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := s.snapshot(ctx)
 	if err != nil {
 		return s.told(fmt.Errorf("store: %w", err))
 	}
@@ -114,10 +119,10 @@ const (
 // told says of an error of the database that the disk is full, where it is: SQLite says a number.
 func (s *Store) told(err error) error {
 	var e *sqlite.Error
-	if errors.As(err, &e) && (e.Code()&0xff == sqliteFull || e.Code()&0xff == sqliteIO && noRoom(s.dir)) {
+	if full(err) || errors.As(err, &e) && (e.Code()&0xff == sqliteFull || e.Code()&0xff == sqliteIO && noRoom(s.dir)) {
 		return fmt.Errorf("%w: %w", err, syscall.ENOSPC)
 	}
-	return err
+	return plain(err)
 }
 
 func (s *Store) enqueue(ctx context.Context, w write) error {
@@ -146,7 +151,10 @@ func (s *Store) open() error {
 }
 
 func (s *Store) openDB() error {
-	file := s.Path("waldo.db")
+	if s.Shared() {
+		return s.openShared()
+	}
+	file := s.Path(sqliteFile)
 	if err := checkFile(file); err != nil {
 		return err
 	}
@@ -162,6 +170,21 @@ func (s *Store) openDB() error {
 	if err := migrate(db, file); err != nil {
 		_ = db.Close()
 		return fmt.Errorf("store: %s: %w", file, err)
+	}
+	s.db = db
+	return nil
+}
+
+// openShared opens the PostgreSQL database. waldo store migrate alone changes its tables: others write them, too.
+func (s *Store) openShared() error {
+	db, err := openPostgres(s.place.URL)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := upToDate(ctx, db); err != nil {
+		return errors.Join(fmt.Errorf("store: %s: %w", s.place.URL, plain(err)), db.Close())
 	}
 	s.db = db
 	return nil
@@ -227,14 +250,14 @@ func (s *Store) commit(group []write) {
 func (s *Store) transact(fn func(*sql.Tx) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	tx, err := s.db.BeginTx(ctx, nil)
+	tx, err := s.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	if err := fn(tx); err != nil {
 		return errors.Join(fmt.Errorf("store: %w", err), tx.Rollback())
 	}
-	if err := tx.Commit(); err != nil {
+	if err := s.end(tx); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	return nil
@@ -251,7 +274,13 @@ func savepoint(tx *sql.Tx, fn func(*sql.Tx) error) (own, err error) {
 			return own, err
 		}
 	}
-	_, err = tx.Exec("RELEASE SAVEPOINT one")
+	if _, err = tx.Exec("RELEASE SAVEPOINT one"); err != nil && own == nil {
+		// PostgreSQL refuses it after a statement whose error fn passed over
+		if _, rerr := tx.Exec("ROLLBACK TO SAVEPOINT one"); rerr == nil {
+			_, rerr = tx.Exec("RELEASE SAVEPOINT one")
+			return fmt.Errorf("store: a statement of the write failed: %w", err), rerr
+		}
+	}
 	return own, err
 }
 

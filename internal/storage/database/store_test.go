@@ -12,16 +12,29 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"waldo/internal/testing/pgtest"
 )
 
-func open(t *testing.T, dir string) *Store {
+func open(t testing.TB, dir string) *Store {
 	t.Helper()
+	if _, err := os.Lstat(filepath.Join(dir, PlaceFile)); err == nil {
+	} else if url := pgtest.Place(t, dir); url != "" {
+		if _, _, err := Migrate(t.Context(), dir, url); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+// TestPostgres runs these tests on PostgreSQL, without those about the file of SQLite.
+func TestPostgres(t *testing.T) {
+	pgtest.Again(t, ".", "Open|Lazy|OddPath|Link|Durable|Full|CopyBefore|Postgres")
 }
 
 func TestOpenDir(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -52,8 +53,7 @@ func Start() (s *Server, err error) {
 			return nil, err
 		}
 	}
-	data := filepath.Join(s.dir, "data")
-	if err := s.run("", "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "--no-instructions", "-E", "UTF8"); err != nil {
+	if err := s.run("", "initdb", "-D", filepath.Join(s.dir, "data"), "-U", "postgres", "-A", "trust", "-N", "--no-instructions", "-E", "UTF8"); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,23 +64,49 @@ func Start() (s *Server, err error) {
 	if err := l.Close(); err != nil {
 		return nil, err
 	}
-	s.process = exec.Command(filepath.Join(s.bin, "postgres"), "-D", data, "-p", fmt.Sprint(s.Port),
+	return s, s.launch()
+}
+
+// launch starts the server and waits until it answers.
+func (s *Server) launch() error {
+	s.process = exec.Command(filepath.Join(s.bin, "postgres"), "-D", filepath.Join(s.dir, "data"), "-p", fmt.Sprint(s.Port),
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="+s.dir, "-c", "fsync=off",
 		"-c", "max_connections=30", "-c", "shared_buffers=16MB", "-c", "autovacuum=off")
 	s.process.SysProcAttr, s.process.Dir, s.process.Env = owner(), s.dir, []string{"LC_ALL=C"}
 	s.process.Stderr = &s.said
 	if err := s.process.Start(); err != nil {
 		s.process = nil
-		return nil, err
+		return err
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if err = s.SQL("postgres", "SELECT 1"); err == nil {
-			return s, nil
+		err := s.SQL("postgres", "SELECT 1")
+		if err == nil {
+			return nil
 		}
 		if time.Now().After(end) {
-			return nil, fmt.Errorf("the server does not answer: %w", err)
+			return fmt.Errorf("the server does not answer: %w", err)
 		}
 	}
+}
+
+// Kill ends the server with SIGKILL, and every process of its sessions. Its files stay as they are.
+func (s *Server) Kill() error {
+	sessions, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", s.process.Process.Pid))
+	if err == nil {
+		err = s.process.Process.Kill()
+	}
+	_ = s.process.Wait()
+	for _, pid := range strings.Fields(string(sessions)) {
+		n, _ := strconv.Atoi(pid)
+		_ = syscall.Kill(n, syscall.SIGKILL)
+	}
+	return err
+}
+
+// Restart starts a server that was killed.
+func (s *Server) Restart() error {
+	time.Sleep(300 * time.Millisecond) // it refuses while a process of the one before lives
+	return s.launch()
 }
 
 // run runs one of PostgreSQL's programs.

@@ -1,0 +1,82 @@
+package database
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"waldo/internal/model/id"
+	"waldo/internal/storage/safefile"
+)
+
+// PlaceFile names the PostgreSQL database of a state directory. Without the file its rows are in waldo.db.
+const PlaceFile = "waldo.store"
+
+// sqliteFile is the database of a state directory without a PlaceFile.
+const sqliteFile = "waldo.db"
+
+// SQLite is the URL of a store that is the file waldo.db.
+const SQLite = "sqlite"
+
+// place is what a state directory says of its store.
+type place struct {
+	URL  string `json:"url"`  // without a password
+	Name string `json:"name"` // of the state directory, in the rows that are its own
+}
+
+// readPlace returns the place of a state directory's rows; the zero value: waldo.db.
+func readPlace(dir string) (place, error) {
+	file := filepath.Join(dir, PlaceFile)
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return place{}, nil
+	}
+	if err != nil {
+		return place{}, fmt.Errorf("store: %w", err)
+	}
+	var p place
+	if err := json.Unmarshal(b, &p); err != nil || p.URL == "" || !id.Is(directory, p.Name) {
+		return place{}, fmt.Errorf("store: %s is damaged: restore it, or the state directory, from a backup", file)
+	}
+	return p, nil
+}
+
+// directory is the prefix of a state directory's name.
+const directory id.Kind = "sd_"
+
+// bind writes the place of a state directory that has none. A process that binds at the same time finds the file.
+func bind(dir, url string) (place, error) {
+	p := place{URL: url, Name: id.New(directory)}
+	b, err := json.Marshal(p)
+	if err != nil {
+		return place{}, err
+	}
+	if err := safefile.Create(filepath.Join(dir, PlaceFile), append(b, '\n'), 0o600); errors.Is(err, fs.ErrExist) {
+		return readPlace(dir)
+	} else if err != nil {
+		return place{}, fmt.Errorf("store: %w", err)
+	}
+	return p, nil
+}
+
+// URL returns where the rows are: SQLite, or the URL of a PostgreSQL database.
+func (s *Store) URL() string {
+	if s.place.URL == "" {
+		return SQLite
+	}
+	return s.place.URL
+}
+
+// Shared reports whether state directories of other hosts can have rows in the same database.
+func (s *Store) Shared() bool { return s.place.URL != "" }
+
+// Own returns the name of something that only this state directory has, as it stands in a database that others share.
+func (s *Store) Own(name string) string {
+	if !s.Shared() {
+		return name
+	}
+	return name + "@" + s.place.Name
+}

@@ -1,0 +1,232 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// ErrUnknown is the error of a write whose commit got no answer: the database may hold it, or not.
+var ErrUnknown = errors.New("the connection to the database ended during a commit: whether it took effect is not known")
+
+// The bounds of connections to PostgreSQL.
+const (
+	connectWithin = 10 * time.Second
+	mostOpen      = 10
+)
+
+// postgres reads the URL of a store. A password comes from the environment or a file, as for every client of
+// PostgreSQL. A server on another machine must speak TLS unless the URL has an sslmode.
+func postgres(raw string) (*pgx.ConnConfig, error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return nil, errors.New("the store's URL must be of the form postgres://ROLE@HOST/DATABASE")
+	}
+	_, password := u.User.Password()
+	if password || u.Query().Has("password") {
+		return nil, errors.New("the store's URL must hold no password: give it as PGPASSWORD, or in the file that PGPASSFILE names")
+	}
+	if u.User.Username() == "" || u.Path == "" || u.Path == "/" || u.Host == "" && !u.Query().Has("host") {
+		return nil, errors.New("the store's URL must name the role, the host and the database, as in postgres://waldo@db.example.com/waldo")
+	}
+	c, err := pgx.ParseConfig(raw)
+	if err != nil {
+		return nil, errors.New("the store's URL, or a PG variable of the environment, cannot be read") // the library's error quotes them
+	}
+	_, mode := os.LookupEnv("PGSSLMODE")
+	if !mode && !u.Query().Has("sslmode") {
+		if c.TLSConfig == nil && !near(c.Host) {
+			return nil, errors.New("the store is on another machine and its URL has no TLS: add ?sslmode=verify-full")
+		}
+		kept := c.Fallbacks[:0]
+		for _, f := range c.Fallbacks {
+			if f.TLSConfig != nil || near(f.Host) {
+				kept = append(kept, f)
+			}
+		}
+		c.Fallbacks = kept
+	}
+	c.ConnectTimeout = connectWithin
+	if c.ValidateConnect == nil { // of several hosts, the one that takes writes
+		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	c.RuntimeParams["application_name"] = "waldo"
+	return c, nil
+}
+
+// near reports whether a host is this machine: a socket's folder, localhost or a loopback address.
+func near(host string) bool {
+	if strings.HasPrefix(host, "/") || strings.HasPrefix(host, "@") || host == "localhost" {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsLoopback()
+}
+
+// openPostgres returns a pool of connections that are made when they are needed.
+func openPostgres(raw string) (*sql.DB, error) {
+	c, err := postgres(raw)
+	if err != nil {
+		return nil, err
+	}
+	db := stdlib.OpenDB(*c)
+	db.SetMaxOpenConns(mostOpen)
+	db.SetMaxIdleConns(4)
+	db.SetConnMaxIdleTime(time.Minute)
+	return db, nil
+}
+
+// alone is the first statement of each writing transaction: one writer at a time for the tables of one schema, over all
+// hosts, as SQLite has it. A commit waits for the disk, whatever the server's default is.
+const alone = `SELECT pg_advisory_xact_lock(7743000000000 + to_regclass('migrations')::oid::bigint),
+	CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+	THEN set_config('synchronous_commit', 'on', true) END`
+
+// begin begins a writing transaction.
+func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
+	if !s.Shared() {
+		return s.db.BeginTx(ctx, nil) // immediate
+	}
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}) // each statement sees all commits
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tx.ExecContext(ctx, alone); err != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	return tx, nil
+}
+
+// snapshot begins a reading transaction.
+func (s *Store) snapshot(ctx context.Context) (*sql.Tx, error) {
+	o := &sql.TxOptions{ReadOnly: true}
+	if s.Shared() {
+		o.Isolation = sql.LevelRepeatableRead
+	}
+	return s.db.BeginTx(ctx, o)
+}
+
+// end commits. Only the server's own refusal shows that nothing was written.
+func (s *Store) end(tx *sql.Tx) error {
+	err := tx.Commit()
+	if err == nil || !s.Shared() || errors.Is(err, pgx.ErrTxCommitRollback) {
+		return err
+	}
+	var refusal *pgconn.PgError
+	if errors.As(err, &refusal) && refusal.SeverityUnlocalized == "ERROR" {
+		return err
+	}
+	return fmt.Errorf("%w (%w)", ErrUnknown, err)
+}
+
+// full reports whether PostgreSQL said that its disk is full.
+func full(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == "53100"
+}
+
+// upToDate returns an error unless the tables have the version that this waldo knows.
+func upToDate(ctx context.Context, db *sql.DB) error {
+	have, err := version(ctx, db)
+	var refusal *pgconn.PgError
+	switch {
+	case errors.As(err, &refusal) && refusal.Code == "42P01":
+		return errors.New("the database has no tables of waldo: run waldo store migrate")
+	case err != nil:
+		return err
+	case have < len(migrations):
+		return fmt.Errorf("the schema has version %d and this waldo needs %d: run waldo store migrate", have, len(migrations))
+	}
+	return newer(have)
+}
+
+// Migrate brings the tables of a PostgreSQL database up to date, and returns their versions before and after. It binds
+// the state directory to the database for good. A state directory with a waldo.db is refused: Copy takes its rows along.
+func Migrate(ctx context.Context, dir, raw string) (from, to int, err error) {
+	dir, err = CheckDir(dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	p, err := readPlace(dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	if p.URL != "" && p.URL != raw {
+		return 0, 0, fmt.Errorf("store: %s has its rows in %s, so it cannot be bound to %s", dir, p.URL, raw)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, sqliteFile)); p.URL == "" && err == nil {
+		return 0, 0, fmt.Errorf("store: %s has its rows in %s: waldo store copy brings them along", dir, sqliteFile)
+	}
+	from, err = raise(ctx, raw)
+	if err == nil && p.URL == "" {
+		_, err = bind(dir, raw)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("store: %w", plain(err))
+	}
+	return from, len(migrations), nil
+}
+
+// raise brings the tables of a database up to date, and returns the version before.
+func raise(ctx context.Context, raw string) (from int, err error) {
+	db, err := openPostgres(raw)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = db.Close() }()
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(7742)`); err != nil {
+		return 0, err
+	}
+	var there bool
+	if err := tx.QueryRowContext(ctx, `SELECT to_regclass('migrations') IS NOT NULL`).Scan(&there); err != nil {
+		return 0, err
+	}
+	if there {
+		if _, err := tx.ExecContext(ctx, alone); err != nil { // a waldo that writes now is waited for
+			return 0, err
+		}
+	}
+	if from, err = upgrade(ctx, tx, sortedAsBytes); err != nil {
+		return 0, err
+	}
+	return from, tx.Commit()
+}
+
+// sortedAsBytes makes texts of a table sort as SQLite sorts them, in any locale of the database.
+func sortedAsBytes(statement string) string {
+	return strings.ReplaceAll(statement, " TEXT NOT NULL", ` TEXT COLLATE "C" NOT NULL`)
+}
+
+// plain says in one line why a database cannot be reached. The text holds no password.
+func plain(err error) error {
+	var c *pgconn.ConnectError
+	if !errors.As(err, &c) {
+		return err
+	}
+	text := strings.Join(strings.Fields(c.Error()), " ")
+	return unreachable{fmt.Sprintf("the database cannot be reached: %s", text), err}
+}
+
+type unreachable struct {
+	text string
+	err  error
+}
+
+func (u unreachable) Error() string { return u.text }
+func (u unreachable) Unwrap() error { return u.err }

@@ -62,7 +62,7 @@ var ErrApart = errors.New("this kernel does not hold commands of one sandbox apa
 func (p Profile) Touches() string {
 	text := fmt.Sprintf("%+v %q %d", p.Template, p.Network.Hosts, p.Network.Ports)
 	for _, m := range p.Mounts {
-		text += fmt.Sprintf(" %q %q %t %t %q %q %q", m.Source, m.Target, m.Writable, m.Live, m.Aside, m.Sealed, m.Hidden)
+		text += fmt.Sprintf(" %q %q %t %t %q %q %q %q", m.Source, m.Target, m.Writable, m.Live, m.Aside, m.Sealed, m.Lent, m.Hidden)
 	}
 	for _, t := range p.Tmpfs {
 		text += fmt.Sprintf(" %q %t %t", t.Target, t.Sealed, t.Export)
@@ -140,6 +140,8 @@ type Mount struct {
 	// Writes go to upper (overlayfs, "user." attributes), and the folder itself stays as it is.
 	Aside  string
 	Sealed []string // of a writable folder: paths below it that are read-only; none goes through a link
+	// Lent are sealed files that a sandbox sees as links: to where each leads. It writes to what is there instead.
+	Lent map[string]string
 	// Hidden are paths below a folder that show as empty files, or as empty folders where they end in "/".
 	Hidden []string
 	// Template says that the folder is part of the template: it never changes, and is the same for every job of it.

@@ -105,6 +105,11 @@ func validateWritable(m Mount) error {
 			return fmt.Errorf("mount %s: the sealed path %q does not lie below it", m.Target, s)
 		}
 	}
+	for name, to := range m.Lent {
+		if !slices.Contains(m.Sealed, name) || to != path.Clean(to) || !path.IsAbs(to) {
+			return fmt.Errorf("mount %s: the lent path %q is not a sealed one with a place in the sandbox", m.Target, name)
+		}
+	}
 	return nil
 }
 

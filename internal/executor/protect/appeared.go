@@ -54,9 +54,10 @@ func harmless(root *os.Root, f Found) bool {
 	switch f.Row.Pattern {
 	case "git:hooks", "git:branches", "git:remotes":
 		return f.Mode.IsDir() && onlySamples(root, f.Path)
-	case "git:config", "git:config.worktree":
+	case "git:config", "git:config.worktree", ".gitmodules":
 		b, ok := small(root, f)
-		return ok && harmlessConfig(b)
+		tree, harmless := harmlessConfig(b)
+		return ok && harmless && (tree == "" || isTree(root, path.Dir(f.Path), tree))
 	case "git:gitdir":
 		return true // leads from a repository to its working tree: git only reads it
 	case "git:commondir":
@@ -66,6 +67,17 @@ func harmless(root *os.Root, f Found) bool {
 		return ok && within(root, f, string(b))
 	}
 	return false
+}
+
+// isTree reports whether a repository's core.worktree is the working tree of a submodule below the root: a file .git in
+// it counts.
+func isTree(root *os.Root, repo, tree string) bool {
+	below := strings.TrimLeft(tree, "./")
+	if strings.Contains(below, "..") || path.IsAbs(tree) || !filepath.IsLocal(path.Join(repo, tree)) {
+		return false
+	}
+	info, err := root.Lstat(path.Join(repo, tree, ".git"))
+	return err == nil && info.Mode().IsRegular()
 }
 
 // ofWorktree reports whether a commondir is that of a linked working tree of a repository whose own names count. Any

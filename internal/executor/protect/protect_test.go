@@ -109,12 +109,19 @@ func TestAppeared(t *testing.T) {
 	for name, text := range map[string]string{ // harmless
 		"ok/.git/config": clone, "ok/.git/hooks/pre-commit.sample": "x", "ok/.git/HEAD": "", ".git/worktrees/ok/HEAD": "",
 		".git/worktrees/ok/commondir": "../..\n", ".git/worktrees/ok/gitdir": root.Name() + "/w/.git\n",
+		".gitmodules": "[submodule \"s\"]\n\tpath = s\n\turl = ../s.git\n", "s/.git": "gitdir: ../.git/modules/s\n",
+		".git/modules/s/config": clone + "[core]\n\tworktree = ../../../s\n", ".git/modules/s/HEAD": "",
+		".git/modules/s/objects/x": "", ".git/modules/s/refs/x": "",
 		"w/.git": "gitdir: " + root.Name() + "/.git/worktrees/ok\n", ".env": "A=1", "CLAUDE.md": "",
 	} {
 		put(name, text)
 	}
 	for name, text := range map[string]string{
 		"n1/.git/config": clone + "[core]\n\tfsmonitor = ./x\n", "n2/.git/config": "[include]\n\tpath = /tmp/x\n",
+		"n7/.git/config": "[core]\n\tworktree = /etc\n", "n8/.git/config": "[core]\n\tworktree = ../../..\n",
+		"n9/.git/config": "[remote \"o\"]\n\turl = ext:\":\"sh -c id\n", "na/.git/config": "[core]\n\tworktree = ../lnk/../s\n",
+		"nb/.git/config": "[branch \"o\"]\n\tremote = ext::sh -c id\n", "nc/.gitmodules": "[submodule \"s\"]\n\tupdate = !id\n",
+		"nd/.gitmodules": "[submodule \"s\"]\n\tpath = -s\n",
 		"n3/.git/config": "[remote \"o\"]\n\turl = ext::sh -c id\n", "n4/.git/config": "[alias] x = !id\n",
 		"n5/.git/config": "[user]\n\tname = a\\\n[core] sshCommand = id\n", "n6/.git/hooks/post-commit": "x",
 		".git/hooks/pre-commit": "x", ".git/config.worktree": "[core]\n\tpager = id\n", ".git/commondir": "/tmp\n",
@@ -135,7 +142,8 @@ func TestAppeared(t *testing.T) {
 	got, err := r.Appeared(root, before)
 	want := []string{".claude", ".git/commondir", ".git/config.worktree", ".git/hooks", ".git/info/attributes", ".git/remotes",
 		".git/worktrees/ok/config.worktree", ".vscode", "bare/HEAD", "deep/er/.EnvRc", "n1/.git/config", "n2/.git/config", "n3/.git/config", "n4/.git/config",
-		"n5/.git/config", "n6/.git/hooks", "node_modules/e/.git/config", "repo/objects/aa/e/.git/config", "x1/.git", "x2/.git",
+		"n5/.git/config", "n6/.git/hooks", "n7/.git/config", "n8/.git/config", "n9/.git/config", "na/.git/config",
+		"nb/.git/config", "nc/.gitmodules", "nd/.gitmodules", "node_modules/e/.git/config", "repo/objects/aa/e/.git/config", "x1/.git", "x2/.git",
 		"x3/.git", "x4/.git", "x5/.git"}
 	if err != nil || !slices.Equal(paths(got), want) {
 		t.Errorf("%v\n got %q\nwant %q", err, paths(got), want)

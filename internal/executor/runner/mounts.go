@@ -79,6 +79,8 @@ func (r *Runner) ledger(d policy.Decision, o *Options) (Ledger, *call.Reason) {
 		}
 		if m.Aside = l.Aside(n); m.Aside != "" {
 			m.Sealed = nil // what is written aside is marked, and runs nowhere
+		} else if o.Lend != nil {
+			m.lend(o.Lend)
 		}
 		n++
 	}
@@ -245,6 +247,19 @@ func (p *liveMount) look(d policy.Decision, m contract.Mount) *call.Reason {
 		}
 	}
 	return p.sealConfig(d, m)
+}
+
+// lend has the session write to copies of git's configuration: what is sealed stays as it is.
+func (p *liveMount) lend(lend func(string) string) {
+	p.Lent = map[string]string{}
+	for _, f := range p.before {
+		if f.Row.Pattern != "git:config" || !f.Mode.IsRegular() || !slices.Contains(p.Sealed, f.Path) {
+			continue
+		}
+		if at := lend(filepath.Join(p.Source, f.Path)); at != "" {
+			p.Lent[f.Path] = at
+		}
+	}
 }
 
 // linked returns the name below the folder that a link leads to, a folder with a slash at its end; empty: none.

@@ -124,6 +124,9 @@ type Streams struct {
 	Image  template.Config  // the template's settings for commands
 	// Furnished is what a session of an agent host is shown besides its contract's mounts: its home, its programs.
 	Furnished []sandbox.Mount
+	// Lend returns where a session of an agent host has its own copy of a sealed file of git's configuration; empty: it
+	// has none. It may be nil.
+	Lend func(file string) (at string)
 	// Share is a folder of a named sandbox whose commands share processes and ports; empty: this one shares none.
 	Share string
 	// Started gets the sandbox before the code runs in it; over is called after the code has ended. It may be nil.

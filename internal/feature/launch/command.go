@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -100,10 +101,17 @@ func (l *command) run(c *cobra.Command, args []string) error {
 		return l.tellPlan(c, p)
 	}
 	cfg.Contracts = append(dropped(cfg.Contracts), p.contract)
+	if !slices.ContainsFunc(cfg.Contracts, func(k contract.Contract) bool { return k.Pattern == contract.GitConfig }) {
+		cfg.Contracts = append(cfg.Contracts, gitContract())
+	}
 	for name, s := range p.secrets {
 		cfg.Secrets[name] = s
 	}
-	h, err := l.Open(c.Context(), app.Options{Cfg: cfg, Limits: most, Sessions: app.MaxSessions,
+	var patience time.Duration
+	if in, ok := c.InOrStdin().(*os.File); ok && terminal.OnScreen(in) { // a person is there to answer
+		patience = time.Minute
+	}
+	h, err := l.Open(c.Context(), app.Options{Cfg: cfg, Limits: most, Sessions: app.MaxSessions, Patience: patience,
 		Carriers: []approval.Notifier{cli.Teller{W: c.ErrOrStderr()}}})
 	if err != nil {
 		return err

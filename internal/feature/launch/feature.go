@@ -3,8 +3,10 @@ package launch
 import (
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/cli"
 	"waldo/internal/cli/records"
+	"waldo/internal/executor/direct"
 	"waldo/internal/feature"
 )
 
@@ -12,6 +14,7 @@ import (
 var Feature = feature.Feature{
 	Name:     "launch",
 	Commands: func(g *cli.Context) []*cobra.Command { return []*cobra.Command{newLaunch(g)} },
+	Tools:    func(app.Kit) []direct.Tool { return []direct.Tool{gitTool()} },
 	Records:  records.Lines{Kind: line},
 	Profiles: Names,
 	Start:    startOf,

@@ -307,7 +307,8 @@ func (p plan) start(ctx context.Context, h *app.App, streams runner.Streams, por
 		}
 		record(ctx, h, n, p)
 	}
-	streams.Furnished = p.mounts
+	configs := lender{dir: dir}
+	streams.Furnished, streams.Lend = p.mounts, configs.lend
 	g, err := open(ctx, h, n, dir)
 	if err != nil {
 		return r, err
@@ -327,7 +328,10 @@ func (p plan) start(ctx context.Context, h *app.App, streams runner.Streams, por
 	streams.Started = func(sb sandbox.Sandbox) func() { return ports.forward(ctx, h, c, p, sb) }
 	c.Run = runner.Options{Run: p.run, Streams: streams}.Request()
 	defer h.Runner.Attach(c.ID, streams)()
-	return h.Broker.Call(ctx, c)
+	if r, err = h.Broker.Call(ctx, c); err == nil {
+		r.Facts.Warnings = append(r.Facts.Warnings, configs.settle(context.WithoutCancel(ctx), h, n)...)
+	}
+	return r, err
 }
 
 // furnish fills the kept home and the session's folder, and adds them to the mounts.

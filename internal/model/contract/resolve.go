@@ -11,6 +11,9 @@ const ReadOutput = "read_output"
 // builtIns are the names of waldo's own capabilities.
 var builtIns = []string{"run_python", "run_javascript", "run_typescript", "run_shell", "exec", ReadOutput}
 
+// GitConfig writes what a session of an agent host set in git's configuration. waldo itself calls it, at the end.
+const GitConfig = "git_config"
+
 // launch is the capability of a session of an agent host, and its channel.
 const launch = "launch"
 
@@ -27,7 +30,8 @@ var ownTools = map[string]ownTool{
 	"files.extract": {Direct, Write}, "files.restore": {Direct, Write},
 	"files.delete": {Direct, HighRisk},
 	"fetch":        {Direct, Read}, "sql.query": {Direct, Read}, "sql.schema": {Direct, Read},
-	"cli": {SandboxedExec, Read}, // rules of its programs raise it, by the arguments
+	GitConfig: {Direct, Write},
+	"cli":     {SandboxedExec, Read}, // rules of its programs raise it, by the arguments
 }
 
 // OwnMode returns the least class of a capability that is one of waldo's own tools; false for another. A server can
@@ -76,7 +80,7 @@ func (c Contract) Resolve(capability string, cfg *Config) Contract {
 			c.Transport = ownTools[capability].transport
 		}
 	}
-	if capability == launch { // no agent may start one
+	if capability == launch || capability == GitConfig { // for no agent
 		c.Channel = launch
 	}
 	if _, written := c.Keys["filesystem"]; c.Transport == SandboxedExec && !written {

@@ -34,10 +34,11 @@ type shown struct {
 	// writable: it is the folder itself, without an overlay, and writes stay.
 	writable bool
 	live     bool
-	beside   bool     // it is the folder for the writes to the next one, and is not seen
-	over     bool     // writes go to the one before
-	seals    []string // paths below a writable folder that are read-only
-	hidden   []string // paths below it that show as empty
+	beside   bool              // it is the folder for the writes to the next one, and is not seen
+	over     bool              // writes go to the one before
+	seals    []string          // paths below a writable folder that are read-only
+	lent     map[string]string // those of them that are links, and where to
+	hidden   []string          // paths below it that show as empty
 }
 
 // part is a file or folder of a folder that is shown.
@@ -98,7 +99,7 @@ func (b *instance) folder(out []shown, m sandbox.Mount, source mount.Source) ([]
 		return b.aside(out, m, source)
 	case m.Writable:
 		return b.hold(out, shown{lower: source.Path, target: m.Target, writable: true, live: m.Live, seals: m.Sealed,
-			hidden: m.Hidden}, source)
+			lent: m.Lent, hidden: m.Hidden}, source)
 	case !source.Held && len(below) > 0:
 		return out, sandbox.WithHint(fmt.Errorf("mount %s: another file system is mounted in it, at %s", m.Target, below[0]),
 			"show folders that have no mounts in them, each by a line of its own")
@@ -365,10 +366,32 @@ func (s *setup) bindWritable(name, from, at string, m shown) {
 		s.Call(name, unix.SYS_MOUNT, from, at, 0, unix.MS_BIND, 0)
 	}
 	s.attributes(at, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, false)
+	s.lend(at, m.lent)
 	for _, seal := range m.seals {
+		if m.lent[seal] != "" {
+			continue
+		}
 		seal = path.Join(at, seal)
 		s.Call("cover "+seal, unix.SYS_MOUNT, seal, seal, 0, unix.MS_BIND|unix.MS_REC, 0)
 		s.attributes(seal, sealed, true)
+	}
+}
+
+// lend appends the mounting of a link over each lent file: a mount point can be neither renamed nor removed, and nothing
+// is opened through it but what the link leads to.
+func (s *setup) lend(at string, lent map[string]string) {
+	if len(lent) == 0 {
+		return
+	}
+	s.Call("links of lent files", unix.SYS_MOUNT, "waldo", lobby, "tmpfs", quiet,
+		fmt.Sprintf("size=4096,nr_inodes=%d,mode=755", len(lent)+2))
+	for i, name := range slices.Sorted(maps.Keys(lent)) {
+		link, over := fmt.Sprintf("%s/%d", lobby, i), path.Join(at, name)
+		s.Call("link for "+over, unix.SYS_SYMLINKAT, lent[name], atCWD, link)
+		s.Call("lend "+over, unix.SYS_OPEN_TREE, atCWD, link,
+			unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+		s.Call("lend "+over, unix.SYS_MOVE_MOUNT, s.free, "", atCWD, over, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		s.Call("close "+over, unix.SYS_CLOSE, s.free)
 	}
 }
 

@@ -47,6 +47,25 @@ func (h *App) Delegate(ctx context.Context, above string, by call.Principal, r d
 	return h.InForce().Delegated.Delegate(ctx, above, by, r)
 }
 
+// Inherit hands down to a sub-agent all that its task came with, and returns the new delegation.
+func (h *App) Inherit(ctx context.Context, by call.Principal, under []string, to call.Principal) (
+	link delegation.Link, against *call.Reason, err error,
+) {
+	return h.InForce().Delegated.Inherit(ctx, by, under, to)
+}
+
+// Bound returns a context for the work of a sub-agent: it is cancelled, with a *call.Stop, when a delegation of its chain
+// ends. It returns the reason where one has ended already.
+func (h *App) Bound(ctx context.Context, c call.Call) (bound context.Context, done func(), against *call.Reason) {
+	s := h.InForce().Delegated
+	under, against := s.Under(ctx, c)
+	if under == nil || against != nil {
+		return ctx, func() {}, against
+	}
+	bound, done = s.Bind(ctx, under)
+	return bound, done, nil
+}
+
 // ExplainUnder returns a dry run as the token of a delegation, named by the user of this process, leaves it.
 func ExplainUnder(ctx context.Context, state string, p *policy.Policy, token string, d policy.Decision) policy.Decision {
 	s := &delegation.Service{Policy: p, Log: audit.Delegations{Witness: &audit.Witness{Dir: audit.Dir(state)}}, Now: time.Now}

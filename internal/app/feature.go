@@ -34,6 +34,7 @@ type Running struct {
 	Observer broker.Observer                                // follows calls; the one of the first configuration stays
 	Witness  broker.Witness                                 // has other machines cosign the log before calls
 	Events   inbox.Operator                                 // retries and drops waiting deliveries
+	Agent    Agent                                          // takes tasks of front ends
 	Close    func() error
 }
 
@@ -48,6 +49,21 @@ type Pages interface {
 	// Serve answers a request. It calls known once the request has shown who it is from.
 	Serve(w http.ResponseWriter, r *http.Request, known func(call.Principal))
 	Close() error
+}
+
+// Agent is the built-in agent, to which a front end gives the tasks of others.
+type Agent interface {
+	// Give starts the agent of a task, or goes on with it. A result that waits names an open question; once it is
+	// answered, the task is given again. One that is cancelled can be given again, too.
+	Give(ctx context.Context, t Task) (call.Result, error)
+}
+
+// Task is a task for the built-in agent.
+type Task struct {
+	ID    call.Session // of its agent
+	Text  string
+	By    call.Principal // whose authority it has, beside the agent's own
+	Chain []string       // the delegations that it came under
 }
 
 // Route is a part of the HTTP server.
@@ -165,6 +181,18 @@ func (h *App) Inbox() inbox.Deliveries {
 		}
 	}
 	return nil
+}
+
+// Give gives a task to the built-in agent of the configuration in force, which stays open until the agent rests.
+func (h *App) Give(ctx context.Context, t Task) (call.Result, error) {
+	now, done := h.lives.Enter()
+	defer done()
+	for _, r := range now.running {
+		if r.Agent != nil {
+			return r.Agent.Give(ctx, t)
+		}
+	}
+	return call.Result{}, errors.New("this waldo has no agent")
 }
 
 // Events returns the part that retries and drops waiting deliveries; nil: there is none.

@@ -34,6 +34,23 @@ var agent = &mapping[contract.Agent]{
 		{"tasks", leaf(pairsShape, (*parser).tasks, func(a *contract.Agent) *map[string]string { return &a.Tasks }),
 			"do as system says", "Webhook to the task of waldo agent --serve for it; the payload follows as data.",
 			"internal/feature/agent/agentrun"},
+		{"a2a", nested(agentExposed, func(a *contract.Agent) *contract.Agent { return a }),
+			"not exposed", "Whether agents elsewhere can give it tasks over A2A.", "internal/feature/a2a"},
+	},
+	check: func(p *parser, f field, a *contract.Agent, at map[string]field) {
+		if a.Expose && len(a.Providers) == 0 {
+			p.Fail(at["a2a"].Val, "key.missing", `as in [{kind: ollama, model: "qwen2.5:7b"}]`, "an exposed agent wants providers")
+		}
+	},
+}
+
+var agentExposed = &mapping[contract.Agent]{
+	name: "agent.a2a", title: "a2a",
+	doc:     "A task has the authority of its caller and of the agent, the stricter of both: [a2a.md](../a2a.md).",
+	example: "agent:\n  providers: [{kind: ollama, model: \"qwen2.5:7b\"}]\n  a2a: {expose: true}\n",
+	keys: []key[contract.Agent]{
+		{"expose", boolean(func(a *contract.Agent) *bool { return &a.Expose }), "false",
+			"The agent card lists it as the skill agent:NAME.", "internal/feature/a2a"},
 	},
 }
 

@@ -62,6 +62,7 @@ var inPlace = map[string]string{
 	"telemetry":            "telemetry: {%}",
 	"agent":                "agent: {%}",
 	"provider":             "agent: {providers: [{%}]}",
+	"agent.a2a":            "agent: {a2a: {%}, providers: [{kind: ollama, model: m}]}",
 }
 
 func at(mapping, line string) []byte {

@@ -423,6 +423,46 @@ func TestHostsAreFewer(t *testing.T) {
 }
 
 // TestBudget: of calls at the same time, no more are confirmed than a delegation has, in the whole tree below it.
+// TestInherit: a sub-agent has all of its caller or of the delegation that its task came under, and nothing beyond.
+func TestInherit(t *testing.T) {
+	w := newWorld(t)
+	ids := func(token string) []string { return []string{strings.Join(strings.Split(token, "_")[1:3], "_")} }
+	flat, narrow := wide(), wide()
+	flat.Depth, narrow.Allow, narrow.Danger = 0, []contract.Pattern{"local.read_*"}, 1
+	gone := w.give(t, "", parent, wide())
+	if _, _, err := delegation.Revoke(t.Context(), w.log, ids(gone)[0], parent); err != nil {
+		t.Fatal(err)
+	}
+	for why, row := range map[string]struct {
+		by         call.Principal
+		under      []string
+		want       string // of the new delegation
+		capability call.Capability
+		against    string // of the call
+	}{
+		"control: of a principal":     {parent, nil, "", "local.write_x", ""},
+		"stricter for the principal":  {parent, nil, "", "local.secret", "rule.deny"},
+		"control: under a delegation": {child, ids(w.give(t, "", parent, narrow)), "", "local.read_x", ""},
+		"beyond the delegation":       {child, ids(w.give(t, "", parent, narrow)), "", "local.write_x", "delegation.capability"},
+		"below a depth of none":       {child, ids(w.give(t, "", parent, flat)), "delegation.depth", "", ""},
+		"of another":                  {parent, ids(w.give(t, "", parent, wide())), "delegation.principal", "", ""},
+		"of one that was revoked":     {child, ids(gone), delegation.CodeRevoked, "", ""},
+	} {
+		link, against, err := w.Inherit(t.Context(), row.by, row.under, "agent:x")
+		if err != nil || (against == nil) != (row.want == "") || against != nil && against.Code != row.want {
+			t.Errorf("%s: %v %v", why, against, err)
+		}
+		if row.want != "" || against != nil {
+			continue
+		}
+		c := asks("", row.capability, "{}")
+		c.Principal, c.Chain = "agent:x", []string{link.ID}
+		if _, code := w.call(t, c); code != row.against {
+			t.Errorf("%s: %s is refused by %q, want %q", why, row.capability, code, row.against)
+		}
+	}
+}
+
 func TestBudget(t *testing.T) {
 	w := newWorld(t)
 	r := wide()

@@ -348,6 +348,50 @@ func (s *Service) Delegate(ctx context.Context, above string, by call.Principal,
 	if against = s.held(by, r); against != nil {
 		return "", link, against, nil
 	}
+	return s.create(ctx, up, by, r, now)
+}
+
+// Inherit creates a delegation for a sub-agent that waldo itself starts: all of the last of the delegations under which
+// its task came, or of the principal's own authority. Only its calls, its lifetime and its depth are less.
+func (s *Service) Inherit(ctx context.Context, by call.Principal, under []string, to call.Principal) (
+	link Link, against *call.Reason, err error,
+) {
+	now := s.Now().UTC().Truncate(time.Millisecond)
+	r := Request{Bounds: Bounds{Allow: []contract.Pattern{All}, Hosts: []string{All}, Secrets: []string{All}, Danger: 3,
+		Calls: inheritedCalls}, Lifetime: inheritedTime, For: to}
+	var up *Chain
+	if s.Base.ID != "" {
+		under = append([]string{s.Base.ID}, under...)
+	}
+	if len(under) > 0 {
+		if up, against = s.find(ctx, "", by, under); against != nil {
+			return link, against, nil
+		}
+		parent := up.Leaf()
+		if parent.For != by {
+			return link, &call.Reason{Code: "delegation.principal", Text: parent.ID + " belongs to another principal"}, nil
+		}
+		r.Allow, r.Hosts, r.Secrets, r.Danger = parent.Allow, parent.Hosts, parent.Secrets, parent.Danger
+		r.Calls, r.Lifetime = min(r.Calls, parent.Calls), min(r.Lifetime, parent.Expires.Sub(now))
+		if against = parent.within(r, now.Add(r.Lifetime)); against != nil {
+			return link, against, nil
+		}
+	}
+	_, link, against, err = s.create(ctx, up, by, r, now)
+	return link, against, err
+}
+
+// The bounds of what a sub-agent inherits.
+const (
+	inheritedCalls = 1000
+	inheritedTime  = 7 * 24 * time.Hour
+)
+
+// create writes the record of a delegation below up, or at the root.
+func (s *Service) create(ctx context.Context, up *Chain, by call.Principal, r Request, now time.Time) (
+	token string, link Link, against *call.Reason, err error,
+) {
+	expires := now.Add(r.Lifetime)
 	rec := Record{Action: Created, ID: id.New(id.Delegation), By: by, For: r.For, Bounds: &r.Bounds, Created: now, Expires: expires}
 	if up != nil {
 		rec.Parent = up.Leaf().ID

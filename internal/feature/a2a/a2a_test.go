@@ -22,6 +22,7 @@ import (
 	"waldo/internal/core/approval"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/direct"
+	"waldo/internal/feature/agent"
 	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
@@ -135,7 +136,7 @@ func (b *bench) start(file string) {
 	h, err := app.New(context.Background(), app.Options{State: b.state, Cfg: cfg, Version: "1",
 		Openers: []app.Opener{func(h *app.App) (app.Running, error) {
 			return open(h, b.names, func(host string) bool { return host == b.inside })
-		}}, Tools: []app.Toolbox{toolbox(b.noted)}, Warm: 0})
+		}, agent.Feature.Open}, Tools: []app.Toolbox{toolbox(b.noted)}, Warm: 0})
 	if err != nil {
 		b.t.Fatal(err)
 	}

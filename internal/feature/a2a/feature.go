@@ -21,6 +21,7 @@ import (
 	"waldo/internal/model/hostrule"
 	"waldo/internal/model/id"
 	"waldo/internal/network/egress"
+	"waldo/internal/protocol/strictjson"
 	"waldo/internal/storage/presence"
 	"waldo/internal/storage/secretstore"
 )
@@ -106,8 +107,11 @@ func (k *host) private(name string) bool {
 // Skills satisfies Host.
 func (k *host) Skills(ctx context.Context, p call.Principal) (out []Skill) {
 	now := k.InForce()
+	if a := now.Config.Agent; a.Expose {
+		out = append(out, agentSkill(a.Name))
+	}
 	if !slices.ContainsFunc(now.Config.Contracts, func(c contract.Contract) bool { return c.Expose }) {
-		return nil // no server is asked for its tools
+		return out // no server is asked for its tools
 	}
 	for _, e := range now.Catalogue.List(ctx, catalog.Viewer{Principal: p, Channel: call.A2A}) {
 		c, ok := now.Policy.Lookup(e.Capability)
@@ -128,6 +132,15 @@ func (k *host) Skills(ctx context.Context, p call.Principal) (out []Skill) {
 			capability: e.Capability, input: e.Input})
 	}
 	return out
+}
+
+// agentSkill is the built-in agent as a skill. No capability has a name with a colon that an agent could call.
+func agentSkill(name string) Skill {
+	input, _ := strictjson.Parse([]byte(`{"type":"object","properties":{"task":{"type":"string"}},"required":["task"],` +
+		`"additionalProperties":false}`))
+	return Skill{ID: agentPrefix + name, Name: "Agent " + name, Description: "Works on a task that is given in words, with " +
+		"the tools that both it and you can use.", Tags: []string{"agent"}, InputModes: []string{"application/json", "text/plain"},
+		capability: call.Capability(agentPrefix + name), input: input}
 }
 
 // bucket stores the session of each principal, so that the next process can go on with tasks that wait for a person.

@@ -143,6 +143,9 @@ func (s *server) send(ctx context.Context, who call.Principal, p sending) (*job,
 			return nil, f
 		}
 	}
+	if strings.HasPrefix(string(skill), agentPrefix) {
+		j.Agent = call.Session(id.New(id.Session))
+	}
 	j.ID, j.ContextID = id.New(id.Task), p.Message.ContextID
 	if j.ContextID == "" {
 		j.ContextID = id.New(id.Task)

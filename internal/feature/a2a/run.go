@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/frontend/mcpserver"
 	"waldo/internal/model/call"
@@ -26,6 +27,8 @@ type Kernel interface {
 	Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
 	// Session returns the lasting session of a principal.
 	Session(ctx context.Context, p call.Principal) (call.Session, error)
+	// Give gives a task to the built-in agent.
+	Give(ctx context.Context, t app.Task) (call.Result, error)
 	// Reads reports whether a capability only reads, by its contract.
 	Reads(c call.Capability) bool
 	// Question returns an open question and its state.
@@ -37,8 +40,10 @@ const (
 	workers     = 16 // at a time
 	workersEach = 4  // for one principal
 	every       = time.Second
-	drain       = 10 * time.Second
 )
+
+// drain is how long calls go on once waldo is told to end; a test chooses it.
+var drain = 10 * time.Second
 
 // runner makes the calls of tasks: of each task one call at a time, and again once its question has an answer.
 type runner struct {
@@ -180,14 +185,16 @@ func (r *runner) work(ctx context.Context, w waiter) {
 	result, err := r.call(ctx, j)
 	question := ""
 	if err == nil && result.Status == facts.Waiting {
-		question = r.question(ctx, result)
+		question = r.question(ctx, j, result)
 	}
 	if _, _, cerr := r.tasks.change(ctx, j.ID, free, func(now *job, holder string) bool {
 		switch {
 		case now.CallID != j.CallID:
 			return false
 		case now.Status.State.ended(): // the client canceled it
-			now.Metadata = metadata(result)
+			now.Metadata = now.metadata(result)
+		case now.Agent != "" && result.Status == facts.Cancelled: // waldo ends; the next one goes on
+			now.say(Submitted, "")
 		default:
 			ends(now, result, question, err)
 		}
@@ -204,6 +211,10 @@ func (r *runner) call(ctx context.Context, j *job) (call.Result, error) {
 	args, err := call.ParseArgs(j.Args)
 	if err != nil {
 		return call.Result{}, err
+	}
+	if j.Agent != "" {
+		task, _ := args.Value().Member("task").Text()
+		return r.kernel.Give(ctx, app.Task{ID: j.Agent, Text: task, By: j.Principal, Chain: j.Chain})
 	}
 	n, err := r.kernel.Session(ctx, j.Principal)
 	if err != nil {
@@ -222,7 +233,7 @@ func (r *runner) call(ctx context.Context, j *job) (call.Result, error) {
 
 // ends gives a task the state in which its call left it.
 func ends(j *job, result call.Result, question string, err error) {
-	j.Metadata = metadata(result)
+	j.Metadata = j.metadata(result)
 	j.Approval, j.Confirm = "", ""
 	switch {
 	case err != nil:
@@ -255,9 +266,14 @@ func unknown(r call.Result) bool {
 
 // question is the text for the other agent while a human is asked. It holds what that agent sent, and nothing that is
 // hidden from it.
-func (r *runner) question(ctx context.Context, result call.Result) string {
+func (r *runner) question(ctx context.Context, j *job, result call.Result) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "A person has to agree first (approval %s). Nothing was done yet.", result.ApprovalID)
+	fmt.Fprintf(&b, "A person has to agree first (approval %s). ", result.ApprovalID)
+	if j.Agent == "" {
+		b.WriteString("Nothing was done yet.")
+	} else {
+		b.WriteString("The agent has not made this call yet.")
+	}
 	if q, _, err := r.kernel.Question(ctx, result.ApprovalID); err == nil {
 		fmt.Fprintf(&b, "\nThe question: may %s be called, danger %d, by %s?", q.Capability, q.Danger, q.Principal)
 		for _, line := range q.Preview {
@@ -272,8 +288,13 @@ func (r *runner) question(ctx context.Context, result call.Result) string {
 }
 
 // metadata is how a call ended, for a program.
-func metadata(r call.Result) map[string]any {
+func (j *job) metadata(r call.Result) map[string]any {
 	meta := r.Meta()
+	if j.Agent != "" { // its calls are in the log
+		delete(meta, "waldo/call_id")
+		delete(meta, "waldo/decision_id")
+		meta["waldo/agent"] = j.Agent
+	}
 	meta["waldo/side_effect"] = r.Facts.SideEffect
 	return meta
 }
@@ -370,6 +391,9 @@ func (b *bell) ring(task string) {
 		}
 	}
 }
+
+// agentPrefix begins the id of the skill that is the built-in agent.
+const agentPrefix = "agent:"
 
 // chosen returns the capability that a message calls, and its arguments.
 func chosen(m Message, skills []Skill) (call.Capability, strictjson.Value, *fault) {

@@ -27,6 +27,7 @@ type job struct {
 	CallID    string          `json:"call,omitempty"`     // the last call
 	First     string          `json:"first"`              // the id of the first message
 	Chain     []string        `json:"chain,omitempty"`    // the delegation that the client named
+	Agent     call.Session    `json:"agent,omitempty"`    // the built-in agent that works on it; empty: it is one call
 }
 
 // say gives a task a state and a text of the agent.

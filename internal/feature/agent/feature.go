@@ -13,6 +13,7 @@ import (
 	"waldo/internal/cli"
 	"waldo/internal/core/policy"
 	"waldo/internal/feature"
+	"waldo/internal/feature/agent/agentrun"
 	"waldo/internal/feature/agent/provider"
 	"waldo/internal/model/contract"
 	"waldo/internal/sandbox"
@@ -23,6 +24,7 @@ var Feature = feature.Feature{
 	Name:     "agent",
 	Commands: func(g *cli.Context) []*cobra.Command { return []*cobra.Command{newAgent(g)} },
 	Check:    check,
+	Open:     func(h *app.App) (app.Running, error) { return app.Running{Agent: agentrun.New(h)}, nil },
 	Doctor:   doctor,
 }
 

@@ -15,6 +15,7 @@ type Agent struct {
 	Timeout   time.Duration     // of one run
 	System    string            // the operator's instructions to the model
 	Tasks     map[string]string // webhook to the task of the agent that it starts
+	Expose    bool              // agents elsewhere may give it tasks over A2A
 }
 
 // Provider is a language model behind an API.

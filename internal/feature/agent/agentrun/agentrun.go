@@ -43,6 +43,7 @@ type Options struct {
 type Run struct {
 	ID    call.Session
 	Who   call.Principal
+	chain []string // delegations
 	agent *loop.Agent
 	end   func(loop.Ending) error
 }
@@ -54,10 +55,10 @@ func (s Service) Principal() call.Principal { return call.Principal("agent:" + s
 
 // Start begins an agent with a task. channel is loop.Channel, or webhook for one that an event starts.
 func (s Service) Start(task, channel string, o Options) (*Run, error) {
-	return s.start(call.Session(id.New(id.Session)), task, channel, o)
+	return s.start(call.Session(id.New(id.Session)), task, channel, nil, o)
 }
 
-func (s Service) start(name call.Session, task, channel string, o Options) (*Run, error) {
+func (s Service) start(name call.Session, task, channel string, under []string, o Options) (*Run, error) {
 	chain, err := s.chain()
 	if err != nil {
 		return nil, err
@@ -71,11 +72,11 @@ func (s Service) start(name call.Session, task, channel string, o Options) (*Run
 	if err != nil {
 		return nil, errors.Join(err, s.leave(n, nil))
 	}
-	a, err := loop.Start(s.options(chain, n.ID, f, o), task, n.Principal, n.Workspace, channel)
+	a, err := loop.Start(s.options(chain, n.ID, f, o), task, n.Principal, n.Workspace, channel, under)
 	if err != nil {
 		return nil, errors.Join(err, s.leave(n, f))
 	}
-	return s.run(n, f, a), nil
+	return s.run(n, f, a, under), nil
 }
 
 // Resume goes on with an agent. more are further words of the person, or empty.
@@ -104,11 +105,11 @@ func (s Service) Resume(ctx context.Context, name, more string, o Options) (*Run
 	if err != nil {
 		return nil, errors.Join(err, s.leave(n, f))
 	}
-	return s.run(n, f, a), nil
+	return s.run(n, f, a, start.Chain), nil
 }
 
-func (s Service) run(n session.Info, f *transcript.File, a *loop.Agent) *Run {
-	return &Run{ID: n.ID, Who: n.Principal, agent: a, end: func(e loop.Ending) error {
+func (s Service) run(n session.Info, f *transcript.File, a *loop.Agent, under []string) *Run {
+	return &Run{ID: n.ID, Who: n.Principal, chain: under, agent: a, end: func(e loop.Ending) error {
 		if e == loop.Done || e == loop.Declined {
 			s.Tidy(n)
 		}
@@ -225,6 +226,9 @@ func (s Service) List() ([]Summary, error) {
 	out := []Summary{}
 	for _, name := range names {
 		f, lines, err := s.dir().Open(name)
+		if errors.Is(err, transcript.ErrNone) {
+			continue // it was killed before its first entry
+		}
 		if errors.Is(err, transcript.ErrBusy) {
 			out = append(out, Summary{ID: name, End: "running"})
 			continue

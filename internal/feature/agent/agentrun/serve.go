@@ -72,7 +72,7 @@ func (s Service) work(
 				return out, err
 			}
 		}
-		r, err = s.start(call.Session(name), s.event(d), HookChannel, o)
+		r, err = s.start(call.Session(name), s.event(d), HookChannel, nil, o)
 	}
 	if err != nil {
 		return out, err

@@ -106,10 +106,13 @@ type Agent struct {
 	shown map[string]string // wire name to the digest of the definition that the model saw
 }
 
-// Start begins a conversation.
-func Start(o Options, task string, who call.Principal, workspace, channel string) (*Agent, error) {
+// Start begins a conversation. Its calls are made under the delegations of the chain.
+func Start(
+	o Options, task string, who call.Principal, workspace, channel string, chain []string,
+) (*Agent, error) {
 	a := &Agent{o: o, s: &state{}, shown: map[string]string{}}
-	return a, a.note(Entry{Kind: kindStart, Task: task, Principal: who, Workspace: workspace, Channel: channel})
+	return a, a.note(Entry{Kind: kindStart, Task: task, Principal: who, Workspace: workspace, Channel: channel,
+		Chain: chain})
 }
 
 // Resume goes on with a conversation. More words of the person come after the results of open calls; empty: none.
@@ -287,7 +290,7 @@ func (a *Agent) one(ctx context.Context, o open) (approval string, stopped bool,
 		return "", false, a.close(o, Entry{Text: "waldo: not called: " + err.Error(), Error: true})
 	}
 	c := call.Call{ID: id.New(id.Call), Args: args, Session: a.o.Session, Principal: a.s.start.Principal,
-		Channel: a.s.start.Channel, ApprovalID: o.approvalID}
+		Channel: a.s.start.Channel, ApprovalID: o.approvalID, Chain: a.s.start.Chain}
 	e, found := a.o.Lists.Lookup(ctx, o.Tool)
 	if found && e.Server == "" && e.Capability == catalog.SearchTools {
 		return "", false, a.search(ctx, o, args)

@@ -171,7 +171,7 @@ var story = []chat.Reply{calls("a", `{"n":1}`, "b", `{"n":2}`), calls("a", `{"n"
 func TestKilledAnywhere(t *testing.T) {
 	whole := &memory{most: -1}
 	w := newWorld(t)
-	a, err := Start(w.options(&script{turns: story}, whole, "a", "b"), "task", "agent:x", "w_1", Channel)
+	a, err := Start(w.options(&script{turns: story}, whole, "a", "b"), "task", "agent:x", "w_1", Channel, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestKilledAnywhere(t *testing.T) {
 			w.killed = killed
 			o := w.options(s, m, "a", "b")
 			dead := killable(func() {
-				a, err := Start(o, "task", "agent:x", "w_1", Channel)
+				a, err := Start(o, "task", "agent:x", "w_1", Channel, nil)
 				if err == nil {
 					_, err = a.Run(t.Context())
 				}
@@ -266,7 +266,7 @@ func TestWaiting(t *testing.T) {
 	w, m, s := newWorld(t), &memory{most: -1}, &script{turns: []chat.Reply{calls("b", `{}`, "a", `{}`), says("ok")}}
 	w.answers["b"] = call.Result{Status: facts.Waiting, ApprovalID: "a_7", IsError: true}
 	o := w.options(s, m, "a", "b")
-	a, err := Start(o, "task", "agent:x", "w_1", Channel)
+	a, err := Start(o, "task", "agent:x", "w_1", Channel, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func TestEndings(t *testing.T) {
 		w := newWorld(t)
 		o := w.options(&script{turns: row.turns}, &memory{most: -1}, "a")
 		o.Limits = row.limit
-		a, err := Start(o, "task", "agent:x", "w_1", Channel)
+		a, err := Start(o, "task", "agent:x", "w_1", Channel, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,7 +338,7 @@ func TestEndings(t *testing.T) {
 	}
 	w := newWorld(t)
 	w.answers["a"] = call.Result{Status: facts.Denied, IsError: true, Why: []call.Reason{{Code: call.SessionStopped}}}
-	a, err := Start(w.options(&script{turns: again}, &memory{most: -1}, "a"), "task", "agent:x", "w_1", Channel)
+	a, err := Start(w.options(&script{turns: again}, &memory{most: -1}, "a"), "task", "agent:x", "w_1", Channel, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestEndings(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if a, err = Start(w.options(&script{turns: again}, &memory{most: -1}, "a"), "task", "agent:x", "w_1", Channel); err != nil {
+	if a, err = Start(w.options(&script{turns: again}, &memory{most: -1}, "a"), "task", "agent:x", "w_1", Channel, nil); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := a.Run(ctx); err != nil || out.End != Cancelled {
@@ -375,7 +375,7 @@ func TestBadCallsAreNotMade(t *testing.T) {
 		{calls("a", `{"n":1}`), "done", "", true},    // the control
 	} {
 		w, s := newWorld(t), &script{turns: []chat.Reply{row.reply, says("ok")}}
-		a, err := Start(w.options(s, &memory{most: -1}, "a"), "task", "agent:x", "w_1", Channel)
+		a, err := Start(w.options(s, &memory{most: -1}, "a"), "task", "agent:x", "w_1", Channel, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -394,7 +394,7 @@ func TestData(t *testing.T) {
 	w, s := newWorld(t), &script{turns: []chat.Reply{calls("a", `{}`, "a", `{}`), says("hunter2 it is")}}
 	w.answers["a"] = call.Result{Status: facts.OK, Content: []call.Content{call.Text(evil)}}
 	m := &memory{most: -1}
-	a, err := Start(w.options(s, m, "a"), "task", "agent:x", "w_1", Channel)
+	a, err := Start(w.options(s, m, "a"), "task", "agent:x", "w_1", Channel, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,7 +432,7 @@ func TestManyTools(t *testing.T) {
 	w, s := newWorld(t), &script{turns: []chat.Reply{calls("search_tools", `{"query":"case77"}`), says("ok")}}
 	o := w.options(s, &memory{most: -1})
 	o.Lists = c
-	a, err := Start(o, "task", "agent:x", "w_1", Channel)
+	a, err := Start(o, "task", "agent:x", "w_1", Channel, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,7 @@ type Entry struct {
 	Principal call.Principal `json:"principal,omitempty"`
 	Workspace string         `json:"workspace,omitempty"`
 	Channel   string         `json:"channel,omitempty"`
+	Chain     []string       `json:"chain,omitempty"` // the delegations that its calls are made under
 
 	Reply *chat.Reply `json:"reply,omitempty"`
 

@@ -44,7 +44,7 @@ func (d Dir) path(name string) (string, error) {
 	return filepath.Join(string(d), name+suffix), nil
 }
 
-// Create begins a transcript under the id of a session.
+// Create begins a transcript under the id of a session. An empty one is of an agent that was killed at its beginning.
 func (d Dir) Create(name string) (*File, error) {
 	path, err := d.path(name)
 	if err != nil {
@@ -53,11 +53,15 @@ func (d Dir) Create(name string) (*File, error) {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|safefile.NoFollow, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|safefile.NoFollow, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(lock(f), safefile.SyncDir(string(d))); err != nil {
+	err = errors.Join(lock(f), safefile.SyncDir(string(d)))
+	if about, serr := f.Stat(); err == nil && (serr != nil || about.Size() > 0) {
+		err = errors.Join(fs.ErrExist, serr)
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &File{f: f}, nil
@@ -82,6 +86,9 @@ func (d Dir) Open(name string) (*File, [][]byte, error) {
 	}
 	if err == nil {
 		err = f.Truncate(whole)
+	}
+	if err == nil && whole == 0 {
+		err = fmt.Errorf("%w %s", ErrNone, name)
 	}
 	if err == nil {
 		_, err = f.Seek(whole, io.SeekStart)

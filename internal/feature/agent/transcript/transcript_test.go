@@ -17,7 +17,7 @@ func TestTranscript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Create(name); !errors.Is(err, os.ErrExist) {
+	if _, err := d.Create(name); !errors.Is(err, ErrBusy) {
 		t.Errorf("created twice: %v", err)
 	}
 	if _, _, err := d.Open(name); !errors.Is(err, ErrBusy) {
@@ -35,6 +35,19 @@ func TestTranscript(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Create(name); !errors.Is(err, os.ErrExist) {
+		t.Errorf("created over its lines: %v", err)
+	}
+	begun := id.New(id.Session) // and killed before its first line
+	if f, err = d.Create(begun); err != nil || f.Close() != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := d.Open(begun); !errors.Is(err, ErrNone) {
+		t.Errorf("an empty one: %v", err)
+	}
+	if f, err = d.Create(begun); err != nil || f.Close() != nil || os.Remove(filepath.Join(string(d), begun+".jsonl")) != nil {
 		t.Fatal(err)
 	}
 	f, lines, err := d.Open(name)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/cmd/waldo/enrolling"
+	"waldo/internal/app"
 	"waldo/internal/app/health"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/approval"
@@ -157,7 +158,11 @@ func newDeny(g *cli.Context) *cobra.Command {
 }
 
 func answer(c *cobra.Command, g *cli.Context, question, as string, yes bool, reason string, without []int) error {
-	k, done, err := onRecord(c.Context(), g)
+	at, cfg, err := g.ForQuestions()
+	if err != nil {
+		return err
+	}
+	k, done, err := app.ApprovalsOnRecord(c.Context(), at, cfg)
 	if err != nil {
 		return err
 	}

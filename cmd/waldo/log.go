@@ -263,6 +263,7 @@ func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
 		return err
 	}
 	out := c.OutOrStdout()
+	verdicts := found
 	// the records of an approval name the calls that asked and that used the answer; a record by number names its call
 	if _, number := numbered(ident); number || id.Is(id.Approval, ident) {
 		state, err := g.StateDir()
@@ -281,6 +282,9 @@ func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
 	}
 	if id.Is(id.Approval, ident) {
 		display.Fprintf(out, "approval %s: %s\n", ident, standing(c.Context(), g, ident))
+		if err := records.Verdicts(out, terminal.Painter(out), verdicts); err != nil {
+			return err
+		}
 	}
 	groups := records.ByCall(found)
 	for i, one := range groups {

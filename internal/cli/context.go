@@ -97,9 +97,18 @@ func (c *Context) Open(ctx context.Context, o app.Options) (*app.App, error) {
 	return app.New(ctx, o)
 }
 
+// ForQuestions is Configured for a command about questions, which works in every folder.
+func (c *Context) ForQuestions() (state string, cfg *contract.Config, err error) {
+	if state, err = c.StateDir(); err != nil {
+		return "", nil, err
+	}
+	cfg, err = c.Source().LoadForQuestions(state)
+	return state, cfg, err
+}
+
 // OpenApprovals opens the approval service without the rest of the application. The caller calls done.
 func (c *Context) OpenApprovals() (k *approval.Service, done func() error, err error) {
-	state, cfg, err := c.Configured()
+	state, cfg, err := c.ForQuestions()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -94,6 +94,9 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time, lines Lines)
 	case audit.KindOutcome:
 		what = display.Sprintf("%s %s, side effect %s, %.1f ms", l.Status, l.Capability, l.Facts.SideEffect,
 			l.Facts.Usage.WallMS)
+		if l.Status == string(facts.Denied) && len(l.Why) > 0 {
+			what += p.Dim("  " + place(l.Why[0]))
+		}
 		if l.Facts.Sandbox.Driver != "" {
 			what += display.Sprintf(", in %s %s", l.Facts.Sandbox.Driver, l.Facts.Sandbox.ID)
 		}

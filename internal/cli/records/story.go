@@ -14,6 +14,7 @@ import (
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/effects"
+	"waldo/internal/core/policy"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
@@ -66,6 +67,9 @@ func Reasons(w io.Writer, p terminal.Paint, all []call.Reason) {
 			display.Fprintf(w, "%s", p.Dim("  "+r.File))
 		}
 		display.Fprintf(w, "\n")
+		if r.Cause != "" {
+			display.Fprintf(w, "          %s\n", r.Cause)
+		}
 	}
 }
 
@@ -88,8 +92,12 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 			if err := json.Unmarshal(r.Body, &d); err != nil {
 				return err
 			}
-			display.Fprintf(w, "%s %s  %s\n", Effect(p, d.Effect.String()), d.Capability, p.Dim(d.DecisionID+" at "+r.At))
-			said, open = d.Reasons, true
+			effect := d.Effect.String()
+			if said = deniedLater(records, d); len(said) > 0 {
+				effect = policy.Deny.String()
+			}
+			display.Fprintf(w, "%s %s  %s\n", Effect(p, effect), d.Capability, p.Dim(d.DecisionID+" at "+r.At))
+			said, open = append(said, d.Reasons...), true
 			Reasons(w, p, said)
 			if d.Contract != nil {
 				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern,
@@ -103,22 +111,9 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 				display.Fprintf(w, "  secrets by name: %s\n", strings.Join(d.Secrets, ", "))
 			}
 		case audit.KindVerdict, audit.KindAnswer:
-			var a audit.Answered
-			if err := json.Unmarshal(r.Body, &a); err != nil {
+			if err := tellAnswer(w, p, r); err != nil {
 				return err
 			}
-			word := "no"
-			if a.Yes {
-				word = "yes"
-			}
-			when := "answered"
-			if r.Kind == audit.KindVerdict {
-				when = "at " + r.At + " a human said"
-			}
-			if struck := approval.StruckIn(a.Signed); len(struck) > 0 {
-				word += " without " + approval.NameRows(struck)
-			}
-			display.Fprintf(w, "  %s %s by %s %s %s\n", when, word, Or(a.By, "waldo"), a.Refusal+a.Reason, p.Dim(a.ApprovalID))
 		case audit.KindSettled:
 			var s effects.Settlement
 			if err := json.Unmarshal(r.Body, &s); err != nil {
@@ -151,6 +146,51 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 		display.Fprintf(w, "  %s the call is under way, or waldo was killed during it; whether it took effect is not known\n",
 			p.Warn("no outcome:"))
 	}
+	return nil
+}
+
+// deniedLater returns why a call that its contract did not deny ended denied; nil: it did not.
+func deniedLater(records []audit.Record, d audit.Decided) []call.Reason {
+	for _, r := range records {
+		var l Line
+		if r.Kind == audit.KindOutcome && json.Unmarshal(r.Body, &l) == nil && l.DecisionID == d.DecisionID &&
+			l.Status == string(facts.Denied) && d.Effect != policy.Deny {
+			return slices.DeleteFunc(l.Why, func(r call.Reason) bool { return slices.Contains(d.Reasons, r) })
+		}
+	}
+	return nil
+}
+
+// Verdicts prints what people answered, of records of one question.
+func Verdicts(w io.Writer, p terminal.Paint, records []audit.Record) error {
+	for _, r := range records {
+		if r.Kind != audit.KindVerdict {
+			continue
+		}
+		if err := tellAnswer(w, p, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func tellAnswer(w io.Writer, p terminal.Paint, r audit.Record) error {
+	var a audit.Answered
+	if err := json.Unmarshal(r.Body, &a); err != nil {
+		return err
+	}
+	word := "no"
+	if a.Yes {
+		word = "yes"
+	}
+	when := "answered"
+	if r.Kind == audit.KindVerdict {
+		when = "at " + r.At + " a human said"
+	}
+	if struck := approval.StruckIn(a.Signed); len(struck) > 0 {
+		word += " without " + approval.NameRows(struck)
+	}
+	display.Fprintf(w, "  %s %s by %s %s %s\n", when, word, Or(a.By, "waldo"), a.Refusal+a.Reason, p.Dim(a.ApprovalID))
 	return nil
 }
 

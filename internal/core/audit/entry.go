@@ -107,7 +107,10 @@ func (s Selection) tests() (all []test) {
 	add(s.Without, test{text: textKind, fits: func(have string) bool { return have != s.Without }})
 	add(s.Effect, test{text: textEffect, fits: is(s.Effect)})
 	add(s.Channel, test{text: textChannel, caller: true, fits: is(s.Channel)})
-	add(s.Principal, test{text: textPrincipal, caller: true, or: textBy, fits: contract.Pattern(s.Principal).Match})
+	who := contract.Pattern(s.Principal)
+	add(s.Principal, test{text: textPrincipal, caller: true, or: textBy, fits: func(have string) bool {
+		return who.Match(have) || who.Match(strings.TrimPrefix(have, "approver:")) // a person, by name alone
+	}})
 	add(s.Agent, test{text: textAgent, caller: true, fits: contract.Pattern(s.Agent).Match})
 	add(s.Capability, test{text: textCapability, fits: contract.Pattern(s.Capability).Match})
 	add(s.Host, test{text: textHosts, fits: func(have string) bool {

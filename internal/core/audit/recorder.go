@@ -336,7 +336,7 @@ func (r *Recorder) shortReasons(in []call.Reason) []call.Reason {
 		if i == maxReasons {
 			return append(out, call.Reason{Code: "audit.more", Text: fmt.Sprintf("%d more reasons", len(in)-i)})
 		}
-		one.Code, one.Text, one.File = short(one.Code), short(one.Text), r.absolute(one.File)
+		one.Code, one.Text, one.Cause, one.File = short(one.Code), short(one.Text), short(one.Cause), r.absolute(one.File)
 		out = append(out, one)
 	}
 	return out

@@ -144,6 +144,7 @@ func (b *Broker) charged(
 	}
 	r, err := b.carryOut(ctx, d, under, restored, failed, trail)
 	trail.End(d, r, err)
+	r.Why = call.Reasons(r.Why).ForCallers()
 	return r, err
 }
 

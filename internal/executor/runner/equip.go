@@ -32,12 +32,14 @@ func (r *Runner) equip(ctx context.Context, d policy.Decision, o Options) (Optio
 			slog.Warn("an input folder is refused", "capability", string(d.Call.Capability), "why", err)
 			return o, &call.Reason{
 				Code: "input.refused", Text: "the input folder of this capability may not be shown; the operator sees why",
+				Cause: err.Error(),
 			}
 		}
 		if info, serr := os.Stat(folder); err != nil || serr != nil || !info.IsDir() {
 			slog.Warn("an input folder is not there", "capability", string(d.Call.Capability), "input", c.Input)
 			return o, &call.Reason{
 				Code: "input.absent", Text: "the input folder of this capability is not there; the operator sees which",
+				Cause: c.Input,
 			}
 		}
 		if o.Input != "" && o.Input != folder && o.Input != written {
@@ -71,7 +73,7 @@ func (o Options) hide() (Options, *call.Reason) {
 	if err != nil {
 		slog.Warn("an input folder cannot be looked through for keys", "input", o.Input, "why", err)
 		return o, &call.Reason{Code: "input.keys", Text: "the input folder cannot be looked through for files that hold " +
-			"keys; the operator sees why"}
+			"keys; the operator sees why", Cause: err.Error()}
 	}
 	o.hidden = hidden
 	return o, nil
@@ -105,7 +107,7 @@ func (r *Runner) contractTemplate(ctx context.Context, d policy.Decision, o *Opt
 		slog.Warn("a template cannot be had", "capability", string(d.Call.Capability), "template", name, "why", err)
 		return &call.Reason{
 			Code: "template.absent", Text: "the template of this capability is not available on this machine; " +
-				"the operator sees why",
+				"the operator sees why", Cause: err.Error(),
 		}
 	}
 	if asked != host && asked != t {

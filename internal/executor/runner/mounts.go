@@ -69,7 +69,8 @@ func (r *Runner) ledger(d policy.Decision, o *Options) (Ledger, *call.Reason) {
 	}
 	if err != nil {
 		slog.Warn("changes cannot be recorded", "capability", string(d.Call.Capability), "why", err)
-		return nil, &call.Reason{Code: "changes.begin", Text: "the changes of this run could not be recorded; the operator sees why"}
+		return nil, &call.Reason{Code: "changes.begin", Text: "the changes of this run could not be recorded; the operator sees why",
+			Cause: err.Error()}
 	}
 	n := 0
 	for i := range o.mounts {
@@ -88,7 +89,8 @@ func (r *Runner) ledger(d policy.Decision, o *Options) (Ledger, *call.Reason) {
 	o.start.end()
 	if err != nil {
 		slog.Warn("the mounts of a run cannot be noted", "capability", string(d.Call.Capability), "why", err)
-		why := call.Reason{Code: "changes.begin", Text: "the mounts of this run could not be noted; the operator sees why"}
+		why := call.Reason{Code: "changes.begin", Text: "the mounts of this run could not be noted; the operator sees why",
+			Cause: err.Error()}
 		return nil, &why
 	}
 	return notedLedger{l, forget}, nil
@@ -151,7 +153,8 @@ func (r *Runner) place(ctx context.Context, d policy.Decision, o *Options, drive
 		var err error
 		if o.start, err = starts(ctx, r.State); err != nil {
 			slog.Warn("the notes of other runs cannot be read", "capability", string(d.Call.Capability), "why", err)
-			return &call.Reason{Code: "changes.begin", Text: "the mounts of this run could not be noted; the operator sees why"}
+			return &call.Reason{Code: "changes.begin", Text: "the mounts of this run could not be noted; the operator sees why",
+				Cause: err.Error()}
 		}
 	}
 	if o.mounts, why = r.mounted(d, *o, driver); why != nil || o.start == nil {
@@ -174,7 +177,8 @@ func operator(d policy.Decision, code, what string, m contract.Mount, err error)
 	if d.Contract.BuiltIn { // the person at the terminal named it
 		return &call.Reason{Code: code, Text: "--mount " + m.From + ": " + err.Error()}
 	}
-	return &call.Reason{Code: code, Text: "the mount " + m.Target + " of this capability " + what + "; the operator sees why"}
+	return &call.Reason{Code: code, Text: "the mount " + m.Target + " of this capability " + what + "; the operator sees why",
+		Cause: err.Error()}
 }
 
 // chosen returns the mounts of a contract, narrowed to those that a call asks for.

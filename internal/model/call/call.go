@@ -253,6 +253,8 @@ type Reason struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`   // from 1; 0: no line
 	Column int    `json:"column,omitempty"` // from 1, in characters
+	// Cause is what the operator alone reads of it: the log has it, no caller does.
+	Cause string `json:"cause,omitempty"`
 	// RetryAfter is how many seconds later the same call can succeed; 0: waiting does not help.
 	RetryAfter int `json:"retry_after,omitempty"`
 }
@@ -346,6 +348,18 @@ func Wait(ctx context.Context) (over func()) {
 // Reasons are causes in the order in which they count.
 type Reasons []Reason
 
+// ForCallers returns them without what the operator alone reads.
+func (l Reasons) ForCallers() []Reason {
+	if !slices.ContainsFunc(l, func(r Reason) bool { return r.Cause != "" }) {
+		return l
+	}
+	out := slices.Clone(l)
+	for i := range out {
+		out[i].Cause = ""
+	}
+	return out
+}
+
 // AppendJSON appends them as encoding/json would write them.
 func (l Reasons) AppendJSON(b []byte) []byte {
 	if l == nil {
@@ -371,6 +385,7 @@ func (l Reasons) AppendJSON(b []byte) []byte {
 		text(`,"file":`, r.File)
 		number(`,"line":`, r.Line)
 		number(`,"column":`, r.Column)
+		text(`,"cause":`, r.Cause)
 		number(`,"retry_after":`, r.RetryAfter)
 		b = append(b, '}')
 	}

@@ -234,11 +234,12 @@ func words(all []call.Reason) string { return display.Clip(site.Because(all), ma
 
 // because returns why a call ended as it did; before is the reason of its decision.
 func because(b body, before string) string {
+	cause := call.Result{Status: facts.Status(b.Status), Why: b.Why}.Cause()
 	switch {
 	case b.Status == "ok":
 		return ""
-	case len(b.Why) > 0:
-		return words(b.Why)
+	case len(cause) > 0:
+		return words(cause)
 	case b.Facts.ExitCode != nil && *b.Facts.ExitCode != 0:
 		return "exit code " + strconv.Itoa(*b.Facts.ExitCode)
 	}

@@ -328,15 +328,17 @@ const (
 // Results are the results of calls, for filters.
 var Results = []string{Done, WaitsFor, Approved, DeniedBy, Failed, Timeout, OOM, Cancelled, NoAnswer, Running, Lost}
 
-// Because returns the reason to name, in words: the last one that is not of the class of the call.
+// Because returns the reason to name, in words: the first one that is not of the class of the call.
 func Because(all []call.Reason) string {
-	why := ""
 	for _, r := range all {
-		if why == "" || !strings.HasPrefix(r.Code, "mode.") {
-			why = cmp.Or(r.Text, r.Code)
+		if !strings.HasPrefix(r.Code, "mode.") {
+			return cmp.Or(r.Cause, r.Text, r.Code)
 		}
 	}
-	return why
+	if len(all) > 0 {
+		return cmp.Or(all[0].Text, all[0].Code)
+	}
+	return ""
 }
 
 // CallLife is all that the log knows of one call.

@@ -170,8 +170,9 @@ func find(c *cobra.Command, g *cli.Context, ident string) ([]audit.Record, error
 	var found []audit.Record
 	if number {
 		found, err = records.Numbered(c.Context(), audit.Dir(state), seq)
-	} else if err = records.Indexed(c.Context(), c.ErrOrStderr(), audit.Dir(state)); err == nil {
-		_, err = audit.Select(c.Context(), audit.Dir(state), audit.Selection{About: ident}, func(r audit.Record) error {
+	} else {
+		about := audit.Selection{About: []string{ident}, Progress: records.Indexing(c.ErrOrStderr())}
+		_, err = audit.Select(c.Context(), audit.Dir(state), about, func(r audit.Record) error {
 			found = append(found, r)
 			return nil
 		})

@@ -15,6 +15,7 @@ import (
 type logFlags struct {
 	since string
 	until string
+	call  string
 	audit.Selection
 }
 
@@ -37,14 +38,7 @@ func newLog(g *cli.Context) *cobra.Command {
 			if err := f.times(now); err != nil {
 				return err
 			}
-			if err := records.Indexed(c.Context(), c.ErrOrStderr(), dir); err != nil {
-				return err
-			}
-			if f.About != "" {
-				if _, err := find(c, g, f.About); err != nil {
-					return err
-				}
-			}
+			f.Progress = records.Indexing(c.ErrOrStderr())
 			header := !g.JSON
 			show := func(r audit.Record) error {
 				if header {
@@ -55,6 +49,9 @@ func newLog(g *cli.Context) *cobra.Command {
 				return nil
 			}
 			n, err := audit.Select(c.Context(), dir, f.Selection, show)
+			if err == nil && f.call != "" && n.Shown == 0 {
+				_, err = find(c, g, f.call)
+			}
 			if err != nil {
 				return err
 			}
@@ -84,7 +81,7 @@ func newLog(g *cli.Context) *cobra.Command {
 	c.Flags().StringVar(&f.Host, "host", "", "calls that tried to reach `HOST`, as in *.example.com, whether it was allowed or not")
 	c.Flags().StringVar(&f.Effect, "effect", "", "decisions of this `EFFECT`: allow, ask or deny")
 	c.Flags().StringVar(&f.Kind, "kind", "", "records of this `KIND`, as in decision, answer, outcome, approver or change")
-	c.Flags().StringVar(&f.About, "call", "", "records about this `ID`: of a call, a decision or an approval")
+	c.Flags().StringVar(&f.call, "call", "", "records about this `ID`: of a call, a decision or an approval")
 	c.AddCommand(newVerify(g), newShow(g), newSetAside(g))
 	c.AddCommand(g.LogCommands...)
 	return c
@@ -104,8 +101,12 @@ func (f *logFlags) times(now time.Time) (err error) {
 	if f.Until, err = records.Time("--until", f.until, now); err != nil {
 		return err
 	}
-	if f.About != "" && !anyID(f.About) {
-		return exitcode.Mistake("ids look like c_… or d_…: waldo log lists them; waldo log show NUMBER prints one record", "%q is not an id", f.About)
+	if f.call == "" {
+		return nil
 	}
+	if !anyID(f.call) {
+		return exitcode.Mistake("ids look like c_… or d_…: waldo log lists them; waldo log show NUMBER prints one record", "%q is not an id", f.call)
+	}
+	f.About = []string{f.call}
 	return nil
 }

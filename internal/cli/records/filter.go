@@ -1,7 +1,6 @@
 package records
 
 import (
-	"context"
 	"io"
 	"strconv"
 	"strings"
@@ -33,16 +32,11 @@ func Counted(w io.Writer, n audit.Counted) {
 	}
 }
 
-// Indexed brings the index of a log to its end, and shows on a terminal how far it is.
-func Indexed(ctx context.Context, w io.Writer, dir string) error {
+// Indexing returns a progress of a selection that shows on a terminal how far the index is.
+func Indexing(w io.Writer) func(done, all int64) {
 	var bar io.WriteCloser
 	shown, zeros := int64(0), make([]byte, 1<<16)
-	defer func() {
-		if bar != nil {
-			_ = bar.Close()
-		}
-	}()
-	return audit.Refresh(ctx, dir, func(done, all int64) {
+	return func(done, all int64) {
 		if bar == nil {
 			bar = terminal.Progress(w, "indexing the log", all)
 		}
@@ -50,7 +44,11 @@ func Indexed(ctx context.Context, w io.Writer, dir string) error {
 			n, _ := bar.Write(zeros[:min(done-shown, int64(len(zeros)))])
 			shown += int64(n)
 		}
-	})
+		if done == all {
+			_ = bar.Close()
+			bar, shown = nil, 0
+		}
+	}
 }
 
 // Time reads the value of a flag: a time ago, today, yesterday, or a time.

@@ -2,7 +2,6 @@ package records
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -211,22 +210,18 @@ func compact(raw json.RawMessage) string {
 
 // OfCalls returns every record of the calls that some records are about, in the order of the log.
 func OfCalls(ctx context.Context, dir string, some []audit.Record) (all []audit.Record, err error) {
-	calls := map[string]bool{"": true}
+	calls := []string{}
 	for _, r := range some {
-		if c := callOf(r); !calls[c] {
-			calls[c] = true
-			of := audit.Selection{About: c, Match: func(r audit.Record) bool { return callOf(r) == c }}
-			_, err := audit.Select(ctx, dir, of, func(r audit.Record) error {
-				all = append(all, r)
-				return nil
-			})
-			if err != nil {
-				return nil, err
-			}
+		if c := callOf(r); c != "" {
+			calls = append(calls, c)
 		}
 	}
-	slices.SortFunc(all, func(a, b audit.Record) int { return cmp.Compare(a.Seq, b.Seq) })
-	return all, nil
+	of := audit.Selection{About: calls, Match: func(r audit.Record) bool { return slices.Contains(calls, callOf(r)) }}
+	_, err = audit.Select(ctx, dir, of, func(r audit.Record) error {
+		all = append(all, r)
+		return nil
+	})
+	return all, err
 }
 
 // ByCall groups records by their call, the earliest call first.

@@ -23,10 +23,11 @@ type Selection struct {
 	Principal, Capability string    // * stands for any characters; also the person who answered
 	Agent                 string    // the name that an agent host gave itself; with *
 	Channel, Effect       string
-	Host                  string // that was tried, allowed or not; with *
-	Denied                bool   // that something was denied
-	About                 string // an id: of a call, decision, approval, parent or record
-	Last                  int    // at most this many, the newest; 0: all
+	Host                  string                // that was tried, allowed or not; with *
+	Denied                bool                  // that something was denied
+	About                 []string              // ids: of a call, decision, approval, parent or record
+	Last                  int                   // at most this many, the newest; 0: all
+	Progress              func(done, all int64) // is called as the index is made, with bytes of the log; can be nil
 	// Match looks at each record that fits the rest; nil: it fits. Matched counts the records before that.
 	Match func(Record) bool
 }
@@ -157,12 +158,9 @@ func (s Selection) holds(tests []test, r Record, own, caller entry) bool {
 			return false
 		}
 	}
-	for _, one := range own.ids {
-		if one == s.About {
-			return true
-		}
-	}
-	return s.About == ""
+	return s.About == nil || slices.ContainsFunc(own.ids[:], func(one string) bool {
+		return one != "" && slices.Contains(s.About, one)
+	})
 }
 
 // Matcher returns a filter for records as they come, oldest first. It looks for earlier decisions in the log.
@@ -173,7 +171,7 @@ func (s Selection) Matcher(ctx context.Context, dir string) func(Record) bool {
 		caller, call := own, own.ids[idCall]
 		of, known := callers[call]
 		if !known && slices.ContainsFunc(tests, func(t test) bool { return t.caller }) {
-			decided := Selection{Kind: KindDecision, About: call, Before: r.Seq, Last: 1,
+			decided := Selection{Kind: KindDecision, About: []string{call}, Before: r.Seq, Last: 1,
 				Match: func(r Record) bool { return entryOf(r).ids[idCall] == call }}
 			_, err := Select(ctx, dir, decided, func(r Record) error {
 				of = entryOf(r)

@@ -54,11 +54,24 @@ const (
 const columns = cells64 + texts32
 
 // width returns the bytes of a cell.
-func width(column int) int64 {
+func width(column int) int {
 	if column < cells64 {
 		return 8
 	}
 	return 4
+}
+
+// cells are those of one column, as the file has them.
+type cells struct {
+	b    []byte
+	wide bool
+}
+
+func (c cells) at(row int) uint64 {
+	if c.wide {
+		return binary.LittleEndian.Uint64(c.b[8*row:])
+	}
+	return uint64(binary.LittleEndian.Uint32(c.b[4*row:]))
 }
 
 // indexed is the index of one segment, read from its file as needed, or made from the segment.
@@ -70,8 +83,9 @@ type indexed struct {
 	seqs  []uint64
 	words []string
 	known map[string]uint32
-	cols  [columns][]uint64
-	ok    [][]bool // which words fit the tests of one query
+	cols  [columns][]byte // as in the file
+	ok    [][]bool        // which words fit the tests of one query
+	free  *[][]byte       // columns that one query has used; nil: none
 }
 
 // indexHead is the first line of an index's file.
@@ -159,28 +173,19 @@ func (x *indexed) open(size int64) bool {
 
 // begin returns where a column begins in the file.
 func (x *indexed) begin(column int) int64 {
-	return x.data + int64(x.N)*(8*int64(min(column, cells64))+4*int64(max(0, column-cells64)))
+	return x.data + int64(x.N)*int64(8*min(column, cells64)+4*max(0, column-cells64))
 }
 
 // column returns the cells of a column.
-func (x *indexed) column(c int) ([]uint64, error) {
-	if x.cols[c] != nil || !x.read {
-		return x.cols[c], nil
-	}
-	b, err := x.part(x.begin(c), int64(x.N)*width(c), x.Sums[c])
-	if err != nil {
-		return nil, err
-	}
-	out := make([]uint64, x.N)
-	for i := range out {
-		if width(c) == 8 {
-			out[i] = binary.LittleEndian.Uint64(b[8*i:])
-		} else {
-			out[i] = uint64(binary.LittleEndian.Uint32(b[4*i:]))
+func (x *indexed) column(c int) (cells, error) {
+	if x.cols[c] == nil && x.read {
+		b, err := x.part(x.begin(c), int64(x.N*width(c)), x.Sums[c])
+		if err != nil {
+			return cells{}, err
 		}
+		x.cols[c] = b
 	}
-	x.cols[c] = out
-	return out, nil
+	return cells{x.cols[c], width(c) == 8}, nil
 }
 
 // part reads a part of the file, which has a checksum.
@@ -190,16 +195,38 @@ func (x *indexed) part(at, n int64, sum uint32) ([]byte, error) {
 		return nil, x.stale()
 	}
 	defer func() { _ = f.Close() }()
-	b := make([]byte, n)
+	b := x.buffer(n)
 	if _, err := f.ReadAt(b, at); err != nil || crc32.Checksum(b, castagnoli) != sum {
 		return nil, x.stale()
 	}
 	return b, nil
 }
 
+// buffer returns n bytes, those of a column used before if they are enough.
+func (x *indexed) buffer(n int64) []byte {
+	if x.free != nil {
+		for i, b := range *x.free {
+			if int64(cap(b)) >= n {
+				*x.free = slices.Delete(*x.free, i, i+1)
+				return b[:n]
+			}
+		}
+	}
+	return make([]byte, n, n+1<<12)
+}
+
+// release gives up the columns.
+func (x *indexed) release() {
+	for c, b := range x.cols {
+		if b != nil && x.read && x.free != nil {
+			*x.free, x.cols[c] = append(*x.free, b), nil
+		}
+	}
+}
+
 // dictionary returns the words of the texts.
 func (x *indexed) dictionary() ([]string, error) {
-	if x.words != nil {
+	if x.words != nil || !x.read {
 		return x.words, nil
 	}
 	b, err := x.part(x.begin(columns), x.Words, x.Sum)
@@ -238,20 +265,12 @@ func (x *indexed) save() {
 	if err != nil || x.seqs != nil || x.N == 0 {
 		return
 	}
-	var words, data []byte
+	var words []byte
 	for _, w := range x.words {
 		words = append(binary.AppendUvarint(words, uint64(len(w))), w...)
 	}
-	for c, cells := range x.cols {
-		from := len(data)
-		for _, v := range cells {
-			if width(c) == 8 {
-				data = binary.LittleEndian.AppendUint64(data, v)
-			} else {
-				data = binary.LittleEndian.AppendUint32(data, uint32(v))
-			}
-		}
-		x.Sums[c] = crc32.Checksum(data[from:], castagnoli)
+	for c, b := range x.cols {
+		x.Sums[c] = crc32.Checksum(b, castagnoli)
 	}
 	x.V, x.Time, x.Words, x.Sum = indexVersion, info.ModTime().UnixNano(), int64(len(words)), crc32.Checksum(words, castagnoli)
 	head, err := json.Marshal(x.indexHead)
@@ -261,7 +280,7 @@ func (x *indexed) save() {
 	if err := os.Mkdir(indexDir(x.dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return
 	}
-	if safefile.Replace(x.file(), slices.Concat(head, []byte("\n"), data, words), 0o600) == nil {
+	if safefile.Replace(x.file(), slices.Concat(head, []byte("\n"), slices.Concat(x.cols[:]...), words), 0o600) == nil {
 		*x = indexed{indexHead: x.indexHead, dir: x.dir, read: true, data: int64(len(head)) + 1}
 	}
 }
@@ -313,18 +332,18 @@ func (x *indexed) record(row int) (Record, error) {
 // cell returns one cell, without its column.
 func (x *indexed) cell(c, row int) (uint64, error) {
 	if x.cols[c] != nil || !x.read {
-		return x.cols[c][row], nil
+		return cells{x.cols[c], width(c) == 8}.at(row), nil
 	}
 	f, err := os.OpenFile(x.file(), os.O_RDONLY|safefile.NoFollow, 0)
 	if err != nil {
 		return 0, x.stale()
 	}
 	defer func() { _ = f.Close() }()
-	b := make([]byte, 8)
-	if _, err := f.ReadAt(b[:width(c)], x.begin(c)+int64(row)*width(c)); err != nil {
+	b := make([]byte, width(c))
+	if _, err := f.ReadAt(b, x.begin(c)+int64(row*len(b))); err != nil {
 		return 0, x.stale()
 	}
-	return binary.LittleEndian.Uint64(b), nil
+	return cells{b, len(b) == 8}.at(0), nil
 }
 
 // add enters the records of a segment from x.End to size. It leaves out lines that are no records.
@@ -371,7 +390,11 @@ func (x *indexed) enter(r Record, start int64) {
 		row[cells64+i] = uint64(n)
 	}
 	for c, v := range row {
-		x.cols[c] = append(x.cols[c], v)
+		if width(c) == 8 {
+			x.cols[c] = binary.LittleEndian.AppendUint64(x.cols[c], v)
+		} else {
+			x.cols[c] = binary.LittleEndian.AppendUint32(x.cols[c], uint32(v))
+		}
 	}
 	x.N++
 }
@@ -385,15 +408,8 @@ type index struct {
 // saveRows is how many new rows of the segment in use are worth a new file.
 const saveRows = 500
 
-// Refresh brings the index of a log to its end. progress is called with the bytes of it that were read, and those
-// that must be; it can be nil.
-func Refresh(ctx context.Context, dir string, progress func(done, all int64)) error {
-	_, err := openIndex(ctx, dir, true, progress)
-	return err
-}
-
 // openIndex returns the index of a log as it is now. It makes the parts that are missing or do not fit; all of them
-// without files.
+// without files. progress can be nil.
 func openIndex(ctx context.Context, dir string, files bool, progress func(done, all int64)) (*index, error) {
 	names, sizes, err := extent(dir)
 	if err != nil {
@@ -429,7 +445,7 @@ func openIndex(ctx context.Context, dir string, files bool, progress func(done, 
 				x.save()
 			}
 		}
-		if progress != nil {
+		if progress != nil && all > 0 {
 			progress(done, all)
 		}
 	}
@@ -462,43 +478,45 @@ func extend(ctx context.Context, segs []*indexed, sizes []int64) ([]int, error) 
 func (ix *index) origins(segment, from int) error {
 	x := ix.segs[segment]
 	latest, open := map[uint64]uint64{}, map[uint64][]int{}
-	decision, decided := x.known[KindDecision]
-	for row := range x.N {
-		c := x.cols[cellIDs+idCall][row]
-		switch {
+	decision, calls := slices.Index(x.words, KindDecision), cells{x.cols[cellIDs+idCall], true}
+	kinds := cells{x.cols[cells64+textKind], false}
+	decides := func(row int) bool { return int(kinds.at(row)) == decision }
+	set := func(row int, seq uint64) { binary.LittleEndian.PutUint64(x.cols[cellOrigin][8*row:], seq) }
+	for row := from; row < x.N; row++ {
+		switch c := calls.at(row); {
 		case c == 0:
-		case decided && x.cols[cells64+textKind][row] == uint64(decision):
+		case decides(row):
 			latest[c] = x.seq(row)
-		case row < from:
 		case latest[c] != 0:
-			x.cols[cellOrigin][row] = latest[c]
+			set(row, latest[c])
 		default:
 			open[c] = append(open[c], row)
 		}
 	}
-	for i := segment - 1; i >= 0 && len(open) > 0; i-- {
-		before := ix.segs[i]
+	for i := segment; i >= 0 && len(open) > 0; i-- {
+		before, end := ix.segs[i], from
+		if i < segment {
+			end = before.N
+		}
 		words, err := before.dictionary()
 		if err != nil {
 			return err
 		}
-		calls, err := before.column(cellIDs + idCall)
-		if err != nil {
+		if calls, err = before.column(cellIDs + idCall); err != nil {
 			return err
 		}
-		kinds, err := before.column(cells64 + textKind)
-		if err != nil {
+		if kinds, err = before.column(cells64 + textKind); err != nil {
 			return err
 		}
-		decision := uint64(slices.Index(words, KindDecision))
-		for row := before.N - 1; row >= 0 && len(open) > 0; row-- {
-			if kinds[row] != decision {
+		decision = slices.Index(words, KindDecision)
+		for row := end - 1; row >= 0 && len(open) > 0; row-- {
+			if !decides(row) {
 				continue
 			}
-			for _, mine := range open[calls[row]] {
-				x.cols[cellOrigin][mine] = before.seq(row)
+			for _, mine := range open[calls.at(row)] {
+				set(mine, before.seq(row))
 			}
-			delete(open, calls[row])
+			delete(open, calls.at(row))
 		}
 	}
 	return nil

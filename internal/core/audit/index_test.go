@@ -82,11 +82,13 @@ func (b *busy) ask() (s Selection) {
 	for p, all := range map[*string][]string{
 		&s.Capability: {"a.*", "a.read"}, &s.Agent: {"codex", "claude*"}, &s.Channel: {"cli"}, &s.Effect: {"deny", "ask"},
 		&s.Host: {"*.example.com", "c.example.org", "*"}, &s.Kind: {KindOutcome, KindDecision, "port"}, &s.Without: {KindVerdict},
-		&s.About: {"c_1", "d_2", "a_3", fmt.Sprint("c_", len(b.calls)/2)},
 	} {
 		if b.r.IntN(6) == 0 {
 			*p = b.one(all...)
 		}
+	}
+	for b.r.IntN(5) == 0 {
+		s.About = append(s.About, b.one("c_1", "d_2", "a_3", fmt.Sprint("c_", len(b.calls)/2)))
 	}
 	s.Denied = b.r.IntN(6) == 0
 	s.Last = []int{0, 1, 20}[b.r.IntN(3)]
@@ -152,7 +154,8 @@ func scan(t *testing.T, dir string, s Selection) (out []string, matched int) {
 		case at.Before(s.Since), !s.Until.IsZero() && !at.Before(s.Until), s.Kind != "" && r.Kind != s.Kind, r.Kind == s.Without,
 			s.Effect != "" && b.Effect != s.Effect, s.Channel != "" && from.Channel != s.Channel, s.Denied && !denied,
 			!wild(s.Principal, from.Principal, b.By), !wild(s.Capability, b.Capability), !wild(s.Agent, from.Agent), !wild(s.Host, hosts...),
-			s.About != "" && !slices.Contains([]string{r.ID, b.CallID, b.DecisionID, b.ApprovalID, b.Parent}, s.About):
+			s.About != nil && !slices.ContainsFunc([]string{r.ID, b.CallID, b.DecisionID, b.ApprovalID, b.Parent},
+				func(one string) bool { return slices.Contains(s.About, one) }):
 			return nil
 		}
 		out = append(out, string(r.line()))
@@ -381,7 +384,7 @@ func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`{"v":1}`), 0)
 	f.Fuzz(func(t *testing.T, text []byte, at int) {
 		dir := calls(t, 3)
-		s := Selection{About: "c_1"}
+		s := Selection{About: []string{"c_1"}}
 		want, _ := scan(t, dir, s)
 		if _, err := Select(ctx, dir, s, func(Record) error { return nil }); err != nil {
 			t.Fatal(err)

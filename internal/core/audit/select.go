@@ -44,13 +44,11 @@ type query struct {
 	tests   []test
 	after   uint64           // records that were shown by an earlier attempt
 	callers map[uint64]entry // decisions, by number
+	free    [][]byte         // columns that were used
 }
 
-// hit is a row of a segment.
-type hit struct{ segment, row int }
-
 func newQuery(ctx context.Context, dir string, s Selection, after uint64, files bool) (*query, error) {
-	ix, err := openIndex(ctx, dir, files, nil)
+	ix, err := openIndex(ctx, dir, files, s.Progress)
 	return &query{index: ix, s: s, tests: s.tests(), after: after, callers: map[uint64]entry{}}, err
 }
 
@@ -59,26 +57,35 @@ func (q *query) run(ctx context.Context, fn func(Record) error) (n Counted, err 
 	if err := q.sample(); err != nil {
 		return n, err
 	}
-	var hits []hit
-	for i := range q.segs {
-		rows, err := q.rows(i)
-		if err != nil {
-			return n, err
+	for _, x := range q.segs { // a new process makes memory slower than it reads the index
+		x.free = &q.free
+	}
+	fits := make([][]bool, len(q.segs))
+	for i, x := range slices.Backward(q.segs) {
+		if fits[i], err = q.rows(i); err != nil || ctx.Err() != nil {
+			return n, errors.Join(err, ctx.Err())
 		}
-		hits = append(hits, rows...)
-		if ctx.Err() != nil {
-			return n, ctx.Err()
+		x.release() // the decisions of older segments' calls are in them, or older
+		for _, yes := range fits[i] {
+			if yes {
+				n.Matched++
+			}
 		}
 	}
-	n.Matched = uint64(len(hits))
-	if q.s.Last == 0 {
-		for _, h := range hits {
-			if q.segs[h.segment].seq(h.row) <= q.after {
+	if q.s.Last > 0 {
+		return n, q.newest(ctx, fits, &n, fn)
+	}
+	for i, x := range q.segs {
+		for row, yes := range fits[i] {
+			if !yes {
+				continue
+			}
+			if x.seq(row) <= q.after {
 				n.Shown++
 				continue
 			}
-			r, fits, err := q.read(h)
-			if err == nil && fits {
+			r, shown, err := q.read(i, row)
+			if err == nil && shown {
 				n.Shown++
 				err = fn(r)
 			}
@@ -86,28 +93,34 @@ func (q *query) run(ctx context.Context, fn func(Record) error) (n Counted, err 
 				return n, err
 			}
 		}
-		return n, nil
 	}
-	newest, err := q.newest(ctx, hits)
-	for i := len(newest) - 1; i >= 0 && err == nil; i-- {
-		n.Shown++
-		err = fn(newest[i])
-	}
-	return n, err
+	return n, nil
 }
 
-// newest reads the last records of a selection, the newest first.
-func (q *query) newest(ctx context.Context, hits []hit) (out []Record, err error) {
-	for i := len(hits) - 1; i >= 0 && len(out) < q.s.Last; i-- {
-		r, fits, err := q.read(hits[i])
-		if err = errors.Join(err, ctx.Err()); err != nil {
-			return nil, err
-		}
-		if fits {
-			out = append(out, r)
+// newest shows the last records of a selection. It reads them from the newest on.
+func (q *query) newest(ctx context.Context, fits [][]bool, n *Counted, fn func(Record) error) error {
+	var out []Record
+	for i := range slices.Backward(q.segs) {
+		for row := len(fits[i]) - 1; row >= 0 && len(out) < q.s.Last; row-- {
+			if !fits[i][row] {
+				continue
+			}
+			r, shown, err := q.read(i, row)
+			if err = errors.Join(err, ctx.Err()); err != nil {
+				return err
+			}
+			if shown {
+				out = append(out, r)
+			}
 		}
 	}
-	return out, nil
+	for _, r := range slices.Backward(out) {
+		n.Shown++
+		if err := fn(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // count counts the records of the log.
@@ -130,8 +143,8 @@ func (q *query) count(n *Counted) {
 	}
 }
 
-// rows returns the rows of a segment that fit, by the index.
-func (q *query) rows(segment int) (out []hit, err error) {
+// rows returns which rows of a segment fit, by the index.
+func (q *query) rows(segment int) ([]bool, error) {
 	x := q.segs[segment]
 	if x.N == 0 {
 		return nil, nil
@@ -145,12 +158,13 @@ func (q *query) rows(segment int) (out []hit, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for i, ms := range at {
-			fits[i] = fits[i] && int64(ms) >= first && int64(ms) < last
+		for i := range fits {
+			ms := int64(at.at(i))
+			fits[i] = fits[i] && ms >= first && ms < last
 		}
 	}
-	if q.s.About != "" {
-		if err := x.about(hashID(q.s.About), fits); err != nil {
+	if q.s.About != nil {
+		if err := x.about(q.s.About, fits); err != nil {
 			return nil, err
 		}
 	}
@@ -159,24 +173,25 @@ func (q *query) rows(segment int) (out []hit, err error) {
 			return nil, err
 		}
 	}
-	for i, yes := range fits {
-		if yes {
-			out = append(out, hit{segment, i})
-		}
-	}
-	return out, nil
+	return fits, nil
 }
 
-// about clears the rows without an id.
-func (x *indexed) about(id uint64, fits []bool) error {
-	named := make([]bool, x.N)
+// about clears the rows without one of some ids.
+func (x *indexed) about(ids []string, fits []bool) error {
+	named, wanted := make([]bool, x.N), make([]uint64, 0, len(ids))
+	for _, id := range ids {
+		wanted = append(wanted, hashID(id))
+	}
+	slices.Sort(wanted)
 	for c := range 5 {
 		cells, err := x.column(cellIDs + c)
 		if err != nil {
 			return err
 		}
-		for i, v := range cells {
-			named[i] = named[i] || v == id
+		for i := range named {
+			if id := cells.at(i); id != 0 && !named[i] {
+				_, named[i] = slices.BinarySearch(wanted, id)
+			}
 		}
 	}
 	for i := range fits {
@@ -192,7 +207,7 @@ func (q *query) test(segment, number int, t test, fits []bool) error {
 	if err != nil {
 		return err
 	}
-	var origin, or []uint64
+	var origin, or cells
 	if t.caller {
 		if origin, err = x.column(cellOrigin); err != nil {
 			return err
@@ -207,34 +222,38 @@ func (q *query) test(segment, number int, t test, fits []bool) error {
 		if !fits[i] {
 			continue
 		}
-		fits[i] = ok[own[i]]
-		if t.caller && origin[i] != 0 {
-			if at, row, known := q.find(segment, origin[i]); known {
+		fits[i] = ok[own.at(i)]
+		if t.caller && origin.at(i) != 0 {
+			at, row, known := q.find(segment, origin.at(i))
+			switch {
+			case known && at == segment:
+				fits[i] = ok[own.at(row)]
+			case known:
 				ok, own, err := q.words(q.segs[at], number, t.text)
 				if err != nil {
 					return err
 				}
-				fits[i] = ok[own[row]]
+				fits[i] = ok[own.at(row)]
 			}
 		}
-		fits[i] = fits[i] || t.or != 0 && ok[or[i]]
+		fits[i] = fits[i] || t.or != 0 && ok[or.at(i)]
 	}
 	return nil
 }
 
 // words returns which words of a segment fit a condition, and the column of a text, all of whose cells are words.
-func (q *query) words(x *indexed, number, text int) (ok []bool, column []uint64, err error) {
+func (q *query) words(x *indexed, number, text int) (ok []bool, column cells, err error) {
 	if x.ok == nil {
 		x.ok = make([][]bool, len(q.tests))
 	}
 	loaded := x.cols[cells64+text] != nil
 	if column, err = x.column(cells64 + text); err != nil {
-		return nil, nil, err
+		return nil, column, err
 	}
 	if ok = x.ok[number]; ok == nil {
 		words, err := x.dictionary()
 		if err != nil {
-			return nil, nil, err
+			return nil, column, err
 		}
 		ok = make([]bool, len(words))
 		for i, w := range words {
@@ -242,8 +261,10 @@ func (q *query) words(x *indexed, number, text int) (ok []bool, column []uint64,
 		}
 		x.ok[number] = ok
 	}
-	if !loaded && slices.ContainsFunc(column, func(n uint64) bool { return n >= uint64(len(ok)) }) {
-		return nil, nil, x.stale()
+	for row := 0; row < x.N && !loaded; row++ {
+		if column.at(row) >= uint64(len(ok)) {
+			return nil, column, x.stale()
+		}
 	}
 	return ok, column, nil
 }
@@ -268,8 +289,9 @@ func Principals(ctx context.Context, dir string) (out []string, err error) {
 			return nil, err
 		}
 		decision, seen := uint64(slices.Index(words, KindDecision)), make([]bool, len(words))
-		for row, name := range names {
-			if kinds[row] == decision && name < uint64(len(seen)) && !seen[name] && words[name] != "" {
+		for row := range x.N {
+			name := names.at(row)
+			if kinds.at(row) == decision && name < uint64(len(seen)) && !seen[name] && words[name] != "" {
 				seen[name] = true
 				out = append(out, words[name])
 			}
@@ -290,33 +312,33 @@ func (q *query) find(segment int, seq uint64) (at, row int, known bool) {
 }
 
 // read reads a record from the log, and reports whether it fits; errStale if the index says so, and it does not.
-func (q *query) read(h hit) (r Record, fits bool, err error) {
-	x := q.segs[h.segment]
-	if r, err = x.record(h.row); err != nil {
+func (q *query) read(segment, row int) (r Record, fits bool, err error) {
+	x := q.segs[segment]
+	if r, err = x.record(row); err != nil {
 		return r, false, err
 	}
 	own := entryOf(r)
 	caller := own
 	if slices.ContainsFunc(q.tests, func(t test) bool { return t.caller }) {
-		if caller, err = q.caller(h, own); err != nil {
+		if caller, err = q.caller(segment, row, own); err != nil {
 			return r, false, err
 		}
 	}
 	if !q.s.holds(q.tests, r, own, caller) {
-		return r, false, q.segs[h.segment].stale()
+		return r, false, x.stale()
 	}
 	return r, q.s.Match == nil || q.s.Match(r), nil
 }
 
 // caller reads the decision of a record's call.
-func (q *query) caller(h hit, own entry) (entry, error) {
-	origin, err := q.segs[h.segment].cell(cellOrigin, h.row)
+func (q *query) caller(segment, row int, own entry) (entry, error) {
+	origin, err := q.segs[segment].cell(cellOrigin, row)
 	if err != nil || origin == 0 {
 		return own, err
 	}
 	e, known := q.callers[origin]
 	if !known {
-		at, row, there := q.find(h.segment, origin)
+		at, row, there := q.find(segment, origin)
 		if !there {
 			return own, nil // it was removed
 		}
@@ -331,7 +353,7 @@ func (q *query) caller(h hit, own entry) (entry, error) {
 		q.callers[origin] = e
 	}
 	if e.texts[textKind] != KindDecision || e.ids[idCall] != own.ids[idCall] {
-		return own, q.segs[h.segment].stale()
+		return own, q.segs[segment].stale()
 	}
 	return e, nil
 }
@@ -375,7 +397,11 @@ func compare(x *indexed, row int) error {
 		if err != nil {
 			return err
 		}
-		switch want := fresh.cols[c][0]; {
+		want, err := fresh.cell(c, 0)
+		if err != nil {
+			return err
+		}
+		switch {
 		case c == cellOrigin: // read finds a false one
 		case c < cells64 && have != want, c >= cells64 && (have >= uint64(len(words)) || words[have] != fresh.words[want]):
 			return x.stale()

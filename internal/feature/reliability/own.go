@@ -43,7 +43,7 @@ func undo(ctx context.Context, h *app.App, callID string, as call.Call) (call.Re
 
 // ofFiles reports whether the log says that files.restore would undo a call.
 func ofFiles(ctx context.Context, state, callID string) (found bool, _ error) {
-	_, err := audit.Select(ctx, audit.Dir(state), audit.Selection{Kind: audit.KindOutcome, About: callID}, func(r audit.Record) error {
+	_, err := audit.Select(ctx, audit.Dir(state), audit.Selection{Kind: audit.KindOutcome, About: []string{callID}}, func(r audit.Record) error {
 		var e struct {
 			CallID string `json:"call_id"`
 			UndoBy string `json:"undo_by"`

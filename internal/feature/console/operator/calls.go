@@ -174,7 +174,7 @@ func (p *Operator) Call(ctx context.Context, callID string) (site.CallLife, erro
 		return l, err
 	}
 	var all []audit.Record
-	_, err := audit.Select(ctx, audit.Dir(p.o.Store.Dir()), audit.Selection{About: callID}, func(r audit.Record) error {
+	_, err := audit.Select(ctx, audit.Dir(p.o.Store.Dir()), audit.Selection{About: []string{callID}}, func(r audit.Record) error {
 		all = append(all, r)
 		return nil
 	})
@@ -255,9 +255,9 @@ func (p *Operator) Records(
 	if err != nil {
 		return out, err
 	}
-	about := ""
+	var about []string
 	if id.Is(id.Call, f.ID) || id.Is(id.Decision, f.ID) || id.Is(id.Approval, f.ID) || id.Is(id.Record, f.ID) {
-		about = f.ID // others, as of sessions, are looked for in every record
+		about = []string{f.ID} // others, as of sessions, are looked for in every record
 	}
 	_, err = audit.Select(ctx, audit.Dir(p.o.Store.Dir()),
 		audit.Selection{Last: page.Limit + 1, Before: before, Kind: f.Kind, Without: f.Without, About: about,

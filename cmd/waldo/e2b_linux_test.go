@@ -18,6 +18,12 @@ import (
 // servedE2B runs waldo e2b, which lets the tokens in, and returns its address.
 func servedE2B(t testing.TB, capabilities string, tokens map[string]string) (url, dir string) {
 	t.Helper()
+	return servedAs(t, capabilities, tokens, "e2b")
+}
+
+// servedAs runs waldo serve or waldo e2b, which lets the tokens in, and returns its address.
+func servedAs(t testing.TB, capabilities string, tokens map[string]string, command string) (url, dir string) {
+	t.Helper()
 	dir = t.TempDir()
 	self, err := os.Executable()
 	if err != nil {
@@ -34,7 +40,7 @@ func servedE2B(t testing.TB, capabilities string, tokens map[string]string) (url
 	if err := os.WriteFile(config, []byte(text+"}}}\n"+capabilities), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), waldo, "--state", filepath.Join(dir, "state"), "--config", config, "e2b",
+	c := exec.CommandContext(t.Context(), waldo, "--state", filepath.Join(dir, "state"), "--config", config, command,
 		"--listen", "127.0.0.1:0")
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	said, err := c.StderrPipe()
@@ -53,8 +59,8 @@ func servedE2B(t testing.TB, capabilities string, tokens map[string]string) (url
 		line, err := r.ReadString('\n')
 		if _, after, ok := strings.Cut(line, "listening on "); ok {
 			go func() { _, _ = io.Copy(os.Stderr, r) }()
-			url, _, _ = strings.Cut(after, " ")
-			return url, filepath.Join(dir, "state")
+			url, _, _ = strings.Cut(strings.TrimSpace(after), " ")
+			return strings.TrimSuffix(url, "/mcp"), filepath.Join(dir, "state")
 		}
 		if err != nil {
 			t.Fatalf("%s%v", line, err)

@@ -22,6 +22,7 @@ import (
 	"waldo/internal/feature/hosts"
 	"waldo/internal/feature/launch"
 	"waldo/internal/feature/reliability"
+	"waldo/internal/feature/rest"
 	"waldo/internal/feature/service"
 	"waldo/internal/feature/sql"
 	"waldo/internal/feature/telemetry"
@@ -45,6 +46,7 @@ var features = []feature.Feature{
 	hosts.Feature,
 	launch.Feature,
 	reliability.Feature,
+	rest.Feature,
 	service.Feature,
 	sql.Feature,
 	threatmodel.Feature,

@@ -26,6 +26,7 @@ type Running struct {
 	Carriers []approval.Notifier                            // ways to put a question to a human
 	Routes   []Route                                        // of waldo serve --listen
 	Site     Site                                           // the paths that no route has
+	API      []byte                                         // the routes below /api/v1, as an OpenAPI document
 	Inbox    inbox.Deliveries                               // events from outside for the built-in agent
 	Require  func() error                                   // an error where waldo cannot serve this configuration
 	Serve    func(ctx context.Context)                      // works while waldo listens, until ctx is done
@@ -73,6 +74,8 @@ type Route struct {
 	// Exact: Prefix is the one path, or all paths below it where it ends with a slash. waldo checks Host and Origin of
 	// their requests, and the handler who asks.
 	Exact bool
+	// Method is the one that is answered, and Prefix a path of http.ServeMux without it. Empty: every method.
+	Method string
 }
 
 // Place is a state directory with its configuration, for the checks of waldo doctor.
@@ -143,9 +146,32 @@ func (h *App) routes(exact bool) map[string]http.Handler {
 	out := map[string]http.Handler{}
 	for _, r := range h.running {
 		for _, route := range r.Routes {
-			if route.Exact == exact {
+			if route.Exact == exact && route.Method == "" {
 				out[route.Prefix] = route.Handler
 			}
+		}
+	}
+	return out
+}
+
+// methods returns the handlers of the features that answer one method of a path; nil: there are none.
+func (h *App) methods() *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, r := range h.running {
+		for _, route := range r.Routes {
+			if route.Method != "" {
+				mux.Handle(route.Method+" "+route.Prefix, route.Handler)
+			}
+		}
+	}
+	return mux
+}
+
+// Documents returns what the features say of their routes below /api/v1, each as an OpenAPI document.
+func (h *App) Documents() (out [][]byte) {
+	for _, r := range h.running {
+		if r.API != nil {
+			out = append(out, r.API)
 		}
 	}
 	return out

@@ -132,7 +132,7 @@ func (h *App) listenHTTP(ctx context.Context, s sockets, o mcpserver.Options, re
 		Server: srv, Open: g.Enter, Over: g.Over,
 		Identify: func(r *http.Request) (call.Principal, *web.Refusal) { return h.lives.inForce().Logins().Identify(r) },
 		Hosts:    HostsOf(h.Config.Gateway), Origins: h.Config.Gateway.Origins, Beside: h.beside(), Rest: rest,
-		Routes: h.routes(false),
+		Routes: h.routes(false), Methods: h.methods(),
 		Limits: listenLimits(h.Config.Gateway.Limits, openFiles()), Peer: identity.Peer, Log: o.Log,
 		Ready: func() error { return h.ready(ctx) },
 	})

@@ -32,25 +32,30 @@ type shownResult struct {
 	Facts      facts.Facts   `json:"facts"`
 }
 
+// ResultJSON returns a result as --json prints it, and as REST answers with it.
+func ResultJSON(r call.Result) any {
+	s := shownResult{
+		Status: r.Status, CallID: r.CallID, DecisionID: r.DecisionID, ApprovalID: r.ApprovalID, Why: r.Why,
+		IsError: r.IsError, Trust: r.Trust, Content: []any{}, Facts: r.Facts,
+		Replayed: r.Replayed != "", ReplayOf: r.Replayed, Settled: r.Settled, Undo: r.Undo,
+	}
+	for _, k := range r.Content {
+		if k.Type == "text" {
+			s.Content = append(s.Content, map[string]string{"type": "text", "text": k.Text})
+		} else {
+			s.Content = append(s.Content, k.Raw)
+		}
+	}
+	if !r.Structured.IsZero() {
+		s.Structured = r.Structured
+	}
+	return s
+}
+
 // TellResult prints a result, and returns the exit code of its call.
 func TellResult(c *cobra.Command, asJSON bool, r call.Result) error {
 	if asJSON {
-		s := shownResult{
-			Status: r.Status, CallID: r.CallID, DecisionID: r.DecisionID, ApprovalID: r.ApprovalID, Why: r.Why,
-			IsError: r.IsError, Trust: r.Trust, Content: []any{}, Facts: r.Facts,
-			Replayed: r.Replayed != "", ReplayOf: r.Replayed, Settled: r.Settled, Undo: r.Undo,
-		}
-		for _, k := range r.Content {
-			if k.Type == "text" {
-				s.Content = append(s.Content, map[string]string{"type": "text", "text": k.Text})
-			} else {
-				s.Content = append(s.Content, k.Raw)
-			}
-		}
-		if !r.Structured.IsZero() {
-			s.Structured = r.Structured
-		}
-		if err := terminal.JSON(c.OutOrStdout(), s); err != nil {
+		if err := terminal.JSON(c.OutOrStdout(), ResultJSON(r)); err != nil {
 			return err
 		}
 	} else {

@@ -81,12 +81,20 @@ func (c *console) open(at net.Addr) *pages {
 	})
 	s := site.New(site.Options{
 		Backend: o, Hosts: app.HostsOf(c.Config.Gateway), Origins: publicOrigin(c.Config.Gateway), Version: c.Version(),
-		Identify: c.identify, Peer: peerOf, OIDC: c.loginIssuer,
+		Identify: c.identify, Peer: peerOf, OIDC: c.loginIssuer, API: c.documents(),
 	})
 	if err := listens(c.App, at, false); err != nil {
 		slog.Warn("waldo console --link will not know this console", "error", err)
 	}
 	return &pages{s, c, o, at}
+}
+
+// documents describes what waldo serve --listen answers below /api/v1 beside the console.
+func (c *console) documents() [][]byte {
+	if !c.Serves() {
+		return nil
+	}
+	return c.Documents()
 }
 
 // Close ends the console.

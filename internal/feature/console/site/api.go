@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -168,14 +169,39 @@ func (s *Server) act(q *request, action, target string, do func() error) error {
 	return errors.Join(err, s.o.Backend.Audit(q.Context(), q.who, e))
 }
 
+// openAPI answers with the console's document, and in it the paths and schemas of the others.
 func (s *Server) openAPI(q *request) error {
-	b, err := files.ReadFile("openapi.json")
+	own, err := files.ReadFile("openapi.json")
 	if err != nil {
 		return err
 	}
-	q.w.Header().Set("Content-Type", "application/json")
-	_, err = q.w.Write(b)
-	return err
+	type document struct {
+		Info       json.RawMessage                       `json:"info"`
+		OpenAPI    string                                `json:"openapi"`
+		Paths      map[string]map[string]json.RawMessage `json:"paths"`
+		Components map[string]map[string]json.RawMessage `json:"components"`
+		Security   json.RawMessage                       `json:"security,omitempty"`
+	}
+	var all document
+	if err := json.Unmarshal(own, &all); err != nil {
+		return err
+	}
+	for _, b := range s.o.API {
+		var more document
+		if err := json.Unmarshal(b, &more); err != nil {
+			return err
+		}
+		for path, methods := range more.Paths {
+			if all.Paths[path] == nil {
+				all.Paths[path] = methods
+			}
+			maps.Copy(all.Paths[path], methods)
+		}
+		for kind, named := range more.Components {
+			maps.Copy(all.Components[kind], named)
+		}
+	}
+	return reply(q, all, nil)
 }
 
 func (s *Server) apiMe(q *request) error {

@@ -33,6 +33,7 @@ type Options struct {
 	Peer func(r *http.Request) string
 	OIDC func() Issuer    // in force, or nil; nil: none
 	Now  func() time.Time // nil: time.Now
+	API  [][]byte         // OpenAPI documents of other paths below /api/v1, for openapi.json
 }
 
 // Server is the console. It satisfies http.Handler.

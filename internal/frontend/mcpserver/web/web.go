@@ -32,6 +32,8 @@ type Options struct {
 	Origins []string
 	// Beside answers other paths, and what is below those that end with a slash. Only Host and Origin are checked.
 	Beside map[string]http.Handler
+	// Methods answers some methods of paths, and leaves the others to Rest. Only Host and Origin are checked. It may be nil.
+	Methods *http.ServeMux
 	// Rest answers every other path: the console. It calls known once the request has shown who it is from.
 	Rest func(w http.ResponseWriter, r *http.Request, known func(call.Principal))
 	// Routes answer the paths below their prefix, as in /hooks/. They identify callers themselves: Host and Origin are
@@ -291,7 +293,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.share(w, r) {
 		return
 	}
-	switch beside := s.beside(r.URL.Path); {
+	switch beside := s.beside(r); {
 	case beside == nil && r.URL.Path != "/mcp" && s.o.Rest != nil:
 		s.o.Rest(w, r, func(who call.Principal) { Known(w, r, who) })
 	case r.URL.Path == "/mcp":
@@ -303,8 +305,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// beside returns the handler of a path beside /mcp; nil: there is none.
-func (s *Server) beside(path string) http.Handler {
+// beside returns the handler of a request beside /mcp; nil: there is none.
+func (s *Server) beside(r *http.Request) http.Handler {
+	path := r.URL.Path
+	if s.o.Methods != nil {
+		if _, pattern := s.o.Methods.Handler(r); pattern != "" {
+			return s.o.Methods
+		}
+	}
 	if h := s.o.Beside[path]; h != nil {
 		return h
 	}

@@ -1,0 +1,115 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"waldo/internal/app"
+	"waldo/internal/executor/runner"
+	"waldo/internal/model/call"
+	"waldo/internal/model/id"
+	"waldo/internal/sandbox"
+	"waldo/internal/storage/sandboxes"
+)
+
+// Limits of named sandboxes.
+const (
+	maxSandboxes = 100 // of one principal
+	idle         = time.Hour
+)
+
+// kept is a named sandbox as it is shown.
+type kept struct {
+	Name    string          `json:"name"`
+	ID      string          `json:"id"`
+	State   sandboxes.State `json:"state"`
+	Created time.Time       `json:"created"`
+}
+
+// create keeps a new sandbox on the machine's own root. A principal that no contract lets run a command gets none.
+func (s *server) create(who call.Principal, r *http.Request, body []byte) (answer, error) {
+	var in struct {
+		Name string `json:"name"`
+	}
+	if err := read(body, &in); err != nil {
+		return answer{}, err
+	}
+	now := s.h.InForce()
+	if !now.Policy.Usable("exec", who, channel) {
+		return answer{}, wrong(403, "denied", "the contracts do not allow %s exec", who)
+	}
+	m := s.h.NamedSandboxes()
+	s.mu.Lock() // so that none is above the limit
+	defer s.mu.Unlock()
+	all, err := m.List(r.Context(), string(who))
+	if err != nil {
+		return answer{}, err
+	}
+	if len(all) >= maxSandboxes {
+		return answer{}, wrong(409, "too_many", "%s has %d sandboxes: remove one first", who, len(all))
+	}
+	is := sandboxes.Sandbox{Owner: string(who), Name: in.Name, Template: "host", Isolation: "auto", Idle: idle,
+		Limits: app.DefaultLimits}
+	if c, _ := now.Policy.Lookup("exec"); c.Run.DiskMB > 0 {
+		is.Limits.Disk = int64(c.Run.DiskMB) << 20
+	}
+	if is, err = m.Create(r.Context(), is); err != nil {
+		return answer{}, inWords(err)
+	}
+	return answer{status: http.StatusCreated, value: kept{is.Name, is.ID, is.State, is.Created}}, nil
+}
+
+// remove removes a sandbox with its files, and ends its commands.
+func (s *server) remove(who call.Principal, r *http.Request, _ []byte) (answer, error) {
+	err := s.h.NamedSandboxes().Remove(r.Context(), string(who), r.PathValue("name"), true)
+	return answer{status: http.StatusNoContent}, inWords(err)
+}
+
+// exec runs one command in a sandbox and answers when it has ended.
+func (s *server) exec(who call.Principal, r *http.Request, body []byte) (a answer, err error) {
+	var in struct {
+		asked
+		Argv []string `json:"argv"`
+	}
+	if err := read(body, &in); err != nil {
+		return a, err
+	}
+	if len(in.Argv) == 0 || in.Argv[0] == "" {
+		return a, wrong(400, "argv", "argv: give a command and its arguments")
+	}
+	args, err := call.ArgsOf(map[string]any{"argv": in.Argv})
+	if err != nil {
+		return a, wrong(400, "argv", "%v", err)
+	}
+	now, m := s.h.InForce(), s.h.NamedSandboxes()
+	c := call.Call{ID: id.New(id.Call), Capability: "exec", Args: args, Principal: who, Channel: channel,
+		ApprovalID: in.Approval, Key: r.Header.Get("Idempotency-Key")}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	run, err := m.Begin(ctx, string(who), r.PathValue("name"), c.ID, false)
+	if err != nil {
+		return a, inWords(err)
+	}
+	defer func() { err = errors.Join(err, run.End(context.WithoutCancel(ctx))) }()
+	run.Tell(strings.Join(in.Argv, " "))
+	is := run.Sandbox
+	info, ok := s.h.Sessions.Get(call.Session(is.Session))
+	if !ok {
+		if info, err = s.h.Sessions.Resume(call.Session(is.Session), who, is.Workspace); err != nil {
+			return a, err
+		}
+	}
+	t, err := now.TemplateOf(is)
+	if err != nil {
+		return a, err
+	}
+	o := runner.Options{Run: call.Run{NoTools: true, Isolation: is.Isolation, Whole: true}}
+	o.Root, o.Image, o.Share, o.Started = app.Root(t), t.Config, m.Shared(is), func(sb sandbox.Sandbox) func() { return run.Watch(sb, cancel) }
+	c.Session, c.Run = info.ID, o.Request()
+	defer now.Runner.Attach(c.ID, o.Streams)()
+	result, err := now.Broker.Call(ctx, c)
+	return answerOf(result), err
+}

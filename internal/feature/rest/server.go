@@ -1,0 +1,268 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+
+	"waldo/internal/cli"
+	"waldo/internal/cli/sandboxflags"
+	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/frontend/mcpserver/web"
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+	"waldo/internal/protocol/strictjson"
+	"waldo/internal/storage/sandboxes"
+)
+
+// operation answers one request of a principal. body is its JSON, checked for twins and depth; empty: it has none.
+type operation func(who call.Principal, r *http.Request, body []byte) (answer, error)
+
+// answer is a status of HTTP and what is sent as JSON.
+type answer struct {
+	status int
+	value  any
+	retry  int // seconds, after which the same call can succeed; 0: waiting does not help
+}
+
+// problem is an error as RFC 9457 has it.
+type problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+}
+
+func (p *problem) Error() string { return p.Detail }
+
+func wrong(status int, code, format string, a ...any) *problem {
+	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code,
+		Detail: fmt.Sprintf(format, a...)}
+}
+
+// handler is one operation at its path.
+type handler struct {
+	s      *server
+	answer operation
+}
+
+// ServeHTTP satisfies http.Handler.
+func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	now := h.s.h.InForce()
+	who, refusal := now.Logins().Identify(r)
+	if refusal != nil {
+		refusal.Answer(w)
+		return
+	}
+	if who == "" || !web.Known(w, r, who) {
+		send(w, http.StatusServiceUnavailable, wrong(503, "busy", "too many connections are open; try again later"))
+		return
+	}
+	a, err := h.ask(who, w, r)
+	var p *problem
+	switch {
+	case err == nil:
+		if a.retry > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(a.retry))
+		}
+		send(w, a.status, a.value)
+	case errors.As(err, &p):
+		send(w, p.Status, p)
+	default:
+		slog.Warn("a request over REST failed", "why", err)
+		send(w, http.StatusInternalServerError, wrong(500, "internal", "waldo failed; its operator sees why"))
+	}
+}
+
+// ask reads a request within its bounds and answers it.
+func (h handler) ask(who call.Principal, w http.ResponseWriter, r *http.Request) (answer, error) {
+	n, release, err := h.s.hold(r.Context(), who, r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer release()
+	var body []byte
+	if r.Method == http.MethodPost {
+		if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
+			return answer{}, wrong(415, "media_type", "send application/json")
+		}
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(maxTime))
+		if body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, n)); err != nil {
+			return answer{}, tooLong(err)
+		}
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		if _, err := strictjson.Parse(body); err != nil {
+			return answer{}, wrong(400, "json", "%v", err)
+		}
+	}
+	return h.answer(who, r, body)
+}
+
+// hold takes the memory of a request from the share of its principal.
+func (s *server) hold(ctx context.Context, who call.Principal, r *http.Request) (n int64, release func(), err error) {
+	if n = r.ContentLength; n < 0 {
+		n = maxBody
+	}
+	if n > maxBody {
+		return 0, nil, wrong(413, "too_long", "the request has more than %d bytes", maxBody)
+	}
+	release, err = s.held.Enter(ctx, string(who), max(n, 1<<10))
+	if err != nil {
+		return 0, nil, wrong(503, "busy", "too many requests are under way: %v", err)
+	}
+	return n, release, nil
+}
+
+func tooLong(err error) error {
+	if much := (*http.MaxBytesError)(nil); errors.As(err, &much) {
+		return wrong(413, "too_long", "the request has more than %d bytes", much.Limit)
+	}
+	return wrong(400, "body", "the body did not arrive: %v", err)
+}
+
+func send(w http.ResponseWriter, status int, v any) {
+	kind := "application/json"
+	if _, ok := v.(*problem); ok {
+		kind = "application/problem+json"
+	}
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	if v != nil {
+		_ = json.NewEncoder(w).Encode(v)
+	}
+}
+
+// read decodes a body. Unknown members are refused.
+func read(body []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return wrong(400, "body", "%v", err)
+	}
+	return nil
+}
+
+// asked are the members that calls and runs share.
+type asked struct {
+	Approval string `json:"approval_id"` // of an earlier answer with status waiting
+}
+
+// callBody is the body of one call.
+type callBody struct {
+	asked
+	Capability string          `json:"capability"`
+	Arguments  json.RawMessage `json:"arguments"`
+}
+
+// call makes one call.
+func (s *server) call(who call.Principal, r *http.Request, body []byte) (answer, error) {
+	var in callBody
+	if err := read(body, &in); err != nil {
+		return answer{}, err
+	}
+	args := call.Args{}
+	if len(in.Arguments) > 0 {
+		var err error
+		if args, err = call.ParseArgs(in.Arguments); err != nil {
+			return answer{}, wrong(400, "arguments", "%v", err)
+		}
+	}
+	return s.make(who, r, call.Call{Capability: call.Capability(in.Capability), Args: args, ApprovalID: in.Approval})
+}
+
+// run runs code in a fresh sandbox.
+func (s *server) run(who call.Principal, r *http.Request, body []byte) (answer, error) {
+	var in struct {
+		asked
+		Language string `json:"language"`
+		Code     string `json:"code"`
+	}
+	if err := read(body, &in); err != nil {
+		return answer{}, err
+	}
+	capability, field, err := sandboxflags.Language(in.Language, "")
+	if err != nil || in.Language == "" {
+		return answer{}, wrong(400, "language", "language: %.50q: python, javascript, typescript or shell", in.Language)
+	}
+	args, err := call.ArgsOf(map[string]any{field: in.Code})
+	if err != nil {
+		return answer{}, wrong(400, "code", "%v", err)
+	}
+	return s.make(who, r, call.Call{Capability: capability, Args: args, ApprovalID: in.Approval})
+}
+
+// make passes a call through the pipeline, with the key of the request and in the session of its principal.
+func (s *server) make(who call.Principal, r *http.Request, c call.Call) (answer, error) {
+	n, err := s.session(who)
+	if err != nil {
+		return answer{}, err
+	}
+	c.ID, c.Principal, c.Session, c.Channel, c.Key = id.New(id.Call), who, n, channel, r.Header.Get("Idempotency-Key")
+	if why := s.h.Prepare(r.Context(), &c); why != nil {
+		result, err := s.h.Refuse(r.Context(), c, *why)
+		return answerOf(result), err
+	}
+	result, err := s.h.Call(r.Context(), c)
+	return answerOf(result), err
+}
+
+// answerOf is a result as waldo call --json prints it. A call that waits for a human is accepted, not answered.
+func answerOf(r call.Result) answer {
+	a := answer{status: http.StatusOK, value: cli.ResultJSON(r)}
+	switch {
+	case r.ApprovalID != "" || r.Status == facts.Waiting:
+		a.status = http.StatusAccepted
+	case r.Status == facts.Denied:
+		a.status = http.StatusForbidden
+		for _, why := range r.Why {
+			a.retry = max(a.retry, why.RetryAfter)
+		}
+		if a.retry > 0 {
+			a.status = http.StatusTooManyRequests
+		}
+	}
+	return a
+}
+
+// tools lists or searches the tools of a principal.
+func (s *server) tools(who call.Principal, r *http.Request, _ []byte) (answer, error) {
+	view, list := catalog.Viewer{Principal: who, Channel: channel}, s.h.InForce().Catalogue
+	var found []*catalog.Entry
+	if q := r.URL.Query().Get("q"); q != "" {
+		found = list.Search(r.Context(), view, q, 0)
+	} else {
+		found = list.List(r.Context(), view)
+	}
+	items := make([]catalog.SearchResult, len(found))
+	for i, e := range found {
+		items[i] = e.Tell(catalog.Full)
+	}
+	return answer{status: http.StatusOK, value: map[string]any{"items": items}}, nil
+}
+
+// inWords gives the errors of named sandboxes their status.
+func inWords(err error) error {
+	for _, row := range []struct {
+		is     error
+		status int
+		code   string
+	}{
+		{sandboxes.ErrAbsent, 404, "not_found"}, {sandboxes.ErrExists, 409, "exists"}, {sandboxes.ErrName, 400, "name"},
+		{sandboxes.ErrBusy, 409, "busy"}, {sandboxes.ErrPaused, 409, "paused"}, {sandboxes.ErrStopped, 409, "stopped"},
+	} {
+		if errors.Is(err, row.is) {
+			return wrong(row.status, row.code, "%v", err)
+		}
+	}
+	return err
+}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/initvm"
 	"waldo/internal/sandbox/keeper"
 	"waldo/internal/sandbox/netns"
 )
@@ -104,9 +105,16 @@ const noProc = "a container that masks parts of /proc forbids a fresh one: run i
 // commands are seen by their numbers and words; Landlock keeps what they have open and in memory.
 func (s *setup) mountProc() {
 	if !s.tree {
-		s.Call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "subset=pid,hidepid=invisible")
+		whole, done := -1, -1
+		if s.profile.Terminals {
+			whole, done = s.wholeProc()
+		}
+		other := s.Call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "subset=pid,hidepid=invisible")
 		s.Hint(noProc)
 		s.Optional()
+		if whole >= 0 {
+			s.Steps[whole].Fail, s.Steps[done].Next = initvm.To(other), initvm.To(len(s.Steps))
+		}
 		return
 	}
 	keeper.CopyProc(&s.List, s.late+1, s.mountNS, s.free, noProc)

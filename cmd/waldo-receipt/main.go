@@ -5,7 +5,9 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -13,7 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -28,33 +30,32 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: waldo-receipt POLICY RECEIPT..")
 		os.Exit(2)
 	}
-	faults := run(os.Stdout, os.Args[1], os.Args[2:])
+	faults := run(os.Args[1], os.Args[2:])
 	for _, fault := range faults {
 		fmt.Fprintf(os.Stderr, "waldo-receipt: %v\n", fault)
 	}
 	os.Exit(min(len(faults), 1))
 }
 
-// run checks receipts. Receipts of enrolments bring the keys for the answers in the others.
-func run(w io.Writer, policyFile string, files []string) (faults []error) {
+// run checks receipts. Those of enrolments bring the keys for the answers in the others.
+func run(policyFile string, files []string) (faults []error) {
 	text, err := os.ReadFile(policyFile)
 	p, perr := parsePolicy(string(text))
 	if err = cmp.Or(err, perr); err != nil {
 		return []error{fmt.Errorf("%s: %w", policyFile, err)}
 	}
-	keys, bodies := map[string]string{}, make([]answer, len(files))
+	keys, bodies := map[string]string{}, make([]answer, len(files)) // keys by fingerprint
 	for i, file := range files {
 		b, err := os.ReadFile(file)
-		record, c, verr := verify(p, b)
+		record, origin, tree, verr := verify(p, b)
 		if err = cmp.Or(err, verr); err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", file, err))
 			continue
 		}
-		fmt.Fprintf(w, "%s: sound, in the log %s of %d records\n%s\n", file, c.origin, c.size, record)
+		fmt.Printf("%s: sound, in the log %s of %d records\n%s\n", file, origin, tree.N, record)
 		var r struct{ Body answer }
 		_ = json.Unmarshal([]byte(record), &r) // other records have no answer
-		sum := sha256.Sum256([]byte(r.Body.Public))
-		keys["sha256:"+hex.EncodeToString(sum[:])] = r.Body.Public
+		keys[fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(r.Body.Public)))] = r.Body.Public
 		bodies[i] = r.Body
 	}
 	for i, body := range bodies {
@@ -65,9 +66,9 @@ func run(w io.Writer, policyFile string, files []string) (faults []error) {
 			a.Approval, a.Args, a.Yes = body.Approval, body.Args, body.Yes
 			if err := a.check(keys); err != nil {
 				faults = append(faults, fmt.Errorf("%s: %s: %w", files[i], a.By, err))
-				continue
+			} else {
+				fmt.Printf("%s: %s signed yes=%t to the arguments %s, with the key %s\n", files[i], a.By, a.Yes, a.Args, a.Key)
 			}
-			fmt.Fprintf(w, "%s: %s signed yes=%t to the arguments %s, with the key %s\n", files[i], a.By, a.Yes, a.Args, a.Key)
 		}
 	}
 	return faults
@@ -87,35 +88,84 @@ type answer struct {
 	Also      []answer       `json:"also"`
 }
 
-// check checks the signature of an answer, over the RFC 8785 form of what was signed. A signed text with U+2028 or
-// U+2029, which encoding/json escapes, does not verify.
+// check checks the signature of an answer over its RFC 8785 form. A text with U+2028 or U+2029 does not verify.
 func (a answer) check(keys map[string]string) error {
 	s := a.Signed
 	if s["approval_id"] != a.Approval || s["args_digest"] != a.Args || s["yes"] != a.Yes || s["key"] != a.Key ||
 		fmt.Sprint("approver:", s["by"]) != a.By {
 		return errors.New("the record is not what was signed")
 	}
-	public, known := keys[a.Key]
-	if strings.HasPrefix(public, "passkey:") {
-		return errors.New("not checked: it is a passkey's signature; waldo log verify checks it")
-	}
-	if !known {
+	public := keys[a.Key]
+	if public == "" {
 		return fmt.Errorf("not checked: add the receipt of the enrolment of the key %s", a.Key)
 	}
-	message := bytes.NewBufferString("waldo approval answer v3\n")
-	e := json.NewEncoder(message)
+	var message bytes.Buffer
+	e := json.NewEncoder(&message)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(s) // texts, a bool and a number
+	text := append([]byte("waldo approval answer v3\n"), bytes.TrimSuffix(message.Bytes(), []byte("\n"))...)
+	if credential, is := strings.CutPrefix(public, "passkey:v1:"); is {
+		return passkey(credential, text, a.Signature)
+	}
 	key, err := hex.DecodeString(public)
-	if err != nil || len(key) != ed25519.PublicKeySize ||
-		!ed25519.Verify(key, bytes.TrimSuffix(message.Bytes(), []byte("\n")), a.Signature) {
+	if err != nil || len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, text, a.Signature) {
 		return errors.New("the signature of the answer does not hold")
+	}
+	return nil
+}
+
+// The COSE keys of passkeys as CTAP 2 spells them, before their numbers: ES256 and EdDSA.
+const (
+	cosePoint, coseY = "\xa5\x01\x02\x03\x26\x20\x01\x21\x58\x20", "\x22\x58\x20" // before x and y
+	coseEd25519      = "\xa4\x01\x01\x03\x27\x20\x06\x21\x58\x20"
+)
+
+// passkey checks the assertion of a passkey over a text (WebAuthn, section 7.2). The authenticator verified its user, at
+// the origin of the enrolment, in a page that no other site framed.
+func passkey(credential string, text, assertion []byte) error {
+	var c struct {
+		Origin  string
+		ID, Key []byte
+	}
+	var a struct {
+		RawID    string
+		Response struct{ ClientDataJSON, AuthenticatorData, Signature string }
+	}
+	b64 := base64.RawURLEncoding
+	public, err := b64.DecodeString(credential)
+	err = cmp.Or(err, json.Unmarshal(public, &c), json.Unmarshal(assertion, &a))
+	client, cerr := b64.DecodeString(a.Response.ClientDataJSON)
+	data, derr := b64.DecodeString(a.Response.AuthenticatorData)
+	signature, serr := b64.DecodeString(a.Response.Signature)
+	at, uerr := url.Parse(c.Origin)
+	var said map[string]any
+	if cmp.Or(err, cerr, derr, serr, uerr, json.Unmarshal(client, &said)) != nil || len(data) < 37 {
+		return errors.New("it is not a passkey's assertion")
+	}
+	challenge, site, hash := sha256.Sum256(text), sha256.Sum256([]byte(at.Hostname())), sha256.Sum256(client)
+	framed := said["topOrigin"] != nil || !slices.Contains([]any{nil, false}, said["crossOrigin"])
+	signed := slices.Concat(data, hash[:])
+	switch x, ed := strings.CutPrefix(string(c.Key), coseEd25519); {
+	case said["type"] != "webauthn.get" || said["challenge"] != b64.EncodeToString(challenge[:]):
+		return errors.New("the passkey signed another answer")
+	case a.RawID != b64.EncodeToString(c.ID) || said["origin"] != c.Origin || framed || [32]byte(data) != site || data[32]&5 != 5:
+		return errors.New("the passkey is another one, signed elsewhere, or did not verify its user")
+	case ed && len(x) == ed25519.PublicKeySize && ed25519.Verify([]byte(x), signed, signature):
+		return nil
+	case ed || len(c.Key) != 77 || string(c.Key[:10]) != cosePoint || string(c.Key[42:45]) != coseY:
+		return errors.New("the passkey's signature does not hold, or its key is neither ES256 nor Ed25519")
+	}
+	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), slices.Concat([]byte{4}, c.Key[10:42], c.Key[45:]))
+	digest := sha256.Sum256(signed)
+	if err != nil || !ecdsa.VerifyASN1(key, digest[:], signature) {
+		return errors.New("the passkey's signature does not hold")
 	}
 	return nil
 }
 
 // policy lists whose signatures a checkpoint needs.
 type policy struct {
+	keys    []note.Verifier          // of logs and witnesses
 	logs    map[string]note.Verifier // by origin
 	members map[string]member
 	quorum  string
@@ -147,21 +197,15 @@ func (p *policy) line(f []string) bool {
 	switch {
 	case f[0] == "log":
 		v, err := note.NewVerifier(f[1])
-		if err == nil {
-			p.logs[v.Name()] = v
-		}
+		p.logs[strings.Split(f[1], "+")[0]], p.keys = v, append(p.keys, v)
 		return err == nil
 	case f[0] == "witness" && len(f) >= 3 && !taken:
-		c, err := newCosigner(f[2])
-		p.members[f[1]] = member{key: c}
-		return err == nil
+		c, ok := newCosigner(f[2])
+		p.members[f[1]], p.keys = member{key: c}, append(p.keys, c)
+		return ok
 	case f[0] == "group" && len(f) >= 4 && !taken:
-		m := member{n: 1, of: f[3:]}
-		if f[2] == "all" {
-			m.n = len(m.of)
-		} else if f[2] != "any" {
-			m.n, _ = strconv.Atoi(f[2])
-		}
+		n, _ := strconv.Atoi(f[2])
+		m := member{n: cmp.Or(map[string]int{"all": len(f) - 3, "any": 1}[f[2]], n), of: f[3:]}
 		unknown := func(one string) bool { _, ok := p.members[one]; return !ok || one == "none" }
 		p.members[f[1]] = m
 		return m.n >= 1 && m.n <= len(m.of) && !slices.ContainsFunc(m.of, unknown) && !slices.Contains(m.of, f[1])
@@ -174,127 +218,83 @@ func (p *policy) line(f []string) bool {
 
 // satisfied reports whether those who signed reach a member of the policy.
 func (p *policy) satisfied(name string, signed func(note.Verifier) bool) bool {
-	m, n := p.members[name], 0
-	if m.key != nil {
-		return signed(m.key)
-	}
-	for _, one := range m.of {
-		if p.satisfied(one, signed) {
-			n++
-		}
-	}
-	return n >= m.n
+	m := p.members[name]
+	rest := slices.DeleteFunc(slices.Clone(m.of), func(one string) bool { return p.satisfied(one, signed) })
+	return len(m.of)-len(rest) >= m.n && (m.key == nil || signed(m.key))
 }
 
 // cosigner verifies the cosignatures of a witness (C2SP tlog-cosignature, cosignature/v1).
 type cosigner struct {
 	name string
-	hash uint32
-	key  ed25519.PublicKey
+	key  []byte // its type, 4, and an Ed25519 key
 }
 
-const cosignatureV1 = 4
-
-func newCosigner(vkey string) (*cosigner, error) {
-	name, rest, _ := strings.Cut(vkey, "+")
-	hash, text, _ := strings.Cut(rest, "+")
-	key, err := base64.StdEncoding.DecodeString(text)
-	sum := sha256.Sum256(append([]byte(name+"\n"), key...))
-	if err != nil || len(key) != 1+ed25519.PublicKeySize || key[0] != cosignatureV1 || hash != hex.EncodeToString(sum[:4]) {
-		return nil, errors.New("the key of a witness is NAME+HASH+KEY, an Ed25519 key of cosignatures")
-	}
-	return &cosigner{name, binary.BigEndian.Uint32(sum[:]), key[1:]}, nil
+func newCosigner(vkey string) (c *cosigner, ok bool) {
+	f := append(strings.SplitN(vkey, "+", 3), "", "")
+	key, err := base64.StdEncoding.DecodeString(f[2])
+	c = &cosigner{f[0], key}
+	return c, err == nil && len(key) == 1+ed25519.PublicKeySize && key[0] == 4 && f[1] == fmt.Sprintf("%08x", c.KeyHash())
 }
 
-func (c *cosigner) Name() string    { return c.name }
-func (c *cosigner) KeyHash() uint32 { return c.hash }
+func (c *cosigner) Name() string { return c.name }
+func (c *cosigner) KeyHash() uint32 {
+	sum := sha256.Sum256(append([]byte(c.name+"\n"), c.key...))
+	return binary.BigEndian.Uint32(sum[:])
+}
 func (c *cosigner) Verify(msg, sig []byte) bool {
-	if len(sig) != 8+ed25519.SignatureSize {
-		return false
-	}
-	text := fmt.Sprintf("cosignature/v1\ntime %d\n%s", binary.BigEndian.Uint64(sig), msg)
-	return ed25519.Verify(c.key, []byte(text), sig[8:])
+	return len(sig) == 8+ed25519.SignatureSize && ed25519.Verify(c.key[1:],
+		fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", binary.BigEndian.Uint64(sig), msg), sig[8:])
 }
 
-// checkpoint is what a log signs: its origin, its size and its root.
-type checkpoint struct {
-	origin string
-	size   int64
-	root   tlog.Hash
+// verify checks a receipt, and returns the line of the record that it proves, in which tree of which log.
+func verify(p *policy, receipt []byte) (record, origin string, tree tlog.Tree, err error) {
+	head, signed, _ := bytes.Cut(receipt, []byte("\n\n"))
+	const form = "c2sp.org/tlog-proof@v1\nextra %s\nindex %d"
+	extra, i := "", int64(0)
+	_, _ = fmt.Sscanf(string(head), form, &extra, &i)
+	path, ok := strings.CutPrefix(string(head), fmt.Sprintf(form, extra, i))
+	line, err := base64.StdEncoding.DecodeString(extra)
+	hashes := strings.Split(path, "\n")
+	proof := make(tlog.RecordProof, len(hashes)-1)
+	for n := range proof {
+		proof[n], _ = tlog.ParseHash(hashes[n+1]) // a hash of zeros proves nothing
+	}
+	if err != nil || !ok || i < 0 || hashes[0] != "" {
+		return "", "", tree, errors.New("it is not a tlog-proof with a record")
+	}
+	at := max(bytes.LastIndex(line, []byte(`,"hash":"`)), 0)
+	leaf := sha256.Sum256(line[:at])
+	if string(line[at:]) != fmt.Sprintf(`,"hash":"%x"}`, leaf) {
+		return "", "", tree, errors.New("the record was changed: its hash does not fit its bytes")
+	}
+	if origin, tree, err = p.open(signed); err == nil {
+		err = tlog.CheckRecord(proof, tree.N, tree.Hash, i, tlog.RecordHash(leaf[:]))
+	}
+	return string(line), origin, tree, err
 }
 
-// verify checks a receipt, and returns the line of the record that it proves.
-func verify(p *policy, receipt []byte) (record string, c checkpoint, err error) {
-	head, signed, ok := bytes.Cut(receipt, []byte("\n\n"))
-	lines := strings.Split(string(head), "\n")
-	if !ok || len(lines) < 3 || lines[0] != "c2sp.org/tlog-proof@v1" || !strings.HasPrefix(lines[1], "extra ") {
-		return "", c, errors.New("it is not a tlog-proof with a record")
-	}
-	line, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(lines[1], "extra "))
-	if err != nil {
-		return "", c, err
-	}
-	i, err := strconv.ParseInt(strings.TrimPrefix(lines[2], "index "), 10, 64)
-	if err != nil || i < 0 || lines[2] != fmt.Sprintf("index %d", i) {
-		return "", c, errors.New("its index is not a number")
-	}
-	var proof tlog.RecordProof
-	for _, text := range lines[3:] {
-		h, err := base64.StdEncoding.DecodeString(text)
-		if err != nil || len(h) != tlog.HashSize {
-			return "", c, errors.New("its path has a line that is not a hash")
-		}
-		proof = append(proof, tlog.Hash(h))
-	}
-	leaf, err := hashOf(string(line))
-	if err == nil {
-		c, err = p.open(signed)
-	}
-	if err == nil {
-		err = tlog.CheckRecord(proof, c.size, c.root, i, tlog.RecordHash(leaf))
-	}
-	return string(line), c, err
-}
-
-// hashOf returns the hash of a record's line, after a check that the line ends in it.
-func hashOf(line string) ([]byte, error) {
-	at := max(strings.LastIndex(line, `,"hash":"`), 0)
-	sum := sha256.Sum256([]byte(line[:at]))
-	if line[at:] != `,"hash":"`+hex.EncodeToString(sum[:])+`"}` {
-		return nil, errors.New("the record was changed: its hash does not fit its bytes")
-	}
-	return sum[:], nil
-}
-
-// open checks the signatures of a checkpoint.
-func (p *policy) open(text []byte) (c checkpoint, err error) {
-	origin, _, _ := strings.Cut(string(text), "\n")
+// open checks the signatures of a checkpoint: origin, size and root.
+func (p *policy) open(text []byte) (origin string, tree tlog.Tree, err error) {
+	origin, _, _ = strings.Cut(string(text), "\n")
 	own := p.logs[origin]
 	if own == nil {
-		return c, fmt.Errorf("the policy does not know the log %q", origin)
+		return "", tree, fmt.Errorf("the policy does not know the log %q", origin)
 	}
-	known := []note.Verifier{own}
-	for _, m := range p.members {
-		if m.key != nil {
-			known = append(known, m.key)
-		}
-	}
-	n, err := note.Open(text, note.VerifierList(known...))
+	n, err := note.Open(text, note.VerifierList(p.keys...))
 	if err != nil {
-		return c, fmt.Errorf("the checkpoint: %w", err)
+		return "", tree, fmt.Errorf("the checkpoint: %w", err)
 	}
 	signed := func(v note.Verifier) bool {
 		return slices.ContainsFunc(n.Sigs, func(s note.Signature) bool { return s.Name == v.Name() && s.Hash == v.KeyHash() })
 	}
 	if !signed(own) || !p.satisfied(p.quorum, signed) {
-		return c, errors.New("the checkpoint lacks signatures that the policy needs")
+		return "", tree, errors.New("the checkpoint lacks signatures that the policy needs")
 	}
-	_, rest, _ := strings.Cut(n.Text, "\n")
-	count, hash, _ := strings.Cut(rest, "\n")
-	size, err := strconv.ParseInt(count, 10, 64)
-	root, rerr := base64.StdEncoding.DecodeString(hash)
-	if err != nil || rerr != nil || len(root) != tlog.HashSize || strings.Count(n.Text, "\n") != 3 {
-		return c, errors.New("the checkpoint is not origin, size and root")
+	root := ""
+	_, _ = fmt.Sscanf(strings.TrimPrefix(n.Text, origin), "\n%d\n%s", &tree.N, &root)
+	tree.Hash, err = tlog.ParseHash(root)
+	if err != nil || n.Text != fmt.Sprintf("%s\n%d\n%v\n", origin, tree.N, tree.Hash) {
+		return "", tree, errors.New("the checkpoint is not origin, size and root")
 	}
-	return checkpoint{origin, size, tlog.Hash(root)}, nil
+	return origin, tree, nil
 }

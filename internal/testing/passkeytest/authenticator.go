@@ -3,7 +3,9 @@
 package passkeytest
 
 import (
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
@@ -13,7 +15,7 @@ import (
 	"maps"
 )
 
-// Authenticator holds one ES256 credential. The zero fields of a new one are those of an honest browser and user.
+// Authenticator holds one credential. The zero fields of a new one are those of an honest browser and user.
 type Authenticator struct {
 	Origin      string // of the page
 	RPID        string
@@ -22,15 +24,28 @@ type Authenticator struct {
 	Absent      bool           // the user was not present
 	CrossOrigin bool           // another site framed the page
 	Extra       map[string]any // more members of the client data
-	key         *ecdsa.PrivateKey
+	key         crypto.Signer
 }
 
-// New returns an authenticator with a new credential.
+// New returns an authenticator with a new credential of ES256.
 func New(origin, rpid string) *Authenticator {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		panic(err)
 	}
+	return with(k, origin, rpid)
+}
+
+// NewEdDSA returns an authenticator with a new credential of EdDSA.
+func NewEdDSA(origin, rpid string) *Authenticator {
+	_, k, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	return with(k, origin, rpid)
+}
+
+func with(k crypto.Signer, origin, rpid string) *Authenticator {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id)
 	return &Authenticator{Origin: origin, RPID: rpid, ID: id, key: k}
@@ -60,14 +75,9 @@ func (a *Authenticator) data(flags byte) []byte {
 
 // Create answers navigator.credentials.create for a challenge in base64url.
 func (a *Authenticator) Create(challenge string) []byte {
-	x, y := make([]byte, 32), make([]byte, 32)
-	a.key.X.FillBytes(x)
-	a.key.Y.FillBytes(y)
-	cose := append([]byte{0xa5, 0x01, 0x02, 0x03, 0x26, 0x20, 0x01, 0x21, 0x58, 0x20}, x...)
-	cose = append(append(cose, 0x22, 0x58, 0x20), y...)
 	d := append(a.data(0x40), make([]byte, 16)...)
 	d = append(binary.BigEndian.AppendUint16(d, uint16(len(a.ID))), a.ID...)
-	d = append(d, cose...)
+	d = append(d, a.cose()...)
 	object := append([]byte("\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x59"), byte(len(d)>>8), byte(len(d)))
 	object = append(object, d...)
 	b, _ := json.Marshal(map[string]any{"id": enc(a.ID), "rawId": enc(a.ID), "type": "public-key",
@@ -78,12 +88,31 @@ func (a *Authenticator) Create(challenge string) []byte {
 	return b
 }
 
+// cose returns the public key as an authenticator of CTAP 2 spells it.
+func (a *Authenticator) cose() []byte {
+	switch k := a.key.(type) {
+	case ed25519.PrivateKey:
+		return append([]byte{0xa4, 0x01, 0x01, 0x03, 0x27, 0x20, 0x06, 0x21, 0x58, 0x20}, k[32:]...)
+	case *ecdsa.PrivateKey:
+		x, y := make([]byte, 32), make([]byte, 32)
+		k.X.FillBytes(x)
+		k.Y.FillBytes(y)
+		out := append([]byte{0xa5, 0x01, 0x02, 0x03, 0x26, 0x20, 0x01, 0x21, 0x58, 0x20}, x...)
+		return append(append(out, 0x22, 0x58, 0x20), y...)
+	}
+	return nil
+}
+
 // Get answers navigator.credentials.get for a challenge in base64url.
 func (a *Authenticator) Get(challenge string) []byte {
 	client, data := a.clientData("webauthn.get", challenge), a.data(0)
 	h := sha256.Sum256(client)
-	digest := sha256.Sum256(append(append([]byte{}, data...), h[:]...))
-	sig, err := ecdsa.SignASN1(rand.Reader, a.key, digest[:])
+	signed, hash := append(append([]byte{}, data...), h[:]...), crypto.Hash(0)
+	if _, is := a.key.(*ecdsa.PrivateKey); is {
+		digest := sha256.Sum256(signed)
+		signed, hash = digest[:], crypto.SHA256
+	}
+	sig, err := a.key.Sign(rand.Reader, signed, hash)
 	if err != nil {
 		panic(err)
 	}

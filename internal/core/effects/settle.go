@@ -218,8 +218,13 @@ func (e *Entry) outcome() call.Result {
 		r.Replayed, r.Why, r.Facts.SideEffect = "", nil, e.result.SideEffect
 		return *r
 	}
+	return Killed(e.ID, e.DecisionID)
+}
+
+// Killed is the result of a call whose process was killed while it was under way.
+func Killed(callID, decisionID string) call.Result {
 	f := facts.New()
-	f.Status, f.SideEffect, f.CallID, f.DecisionID = facts.Failed, facts.Unknown, e.ID, e.DecisionID
-	return call.Result{CallID: e.ID, DecisionID: e.DecisionID, Status: facts.Failed, IsError: true, Trust: call.Trusted, Facts: f,
+	f.Status, f.SideEffect, f.CallID, f.DecisionID = facts.Failed, facts.Unknown, callID, decisionID
+	return call.Result{CallID: callID, DecisionID: decisionID, Status: facts.Failed, IsError: true, Trust: call.Trusted, Facts: f,
 		Why: []call.Reason{{Code: "effects.killed", Text: "waldo ended while the call was under way"}}}
 }

@@ -21,6 +21,7 @@ import (
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
+	"waldo/internal/storage/presence"
 )
 
 // Feature is settlement and undo.
@@ -39,6 +40,9 @@ func open(h *app.App) (app.Running, error) {
 	if err := h.Effects.Recover(context.Background()); err != nil {
 		return app.Running{}, err
 	}
+	if err := recordKilled(context.Background(), h); err != nil {
+		return app.Running{}, err
+	}
 	sessions := h.SharedSessions()
 	return app.Running{
 		Work: func(ctx context.Context) {
@@ -47,6 +51,26 @@ func open(h *app.App) (app.Running, error) {
 		},
 		Sweep: func(ctx context.Context, _ time.Time) error { return h.Effects.Sweep(ctx) },
 	}, nil
+}
+
+// recordKilled records that the outcome of each other call is unknown whose process was killed while it was under way.
+func recordKilled(ctx context.Context, h *app.App) (err error) {
+	killed := presence.Killed(h.State)
+	if len(killed) == 0 {
+		return nil
+	}
+	names := make([]string, len(killed))
+	for i, p := range killed {
+		names[i] = p.Name
+		defer func() { _ = p.Close() }()
+	}
+	open, err := audit.UnderWay(ctx, audit.Dir(h.State), names)
+	log := &audit.Recorder{Log: h.Log}
+	for _, d := range open {
+		_, failed := log.Outcome(ctx, d, effects.Killed(d.Call.ID, d.ID))
+		err = errors.Join(err, failed)
+	}
+	return err
 }
 
 // settlePending settles the calls that an earlier waldo left open, each as its own caller.

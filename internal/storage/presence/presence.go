@@ -59,7 +59,25 @@ func Gone(state string) func(name string) bool {
 		if !locked || err != nil {
 			return false
 		}
-		_ = os.Remove(path) // it is of no use any more
 		return true
 	}
+}
+
+// Killed returns the files of processes that ended without closing theirs, locked for the caller, who closes them.
+// Those that another process has locked are left to it.
+func Killed(state string) (out []*Process) {
+	dir := filepath.Join(state, Folder)
+	all, _ := os.ReadDir(dir) // no folder: nothing was killed
+	for _, entry := range all {
+		f, err := os.OpenFile(filepath.Join(dir, entry.Name()), os.O_RDWR, 0)
+		if err != nil {
+			continue
+		}
+		if locked, err := safefile.TryLock(f, false); !locked || err != nil || !id.Is("q_", entry.Name()) {
+			_ = f.Close()
+			continue
+		}
+		out = append(out, &Process{Name: entry.Name(), file: f})
+	}
+	return out
 }

@@ -31,6 +31,13 @@ func TestAsker(t *testing.T) {
 			t.Errorf("%q is at work", name)
 		}
 	}
+	all := Killed(state)
+	if len(all) != 1 || all[0].Name != killed || len(Killed(state)) > 0 {
+		t.Fatalf("killed: %v", all)
+	}
+	if err := all[0].Close(); err != nil {
+		t.Fatal(err)
+	}
 	if left, err := os.ReadDir(filepath.Join(state, Folder)); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}

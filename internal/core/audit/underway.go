@@ -1,0 +1,44 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"slices"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+)
+
+// UnderWay returns the decisions, as far as their outcomes name them, of calls that processes made and that have no
+// outcome. It reads the last two segments of the log.
+func UnderWay(ctx context.Context, dir string, processes []string) ([]policy.Decision, error) {
+	names, _, err := extent(dir)
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	first, _ := firstOf(names[max(0, len(names)-2)]) // extent lists names that have one
+	var order []string
+	open := map[string]policy.Decision{}
+	err = Range(ctx, dir, first-1, math.MaxUint64, func(r Record) error {
+		var d Decided
+		switch {
+		case r.Kind != KindDecision && r.Kind != KindOutcome || json.Unmarshal(r.Body, &d) != nil:
+		case r.Kind == KindOutcome:
+			delete(open, d.DecisionID)
+		case d.Effect != policy.Deny && !d.DryRun && slices.Contains(processes, d.Asker):
+			order = append(order, d.DecisionID)
+			open[d.DecisionID] = policy.Decision{ID: d.DecisionID, Contract: contract.Contract{Mode: d.Mode},
+				Call: call.Call{ID: d.CallID, Capability: call.Capability(d.Capability), Principal: call.Principal(d.Principal)}}
+		}
+		return nil
+	})
+	var out []policy.Decision
+	for _, id := range order {
+		if d, left := open[id]; left {
+			out = append(out, d)
+		}
+	}
+	return out, err
+}

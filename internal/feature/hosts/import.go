@@ -187,7 +187,7 @@ func tellWritten(w io.Writer, r *hostfiles.Imported, m *hostfiles.Import) {
 			if t.User || m.To != "" {
 				with = " --config " + t.Path
 			}
-			display.Fprintf(w, "then: waldo%s lock --accept %s, which starts each server in a sandbox and pins its tools\n",
+			display.Fprintf(w, "then: waldo%s lock --accept %s, which starts each server and pins its tools\n",
 				with, strings.Join(names, " "))
 		}
 	}
@@ -202,7 +202,7 @@ func tellWritten(w io.Writer, r *hostfiles.Imported, m *hostfiles.Import) {
 		}
 		for _, flags := range []string{user, project} {
 			if flags != "" {
-				display.Fprintf(w, "then: waldo install%s, so that %s has waldo alone\n", flags, r.Host.Title)
+				display.Fprintf(w, "then: waldo install%s, so that %s has these servers through waldo alone\n", flags, r.Host.Title)
 			}
 		}
 	}

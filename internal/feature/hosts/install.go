@@ -88,6 +88,7 @@ func tellInstalled(w io.Writer, n *hostfiles.Install, r *hostfiles.Installed) {
 		}
 		tellLoads(w, n, r)
 		display.Fprintf(w, "next: %s\n", restart)
+		tellOwn(w, p, n)
 	default:
 		display.Fprintf(w, "it is there already; nothing was written\n")
 	}
@@ -107,6 +108,17 @@ func tellInstalled(w io.Writer, n *hostfiles.Install, r *hostfiles.Installed) {
 		}
 		display.Fprintf(w, "hint: waldo import %s, then waldo install %s%s --remove-others\n", from, n.Host.Name, project)
 	}
+}
+
+// tellOwn says what of the host does not go through waldo, and how to switch it off.
+func tellOwn(w io.Writer, p terminal.Paint, n *hostfiles.Install) {
+	if n.Host.Outside == "" {
+		display.Fprintf(w, "%s tools that %s has of its own do not go through waldo: switch them off in its settings\n",
+			p.Warn("note:"), n.Host.Title)
+		return
+	}
+	display.Fprintf(w, "%s the shell, editor and fetch of %s itself do not go through waldo. To switch them off:\n  %s\n"+
+		"or start it inside: waldo launch %s\n", p.Warn("note:"), n.Host.Title, n.Host.Outside, n.Host.Name)
 }
 
 // tellLoads says which servers and contracts the host gets: those of the configuration that the entry loads.

@@ -21,6 +21,7 @@ type Host struct {
 	user    func(e Env) []string // candidates; the first is created if none exists
 	project []string             // likewise, in the project's folder; nil: it has no such file
 	Restart string               // how to make the host read its file again
+	Outside string               // the setting that switches off its own shell, editor and fetch; empty: not known
 }
 
 // Env holds the variables that determine the files' paths.
@@ -82,7 +83,8 @@ var all = []*Host{
 			}
 			return []string{filepath.Join(e.Home, ".claude.json")}
 		},
-		project: []string{".mcp.json"}, Restart: "start claude again; it asks once before it uses a project's server"},
+		project: []string{".mcp.json"}, Restart: "start claude again; it asks once before it uses a project's server",
+		Outside: `permissions: {"deny": ["Bash", "Edit", "Write", "NotebookEdit", "WebFetch", "WebSearch"]} in .claude/settings.json`},
 	{Name: "claude-desktop", Title: "Claude Desktop", Under: []string{"mcpServers"}, dialect: plain,
 		user:    func(e Env) []string { return []string{filepath.Join(e.app("Claude"), "claude_desktop_config.json")} },
 		Restart: "quit Claude Desktop and open it again"},
@@ -91,17 +93,21 @@ var all = []*Host{
 			return []string{filepath.Join(e.or("CODEX_HOME", filepath.Join(e.Home, ".codex")), "config.toml")}
 		},
 		project: []string{".codex/config.toml"},
-		Restart: "start codex again; it reads a project's file once the project is trusted"},
+		Restart: "start codex again; it reads a project's file once the project is trusted",
+		Outside: `sandbox_mode = "read-only" and [tools] web_search = false in config.toml: its shell still reads`},
 	{Name: "gemini", Title: "Gemini CLI", Others: []string{"gemini-cli"}, Under: []string{"mcpServers"}, dialect: gemini,
 		user:    func(e Env) []string { return []string{filepath.Join(e.Home, ".gemini", "settings.json")} },
 		project: []string{".gemini/settings.json"},
-		Restart: "start gemini again, or /mcp refresh; it wants the folder trusted"},
+		Restart: "start gemini again, or /mcp refresh; it wants the folder trusted",
+		Outside: `"tools": {"exclude": ["run_shell_command", "write_file", "replace", "web_fetch", "google_web_search"]} in ` +
+			".gemini/settings.json"},
 	{Name: "opencode", Title: "opencode", Under: []string{"mcp"}, dialect: opencode,
 		user: func(e Env) []string {
 			dir := filepath.Join(e.config(), "opencode")
 			return []string{filepath.Join(dir, "opencode.json"), filepath.Join(dir, "opencode.jsonc")}
 		},
-		project: []string{"opencode.json", "opencode.jsonc"}, Restart: "start opencode again"},
+		project: []string{"opencode.json", "opencode.jsonc"}, Restart: "start opencode again",
+		Outside: `"tools": {"bash": false, "edit": false, "write": false, "patch": false, "webfetch": false} in opencode.json`},
 	{Name: "vscode", Title: "VS Code", Others: []string{"code", "vs-code"}, Under: []string{"servers"}, dialect: vscode,
 		user:    func(e Env) []string { return []string{filepath.Join(e.app("Code"), "User", "mcp.json")} },
 		project: []string{".vscode/mcp.json"}, Restart: "run MCP: List Servers and start it"},

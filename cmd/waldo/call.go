@@ -78,7 +78,7 @@ func newCall(g *cli.Context) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cli.TellResult(c, g.JSON, r)
+			return cli.TellResult(c, g.JSON, g.Daily(r))
 		},
 	}
 	c.Flags().DurationVar(&wait, "wait", 0, "`TIME` to wait for a human's answer")

@@ -201,6 +201,10 @@ func onTerminal(
 
 // tellRun prints the facts and turns the result into an exit code.
 func tellRun(c *cobra.Command, g *cli.Context, b *sandboxflags.Flags, r call.Result) error {
+	if r.Status == facts.OK && c.Flags().Changed("quiet") && b.Quiet {
+		r.Facts.Warnings = slices.DeleteFunc(slices.Clone(r.Facts.Warnings), func(w string) bool { return w == facts.NoMemoryCgroup })
+	}
+	r = g.Daily(r)
 	if g.JSON {
 		if err := terminal.JSON(c.OutOrStdout(), r.Facts); err != nil {
 			return err
@@ -213,9 +217,6 @@ func tellRun(c *cobra.Command, g *cli.Context, b *sandboxflags.Flags, r call.Res
 		warnings := r.Facts.Warnings
 		if r.Status == facts.Denied { // the line of the denial gives the cause
 			_, warnings = cli.Once(r)
-		}
-		if r.Status == facts.OK && c.Flags().Changed("quiet") && b.Quiet { // each run of such a machine has this one
-			warnings = slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return w == facts.NoMemoryCgroup })
 		}
 		for _, warning := range warnings {
 			display.Fprintf(c.ErrOrStderr(), "waldo: %s\n", warning)

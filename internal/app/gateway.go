@@ -35,7 +35,7 @@ func (h *App) gateway(ctx context.Context, lean bool) (o mcpserver.Options, err 
 	o.SideEffectOf = func(ctx context.Context, callID string) (facts.SideEffect, bool) {
 		return audit.Fate(ctx, audit.Dir(h.State), callID)
 	}
-	o.Lean = lean || h.Config.Gateway.Lean
+	o.Lean, o.Marks = lean || h.Config.Gateway.Lean, h.Config.Gateway.Marks
 	o.StateKey, err = h.keptKey(ctx)
 	return o, err
 }

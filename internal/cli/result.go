@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -91,6 +94,32 @@ func TellResult(c *cobra.Command, asJSON bool, r call.Result) error {
 		return &exitcode.Exit{Code: exitcode.Problems} // the tool said that it failed, and its words are above
 	}
 	return exitcode.OfResult(r)
+}
+
+// warned is the file of the state directory that is as old as the last warning about the machine.
+const warned = "warned"
+
+// Daily returns a result as a person reads it, who hears of the machine once a day. A call that did not succeed, the log
+// and --json always have the warning.
+func (c *Context) Daily(r call.Result) call.Result {
+	if c.JSON || r.Status != facts.OK || !slices.Contains(r.Facts.Warnings, facts.NoMemoryCgroup) {
+		return r
+	}
+	state, err := c.StateDir()
+	if err != nil {
+		return r
+	}
+	file := filepath.Join(state, warned)
+	if info, err := os.Lstat(file); err == nil && time.Since(info.ModTime()).Abs() < 24*time.Hour {
+		r.Facts.Warnings = slices.DeleteFunc(slices.Clone(r.Facts.Warnings),
+			func(w string) bool { return w == facts.NoMemoryCgroup })
+		return r
+	}
+	_ = os.Remove(file)
+	if f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
+		_ = f.Close()
+	}
+	return r
 }
 
 // Once returns the content and the warnings of a result without those that repeat its cause. An error line prints the

@@ -22,6 +22,9 @@ var gateway = &mapping[contract.Gateway]{
 			"internal/frontend/mcpserver"},
 		{"lean", boolean(func(g *contract.Gateway) *bool { return &g.Lean }),
 			"false", "Show three tools in place of all: search_tools, call_tool and run_code.", "internal/frontend/mcpserver"},
+		{"marks", boolean(func(g *contract.Gateway) *bool { return &g.Marks }),
+			"false", "Put what a server, a page or a program wrote between two marks that it cannot forge, in the text that " +
+				"a model reads.", "internal/frontend/mcpserver"},
 		{"url", address(func(g *contract.Gateway) *string { return &g.URL }),
 			"none: clients on this machine alone",
 			"The public URL of the MCP endpoint: requests need its host in Host, and an issuer's tokens need it as audience.",

@@ -31,7 +31,7 @@ var holds = map[string]string{
 	"blobs": "file contents of snapshots; waldo sandbox snapshot --rm",
 	"data":  "data of servers (data: NAME); never removed by waldo", "secrets": "sealed secrets; waldo secret rm",
 	"agents": "conversations of waldo agent",
-	"askers": "a lock for each running waldo", "waldo.lock": "pinned servers without a configuration file",
+	"askers": "a lock for each running waldo", "warned": "when the last warning about this machine was shown", "waldo.lock": "pinned servers without a configuration file",
 	"programs": "suspended programs; waldo du --programs", "engine": "compiled interpreters; written again when needed",
 	"output": "output of background commands; waldo sandbox rm",
 }

@@ -33,6 +33,7 @@ import (
 type Options struct {
 	Version      string // of waldo
 	Instructions string // how to use it, for the model; ours, never a server's
+	Marks        bool   // put untrusted text between marks
 	Catalogue    *catalog.Catalogue
 	Call         func(ctx context.Context, c call.Call) (call.Result, error) // the pipeline
 	// Refuse records a call that is not let in, and says how it ended: broker.Refuse. nil: nothing is recorded.
@@ -98,6 +99,9 @@ func New(o Options) *Server {
 	}
 	if o.Lean {
 		o.Instructions = leanInstructions
+	}
+	if o.Marks {
+		o.Instructions = markInstructions + o.Instructions
 	}
 	if o.Park == 0 {
 		o.Park = 10 * time.Minute

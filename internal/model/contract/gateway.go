@@ -6,6 +6,7 @@ import "waldo/internal/model/secret"
 // waldo runs as, over connections within this machine.
 type Gateway struct {
 	Lean    bool              // show search, call and code in place of every tool
+	Marks   bool              // put untrusted text between marks
 	Listen  string            // "127.0.0.1:7676"
 	URL     string            // of the MCP endpoint, as clients know it
 	Origins []string          // of pages that may ask, besides those of waldo's own

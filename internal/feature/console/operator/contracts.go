@@ -40,12 +40,29 @@ func (p *Operator) Contracts(context.Context) (site.List[site.Contract], error) 
 				full = c.Resolve(c.Pattern, cfg)
 			}
 			one.Transport, one.Mode, one.Danger, one.Isolation = string(full.Transport), c.Mode.String(), c.Danger, c.Isolation
+			first, _, _ := strings.Cut(c.Pattern, ".")
+			if s, is := cfg.Servers[cmp.Or(full.Server, first)]; is { // it runs where its placement says, whatever the class
+				one.Isolation = placed(s)
+			}
 			one.Server, one.Approval, one.Rules = full.Server, asks(c.Approval), len(c.Rules)
 			one.Network = reaches(full.Network)
 		}
 		out.Items = append(out.Items, one)
 	}
 	return out, nil
+}
+
+// placed says where a server runs.
+func placed(s contract.Server) string {
+	switch {
+	case s.Placement == "outside":
+		return "in no sandbox"
+	case s.URL != "":
+		return "elsewhere"
+	case len(s.Command) > 0:
+		return "namespace"
+	}
+	return "" // a pattern of several servers, or none
 }
 
 // reaches says in words what a contract's network is.

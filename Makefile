@@ -77,7 +77,7 @@ mutants: setup ## switches each guard off in turn; the suite must notice. MUTANT
 probes: setup build ## programs that try to get out of the sandbox; writes the table in docs/security/probes.md
 	@scripts/probes.sh
 
-conformance: ## the official suite of MCP through the gateway, in both eras on either side
+conformance: ## the official suite of MCP through the gateway, in both eras on either side; SDKs and types of A2A
 	@scripts/conformance.sh
 
 hosts: build ## real agent hosts and heavy servers through waldo; see CONTRIBUTING.md

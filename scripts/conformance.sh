@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The official conformance suite of MCP through the gateway. It asks waldo over HTTP as a client does,
-# and waldo asks the reference server of the official Go SDK, in both eras of the protocol on either
+# The official conformance suite of MCP through the gateway, and independent agents of A2A. The suite asks
+# waldo over HTTP as a client does, and waldo asks the reference server of the official Go SDK, in both eras of the protocol on either
 # side. A scenario that fails and does not stand in scripts/conformance/CELL.yaml fails the run, and so
 # does one that stands there and passes. Needs npm for the suite itself.
 set -euo pipefail
@@ -159,6 +159,28 @@ client() {
 
 client client-modern 2026-07-28
 client client-legacy 2025-11-25
+
+# a2a CELL TESTS: an independent client or server of A2A, or the published types, in the tests of the feature.
+a2a() {
+	[[ $1 =~ ${CELLS:-.} ]] || return 0
+	local code=0
+	go test ./internal/feature/a2a -count 1 -run "^($2)\$" -v >"$work/$1.txt" 2>&1 || code=$?
+	if [ "$code" != 0 ] || grep -q -e '^ *--- SKIP' "$work/$1.txt"; then
+		failed=1
+		grep -e '^ *--- ' -e '_test.go:' "$work/$1.txt" || tail -5 "$work/$1.txt"
+	fi
+	echo "conformance: $1: $(grep -c -e '^--- PASS' "$work/$1.txt" || true) of $(tr '|' '\n' <<<"$2" | wc -l) tests pass"
+}
+
+if [[ a2a-js-client,a2a-js-server,a2a-go-client,a2a-go-server,a2a-types =~ ${CELLS:-.} ]]; then
+	scripts/setup-npm.sh npm-a2a
+	scripts/setup-judges.sh
+fi
+a2a a2a-js-client TestSDKClient
+a2a a2a-js-server TestSDKAgent
+a2a a2a-go-client TestGoClient
+a2a a2a-go-server TestGoServer
+a2a a2a-types 'TestServerOnTheWire|TestClientOnTheWire'
 
 [ "$failed" = 0 ] || { echo "conformance: not as expected" >&2; exit 1; }
 echo "conformance: as expected"

@@ -85,6 +85,9 @@ func TestTaskOfAnother(t *testing.T) {
 	if _, code := b.rpc("CancelTask", `{"id":"`+mine.ID+`"}`); code != -32002 {
 		t.Errorf("canceled twice: %d", code)
 	}
+	if resp, body := b.do("POST", "/a2a/tasks/"+mine.ID+":cancel", "{}"); resp.StatusCode != 409 {
+		t.Errorf("canceled twice: %d %s", resp.StatusCode, body)
+	}
 }
 
 // TestStrict: what is not one strict request of this version is refused, with the error that the specification names.
@@ -129,6 +132,20 @@ func TestStrict(t *testing.T) {
 		"/a2a/extendedAgentCard": 200, "/a2a/tasks?pageSize=x": 400} {
 		if resp, body := b.do("GET", path, ""); resp.StatusCode != status {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+		}
+	}
+	for why, row := range map[string]struct {
+		body, kind, version string
+		status              int
+	}{
+		"control":            {message("t.echo", "x"), "application/a2a+json", "1.0", 200},
+		"a file":             {`{"message":{"messageId":"f","role":"ROLE_USER","parts":[{"raw":"eA=="}]}}`, "application/json", "1.0", 415},
+		"another type":       {message("t.echo", "x"), "text/plain", "1.0", 415},
+		"an unknown version": {message("t.echo", "x"), "application/json", "9.9", 400},
+	} {
+		resp, body := b.do("POST", "/a2a/message:send", row.body, "Content-Type", row.kind, "A2A-Version", row.version)
+		if resp.StatusCode != row.status || resp.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %d %s %s", why, resp.StatusCode, resp.Header.Get("Content-Type"), body)
 		}
 	}
 	for path, host := range map[string]string{"/a2a/tasks": "evil.example", "/.well-known/agent-card.json": "evil.example"} {

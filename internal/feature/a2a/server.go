@@ -322,13 +322,7 @@ func (a answer) write(status int, kind string, b []byte) {
 	_ = http.NewResponseController(a.w).SetWriteDeadline(time.Time{})
 }
 
-func (a answer) send(v any) {
-	if a.rpc {
-		a.write(http.StatusOK, "application/json", a.encoded(v))
-		return
-	}
-	a.write(http.StatusOK, mediaType, a.encoded(v))
-}
+func (a answer) send(v any) { a.write(http.StatusOK, "application/json", a.encoded(v)) }
 
 func (a answer) fail(f *fault) {
 	switch {

@@ -181,10 +181,10 @@ func (f *fault) Error() string { return f.text }
 // The errors of A2A.
 var (
 	noTask        = fault{-32001, http.StatusNotFound, "NOT_FOUND", "TASK_NOT_FOUND", ""}
-	notCancelable = fault{-32002, http.StatusBadRequest, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE", ""}
-	unsupported   = fault{-32004, http.StatusBadRequest, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION", ""}
-	contentType   = fault{-32005, http.StatusBadRequest, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED", ""}
-	noVersion     = fault{-32009, http.StatusBadRequest, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED", ""}
+	notCancelable = fault{-32002, http.StatusConflict, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE", ""}
+	unsupported   = fault{-32004, http.StatusBadRequest, "UNIMPLEMENTED", "UNSUPPORTED_OPERATION", ""}
+	contentType   = fault{-32005, http.StatusUnsupportedMediaType, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED", ""}
+	noVersion     = fault{-32009, http.StatusBadRequest, "UNIMPLEMENTED", "VERSION_NOT_SUPPORTED", ""}
 	badParams     = fault{jsonrpc.CodeParams, http.StatusBadRequest, "INVALID_ARGUMENT", "INVALID_PARAMS", ""}
 	badJSON       = fault{jsonrpc.CodeParse, http.StatusBadRequest, "INVALID_ARGUMENT", "JSON_PARSE", ""}
 	badRequest    = fault{jsonrpc.CodeInvalid, http.StatusBadRequest, "INVALID_ARGUMENT", "INVALID_REQUEST", ""}

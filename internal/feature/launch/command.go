@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -192,7 +193,10 @@ func dropped(all []contract.Contract) (out []contract.Contract) {
 	return out
 }
 
-// printToken prints the token of a login, for the source of its secret. It runs outside of every sandbox.
+// loginPatience is how long the issuer of a login is waited for.
+const loginPatience = 20 * time.Second
+
+// printToken prints the token of a login, renewed where it is about to end, for the source of its secret. It runs outside of every sandbox.
 func (l *command) printToken(c *cobra.Command) error {
 	p, err := Find(l.token)
 	if err != nil {
@@ -203,10 +207,14 @@ func (l *command) printToken(c *cobra.Command) error {
 		return err
 	}
 	for _, k := range p.Credentials {
-		if token := tokenOf(filepath.Join(person, k.File), k.Field); k.File != "" && token != "" {
-			_, err := c.OutOrStdout().Write([]byte(token))
-			return err
+		if k.File == "" || !k.there(person) {
+			continue
 		}
+		token, err := k.token(c.Context(), person, &http.Client{Timeout: loginPatience})
+		if err == nil {
+			_, err = io.WriteString(c.OutOrStdout(), token)
+		}
+		return err
 	}
 	return exitcode.Mistake("log in with "+p.Program+" outside of waldo", "no login of %s was found", p.Title)
 }

@@ -56,6 +56,7 @@ type Credential struct {
 	Also    []string `yaml:"also"`  // other variables with the placeholder
 	File    string   `yaml:"file"`  // below the person's home: where a login keeps it
 	Field   string   `yaml:"field"` // of that file
+	Renew   Login    `yaml:"renew"` // how a login is renewed; zero: it is not
 }
 
 // Seed is a file of the kept home that waldo writes at each start.

@@ -194,12 +194,12 @@ func (p *plan) credential() error {
 			return nil // the configuration names where it comes from
 		case os.Getenv(v) != "":
 			spec.From = secret.Ref("env:" + v)
-		case k.File != "" && tokenOf(filepath.Join(p.person, k.File), k.Field) != "":
+		case k.File != "" && k.there(p.person):
 			self, err := os.Executable()
 			if err != nil {
 				return err
 			}
-			spec.Command, login = []string{self, "launch", "--token", p.profile.Name}, true
+			spec.Command, spec.Timeout, login = []string{self, "launch", "--token", p.profile.Name}, 2*loginPatience, true
 		default:
 			continue
 		}
@@ -237,21 +237,6 @@ func placeholder(shape string) string {
 	}
 	return part(map[string]string{"alg": "RS256", "typ": "JWT"}) + "." +
 		part(map[string]any{"sub": "waldo", "iat": 1700000000, "exp": 4000000000, "waldo": "placeholder"}) + "." + text
-}
-
-// tokenOf reads a field, as in a.b, of a file of JSON; "" where it is not there.
-func tokenOf(file, field string) string {
-	b, err := os.ReadFile(file)
-	var v any
-	if err != nil || json.Unmarshal(b, &v) != nil {
-		return ""
-	}
-	for name := range strings.SplitSeq(field, ".") {
-		m, _ := v.(map[string]any)
-		v = m[name]
-	}
-	s, _ := v.(string)
-	return s
 }
 
 // surroundings are what a session has of the person's own: terminal, time zone, language, and who commits.

@@ -172,7 +172,9 @@ func (t *table) record(r audit.Record) error {
 	f := t.calls.read(r)
 	var hosts, codes []string
 	for _, a := range f.Attempts {
-		hosts = append(hosts, net.JoinHostPort(a.Host, strconv.Itoa(a.Port)))
+		if host := net.JoinHostPort(a.Host, strconv.Itoa(a.Port)); !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
 	}
 	for _, one := range f.reasons() {
 		codes = append(codes, one.Code)

@@ -84,7 +84,10 @@ func (g *ground) story() {
 		f, code := facts.New(), 3
 		f.Sandbox, f.ExitCode = facts.Sandbox{ID: "s_1", Driver: "namespace"}, &code
 		f.Network.Attempts = []facts.Attempt{{Host: "api.example.com", Port: 443, Allowed: true, Times: 2, Sent: 10, Received: 20},
-			{Host: "169.254.169.254", Port: 80, Why: "host.private"}}
+			{Host: "169.254.169.254", Port: 80, Why: "host.private"},
+			{Host: "api.example.com", Port: 443, Allowed: true, Method: "POST", Times: 1},
+			{Host: "api.example.com", Port: 443, Why: "egress.request", Method: "DELETE", Times: 1},
+			{Host: "api.example.com", Port: 443, Allowed: true, Why: "egress.connect", Method: "OTHER", Times: 1}}
 		said := approval.Answer{ApprovalID: "a_1", DecisionID: run.ID, Capability: "run_python", Yes: true, By: "approver:ann"}
 		must(r.Verdict(ctx, said))
 		said.Yes, said.Refusal, said.Reason = false, "approval.expired", "it expired"

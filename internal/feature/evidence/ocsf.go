@@ -29,6 +29,7 @@ const (
 	detectionFinding = 2004
 	entityManagement = 3004
 	networkActivity  = 4001
+	httpActivity     = 4002
 	apiActivity      = 6003
 )
 
@@ -244,21 +245,37 @@ func (o *ocsf) entity(r audit.Record, f fields) (e object) {
 	return e
 }
 
+// methods are those of HTTP Activity, in the order of its activities from 1.
+var methods = []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT", "TRACE", "PATCH"}
+
 // attempts writes an event for each host that a call or a server's sandbox tried to reach.
 func (o *ocsf) attempts(r audit.Record, f fields) error {
 	for i, a := range f.Attempts {
-		e := o.event(audit.Record{Seq: r.Seq, ID: fmt.Sprintf("%s/%d", r.ID, i+1), At: r.At, Kind: r.Kind, Hash: r.Hash}, f,
-			networkActivity, 1, "Open")
+		class, activity, name := networkActivity, 1, "Open"
 		switch {
+		case a.Method != "":
+			class, activity, name = httpActivity, cmp.Or(slices.Index(methods, a.Method)+1, other), a.Method
 		case !a.Allowed:
-			e["activity_id"], e["activity_name"], e["type_uid"] = 5, "Refuse", networkActivity*100+5
+			activity, name = 5, "Refuse"
+		case a.Why != "":
+			activity, name = 4, "Fail"
+		}
+		e := o.event(audit.Record{Seq: r.Seq, ID: fmt.Sprintf("%s/%d", r.ID, i+1), At: r.At, Kind: r.Kind, Hash: r.Hash}, f,
+			class, activity, name)
+		if class == httpActivity {
+			request := object{}
+			if e["http_request"] = request; activity != other {
+				request["http_method"] = a.Method
+			}
+			if a.Why != "" {
+				e["status_id"], e["status"] = failure, "Failure"
+			}
+		}
+		if a.Allowed {
+			action(e, allowed, "Allowed")
+		} else {
 			e["severity_id"] = low
 			action(e, denied, "Denied")
-		case a.Why != "":
-			e["activity_id"], e["activity_name"], e["type_uid"] = 4, "Fail", networkActivity*100+4
-			fallthrough
-		default:
-			action(e, allowed, "Allowed")
 		}
 		if a.Why != "" {
 			e["status_code"] = a.Why

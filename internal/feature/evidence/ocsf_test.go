@@ -29,8 +29,8 @@ type attribute struct {
 	values   []string // empty: any
 }
 
-// oneOf are attributes of which an object needs one, by the object's name.
-type oneOf map[string][]string
+// oneOf are sets of attributes of which an object needs one each, by the object's name.
+type oneOf map[string][][]string
 
 func readSchema(t *testing.T) (schema, oneOf) {
 	t.Helper()
@@ -50,7 +50,7 @@ func readSchema(t *testing.T) (schema, oneOf) {
 				maps.Copy(all[name], all["0"])
 			}
 		case w[0] == "one" && w[1] == "of":
-			some[name] = strings.Split(w[2], ",")
+			some[name] = append(some[name], strings.Split(w[2], ","))
 		default:
 			need, profile, _ := strings.Cut(w[2], "@")
 			a := attribute{kind: strings.TrimSuffix(w[1], "[]"), list: strings.HasSuffix(w[1], "[]"),
@@ -93,8 +93,10 @@ func (s schema) object(some oneOf, kind, at string, o object, profiles string) (
 			out = append(out, at+name+" is missing")
 		}
 	}
-	if need := some[kind]; need != nil && !slices.ContainsFunc(need, func(n string) bool { _, ok := o[n]; return ok }) {
-		out = append(out, at+": none of "+strings.Join(need, " "))
+	for _, need := range some[kind] {
+		if !slices.ContainsFunc(need, func(n string) bool { _, ok := o[n]; return ok }) {
+			out = append(out, at+": none of "+strings.Join(need, " "))
+		}
 	}
 	for name, v := range o {
 		a, ok := known[name]
@@ -130,7 +132,7 @@ func (s schema) value(some oneOf, a attribute, at string, v any, profiles string
 		if strings.HasSuffix(a.kind, "_t") {
 			var text string
 			text, ok = v.(string)
-			ok = ok && text != ""
+			ok = ok && text != "" && (len(a.values) == 0 || slices.Contains(a.values, text))
 			break
 		}
 		inner, is := v.(object)
@@ -184,6 +186,7 @@ func TestOCSF(t *testing.T) {
 		"outcome 600302: <nil> Success 1": 1, "outcome 600399: <nil> Failure 1": 1,
 		"outcome 100702: <nil> Failure 1": 1, "outcome 600399: <nil> waiting 1": 1,
 		"outcome 400101: Allowed <nil> 1": 1, "outcome 400105: Denied <nil> 2": 1, "egress 400104: Allowed <nil> 1": 1,
+		"outcome 400206: Allowed <nil> 1": 1, "outcome 400202: Denied Failure 2": 1, "outcome 400299: Allowed Failure 1": 1,
 		"verdict 600399: Allowed <nil> 1": 1, "answer 600399: Denied Failure 1": 1, "answer 200401: <nil> <nil> 3": 1,
 		"approver 300406: <nil> <nil> 1": 1, "approver 300407: <nil> Failure 1": 1,
 		"trust 300408: <nil> <nil> 1": 1, "change 300499: <nil> <nil> 1": 1,

@@ -175,7 +175,8 @@ type Attempt struct {
 	Host     string `json:"host"`
 	Port     int    `json:"port"` // 0: the name was asked for and not found
 	Allowed  bool   `json:"allowed"`
-	Why      string `json:"why,omitempty"` // the code of the refusal or of the connection failure
+	Why      string `json:"why,omitempty"`    // the code of the refusal or of the connection failure
+	Method   string `json:"method,omitempty"` // of the HTTP that waldo read, or OTHER; empty: it read none
 	Times    int    `json:"times"`
 	Sent     int64  `json:"sent_bytes"`
 	Received int64  `json:"received_bytes"`

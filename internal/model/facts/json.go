@@ -153,6 +153,9 @@ func (w *writer) attempt(a Attempt) {
 	if a.Why != "" {
 		w.text("why", a.Why)
 	}
+	if a.Method != "" {
+		w.text("method", a.Method)
+	}
 	w.number("times", int64(a.Times))
 	w.number("sent_bytes", a.Sent)
 	w.number("received_bytes", a.Received)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ type attempt struct {
 	host           string
 	port           uint16
 	code           string // why it was refused or failed; "" where it went out
+	method         string // of HTTP; "" where waldo read none
 	refused        bool
 	times          int
 	sent, received atomic.Int64
@@ -42,14 +44,14 @@ type attempts struct {
 	safe func(string) string // takes out of a host's name what no fact may hold; nil: nothing
 }
 
-func (l *attempts) find(host string, port uint16, code string, refused bool) *attempt {
+func (l *attempts) find(host string, port uint16, code, method string, refused bool) *attempt {
 	if l.safe != nil {
 		host = l.safe(host)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, a := range l.list {
-		if a.host == host && a.port == port && a.code == code {
+		if a.host == host && a.port == port && a.code == code && a.method == method {
 			a.times++
 			return a
 		}
@@ -58,18 +60,29 @@ func (l *attempts) find(host string, port uint16, code string, refused bool) *at
 		l.more++
 		return &attempt{total: &l.all}
 	}
-	a := &attempt{host: host, port: port, code: code, refused: refused, times: 1, total: &l.all}
+	a := &attempt{host: host, port: port, code: code, method: method, refused: refused, times: 1, total: &l.all}
 	l.list = append(l.list, a)
 	return a
 }
 
 // refused records what did not go out.
 func (l *attempts) refused(host string, port uint16, why *Refusal) {
-	l.find(host, port, why.Code, true)
+	l.find(host, port, why.Code, "", true)
 }
 
-// began records what goes out, to be counted as it goes.
-func (l *attempts) began(host string, port uint16) *attempt { return l.find(host, port, "", false) }
+// began records what goes out, to be counted as it goes. The method is that of HTTP.
+func (l *attempts) began(host string, port uint16, method string) *attempt {
+	return l.find(host, port, "", method, false)
+}
+
+// methodOf returns the method of a request as a fact holds it. A sandbox chooses the text, so a fact holds no unknown
+// one.
+func methodOf(r *http.Request) string {
+	if slices.Contains(methods, r.Method+" ") {
+		return r.Method
+	}
+	return "OTHER"
+}
 
 // maxPackages bounds the packages of one sandbox in its facts.
 const maxPackages = 5000
@@ -93,10 +106,10 @@ func (l *attempts) fetched(f packages.Package, kept bool) {
 }
 
 // failed records a refusal, or an allowed attempt that did not connect.
-func (l *attempts) failed(host string, port uint16, err error) {
+func (l *attempts) failed(host string, port uint16, method string, err error) {
 	var why *Refusal
 	if errors.As(err, &why) {
-		l.refused(host, port, why)
+		l.find(host, port, why.Code, method, true)
 		return
 	}
 	code := "egress.connect"
@@ -104,7 +117,7 @@ func (l *attempts) failed(host string, port uint16, err error) {
 	if errors.As(err, &dns) {
 		code = "egress.resolve"
 	}
-	l.find(host, port, code, false)
+	l.find(host, port, code, method, false)
 }
 
 // Report adds to a run's facts the attempts since the last report: every attempt, and each refusal as a denial.
@@ -117,7 +130,7 @@ func (s *Server) Report(f *facts.Facts) {
 	}
 	for _, a := range l.list {
 		now := facts.Attempt{
-			Host: strings.ToValidUTF8(a.host, "\uFFFD"), Port: int(a.port), Allowed: !a.refused, Why: a.code, Times: a.times,
+			Host: strings.ToValidUTF8(a.host, "\uFFFD"), Port: int(a.port), Allowed: !a.refused, Why: a.code, Method: a.method, Times: a.times,
 			Sent: a.sent.Load(), Received: a.received.Load(),
 		}
 		if now == a.told {

@@ -61,12 +61,12 @@ func (s *Server) plain(f *first, host string, port uint16) {
 		}
 	}
 	if err != nil {
-		s.attempts.failed(host, port, err)
+		s.attempts.failed(host, port, "", err)
 		reset(f.Conn)
 		return
 	}
 	defer out.Close()
-	a := s.attempts.began(host, port)
+	a := s.attempts.began(host, port, "")
 	_ = f.Conn.SetDeadline(time.Time{})
 	if len(f.head) > 0 {
 		if firstWords(f.head) != isTLS && s.marks.in(f.head) {

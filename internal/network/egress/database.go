@@ -47,7 +47,7 @@ func (s *Server) enter(f *first, b *postgres.Broker, host string, port uint16) {
 	case errors.As(err, &why):
 		s.attempts.refused(host, port, refuse("postgres."+why.Code, why.Text))
 	case err != nil:
-		s.attempts.failed(host, port, err)
+		s.attempts.failed(host, port, "", err)
 	}
 	if session == nil {
 		return
@@ -56,5 +56,5 @@ func (s *Server) enter(f *first, b *postgres.Broker, host string, port uint16) {
 	_ = session.Sandbox.SetDeadline(time.Time{})
 	_ = session.Server.SetDeadline(time.Time{})
 	s.both(session.Sandbox, session.Server, s.watch(session.Sandbox), func() bool { return true },
-		s.attempts.began(host, port))
+		s.attempts.began(host, port, ""))
 }

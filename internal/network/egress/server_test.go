@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"math/big"
@@ -388,6 +389,30 @@ func TestWeb(t *testing.T) {
 
 // TestCertificate reaches a host only where the certificate is the host's, also for a client that
 // does not look.
+// TestMethods: a fact has the method of a request that waldo read, and no word that the sandbox made up.
+func TestMethods(t *testing.T) {
+	g := newRig(t, Limits{}, "GET,POST,SELL api.example.com/v1/*")
+	for _, line := range []string{"GET /v1/a", "POST /v1/a", "SELL /v1/a", "DELETE /v1/a"} {
+		c, err := net.Dial("tcp", g.proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		method, path, _ := strings.Cut(line, " ")
+		_, _ = fmt.Fprintf(c, "%s http://api.example.com%s HTTP/1.1\r\nHost: api.example.com\r\nConnection: close\r\n\r\n", method, path)
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+		_, _ = io.ReadAll(c)
+		_ = c.Close()
+	}
+	got := []string{}
+	for _, a := range g.told() {
+		got = append(got, fmt.Sprint(a.Method, " ", a.Allowed, " ", a.Why))
+	}
+	want := []string{"GET true ", "POST true ", "OTHER true ", "DELETE false egress.request"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestCertificate(t *testing.T) {
 	for _, row := range []struct {
 		why, host string

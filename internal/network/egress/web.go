@@ -74,19 +74,19 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 		r.Header.Del("Upgrade") // the connection stays one that is read request by request
 	}
 	if why != nil {
-		s.answerRefusal(w, t.Host, t.Port, why)
+		s.answerRefusal(w, t.Host, t.Port, methodOf(r), why)
 		return
 	}
 	defer s.flying.Add(-1)
 	if s.flying.Add(1) > int64(s.limits.Conns) {
-		s.answerRefusal(w, t.Host, t.Port, refuse("limit.conns", "too many requests at a time"))
+		s.answerRefusal(w, t.Host, t.Port, methodOf(r), refuse("limit.conns", "too many requests at a time"))
 		return
 	}
 	pack, keeps := s.keeps(r, t, use)
 	if keeps && s.kept(w, t, pack) {
 		return
 	}
-	a := s.attempts.began(t.Host, t.Port)
+	a := s.attempts.began(t.Host, t.Port, methodOf(r))
 	p := httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL, p.Out.Host = t.url(), t.Authority() // the checked target, nothing from the request itself
@@ -127,10 +127,10 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			var why *Refusal
 			if errors.As(err, &why) {
-				s.answerRefusal(w, t.Host, t.Port, why)
+				s.answerRefusal(w, t.Host, t.Port, methodOf(r), why)
 				return
 			}
-			s.attempts.failed(t.Host, t.Port, err)
+			s.attempts.failed(t.Host, t.Port, methodOf(r), err)
 			http.Error(w, "waldo: the host could not be reached", http.StatusBadGateway)
 		},
 	}
@@ -154,11 +154,11 @@ func (s *Server) judge(r *http.Request, t Target) *Refusal {
 }
 
 // answerRefusal records a refusal and says it to the client.
-func (s *Server) answerRefusal(w http.ResponseWriter, host string, port uint16, why *Refusal) {
+func (s *Server) answerRefusal(w http.ResponseWriter, host string, port uint16, method string, why *Refusal) {
 	if host == "" {
 		host = "an unreadable address"
 	}
-	s.attempts.refused(host, port, why)
+	s.attempts.find(host, port, why.Code, method, true)
 	w.Header().Set("Connection", "close")
 	http.Error(w, "waldo: "+why.Error(), http.StatusForbidden)
 }
@@ -221,7 +221,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request) {
 		why = refuse("proxy", "CONNECT has no body")
 	}
 	if why != nil {
-		s.answerRefusal(w, host, port, why)
+		s.answerRefusal(w, host, port, methodOf(r), why)
 		return
 	}
 	c, b, err := http.NewResponseController(w).Hijack()

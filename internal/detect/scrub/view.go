@@ -49,14 +49,17 @@ func Decoded(t []byte, positions bool) (v []byte, pos []int32) {
 		if !escaped(v) {
 			break
 		}
-		if !positions {
-			v = unescape(v, false, nil, nil)
-			continue
+		next := unescape(v, false, nil, nil)
+		if bytes.Equal(next, v) { // nor would another layer change it: prose with letters beyond ASCII needs no positions
+			break
 		}
-		if pos == nil {
-			pos = identity(len(t))
+		if positions {
+			if pos == nil {
+				pos = identity(len(t))
+			}
+			next, pos = view(v, false, pos)
 		}
-		v, pos = view(v, false, pos)
+		v = next
 	}
 	return v, pos
 }

@@ -29,7 +29,7 @@ func (h *App) openDelegated(ctx context.Context) error {
 	if h.set.Delegation == nil {
 		return nil
 	}
-	link, why := h.Delegated.Enter(ctx, *h.set.Delegation, Principal())
+	link, why := h.Delegated.Enter(ctx, *h.set.Delegation, call.Proof{}, Principal())
 	if why != nil {
 		return &fault.Error{Usage: why.Code == "delegation.malformed", Denied: true,
 			Err: fmt.Errorf("--delegation: %s: %s", why.Code, why.Text),
@@ -71,7 +71,7 @@ func ExplainUnder(ctx context.Context, state string, p *policy.Policy, token str
 	s := &delegation.Service{Policy: p, Log: audit.Delegations{Witness: &audit.Witness{Dir: audit.Dir(state)}}, Now: time.Now}
 	c := d.Call
 	c.Delegation = token
-	_, why := s.Enter(ctx, token, Principal())
+	_, why := s.Enter(ctx, token, call.Proof{}, Principal())
 	var under *delegation.Chain
 	if why == nil {
 		under, why = s.Under(ctx, c)

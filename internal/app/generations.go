@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"sync/atomic"
+	"time"
 
 	"waldo/internal/app/generation"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/preview"
 	"waldo/internal/frontend/mcpserver"
+	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
@@ -17,11 +19,12 @@ import (
 // lives are the applications that share one state: the current one, and earlier ones until their calls end.
 type lives struct {
 	server atomic.Pointer[mcpserver.Server] // the running server, or nil
+	proofs *identity.Proofs
 	*generation.Generations[*App]
 }
 
 func newLives(first *App) *lives {
-	return &lives{Generations: generation.New(first, (*App).retire)}
+	return &lives{proofs: identity.NewProofs(time.Now()), Generations: generation.New(first, (*App).retire)}
 }
 
 // inForce returns the current application, with the configuration in force.

@@ -131,6 +131,7 @@ func (h *App) listenHTTP(ctx context.Context, s sockets, o mcpserver.Options, re
 	web := web.New(web.Options{
 		Server: srv, Open: g.Enter, Over: g.Over,
 		Identify: func(r *http.Request) (call.Principal, *web.Refusal) { return h.lives.inForce().Logins().Identify(r) },
+		Proof:    h.Proof,
 		Hosts:    HostsOf(h.Config.Gateway), Origins: h.Config.Gateway.Origins, Beside: h.beside(), Rest: rest,
 		Routes: h.routes(false), Methods: h.methods(),
 		Limits: listenLimits(h.Config.Gateway.Limits, openFiles()), Peer: identity.Peer, Log: o.Log,
@@ -141,6 +142,11 @@ func (h *App) listenHTTP(ctx context.Context, s sockets, o mcpserver.Options, re
 		return errors.Join(err, l.Close())
 	}
 	return web.Serve(ctx, l)
+}
+
+// Proof returns the proof of possession of an HTTP request, or the answer to one whose proof does not hold.
+func (h *App) Proof(r *http.Request) (call.Proof, *web.Refusal) {
+	return h.lives.proofs.Verify(r, h.InForce().Config.Gateway.URL)
 }
 
 // ready returns why waldo takes no calls: the database cannot be read, or the log cannot be written.

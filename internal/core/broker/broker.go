@@ -157,7 +157,7 @@ func (b *Broker) under(ctx context.Context, c *call.Call) (*delegation.Chain, *c
 	} else if c.Delegation != "" || len(c.Chain) > 0 {
 		against = &call.Reason{Code: "delegation.unavailable", Text: "no delegation can be looked up here"}
 	}
-	c.Delegation, c.Chain = "", under.IDs()
+	c.Delegation, c.Proof, c.Chain = "", call.Proof{}, under.IDs()
 	return under, against
 }
 

@@ -1,6 +1,8 @@
 package delegation
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"time"
@@ -41,6 +43,7 @@ type Request struct {
 	Bounds
 	Lifetime time.Duration
 	For      call.Principal // who can use it
+	Key      string         // thumbprint (RFC 7638) of the key whose proof each use needs; empty: none
 }
 
 // ParseRequest reads a request: one JSON object with the members of Bounds, lifetime as in "1h", and for. It refuses
@@ -54,7 +57,7 @@ func ParseRequest(text []byte) (r Request, err error) {
 	if !ok {
 		return r, fmt.Errorf("delegation: a request is one JSON object")
 	}
-	known := []string{"allow", "if", "hosts", "secrets", "danger", "calls", "depth", "lifetime", "for"}
+	known := []string{"allow", "if", "hosts", "secrets", "danger", "calls", "depth", "lifetime", "for", "key"}
 	for name := range members {
 		if !slices.Contains(known, name) {
 			return r, fmt.Errorf("delegation: unknown member %.100q; known are %q", name, known)
@@ -63,6 +66,7 @@ func ParseRequest(text []byte) (r Request, err error) {
 	var more struct {
 		Lifetime string         `json:"lifetime"`
 		For      call.Principal `json:"for"`
+		Key      string         `json:"key"`
 	}
 	if err := v.Decode(&r.Bounds); err != nil {
 		return r, fmt.Errorf("delegation: %w", err)
@@ -73,7 +77,7 @@ func ParseRequest(text []byte) (r Request, err error) {
 	if r.Lifetime, err = time.ParseDuration(more.Lifetime); err != nil {
 		return r, fmt.Errorf("delegation: lifetime must be as in \"1h\"")
 	}
-	r.For = more.For
+	r.For, r.Key = more.For, more.Key
 	return r, nil
 }
 
@@ -88,6 +92,9 @@ func (r Request) fault() *call.Reason {
 		return malformed("for must name a principal, as in os:1000")
 	case r.Lifetime <= 0 || r.Lifetime > MaxLifetime:
 		return malformed("lifetime must be above zero and at most %s", MaxLifetime)
+	}
+	if b, err := base64.RawURLEncoding.Strict().DecodeString(r.Key); r.Key != "" && (err != nil || len(b) != sha256.Size) {
+		return malformed("key must be the thumbprint of a key (RFC 7638, SHA-256): 43 characters of base64url")
 	}
 	return r.Bounds.fault()
 }

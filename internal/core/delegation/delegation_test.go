@@ -323,7 +323,7 @@ func TestAttacks(t *testing.T) {
 			}},
 		{"a process that is bound, and a token beside that", "delegation.outside", nil,
 			func(t *testing.T, w world, token string) call.Call {
-				base, why := w.Enter(t.Context(), token, child)
+				base, why := w.Enter(t.Context(), token, call.Proof{}, child)
 				if why != nil {
 					t.Fatal(why)
 				}
@@ -658,7 +658,7 @@ func FuzzToken(f *testing.F) {
 
 // TestEmptyToken: an empty token is a malformed one, and never none at all.
 func TestEmptyToken(t *testing.T) {
-	if _, why := newWorld(t).Enter(t.Context(), "", parent); why == nil || why.Code != "delegation.malformed" {
+	if _, why := newWorld(t).Enter(t.Context(), "", call.Proof{}, parent); why == nil || why.Code != "delegation.malformed" {
 		t.Errorf("%+v", why)
 	}
 }

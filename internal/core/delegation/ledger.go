@@ -26,6 +26,7 @@ type Record struct {
 	Parent  string         `json:"parent,omitempty"` // the delegation above it; empty: it is at the root
 	By      call.Principal `json:"by"`               // whose authority it is, or who revokes
 	For     call.Principal `json:"for,omitempty"`    // who can use it
+	Key     string         `json:"key,omitempty"`    // thumbprint of the key whose proof each use needs; empty: none
 	Token   string         `json:"token,omitempty"`  // "sha256:…"
 	Bounds  *Bounds        `json:"bounds,omitempty"`
 	Created time.Time      `json:"created,omitzero"`
@@ -37,6 +38,7 @@ type Link struct {
 	Bounds
 	ID, Parent string
 	By, For    call.Principal
+	Key        string // thumbprint; empty: its token is bound to the principal alone
 	Created    time.Time
 	Expires    time.Time
 	Seq        uint64 // the number of its record
@@ -111,7 +113,7 @@ func (l *Ledger) Take(seq uint64, r Record) error {
 	if e != nil {
 		return fmt.Errorf("delegation: record %d creates %s again", seq, r.ID)
 	}
-	q := Request{Lifetime: r.Expires.Sub(r.Created), For: r.For}
+	q := Request{Lifetime: r.Expires.Sub(r.Created), For: r.For, Key: r.Key}
 	if r.Bounds != nil {
 		q.Bounds = *r.Bounds
 	}
@@ -131,7 +133,7 @@ func (l *Ledger) Take(seq uint64, r Record) error {
 	if why != nil {
 		return fmt.Errorf("delegation: record %d: %s: %s", seq, why.Code, why.Text)
 	}
-	link := Link{Bounds: q.Bounds, ID: r.ID, Parent: r.Parent, By: r.By, For: r.For, Created: r.Created, Expires: r.Expires,
+	link := Link{Bounds: q.Bounds, ID: r.ID, Parent: r.Parent, By: r.By, For: r.For, Key: r.Key, Created: r.Created, Expires: r.Expires,
 		Seq: seq, digest: r.Token}
 	sources := link.If
 	link.conds = sync.OnceValues(func() (out []policy.Bound, err error) {

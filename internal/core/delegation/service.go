@@ -64,12 +64,14 @@ func (s *Service) Under(ctx context.Context, c call.Call) (*Chain, *call.Reason)
 	if n := len(c.Chain); n > 0 {
 		under = append(under, c.Chain[n-1])
 	}
-	return s.find(ctx, c.Delegation, c.Principal, under)
+	return s.find(ctx, c.Delegation, c.Proof, c.Principal, under)
 }
 
-// Enter verifies a token that a principal names, and returns its delegation.
-func (s *Service) Enter(ctx context.Context, token string, who call.Principal) (l Link, why *call.Reason) {
-	c, why := s.find(ctx, token, who, nil)
+// Enter verifies a token that a principal names with a proof, and returns its delegation.
+func (s *Service) Enter(
+	ctx context.Context, token string, proof call.Proof, who call.Principal,
+) (l Link, why *call.Reason) {
+	c, why := s.find(ctx, token, proof, who, nil)
 	if why == nil {
 		l = c.Leaf()
 	}
@@ -77,7 +79,9 @@ func (s *Service) Enter(ctx context.Context, token string, who call.Principal) (
 }
 
 // find looks a chain up in the log: that of a token, or the last of under where the token is empty.
-func (s *Service) find(ctx context.Context, token string, who call.Principal, under []string) (*Chain, *call.Reason) {
+func (s *Service) find(
+	ctx context.Context, token string, proof call.Proof, who call.Principal, under []string,
+) (*Chain, *call.Reason) {
 	var leaf string
 	var why *call.Reason
 	if token == "" && len(under) > 0 {
@@ -97,6 +101,9 @@ func (s *Service) find(ctx context.Context, token string, who call.Principal, un
 			return
 		case token != "" && last.For != who:
 			why = &call.Reason{Code: "delegation.principal", Text: leaf + " belongs to another principal"}
+			return
+		case token != "" && !last.proven(token, proof):
+			why = &call.Reason{Code: "delegation.proof", Text: leaf + " needs a proof of its key with each request over HTTP"}
 			return
 		}
 		for _, n := range under {
@@ -336,7 +343,7 @@ func (s *Service) Delegate(ctx context.Context, above string, by call.Principal,
 		if s.Base.ID != "" {
 			under = []string{s.Base.ID}
 		}
-		if up, against = s.find(ctx, above, by, under); against != nil {
+		if up, against = s.find(ctx, above, call.Proof{}, by, under); against != nil {
 			return "", link, against, nil
 		}
 		parent := up.Leaf()
@@ -364,7 +371,7 @@ func (s *Service) Inherit(ctx context.Context, by call.Principal, under []string
 		under = append([]string{s.Base.ID}, under...)
 	}
 	if len(under) > 0 {
-		if up, against = s.find(ctx, "", by, under); against != nil {
+		if up, against = s.find(ctx, "", call.Proof{}, by, under); against != nil {
 			return link, against, nil
 		}
 		parent := up.Leaf()
@@ -392,7 +399,7 @@ func (s *Service) create(ctx context.Context, up *Chain, by call.Principal, r Re
 	token string, link Link, against *call.Reason, err error,
 ) {
 	expires := now.Add(r.Lifetime)
-	rec := Record{Action: Created, ID: id.New(id.Delegation), By: by, For: r.For, Bounds: &r.Bounds, Created: now, Expires: expires}
+	rec := Record{Action: Created, ID: id.New(id.Delegation), By: by, For: r.For, Key: r.Key, Bounds: &r.Bounds, Created: now, Expires: expires}
 	if up != nil {
 		rec.Parent = up.Leaf().ID
 	}
@@ -401,7 +408,8 @@ func (s *Service) create(ctx context.Context, up *Chain, by call.Principal, r Re
 	if err = s.Log.Delegate(ctx, rec); err != nil {
 		return "", link, nil, err
 	}
-	chain, against := s.find(ctx, token, r.For, nil) // as the log has it now: a parent can have ended meanwhile
+	held := call.Proof{Key: r.Key, Token: tokenHash(token)}
+	chain, against := s.find(ctx, token, held, r.For, nil) // as the log has it now: a parent can have ended meanwhile
 	if against != nil {
 		return "", link, against, nil
 	}

@@ -2,8 +2,10 @@ package delegation
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base32"
+	"encoding/base64"
 	"strings"
 
 	"waldo/internal/model/call"
@@ -39,6 +41,17 @@ func ParseToken(token string) (delegation string, why *call.Reason) {
 }
 
 func digestOf(token string) string { return strictjson.Digest([]byte(token)) }
+
+// tokenHash is a token as a proof names it (RFC 9449 §4.2, ath).
+func tokenHash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// proven reports whether the token of a delegation is bound to no key, or came with a proof of it.
+func (l Link) proven(token string, p call.Proof) bool {
+	return l.Key == "" || p.Key == l.Key && subtle.ConstantTimeCompare([]byte(p.Token), []byte(tokenHash(token))) == 1
+}
 
 // fits reports whether a token is the one of the delegation.
 func (l Link) fits(token string) bool {

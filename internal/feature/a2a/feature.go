@@ -86,8 +86,10 @@ func (k *host) Gateway() contract.Gateway { return k.InForce().Config.Gateway }
 func (k *host) Reads(c call.Capability) bool { return reads(k.InForce().Policy.Lookup(c)) }
 
 // Enter satisfies Host.
-func (k *host) Enter(ctx context.Context, token string, p call.Principal) (string, *call.Reason) {
-	link, why := k.InForce().Delegated.Enter(ctx, token, p)
+func (k *host) Enter(
+	ctx context.Context, token string, proof call.Proof, p call.Principal,
+) (string, *call.Reason) {
+	link, why := k.InForce().Delegated.Enter(ctx, token, proof, p)
 	return link.ID, why
 }
 

@@ -209,7 +209,8 @@ func (p *sending) taken() (*string, *fault) {
 // under puts a new task under the delegation of a token. For a task that goes on, it must be the task's own. The refusal
 // of another, or of one that the principal cannot use, is recorded.
 func (s *server) under(ctx context.Context, j *job, token string) *fault {
-	link, why := s.host.Enter(ctx, token, j.Principal)
+	proof, _ := ctx.Value(proven{}).(call.Proof)
+	link, why := s.host.Enter(ctx, token, proof, j.Principal)
 	if why == nil && j.ID == "" {
 		j.Chain = []string{link}
 		return nil

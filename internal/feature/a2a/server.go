@@ -30,8 +30,10 @@ type Host interface {
 	Gateway() contract.Gateway
 	// Skills returns what contracts expose: what a principal can call, or all of it for the empty principal.
 	Skills(ctx context.Context, p call.Principal) []Skill
-	// Enter returns the id of the delegation of a token, or why the principal cannot use it.
-	Enter(ctx context.Context, token string, p call.Principal) (string, *call.Reason)
+	// Enter returns the id of the delegation of a token, or why the principal cannot use it with this proof.
+	Enter(ctx context.Context, token string, proof call.Proof, p call.Principal) (string, *call.Reason)
+	// Proof returns the proof of possession of a request.
+	Proof(r *http.Request) (call.Proof, *web.Refusal)
 	Version() string
 }
 
@@ -91,12 +93,21 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many connections are open; try again later", http.StatusServiceUnavailable)
 		return
 	}
+	proof, refusal := s.host.Proof(r)
+	if refusal != nil {
+		refusal.Answer(w)
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), proven{}, proof))
 	if r.URL.Path == "/a2a" || r.URL.Path == "/a2a/" {
 		s.rpc(w, r, who)
 		return
 	}
 	s.rest(w, r, who)
 }
+
+// proven is the context key of the proof of possession of a request.
+type proven struct{}
 
 // card answers with the public agent card, for anybody.
 func (s *server) card(w http.ResponseWriter, r *http.Request) {

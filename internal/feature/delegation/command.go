@@ -38,7 +38,7 @@ type flags struct {
 	allow, conditions, hosts, secrets []string
 	danger, calls, depth              int
 	lifetime                          time.Duration
-	to, as                            string
+	to, as, key                       string
 }
 
 func newDelegate(g *cli.Context) *cobra.Command {
@@ -76,6 +76,7 @@ func newDelegate(g *cli.Context) *cobra.Command {
 	s.DurationVar(&f.lifetime, "lifetime", usualLifetime, "`TIME` until it ends, at most 720h")
 	s.StringVar(&f.to, "to", "", "the `PRINCIPAL` that can use the token, as in token:ci (default: your own)")
 	s.StringVar(&f.as, "as", "", "hand down the authority of this `PRINCIPAL` (default: your own)")
+	s.StringVar(&f.key, "key", "", "the `THUMBPRINT` of the child's key: the token works only over HTTP, with a proof of it (DPoP)")
 	c.AddCommand(newList(g), newRevoke(g))
 	return c
 }
@@ -97,7 +98,7 @@ func (f *flags) request(in io.Reader, args []string) (r delegation.Request, err 
 			return r, exitcode.Mistake(`as in {"allow":["github.get_*"],"danger":1,"calls":20,"lifetime":"30m"}`, "%v", err)
 		}
 	} else {
-		r = delegation.Request{Lifetime: f.lifetime, For: call.Principal(f.to), Bounds: delegation.Bounds{
+		r = delegation.Request{Lifetime: f.lifetime, For: call.Principal(f.to), Key: f.key, Bounds: delegation.Bounds{
 			If: f.conditions, Hosts: f.hosts, Secrets: f.secrets, Danger: f.danger, Calls: f.calls, Depth: f.depth}}
 		for _, p := range f.allow {
 			r.Allow = append(r.Allow, contract.Pattern(p))
@@ -159,6 +160,7 @@ type shown struct {
 	Parent  string            `json:"parent,omitempty"`
 	By      call.Principal    `json:"by"`
 	For     call.Principal    `json:"for"`
+	Key     string            `json:"key,omitempty"`
 	Bounds  delegation.Bounds `json:"bounds"`
 	Used    int               `json:"used"`
 	Created time.Time         `json:"created"`
@@ -173,7 +175,7 @@ type made struct {
 }
 
 func show(l delegation.Link, ended *call.Reason) shown {
-	return shown{l.ID, l.Parent, l.By, l.For, l.Bounds, l.Used, l.Created, l.Expires, l.Seq, ended}
+	return shown{l.ID, l.Parent, l.By, l.For, l.Key, l.Bounds, l.Used, l.Created, l.Expires, l.Seq, ended}
 }
 
 func newList(g *cli.Context) *cobra.Command {

@@ -36,7 +36,7 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 	}
 	c := call.Call{
 		ID: id.New(id.Call), Args: args, Session: s.who.Session, Principal: s.who.Principal,
-		Channel: channel, Agent: s.calling(m), Delegation: delegationOf(m),
+		Channel: channel, Agent: s.calling(m), Delegation: delegationOf(m), Proof: call.Proof(m.Proof),
 	}
 	e, found := s.d.lists().Lookup(ctx, name)
 	if !found {

@@ -109,7 +109,7 @@ func (s *Session) callOf(
 	}
 	c := call.Call{
 		ID: id.New(id.Call), Capability: capability, Args: a, Session: s.who.Session, Principal: s.who.Principal,
-		Channel: channel, Agent: s.calling(m), Delegation: delegationOf(m),
+		Channel: channel, Agent: s.calling(m), Delegation: delegationOf(m), Proof: call.Proof(m.Proof),
 	}
 	return s.relay(ctx, m, c, h)
 }

@@ -147,6 +147,7 @@ type Call struct {
 	Confirms   string // the argument that quotes it; empty: confirm
 	// Delegation is the token of a delegation that the caller names. The pipeline verifies it, and takes it off.
 	Delegation string
+	Proof      Proof // of the client that named it; zero: none
 	// Chain are the delegations that the call is made under, the root first. Of a call by a program, they are those of
 	// its run; the pipeline looks them up again.
 	Chain      []string
@@ -179,6 +180,12 @@ func (c *Call) Of(t Tool) {
 type Preview struct {
 	Text  string
 	Token string // for the same call, which then acts
+}
+
+// Proof says that a request was made by the holder of a key, for one token (RFC 9449). It is verified but for the token.
+type Proof struct {
+	Key   string // thumbprint (RFC 7638)
+	Token string // base64url of the token's SHA-256
 }
 
 // Trace is the place of a call in a distributed trace (W3C Trace Context). It is handed on as it

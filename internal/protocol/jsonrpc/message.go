@@ -44,6 +44,9 @@ func Errorf(code int, format string, a ...any) *Error {
 // Trace is the traceparent and the tracestate of a message (W3C Trace Context), as they came.
 type Trace struct{ Parent, State string }
 
+// Proof is the verified proof of possession of an HTTP request: the thumbprint of its key, and the hash of its token.
+type Proof struct{ Key, Token string }
+
 // Message is a request (with ID and Method), a notification (Method alone) or an answer (ID alone).
 type Message struct {
 	ID     strictjson.Value // a string or a number; the zero Value for a notification
@@ -53,6 +56,7 @@ type Message struct {
 	Err    *Error
 	Key    string // of the Idempotency-Key header, if the transport has headers; empty: none
 	Trace  Trace  // of the headers, if the transport has them
+	Proof  Proof  // zero: none
 	Size   int    // bytes of the frame
 	Weight int    // about what it costs in memory while it is answered, in bytes
 	Of     int64  // our request on whose stream it came, if the transport knows, as HTTP does; 0: unknown

@@ -54,6 +54,14 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 		}
 		defer s.release(who, more)
 	}
+	if s.o.Proof != nil {
+		proof, refusal := s.o.Proof(r)
+		if refusal != nil {
+			refusal.Answer(w)
+			return
+		}
+		m.Proof = jsonrpc.Proof(proof)
+	}
 	m.Key = r.Header.Get(headerKey)
 	m.Trace = jsonrpc.Trace{Parent: r.Header.Get("Traceparent"), State: strings.Join(r.Header.Values("Tracestate"), ",")}
 	modern, fault := agree(r.Header, m)

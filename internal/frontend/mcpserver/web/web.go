@@ -24,6 +24,7 @@ import (
 type Options struct {
 	Server   *mcpserver.Server
 	Identify func(r *http.Request) (call.Principal, *Refusal) // who is asking
+	Proof    func(r *http.Request) (call.Proof, *Refusal)     // its proof of possession; nil: none is looked at
 	Open     func(p call.Principal) (call.Session, error)     // the session of a principal, opened where it has none
 	// whether another session has replaced a session; nil: never
 	Over  func(n call.Session) bool

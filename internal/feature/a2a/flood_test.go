@@ -128,3 +128,30 @@ func (b *bench) total(params string) int {
 	}
 	return l.Total
 }
+
+// TestMessageAndCall measures one message of A2A beside one call over MCP, of the same tool, in turns. BENCHMARKS.md has
+// the figures.
+func TestMessageAndCall(t *testing.T) {
+	b, bob := two(t, "")
+	s, err := mcp.NewClient(&mcp.Implementation{Name: "bob", Version: "1"}, nil).Connect(t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: bearer(bob)}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var calls, messages []time.Duration
+	for range *floodOf / 4 {
+		calls = append(calls, echoes(t, s, "t__echo", 1)...)
+		began := time.Now()
+		if done := b.send(message("t.echo", "x")); done.Status.State != Completed {
+			t.Fatalf("%+v", done)
+		}
+		messages = append(messages, time.Since(began))
+	}
+	slices.Sort(calls)
+	slices.Sort(messages)
+	at := func(all []time.Duration, percent int) time.Duration {
+		return all[len(all)*percent/100].Round(10 * time.Microsecond)
+	}
+	t.Logf("%d of each: a message p50 %v, p99 %v; a call p50 %v, p99 %v", len(calls), at(messages, 50), at(messages, 99), at(calls, 50), at(calls, 99))
+}

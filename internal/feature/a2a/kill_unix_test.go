@@ -4,6 +4,7 @@ package a2a
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -21,10 +22,11 @@ import (
 	"waldo/internal/app/configfile"
 )
 
-// The variables that make this test binary a waldo of its own: its folder, and where it kills itself.
+// The variables that make this test binary a waldo of its own: its folder, where it kills itself, and where it listens.
 const (
 	folderOf = "A2A_TEST_FOLDER"
 	killAt   = "A2A_TEST_KILL"
+	listenAt = "A2A_TEST_LISTEN"
 )
 
 func TestMain(m *testing.M) {
@@ -49,6 +51,12 @@ func child(dir, at string) error {
 				_ = f.Close()
 			}
 		}
+		for place == "in the call" && at == "wait" { // until the test lets it end
+			if _, err := os.Stat(filepath.Join(dir, "go")); err == nil {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
 		if place == at {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
@@ -65,7 +73,7 @@ func child(dir, at string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	err = h.ServeHTTP(ctx, "127.0.0.1:0", nil, false, func(a net.Addr) { fmt.Println("http://" + a.String()) })
+	err = h.ServeHTTP(ctx, cmp.Or(os.Getenv(listenAt), "127.0.0.1:0"), nil, false, func(a net.Addr) { fmt.Println("http://" + a.String()) })
 	if err != nil {
 		return err
 	}
@@ -144,6 +152,100 @@ func TestKilled(t *testing.T) {
 			time.Sleep(2 * every) // it makes the call no more
 			if again, err := os.ReadFile(filepath.Join(dir, "notes")); err != nil || string(again) != string(notes) {
 				t.Errorf("noted again: %q, %v", again, err)
+			}
+		})
+	}
+}
+
+// deep is one of three waldos that call each other, a process of its own at an address that stays.
+type deep struct {
+	dir, listen string
+	c           *exec.Cmd
+}
+
+func (d *deep) start(t *testing.T, at string) {
+	t.Helper()
+	d.c = exec.CommandContext(t.Context(), os.Args[0])
+	d.c.Env = append(os.Environ(), folderOf+"="+d.dir, killAt+"="+at, listenAt+"="+d.listen)
+	d.c.Stderr = os.Stderr
+	if _, err := d.c.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := d.c.StdoutPipe()
+	if err == nil {
+		err = d.c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bufio.NewScanner(out).Scan() {
+		t.Fatal("it does not listen")
+	}
+}
+
+func (d *deep) kill() {
+	_ = d.c.Process.Kill()
+	_ = d.c.Wait()
+}
+
+// TestKilledThreeDeep: a waldo calls a waldo that calls a waldo, and one of them is killed during the write at the bottom.
+// The write is made once, and the task at the top ends: it says that the outcome is not known, or has the result.
+func TestKilledThreeDeep(t *testing.T) {
+	for name, row := range map[string]struct {
+		killed int // from the bottom
+		state  State
+	}{"control: none": {-1, Completed}, "the bottom": {0, Failed}, "the middle": {1, Failed}, "the top": {2, Failed}} {
+		t.Run(name, func(t *testing.T) {
+			var all [3]*deep
+			var below string
+			for i, text := range []string{"  t.write: {transport: direct, mode: write, approval: none, timeout_seconds: 60, a2a: {expose: true}}",
+				"  b.*: {transport: a2a, mode: write, approval: none, timeout_seconds: 60, a2a: {expose: true}}\npeers: {b: {url: %q}}",
+				"  m.*: {transport: a2a, mode: write, approval: none, timeout_seconds: 60, a2a: {expose: true}}\npeers: {m: {url: %q}}"} {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				all[i] = &deep{dir: t.TempDir(), listen: l.Addr().String()}
+				_ = l.Close()
+				if i > 0 {
+					text = fmt.Sprintf(text, below)
+				}
+				below = "http://" + all[i].listen
+				if err := os.WriteFile(filepath.Join(all[i].dir, "waldo.yaml"), []byte("version: 1\ncapabilities:\n"+text+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				all[i].start(t, "wait")
+				t.Cleanup(all[i].kill)
+			}
+			notes := func() int {
+				text, _ := os.ReadFile(filepath.Join(all[0].dir, "notes"))
+				return strings.Count(string(text), "note")
+			}
+			b := &bench{t: t, url: below}
+			_, body := b.do("POST", "/a2a/message:send", `{"message":{"messageId":"deep","role":"ROLE_USER","metadata":{"skill":"m.b.t.write"},`+
+				`"parts":[{"data":{"arguments":{"arguments":{"text":"x"}}}}]},"configuration":{"returnImmediately":true}}`)
+			_, rest, _ := strings.Cut(body, `"id":"`)
+			task, _, _ := strings.Cut(rest, `"`)
+			for end := time.Now().Add(20 * time.Second); notes() == 0 && time.Now().Before(end); {
+				time.Sleep(20 * time.Millisecond)
+			}
+			if notes() != 1 {
+				t.Fatalf("noted %d times: %s", notes(), body)
+			}
+			if row.killed >= 0 {
+				all[row.killed].kill()
+				all[row.killed].start(t, "wait")
+			}
+			if err := os.WriteFile(filepath.Join(all[0].dir, "go"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			done := b.until(task, row.state)
+			if row.state == Failed && !strings.Contains(said(done), "known") {
+				t.Errorf("it does not say that the outcome is unknown: %s", said(done))
+			}
+			time.Sleep(2 * every) // no one makes the call again
+			if notes() != 1 {
+				t.Errorf("noted %d times", notes())
 			}
 		})
 	}

@@ -39,7 +39,8 @@ var agent = &mapping[contract.Agent]{
 	},
 	check: func(p *parser, f field, a *contract.Agent, at map[string]field) {
 		if a.Expose && len(a.Providers) == 0 {
-			p.Fail(at["a2a"].Val, "key.missing", `as in [{kind: ollama, model: "qwen2.5:7b"}]`, "an exposed agent wants providers")
+			p.Fail(at["a2a"].Val, "key.missing", `as in [{kind: ollama, model: "qwen2.5:7b"}]`,
+				"an exposed agent wants providers")
 		}
 	},
 }

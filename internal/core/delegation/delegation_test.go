@@ -81,11 +81,13 @@ func newWorld(t testing.TB) world {
 		{Pattern: "local.write_*", Mode: contract.Write, Danger: 2, Approval: approve(contract.Never), Keys: keys},
 		{Pattern: "local.drop", Mode: contract.HighRisk, Danger: 3, Approval: approve(contract.Always), Keys: keys},
 		{Pattern: "local.secret", Mode: contract.Read, Danger: 1, Approval: approve(contract.Never), Keys: keys,
-			Rules: []contract.Rule{{When: contract.Condition{Source: "principal != 'token:child'"}, Deny: true, Reason: "only the child"}}},
+			Rules: []contract.Rule{{When: contract.Condition{Source: "principal != 'token:child'"}, Deny: true,
+				Reason: "only the child"}}},
 		{Pattern: "github.*", Mode: contract.Read, Danger: 1, Approval: approve(contract.Never), Keys: keys},
-		{Pattern: "run_python", Mode: contract.HighRisk, Danger: 3, Approval: approve(contract.Never), Keys: keys, Isolation: "namespace",
-			Network: contract.Network{Allow: []string{"*.example.com", "GET api.other.test/v1/*"}},
-			Secrets: map[string]secret.Ref{"KEY": "py-key"}},
+		{Pattern: "run_python", Mode: contract.HighRisk, Danger: 3, Approval: approve(contract.Never), Keys: keys,
+			Isolation: "namespace",
+			Network:   contract.Network{Allow: []string{"*.example.com", "GET api.other.test/v1/*"}},
+			Secrets:   map[string]secret.Ref{"KEY": "py-key"}},
 	}}
 	p, err := policy.New(cfg, policy.Machine{Isolations: map[string]bool{"namespace": true},
 		Transports: map[contract.Transport]bool{contract.MCP: true, contract.SandboxedExec: true},
@@ -145,7 +147,8 @@ func asks(token string, capability call.Capability, args string) call.Call {
 	if err != nil {
 		panic(err)
 	}
-	return call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Principal: child, Channel: "mcp", Delegation: token}
+	return call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Principal: child, Channel: "mcp",
+		Delegation: token}
 }
 
 // TestWiderRequests: a request is refused with the code of the line that bounds it. The control is the same request as
@@ -167,7 +170,8 @@ func TestWiderRequests(t *testing.T) {
 			func(r *delegation.Request) { r.Allow = []contract.Pattern{"*.read_x"} }},
 		{"one more capability", "delegation.capability",
 			func(r *delegation.Request) { r.Allow = append(slices.Clone(r.Allow), "local.drop") }},
-		{"another case", "delegation.capability", func(r *delegation.Request) { r.Allow = []contract.Pattern{"local.READ_x"} }},
+		{"another case", "delegation.capability",
+			func(r *delegation.Request) { r.Allow = []contract.Pattern{"local.READ_x"} }},
 		{"no capability", "delegation.request", func(r *delegation.Request) { r.Allow = nil }},
 		{"two stars", "delegation.request", func(r *delegation.Request) { r.Allow = []contract.Pattern{"local.**"} }},
 		{"all hosts", "delegation.hosts", func(r *delegation.Request) { r.Hosts = []string{delegation.All} }},
@@ -388,7 +392,10 @@ func TestForgedRecords(t *testing.T) {
 		{"as deep as its parent", func(_ *delegation.Record, b *delegation.Bounds) { b.Depth = 1 }, false},
 		{"a later end", func(f *delegation.Record, _ *delegation.Bounds) { f.Expires = f.Expires.Add(time.Hour) }, false},
 		{"of another principal", func(f *delegation.Record, _ *delegation.Bounds) { f.By = "token:other" }, false},
-		{"a parent that is absent", func(f *delegation.Record, _ *delegation.Bounds) { f.Parent = id.New(id.Delegation) }, false},
+		{"a parent that is absent", func(f *delegation.Record,
+			_ *delegation.Bounds) {
+			f.Parent = id.New(id.Delegation)
+		}, false},
 		{"without bounds", func(f *delegation.Record, _ *delegation.Bounds) { f.Bounds = nil }, false},
 		{"without a token", func(f *delegation.Record, _ *delegation.Bounds) { f.Token = "" }, false},
 		{"an unknown action", func(f *delegation.Record, _ *delegation.Bounds) { f.Action = "widen" }, false},
@@ -443,10 +450,11 @@ func TestInherit(t *testing.T) {
 		"control: of a principal":     {parent, nil, "", "local.write_x", ""},
 		"stricter for the principal":  {parent, nil, "", "local.secret", "rule.deny"},
 		"control: under a delegation": {child, ids(w.give(t, "", parent, narrow)), "", "local.read_x", ""},
-		"beyond the delegation":       {child, ids(w.give(t, "", parent, narrow)), "", "local.write_x", "delegation.capability"},
-		"below a depth of none":       {child, ids(w.give(t, "", parent, flat)), "delegation.depth", "", ""},
-		"of another":                  {parent, ids(w.give(t, "", parent, wide())), "delegation.principal", "", ""},
-		"of one that was revoked":     {child, ids(gone), delegation.CodeRevoked, "", ""},
+		"beyond the delegation": {child, ids(w.give(t, "", parent, narrow)), "", "local.write_x",
+			"delegation.capability"},
+		"below a depth of none":   {child, ids(w.give(t, "", parent, flat)), "delegation.depth", "", ""},
+		"of another":              {parent, ids(w.give(t, "", parent, wide())), "delegation.principal", "", ""},
+		"of one that was revoked": {child, ids(gone), delegation.CodeRevoked, "", ""},
 	} {
 		link, against, err := w.Inherit(t.Context(), row.by, row.under, "agent:x")
 		if err != nil || (against == nil) != (row.want == "") || against != nil && against.Code != row.want {
@@ -539,7 +547,8 @@ func TestNoWider(t *testing.T) {
 			Bounds: delegation.Bounds{Danger: 1 + rnd.IntN(3), Calls: 1 + rnd.IntN(1_000_000), Depth: rnd.IntN(4),
 				Hosts:   pick("*", "*.example.com", "api.example.com", "api.github.example", "*.test"),
 				Secrets: pick("*", "py-key", "gh-token"), If: pick("danger < 3", "has(args.path)", "args.path == 'a'")}}
-		for _, p := range pick("*", "local.*", "local.read_*", "local.read_x", "github.*", "run_python", "*_x", "local.drop") {
+		for _, p := range pick("*", "local.*", "local.read_*", "local.read_x", "github.*", "run_python", "*_x",
+			"local.drop") {
 			r.Allow = append(r.Allow, contract.Pattern(p))
 		}
 		return r
@@ -585,7 +594,8 @@ func TestNoWider(t *testing.T) {
 		if got.Effect > policy.Deny {
 			allowed++
 		}
-		own := w.Policy.Decide(call.Call{Capability: name, Args: asks("", name, args).Args, Principal: parent, Channel: "mcp"})
+		own := w.Policy.Decide(call.Call{Capability: name, Args: asks("", name, args).Args, Principal: parent,
+			Channel: "mcp"})
 		for _, other := range append([]policy.Decision{own}, decided(n.above, decide)...) {
 			deep++
 			wider := func(h string) bool { return !reaches(other.Contract.Network.Allow, h) }
@@ -596,7 +606,8 @@ func TestNoWider(t *testing.T) {
 		}
 	}
 	if len(nodes) < 100 || deep < 20_200 || allowed < 500 {
-		t.Errorf("seed %d: %d delegations, %d comparisons, %d allowed: the test shows nothing", seed, len(nodes), deep, allowed)
+		t.Errorf("seed %d: %d delegations, %d comparisons, %d allowed: the test shows nothing", seed, len(nodes),
+			deep, allowed)
 	}
 }
 
@@ -635,7 +646,8 @@ func FuzzRequest(f *testing.F) {
 		}
 		var l delegation.Ledger
 		now := time.Unix(0, 0).UTC()
-		rec := delegation.Record{Action: delegation.Created, ID: id.New(id.Delegation), By: parent, For: r.For, Token: "sha256:0",
+		rec := delegation.Record{Action: delegation.Created, ID: id.New(id.Delegation), By: parent, For: r.For,
+			Token:  "sha256:0",
 			Bounds: &r.Bounds, Created: now, Expires: now.Add(r.Lifetime)}
 		if l.Take(1, rec) == nil && (len(r.Allow) == 0 || r.Danger < 1 || r.Danger > 3 || r.Calls < 1 || r.Depth < 0 ||
 			r.For == "" || r.Lifetime <= 0 || r.Lifetime > delegation.MaxLifetime) {
@@ -658,7 +670,8 @@ func FuzzToken(f *testing.F) {
 
 // TestEmptyToken: an empty token is a malformed one, and never none at all.
 func TestEmptyToken(t *testing.T) {
-	if _, why := newWorld(t).Enter(t.Context(), "", call.Proof{}, parent); why == nil || why.Code != "delegation.malformed" {
+	if _, why := newWorld(t).Enter(t.Context(), "", call.Proof{}, parent); why == nil ||
+		why.Code != "delegation.malformed" {
 		t.Errorf("%+v", why)
 	}
 }

@@ -327,9 +327,10 @@ func TestTask(t *testing.T) {
 		"the agent's role":            {`{"message":{"messageId":"n","role":"ROLE_AGENT","parts":[{"text":"x"}]}}`, -32602},
 		"a file":                      {`{"message":{"messageId":"n","role":"ROLE_USER","parts":[{"url":"https://x"}]}}`, -32005},
 		"two contents":                {`{"message":{"messageId":"n","role":"ROLE_USER","parts":[{"text":"x","data":1}]}}`, -32602},
-		"a task that ended":           {`{"message":{"messageId":"n","taskId":"` + done.ID + `","role":"ROLE_USER","parts":[{"text":"x"}]}}`, -32004},
-		"an unknown task":             {`{"message":{"messageId":"n","taskId":"t_x","role":"ROLE_USER","parts":[{"text":"x"}]}}`, -32001},
-		"a tenant":                    {`{"tenant":"x","message":{"messageId":"n","role":"ROLE_USER","parts":[{"text":"x"}]}}`, -32602},
+		"a task that ended": {`{"message":{"messageId":"n","taskId":"` + done.ID +
+			`","role":"ROLE_USER","parts":[{"text":"x"}]}}`, -32004},
+		"an unknown task": {`{"message":{"messageId":"n","taskId":"t_x","role":"ROLE_USER","parts":[{"text":"x"}]}}`, -32001},
+		"a tenant":        {`{"tenant":"x","message":{"messageId":"n","role":"ROLE_USER","parts":[{"text":"x"}]}}`, -32602},
 	} {
 		if _, code := b.rpc("SendMessage", row.params); code != row.code {
 			t.Errorf("%s: %d, want %d", why, code, row.code)
@@ -345,12 +346,14 @@ func TestTask(t *testing.T) {
 func TestApproval(t *testing.T) {
 	b := newBench(t, "")
 	asked := b.send(message("t.note", "one"))
-	if asked.Status.State != InputRequired || !strings.Contains(said(asked), "may t.note be called") || b.noted.Load() != 0 {
+	if asked.Status.State != InputRequired || !strings.Contains(said(asked), "may t.note be called") ||
+		b.noted.Load() != 0 {
 		t.Fatalf("%+v %s", asked, said(asked))
 	}
 	b.answer(true)
 	done := b.until(asked.ID, Completed)
-	if b.noted.Load() != 1 || *done.Artifacts[0].Parts[0].Text != "noted one" || done.Metadata["waldo/side_effect"] != "confirmed" {
+	if b.noted.Load() != 1 || *done.Artifacts[0].Parts[0].Text != "noted one" ||
+		done.Metadata["waldo/side_effect"] != "confirmed" {
 		t.Errorf("%+v, noted %d times", done, b.noted.Load())
 	}
 	refused := b.send(message("t.note", "two"))

@@ -22,9 +22,11 @@ func modelled(t *testing.T) (b *bench, bob string, model *providertest.Server) {
 	model = &providertest.Server{Script: func(a providertest.Ask) providertest.Turn {
 		switch {
 		case a.Task == "think" && a.Answers == 0:
-			return providertest.Turn{Text: "thinking", Hold: 4 * time.Second, Calls: []providertest.Call{{Tool: "t__echo", Input: `{"text":"x"}`}}}
+			return providertest.Turn{Text: "thinking", Hold: 4 * time.Second,
+				Calls: []providertest.Call{{Tool: "t__echo", Input: `{"text":"x"}`}}}
 		case a.Answers == 0:
-			return providertest.Turn{Calls: []providertest.Call{{Tool: strings.ReplaceAll(a.Task, ".", "__"), Input: `{"text":"x"}`}}}
+			return providertest.Turn{Calls: []providertest.Call{{Tool: strings.ReplaceAll(a.Task, ".", "__"),
+				Input: `{"text":"x"}`}}}
 		}
 		return providertest.Turn{Text: "It said: " + a.Results[len(a.Results)-1].Text}
 	}}
@@ -87,7 +89,8 @@ func TestAgentSkill(t *testing.T) {
 		"control: for ann":                    {b, "t.read", "read x"},
 		"denied for bob":                      {b.as(bob), "t.read", "not for bob"},
 	} {
-		if r := row.who.send(message("agent:waldo", row.tool)); r.Status.State != Completed || !strings.Contains(result(r), row.want) {
+		if r := row.who.send(message("agent:waldo", row.tool)); r.Status.State != Completed ||
+			!strings.Contains(result(r), row.want) {
 			t.Errorf("%s: %s %s", why, r.Status.State, result(r))
 		}
 	}
@@ -109,8 +112,9 @@ func TestAgentSkill(t *testing.T) {
 func TestAgentUnderDelegation(t *testing.T) {
 	b, _, model := modelled(t)
 	hand := func(depth int, allow ...contract.Pattern) (quoted, id string) {
-		token, link, why, err := b.h.Delegate(t.Context(), "", "token:ann", delegation.Request{For: "token:ann", Lifetime: time.Hour,
-			Bounds: delegation.Bounds{Allow: allow, Danger: 3, Calls: 10, Depth: depth}})
+		token, link, why, err := b.h.Delegate(t.Context(), "", "token:ann", delegation.Request{For: "token:ann",
+			Lifetime: time.Hour,
+			Bounds:   delegation.Bounds{Allow: allow, Danger: 3, Calls: 10, Depth: depth}})
 		if err != nil || why != nil {
 			t.Fatal(why, err)
 		}
@@ -132,7 +136,8 @@ func TestAgentUnderDelegation(t *testing.T) {
 		"without a depth":     {flat, "t.echo", Rejected, "delegation.depth"},
 		"control: narrow too": {narrow, "t.echo", Completed, "echo x"},
 	} {
-		if r := b.send(task(row.tool, row.token)); r.Status.State != row.state || !strings.Contains(result(r)+said(r), row.want) {
+		if r := b.send(task(row.tool, row.token)); r.Status.State != row.state || !strings.Contains(result(r)+said(r),
+			row.want) {
 			t.Errorf("%s: %s %s", why, r.Status.State, result(r)+said(r))
 		}
 	}
@@ -200,7 +205,8 @@ func TestAgentTask(t *testing.T) {
 	if _, code := plain.rpc("SendMessage", message("agent:waldo", "x")); code != -32602 {
 		t.Errorf("an agent that is not exposed: %d", code)
 	}
-	if r, err := plain.h.Give(t.Context(), app.Task{ID: call.Session(long.ID), Text: "x", By: "token:ann"}); err != nil || len(r.Why) != 1 ||
+	if r, err := plain.h.Give(t.Context(), app.Task{ID: call.Session(long.ID), Text: "x",
+		By: "token:ann"}); err != nil || len(r.Why) != 1 ||
 		r.Why[0].Code != "a2a.unexposed" {
 		t.Errorf("%+v %v", r, err)
 	}

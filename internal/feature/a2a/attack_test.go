@@ -66,7 +66,8 @@ func TestTaskOfAnother(t *testing.T) {
 			t.Errorf("%s of another's task: %d", method, code)
 		}
 	}
-	if resp, body := theirs.do("GET", "/a2a/tasks/"+mine.ID, ""); resp.StatusCode != 404 || !strings.Contains(body, "TASK_NOT_FOUND") {
+	if resp, body := theirs.do("GET", "/a2a/tasks/"+mine.ID, ""); resp.StatusCode != 404 || !strings.Contains(body,
+		"TASK_NOT_FOUND") {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	for who, want := range map[*bench]int{b: 1, theirs: 0} {
@@ -112,12 +113,14 @@ func TestStrict(t *testing.T) {
 		"no id":              {`{"jsonrpc":"2.0","method":"ListTasks"}`, nil, 200, "-32600"},
 		"an old method":      {`{"jsonrpc":"2.0","id":1,"method":"message/send","params":{}}`, nil, 200, "-32601"},
 		"bad parameters":     {`{"jsonrpc":"2.0","id":1,"method":"ListTasks","params":{"pageSize":"x"}}`, nil, 200, "-32602"},
-		"a page of 1000":     {`{"jsonrpc":"2.0","id":1,"method":"ListTasks","params":{"pageSize":1000}}`, nil, 200, "-32602"},
-		"a large body":       {`{"jsonrpc":"2.0","id":1,"method":"ListTasks","params":{"x":"` + strings.Repeat("a", maxBody) + `"}}`, nil, 413, "-32600"},
-		"no token":           {ok, []string{"Authorization", ""}, 401, "token"},
-		"a wrong token":      {ok, []string{"Authorization", "Bearer waldo_x"}, 401, ""},
-		"another host":       {ok, []string{"Host", "evil.example"}, 403, ""},
-		"another origin":     {ok, []string{"Origin", "https://evil.example"}, 403, ""},
+		"a page of 1000": {`{"jsonrpc":"2.0","id":1,"method":"ListTasks","params":{"pageSize":1000}}`, nil, 200,
+			"-32602"},
+		"a large body": {`{"jsonrpc":"2.0","id":1,"method":"ListTasks","params":{"x":"` + strings.Repeat("a",
+			maxBody) + `"}}`, nil, 413, "-32600"},
+		"no token":       {ok, []string{"Authorization", ""}, 401, "token"},
+		"a wrong token":  {ok, []string{"Authorization", "Bearer waldo_x"}, 401, ""},
+		"another host":   {ok, []string{"Host", "evil.example"}, 403, ""},
+		"another origin": {ok, []string{"Origin", "https://evil.example"}, 403, ""},
 	} {
 		path := "/a2a"
 		if why == "with a slash" {
@@ -128,7 +131,8 @@ func TestStrict(t *testing.T) {
 			t.Errorf("%s: %d %.200s", why, resp.StatusCode, body)
 		}
 	}
-	for path, status := range map[string]int{"/a2a/tasks": 200, "/a2a/tasks/t_x": 404, "/a2a/tasks?pageSize=0": 400, "/a2a/x": 404,
+	for path, status := range map[string]int{"/a2a/tasks": 200, "/a2a/tasks/t_x": 404,
+		"/a2a/tasks?pageSize=0": 400, "/a2a/x": 404,
 		"/a2a/extendedAgentCard": 200, "/a2a/tasks?pageSize=x": 400} {
 		if resp, body := b.do("GET", path, ""); resp.StatusCode != status {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
@@ -138,8 +142,9 @@ func TestStrict(t *testing.T) {
 		body, kind, version string
 		status              int
 	}{
-		"control":            {message("t.echo", "x"), "application/a2a+json", "1.0", 200},
-		"a file":             {`{"message":{"messageId":"f","role":"ROLE_USER","parts":[{"raw":"eA=="}]}}`, "application/json", "1.0", 415},
+		"control": {message("t.echo", "x"), "application/a2a+json", "1.0", 200},
+		"a file": {`{"message":{"messageId":"f","role":"ROLE_USER","parts":[{"raw":"eA=="}]}}`,
+			"application/json", "1.0", 415},
 		"another type":       {message("t.echo", "x"), "text/plain", "1.0", 415},
 		"an unknown version": {message("t.echo", "x"), "application/json", "9.9", 400},
 	} {
@@ -148,7 +153,8 @@ func TestStrict(t *testing.T) {
 			t.Errorf("%s: %d %s %s", why, resp.StatusCode, resp.Header.Get("Content-Type"), body)
 		}
 	}
-	for path, host := range map[string]string{"/a2a/tasks": "evil.example", "/.well-known/agent-card.json": "evil.example"} {
+	for path, host := range map[string]string{"/a2a/tasks": "evil.example",
+		"/.well-known/agent-card.json": "evil.example"} {
 		if resp, _ := b.do("GET", path, "", "Host", host); resp.StatusCode != 403 {
 			t.Errorf("%s as %s: %d", path, host, resp.StatusCode)
 		}
@@ -209,7 +215,8 @@ func verified(t *testing.T, card, keys string) bool {
 	}
 	sig, _ := base64.RawURLEncoding.DecodeString(sigs[0].Signature)
 	sum := sha256.Sum256([]byte(sigs[0].Protected + "." + base64.RawURLEncoding.EncodeToString(v.Canonical())))
-	point := append([]byte{4}, append(num(set.Keys[0].X).FillBytes(make([]byte, 32)), num(set.Keys[0].Y).FillBytes(make([]byte, 32))...)...)
+	point := append([]byte{4}, append(num(set.Keys[0].X).FillBytes(make([]byte, 32)),
+		num(set.Keys[0].Y).FillBytes(make([]byte, 32))...)...)
 	pub, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), point)
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +242,8 @@ func TestFlood(t *testing.T) {
 		t.Errorf("%d of 200 were refused", refused)
 	}
 	began := time.Now()
-	if done := b.as(bob).send(message("t.echo", "hi")); done.Status.State != Completed || time.Since(began) > 10*time.Second {
+	if done := b.as(bob).send(message("t.echo", "hi")); done.Status.State != Completed ||
+		time.Since(began) > 10*time.Second {
 		t.Errorf("another principal: %s after %v", done.Status.State, time.Since(began))
 	}
 	result, _ := b.rpc("ListTasks", `{"status":"TASK_STATE_WORKING"}`)
@@ -271,14 +279,16 @@ func TestStream(t *testing.T) {
 	defer cancel()
 	r, _ := http.NewRequestWithContext(ctx, "POST", b.url+"/a2a", strings.NewReader(
 		`{"jsonrpc":"2.0","id":"s","method":"SubscribeToTask","params":{"id":"`+asked.ID+`"}}`))
-	r.Header = http.Header{"Content-Type": {"application/json"}, "A2a-Version": {"1.0"}, "Authorization": {"Bearer " + b.token}}
+	r.Header = http.Header{"Content-Type": {"application/json"}, "A2a-Version": {"1.0"},
+		"Authorization": {"Bearer " + b.token}}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
-	if !lines.Scan() || !strings.Contains(lines.Text(), "TASK_STATE_INPUT_REQUIRED") || !strings.Contains(lines.Text(), `"id":"s"`) {
+	if !lines.Scan() || !strings.Contains(lines.Text(), "TASK_STATE_INPUT_REQUIRED") ||
+		!strings.Contains(lines.Text(), `"id":"s"`) {
 		t.Fatal(lines.Text())
 	}
 	b.answer(true)
@@ -286,7 +296,8 @@ func TestStream(t *testing.T) {
 	for lines.Scan() {
 		rest += lines.Text() + "\n"
 	}
-	if !strings.Contains(rest, "artifactUpdate") || !strings.Contains(rest, "TASK_STATE_COMPLETED") || b.noted.Load() != 1 {
+	if !strings.Contains(rest, "artifactUpdate") || !strings.Contains(rest, "TASK_STATE_COMPLETED") ||
+		b.noted.Load() != 1 {
 		t.Errorf("%s", rest)
 	}
 	if _, code := b.rpc("SubscribeToTask", `{"id":"`+asked.ID+`"}`); code != -32004 {
@@ -313,11 +324,13 @@ func TestPush(t *testing.T) {
 	_, port, _ := strings.Cut(strings.TrimPrefix(receiver.URL, "http://"), ":")
 	asked := b.send(message("t.note", "x"))
 	config := func(url string) string {
-		return `{"taskId":"` + asked.ID + `","url":"` + url + `","token":"tok","authentication":{"scheme":"Bearer","credentials":"cred"}}`
+		return `{"taskId":"` + asked.ID + `","url":"` + url +
+			`","token":"tok","authentication":{"scheme":"Bearer","credentials":"cred"}}`
 	}
 	b.names.all = []string{"127.0.0.1"}
 	for why, url := range map[string]string{
-		"metadata": "https://169.254.169.254/latest", "loopback": "https://127.0.0.1:" + port + "/", "localhost": "https://localhost/",
+		"metadata": "https://169.254.169.254/latest", "loopback": "https://127.0.0.1:" + port + "/",
+		"localhost":  "https://localhost/",
 		"plain http": "http://example.com/", "a name of loopback": "https://evil.example/", "a file": "file:///etc/passwd",
 		"a user": "https://u:p@example.com/", "IPv6 of IPv4": "https://[::ffff:169.254.169.254]/",
 	} {
@@ -339,7 +352,8 @@ func TestPush(t *testing.T) {
 	for end := time.Now().Add(20 * time.Second); got.Load() < 2 && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
-	if s, _ := last.Load().(string); got.Load() < 2 || !strings.HasPrefix(s, "Bearer cred tok ") || !strings.Contains(s, `"task":`) {
+	if s, _ := last.Load().(string); got.Load() < 2 || !strings.HasPrefix(s, "Bearer cred tok ") ||
+		!strings.Contains(s, `"task":`) {
 		t.Errorf("%d tries, the last %s", got.Load(), s)
 	}
 	seen := map[string]int{}
@@ -356,7 +370,8 @@ func TestPush(t *testing.T) {
 	b.names.all = []string{"93.184.216.34", "169.254.169.254"}
 	b.names.mu.Unlock()
 	rebound := b.send(message("t.note", "y"))
-	if _, code := b.rpc("CreateTaskPushNotificationConfig", `{"taskId":"`+rebound.ID+`","url":"https://evil.example/"}`); code != 0 {
+	if _, code := b.rpc("CreateTaskPushNotificationConfig",
+		`{"taskId":"`+rebound.ID+`","url":"https://evil.example/"}`); code != 0 {
 		t.Fatalf("control: a public address: %d", code)
 	}
 	b.answer(false)

@@ -17,8 +17,9 @@ import (
 // handed is the token of a delegation of the authority of token:ann, and its id.
 func (b *bench) handed(for_ call.Principal, danger int, allow ...contract.Pattern) (token, id string) {
 	b.t.Helper()
-	token, link, why, err := b.h.Delegate(b.t.Context(), "", "token:ann", delegation.Request{For: for_, Lifetime: time.Hour,
-		Bounds: delegation.Bounds{Allow: allow, Danger: danger, Calls: 10}})
+	token, link, why, err := b.h.Delegate(b.t.Context(), "", "token:ann", delegation.Request{For: for_,
+		Lifetime: time.Hour,
+		Bounds:   delegation.Bounds{Allow: allow, Danger: danger, Calls: 10}})
 	if err != nil || why != nil {
 		b.t.Fatal(why, err)
 	}
@@ -43,11 +44,13 @@ func TestDelegatedTask(t *testing.T) {
 	if wide := b.send(message("t.note", "x")); wide.Status.State != InputRequired {
 		t.Errorf("control: without the delegation: %+v", wide)
 	}
-	if wide := b.send(underToken("t.note", quoted)); wide.Status.State != Rejected || !strings.Contains(said(wide), "delegation.capability") {
+	if wide := b.send(underToken("t.note", quoted)); wide.Status.State != Rejected || !strings.Contains(said(wide),
+		"delegation.capability") {
 		t.Errorf("another skill: %+v %s", wide, said(wide))
 	}
 	high, _ := b.handed("token:ann", 1, "t.*")
-	if wide := b.send(underToken("t.note", `"`+high+`"`)); wide.Status.State != Rejected || !strings.Contains(said(wide), "delegation.danger") {
+	if wide := b.send(underToken("t.note", `"`+high+`"`)); wide.Status.State != Rejected ||
+		!strings.Contains(said(wide), "delegation.danger") {
 		t.Errorf("above its danger: %+v %s", wide, said(wide))
 	}
 	other, _ := b.handed("token:bob", 1, "t.echo")
@@ -63,7 +66,8 @@ func TestDelegatedTask(t *testing.T) {
 		"another secret":       {b, `"` + token[:len(token)-4] + `aaaa"`, "delegation."},
 	} {
 		_, body := row.who.do("POST", "/a2a/message:send", underToken("t.echo", row.token))
-		if row.want == "" && !strings.Contains(body, string(Completed)) || row.want != "" && !strings.Contains(body, row.want) {
+		if row.want == "" && !strings.Contains(body, string(Completed)) || row.want != "" && !strings.Contains(body,
+			row.want) {
 			t.Errorf("%s: %s", why, body)
 		}
 	}
@@ -87,7 +91,8 @@ func TestDelegatedTask(t *testing.T) {
 	if over := b.until(asked.ID, Rejected); !strings.Contains(said(over), "delegation.revoked") || b.noted.Load() != 2 {
 		t.Errorf("a task that waited: %+v %s", over, said(over))
 	}
-	if _, body := b.do("POST", "/a2a/message:send", underToken("t.echo", quoted)); !strings.Contains(body, "delegation.revoked") {
+	if _, body := b.do("POST", "/a2a/message:send", underToken("t.echo", quoted)); !strings.Contains(body,
+		"delegation.revoked") {
 		t.Errorf("after its end: %s", body)
 	}
 }
@@ -102,9 +107,10 @@ func TestDelegatedFollowUp(t *testing.T) {
 		t.Fatalf("%+v %+v", under, free)
 	}
 	more := func(task, message, request string) string {
-		_, body := b.do("POST", "/a2a/message:send", fmt.Sprintf(`{"message":{"messageId":"m%d","taskId":%q,"role":"ROLE_USER",`+
-			`"metadata":{"kept":1%s},"parts":[{"text":"x"}]},"metadata":{"kept":1%s},"configuration":{"returnImmediately":true}}`,
-			messages.Add(1), task, message, request))
+		_, body := b.do("POST", "/a2a/message:send",
+			fmt.Sprintf(`{"message":{"messageId":"m%d","taskId":%q,"role":"ROLE_USER",`+
+				`"metadata":{"kept":1%s},"parts":[{"text":"x"}]},"metadata":{"kept":1%s},"configuration":{"returnImmediately":true}}`,
+				messages.Add(1), task, message, request))
 		return body
 	}
 	named := func(token string) string { return `,"waldo/delegation":"` + token + `"` }
@@ -121,7 +127,8 @@ func TestDelegatedFollowUp(t *testing.T) {
 			t.Errorf("%s: %s", why, body)
 		}
 	}
-	first := strings.Replace(message("t.echo", "x"), `"message":`, `"metadata":{"waldo/delegation":"`+own+`"},"message":`, 1)
+	first := strings.Replace(message("t.echo", "x"), `"message":`,
+		`"metadata":{"waldo/delegation":"`+own+`"},"message":`, 1)
 	if _, body := b.do("POST", "/a2a/message:send", first); !strings.Contains(body, "write it in message.metadata") {
 		t.Errorf("in the request of a first message: %s", body)
 	}

@@ -140,8 +140,10 @@ func (k *host) Skills(ctx context.Context, p call.Principal) (out []Skill) {
 func agentSkill(name string) Skill {
 	input, _ := strictjson.Parse([]byte(`{"type":"object","properties":{"task":{"type":"string"}},"required":["task"],` +
 		`"additionalProperties":false}`))
-	return Skill{ID: agentPrefix + name, Name: "Agent " + name, Description: "Works on a task that is given in words, with " +
-		"the tools that both it and you can use.", Tags: []string{"agent"}, InputModes: []string{"application/json", "text/plain"},
+	return Skill{ID: agentPrefix + name, Name: "Agent " + name,
+		Description: "Works on a task that is given in words, with " +
+			"the tools that both it and you can use.", Tags: []string{"agent"}, InputModes: []string{"application/json",
+			"text/plain"},
 		capability: call.Capability(agentPrefix + name), input: input}
 }
 

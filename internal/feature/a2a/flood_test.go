@@ -69,7 +69,8 @@ func TestFloodAndMCP(t *testing.T) {
 				if n%2 == 0 {
 					skill = "t.echo"
 				}
-				_, code := b.rpc("SendMessage", strings.TrimSuffix(message(skill, "x"), "}")+`,"configuration":{"returnImmediately":true}}`)
+				_, code := b.rpc("SendMessage", strings.TrimSuffix(message(skill, "x"),
+					"}")+`,"configuration":{"returnImmediately":true}}`)
 				switch code {
 				case 0:
 					taken.Add(1)
@@ -93,7 +94,8 @@ func TestFloodAndMCP(t *testing.T) {
 	}
 	slices.Sort(during)
 	middle, high := during[len(during)/2], during[len(during)*95/100]
-	t.Logf("%d tasks: %d taken, %d refused; MCP calls: median %v before, %v during, 95%% of %d within %v", *floodOf, taken.Load(),
+	t.Logf("%d tasks: %d taken, %d refused; MCP calls: median %v before, %v during, 95%% of %d within %v",
+		*floodOf, taken.Load(),
 		refused.Load(), before[len(before)/2], middle, len(during), high)
 	if high > 5*time.Second {
 		t.Errorf("MCP calls of another principal take %v", high)
@@ -153,5 +155,6 @@ func TestMessageAndCall(t *testing.T) {
 	at := func(all []time.Duration, percent int) time.Duration {
 		return all[len(all)*percent/100].Round(10 * time.Microsecond)
 	}
-	t.Logf("%d of each: a message p50 %v, p99 %v; a call p50 %v, p99 %v", len(calls), at(messages, 50), at(messages, 99), at(calls, 50), at(calls, 99))
+	t.Logf("%d of each: a message p50 %v, p99 %v; a call p50 %v, p99 %v", len(calls), at(messages, 50),
+		at(messages, 99), at(calls, 50), at(calls, 99))
 }

@@ -33,13 +33,15 @@ func TestGoClient(t *testing.T) {
 	for _, binding := range []string{"jsonrpc", "rest"} {
 		for _, form := range [][]string{nil, {"--stream"}} {
 			m := fmt.Sprintf(`{"messageId":"go%d","role":"ROLE_USER","metadata":{"skill":"t.echo"},"parts":[{"text":"hi"}]}`, messages.Add(1))
-			args := append([]string{"send", b.url + "/a2a", "--transport", binding, "--auth", "Bearer " + b.token, "-o", "json", "--json", m}, form...)
+			args := append([]string{"send", b.url + "/a2a", "--transport", binding, "--auth", "Bearer " + b.token, "-o",
+				"json", "--json", m}, form...)
 			out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "echo hi") || !strings.Contains(string(out), "COMPLETED") {
 				t.Errorf("%s %v: %v\n%s", binding, form, err, out)
 			}
 		}
-		out, err := exec.CommandContext(t.Context(), program, "get", "task", b.url+"/a2a", "t_x", "--transport", binding, "--auth", "Bearer "+b.token).
+		out, err := exec.CommandContext(t.Context(), program, "get", "task", b.url+"/a2a", "t_x", "--transport",
+			binding, "--auth", "Bearer "+b.token).
 			CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "there is no such task of yours") {
 			t.Errorf("%s: an unknown task: %v\n%s", binding, err, out)
@@ -68,7 +70,8 @@ func TestGoServer(t *testing.T) {
 			}
 			_, port, _ := net.SplitHostPort(at)
 			ctx, cancel := context.WithCancel(t.Context())
-			c := exec.CommandContext(ctx, program, "serve", "--echo", "--quiet", "--card", card, "--port", port, "--transport", transport)
+			c := exec.CommandContext(ctx, program, "serve", "--echo", "--quiet", "--card", card, "--port", port,
+				"--transport", transport)
 			if err := c.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -83,12 +86,14 @@ func TestGoServer(t *testing.T) {
 				}
 			}
 			a := callerOf(t, "http://"+at, "", "a-token-of-the-test", "b.say")
-			if r := a.call("say", map[string]any{"message": "hello"}); r.Status != facts.OK || !strings.Contains(text(r), "hello") {
+			if r := a.call("say", map[string]any{"message": "hello"}); r.Status != facts.OK || !strings.Contains(text(r),
+				"hello") {
 				t.Errorf("%s %+v", text(r), r)
 			}
 			steps := 0
 			a.ctx = call.WithProgress(t.Context(), func(float64, float64, string) { steps++ })
-			if r := a.call("say", map[string]any{"message": "again"}); r.Status != facts.OK || !strings.Contains(text(r), "again") || steps == 0 {
+			if r := a.call("say", map[string]any{"message": "again"}); r.Status != facts.OK || !strings.Contains(text(r),
+				"again") || steps == 0 {
 				t.Errorf("streamed, %d steps: %s %+v", steps, text(r), r)
 			}
 		})

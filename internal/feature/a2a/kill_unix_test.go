@@ -73,7 +73,8 @@ func child(dir, at string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	err = h.ServeHTTP(ctx, cmp.Or(os.Getenv(listenAt), "127.0.0.1:0"), nil, false, func(a net.Addr) { fmt.Println("http://" + a.String()) })
+	err = h.ServeHTTP(ctx, cmp.Or(os.Getenv(listenAt), "127.0.0.1:0"), nil, false,
+		func(a net.Addr) { fmt.Println("http://" + a.String()) })
 	if err != nil {
 		return err
 	}
@@ -211,7 +212,8 @@ func TestKilledThreeDeep(t *testing.T) {
 					text = fmt.Sprintf(text, below)
 				}
 				below = "http://" + all[i].listen
-				if err := os.WriteFile(filepath.Join(all[i].dir, "waldo.yaml"), []byte("version: 1\ncapabilities:\n"+text+"\n"), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(all[i].dir, "waldo.yaml"),
+					[]byte("version: 1\ncapabilities:\n"+text+"\n"), 0o600); err != nil {
 					t.Fatal(err)
 				}
 				all[i].start(t, "wait")
@@ -222,8 +224,9 @@ func TestKilledThreeDeep(t *testing.T) {
 				return strings.Count(string(text), "note")
 			}
 			b := &bench{t: t, url: below}
-			_, body := b.do("POST", "/a2a/message:send", `{"message":{"messageId":"deep","role":"ROLE_USER","metadata":{"skill":"m.b.t.write"},`+
-				`"parts":[{"data":{"arguments":{"arguments":{"text":"x"}}}}]},"configuration":{"returnImmediately":true}}`)
+			_, body := b.do("POST", "/a2a/message:send",
+				`{"message":{"messageId":"deep","role":"ROLE_USER","metadata":{"skill":"m.b.t.write"},`+
+					`"parts":[{"data":{"arguments":{"arguments":{"text":"x"}}}}]},"configuration":{"returnImmediately":true}}`)
 			_, rest, _ := strings.Cut(body, `"id":"`)
 			task, _, _ := strings.Cut(rest, `"`)
 			for end := time.Now().Add(20 * time.Second); notes() == 0 && time.Now().Before(end); {

@@ -229,7 +229,8 @@ func (s *server) under(ctx context.Context, j *job, token string) *fault {
 	if err != nil {
 		return faultOf(err)
 	}
-	c := call.Call{ID: id.New(id.Call), Capability: j.Skill, Args: args, Session: n, Principal: j.Principal, Channel: call.A2A}
+	c := call.Call{ID: id.New(id.Call), Capability: j.Skill, Args: args, Session: n, Principal: j.Principal,
+		Channel: call.A2A}
 	if _, err := s.host.Refuse(ctx, c, *why); err != nil {
 		return faultOf(err)
 	}

@@ -85,8 +85,9 @@ func (c *calling) call(skill string, args map[string]any) call.Result {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	k := call.Call{ID: id.New(id.Call), Capability: call.Capability("b." + skill), Args: a, Session: c.in, Principal: n.Principal,
-		Channel: "mcp"}
+	k := call.Call{ID: id.New(id.Call), Capability: call.Capability("b." + skill), Args: a, Session: c.in,
+		Principal: n.Principal,
+		Channel:   "mcp"}
 	if why := c.Prepare(c.t.Context(), &k); why != nil {
 		c.t.Fatal(why)
 	}
@@ -136,7 +137,8 @@ func TestPeer(t *testing.T) {
 		t.Errorf("as a message: %+v", r)
 	}
 	b.answerSoon(true)
-	if r = a.call("t.note", map[string]any{"message": "x"}); r.Status != facts.OK || text(r) != "noted x" || b.noted.Load() != 1 {
+	if r = a.call("t.note", map[string]any{"message": "x"}); r.Status != facts.OK || text(r) != "noted x" ||
+		b.noted.Load() != 1 {
 		t.Errorf("approved there: %+v", r)
 	}
 	b.answerSoon(false)
@@ -187,7 +189,8 @@ func TestPeerREST(t *testing.T) {
 	own = s.URL
 	a := caller(t, b, s.URL, "")
 	b.answerSoon(true)
-	if r := a.call("t.note", map[string]any{"message": "x"}); r.Status != facts.OK || text(r) != "noted x" || b.noted.Load() != 1 {
+	if r := a.call("t.note", map[string]any{"message": "x"}); r.Status != facts.OK || text(r) != "noted x" ||
+		b.noted.Load() != 1 {
 		t.Errorf("%+v", r)
 	}
 	steps := 0
@@ -211,10 +214,19 @@ func TestCardOfPeer(t *testing.T) {
 		change func(s, own string) string
 		want   string // empty: the tools are there
 	}{
-		"control: unsigned, through a proxy": {"", func(s, own string) string { return strings.ReplaceAll(s, b.url, own) }, ""},
-		"a card of another key":              {strings.Repeat("A", 43), func(s, own string) string { return strings.ReplaceAll(s, b.url, own) }, "card.signature"},
-		"a changed card":                     {keyOfBench(b), func(s, own string) string { return strings.ReplaceAll(s, b.url, own) }, "card.signature"},
-		"another host":                       {"", func(s, _ string) string { return s }, "card.host"},
+		"control: unsigned, through a proxy": {"", func(s, own string) string {
+			return strings.ReplaceAll(s, b.url,
+				own)
+		}, ""},
+		"a card of another key": {strings.Repeat("A", 43), func(s,
+			own string) string {
+			return strings.ReplaceAll(s, b.url, own)
+		}, "card.signature"},
+		"a changed card": {keyOfBench(b), func(s,
+			own string) string {
+			return strings.ReplaceAll(s, b.url, own)
+		}, "card.signature"},
+		"another host": {"", func(s, _ string) string { return s }, "card.host"},
 	} {
 		t.Run(why, func(t *testing.T) {
 			var own string
@@ -222,7 +234,8 @@ func TestCardOfPeer(t *testing.T) {
 			own = s.URL
 			a := caller(t, b, s.URL, row.key)
 			tools, err := a.Upstreams.Tools(t.Context(), "b")
-			if row.want == "" && (err != nil || len(tools) < 3) || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+			if row.want == "" && (err != nil || len(tools) < 3) || row.want != "" && (err == nil ||
+				!strings.Contains(err.Error(), row.want)) {
 				t.Errorf("%d tools, %v; want %q", len(tools), err, row.want)
 			}
 		})
@@ -285,7 +298,8 @@ func TestThreeDeep(t *testing.T) {
 	top := callerOf(t, "http://"+(<-at).String(), "", bottom.token, "b.*")
 	bottom.answerSoon(true)
 	args := map[string]any{"arguments": map[string]any{"arguments": map[string]any{"text": "deep"}}}
-	if r := top.call("c.t.note", args); r.Status != facts.OK || !strings.Contains(text(r), "noted deep") || bottom.noted.Load() != 1 {
+	if r := top.call("c.t.note", args); r.Status != facts.OK || !strings.Contains(text(r), "noted deep") ||
+		bottom.noted.Load() != 1 {
 		t.Errorf("%s %+v", text(r), r)
 	}
 	bottom.answerSoon(false)

@@ -47,7 +47,8 @@ func (h *holder) thumbprint() string {
 }
 
 func (h *holder) proof(method, url string) string {
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: h.key}, (&jose.SignerOptions{EmbedJWK: true}).WithType("dpop+jwt"))
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: h.key},
+		(&jose.SignerOptions{EmbedJWK: true}).WithType("dpop+jwt"))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -81,8 +82,9 @@ func TestBoundToken(t *testing.T) {
 	b := newBench(t, "")
 	mine, thief := newHolder(t), newHolder(t)
 	mine.login, thief.login = b.token, b.token
-	token, link, why, err := b.h.Delegate(t.Context(), "", "token:ann", delegation.Request{For: "token:ann", Lifetime: time.Hour,
-		Key: mine.thumbprint(), Bounds: delegation.Bounds{Allow: []contract.Pattern{"t.echo"}, Danger: 1, Calls: 50}})
+	token, link, why, err := b.h.Delegate(t.Context(), "", "token:ann", delegation.Request{For: "token:ann",
+		Lifetime: time.Hour,
+		Key:      mine.thumbprint(), Bounds: delegation.Bounds{Allow: []contract.Pattern{"t.echo"}, Danger: 1, Calls: 50}})
 	if err != nil || why != nil || link.Key != mine.thumbprint() {
 		t.Fatal(why, err, link)
 	}
@@ -110,7 +112,8 @@ func TestBoundToken(t *testing.T) {
 			t.Errorf("%s: %d %s", row.why, resp.StatusCode, body)
 		}
 	}
-	for who, want := range map[*holder]string{mine: "echo x", thief: "delegation.proof", {t: t, key: mine.key, login: b.token}: "delegation.proof"} {
+	for who, want := range map[*holder]string{mine: "echo x", thief: "delegation.proof", {t: t, key: mine.key,
+		login: b.token}: "delegation.proof"} {
 		s, err := mcp.NewClient(&mcp.Implementation{Name: "child", Version: "1"}, nil).Connect(t.Context(),
 			&mcp.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: who}}, nil)
 		if err != nil {
@@ -128,8 +131,9 @@ func TestBoundToken(t *testing.T) {
 		_ = s.Close()
 	}
 	for key, want := range map[string]string{"": "", mine.thumbprint(): "delegation.proof"} {
-		token, _, why, err := b.h.Delegate(t.Context(), "", app.Principal(), delegation.Request{For: app.Principal(), Lifetime: time.Hour,
-			Key: key, Bounds: delegation.Bounds{Allow: []contract.Pattern{"t.echo"}, Danger: 1, Calls: 5}})
+		token, _, why, err := b.h.Delegate(t.Context(), "", app.Principal(), delegation.Request{For: app.Principal(),
+			Lifetime: time.Hour,
+			Key:      key, Bounds: delegation.Bounds{Allow: []contract.Pattern{"t.echo"}, Danger: 1, Calls: 5}})
 		if err != nil || why != nil {
 			t.Fatal(why, err)
 		}
@@ -143,8 +147,10 @@ func TestBoundToken(t *testing.T) {
 			}
 		}
 	}
-	if _, _, why, err := b.h.Delegate(t.Context(), "", app.Principal(), delegation.Request{For: app.Principal(), Lifetime: time.Hour, Key: "x",
-		Bounds: delegation.Bounds{Allow: []contract.Pattern{"t.echo"}, Danger: 1, Calls: 5}}); err != nil || why == nil || why.Code != "delegation.request" {
+	if _, _, why, err := b.h.Delegate(t.Context(), "", app.Principal(), delegation.Request{For: app.Principal(),
+		Lifetime: time.Hour, Key: "x",
+		Bounds: delegation.Bounds{Allow: []contract.Pattern{"t.echo"}, Danger: 1, Calls: 5}}); err != nil ||
+		why == nil || why.Code != "delegation.request" {
 		t.Errorf("a key that is not a thumbprint: %v %v", why, err)
 	}
 }

@@ -135,7 +135,8 @@ func TestSDKAgent(t *testing.T) {
 			if asked.Status != facts.OK || task == "" || !strings.Contains(text(asked), "which colour?") {
 				t.Fatalf("%+v", asked)
 			}
-			if r := a.call("say", map[string]any{"task_id": task, "message": "red"}); r.Status != facts.OK || text(r) != "you said red" {
+			if r := a.call("say", map[string]any{"task_id": task, "message": "red"}); r.Status != facts.OK ||
+				text(r) != "you said red" {
 				t.Errorf("%+v", r)
 			}
 			ada := &human{answer: `{"action":"accept","content":{"answer":"blue"}}`}
@@ -151,7 +152,8 @@ func TestSDKAgent(t *testing.T) {
 			}
 			var steps int
 			a.ctx = call.WithProgress(t.Context(), func(float64, float64, string) { steps++ })
-			if r = a.call("say", map[string]any{"message": "slow"}); r.Status != facts.OK || text(r) != "you said slow" || steps < 4 {
+			if r = a.call("say", map[string]any{"message": "slow"}); r.Status != facts.OK ||
+				text(r) != "you said slow" || steps < 4 {
 				t.Errorf("%d steps, %+v", steps, r)
 			}
 			a.ctx = nil

@@ -41,7 +41,8 @@ func (w *wire) judge(t *testing.T) map[string]int {
 	if !found {
 		t.Skip("the judge of a2a-go is not built: run scripts/setup-judges.sh")
 	}
-	controls := []string{"Task\t" + `{"id":"x","status":{"state":"TASK_STATE_WORKING"},"kind":"task"}`, "Task\t" + `{"id":"x"}`}
+	controls := []string{"Task\t" + `{"id":"x","status":{"state":"TASK_STATE_WORKING"},"kind":"task"}`, "Task\t" +
+		`{"id":"x"}`}
 	lines := append(controls, w.all...)
 	c := exec.CommandContext(t.Context(), program)
 	c.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
@@ -114,7 +115,8 @@ func TestServerOnTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := rpc("TaskPushNotificationConfig", "CreateTaskPushNotificationConfig", fmt.Sprintf(
-		`{"taskId":%q,"url":%q,"token":"tok","authentication":{"scheme":"Bearer","credentials":"c"}}`, made.Task.ID, receiver.URL))
+		`{"taskId":%q,"url":%q,"token":"tok","authentication":{"scheme":"Bearer","credentials":"c"}}`, made.Task.ID,
+		receiver.URL))
 	var named PushConfig
 	if err := json.Unmarshal(config, &named); err != nil {
 		t.Fatal(err)

@@ -67,8 +67,10 @@ func newDelegate(g *cli.Context) *cobra.Command {
 	}
 	s := c.Flags()
 	s.StringArrayVar(&f.allow, "allow", nil, "capabilities that match `PATTERN`; may be repeated")
-	s.StringArrayVar(&f.conditions, "if", nil, "only calls for which the `CONDITION` is true, as in approval (CEL); may be repeated")
-	s.StringArrayVar(&f.hosts, "host", nil, "hosts that match `PATTERN`, of those that a contract allows; * for all; may be repeated")
+	s.StringArrayVar(&f.conditions, "if", nil,
+		"only calls for which the `CONDITION` is true, as in approval (CEL); may be repeated")
+	s.StringArrayVar(&f.hosts, "host", nil,
+		"hosts that match `PATTERN`, of those that a contract allows; * for all; may be repeated")
 	s.StringArrayVar(&f.secrets, "secret", nil, "the secret `NAME`, where a contract gives it; * for all; may be repeated")
 	s.IntVar(&f.danger, "danger", 1, "the highest danger of a call, 1 to 3")
 	s.IntVar(&f.calls, "calls", usualCalls, "`NUMBER` of calls, of all children together")
@@ -116,7 +118,8 @@ func delegate(c *cobra.Command, g *cli.Context, as string, r delegation.Request,
 	}
 	defer h.Close()
 	if as != "" && h.Delegated.Base.ID != "" {
-		return exitcode.Mistake("leave --as out", "--as is for a delegation at the root, and this one is below %s", h.Delegated.Base.ID)
+		return exitcode.Mistake("leave --as out", "--as is for a delegation at the root, and this one is below %s",
+			h.Delegated.Base.ID)
 	}
 	if base := h.Delegated.Base; base.ID != "" && usualTime { // no longer than the one above it
 		r.Lifetime = min(r.Lifetime, time.Until(base.Expires).Truncate(time.Millisecond))
@@ -217,7 +220,8 @@ func newList(g *cli.Context) *cobra.Command {
 				display.Fprintf(c.OutOrStdout(), "no delegation is in force\n")
 				return nil
 			}
-			terminal.Table(c.OutOrStdout(), []string{"DELEGATION", "BELOW", "BY", "FOR", "ALLOW", "DANGER", "CALLS", "STATE"}, rows)
+			terminal.Table(c.OutOrStdout(), []string{"DELEGATION", "BELOW", "BY", "FOR", "ALLOW", "DANGER", "CALLS",
+				"STATE"}, rows)
 			return nil
 		},
 	}
@@ -246,7 +250,8 @@ func outside(ctx context.Context, g *cli.Context, name string) (*call.Reason, er
 	if name != base && slices.Contains(below, name) {
 		return nil, err
 	}
-	return &call.Reason{Code: "delegation.outside", Text: name + " is not below " + base + ", which this process is under"}, err
+	return &call.Reason{Code: "delegation.outside", Text: name + " is not below " + base +
+		", which this process is under"}, err
 }
 
 func newRevoke(g *cli.Context) *cobra.Command {

@@ -41,8 +41,9 @@ func (p *Proofs) Verify(r *http.Request, gateway string) (call.Proof, *web.Refus
 	}
 	out, err := p.verify(given, r, gateway, time.Now())
 	if err != nil {
-		return call.Proof{}, &web.Refusal{Status: http.StatusUnauthorized, Challenge: `DPoP error="invalid_dpop_proof", algs="ES256"`,
-			Why: "the proof of possession does not hold: " + err.Error()}
+		return call.Proof{}, &web.Refusal{Status: http.StatusUnauthorized,
+			Challenge: `DPoP error="invalid_dpop_proof", algs="ES256"`,
+			Why:       "the proof of possession does not hold: " + err.Error()}
 	}
 	return out, nil
 }
@@ -98,7 +99,8 @@ func here(text string, r *http.Request, gateway string) bool {
 		return false
 	}
 	known, err := url.Parse(gateway)
-	return u.Scheme == "http" && u.Host == r.Host || err == nil && known.Host != "" && u.Scheme == known.Scheme && u.Host == known.Host
+	return u.Scheme == "http" && u.Host == r.Host || err == nil && known.Host != "" && u.Scheme == known.Scheme &&
+		u.Host == known.Host
 }
 
 // once takes an id, and refuses it the next time.

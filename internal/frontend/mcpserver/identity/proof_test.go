@@ -30,9 +30,11 @@ func TestProofs(t *testing.T) {
 	sum, _ := (&jose.JSONWebKey{Key: &key.PublicKey}).Thumbprint(crypto.SHA256)
 	sign := func(kind jose.ContentType, embed bool, change func(map[string]any)) string {
 		ids++
-		claims := map[string]any{"jti": "j" + string(rune('a'+ids)), "htm": "POST", "htu": "http://127.0.0.1:7676/mcp", "iat": now.Unix(), "ath": "x"}
+		claims := map[string]any{"jti": "j" + string(rune('a'+ids)), "htm": "POST",
+			"htu": "http://127.0.0.1:7676/mcp", "iat": now.Unix(), "ath": "x"}
 		change(claims)
-		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{EmbedJWK: embed}).WithType(kind))
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key},
+			(&jose.SignerOptions{EmbedJWK: embed}).WithType(kind))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +77,8 @@ func TestProofs(t *testing.T) {
 		{"another type", sign("JWT", true, func(map[string]any) {}), "typ dpop+jwt"},
 		{"without its key", sign("dpop+jwt", false, func(map[string]any) {}), "public jwk"},
 		{"another key in it", strings.Join(forged, "."), "does not fit"},
-		{"its private key in it", base64.RawURLEncoding.EncodeToString(leaks) + "." + strings.Join(strings.Split(with("jti", "y"), ".")[1:], "."), "ES256"},
+		{"its private key in it", base64.RawURLEncoding.EncodeToString(leaks) + "." +
+			strings.Join(strings.Split(with("jti", "y"), ".")[1:], "."), "ES256"},
 		{"without a signature", none, "ES256"},
 		{"not a JWT", "x", "ES256"},
 		{"too long", strings.Repeat("x", maxProof+1), "4096"},
@@ -86,7 +89,8 @@ func TestProofs(t *testing.T) {
 		if row.want == "" && (refusal != nil || got.Token != "x" || got.Key != base64.RawURLEncoding.EncodeToString(sum)) {
 			t.Errorf("%s: %+v %+v", row.why, got, refusal)
 		}
-		if row.want != "" && (refusal == nil || !strings.Contains(refusal.Why, row.want) || refusal.Status != http.StatusUnauthorized || got.Key != "") {
+		if row.want != "" && (refusal == nil || !strings.Contains(refusal.Why, row.want) ||
+			refusal.Status != http.StatusUnauthorized || got.Key != "") {
 			t.Errorf("%s: %+v %+v", row.why, got, refusal)
 		}
 	}

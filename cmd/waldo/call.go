@@ -140,7 +140,7 @@ func newTools(g *cli.Context) *cobra.Command {
 
 // tellBreakers names the servers whose circuit breaker is open in a process at work.
 func tellBreakers(ctx context.Context, w io.Writer, h *app.App) error {
-	all, err := breakers.Open(ctx, h.Store, presence.Gone(h.State))
+	all, err := breakers.Open(ctx, h.Store, presence.Gone(h.Store))
 	for _, b := range all {
 		display.Fprintf(w, "waldo: server %s failed %s in a row: its circuit breaker is open, and a read tries it from %s "+
 			"(upstream.open)\n", b.Server, display.Count(b.Fails, "call"), b.Until.Local().Format(time.DateTime))

@@ -273,8 +273,8 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	}
 	h.Sessions = session.NewManager(session.Budgets(h.Config.Sessions), time.Now)
 	h.folder, _ = os.Getwd()
-	h.Sessions.Rates = &effects.Rates{Store: h.Store, Process: h.process, Gone: presence.Gone(h.State), Now: time.Now}
-	h.Effects = &effects.Book{Store: h.Store, Process: h.process, Gone: presence.Gone(h.State), Now: time.Now, Calls: h,
+	h.Sessions.Rates = &effects.Rates{Store: h.Store, Process: h.process, Gone: presence.Gone(h.Store), Now: time.Now}
+	h.Effects = &effects.Book{Store: h.Store, Process: h.process, Gone: presence.Gone(h.Store), Now: time.Now, Calls: h,
 		Log: &audit.Recorder{Log: h.Log}, Contract: h.lives.contract}
 	h.Witness, h.live = &audit.Witness{Dir: audit.Dir(h.State)}, &delegation.Live{}
 	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
@@ -282,7 +282,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules, h.prepare)},
 			s.Carriers...), Record: Enrolments(h.Log),
 		Verdict: (&audit.Recorder{Log: h.Log}).Verdict,
-		Asker:   h.askerOf, Gone: presence.Gone(h.State),
+		Asker:   h.askerOf, Gone: presence.Gone(h.Store),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),
 		Notes: h.lives.notes, Preview: h.lives.preview, Cosigner: h.lives,
 		WaitTimeout: func(channel string) time.Duration {

@@ -54,7 +54,7 @@ func OpenAtWork(ctx context.Context, state string, keep time.Duration) (*Storage
 	if err != nil {
 		return nil, err
 	}
-	p, err := presence.New(state)
+	p, err := presence.New(s.Store)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -114,7 +114,7 @@ func (s *Storage) NamedSandboxes() *sandboxes.Manager { return sandboxes.New(s.S
 func (s *Storage) approvals(cfg *contract.Config) *approval.Service {
 	dir := s.Store.Dir()
 	k := &approval.Service{Store: s.Store, Rules: func() contract.Approvals { return cfg.Approval },
-		Root: os.Getenv(RootVariable), Gone: presence.Gone(dir), Witness: &audit.Witness{Dir: audit.Dir(dir)}}
+		Root: os.Getenv(RootVariable), Gone: presence.Gone(s.Store), Witness: &audit.Witness{Dir: audit.Dir(dir)}}
 	if s.Log != nil {
 		k.Record, k.Verdict = Enrolments(s.Log), (&audit.Recorder{Log: s.Log}).Verdict
 	}

@@ -4,12 +4,10 @@ package control
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -285,13 +283,13 @@ func Put(ctx context.Context, s *database.Store, name string, o Order) (replies 
 		return nil, 0, err
 	}
 	wanted := map[string]bool{}
-	gone := presence.Gone(s.Dir())
-	all, err := os.ReadDir(filepath.Join(s.Dir(), presence.Folder))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	gone := presence.Gone(s)
+	all, err := presence.All(ctx, s)
+	if err != nil {
 		return nil, 0, err
 	}
-	for _, f := range all {
-		wanted[f.Name()] = true
+	for _, name := range all {
+		wanted[name] = true
 	}
 	for until := time.Now().Add(repliesTime); ; time.Sleep(every / 5) {
 		over := map[string]bool{} // looked at before the replies: one that replied and ended since is not left out

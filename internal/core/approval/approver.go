@@ -230,31 +230,33 @@ func (k *Service) mayBeFirst(ctx context.Context, a Approver) error {
 // enter checks who signs and writes the row. Rows that the log knows nothing of are replaced.
 func (k *Service) enter(tx *sql.Tx, st *standing, a Approver, record string, sig []byte) error {
 	if a.By == a.Name { // the log has no other first approver
-		for _, q := range []string{`DELETE FROM approvers`, `DELETE FROM kv WHERE bucket = 'approval' AND name = 'root'`} {
-			if _, err := tx.Exec(q); err != nil {
-				return err
-			}
+		if _, err := tx.Exec(`DELETE FROM approvers WHERE place = $1`, k.Store.Place()); err != nil {
+			return err
 		}
-	} else if old, _, err := approverRow(tx, a.Name); err == nil && st.holders[old.Fingerprint()].Name == "" {
-		if _, err := tx.Exec(`DELETE FROM approvers WHERE name = $1`, a.Name); err != nil {
+		_, err := tx.Exec(`DELETE FROM kv WHERE bucket = $1 AND name = $2`, k.Store.Bucket(RootBucket), RootName)
+		if err != nil {
+			return err
+		}
+	} else if old, _, err := k.row(tx, a.Name); err == nil && st.holders[old.Fingerprint()].Name == "" {
+		if _, err := tx.Exec(`DELETE FROM approvers WHERE name = $1 AND place = $2`, a.Name, k.Store.Place()); err != nil {
 			return err
 		}
 	}
 	var n int
-	if err := tx.QueryRow(`SELECT COUNT(*) FROM approvers`).Scan(&n); err != nil {
+	if err := tx.QueryRow(`SELECT COUNT(*) FROM approvers WHERE place = $1`, k.Store.Place()).Scan(&n); err != nil {
 		return err
 	}
 	if n == 0 {
 		if a.By != a.Name {
 			return fmt.Errorf("%s is not enrolled", a.By)
 		}
-		if _, err := tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ('approval', 'root', $1, $2)`,
-			a.Fingerprint(), a.At); err != nil {
+		if _, err := tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ($1, $2, $3, $4)`,
+			k.Store.Bucket(RootBucket), RootName, a.Fingerprint(), a.At); err != nil {
 			return err
 		}
 	}
-	if _, err := tx.Exec(`INSERT INTO approvers (name, record, signature, revoked) VALUES ($1, $2, $3, '')`,
-		a.Name, record, base64.StdEncoding.EncodeToString(sig)); err != nil {
+	if _, err := tx.Exec(`INSERT INTO approvers (place, name, record, signature, revoked) VALUES ($1, $2, $3, $4, '')`,
+		k.Store.Place(), a.Name, record, base64.StdEncoding.EncodeToString(sig)); err != nil {
 		return fmt.Errorf("there is one of that name: %w", err)
 	}
 	_, err := k.approver(tx, st, a.Name) // its signature must hold, or the row does not stay
@@ -282,7 +284,8 @@ func (k *Service) Revoke(ctx context.Context, name string, by Signer) error {
 		if signer.By != signer.Name || !signer.signed(note, sig) {
 			return errors.New("approval: only the first approver enrolled may revoke")
 		}
-		res, err := tx.Exec(`UPDATE approvers SET revoked = $1 WHERE name = $2 AND revoked = ''`, string(note), name)
+		res, err := tx.Exec(`UPDATE approvers SET revoked = $1 WHERE name = $2 AND revoked = '' AND place = $3`,
+			string(note), name, k.Store.Place())
 		if err != nil {
 			return err
 		}
@@ -305,7 +308,7 @@ func (k *Service) Approvers(ctx context.Context) ([]Approver, error) {
 		return nil, err
 	}
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
-		names, err := texts(tx, `SELECT name FROM approvers ORDER BY name`)
+		names, err := texts(tx, `SELECT name FROM approvers WHERE place = $1 ORDER BY name`, k.Store.Place())
 		if err != nil {
 			return err
 		}
@@ -322,18 +325,19 @@ func (k *Service) Approvers(ctx context.Context) ([]Approver, error) {
 // approver returns an enrolled approver. It checks the enrolment's signature, that the root made it, and the log.
 // Write access to the rows is not enough to enrol an approver.
 func (k *Service) approver(tx *sql.Tx, st *standing, name string) (Approver, error) {
-	a, sig, err := approverRow(tx, name)
+	a, sig, err := k.row(tx, name)
 	if err != nil {
 		return Approver{}, err
 	}
 	root, rootSig := a, sig
 	if a.By != a.Name {
-		if root, rootSig, err = approverRow(tx, a.By); err != nil {
+		if root, rootSig, err = k.row(tx, a.By); err != nil {
 			return Approver{}, err
 		}
 	}
 	var first string
-	if err := tx.QueryRow(`SELECT value FROM kv WHERE bucket = 'approval' AND name = 'root'`).Scan(&first); err != nil {
+	if err := tx.QueryRow(`SELECT value FROM kv WHERE bucket = $1 AND name = $2`, k.Store.Bucket(RootBucket), RootName).
+		Scan(&first); err != nil {
 		return Approver{}, fmt.Errorf("approval: no first approver: %w", err)
 	}
 	if root.Fingerprint() != first || !pinned(k.pins(), root.Fingerprint()) {
@@ -351,11 +355,11 @@ func (k *Service) approver(tx *sql.Tx, st *standing, name string) (Approver, err
 	return a, nil
 }
 
-// approverRow reads an approver who was not revoked, believing nothing yet.
-func approverRow(tx *sql.Tx, name string) (Approver, []byte, error) {
+// row reads an approver who was not revoked, believing nothing yet.
+func (k *Service) row(tx *sql.Tx, name string) (Approver, []byte, error) {
 	var record, signature, revoked string
-	err := tx.QueryRow(`SELECT record, signature, revoked FROM approvers WHERE name = $1`, name).Scan(&record,
-		&signature, &revoked)
+	err := tx.QueryRow(`SELECT record, signature, revoked FROM approvers WHERE name = $1 AND place = $2`, name,
+		k.Store.Place()).Scan(&record, &signature, &revoked)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Approver{}, nil, fmt.Errorf("approval: %s is not enrolled", name)
 	}

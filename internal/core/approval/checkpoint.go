@@ -90,7 +90,7 @@ const (
 // more is known of them.
 func (k *Service) FirstRows(ctx context.Context) (out []Approver, err error) {
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query(`SELECT record, signature FROM approvers`)
+		rows, err := tx.Query(`SELECT record, signature FROM approvers WHERE place = $1`, k.Store.Place())
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/database"
+	"waldo/internal/testing/storetest"
 )
 
 // fill enters n waiting questions, each of a session of its own.
@@ -92,7 +93,7 @@ func BenchmarkPendingPage(b *testing.B) {
 	t := &testing.T{}
 	h := &fixture{dir: b.TempDir() + "/state"}
 	h.at.Store(time.Now().UnixMilli())
-	s, err := database.Open(h.dir)
+	s, err := storetest.Open(t, h.dir)
 	if err != nil {
 		b.Fatal(err)
 	}

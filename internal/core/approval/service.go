@@ -131,6 +131,7 @@ type row struct {
 	binding string
 	state   State
 	usedBy  string // the decision that used the yes; empty: none
+	place   string // of the state directory whose log has its answer; see database.Store.Place
 }
 
 // Ask finds or creates the question of a decision. One caller consumes an unused, unexpired approval of the same
@@ -186,8 +187,8 @@ func (k *Service) Draw(ctx context.Context, d policy.Decision) (q Question, aske
 	}
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		var n int
-		err := tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE binding = $1 AND `+stands+` AND expires > $2`, q.Binding(),
-			database.Stamp(k.now())).Scan(&n)
+		err := tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE binding = $1 AND `+stands+` AND expires > $2
+			AND place = $3`, q.Binding(), database.Stamp(k.now()), k.Store.Place()).Scan(&n)
 		asked = n > 0
 		return err
 	})
@@ -237,6 +238,9 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 	err := k.Store.Update(ctx, func(tx *sql.Tx) error {
 		if quoted := d.Call.ApprovalID; quoted != "" {
 			r, err := load(tx, quoted)
+			if err == nil && r.place != k.Store.Place() {
+				return elsewhere(r)
+			}
 			if errors.Is(err, sql.ErrNoRows) || (err == nil && r.q.Session != q.Session) {
 				return refused("approval.unknown", "unknown approval %s in this session", Escape(quoted))
 			}
@@ -250,7 +254,8 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 		}
 		var open string
 		err := tx.QueryRow(`SELECT id FROM approvals WHERE binding = $1 AND `+stands+` AND expires > $2
-			ORDER BY created DESC, id DESC LIMIT 1`, q.Binding(), database.Stamp(k.now())).Scan(&open)
+			AND place = $3 ORDER BY created DESC, id DESC LIMIT 1`, q.Binding(), database.Stamp(k.now()), k.Store.Place()).
+			Scan(&open)
 		if err == nil {
 			found, err = load(tx, open)
 			return err
@@ -267,6 +272,12 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 		k.tell(ctx, found.q, fresh)
 	}
 	return found, err
+}
+
+// elsewhere refuses a question of another state directory: what was answered is in the log there.
+func elsewhere(r row) *Refused {
+	return refused("approval.elsewhere", "the answer to approval %s is in the log of another waldo, which asked it: make "+
+		"the call there, or ask here without quoting it", r.q.ID)
 }
 
 // tell sends a new question by every carrier. A call that joins an older question tells its own terminal, once.
@@ -326,9 +337,9 @@ func (k *Service) create(tx *sql.Tx, q Question, outlives bool) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	_, err = tx.Exec(`INSERT INTO approvals (id, binding, session, state, created, expires, question, answer, used_by)
-		VALUES ($1, $2, $3, 'pending', $4, $5, $6, '', '')`,
-		q.ID, q.Binding(), string(q.Session), database.Stamp(q.Created), database.Stamp(q.Expires), string(b))
+	_, err = tx.Exec(`INSERT INTO approvals (id, binding, session, state, created, expires, question, answer, used_by,
+		place) VALUES ($1, $2, $3, 'pending', $4, $5, $6, '', '', $7)`, q.ID, q.Binding(), string(q.Session),
+		database.Stamp(q.Created), database.Stamp(q.Expires), string(b), k.Store.Place())
 	return row{q: q, binding: q.Binding(), state: Pending}, err
 }
 
@@ -339,8 +350,8 @@ func load(tx *sql.Tx, approvalID string) (row, error) {
 		return row{}, sql.ErrNoRows
 	}
 	var question, expires string
-	err := tx.QueryRow(`SELECT binding, state, expires, question, used_by FROM approvals WHERE id = $1`, approvalID).
-		Scan(&r.binding, &r.state, &expires, &question, &r.usedBy)
+	err := tx.QueryRow(`SELECT binding, state, expires, question, used_by, place FROM approvals WHERE id = $1`, approvalID).
+		Scan(&r.binding, &r.state, &expires, &question, &r.usedBy, &r.place)
 	if err != nil {
 		return row{}, err
 	}
@@ -381,8 +392,12 @@ func (k *Service) known(ctx context.Context, approvalID string) (r row, e eviden
 	if e, err = k.evidence(ctx, approvalID); err != nil {
 		return r, e, err
 	}
-	if e.open(k.now()) && (rerr != nil || e.yes[0].said.Shown != r.q.Digest()) {
+	there := rerr == nil && r.place != k.Store.Place()
+	if e.open(k.now()) && (rerr != nil || there || e.yes[0].said.Shown != r.q.Digest()) {
 		return row{q: Question{ID: approvalID}, state: Void}, e, nil
+	}
+	if there {
+		return r, e, elsewhere(r)
 	}
 	return r, e, rerr
 }
@@ -421,8 +436,8 @@ func (k *Service) gone(q Question) bool { return q.Asker != "" && k.Gone != nil 
 func (k *Service) Pending(ctx context.Context) ([]Question, error) {
 	out := []Question{}
 	err := k.Store.View(ctx, func(tx *sql.Tx) error {
-		ids, err := texts(tx, `SELECT id FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY created, id`,
-			database.Stamp(k.now()))
+		ids, err := texts(tx, `SELECT id FROM approvals WHERE state = 'pending' AND expires > $1 AND place = $2 ORDER BY created,
+			id`, database.Stamp(k.now()), k.Store.Place())
 		if err != nil {
 			return err
 		}
@@ -444,7 +459,7 @@ func (k *Service) Pending(ctx context.Context) ([]Question, error) {
 func (k *Service) Standing(ctx context.Context, session call.Session, of call.Capability) (out []Question, err error) {
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		ids, err := texts(tx, `SELECT id FROM approvals WHERE session = $1 AND `+stands+` AND expires > $2
-			ORDER BY created DESC, id DESC LIMIT 200`, string(session), database.Stamp(k.now()))
+			AND place = $3 ORDER BY created DESC, id DESC LIMIT 200`, string(session), database.Stamp(k.now()), k.Store.Place())
 		if err != nil {
 			return err
 		}
@@ -486,8 +501,8 @@ func (k *Service) PendingPage(ctx context.Context, cursor string, limit int) (ou
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		for len(out) <= limit {
 			rows, err := tx.Query(`SELECT id, created FROM approvals WHERE state = 'pending' AND expires > $1 AND `+
-				`(created > $2 OR (created = $2 AND id > $3)) ORDER BY created, id LIMIT $4`,
-				database.Stamp(k.now()), created, after, limit+1)
+				`(created > $2 OR (created = $2 AND id > $3)) AND place = $5 ORDER BY created, id LIMIT $4`,
+				database.Stamp(k.now()), created, after, limit+1, k.Store.Place())
 			if err != nil {
 				return err
 			}
@@ -527,8 +542,8 @@ func (k *Service) PendingPage(ctx context.Context, cursor string, limit int) (ou
 // CountPending counts the questions that wait for an answer, also those whose asker has ended.
 func (k *Service) CountPending(ctx context.Context) (n int, err error) {
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
-		return tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND expires > $1`,
-			database.Stamp(k.now())).Scan(&n)
+		return tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND expires > $1 AND place = $2`,
+			database.Stamp(k.now()), k.Store.Place()).Scan(&n)
 	})
 	return n, err
 }
@@ -539,7 +554,7 @@ func (k *Service) Mark(ctx context.Context) (mark string, err error) {
 		var all, open, written int
 		var last string
 		err := tx.QueryRow(`SELECT COUNT(*), COUNT(CASE WHEN state = 'pending' AND expires > $1 THEN 1 END), COALESCE(SUM(LENGTH(answer)), 0), COALESCE(MAX(created), '')
-			FROM approvals`, database.Stamp(k.now())).Scan(&all, &open, &written, &last)
+			FROM approvals WHERE place = $2`, database.Stamp(k.now()), k.Store.Place()).Scan(&all, &open, &written, &last)
 		mark = fmt.Sprint(all, open, written, last)
 		return err
 	})

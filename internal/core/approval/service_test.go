@@ -24,6 +24,7 @@ import (
 	"waldo/internal/model/id"
 	"waldo/internal/model/secret"
 	"waldo/internal/storage/database"
+	"waldo/internal/testing/storetest"
 )
 
 var ctx = context.Background()
@@ -58,7 +59,7 @@ func newFixture(t *testing.T) *fixture {
 // restart opens the state directory anew.
 func (h *fixture) restart(t *testing.T) {
 	t.Helper()
-	s, err := database.Open(h.dir)
+	s, err := storetest.Open(t, h.dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"waldo/internal/core/approval"
 	"waldo/internal/storage/database"
+	"waldo/internal/testing/storetest"
 )
 
 // put records that a first approver signed a configuration.
@@ -137,7 +138,7 @@ func TestConfigurationsOfTheFirstEnrolment(t *testing.T) {
 	if got := a.newest("/w.yaml", "sha256:0"); got != "approver.root" {
 		t.Errorf("another pin: %q", got)
 	}
-	store, err := database.Open(filepath.Join(t.TempDir(), "state"))
+	store, err := storetest.Open(t, filepath.Join(t.TempDir(), "state"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"waldo/internal/core/audit/headfile"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/safefile"
+	"waldo/internal/testing/storetest"
 )
 
 var ctx = context.Background()
@@ -208,7 +209,7 @@ func TestSegmentOfAnother(t *testing.T) {
 // TestProcesses has processes append at once; nothing may be lost, doubled or out of order.
 func TestProcesses(t *testing.T) {
 	if dir := os.Getenv("AUDIT_CHILD_DIR"); dir != "" {
-		s, err := database.Open(filepath.Join(dir, "state"))
+		s, err := storetest.Open(t, filepath.Join(dir, "state"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +233,7 @@ func TestProcesses(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	s, err := database.Open(filepath.Join(dir, "state"))
+	s, err := storetest.Open(t, filepath.Join(dir, "state"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"waldo/internal/core/approval"
 	"waldo/internal/storage/database"
+	"waldo/internal/testing/storetest"
 )
 
 // lab is a log with two heads and all that a deployment promises of it, under attack by a process of the same user.
@@ -32,7 +33,7 @@ func (b *lab) options() Options { return Options{Heads: b.store, Second: b.copy,
 // newLab enrols ann, whom a pin names, and bob, and revokes bob. set says how old the records get.
 func newLab(t *testing.T, pin bool) *lab {
 	t.Helper()
-	s, err := database.Open(filepath.Join(t.TempDir(), "state"))
+	s, err := storetest.Open(t, filepath.Join(t.TempDir(), "state"))
 	if err != nil {
 		t.Fatal(err)
 	}

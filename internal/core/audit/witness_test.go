@@ -19,6 +19,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/database"
+	"waldo/internal/testing/storetest"
 )
 
 // approvals is a state directory with a log, an approver, ann, and the waldo parts that use both.
@@ -34,7 +35,7 @@ type approvals struct {
 
 func newApprovals(t *testing.T) *approvals {
 	t.Helper()
-	s, err := database.Open(filepath.Join(t.TempDir(), "state"))
+	s, err := storetest.Open(t, filepath.Join(t.TempDir(), "state"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
-	"waldo/internal/storage/database"
+	"waldo/internal/testing/storetest"
 )
 
 // bench is a book with a clock that is moved by hand.
@@ -21,7 +21,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	s, err := database.Open(t.TempDir())
+	s, err := storetest.Open(t, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
-	"waldo/internal/storage/database"
+	"waldo/internal/testing/storetest"
 )
 
 var _ broker.Budget = (*Manager)(nil)
@@ -26,7 +26,7 @@ func setup(t *testing.T, o Options) (*Manager, *clock, policy.Decision) {
 	t.Helper()
 	c := &clock{time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
 	m := NewManager(o, c.now)
-	store, err := database.Open(t.TempDir())
+	store, err := storetest.Open(t, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func open(h *app.App, resolver egress.Resolver, inside func(host string) bool) (
 	if inside == nil {
 		inside = k.private
 	}
-	t := &tasks{db: h.Store, holder: h.Process(), gone: presence.Gone(h.State)}
+	t := &tasks{db: h.Store, holder: h.Process(), gone: presence.Gone(h.Store)}
 	r := newRunner(t, k)
 	p := &pusher{tasks: t, private: inside, resolver: resolver, wake: make(chan struct{}, 1), log: h.Log}
 	s := newServer(k, t, r, p, &signer{keys: keysOf(h.State)})

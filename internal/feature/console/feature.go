@@ -67,7 +67,7 @@ func (c *console) Open(at net.Addr) app.Pages { return c.open(at) }
 func (c *console) open(at net.Addr) *pages {
 	o := operator.New(operator.Options{
 		Store: c.Store, Log: c.Log, Approvals: c.Approvals, Owner: app.Owner(),
-		Webhooks: &inbox.Queue{Store: c.Store, Gone: presence.Gone(c.Store.Dir()), Holder: c.Process()},
+		Webhooks: &inbox.Queue{Store: c.Store, Gone: presence.Gone(c.Store), Holder: c.Process()},
 		Events:   c.Events(),
 		Config:   func() *contract.Config { return c.InForce().Config },
 		Policy:   func() *policy.Policy { return c.InForce().Policy },
@@ -157,7 +157,7 @@ func listens(h *app.App, at net.Addr, ended bool) error {
 // listening reports whether a console of the state directory listens on a port of this machine.
 func listening(ctx context.Context, s *app.Storage, port string) (bool, error) {
 	by, ok, err := s.Store.Get(ctx, consoles, port)
-	return ok && !presence.Gone(s.Store.Dir())(by), err
+	return ok && !presence.Gone(s.Store)(by), err
 }
 
 // peerOf names the user of this machine at the other end of a request's connection; empty: it is another machine.

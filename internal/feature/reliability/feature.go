@@ -55,7 +55,7 @@ func open(h *app.App) (app.Running, error) {
 
 // recordKilled records that the outcome of each other call is unknown whose process was killed while it was under way.
 func recordKilled(ctx context.Context, h *app.App) (err error) {
-	killed := presence.Killed(h.State)
+	killed := presence.Killed(h.Store)
 	if len(killed) == 0 {
 		return nil
 	}

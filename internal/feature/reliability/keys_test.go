@@ -319,7 +319,7 @@ func TestOpenBreakerIsShown(t *testing.T) {
 	}
 	other := b.waldo(t)
 	shown := func() []breakers.Breaker {
-		all, err := breakers.Open(t.Context(), other.Store, presence.Gone(other.State))
+		all, err := breakers.Open(t.Context(), other.Store, presence.Gone(other.Store))
 		if err != nil {
 			t.Error(err)
 		}

@@ -35,7 +35,7 @@ var Feature = feature.Feature{
 
 // Queue returns the queue of a state directory. It claims deliveries for this process, if that is marked as running.
 func Queue(s *app.Storage) *inbox.Queue {
-	return &inbox.Queue{Store: s.Store, Gone: presence.Gone(s.Store.Dir()), Holder: s.Process()}
+	return &inbox.Queue{Store: s.Store, Gone: presence.Gone(s.Store), Holder: s.Process()}
 }
 
 func open(h *app.App) (app.Running, error) {

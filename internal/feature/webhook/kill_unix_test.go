@@ -65,11 +65,11 @@ func child(state, at string) error {
 	if err != nil {
 		return err
 	}
-	me, err := presence.New(state)
+	me, err := presence.New(s)
 	if err != nil {
 		return err
 	}
-	q := &inbox.Queue{Store: s, Holder: me.Name, Gone: presence.Gone(state)}
+	q := &inbox.Queue{Store: s, Holder: me.Name, Gone: presence.Gone(s)}
 	record := &audit.Recorder{Log: log}
 	cfg := &contract.Config{Webhooks: map[string]contract.Webhook{"h": {Name: "h", Scheme: "standard", Window: time.Hour,
 		Secret: "env:S", MaxKB: 64, Tries: 100, Rate: contract.Rate{Calls: 10_000, Per: time.Second},

@@ -122,6 +122,19 @@ var migrations = []string{
 		body TEXT NOT NULL,
 		PRIMARY KEY (task, id));
 	CREATE INDEX a2a_pushes_due ON a2a_pushes (due);`,
+	// Questions and approvers belong to the log of one state directory, which place names in a database that more share.
+	`ALTER TABLE approvals ADD COLUMN place TEXT NOT NULL DEFAULT '';
+	ALTER TABLE approvers RENAME TO approvers_before;
+	CREATE TABLE approvers (
+		place TEXT NOT NULL DEFAULT '',
+		name TEXT NOT NULL,
+		record TEXT NOT NULL,
+		signature TEXT NOT NULL,
+		revoked TEXT NOT NULL,
+		PRIMARY KEY (place, name));
+	INSERT INTO approvers (place, name, record, signature, revoked)
+		SELECT '', name, record, signature, revoked FROM approvers_before;
+	DROP TABLE approvers_before;`,
 }
 
 // migrate brings the schema up to date. A database written by a newer waldo is refused.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"waldo/internal/model/id"
 	"waldo/internal/storage/safefile"
@@ -50,16 +51,24 @@ const directory id.Kind = "sd_"
 // bind writes the place of a state directory that has none. A process that binds at the same time finds the file.
 func bind(dir, url string) (place, error) {
 	p := place{URL: url, Name: id.New(directory)}
-	b, err := json.Marshal(p)
-	if err != nil {
-		return place{}, err
-	}
-	if err := safefile.Create(filepath.Join(dir, PlaceFile), append(b, '\n'), 0o600); errors.Is(err, fs.ErrExist) {
+	if err := bindAs(dir, p); errors.Is(err, fs.ErrExist) {
 		return readPlace(dir)
 	} else if err != nil {
-		return place{}, fmt.Errorf("store: %w", err)
+		return place{}, err
 	}
 	return p, nil
+}
+
+// bindAs writes the place of a state directory that has none.
+func bindAs(dir string, p place) error {
+	b, err := json.Marshal(p)
+	if err == nil {
+		err = safefile.Create(filepath.Join(dir, PlaceFile), append(b, '\n'), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
 }
 
 // URL returns where the rows are: SQLite, or the URL of a PostgreSQL database.
@@ -74,9 +83,34 @@ func (s *Store) URL() string {
 func (s *Store) Shared() bool { return s.place.URL != "" }
 
 // Own returns the name of something that only this state directory has, as it stands in a database that others share.
-func (s *Store) Own(name string) string {
-	if !s.Shared() {
+func (s *Store) Own(name string) string { return s.place.own(name) }
+
+func (p place) own(name string) string {
+	if p.Name == "" {
 		return name
 	}
-	return name + "@" + s.place.Name
+	return name + "@" + p.Name
+}
+
+// Place returns the name of this state directory in the rows of a shared database; empty: nobody shares it.
+func (s *Store) Place() string { return s.place.Name }
+
+// ownBuckets are the buckets whose rows are about one state directory: its log, its folders, or its machine.
+var ownBuckets = []string{
+	"appeared",       // definitions, by the path of a lock file
+	"approval",       // the first approver of the log
+	"cli",            // the workspace of waldo call, by a user of the machine
+	"console-links",  // for a user of the machine
+	"consoles",       // ports of the machine
+	"e2b", "sandbox", // folders of sandboxes
+}
+
+// Bucket returns the name of a bucket as it stands in the database.
+func (s *Store) Bucket(name string) string { return s.place.bucket(name) }
+
+func (p place) bucket(name string) string {
+	if slices.Contains(ownBuckets, name) {
+		return p.own(name)
+	}
+	return name
 }

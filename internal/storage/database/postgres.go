@@ -136,6 +136,31 @@ func full(err error) bool {
 	return errors.As(err, &e) && e.Code == "53100"
 }
 
+// now is the database's time, as Stamp writes times.
+const now = `to_char(clock_timestamp() AT TIME ZONE 'UTC' %s, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
+
+// Renew notes in a shared database, by its own clock, that a name of a bucket is in use now.
+func (s *Store) Renew(ctx context.Context, bucket, name string) error {
+	return s.Update(ctx, func(tx *sql.Tx) error {
+		_, err := tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ($1, $2, '', `+fmt.Sprintf(now, "")+`)
+			ON CONFLICT (bucket, name) DO UPDATE SET at = excluded.at`, bucket, name)
+		return err
+	})
+}
+
+// Fresh reports whether a name was renewed within a time.
+func (s *Store) Fresh(ctx context.Context, bucket, name string, within time.Duration) (fresh bool, err error) {
+	err = s.View(ctx, func(tx *sql.Tx) error {
+		err := tx.QueryRow(`SELECT at > `+fmt.Sprintf(now, "- $3 * interval '1 second'")+
+			` FROM kv WHERE bucket = $1 AND name = $2`, bucket, name, within.Seconds()).Scan(&fresh)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return fresh, err
+}
+
 // upToDate returns an error unless the tables have the version that this waldo knows.
 func upToDate(ctx context.Context, db *sql.DB) error {
 	have, err := version(ctx, db)

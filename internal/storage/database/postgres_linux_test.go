@@ -59,6 +59,8 @@ func TestPostgresStore(t *testing.T) {
 	t.Run("a commit waits for the disk", func(t *testing.T) { waits(t, s) })
 	t.Run("a lost commit", func(t *testing.T) { loses(t, s) })
 	t.Run("a statement whose error is passed over", func(t *testing.T) { passesOver(t, s) })
+	t.Run("back in time", func(t *testing.T) { wentBack(t, s) })
+	t.Run("copy", func(t *testing.T) { copies(t, s) })
 	t.Run("kill", func(t *testing.T) { killed(t, s) }) // the last: it ends the server
 }
 
@@ -254,8 +256,13 @@ func loses(t *testing.T, s *pgtest.Server) {
 		t.Errorf("cut before the commit arrives: %v", err)
 	}
 	c.passes.Store(true)
-	if err := put("after"); !errors.Is(err, ErrUnknown) || !there("after") {
+	if err := put("after"); !errors.Is(err, ErrUnknown) {
 		t.Errorf("cut after the commit arrives: %v", err)
+	}
+	for end := time.Now().Add(10 * time.Second); !there("after"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("control: the server did not commit")
+		}
 	}
 	c.word.Store(&insert)
 	if err := put("early"); err == nil || errors.Is(err, ErrUnknown) || there("early") {
@@ -389,5 +396,97 @@ func TestDamagedPlace(t *testing.T) {
 		if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "is damaged") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// wentBack: a database whose heads are those of an old dump is noticed by a store that opens, and by one that is open.
+func wentBack(t *testing.T, s *pgtest.Server) {
+	store := bound(t, s, "back", "")
+	set := func(seq uint64) error {
+		return store.SetHead(t.Context(), "audit", Head{Seq: seq, Hash: fmt.Sprint("h", seq)})
+	}
+	if err := errors.Join(set(1), set(5), s.SQL("postgres", "CREATE TABLE back.dump AS SELECT * FROM back.heads"), set(9)); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := store.Head(t.Context(), "audit"); err != nil || h.Seq != 9 {
+		t.Fatalf("control: %v %v", h, err)
+	}
+	restore := "DELETE FROM back.heads; INSERT INTO back.heads SELECT * FROM back.dump"
+	if err := s.SQL("postgres", restore); err != nil {
+		t.Fatal(err)
+	}
+	if err := set(10); !errors.Is(err, ErrBack) {
+		t.Errorf("an open store: %v", err)
+	}
+	if _, err := open(t, store.Dir()).Head(t.Context(), "audit"); !errors.Is(err, ErrBack) || !strings.Contains(err.Error(), "it holds 5 records of this log, and held 9") {
+		t.Errorf("a store that opens: %v", err)
+	}
+	if err := s.SQL("postgres", "DELETE FROM back.heads"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Head(t.Context(), "audit"); !errors.Is(err, ErrBack) {
+		t.Errorf("an empty database: %v", err)
+	}
+	if err := errors.Join(s.SQL("postgres", restore), Restored(store.Dir()), set(10)); err != nil {
+		t.Errorf("after the operator accepted it: %v", err)
+	}
+}
+
+// copies: every row of a waldo.db comes along, and those of the state directory's own keep their meaning.
+func copies(t *testing.T, s *pgtest.Server) {
+	ctx, dir := t.Context(), filepath.Join(t.TempDir(), "state")
+	before := open(t, dir)
+	if err := errors.Join(before.Put(ctx, "confirms", "n", "ü\n\"'$1?"), before.Put(ctx, "cli", "os:0", "own"),
+		before.SetHead(ctx, "audit", Head{Seq: 4, Hash: "h"}), before.Update(ctx, func(tx *sql.Tx) error {
+			_, err := tx.Exec(`INSERT INTO approvers (name, record, signature, revoked) VALUES ('ann', 'r', 's', '')`)
+			return err
+		})); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SQL("postgres", "CREATE SCHEMA copied; CREATE SCHEMA taken"); err != nil {
+		t.Fatal(err)
+	}
+	url := s.URL("postgres", "postgres") + "&search_path="
+	other := boundTo(t, url+"taken")
+	if err := other.Put(ctx, "b", "n", "v"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CopyToPostgres(ctx, dir, url+"taken"); err == nil || !strings.Contains(err.Error(), "not empty: its table kv has 1 rows") {
+		t.Errorf("a database with rows: %v", err)
+	}
+	if _, ok, err := before.Get(ctx, "cli", "os:0"); !ok || err != nil {
+		t.Errorf("after the refusal: %v %v", ok, err)
+	}
+	all, err := CopyToPostgres(ctx, dir, url+"copied")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if want := map[string]int{"kv": 2, "heads": 1, "approvers": 1}[c.Table]; c.Rows != want || len(c.Digest) != 71 {
+			t.Errorf("%+v; want %d rows", c, want)
+		}
+	}
+	if err := before.Put(ctx, "b", "late", "v"); err == nil {
+		t.Error("a waldo with the old file open still writes to it")
+	}
+	after := open(t, dir)
+	if !after.Shared() || after.URL() != url+"copied" {
+		t.Fatalf("the directory is bound to %s", after.URL())
+	}
+	for _, name := range []struct{ bucket, name, want string }{{"confirms", "n", "ü\n\"'$1?"}, {"cli", "os:0", "own"}} {
+		if v, _, err := after.Get(ctx, name.bucket, name.name); v != name.want || err != nil {
+			t.Errorf("%s: %q %v", name.bucket, v, err)
+		}
+	}
+	if h, err := after.Head(ctx, "audit"); err != nil || h == nil || h.Seq != 4 {
+		t.Errorf("the head: %v %v", h, err)
+	}
+	for name, want := range map[string]bool{"waldo.db": false, "waldo.db-wal": false, CopiedFile: true, PlaceFile: true} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := CopyToPostgres(ctx, dir, url+"copied"); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("a second copy: %v", err)
 	}
 }

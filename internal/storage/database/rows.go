@@ -47,10 +47,18 @@ func (h Head) Over(old *Head) (Head, bool) {
 
 // Head returns the head of the named log, or nil where none was ever set.
 func (s *Store) Head(ctx context.Context, log string) (h *Head, err error) {
+	seen, err := s.seen()
+	if err != nil {
+		return nil, err
+	}
 	err = s.View(ctx, func(tx *sql.Tx) error {
 		h, err = head(tx, s.Own(log))
 		return err
 	})
+	if err == nil {
+		before := seen[log]
+		err = back(&before, h)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("store: head of %s: %w", log, err)
 	}
@@ -73,9 +81,17 @@ func head(tx *sql.Tx, log string) (*Head, error) {
 
 // SetHead moves the ends of the named log forward.
 func (s *Store) SetHead(ctx context.Context, log string, h Head) error {
-	return s.Update(ctx, func(tx *sql.Tx) error {
+	seen, err := s.seen()
+	if err != nil {
+		return err
+	}
+	err = s.Update(ctx, func(tx *sql.Tx) error {
 		old, err := head(tx, s.Own(log))
 		if err != nil {
+			return err
+		}
+		before := seen[log]
+		if err := back(&before, old); err != nil {
 			return err
 		}
 		h, differs := h.Over(old)
@@ -84,12 +100,20 @@ func (s *Store) SetHead(ctx context.Context, log string, h Head) error {
 		}
 		return putHead(tx, s.Own(log), h)
 	})
+	if err != nil || !s.Shared() {
+		return err
+	}
+	return s.see(log, h, false)
 }
 
 // ResetHead sets the head of the named log, also to an earlier record. An operator uses it when setting a damaged log
 // aside.
 func (s *Store) ResetHead(ctx context.Context, log string, h Head) error {
-	return s.Update(ctx, func(tx *sql.Tx) error { return putHead(tx, s.Own(log), h) })
+	err := s.Update(ctx, func(tx *sql.Tx) error { return putHead(tx, s.Own(log), h) })
+	if err != nil || !s.Shared() {
+		return err
+	}
+	return s.see(log, h, true)
 }
 
 func putHead(tx *sql.Tx, log string, h Head) error {
@@ -108,7 +132,7 @@ func putHead(tx *sql.Tx, log string, h Head) error {
 // Get returns the value of a name in a bucket, and whether there is one.
 func (s *Store) Get(ctx context.Context, bucket, name string) (value string, ok bool, err error) {
 	err = s.View(ctx, func(tx *sql.Tx) error {
-		return tx.QueryRow(`SELECT value FROM kv WHERE bucket = $1 AND name = $2`, bucket, name).Scan(&value)
+		return tx.QueryRow(`SELECT value FROM kv WHERE bucket = $1 AND name = $2`, s.Bucket(bucket), name).Scan(&value)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", false, nil
@@ -121,7 +145,7 @@ func (s *Store) Put(ctx context.Context, bucket, name, value string) error {
 	return s.Update(ctx, func(tx *sql.Tx) error {
 		_, err := tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (bucket, name) DO UPDATE SET value = excluded.value, at = excluded.at`,
-			bucket, name, value, Stamp(time.Now()))
+			s.Bucket(bucket), name, value, Stamp(time.Now()))
 		return err
 	})
 }
@@ -133,7 +157,7 @@ func (s *Store) Modify(
 ) error {
 	return s.Update(ctx, func(tx *sql.Tx) error {
 		var old string
-		err := tx.QueryRow(`SELECT value FROM kv WHERE bucket = $1 AND name = $2`, bucket, name).Scan(&old)
+		err := tx.QueryRow(`SELECT value FROM kv WHERE bucket = $1 AND name = $2`, s.Bucket(bucket), name).Scan(&old)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -142,12 +166,12 @@ func (s *Store) Modify(
 			return err
 		}
 		if !keep {
-			_, err = tx.Exec(`DELETE FROM kv WHERE bucket = $1 AND name = $2`, bucket, name)
+			_, err = tx.Exec(`DELETE FROM kv WHERE bucket = $1 AND name = $2`, s.Bucket(bucket), name)
 			return err
 		}
 		_, err = tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (bucket, name) DO UPDATE SET value = excluded.value, at = excluded.at`,
-			bucket, name, value, Stamp(time.Now()))
+			s.Bucket(bucket), name, value, Stamp(time.Now()))
 		return err
 	})
 }
@@ -155,7 +179,7 @@ func (s *Store) Modify(
 // Delete removes a name from a bucket. A missing name is not an error.
 func (s *Store) Delete(ctx context.Context, bucket, name string) error {
 	return s.Update(ctx, func(tx *sql.Tx) error {
-		_, err := tx.Exec(`DELETE FROM kv WHERE bucket = $1 AND name = $2`, bucket, name)
+		_, err := tx.Exec(`DELETE FROM kv WHERE bucket = $1 AND name = $2`, s.Bucket(bucket), name)
 		return err
 	})
 }
@@ -164,7 +188,7 @@ func (s *Store) Delete(ctx context.Context, bucket, name string) error {
 func (s *Store) List(ctx context.Context, bucket string) (map[string]string, error) {
 	out := map[string]string{}
 	err := s.View(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query(`SELECT name, value FROM kv WHERE bucket = $1`, bucket)
+		rows, err := tx.Query(`SELECT name, value FROM kv WHERE bucket = $1`, s.Bucket(bucket))
 		if err != nil {
 			return err
 		}

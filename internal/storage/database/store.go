@@ -274,13 +274,12 @@ func savepoint(tx *sql.Tx, fn func(*sql.Tx) error) (own, err error) {
 			return own, err
 		}
 	}
-	if _, err = tx.Exec("RELEASE SAVEPOINT one"); err != nil && own == nil {
-		// PostgreSQL refuses it after a statement whose error fn passed over
-		if _, rerr := tx.Exec("ROLLBACK TO SAVEPOINT one"); rerr == nil {
-			_, rerr = tx.Exec("RELEASE SAVEPOINT one")
-			return fmt.Errorf("store: a statement of the write failed: %w", err), rerr
-		}
+	if _, err = tx.Exec("RELEASE SAVEPOINT one"); err == nil || own != nil {
+		return own, err
 	}
+	// PostgreSQL refuses it after a statement whose error fn passed over
+	own = fmt.Errorf("store: a statement of the write failed: %w", err)
+	_, err = tx.Exec("ROLLBACK TO SAVEPOINT one; RELEASE SAVEPOINT one")
 	return own, err
 }
 

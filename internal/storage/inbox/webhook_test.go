@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/storage/database"
+	"waldo/internal/testing/storetest"
 )
 
 // desk is a queue whose processes and clock a test chooses.
@@ -22,7 +22,7 @@ type desk struct {
 
 func open(t *testing.T) *desk {
 	t.Helper()
-	s, err := database.Open(t.TempDir())
+	s, err := storetest.Open(t, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

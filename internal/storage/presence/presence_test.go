@@ -6,13 +6,19 @@ import (
 	"testing"
 
 	"waldo/internal/model/id"
+	"waldo/internal/testing/storetest"
 )
 
 // A process is at work while it holds its file, and gone when it has closed it or was killed.
 func TestAsker(t *testing.T) {
 	state := t.TempDir()
-	gone := Gone(state)
-	a, err := New(state)
+	s, err := storetest.Open(t, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	gone := Gone(s)
+	a, err := New(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,8 +37,8 @@ func TestAsker(t *testing.T) {
 			t.Errorf("%q is at work", name)
 		}
 	}
-	all := Killed(state)
-	if len(all) != 1 || all[0].Name != killed || len(Killed(state)) > 0 {
+	all := Killed(s)
+	if len(all) != 1 || all[0].Name != killed || len(Killed(s)) > 0 {
 		t.Fatalf("killed: %v", all)
 	}
 	if err := all[0].Close(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
-	"waldo/internal/storage/database"
+	"waldo/internal/testing/storetest"
 )
 
 var ctx = context.Background()
@@ -26,7 +26,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	s, err := database.Open(t.TempDir() + "/state")
+	s, err := storetest.Open(t, t.TempDir()+"/state")
 	if err != nil {
 		t.Fatal(err)
 	}

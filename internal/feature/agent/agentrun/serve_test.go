@@ -56,7 +56,7 @@ func serveOne(t *testing.T, begun string) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	queue := &inbox.Queue{Store: h.Store, Holder: "test", Gone: presence.Gone(state)}
+	queue := &inbox.Queue{Store: h.Store, Holder: "test", Gone: presence.Gone(h.Store)}
 	if err := queue.Add(t.Context(), &inbox.Delivery{Hook: "issues", Target: inbox.Agent, Body: []byte(evil)}); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // The servers of the console show an open breaker while its process is at work.
 func TestOpenBreaker(t *testing.T) {
 	d := openWith(t, &contract.Config{Servers: map[string]contract.Server{"s": {Command: []string{"s"}}}})
-	process, err := presence.New(d.dir)
+	process, err := presence.New(d.store)
 	if err != nil {
 		t.Fatal(err)
 	}

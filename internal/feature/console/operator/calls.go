@@ -70,7 +70,7 @@ func (p *Operator) fates(ctx context.Context) (f fates, err error) {
 	if err := p.index.use(ctx); err != nil {
 		return f, err
 	}
-	f = fates{open: map[string]bool{}, ended: map[string]bool{}, gone: presence.Gone(p.o.Store.Dir())}
+	f = fates{open: map[string]bool{}, ended: map[string]bool{}, gone: presence.Gone(p.o.Store)}
 	open, err := p.o.Approvals.Pending(ctx)
 	for _, q := range open {
 		f.open[q.ID] = true

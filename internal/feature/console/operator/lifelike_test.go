@@ -81,7 +81,7 @@ func openLifelike(t testing.TB) *lifelike {
 		t.Fatal(err)
 	}
 	l := &lifelike{desk: openWith(t, cfg)}
-	asker, err := presence.New(l.dir)
+	asker, err := presence.New(l.store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ func TestResults(t *testing.T) {
 	l := openLifelike(t)
 	key := l.approver("ann", nil, "manager")
 	person, viewer := l.login(site.RoleApprover), l.login(site.RoleOperator)
-	asker, err := presence.New(l.dir)
+	asker, err := presence.New(l.store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestResults(t *testing.T) {
 		t.Errorf("the answered question: %+v", one)
 	}
 
-	l.k.Gone = presence.Gone(l.dir) // the process ends, and with it what waits
+	l.k.Gone = presence.Gone(l.store) // the process ends, and with it what waits
 	if err := asker.Close(); err != nil {
 		t.Fatal(err)
 	}

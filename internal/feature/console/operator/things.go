@@ -133,7 +133,7 @@ func (p *Operator) Upstreams(ctx context.Context) (site.List[site.Upstream], err
 		}
 		return true
 	})
-	open, err := breakers.Open(ctx, p.o.Store, presence.Gone(p.o.Store.Dir()))
+	open, err := breakers.Open(ctx, p.o.Store, presence.Gone(p.o.Store))
 	for _, b := range open {
 		if u := by[b.Server]; u != nil {
 			u.Failures, u.OpenUntil = max(u.Failures, b.Fails), max(u.OpenUntil, database.Stamp(b.Until))
@@ -267,7 +267,7 @@ func (p *Operator) Pins(ctx context.Context) (site.List[site.Pin], error) {
 // Unsettled satisfies site.Backend.
 func (p *Operator) Unsettled(ctx context.Context) (site.List[site.Unsettled], error) {
 	l := site.List[site.Unsettled]{Items: []site.Unsettled{}}
-	b := &effects.Book{Store: p.o.Store, Gone: presence.Gone(p.o.Store.Dir())}
+	b := &effects.Book{Store: p.o.Store, Gone: presence.Gone(p.o.Store)}
 	all, err := b.Pending(ctx)
 	for _, e := range all {
 		l.Items = append(l.Items, site.Unsettled{CallID: e.ID, Capability: string(e.Capability), Principal: string(e.Principal),

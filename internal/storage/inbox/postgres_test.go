@@ -1,0 +1,10 @@
+package inbox
+
+import (
+	"testing"
+
+	"waldo/internal/testing/pgtest"
+)
+
+// TestPostgres runs the tests of this package on PostgreSQL.
+func TestPostgres(t *testing.T) { pgtest.Again(t, ".", "^$") }

@@ -25,6 +25,7 @@ import (
 	"waldo/internal/feature/rest"
 	"waldo/internal/feature/service"
 	"waldo/internal/feature/sql"
+	"waldo/internal/feature/store"
 	"waldo/internal/feature/telemetry"
 	"waldo/internal/feature/threatmodel"
 	"waldo/internal/feature/webhook"
@@ -49,6 +50,7 @@ var features = []feature.Feature{
 	rest.Feature,
 	service.Feature,
 	sql.Feature,
+	store.Feature,
 	threatmodel.Feature,
 	telemetry.Feature,
 	webhook.Feature,

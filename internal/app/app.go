@@ -246,6 +246,11 @@ func (h *App) openCore(ctx context.Context, s Options) (err error) {
 			return err
 		}
 	}
+	if h.Config.Store != "" && h.Config.Store != h.Store.URL() {
+		return fault.Usage("waldo store migrate binds an empty state directory, waldo store copy brings its rows along; or name that "+
+			"store in the file", "%s names the store %s, and the rows of %s are in %s", h.Config.StoreAt,
+			h.Config.Store, h.State, h.Store.URL())
+	}
 	was, err := h.signed(ctx)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -168,8 +169,9 @@ var logging = &mapping[contract.Log]{
 var store = &mapping[contract.Config]{
 	name: "store",
 	keys: []key[contract.Config]{
-		{"url", custom(wordShape(stores), func(p *parser, f field, _ *contract.Config) { p.Word(f, stores) }),
-			"sqlite", "sqlite.", "internal/storage/database"},
+		{"url", custom(textShape, (*parser).store), "that of the state directory",
+			"sqlite, or postgres://ROLE@HOST/DATABASE without a password. waldo store migrate binds the state directory to it.",
+			"internal/storage/database"},
 	},
 }
 
@@ -215,8 +217,24 @@ var sessions = &mapping[contract.Sessions]{
 
 var (
 	levels = strictyaml.OneOf("auto")
-	stores = strictyaml.OneOf("sqlite")
 )
+
+// store reads where the rows must be. The state directory decides where they are.
+func (p *parser) store(f field, c *contract.Config) {
+	text := p.Text(f)
+	u, err := url.Parse(text)
+	if text != "sqlite" && (err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Host == "") {
+		p.Fail(f.Val, "store.url", `as in url: "postgres://waldo@db.example.com/waldo"`, "a store is sqlite or a postgres:// URL")
+		return
+	}
+	if u != nil && u.User != nil {
+		if _, password := u.User.Password(); password {
+			p.Fail(f.Val, "store.password", "give it as PGPASSWORD, or in the file that PGPASSFILE names", "the URL holds a password")
+			return
+		}
+	}
+	c.Store, c.StoreAt = text, p.At(f.Val)
+}
 
 func (p *parser) roles(f field, a *contract.Approvals) {
 	for _, e := range p.Entries(f) {

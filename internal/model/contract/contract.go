@@ -242,6 +242,8 @@ type Config struct {
 	Log         Log
 	Agent       Agent
 	Telemetry   Telemetry
+	Store       string // sqlite or the URL of a PostgreSQL database; empty: that of the state directory
+	StoreAt     Position
 	Warnings    []Problem
 }
 

@@ -18,7 +18,8 @@ var file = &mapping[contract.Config]{
 	name: "waldo.yaml", title: "the file",
 	example: "version: 1\nenvironment: production\n",
 	keys: []key[contract.Config]{
-		{"version", custom(outline.Whole(1, 1), func(p *parser, f field, _ *contract.Config) { p.Integer(f, 1, 1) }), "1", "The version of this format: 1.", "internal/config"},
+		{"version", custom(outline.Whole(1, 1), func(p *parser, f field, _ *contract.Config) { p.Integer(f, 1, 1) }),
+			"1", "The version of this format: 1.", "internal/config"},
 		{"environment", label(func(c *contract.Config) *string { return &c.Environment }),
 			"none: capabilities that name environments are denied",
 			"The name of this deployment, as in production.", "internal/core/policy"},
@@ -84,7 +85,8 @@ var redaction = &mapping[contract.Redaction]{
 			func(p *parser, f field, r *contract.Redaction) { r.Model = withSecrets(p.Words(f, classes)) }),
 			"secrets alone", "The classes hidden from the model; secrets always are.", "internal/core/redact"},
 		{"tokens", or("true", boolean(func(r *contract.Redaction) *bool { return &r.Tokens })),
-			"", "Tokens such as [EMAIL_1] for personal data, restored for the next tool; false masks it.", "internal/core/redact"},
+			"", "Tokens such as [EMAIL_1] for personal data, restored for the next tool; false masks it.",
+			"internal/core/redact"},
 	},
 }
 
@@ -149,7 +151,8 @@ var logging = &mapping[contract.Log]{
 	name:    "log",
 	example: "log: {keep: 90d}\n",
 	keys: []key[contract.Log]{
-		{"keep", custom(outline.Shape{Name: "time", Bounds: "of days or hours", Schema: outline.Matching("^[1-9][0-9]{0,4}[dh]$")},
+		{"keep", custom(outline.Shape{Name: "time", Bounds: "of days or hours",
+			Schema: outline.Matching("^[1-9][0-9]{0,4}[dh]$")},
 			func(p *parser, f field, l *contract.Log) { l.Keep, p.keepAt = p.Age(f), p.At(f.Val) }),
 			"for ever", "Retention of records, as in 90d or 720h; at least as long as an approval can wait.",
 			"internal/core/audit"},
@@ -224,12 +227,14 @@ func (p *parser) store(f field, c *contract.Config) {
 	text := p.Text(f)
 	u, err := url.Parse(text)
 	if text != "sqlite" && (err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Host == "") {
-		p.Fail(f.Val, "store.url", `as in url: "postgres://waldo@db.example.com/waldo"`, "a store is sqlite or a postgres:// URL")
+		p.Fail(f.Val, "store.url", `as in url: "postgres://waldo@db.example.com/waldo"`,
+			"a store is sqlite or a postgres:// URL")
 		return
 	}
 	if u != nil && u.User != nil {
 		if _, password := u.User.Password(); password {
-			p.Fail(f.Val, "store.password", "give it as PGPASSWORD, or in the file that PGPASSFILE names", "the URL holds a password")
+			p.Fail(f.Val, "store.password", "give it as PGPASSWORD, or in the file that PGPASSFILE names",
+				"the URL holds a password")
 			return
 		}
 	}

@@ -50,7 +50,8 @@ func target(g *cli.Context, args []string) (state, url string, err error) {
 		return "", "", err
 	}
 	if cfg.Store == "" || cfg.Store == database.SQLite {
-		return "", "", fault.Usage("as in postgres://waldo@db.example.com/waldo", "name the URL of the database, or write store: {url: …} in waldo.yaml")
+		return "", "", fault.Usage("as in postgres://waldo@db.example.com/waldo",
+			"name the URL of the database, or write store: {url: …} in waldo.yaml")
 	}
 	return state, cfg.Store, nil
 }
@@ -84,7 +85,8 @@ func newMigrate(g *cli.Context) *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&restored, "restored", false, "accept a database that is older than what this state directory stored in it")
+	c.Flags().BoolVar(&restored, "restored", false,
+		"accept a database that is older than what this state directory stored in it")
 	return c
 }
 
@@ -112,7 +114,8 @@ func newCopy(g *cli.Context) *cobra.Command {
 			for _, t := range all {
 				display.Fprintf(c.OutOrStdout(), "%-14s %7d rows  %s\n", t.Table, t.Rows, t.Digest)
 			}
-			display.Fprintf(c.OutOrStdout(), "%s now has its rows in %s; the old ones stay in %s\n", state, url, database.CopiedFile)
+			display.Fprintf(c.OutOrStdout(), "%s now has its rows in %s; the old ones stay in %s\n", state, url,
+				database.CopiedFile)
 			return nil
 		},
 	}

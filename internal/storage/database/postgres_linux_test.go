@@ -77,7 +77,8 @@ func migrates(t *testing.T, s *pgtest.Server) {
 		t.Fatal(from, to, err)
 	}
 	migrations = all
-	if err := open(t, dir).Put(ctx, "b", "n", "v"); err == nil || !strings.Contains(err.Error(), "run waldo store migrate") {
+	if err := open(t, dir).Put(ctx, "b", "n", "v"); err == nil || !strings.Contains(err.Error(),
+		"run waldo store migrate") {
 		t.Fatalf("an old schema: %v", err)
 	}
 	if from, to, err := Migrate(ctx, dir, url); err != nil || from != len(all)-1 || to != len(all) {
@@ -86,7 +87,8 @@ func migrates(t *testing.T, s *pgtest.Server) {
 	if err := open(t, dir).Put(ctx, "b", "n", "v"); err != nil {
 		t.Fatalf("control: %v", err)
 	}
-	if _, _, err := Migrate(ctx, dir, s.URL("postgres", "template1")); err == nil || !strings.Contains(err.Error(), "cannot be bound") {
+	if _, _, err := Migrate(ctx, dir, s.URL("postgres", "template1")); err == nil || !strings.Contains(err.Error(),
+		"cannot be bound") {
 		t.Errorf("another database: %v", err)
 	}
 	old := filepath.Join(t.TempDir(), "old")
@@ -368,7 +370,8 @@ func TestPostgresURL(t *testing.T) {
 		{"postgres://waldo@127.0.0.1/waldo?sslmode=hunter2", "cannot be read"},
 	} {
 		c, err := postgres(r.url)
-		if (r.wrong == "") != (err == nil) || err != nil && (!strings.Contains(err.Error(), r.wrong) || strings.Contains(err.Error(), "hunter2")) {
+		if (r.wrong == "") != (err == nil) || err != nil && (!strings.Contains(err.Error(), r.wrong) ||
+			strings.Contains(err.Error(), "hunter2")) {
 			t.Errorf("%s: %v", r.url, err)
 		}
 		if err == nil && strings.Contains(r.url, "example.com") {
@@ -380,7 +383,8 @@ func TestPostgresURL(t *testing.T) {
 		}
 	}
 	t.Setenv("PGPASSWORD", "hunter2")
-	_, _, err := Migrate(t.Context(), filepath.Join(t.TempDir(), "state"), "postgres://waldo@127.0.0.1:1/waldo?sslmode=disable")
+	_, _, err := Migrate(t.Context(), filepath.Join(t.TempDir(), "state"),
+		"postgres://waldo@127.0.0.1:1/waldo?sslmode=disable")
 	if err == nil || !strings.Contains(err.Error(), "cannot be reached") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("no server: %v", err)
 	}
@@ -405,7 +409,8 @@ func wentBack(t *testing.T, s *pgtest.Server) {
 	set := func(seq uint64) error {
 		return store.SetHead(t.Context(), "audit", Head{Seq: seq, Hash: fmt.Sprint("h", seq)})
 	}
-	if err := errors.Join(set(1), set(5), s.SQL("postgres", "CREATE TABLE back.dump AS SELECT * FROM back.heads"), set(9)); err != nil {
+	if err := errors.Join(set(1), set(5), s.SQL("postgres", "CREATE TABLE back.dump AS SELECT * FROM back.heads"),
+		set(9)); err != nil {
 		t.Fatal(err)
 	}
 	if h, err := store.Head(t.Context(), "audit"); err != nil || h.Seq != 9 {
@@ -418,7 +423,8 @@ func wentBack(t *testing.T, s *pgtest.Server) {
 	if err := set(10); !errors.Is(err, ErrBack) {
 		t.Errorf("an open store: %v", err)
 	}
-	if _, err := open(t, store.Dir()).Head(t.Context(), "audit"); !errors.Is(err, ErrBack) || !strings.Contains(err.Error(), "it holds 5 records of this log, and held 9") {
+	if _, err := open(t, store.Dir()).Head(t.Context(), "audit"); !errors.Is(err, ErrBack) ||
+		!strings.Contains(err.Error(), "it holds 5 records of this log, and held 9") {
 		t.Errorf("a store that opens: %v", err)
 	}
 	if err := s.SQL("postgres", "DELETE FROM back.heads"); err != nil {
@@ -451,7 +457,8 @@ func copies(t *testing.T, s *pgtest.Server) {
 	if err := other.Put(ctx, "b", "n", "v"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CopyToPostgres(ctx, dir, url+"taken"); err == nil || !strings.Contains(err.Error(), "not empty: its table kv has 1 rows") {
+	if _, err := CopyToPostgres(ctx, dir, url+"taken"); err == nil || !strings.Contains(err.Error(),
+		"not empty: its table kv has 1 rows") {
 		t.Errorf("a database with rows: %v", err)
 	}
 	if _, ok, err := before.Get(ctx, "cli", "os:0"); !ok || err != nil {

@@ -53,7 +53,8 @@ func Start() (s *Server, err error) {
 			return nil, err
 		}
 	}
-	if err := s.run("", "initdb", "-D", filepath.Join(s.dir, "data"), "-U", "postgres", "-A", "trust", "-N", "--no-instructions", "-E", "UTF8"); err != nil {
+	if err := s.run("", "initdb", "-D", filepath.Join(s.dir, "data"), "-U", "postgres", "-A", "trust", "-N",
+		"--no-instructions", "-E", "UTF8"); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,7 +70,8 @@ func Start() (s *Server, err error) {
 
 // launch starts the server and waits until it answers.
 func (s *Server) launch() error {
-	s.process = exec.Command(filepath.Join(s.bin, "postgres"), "-D", filepath.Join(s.dir, "data"), "-p", fmt.Sprint(s.Port),
+	s.process = exec.Command(filepath.Join(s.bin, "postgres"), "-D", filepath.Join(s.dir, "data"), "-p",
+		fmt.Sprint(s.Port),
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="+s.dir, "-c", "fsync=off",
 		"-c", "max_connections=30", "-c", "shared_buffers=16MB", "-c", "autovacuum=off")
 	s.process.SysProcAttr, s.process.Dir, s.process.Env = owner(), s.dir, []string{"LC_ALL=C"}

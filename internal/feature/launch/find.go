@@ -122,7 +122,7 @@ var toolchains = []struct {
 	env      []string
 }{
 	{".nvm/versions", "", nil}, {".volta/bin", "", nil}, {".cargo/bin", ".", nil},
-	{".rustup/toolchains", "", []string{"RUSTUP_HOME=" + homeAt + "/.rustup"}}, {".pyenv/versions", "", nil},
+	{".rustup", "", []string{"RUSTUP_HOME={dir}"}}, {".pyenv/versions", "", nil},
 	{"go/pkg/mod/cache/download", "", []string{"GOPROXY=file://{dir},https://proxy.golang.org", "GOFLAGS=-modcacherw"}},
 	{".sdkman/candidates", "", nil}, {".local/share/mise/installs", "", nil}, {".asdf/installs", "", nil},
 	{".bun/bin", ".", nil}, {".deno/bin", ".", nil},

@@ -76,28 +76,40 @@ type gitChange struct {
 	Known bool     `json:"known"` // the configuration had something of the same remote, branch or section
 }
 
-// differences returns what became of each key that can be written, and the names of the others that changed.
+// differences returns what became of each key that can be written, and the names of the others that changed. A remote
+// without an address that can be written is none, and its branches follow nothing.
 func differences(was, now map[string][]string) (all []gitChange, refused []string) {
-	keys := maps.Clone(was)
+	keys, after := maps.Clone(was), maps.Clone(now)
 	maps.Copy(keys, now)
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
-		if slices.Equal(was[k], now[k]) {
-			continue
+		if !slices.Equal(was[k], now[k]) {
+			all = append(all, gitChange{k, append([]string{}, was[k]...), append([]string{}, now[k]...), known(was, k)})
 		}
-		c := gitChange{k, append([]string{}, was[k]...), append([]string{}, now[k]...), known(was, k)}
-		if c.check(now) != nil {
-			refused = append(refused, k)
-			continue
-		}
-		all = append(all, c)
 	}
+	for again := true; again; {
+		again = false
+		all = slices.DeleteFunc(all, func(c gitChange) bool {
+			lone := strings.HasSuffix(c.Key, ".fetch") && len(c.Now) > 0 && len(after[group(c.Key)+"url"]) == 0 ||
+				strings.HasSuffix(c.Key, ".merge") && len(c.Now) > 0 && len(after[group(c.Key)+"remote"]) == 0
+			if !lone && c.check(after) == nil {
+				return false
+			}
+			if again, refused, after[c.Key] = true, append(refused, c.Key), c.Was; len(c.Was) == 0 {
+				delete(after, c.Key)
+			}
+			return true
+		})
+	}
+	slices.Sort(refused)
 	return all, refused
 }
 
+// group is a key without its last name: that of a remote, a branch or a section.
+func group(key string) string { return key[:strings.LastIndex(key, ".")+1] }
+
 func known(was map[string][]string, key string) bool {
-	group := key[:strings.LastIndex(key, ".")+1]
 	for k := range was {
-		if strings.HasPrefix(k, group) {
+		if strings.HasPrefix(k, group(key)) {
 			return true
 		}
 	}
@@ -181,10 +193,22 @@ func (l *lender) settle(ctx context.Context, h *app.App, n session.Info) (lines 
 		for _, g := range changes {
 			lines = append(lines, fmt.Sprintf("git_config: %s %s: %s", state, facts.Name(c.file), facts.Name(g.String())))
 		}
-		for _, w := range r.Why {
-			if r.Status != facts.OK {
-				lines = append(lines, "git_config: "+w.Code+": "+w.Text+"; git config outside sets it")
-			}
+		lines = append(lines, why(r)...)
+	}
+	return lines
+}
+
+// why says why nothing was written.
+func why(r call.Result) (lines []string) {
+	if r.Status == facts.OK {
+		return nil
+	}
+	for _, w := range r.Why {
+		lines = append(lines, "git_config: "+w.Code+": "+w.Text)
+	}
+	for _, c := range r.Content {
+		if r.Status == facts.Failed && c.Text != "" {
+			lines = append(lines, "git_config: "+facts.Name(c.Text))
 		}
 	}
 	return lines

@@ -167,3 +167,17 @@ func TestGitAsks(t *testing.T) {
 		}
 	}
 }
+
+// TestGitGroups: a remote whose address cannot be written leaves nothing behind, nor does a branch that follows it.
+func TestGitGroups(t *testing.T) {
+	changes, refused := differences(map[string][]string{}, map[string][]string{"remote.l.url": {"/x/l.git"}, "remote.l.fetch": {"+refs/heads/*:refs/remotes/l/*"},
+		"branch.a.remote": {"l"}, "branch.a.merge": {"refs/heads/a"}, "remote.up.url": {"https://example.com/u"}, "branch.b.remote": {"up"}})
+	var names []string
+	for _, c := range changes {
+		names = append(names, c.Key)
+	}
+	if !slices.Equal(names, []string{"branch.b.remote", "remote.up.url"}) ||
+		!slices.Equal(refused, []string{"branch.a.merge", "branch.a.remote", "remote.l.fetch", "remote.l.url"}) {
+		t.Errorf("%q, refused %q", names, refused)
+	}
+}

@@ -154,7 +154,12 @@ func (s *setup) template(made map[string]bool) {
 		s.write("/etc/"+f.name, f.content, unix.O_CREAT)
 	}
 	s.Call("link /etc/localtime", unix.SYS_SYMLINKAT, "/usr/share/zoneinfo/UTC", atCWD, "/etc/localtime")
-	for _, p := range shared {
+	all := shared
+	if s.profile.Terminals { // links of /usr/lib/jvm lead there
+		java, _ := filepath.Glob("/etc/java-*-openjdk") // the pattern is right
+		all = append(slices.Clone(shared), java...)
+	}
+	for _, p := range all {
 		source, err := filepath.EvalSymlinks(p)
 		if err != nil {
 			continue

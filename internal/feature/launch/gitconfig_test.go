@@ -55,7 +55,8 @@ func TestGitWrites(t *testing.T) {
 	const before = "[core]\n\tbare = false # mine\n[remote \"origin\"]\n\turl = https://example.com/o\n"
 	fetch := gitChange{Key: "remote.up.fetch", Now: []string{"+refs/heads/*:refs/remotes/up/*"}}
 	url := gitChange{Key: "remote.up.url", Now: []string{"https://example.com/up"}}
-	moved := gitChange{Key: "remote.origin.url", Was: []string{"https://example.com/o"}, Now: []string{"https://example.com/p"}, Known: true}
+	moved := gitChange{Key: "remote.origin.url", Was: []string{"https://example.com/o"},
+		Now: []string{"https://example.com/p"}, Known: true}
 	stale, unknown := moved, moved
 	stale.Was, unknown.Known = []string{"https://example.com/q"}, false
 	hooks := gitChange{Key: "core.hookspath", Now: []string{"x"}, Known: true}
@@ -170,8 +171,11 @@ func TestGitAsks(t *testing.T) {
 
 // TestGitGroups: a remote whose address cannot be written leaves nothing behind, nor does a branch that follows it.
 func TestGitGroups(t *testing.T) {
-	changes, refused := differences(map[string][]string{}, map[string][]string{"remote.l.url": {"/x/l.git"}, "remote.l.fetch": {"+refs/heads/*:refs/remotes/l/*"},
-		"branch.a.remote": {"l"}, "branch.a.merge": {"refs/heads/a"}, "remote.up.url": {"https://example.com/u"}, "branch.b.remote": {"up"}})
+	changes, refused := differences(map[string][]string{}, map[string][]string{
+		"remote.l.url": {"/x/l.git"}, "remote.l.fetch": {"+refs/heads/*:refs/remotes/l/*"},
+		"branch.a.remote": {"l"}, "branch.a.merge": {"refs/heads/a"},
+		"remote.up.url": {"https://example.com/u"}, "branch.b.remote": {"up"},
+	})
 	var names []string
 	for _, c := range changes {
 		names = append(names, c.Key)

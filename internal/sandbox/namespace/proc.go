@@ -28,7 +28,8 @@ func told(l sandbox.Limits) map[string]string {
 	cpus, kb := runtime.NumCPU(), l.Memory>>10
 	var info, times strings.Builder
 	for i := range cpus {
-		fmt.Fprintf(&info, "processor\t: %d\nmodel name\t: processor\ncpu MHz\t\t: 0.000\nsiblings\t: %d\ncpu cores\t: %d\n\n", i, cpus, cpus)
+		fmt.Fprintf(&info, "processor\t: %d\nmodel name\t: processor\ncpu MHz\t\t: 0.000\nsiblings\t: %d\n"+
+			"cpu cores\t: %d\n\n", i, cpus, cpus)
 		fmt.Fprintf(&times, "cpu%d 0 0 0 0 0 0 0 0 0 0\n", i)
 	}
 	var since unix.Sysinfo_t
@@ -38,10 +39,12 @@ func told(l sandbox.Limits) map[string]string {
 	begun := time.Now().Unix() - int64(since.Uptime)
 	return map[string]string{
 		"cpuinfo": info.String(),
-		"meminfo": fmt.Sprintf("MemTotal: %14d kB\nMemFree: %15d kB\nMemAvailable: %10d kB\nBuffers: %15d kB\nCached: %16d kB\n"+
-			"SwapCached: %12d kB\nShmem: %17d kB\nSReclaimable: %10d kB\nSwapTotal: %13d kB\nSwapFree: %14d kB\n",
+		"meminfo": fmt.Sprintf("MemTotal: %14d kB\nMemFree: %15d kB\nMemAvailable: %10d kB\n"+
+			"Buffers: %15d kB\nCached: %16d kB\nSwapCached: %12d kB\nShmem: %17d kB\nSReclaimable: %10d kB\n"+
+			"SwapTotal: %13d kB\nSwapFree: %14d kB\n",
 			kb, kb, kb, 0, 0, 0, 0, 0, 0, 0),
-		"stat": fmt.Sprintf("cpu  0 0 0 0 0 0 0 0 0 0\n%sintr 0\nctxt 0\nbtime %d\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n",
+		"stat": fmt.Sprintf("cpu  0 0 0 0 0 0 0 0 0 0\n%sintr 0\nctxt 0\nbtime %d\nprocesses 1\n"+
+			"procs_running 1\nprocs_blocked 0\n",
 			times.String(), begun),
 		"uptime":                   fmt.Sprintf("%d.00 0.00\n", since.Uptime),
 		"loadavg":                  "0.00 0.00 0.00 1/1 1\n",
@@ -69,7 +72,8 @@ func (s *setup) wholeProc() (mount, done int) {
 	}
 	mount = s.Call("mount a whole /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "hidepid=invisible")
 	const at = annex
-	s.Call("covers of /proc", unix.SYS_MOUNT, "waldo", at, "tmpfs", quiet|unix.MS_NOEXEC, "size=256k,nr_inodes=64,mode=755")
+	const size = "size=256k,nr_inodes=64,mode=755"
+	s.Call("covers of /proc", unix.SYS_MOUNT, "waldo", at, "tmpfs", quiet|unix.MS_NOEXEC, size)
 	made := map[string]bool{at: true}
 	s.mkdir(made, at+"/folder")
 	s.write(at+"/file", "", unix.O_CREAT)
@@ -78,7 +82,8 @@ func (s *setup) wholeProc() (mount, done int) {
 		s.mkdir(made, path.Dir(at+"/"+name))
 		s.write(at+"/"+name, text, unix.O_CREAT)
 	}
-	s.Call("seal the covers of /proc", unix.SYS_MOUNT, 0, at, 0, unix.MS_REMOUNT|unix.MS_RDONLY|quiet|unix.MS_NOEXEC, "size=256k,nr_inodes=64,mode=755")
+	s.Call("seal the covers of /proc", unix.SYS_MOUNT, 0, at, 0, unix.MS_REMOUNT|unix.MS_RDONLY|quiet|unix.MS_NOEXEC,
+		size)
 	for name, folder := range names {
 		from := at + "/file"
 		if _, ours := own[name]; ours || name == "sys" {

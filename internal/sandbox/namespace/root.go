@@ -109,7 +109,8 @@ func (s *setup) mountProc() {
 		if s.profile.Terminals {
 			whole, done = s.wholeProc()
 		}
-		other := s.Call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "subset=pid,hidepid=invisible")
+		other := s.Call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC,
+			"subset=pid,hidepid=invisible")
 		s.Hint(noProc)
 		s.Optional()
 		if whole >= 0 {

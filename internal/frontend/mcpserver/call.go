@@ -262,7 +262,12 @@ func (s *Session) search(ctx context.Context, args call.Args) map[string]any {
 	s.mu.Lock()
 	s.show(found)
 	s.mu.Unlock()
-	b, err := json.Marshal(map[string]any{"tools": told})
+	answer := map[string]any{"tools": told}
+	if len(told) == 0 {
+		answer["hint"] = "no tool that you can use has these words: try others, such as the thing that it is about or a " +
+			"server's name"
+	}
+	b, err := json.Marshal(answer)
 	if err != nil {
 		return toolError("the tools could not be listed")
 	}

@@ -60,7 +60,7 @@ const (
 	inServer      = 1.5
 	inTitle       = 1.5
 	inFirst       = 2   // the first sentence of the description
-	inRest        = 0.4 // the remaining text
+	inRest        = 1   // the remaining text
 	inParam       = 0.8 // the name of a parameter
 	inParamText   = 0.2 // its description
 	asSynonym     = 0.65
@@ -68,8 +68,9 @@ const (
 	maxQueryWords = 40
 
 	// leastShare is the least score of a result, as a share of the weight of the query's words. A word that no tool has
-	// counts in full. At 0.3 no answer of the measured queries is lost, at 0.4 some are (BENCHMARKS.md).
-	leastShare = 0.25
+	// counts in full. Strangers ask in sentences, of which one word fits: at 0.25 a fifth of their answers is lost
+	// (BENCHMARKS.md).
+	leastShare = 0.1
 )
 
 type posting struct {

@@ -216,7 +216,7 @@ func (d *document) tools() {
 }
 
 // Picture draws who reaches what, as SVG: capabilities on the left, servers in the middle, what they reach on the
-// right.
+// right. The lines of a capability that reaches something itself have a row of their own between the servers.
 func Picture(cfg *contract.Config) string {
 	const row, top, width = 26, 40, 900
 	facts := Reach(cfg)
@@ -246,7 +246,7 @@ func Picture(cfg *contract.Config) string {
 		}
 		object := f.What + " " + f.Object
 		if i := slices.Index(left, f.Who); i >= 0 {
-			edges = append(edges, edge{0, i, 2, at(&right, object)})
+			edges = append(edges, edge{0, i, 1, at(&mid, through+f.Who)}, edge{1, at(&mid, through+f.Who), 2, at(&right, object)})
 		} else {
 			edges = append(edges, edge{1, at(&mid, f.Who), 2, at(&right, object)})
 		}
@@ -272,6 +272,10 @@ func Picture(cfg *contract.Config) string {
 		w := [3]int{270, 230, 280}[col]
 		for i, name := range list {
 			y := top + row*i
+			if strings.HasPrefix(name, through) {
+				fmt.Fprintf(&b, `<path d="M%d %d H%d"/>`+"\n", x[col], y+10, x[col]+w)
+				continue
+			}
 			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="21" rx="4"/><text x="%d" y="%d">%s</text>`+"\n", x[col], y, w,
 				x[col]+8, y+15, html.EscapeString(shorten(display.ASCII(name), w/7-2)))
 		}
@@ -279,6 +283,9 @@ func Picture(cfg *contract.Config) string {
 	b.WriteString("</svg>\n")
 	return b.String()
 }
+
+// through begins the name of a row that only lines pass.
+const through = "\x00"
 
 func shorten(s string, n int) string {
 	if len(s) <= n {

@@ -3,6 +3,7 @@ package threatmodel
 import (
 	"encoding/xml"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -78,7 +79,8 @@ func TestWider(t *testing.T) {
 
 // TestPicture: the picture is XML whatever names a configuration has.
 func TestPicture(t *testing.T) {
-	svg := Picture(parse(t, strings.ReplaceAll(base, "/opt", "/o<p&t")))
+	own := strings.Replace(base, "isolation: namespace", "isolation: namespace, network: {allow: [own.example.com]}", 1)
+	svg := Picture(parse(t, own))
 	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
 		if _, err := d.Token(); err == io.EOF {
 			break
@@ -86,9 +88,13 @@ func TestPicture(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"run_python", "server desk", "reaches api.example.com"} {
+	for _, want := range []string{"run_python", "server desk", "reaches api.example.com", "reaches own.example.com"} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the picture has no %q", want)
 		}
+	}
+	across := regexp.MustCompile(`M290 \d+ C[^"]* 600 `) // behind the boxes of servers
+	if across.MatchString(svg) || !strings.Contains(svg, " H560") {
+		t.Errorf("a capability's own reach goes through a server's box: %s", svg)
 	}
 }

@@ -126,7 +126,9 @@ func (l Login) renew(ctx context.Context, login map[string]any, web *http.Client
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := web.Do(req)
+	here := *web // a refresh token goes to no other place
+	here.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := here.Do(req)
 	if err != nil {
 		return fmt.Errorf("the issuer of the login cannot be reached: %w", err)
 	}

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -26,9 +27,13 @@ func (i *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	var ask map[string]string
+	if r.URL.Path == "/elsewhere" {
+		i.asked = append(i.asked, ask)
+	}
+	w.Header().Set("Location", "/elsewhere")
 	if json.NewDecoder(r.Body).Decode(&ask) != nil || r.Method != http.MethodPost || ask["grant_type"] != "refresh_token" ||
 		ask["refresh_token"] != i.good || i.status != 0 {
-		http.Error(w, `{"error":"invalid_grant"}`, max(i.status, http.StatusBadRequest))
+		http.Error(w, `{"error":"invalid_grant"}`, cmp.Or(i.status, http.StatusBadRequest))
 		return
 	}
 	i.asked = append(i.asked, ask)
@@ -68,6 +73,7 @@ func TestRenew(t *testing.T) {
 			{"it ends soon", soon, 0, true, ""},
 			{"it has ended", time.Now().Add(-time.Hour), 0, true, ""},
 			{"the issuer refuses", time.Now().Add(-time.Hour), http.StatusUnauthorized, false, "HTTP 401"},
+			{"the issuer names another place", time.Now().Add(-time.Hour), http.StatusTemporaryRedirect, false, "HTTP 307"},
 			{"it is still good", soon, http.StatusServiceUnavailable, false, ""},
 		} {
 			t.Run(name+" "+row.what, func(t *testing.T) {

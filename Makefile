@@ -54,8 +54,8 @@ race: ## core, front ends and executors but databases under the race detector; n
 		$$(go list ./internal/core/... ./internal/frontend/... ./internal/executor/... | grep -v /executor/sql)
 	@echo "race: none found"
 
-writes: ## 1,000 keyed writes with kills of waldo and of the server at random steps; about 30 minutes
-	MANY_WRITES=1000 go test ./internal/feature/reliability -run TestManyKeyedWrites -v -timeout 2h
+writes: ## 1,000 keyed writes with kills of waldo and of the server, and 1,000 with cuts of the network; 30 minutes
+	WALDO_WRITES=1000 go test ./internal/feature/reliability -run 'TestManyKeyedWrites|TestNetworkCuts' -v -timeout 2h
 
 power: build ## 200 power cuts of a disk under a waldo that writes: nothing lost, twice or unverifiable; needs root
 	@[ $$(id -u) = 0 ] || { echo "power: it needs root, for loop devices and FUSE"; exit 1; }

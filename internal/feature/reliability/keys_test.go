@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -239,15 +238,9 @@ func TestUndo(t *testing.T) {
 }
 
 // Keyed writes whose waldo or server is killed, or whose server hangs, at random steps: each acts at most once, and each
-// is known or settled at the end. MANY_WRITES sets their number.
+// is known or settled at the end. WALDO_WRITES sets their number.
 func TestManyKeyedWrites(t *testing.T) {
-	n := 200
-	if text := os.Getenv("MANY_WRITES"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	n := writes(t, 200)
 	b := newBench(t, settles+", retry: {max: 1, on: [unavailable, timeout]}")
 	hows := []string{"", "die_before", "die_after", "hang_before", "hang_after", "kill_waldo_before", "kill_waldo_after"}
 	steps := []string{"", "", "decided", "begun", "answered", "stored", "recorded"}

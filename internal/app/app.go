@@ -458,7 +458,7 @@ func (h *App) openPipeline(s Options) error {
 	}
 	server, err := bridge.New(s.Version, bridge.Pipeline{
 		Messages: h.messages,
-		Call:     h.callFromSandbox, Refuse: h.lives.refuse,
+		Call:     h.callFromSandbox, Refuse: h.lives.refuse, Result: heldResult,
 		Tools: func(run call.Call) []call.Tool { return h.lives.inForce().tools(run) },
 		Find:  func(run call.Call, name string) (call.Tool, bool) { return h.lives.inForce().find(run, name) },
 		Search: func(run call.Call, words string, most int) []call.Tool {

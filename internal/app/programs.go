@@ -12,6 +12,7 @@ import (
 
 	"waldo/internal/app/control"
 	"waldo/internal/core/approval"
+	"waldo/internal/core/hold"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/preview"
 	"waldo/internal/model/call"
@@ -81,24 +82,24 @@ func previewResumed(state string, d policy.Decision) []string {
 }
 
 // Take takes a program and opens its session again, where that has ended with another waldo.
-func (s suspendedPrograms) Take(run call.Call, name string) ([]byte, call.Session, error) {
+func (s suspendedPrograms) Take(run call.Call, name string) (place call.Suspension, n call.Session, _ error) {
 	p, err := s.store().Take(name, string(run.Principal))
 	if err != nil {
-		return nil, "", err
+		return place, "", err
 	}
 	if p.Capability != string(run.Capability) {
-		return nil, "", errors.Join(fmt.Errorf("this program belongs to %s", p.Capability), s.store().Return(name))
+		return place, "", errors.Join(fmt.Errorf("this program belongs to %s", p.Capability), s.store().Return(name))
 	}
 	if p.Delegation != leaf(run) { // its code would have the authority of who goes on with it
-		return nil, "", errors.Join(programs.ErrAbsent, s.store().Return(name))
+		return place, "", errors.Join(programs.ErrAbsent, s.store().Return(name))
 	}
 	session := call.Session(p.Session)
 	if _, open := s.h.Sessions.Get(session); !open {
 		if _, err := s.h.Sessions.Resume(session, run.Principal, p.Workspace); err != nil {
-			return nil, "", errors.Join(err, s.store().Return(name))
+			return place, "", errors.Join(err, s.store().Return(name))
 		}
 	}
-	return p.Image, session, nil
+	return call.Suspension{Image: p.Image, Approvals: p.Approvals}, session, nil
 }
 
 // leaf returns the delegation that a call is made under; empty: none.
@@ -133,7 +134,22 @@ func (s suspendedPrograms) End(name string, ran bool) error {
 // heldCalls makes the calls of a program whose writes were held, under the configuration in force.
 type heldCalls struct{ *App }
 
-// Statements returns the questions about the held calls of a session that a call can still find, the newest first.
+// heldResult returns the result of a held call of a program.
+func heldResult(ctx context.Context, run call.Call, number int, approvalID string) (call.Result, error) {
+	l := hold.Whose(ctx)
+	if l == nil {
+		return call.Result{}, errors.New("the writes of this program are not held")
+	}
+	return l.Result(ctx, run.Session, number, approvalID)
+}
+
+// Preview returns what a call would do.
+func (h heldCalls) Preview(ctx context.Context, d policy.Decision) []string {
+	return h.lives.preview(ctx, d)
+}
+
+// Statements returns the questions about the held calls of a session that a call can still find, the newest first; of
+// all sessions, if n is empty.
 func (h heldCalls) Statements(ctx context.Context, n call.Session) ([]approval.Question, error) {
 	return h.Approvals.Standing(ctx, n, approval.Held)
 }

@@ -455,10 +455,11 @@ func (k *Service) Pending(ctx context.Context) ([]Question, error) {
 	return out, err
 }
 
-// Standing returns the questions of a capability in a session that a call can still find, the newest first.
+// Standing returns the questions of a capability in a session, or with "" in all, that a call can still find, the
+// newest first.
 func (k *Service) Standing(ctx context.Context, session call.Session, of call.Capability) (out []Question, err error) {
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
-		ids, err := texts(tx, `SELECT id FROM approvals WHERE session = $1 AND `+stands+` AND expires > $2
+		ids, err := texts(tx, `SELECT id FROM approvals WHERE ($1 = '' OR session = $1) AND `+stands+` AND expires > $2
 			AND place = $3 ORDER BY created DESC, id DESC LIMIT 200`, string(session), database.Stamp(k.now()), k.Store.Place())
 		if err != nil {
 			return err

@@ -24,6 +24,8 @@ type Held interface {
 	Prepare(ctx context.Context, c *call.Call) *call.Reason
 	Call(ctx context.Context, c call.Call) (call.Result, error)
 	Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
+	// Preview returns what a call would do, redacted as its result; nil: it has no preview.
+	Preview(ctx context.Context, d policy.Decision) []string
 	// Statements returns the questions about statements of a session that a call can still find, the newest first.
 	Statements(ctx context.Context, n call.Session) ([]approval.Question, error)
 }
@@ -63,7 +65,7 @@ func covered(ctx context.Context, d *policy.Decision) {
 
 // collect holds a decided call until its program has ended.
 func (b *Broker) collect(ctx context.Context, d policy.Decision, l *hold.List) (call.Result, error) {
-	n, against := l.Add(ctx, d)
+	n, against := l.Add(ctx, d, b.Held.Preview(ctx, d))
 	if against != nil {
 		d.Reasons = slices.Insert(d.Reasons, 0, *against)
 		return b.refuse(ctx, d, "", nil)
@@ -81,27 +83,28 @@ func (b *Broker) runHeld(
 	if b.Held == nil {
 		return call.Outcome{}, errors.New("held calls: no part of this waldo makes them")
 	}
-	s, found, err := b.statement(ctx, d)
+	q, s, err := b.statement(ctx, d)
 	if err != nil {
 		return out, err
 	}
-	if found {
+	if s.Program != "" {
 		if _, err := g.Redeem(); err != nil { // instead of running the program
 			return out, err
 		}
 		out.Facts = facts.New()
 		out.Facts.Status, out.Facts.SideEffect = facts.OK, facts.None
-	} else {
-		l := hold.New(d)
-		out, err = e.Execute(hold.With(ctx, l), g)
-		s = l.Close()
-		if len(s.Calls) == 0 {
-			return out, err
+		d.Call.Session = q.Session
+		if s.Needs > 0 {
+			return waiting(out, q, s), nil
 		}
-		code := out.Facts.ExitCode
-		well := err == nil && ctx.Err() == nil && out.Facts.Status == facts.OK && !out.IsError
-		if !well || code != nil && *code != 0 {
-			say(&out, "None of the %d held calls was made, because the program did not end well.", len(s.Calls))
+	} else {
+		l := hold.New(d, heldRun{b, d})
+		out, err = e.Execute(hold.With(ctx, l), g)
+		all := l.Close()
+		if d.Call.Session = all.Session; out.Suspended == nil {
+			out, s = b.close(ctx, out, err, all)
+		}
+		if len(s.Calls) == 0 {
 			return out, err
 		}
 	}
@@ -110,22 +113,95 @@ func (b *Broker) runHeld(
 	return out, err
 }
 
-// statement returns the statement of an equal run whose question can still be found: the one that the call quotes, or
-// the newest.
-func (b *Broker) statement(ctx context.Context, d policy.Decision) (s hold.Statement, found bool, err error) {
-	all, err := b.Held.Statements(ctx, d.Call.Session)
+// close adds to the outcome of a program what became of the calls that it waited for, and returns the calls to ask
+// about.
+func (b *Broker) close(ctx context.Context, out call.Outcome, err error, all hold.Closed) (call.Outcome, hold.Statement) {
+	s, code := all.Rest, out.Facts.ExitCode
+	well := err == nil && ctx.Err() == nil && out.Facts.Status == facts.OK && !out.IsError && (code == nil || *code == 0)
+	for _, m := range all.Made {
+		merge(&out, m.Result, m.Calls)
+		well = well && m.Result.Status == facts.OK
+	}
+	switch {
+	case all.Waits != nil:
+		merge(&out, *all.Waits, len(s.Calls))
+		say(&out, "The program needed the result of one, and could not wait longer. Make the same call of it again after "+
+			"the yes: it starts anew, and the yes counts if its calls up to there are the same.")
+	case len(s.Calls) > 0 && !well:
+		say(&out, "None of the %d held calls was made, because the program did not end well.", len(s.Calls))
+	default:
+		return out, s
+	}
+	return out, hold.Statement{}
+}
+
+// waiting is the outcome of a call whose program waits for its second statement, or could not.
+func waiting(out call.Outcome, q approval.Question, s hold.Statement) call.Outcome {
+	out.Facts.Status, out.IsError = facts.Denied, true
+	out.Refused = &call.Reason{Code: "hold.waits", Text: fmt.Sprintf("the program of an equal call made %d calls, and then "+
+		"waited for approval %s: go on with its resume id. One that could not be suspended has ended: it can run again when "+
+		"that question is over, and makes its first calls again", s.From, q.ID)}
+	out.Content = []call.Content{call.Text(out.Refused.Text)}
+	return out
+}
+
+// heldRun makes the calls of a program that waits for them.
+type heldRun struct {
+	b   *Broker
+	run policy.Decision
+}
+
+// Make asks about a statement, and makes its calls.
+func (h heldRun) Make(ctx context.Context, s hold.Statement, n call.Session, approvalID string) (hold.Made, error) {
+	run, m := h.run, hold.Made{Calls: len(s.Calls), Each: map[int]call.Result{}}
+	run.Call.Session = n
+	if approvalID != "" {
+		run.Call.ApprovalID, run.Effect = approvalID, policy.Allow
+	}
+	r, err := h.b.askOnce(context.WithValue(ctx, eachKey{}, m.Each), run, s)
+	m.Result = r
+	return m, err
+}
+
+// Asked returns the statement of an open question.
+func (h heldRun) Asked(ctx context.Context, n call.Session, approvalID string) (hold.Statement, bool, error) {
+	all, err := h.b.Held.Statements(ctx, n)
 	for _, q := range all {
-		args, bad := call.ParseArgs(q.Args)
-		quoted := d.Call.ApprovalID == "" || d.Effect == policy.Ask || q.ID == d.Call.ApprovalID
-		ours := len(q.Reasons) > 0 && q.Reasons[0].Code == approval.HeldCode // else of a tool of that name
-		if bad != nil || !ours || !quoted || q.Principal != d.Call.Principal {
-			continue
-		}
-		if s, bad = hold.Parse(args); bad == nil && s.Of(d.Call) {
+		if s, ours := statementOf(q, h.run.Call); ours && q.ID == approvalID {
 			return s, true, err
 		}
 	}
 	return hold.Statement{}, false, err
+}
+
+type eachKey struct{}
+
+// statementOf returns the statement of a question; ours: it is one of a program of the same capability and principal.
+func statementOf(q approval.Question, run call.Call) (s hold.Statement, ours bool) {
+	args, err := call.ParseArgs(q.Args)
+	if err != nil || len(q.Reasons) == 0 || q.Reasons[0].Code != approval.HeldCode { // else of a tool of that name
+		return s, false
+	}
+	s, err = hold.Parse(args)
+	return s, err == nil && q.Principal == run.Principal && s.Program == string(run.Capability)
+}
+
+// statement returns the statement of an equal run whose question can still be found: the one that the call quotes, or
+// the newest. The first statement of a program that could not wait for it is none: the program runs again.
+func (b *Broker) statement(ctx context.Context, d policy.Decision) (approval.Question, hold.Statement, error) {
+	n := d.Call.Session
+	if d.Call.Args.Values()["resume"] != nil {
+		n = "" // the program can be of an earlier session
+	}
+	all, err := b.Held.Statements(ctx, n)
+	for _, q := range all {
+		quoted := d.Call.ApprovalID == "" || d.Effect == policy.Ask || q.ID == d.Call.ApprovalID
+		s, ours := statementOf(q, d.Call)
+		if ours && quoted && s.Of(d.Call) && (s.Needs == 0 || s.From > 0) {
+			return q, s, err
+		}
+	}
+	return approval.Question{}, hold.Statement{}, err
 }
 
 // askOnce passes a statement through the pipeline as one call, which asks a human and then makes its calls.
@@ -153,18 +229,28 @@ func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome
 	if err != nil {
 		return out, err
 	}
+	if n := b.differs(ctx, d, s); n > 0 {
+		out.Facts.Status, out.IsError = facts.Denied, true
+		out.Refused = &call.Reason{Code: "hold.differs", Text: fmt.Sprintf("call %d of approval %s would do something else now "+
+			"than its preview showed: none was made, and the approval is used up", n, d.Call.ApprovalID)}
+		return out, nil
+	}
 	say(&out, "Held calls, by approval %s:", d.Call.ApprovalID)
+	each, _ := ctx.Value(eachKey{}).(map[int]call.Result)
+	if each == nil {
+		each = map[int]call.Result{} // nobody waits for them
+	}
 	n := 0
 	for ; n < len(s.Calls) && out.Facts.Status == facts.OK && ctx.Err() == nil; n++ {
 		if slices.Contains(s.Struck, n+1) {
 			say(&out, "%d. %s struck out by %s", n+1, s.Calls[n].Capability, s.By)
-			if _, err = b.strike(ctx, d, s, n); err != nil {
+			if each[n+1], err = b.strike(ctx, d, s, n); err != nil {
 				out.Facts.Status, out.IsError = facts.Failed, true
 			}
 			continue
 		}
 		r, cerr := b.carryOne(ctx, d, s, n)
-		err = cerr
+		each[n+1], err = r, cerr
 		end := "done"
 		switch {
 		case r.Facts.SideEffect == facts.Unknown:
@@ -187,6 +273,25 @@ func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome
 		say(&out, "%d to %d. not done: waldo stops at the first call that does not succeed", n+1, len(s.Calls))
 	}
 	return out, err
+}
+
+// differs returns the number of the first call whose preview is not the shown one any more; 0: there is none. It is
+// asked before the first call is made, because a call can change what the next one would do.
+func (b *Broker) differs(ctx context.Context, d policy.Decision, s hold.Statement) int {
+	for i, one := range s.Calls {
+		c, err := heldCall(d, one)
+		if len(one.Preview) == 0 || hold.Unshown(one.Preview) || slices.Contains(s.Struck, i+1) {
+			continue
+		}
+		if err != nil || b.Held.Prepare(ctx, &c) != nil {
+			continue // the call itself is refused
+		}
+		under, _ := b.under(ctx, &c)
+		if !slices.Equal(b.Held.Preview(ctx, b.judge(c, under)), one.Preview) {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // heldCall returns one call of an approved statement.
@@ -260,7 +365,9 @@ func merge(out *call.Outcome, r call.Result, n int) {
 		out.ApprovalID = r.ApprovalID
 		say(out, "%d held calls wait for one yes; none was made.", n)
 	case r.Status == facts.Denied && len(r.Why) > 0:
-		out.Refused = &r.Why[0]
+		if out.Facts.SideEffect == facts.None {
+			out.Refused = &r.Why[0]
+		}
 		say(out, "None of the %d held calls was made: %s: %s", n, r.Why[0].Code, r.Why[0].Text)
 	}
 	out.Content = append(out.Content, r.Content...)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -21,6 +22,7 @@ import (
 const (
 	MaxCalls = 200
 	MaxBytes = 512 << 10 // of arguments; escapes can make them six times as long
+	MaxShown = 128 << 10 // of previews
 )
 
 // Held is one collected call. Its position is its number.
@@ -43,23 +45,54 @@ type Statement struct {
 	Danger  int            `json:"danger"`         // the highest of the calls
 	Mode    *contract.Mode `json:"mode"`           // the strictest of the calls
 	Calls   []Held         `json:"calls"`
+	From    int            `json:"from,omitempty"`   // how many calls of the run the statements before this one have
+	Needs   int            `json:"needs,omitempty"`  // the call of the run whose result the program waits for; 0: it has ended
 	Struck  []int          `json:"struck,omitempty"` // numbers of calls that an approver struck out; only after the yes
 	By      string         `json:"by,omitempty"`     // who did
 }
 
+// Made is what became of a statement.
+type Made struct {
+	Result call.Result         // of the statement
+	Calls  int                 // how many it has
+	Each   map[int]call.Result // of its calls that were made or struck out, by their numbers in it
+}
+
+// Maker asks about a statement, and makes its calls.
+type Maker interface {
+	// Make does that in a session. A quoted approval can be empty.
+	Make(ctx context.Context, s Statement, n call.Session, approvalID string) (Made, error)
+	// Asked returns the statement of an open question of a session.
+	Asked(ctx context.Context, n call.Session, approvalID string) (s Statement, found bool, err error)
+}
+
 // List collects the calls of one run until it is closed.
 type List struct {
-	mu     sync.Mutex
-	s      Statement
-	bytes  int
-	closed bool
+	maker Maker
+	first Statement  // without calls
+	mu    sync.Mutex // also held while calls are made: the others wait
+	s     Statement
+	bytes int
+	shown int // bytes of previews
+	over  bool
+	each  map[int]call.Result // of the calls that were made, by their numbers in the run
+	all   Closed
+}
+
+// Closed is what a run leaves.
+type Closed struct {
+	Rest    Statement    // of the calls that were not asked about
+	Session call.Session // of the calls
+	Made    []Made       // the statements that the program waited for
+	Waits   *call.Result // of a statement without an answer; nil: there is none
 }
 
 // New returns an empty list for a run. The statement asks at least the approvers that the contract of the run names.
-func New(run policy.Decision) *List {
+func New(run policy.Decision, m Maker) *List {
 	read := contract.Read
-	return &List{s: Statement{Program: string(run.Call.Capability), Digest: digest(run.Call),
-		Role: run.Contract.Approval.By, Need: run.Contract.Approval.Need, Mode: &read}}
+	s := Statement{Program: string(run.Call.Capability), Digest: digest(run.Call), Role: run.Contract.Approval.By,
+		Need: run.Contract.Approval.Need, Mode: &read}
+	return &List{maker: m, first: s, s: s, each: map[int]call.Result{}, all: Closed{Session: run.Call.Session}}
 }
 
 type key struct{}
@@ -67,9 +100,15 @@ type key struct{}
 // With returns a context whose calls are collected in a list, unless they read.
 func With(ctx context.Context, l *List) context.Context { return context.WithValue(ctx, key{}, l) }
 
+// Whose returns the list of the program that makes a call; nil: no writes are held.
+func Whose(ctx context.Context) *List {
+	l, _ := ctx.Value(key{}).(*List)
+	return l
+}
+
 // Of returns the list that collects a decided call; nil: the call is carried out.
 func Of(ctx context.Context, d policy.Decision) *List {
-	l, _ := ctx.Value(key{}).(*List)
+	l := Whose(ctx)
 	reads := d.Mode() == contract.Read && !call.RunsScript(d.Call.Capability)
 	if l == nil || d.Effect == policy.Deny || d.DryRun || reads {
 		return nil
@@ -77,8 +116,8 @@ func Of(ctx context.Context, d policy.Decision) *List {
 	return l
 }
 
-// Add collects a decided call, and returns its number from 1, or the reason against it.
-func (l *List) Add(ctx context.Context, d policy.Decision) (n int, against *call.Reason) {
+// Add collects a decided call with its preview, and returns its number from 1, or the reason against it.
+func (l *List) Add(ctx context.Context, d policy.Decision, preview []string) (n int, against *call.Reason) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, raw := d.Contract.Approval, d.Call.Args.Raw()
@@ -91,8 +130,10 @@ func (l *List) Add(ctx context.Context, d policy.Decision) (n int, against *call
 		return &call.Reason{Code: "hold." + code, Text: fmt.Sprintf(format, args...)}
 	}
 	switch {
-	case l.closed || ctx.Err() != nil:
+	case l.over || ctx.Err() != nil:
 		return 0, refuse("ended", "the program has ended, and takes no more calls")
+	case l.stopped():
+		return 0, refuse("stopped", "the held calls before this one were not all made")
 	case err != nil:
 		return 0, refuse("unreadable", "the call cannot be bound to an approval")
 	case call.RunsScript(d.Call.Capability):
@@ -113,19 +154,100 @@ func (l *List) Add(ctx context.Context, d policy.Decision) (n int, against *call
 	if d.Effect == policy.Ask {
 		l.s.Need = max(l.s.Need, a.Need)
 	}
+	size := len(strings.Join(preview, "\n"))
+	if l.shown+size > MaxShown {
+		size, preview = 0, []string{unshown}
+	}
+	l.shown += size
 	mode := min(*l.s.Mode, d.Mode())
 	l.s.Mode, l.s.Danger = &mode, max(l.s.Danger, d.Danger)
 	l.s.Calls = append(l.s.Calls, Held{Capability: d.Call.Capability, Mode: d.Mode().String(), Danger: d.Danger,
-		Args: raw, Key: d.Call.Key, Bound: bound})
-	return len(l.s.Calls), nil
+		Args: raw, Key: d.Call.Key, Preview: preview, Bound: bound})
+	l.all.Session = d.Call.Session
+	return l.s.From + len(l.s.Calls), nil
 }
 
-// Close returns the statement. Later calls are refused.
-func (l *List) Close() Statement {
+// unshown stands for a preview that the list has no room for.
+const unshown = "ITS PREVIEW IS NOT SHOWN: the previews of the list would be too long"
+
+// Unshown reports whether a preview was left out.
+func Unshown(preview []string) bool { return len(preview) == 1 && preview[0] == unshown }
+
+// stopped reports whether a statement was not carried out whole, so that no more calls are collected.
+func (l *List) stopped() bool {
+	n := len(l.all.Made)
+	return l.all.Waits != nil || n > 0 && l.all.Made[n-1].Result.Status != facts.OK
+}
+
+// Result returns the result of a held call, which its program waits for. It first asks about all calls so far, and
+// makes them. A program that was suspended quotes the approval that it waits for.
+func (l *List) Result(ctx context.Context, n call.Session, number int, approvalID string) (call.Result, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.closed = true
-	return l.s
+	if r, ok := l.each[number]; ok {
+		return r, nil
+	}
+	s := l.s
+	s.Calls, s.Needs = slices.Clone(l.s.Calls), number
+	if approvalID != "" && s.From == 0 && len(s.Calls) == 0 { // it goes on in this process
+		before, found, err := l.maker.Asked(ctx, n, approvalID)
+		if err != nil {
+			return call.Result{}, err
+		}
+		if found {
+			s = before
+		}
+	}
+	switch {
+	case l.all.Waits != nil:
+		return *l.all.Waits, nil
+	case number <= s.From && l.stopped():
+		return notMade(number), nil
+	case l.over || number <= s.From || number > s.From+len(s.Calls):
+		return absent(call.Reason{Code: "hold.result", Text: fmt.Sprintf("there is no result of held call %d", number)}), nil
+	}
+	m, err := l.maker.Make(context.WithValue(ctx, key{}, (*List)(nil)), s, n, approvalID)
+	if err != nil {
+		return call.Result{}, err
+	}
+	if m.Result.Status == facts.Waiting {
+		l.all.Waits = &m.Result
+		return m.Result, nil
+	}
+	for i, r := range m.Each {
+		l.each[s.From+i] = r
+	}
+	l.all.Made = append(l.all.Made, m)
+	l.s, l.bytes, l.shown = l.first, 0, 0
+	l.s.From = s.From + len(s.Calls)
+	if r, ok := l.each[number]; ok {
+		return r, nil
+	}
+	if m.Result.Status == facts.Denied {
+		return m.Result, nil
+	}
+	return notMade(number), nil
+}
+
+// notMade is the result of a call that stands after one that did not succeed.
+func notMade(number int) call.Result {
+	return absent(call.Reason{Code: "hold.stopped", Text: fmt.Sprintf("held call %d was not made: waldo stops at the first "+
+		"call that does not succeed", number)})
+}
+
+// absent is the result of a call that was not made.
+func absent(why call.Reason) call.Result {
+	f := facts.New()
+	f.Status, f.SideEffect = facts.Denied, facts.None
+	return call.Result{Status: facts.Denied, IsError: true, Trust: call.Trusted, Why: []call.Reason{why}, Facts: f}
+}
+
+// Close ends the list. Later calls are refused.
+func (l *List) Close() Closed {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over, l.all.Rest = true, l.s
+	return l.all
 }
 
 // Parse reads a statement.
@@ -156,8 +278,11 @@ func (s Statement) Decision(run policy.Decision) (policy.Decision, error) {
 	c := run.Call
 	c.ID, c.Capability, c.Args, c.Parent, c.Depth = id.New(id.Call), approval.Held, args, run.Call.ID, run.Call.Depth+1
 	c.ToolDigest, c.Annotations, c.Run, c.Key, c.Confirm = "", strictjson.Value{}, nil, "", ""
-	if run.Effect == policy.Ask { // the quoted approval was for the run itself
+	if run.Effect == policy.Ask || s.From > 0 { // the quoted approval was for the run itself, or an earlier statement
 		c.ApprovalID = ""
+	}
+	if s.Needs > 0 { // the program waits
+		c.Channel = "bridge"
 	}
 	k := run.Contract
 	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Ask, Reasons: s.totals(), Call: c, Danger: s.Danger,
@@ -169,8 +294,15 @@ func (s Statement) Decision(run policy.Decision) (policy.Decision, error) {
 
 // totals counts the calls, and those of each capability and danger in the order of their first.
 func (s Statement) totals() []call.Reason {
-	why := []call.Reason{{Code: approval.HeldCode,
-		Text: fmt.Sprintf("the program has ended, and %d calls are to be made, in this order", len(s.Calls))}}
+	text := fmt.Sprintf("the program has ended, and %d calls are to be made, in this order", len(s.Calls))
+	if s.Needs > 0 {
+		text = fmt.Sprintf("the program waits for the result of call %d, and %d calls are to be made, in this order",
+			s.Needs-s.From, len(s.Calls))
+	}
+	if s.From > 0 {
+		text += fmt.Sprintf("; %d calls of it were asked about before", s.From)
+	}
+	why := []call.Reason{{Code: approval.HeldCode, Text: text}}
 	of := func(h Held) string { return fmt.Sprintf("%s (%s, danger %d)", h.Capability, h.Mode, h.Danger) }
 	n := map[string]int{}
 	for _, h := range s.Calls {
@@ -187,12 +319,8 @@ func (s Statement) totals() []call.Reason {
 
 // Added is the result that the program gets for a collected call.
 func Added(r call.Result, n int) call.Result {
-	v, err := call.ArgsOf(map[string]any{"held": true, "number": n})
-	if err == nil {
-		r.Structured = v.Value()
-	}
-	r.IsError, r.Status = false, facts.Waiting
+	r.Held, r.IsError, r.Status = n, false, facts.Waiting
 	r.Content = []call.Content{call.Text(fmt.Sprintf("held as call %d, and not done yet: a human is asked about all "+
-		"held calls when this program has ended well", n))}
+		"held calls when this program has ended well, or uses a result of one", n))}
 	return r
 }

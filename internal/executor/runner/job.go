@@ -40,6 +40,7 @@ type job struct {
 	files   []file
 	resumes string           // the id of the suspended program that goes on; empty: a fresh one runs
 	session call.Session     // of the program that goes on
+	waits   []string         // the approvals that it waits for
 	place   *call.Suspension // where the program is written down; nil: it is not suspended
 	env     []string         // K=V of the secrets that the contract reveals; prewarmed interpreters never have them
 	only    *sandbox.Only    // what the command may execute, open and change; nil: all that the sandbox shows

@@ -189,9 +189,9 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 	if why != nil {
 		return refuse(d, *why), nil
 	}
-	if d.Contract.Hold && (name != "" || d.Call.Args.Values()["resume"] != nil) {
+	if d.Contract.Hold && name != "" {
 		return refuse(d, call.Reason{Code: "hold.kept",
-			Text: "the contract holds writes until the program ends: leave session and resume out"}), nil
+			Text: "the contract holds writes until the program ends: leave session out"}), nil
 	}
 	if name != "" && driver.Name() != engineLevel {
 		if len(o.mounts) > 0 {
@@ -295,8 +295,8 @@ func (r *Runner) run(
 		defer r.live.Delete(d.Call.ID)
 	}
 	stand := &standstill{}
-	if r.Programs != nil && driver.Name() == engineLevel && !d.Contract.Hold {
-		j.place = &call.Suspension{}
+	if r.Programs != nil && driver.Name() == engineLevel && scripts[d.Call.Capability] != guest.Python {
+		j.place = &call.Suspension{Held: d.Contract.Hold, Approvals: j.waits}
 	} else if stand.can(sb, o) {
 		j.place = &call.Suspension{Still: stand.still}
 	}

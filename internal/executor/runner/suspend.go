@@ -18,7 +18,7 @@ type Programs interface {
 	Save(run call.Call, place call.Suspension) (id string, err error)
 	// Take returns a program of the run's principal, and the session that it belongs to. It succeeds once. A Refusal is a
 	// reason for the agent.
-	Take(run call.Call, id string) (image []byte, session call.Session, err error)
+	Take(run call.Call, id string) (place call.Suspension, session call.Session, err error)
 	// End forgets a program that went on. One of which nothing ran can be taken again.
 	End(id string, ran bool) error
 }
@@ -36,16 +36,16 @@ func (r *Runner) resumed(d policy.Decision) (j job, why *call.Reason, ok bool) {
 	case r.Programs == nil || r.Bridge == nil:
 		return job{}, &call.Reason{Code: "program.not_suspended", Text: "no programs are suspended here"}, true
 	}
-	image, session, err := r.Programs.Take(d.Call, a.Resume)
+	place, session, err := r.Programs.Take(d.Call, a.Resume)
 	if err != nil {
 		return job{}, &call.Reason{Code: "program.not_suspended", Text: err.Error()}, true
 	}
-	text, err := script.Job{Image: image}.Text()
+	text, err := script.Job{Image: place.Image}.Text()
 	if err != nil {
 		return job{}, &call.Reason{Code: "program.not_suspended", Text: err.Error()}, true
 	}
 	return job{argv: engine.Argv, first: script.Prelude, head: text, tools: true, resumes: a.Resume,
-		session: session}, nil, true
+		session: session, waits: place.Approvals}, nil, true
 }
 
 // caller is the call as whose children the program's calls are made: those of a resumed program are of its session,

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -49,6 +50,8 @@ func (w *bridgeConn) answer(ctx context.Context, m jsonrpc.Message) (result any,
 		return w.search(m)
 	case "tools/call":
 		return w.call(ctx, m)
+	case "waldo/result":
+		return w.result(ctx, m)
 	case "waldo/suspend":
 		return w.suspend(m)
 	}
@@ -184,6 +187,30 @@ func (w *bridgeConn) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 	w.judge(r.Facts.SideEffect)
 	if err != nil {
 		return nil, broken(r.DecisionID, c.ID)
+	}
+	if r.Status == facts.Waiting && r.ApprovalID != "" && w.place != nil && !w.place.Held {
+		w.hold(ctx, m, r)
+	}
+	return show(r), nil
+}
+
+// result answers waldo/result: {number} of a held call. A program that goes on quotes the approval that it waited for.
+func (w *bridgeConn) result(ctx context.Context, m jsonrpc.Message) (any, error) {
+	var p struct {
+		Number     int    `json:"number"`
+		ApprovalID string `json:"waldo/approval_id"`
+	}
+	if !params(m, &p) || p.Number < 1 || p.ApprovalID != "" && !slices.Contains(w.waits, p.ApprovalID) {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "waldo/result takes the number of a held call")
+	}
+	over := w.begin()
+	defer over()
+	if w.place != nil {
+		ctx = call.WithSuspension(ctx)
+	}
+	r, err := w.b.c.Result(ctx, w.run, p.Number, p.ApprovalID)
+	if err != nil {
+		return nil, broken(r.DecisionID, r.CallID)
 	}
 	if r.Status == facts.Waiting && r.ApprovalID != "" && w.place != nil {
 		w.hold(ctx, m, r)

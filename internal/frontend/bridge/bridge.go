@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +32,8 @@ type Pipeline struct {
 	Call func(ctx context.Context, c call.Call) (call.Result, error)
 	// Refuse ends a call whose arguments do not fit, and has it on record: broker.Refuse.
 	Refuse func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
+	// Result returns the result of a held call of the run, by its number.
+	Result func(ctx context.Context, run call.Call, number int, approvalID string) (call.Result, error)
 	// Tools returns what the run may see, sorted by name.
 	Tools func(run call.Call) []call.Tool
 	// Find returns the tool of that name, dotted or as on the wire, also one that the run may not use.
@@ -52,7 +55,7 @@ type Bridge struct {
 
 // New makes a bridge. It returns an error if a required field is nil.
 func New(version string, c Pipeline) (*Bridge, error) {
-	if c.Call == nil || c.Refuse == nil || c.Tools == nil || c.Find == nil || c.Search == nil || c.Check == nil ||
+	if c.Call == nil || c.Refuse == nil || c.Result == nil || c.Tools == nil || c.Find == nil || c.Search == nil || c.Check == nil ||
 		c.Messages == nil {
 		return nil, errors.New("bridge: a field is missing")
 	}
@@ -73,7 +76,10 @@ func (b *Bridge) Open(
 	case place != nil && place.Still != nil:
 		w.still, ctx = place.Still, call.WithWait(ctx, w.wait)
 	case place != nil:
-		ctx = call.WithSuspension(ctx)
+		if !place.Held {
+			ctx = call.WithSuspension(ctx)
+		}
+		w.waits = slices.Clone(place.Approvals)
 		w.place, w.held, w.stays = place, map[string]string{}, make(chan struct{})
 	}
 	w.spelled = sync.OnceValue(w.spell)
@@ -103,6 +109,7 @@ type bridgeConn struct {
 	spelled func() map[string][]call.Tool // tools by how code spells their names; made once, when first asked for
 
 	place *call.Suspension // nil: the program cannot be suspended
+	waits []string         // the questions that the program waited for before it went on here
 	stays chan struct{}    // closed once the program was not taken: waiting calls are answered then
 
 	mu     sync.Mutex

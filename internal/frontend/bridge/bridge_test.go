@@ -69,6 +69,9 @@ func (h *fixture) pipeline() Pipeline {
 			}
 			return call.Tool{}, false
 		},
+		Result: func(_ context.Context, _ call.Call, n int, approvalID string) (call.Result, error) {
+			return call.Result{Status: facts.Waiting, ApprovalID: fmt.Sprintf("a_%d%s", n, approvalID)}, nil
+		},
 		Refuse: func(_ context.Context, c call.Call, why call.Reason) (call.Result, error) {
 			h.mu.Lock()
 			h.refused = append(h.refused, c)

@@ -161,3 +161,46 @@ func TestStill(t *testing.T) {
 	}
 	b.hear()
 }
+
+func resultOf(id, number, more string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"waldo/result","params":{"number":` + number + more + `}}`
+}
+
+// TestHeldResult: a program whose writes are held is taken while it waits for a result, and not for another call. It
+// quotes the approvals alone that it waited for before it went on here.
+func TestHeldResult(t *testing.T) {
+	quoting := func(a string) string { return `,"waldo/approval_id":"` + a + `"` }
+	h := &fixture{tools: []string{"a.ask"}}
+	c := h.pipeline()
+	c.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
+		if call.Suspends(ctx) {
+			t.Error("a call whose program is not taken ends early")
+		}
+		return call.Result{Status: facts.Waiting, IsError: true, ApprovalID: "a_call"}, nil
+	}
+	br, err := New("", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := &call.Suspension{Held: true, Approvals: []string{"a_mine"}}
+	ours, theirs := pipe(t)
+	stop := br.Open(context.Background(), call.Call{}, ours, place)
+	t.Cleanup(func() { stop() })
+	b := &peer{t, theirs, bufio.NewReaderSize(theirs, 1<<20), stop}
+	for _, row := range []struct{ said, want string }{
+		{ask("1"), "waldo/status:waiting"},
+		{resultOf("2", "0", ""), "takes the number of a held call"},
+		{resultOf("3", "1", quoting("a_other")), "takes the number of a held call"},
+		{resultOf("4", "1", quoting("a_mine")), "method:waldo/waiting"},
+		{resultOf("5", "2", ""), "method:waldo/waiting"},
+		{handOver, "result:map[]"},
+	} {
+		b.say(row.said)
+		if text := fmt.Sprint(b.hear()); !strings.Contains(text, row.want) {
+			t.Errorf("%s: %s", row.said, text)
+		}
+	}
+	if b.stop(); string(place.Image) != "image" || strings.Join(place.Approvals, " ") != "a_1a_mine a_2" {
+		t.Errorf("%+v", place)
+	}
+}

@@ -417,6 +417,7 @@ type Result struct {
 	Replayed   string     // the earlier call with the same key whose recorded result this is; empty: it is its own
 	Settled    Settled    // what waldo found out after an unknown outcome; empty: it did not look
 	Undo       *Undo      // what would undo the call; nil: not known
+	Held       int        // the number of the call in the list of its program; 0: it is not held
 	Logged     Logged     // the record of how the call ended
 }
 
@@ -479,6 +480,9 @@ func MetaOf(r Result, meta map[string]any) {
 	}
 	if r.Undo != nil {
 		meta["waldo/undo"] = r.Undo
+	}
+	if r.Held > 0 {
+		meta["waldo/held"] = r.Held
 	}
 	if why := r.Cause(); len(why) > 0 && why[0].RetryAfter > 0 {
 		meta["waldo/retry_after"] = why[0].RetryAfter

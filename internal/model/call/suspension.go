@@ -11,6 +11,7 @@ type Suspension struct {
 	// Still is called with true when every call under way of the program waits for a human, and with false before one
 	// of them is answered. Such a program is not written down. nil: it is written down.
 	Still     func(still bool)
+	Held      bool     // it is written down while it waits for the result of a held call alone
 	Image     []byte   // the program; nil: it was not suspended
 	Approvals []string // the questions that its calls wait for
 }

@@ -70,8 +70,34 @@
     },
   };
 
+  // Held is the result of a call that is held until a human has said yes. A promise cannot be waited for by a property,
+  // so resultOf gives the result.
+  const isHeld = Symbol('held');
+  const unmade = (name) => new ToolError(`${name} is held and not made yet: write (await resultOf(x)).field to wait for a human's yes`, name);
+
+  function holdResult(number, tool) {
+    let made;
+    const ask = () => made ||= askResult(number, tool);
+    return new Proxy({}, {
+      get(_, name) {
+        if (name === isHeld) return ask;
+        if (name === require('util').inspect.custom) return () => `held call ${number} of ${tool}`;
+        if (name === 'then' || name === 'constructor' || (typeof name === 'symbol' && name !== Symbol.toPrimitive && name !== Symbol.iterator)) return undefined;
+        throw unmade(tool);
+      },
+      has() { throw unmade(tool); },
+      ownKeys() { throw unmade(tool); },
+    });
+  }
+
+  const askResult = async (number, tool) => result(await ask('waldo/result', { number }), tool);
+
+  // resultOf returns the result of a held call, once it is made. Any other value is its own.
+  async function resultOf(x) { x = await x; return x !== null && typeof x === 'object' && x[isHeld] ? x[isHeld]() : x; }
+
   function result(answer, tool) {
     const meta = answer._meta || {};
+    if (meta['waldo/held']) return holdResult(meta['waldo/held'], tool);
     const content = answer.content || [];
     let text = content.filter((c) => c.type === 'text').map((c) => c.text || '').join('\n');
     const structured = answer.structuredContent;
@@ -378,7 +404,7 @@
 
   // ---- names ----
 
-  const globals = { servers, search_tools, workspace, logger, scrub, run_async, help, ToolError, Denied, Waiting };
+  const globals = { servers, search_tools, workspace, logger, scrub, run_async, resultOf, help, ToolError, Denied, Waiting };
   const module = { ...globals, searchTools: search_tools, runAsync: run_async, default: globals };
 
   // name makes the servers globals, except those that would hide an existing one.

@@ -131,6 +131,8 @@ class Result(str):
 def _result(answer, tool):
     import json
     meta = answer.get("_meta") or {}
+    if meta.get("waldo/held"):
+        return Held(meta["waldo/held"], tool)
     content = answer.get("content") or []
     text = "\n".join(c.get("text", "") for c in content if c.get("type") == "text")
     structured = data = answer.get("structuredContent")
@@ -180,10 +182,11 @@ class _Bus:
         import json
         if os.getpid() != self.pid:
             raise ToolError("tools are called from the first process of a script, not from its children")
+        body = json.dumps(params, ensure_ascii=False, allow_nan=False, default=_plain)  # it can wait for another call
         with self.writing:
             self.last += 1
-            message = {"jsonrpc": "2.0", "id": self.last, "method": method, "params": params}
-            frame = memoryview(json.dumps(message, ensure_ascii=False, allow_nan=False, default=_plain).encode() + b"\n")
+            frame = '{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}\n' % (self.last, method, body)
+            frame = memoryview(frame.encode())
             pending.__dict__["_bytes"] = len(frame)
             while self.full(len(frame)):
                 with self.reading:  # another thread may have made room meanwhile
@@ -265,6 +268,8 @@ def _wire():
 
 
 def _plain(v):
+    if type(v) in (Pending, Held):
+        return v._take()
     for name in ("model_dump", "to_dict", "_asdict"):
         if hasattr(v, name):
             return getattr(v, name)()
@@ -343,6 +348,24 @@ def _forward(name):
         value = self._take()
         return getattr(type(value), name)(value, *args)
     return method
+
+
+class Held(Pending):
+    """The result of a call that is held until a human has said yes. Using it, or awaiting it, waits for that."""
+
+    def __init__(self, number, tool):
+        self.__dict__.update(_number=number, _tool=tool, _asked=None, _steps=None)
+
+    def _ask(self):
+        if self._asked is None:
+            self.__dict__["_asked"] = Pending("waldo/result", {"number": self._number}, lambda a: _result(a, self._tool))
+        return self._asked
+
+    def _take(self):
+        return self._ask()._take()
+
+    def __await__(self):
+        return self._ask().__await__()
 
 
 for _name in ("str repr format getitem iter len bool contains eq ne lt le gt ge add mod mul hash").split():
@@ -796,7 +819,7 @@ def _wrap_json():
 
     def of_text(self, s, *rest):
         if isinstance(s, Result):
-            s = s._take() if type(s) is Pending else s
+            s = s._take() if type(s) in (Pending, Held) else s
             s = str.__str__(s)
         return decode(self, s, *rest)
     json.JSONDecoder.decode = of_text

@@ -158,6 +158,9 @@ func inSandbox(
 	if o.Pass {
 		r.Facts.Truncated = facts.Truncated{} // concerns the facts, which this output omits
 	}
+	if k, _ := h.Policy.Lookup(capability); k.Hold && !g.JSON {
+		tellHeld(c, r)
+	}
 	return cmp.Or(tellRun(c, g, b, r), masked)
 }
 
@@ -234,6 +237,13 @@ func tellRun(c *cobra.Command, g *cli.Context, b *sandboxflags.Flags, r call.Res
 		cli.TellChanges(c.ErrOrStderr(), r.Facts.Files.Changes, b.Changes)
 	}
 	return exitcode.OfResult(r)
+}
+
+// tellHeld prints what became of the held calls of a program: the last text, after what the program printed.
+func tellHeld(c *cobra.Command, r call.Result) {
+	if n := len(r.Content); n > 1 || n == 1 && r.Facts.Sandbox.ID == "" {
+		display.Fprintf(c.OutOrStdout(), "%s\n", strings.TrimSuffix(r.Content[n-1].Text, "\n"))
+	}
 }
 
 func artifacts(f facts.Facts) string {

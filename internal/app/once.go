@@ -20,11 +20,11 @@ func (h *App) Once(ctx context.Context, capability call.Capability, args any, o 
 	if err != nil {
 		return call.Result{}, fault.Usage("", "%v", err)
 	}
-	n, err := h.OpenSession()
+	n, done, err := h.openOnce(ctx, capability)
 	if err != nil {
 		return call.Result{}, err
 	}
-	defer h.Sessions.Close(n.ID)
+	defer done()
 	c := call.Call{
 		ID: id.New(id.Call), Capability: capability, Args: a, Session: n.ID, Principal: n.Principal,
 		Channel: "cli",
@@ -33,12 +33,22 @@ func (h *App) Once(ctx context.Context, capability call.Capability, args any, o 
 		c.Run = o.Request()
 		defer h.Runner.Attach(c.ID, o.Streams)()
 	}
-	defer h.Tidy(n)
 	r, err := h.Broker.Call(ctx, c)
 	if err == nil && len(r.Facts.Files.Artifacts) > 0 {
 		r.Facts.Files.KeptIn, err = h.keptIn(n.ID)
 	}
 	return r, err
+}
+
+// openOnce opens a session for one call. A program whose writes are held is called again after the yes, so it is in the
+// session that all calls of this user share.
+func (h *App) openOnce(ctx context.Context, capability call.Capability) (n session.Info, done func(), err error) {
+	if k, _ := h.Policy.Lookup(capability); k.Hold {
+		n, err = h.OpenCLI(ctx)
+		return n, func() {}, err
+	}
+	n, err = h.OpenSession()
+	return n, func() { h.Tidy(n); h.Sessions.Close(n.ID) }, err
 }
 
 // keptIn returns the host folder with the files that a session's runs saved.

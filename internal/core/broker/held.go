@@ -118,6 +118,9 @@ func (b *Broker) runHeld(
 func (b *Broker) close(ctx context.Context, out call.Outcome, err error, all hold.Closed) (call.Outcome, hold.Statement) {
 	s, code := all.Rest, out.Facts.ExitCode
 	well := err == nil && ctx.Err() == nil && out.Facts.Status == facts.OK && !out.IsError && (code == nil || *code == 0)
+	if len(all.Made)+len(s.Calls) > 0 {
+		out.Content = append(slices.Clone(out.Content), call.Text("")) // apart from what the program printed
+	}
 	for _, m := range all.Made {
 		merge(&out, m.Result, m.Calls)
 		well = well && m.Result.Status == facts.OK
@@ -348,7 +351,8 @@ func about(r call.Result) string {
 	for _, c := range r.Content {
 		text += c.Text
 	}
-	if why := r.Cause(); len(why) > 0 {
+	why := slices.DeleteFunc(slices.Clone(r.Cause()), func(w call.Reason) bool { return w.Code == "hold.covered" })
+	if len(why) > 0 {
 		text = why[0].Code + ": " + why[0].Text
 	}
 	text = fmt.Sprintf(" (%s): %s", r.CallID, display.Quote(text[:min(len(text), 300)]))

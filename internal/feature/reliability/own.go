@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -55,6 +56,37 @@ func ofFiles(ctx context.Context, state, callID string) (found bool, _ error) {
 		return nil
 	})
 	return found, err
+}
+
+// beforeCommand returns the newest snapshot from directly before a call, if that was the last command of a sandbox of the
+// user; else the id as it is.
+func beforeCommand(ctx context.Context, h *app.App, ident string) (string, error) {
+	if !id.Is(id.Call, ident) {
+		return ident, nil
+	}
+	m, err := h.Sandboxes(ctx)
+	if err != nil {
+		return "", err
+	}
+	all, err := m.List(ctx, app.Owner())
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(all, func(s sandboxes.Sandbox) bool { return s.Last == ident })
+	if i < 0 {
+		return ident, nil
+	}
+	pictures, err := m.Snapshots(ctx, app.Owner())
+	if err != nil {
+		return "", err
+	}
+	for _, p := range slices.Backward(pictures) {
+		if p.Of.ID == all[i].ID && p.Of.Runs == all[i].Runs-1 {
+			return p.ID, nil
+		}
+	}
+	return "", exitcode.Mistake("waldo sandbox snapshot --list", "%s is the last command of sandbox %s, which has no snapshot "+
+		"from directly before it", ident, all[i].Name)
 }
 
 // undoSandbox gives a sandbox of the user the files of its snapshot. It is the owner's direct access, not a call.

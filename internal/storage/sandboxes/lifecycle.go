@@ -48,7 +48,8 @@ type Sandbox struct {
 	ByIdle  bool          `json:"by_idle,omitempty"` // paused because it was idle: a command wakes it
 	Created time.Time     `json:"created"`
 	Used    time.Time     `json:"used"`
-	Runs    int           `json:"runs"` // commands begun
+	Runs    int           `json:"runs"`                // commands begun
+	Last    string        `json:"last_call,omitempty"` // of the last of them; empty: its files were restored since
 	Running int           `json:"running"`
 }
 

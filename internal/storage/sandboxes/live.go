@@ -92,7 +92,7 @@ func (m *Manager) Begin(ctx context.Context, owner, name, call string, backgroun
 		default:
 			return fmt.Errorf("sandbox %s: %w", s.Name, ErrStopped)
 		}
-		s.State, s.ByIdle, s.Runs, s.Used = Ready, false, s.Runs+1, m.now().UTC().Truncate(time.Millisecond)
+		s.State, s.ByIdle, s.Runs, s.Last, s.Used = Ready, false, s.Runs+1, call, m.now().UTC().Truncate(time.Millisecond)
 		return nil
 	})
 	if err == nil {

@@ -258,7 +258,7 @@ func (m *Manager) Restore(ctx context.Context, owner, name, ident string) (Sandb
 	old := s
 	s, err = m.change(ctx, s, func(now *Sandbox) error {
 		err := errors.Join(m.quiet(*now), same(*now, old))
-		now.Workspace = fresh.Workspace
+		now.Workspace, now.Last = fresh.Workspace, ""
 		return err
 	})
 	if err != nil {

@@ -242,7 +242,9 @@ func tellRun(c *cobra.Command, g *cli.Context, b *sandboxflags.Flags, r call.Res
 // tellHeld prints what became of the held calls of a program: the last text, after what the program printed.
 func tellHeld(c *cobra.Command, r call.Result) {
 	if n := len(r.Content); n > 1 || n == 1 && r.Facts.Sandbox.ID == "" {
-		display.Fprintf(c.OutOrStdout(), "%s\n", strings.TrimSuffix(r.Content[n-1].Text, "\n"))
+		for line := range strings.Lines(r.Content[n-1].Text) {
+			display.Fprintf(c.OutOrStdout(), "%s\n", strings.TrimSuffix(line, "\n"))
+		}
 	}
 }
 

@@ -117,7 +117,8 @@ func (q Question) Striking(rows []int) Question {
 // showRows writes the held calls. Every line that is not waldo's starts with a bar.
 func (q Question) showRows(b *strings.Builder, rows []Row) {
 	fmt.Fprintf(b, "The program collected these %d calls (%d bytes, %s).\n"+
-		"What they hold is its claim. A preview is of that call alone, before the others:\n", len(rows), len(q.Args), q.ArgsDigest)
+		"What they hold is its claim. A preview is of that call alone, before the others:\n",
+		len(rows), len(q.Args), q.ArgsDigest)
 	for _, r := range rows {
 		mark := ""
 		if r.Struck {

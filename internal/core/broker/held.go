@@ -115,7 +115,9 @@ func (b *Broker) runHeld(
 
 // close adds to the outcome of a program what became of the calls that it waited for, and returns the calls to ask
 // about.
-func (b *Broker) close(ctx context.Context, out call.Outcome, err error, all hold.Closed) (call.Outcome, hold.Statement) {
+func (b *Broker) close(
+	ctx context.Context, out call.Outcome, err error, all hold.Closed,
+) (call.Outcome, hold.Statement) {
 	s, code := all.Rest, out.Facts.ExitCode
 	well := err == nil && ctx.Err() == nil && out.Facts.Status == facts.OK && !out.IsError && (code == nil || *code == 0)
 	if len(all.Made)+len(s.Calls) > 0 {
@@ -141,8 +143,8 @@ func (b *Broker) close(ctx context.Context, out call.Outcome, err error, all hol
 // waiting is the outcome of a call whose program waits for its second statement, or could not.
 func waiting(out call.Outcome, q approval.Question, s hold.Statement) call.Outcome {
 	out.Facts.Status, out.IsError = facts.Denied, true
-	out.Refused = &call.Reason{Code: "hold.waits", Text: fmt.Sprintf("the program of an equal call made %d calls, and then "+
-		"waited for approval %s: go on with its resume id. One that could not be suspended has ended: it can run again when "+
+	out.Refused = &call.Reason{Code: "hold.waits", Text: fmt.Sprintf("the program of an equal call made %d calls, and "+
+		"then waited for approval %s: go on with its resume id. One that could not be suspended has ended: it can run again when "+
 		"that question is over, and makes its first calls again", s.From, q.ID)}
 	out.Content = []call.Content{call.Text(out.Refused.Text)}
 	return out
@@ -234,8 +236,8 @@ func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome
 	}
 	if n := b.differs(ctx, d, s); n > 0 {
 		out.Facts.Status, out.IsError = facts.Denied, true
-		out.Refused = &call.Reason{Code: "hold.differs", Text: fmt.Sprintf("call %d of approval %s would do something else now "+
-			"than its preview showed: none was made, and the approval is used up", n, d.Call.ApprovalID)}
+		out.Refused = &call.Reason{Code: "hold.differs", Text: fmt.Sprintf("call %d of approval %s would do something else "+
+			"now than its preview showed: none was made, and the approval is used up", n, d.Call.ApprovalID)}
 		return out, nil
 	}
 	say(&out, "Held calls, by approval %s:", d.Call.ApprovalID)

@@ -46,7 +46,7 @@ type Statement struct {
 	Mode    *contract.Mode `json:"mode"`           // the strictest of the calls
 	Calls   []Held         `json:"calls"`
 	From    int            `json:"from,omitempty"`   // how many calls of the run the statements before this one have
-	Needs   int            `json:"needs,omitempty"`  // the call of the run whose result the program waits for; 0: it has ended
+	Needs   int            `json:"needs,omitempty"`  // the call whose result the program waits for; 0: it has ended
 	Struck  []int          `json:"struck,omitempty"` // numbers of calls that an approver struck out; only after the yes
 	By      string         `json:"by,omitempty"`     // who did
 }
@@ -231,8 +231,8 @@ func (l *List) Result(ctx context.Context, n call.Session, number int, approvalI
 
 // notMade is the result of a call that stands after one that did not succeed.
 func notMade(number int) call.Result {
-	return absent(call.Reason{Code: "hold.stopped", Text: fmt.Sprintf("held call %d was not made: waldo stops at the first "+
-		"call that does not succeed", number)})
+	return absent(call.Reason{Code: "hold.stopped", Text: fmt.Sprintf("held call %d was not made: waldo stops at the "+
+		"first call that does not succeed", number)})
 }
 
 // absent is the result of a call that was not made.

@@ -83,7 +83,8 @@ func TestBounds(t *testing.T) {
 	if _, against := other.Add(gone, one, nil); against == nil || against.Code != "hold.ended" {
 		t.Error(against)
 	}
-	if s := l.Close().Rest; len(s.Calls) != hold.MaxCalls || s.Role != "lead" || s.Danger != 2 || *s.Mode != contract.Write {
+	s := l.Close().Rest
+	if len(s.Calls) != hold.MaxCalls || s.Role != "lead" || s.Danger != 2 || *s.Mode != contract.Write {
 		t.Errorf("%d calls, role %q", len(s.Calls), s.Role)
 	}
 	if _, against := l.Add(t.Context(), one, nil); against == nil || against.Code != "hold.ended" {
@@ -208,7 +209,8 @@ func TestResult(t *testing.T) {
 			}
 		}
 		left := l.Close()
-		if text := strings.Join(got, " "); text != row.want || len(m.asked) != row.asked || len(left.Rest.Calls) != row.leftOver {
+		text := strings.Join(got, " ")
+		if text != row.want || len(m.asked) != row.asked || len(left.Rest.Calls) != row.leftOver {
 			t.Errorf("%s: %s, %d asked, %d left", row.status, text, len(m.asked), len(left.Rest.Calls))
 		}
 		if row.status == facts.OK && (m.asked[1].From != 2 || m.asked[1].Needs != 3 || m.asked[0].Needs != 1) {
@@ -219,7 +221,9 @@ func TestResult(t *testing.T) {
 
 // TestResultOfASuspendedProgram: it quotes its approval, whose statement is asked about as it stands.
 func TestResultOfASuspendedProgram(t *testing.T) {
-	for _, row := range []struct{ approval, want string }{{"a_mine", "c3"}, {"a_other", "hold.result"}, {"", "hold.result"}} {
+	for _, row := range []struct{ approval, want string }{
+		{"a_mine", "c3"}, {"a_other", "hold.result"}, {"", "hold.result"},
+	} {
 		m := &maker{status: facts.OK}
 		r, err := hold.New(decided(t, "run_javascript", "x", "", policy.Allow), m).Result(t.Context(), "n_1", 3, row.approval)
 		got := r.CallID

@@ -147,8 +147,8 @@ func newUndo(g *cli.Context) *cobra.Command {
 		Long: "Makes the call that the contract's rollback names, with its own decision and approval, once. The result of a call,\n" +
 			"and waldo explain, show what would undo it. files.restore undoes calls of files.write, files.edit, files.move and\n" +
 			"files.delete, where the file did not change since. With the id of a snapshot, its sandbox gets the files that it had\n" +
-			"then; what it has now is lost. The id of the last command of a sandbox stands for the snapshot from directly before\n" +
-			"it.",
+			"then; what it has now is lost. The id of the last command of a sandbox stands for the snapshot from directly\n" +
+			"before it.",
 		Example: "  waldo undo c_01k0d3v8m2q9x7w5r4t6y8u0pa\n  waldo undo p_01k0d3v8m2q9x7w5r4t6y8u0pa",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

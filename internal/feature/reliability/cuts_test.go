@@ -95,7 +95,8 @@ func (n *network) serve(c net.Conn) {
 			return
 		case "within_request": // the server gets half of it
 			if s, err := net.Dial("tcp", n.to); err == nil {
-				_, _ = fmt.Fprintf(s, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", r.URL.Path, len(body), body[:len(body)/2])
+				_, _ = fmt.Fprintf(s, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", r.URL.Path, len(body),
+					body[:len(body)/2])
 				_ = s.(*net.TCPConn).SetLinger(0)
 				_ = s.Close()
 			}
@@ -184,9 +185,9 @@ func TestNetworkCuts(t *testing.T) {
 			go n.serve(c)
 		}
 	}()
-	text := fmt.Sprintf("version: 1\nservers: {s: {url: 'http://%s/mcp'}}\ncapabilities:\n  s.find: {mode: read, approval: none, "+
-		"timeout_seconds: 2}\n  s.create: {mode: write, approval: none, timeout_seconds: 2, %s, retry: {max: 1, on: [unavailable, "+
-		"timeout]}}\n", l.Addr(), settles)
+	text := fmt.Sprintf("version: 1\nservers: {s: {url: 'http://%s/mcp'}}\ncapabilities:\n"+
+		"  s.find: {mode: read, approval: none, timeout_seconds: 2}\n  s.create: {mode: write, approval: none, "+
+		"timeout_seconds: 2, %s, retry: {max: 1, on: [unavailable, timeout]}}\n", l.Addr(), settles)
 	if err := os.WriteFile(filepath.Join(b.dir, "waldo.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

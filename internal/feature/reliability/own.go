@@ -58,8 +58,8 @@ func ofFiles(ctx context.Context, state, callID string) (found bool, _ error) {
 	return found, err
 }
 
-// beforeCommand returns the newest snapshot from directly before a call, if that was the last command of a sandbox of the
-// user; else the id as it is.
+// beforeCommand returns the newest snapshot from directly before a call, if that was the last command of a sandbox of
+// the user; else the id as it is.
 func beforeCommand(ctx context.Context, h *app.App, ident string) (string, error) {
 	if !id.Is(id.Call, ident) {
 		return ident, nil
@@ -85,8 +85,8 @@ func beforeCommand(ctx context.Context, h *app.App, ident string) (string, error
 			return p.ID, nil
 		}
 	}
-	return "", exitcode.Mistake("waldo sandbox snapshot --list", "%s is the last command of sandbox %s, which has no snapshot "+
-		"from directly before it", ident, all[i].Name)
+	return "", exitcode.Mistake("waldo sandbox snapshot --list", "%s is the last command of sandbox %s, which has no "+
+		"snapshot from directly before it", ident, all[i].Name)
 }
 
 // undoSandbox gives a sandbox of the user the files of its snapshot. It is the owner's direct access, not a call.

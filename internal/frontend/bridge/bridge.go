@@ -55,8 +55,8 @@ type Bridge struct {
 
 // New makes a bridge. It returns an error if a required field is nil.
 func New(version string, c Pipeline) (*Bridge, error) {
-	if c.Call == nil || c.Refuse == nil || c.Result == nil || c.Tools == nil || c.Find == nil || c.Search == nil || c.Check == nil ||
-		c.Messages == nil {
+	if c.Call == nil || c.Refuse == nil || c.Result == nil || c.Tools == nil || c.Find == nil || c.Search == nil ||
+		c.Check == nil || c.Messages == nil {
 		return nil, errors.New("bridge: a field is missing")
 	}
 	return &Bridge{c: c, version: version}, nil

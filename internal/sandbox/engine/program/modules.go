@@ -12,8 +12,8 @@ import (
 
 // builtin are the modules that are part of the runtime, with the names that they export.
 var builtin = map[string][]string{
-	"waldo": {"servers", "search_tools", "searchTools", "workspace", "logger", "scrub", "run_async", "runAsync", "resultOf",
-		"ToolError", "Denied", "Waiting"},
+	"waldo": {"servers", "search_tools", "searchTools", "workspace", "logger", "scrub", "run_async", "runAsync",
+		"resultOf", "ToolError", "Denied", "Waiting"},
 	"fs": {"readFileSync", "writeFileSync", "appendFileSync", "mkdirSync", "existsSync", "readdirSync",
 		"unlinkSync"},
 	"path": {"join", "resolve", "dirname", "basename", "extname", "relative", "normalize", "isAbsolute", "sep"},

@@ -497,3 +497,33 @@ func copies(t *testing.T, s *pgtest.Server) {
 		t.Errorf("a second copy: %v", err)
 	}
 }
+
+// BenchmarkStores is one write and one read of SQLite and of PostgreSQL, which waits for the disk.
+func BenchmarkStores(b *testing.B) {
+	s, err := pgtest.Start("fsync=on")
+	if err != nil {
+		b.Skip(err)
+	}
+	defer s.Stop()
+	shared := filepath.Join(b.TempDir(), "state")
+	if _, _, err := Migrate(b.Context(), shared, s.URL("postgres", "postgres")); err != nil {
+		b.Fatal(err)
+	}
+	for name, dir := range map[string]string{"sqlite": filepath.Join(b.TempDir(), "state"), "postgres": shared} {
+		store := open(b, dir)
+		b.Run(name+"/write", func(b *testing.B) {
+			for b.Loop() {
+				if err := store.Put(b.Context(), "b", "k", "v"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+"/read", func(b *testing.B) {
+			for b.Loop() {
+				if _, _, err := store.Get(b.Context(), "b", "k"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

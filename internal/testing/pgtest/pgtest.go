@@ -25,6 +25,7 @@ type Server struct {
 	Port int
 
 	dir, bin string
+	settings []string
 	process  *exec.Cmd
 	said     bytes.Buffer
 	stop     sync.Once
@@ -33,13 +34,13 @@ type Server struct {
 // The uid of the server if the test runs as root, which PostgreSQL refuses.
 const nobody = 65534
 
-// Start makes a cluster and starts its server. The caller stops it.
-func Start() (s *Server, err error) {
+// Start makes a cluster and starts its server with more settings, as in fsync=on. The caller stops it.
+func Start(settings ...string) (s *Server, err error) {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if len(found) == 0 {
 		return nil, ErrAbsent
 	}
-	s = &Server{bin: filepath.Dir(found[len(found)-1])}
+	s = &Server{bin: filepath.Dir(found[len(found)-1]), settings: settings}
 	if s.dir, err = os.MkdirTemp("", "waldo-pg-"); err != nil {
 		return nil, err
 	}
@@ -74,6 +75,9 @@ func (s *Server) launch() error {
 		fmt.Sprint(s.Port),
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="+s.dir, "-c", "fsync=off",
 		"-c", "max_connections=30", "-c", "shared_buffers=16MB", "-c", "autovacuum=off")
+	for _, one := range s.settings {
+		s.process.Args = append(s.process.Args, "-c", one)
+	}
 	s.process.SysProcAttr, s.process.Dir, s.process.Env = owner(), s.dir, []string{"LC_ALL=C"}
 	s.process.Stderr = &s.said
 	if err := s.process.Start(); err != nil {

@@ -19,7 +19,7 @@ var groups = []struct {
 		"check", "trust", "reload", "stop", "secret", "sql", "approvals", "approve", "deny",
 		"threatmodel",
 	}},
-	{"Look back:", []string{"explain", "log", "settle", "undo", "du", "prune", "backup", "restore", "service"}},
+	{"Look back:", []string{"explain", "log", "settle", "undo", "du", "prune", "backup", "restore", "store", "service"}},
 	{"The rest:", []string{"man", "version"}}, // and completion and help, which cobra adds
 }
 

@@ -22,7 +22,7 @@ const asked = await waldo.POST("/api/v1/calls", { body: { capability: "files.wri
 show("asked", [asked.response.status, asked.data?.status, asked.data?.approval_id?.startsWith("a_")]);
 
 const tools = await waldo.GET("/api/v1/tools", { params: { query: { q: "run python code" } } });
-show("tools", tools.data?.items[0]?.capability);
+show("tools", tools.data?.items.some((t) => t.capability === "run_python"));
 
 show("made", (await waldo.POST("/api/v1/sandboxes", { body: { name: "work" } })).data?.state);
 const at = { params: { path: { name: "work" } } };

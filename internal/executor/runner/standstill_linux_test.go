@@ -21,6 +21,7 @@ func waitingTool(t *testing.T, r *Runner, stands bool) (asked chan string, answe
 	asked, answers = make(chan string, 8), make(chan call.Result, 8)
 	tool := call.Tool{Capability: "crm.get"}
 	b, err := bridge.New("test", bridge.Pipeline{
+		Result:   noResult,
 		Messages: budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: time.Minute}),
 		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
 			over := call.Wait(ctx)

@@ -19,8 +19,10 @@ import (
 var Feature = feature.Feature{
 	Name: "store",
 	Commands: func(g *cli.Context) []*cobra.Command {
-		c := &cobra.Command{Use: "store", Short: "Keep the state's rows in PostgreSQL", Args: cobra.NoArgs,
-			Long: "Without PostgreSQL the rows of a state directory are in its waldo.db. docs/scale.md says what hosts share."}
+		c := &cobra.Command{Use: "store", Short: "Keep the state's rows in PostgreSQL",
+			Long:    "Without PostgreSQL the rows of a state directory are in its waldo.db. docs/scale.md says what hosts share.",
+			Example: "  waldo store migrate postgres://waldo@db.example.com/waldo",
+			RunE:    func(c *cobra.Command, _ []string) error { return c.Help() }}
 		c.AddCommand(newMigrate(g), newCopy(g))
 		return []*cobra.Command{c}
 	},

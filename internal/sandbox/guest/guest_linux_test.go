@@ -106,6 +106,7 @@ func (d *desk) tools(call.Call) []call.Tool {
 
 func (d *desk) bridge(t *testing.T) *bridge.Bridge {
 	b, err := bridge.New("test", bridge.Pipeline{
+		Result:   noResult,
 		Messages: budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: time.Minute}),
 		Call:     d.call,
 		Refuse: func(_ context.Context, _ call.Call, why call.Reason) (call.Result, error) {
@@ -274,3 +275,8 @@ func readAll(t *testing.T, r io.Reader) string {
 }
 
 func scan(line string, out ...any) (int, error) { return fmt.Sscan(line, out...) }
+
+// noResult is for programs whose calls are not held.
+func noResult(context.Context, call.Call, int, string) (call.Result, error) {
+	return call.Result{}, errors.New("no call is held")
+}

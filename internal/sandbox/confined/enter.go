@@ -51,6 +51,7 @@ type report struct {
 	Status syscall.WaitStatus
 	CPU    time.Duration
 	Maxrss int64  // bytes, of the largest process; 0: none was larger than the entrance
+	Within int64  // bytes that no process had more of
 	NotRun string // why nothing was run
 	Absent bool   // the program does not exist
 }
@@ -119,7 +120,8 @@ func supervise() error {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u)
 	entered := r.Maxrss // the kernel counts it for the program that is executed in its place too
-	if r.CPU, r.Maxrss = time.Duration(u.Utime.Nano()+u.Stime.Nano()), u.Maxrss<<10; r.Maxrss <= entered+1<<20 {
+	r.Within = u.Maxrss << 10
+	if r.CPU, r.Maxrss = time.Duration(u.Utime.Nano()+u.Stime.Nano()), r.Within; r.Maxrss <= entered+1<<20 {
 		r.Maxrss = 0
 	}
 	return json.NewEncoder(told).Encode(r)

@@ -4,6 +4,7 @@ package confined
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -236,7 +237,7 @@ func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before v
 	f.Stdout, f.Stderr = r.out.Text(), r.err.Text()
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
 	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(max(rep.CPU, r.peak.CPU)),
-		MemoryPeak: max(rep.Maxrss, r.peak.Memory),
+		MemoryPeak: cmp.Or(max(rep.Maxrss, r.peak.Memory), rep.Within), // one that no sample found is small
 		PidsPeak:   max(r.peak.Pids, 1), OutputBytes: r.out.Total + r.err.Total}
 	full := r.over() // the files were written faster than they are measured
 	f.Usage.DiskBytes = r.disk

@@ -104,7 +104,9 @@ func (s *Server) Kill() error {
 	_ = s.process.Wait()
 	for _, pid := range strings.Fields(string(sessions)) {
 		n, _ := strconv.Atoi(pid)
-		_ = syscall.Kill(n, syscall.SIGKILL)
+		if p, err := os.FindProcess(n); err == nil && n > 0 {
+			_ = p.Kill()
+		}
 	}
 	return err
 }

@@ -395,7 +395,7 @@ func (h *App) prepare(command []string) (argv []string, dir string, err error) {
 // launcher returns the launcher of the configured servers.
 func (h *App) launcher() *launch.Launcher {
 	return &launch.Launcher{
-		State: h.State, Config: h.Config, Driver: h.Drivers["namespace"], Egress: h.egresses(), Packages: h.Packages,
+		State: h.State, Config: h.Config, Drivers: h.Drivers, Egress: h.egresses(), Packages: h.Packages,
 		Secret: h.secrets.Get, Unchanged: func(s contract.Server) error {
 			return trust.Unchanged(h.State, h.Config, s)
 		}, Workspace: h.Runner.Workspace,

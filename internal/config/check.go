@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,10 @@ import (
 
 // check refuses contradictions, across keys and entries.
 func (p *parser) check() {
+	for name, s := range p.cfg.Servers {
+		p.isolate(&s)
+		p.cfg.Servers[name] = s
+	}
 	for i := range p.cfg.Contracts {
 		c := &p.cfg.Contracts[i]
 		p.checkKeys(c)
@@ -76,7 +81,7 @@ func (p *parser) checkKeys(c *contract.Contract) {
 
 // belongsTo names the keys that mean something with some transports only.
 var belongsTo = map[string][]contract.Transport{
-	"isolation":  {contract.SandboxedExec},
+	"isolation":  {contract.SandboxedExec, contract.MCP},
 	"packages":   {contract.SandboxedExec},
 	"reveal":     {contract.SandboxedExec},
 	"template":   {contract.SandboxedExec},
@@ -151,9 +156,7 @@ func (p *parser) complete() {
 		if c.Redact == nil {
 			c.Redact = p.cfg.Redaction.Model
 		}
-		if c.Isolation == "auto" {
-			c.Isolation = isolationFor(c.Mode)
-		}
+		c.Isolation = levelOf(c)
 		completeRun(c)
 		p.warnUnbound(c)
 	}
@@ -175,12 +178,37 @@ func (p *parser) complete() {
 	}
 }
 
-// isolationFor is the level that a risk class gets by default.
-func isolationFor(m contract.Mode) string {
-	if m == contract.HighRisk {
+// levelOf returns the level that a contract asks for, by name or by its class.
+func levelOf(c *contract.Contract) string {
+	switch {
+	case c.Isolation != "auto":
+		return c.Isolation
+	case c.Mode == contract.HighRisk:
 		return "gvisor"
 	}
 	return contract.UsualIsolation
+}
+
+// isolate gives a server's sandbox its level: with auto, that of the classes of its capabilities.
+func (p *parser) isolate(s *contract.Server) {
+	if s.Placement == "outside" || s.URL != "" {
+		return
+	}
+	auto := s.Isolation == "auto"
+	if s.Isolation = cmp.Or(s.Isolation, "namespace"); auto {
+		s.Isolation = "namespace"
+		for _, c := range p.cfg.Contracts {
+			of := c.Resolve(representative(c.Pattern), p.cfg)
+			if !c.Denied && of.Server == s.Name && c.Mode == contract.HighRisk {
+				s.Isolation = "gvisor"
+			}
+		}
+	}
+	lasting := s.Data != "" || slices.ContainsFunc(s.Mounts, func(m contract.Mount) bool { return m.Writable })
+	if s.Isolation == "gvisor" && (lasting || s.Placement == "workspace") {
+		p.against(s.At, "key.misplaced", "write isolation: namespace; or placement: sandbox without data and writable mounts",
+			"server "+s.Name+" would be in a sandbox of gvisor, which has no writable folders and no files of a session")
+	}
 }
 
 func (p *parser) warnUnbound(c *contract.Contract) {
@@ -227,6 +255,10 @@ func (p *parser) reach(c *contract.Contract) {
 	fail := func(key, hint, format string, a ...any) {
 		p.against(c.Keys[key], "reach.unheld", hint,
 			fmt.Sprintf("%q cannot be held to its %s: ", c.Pattern, key)+fmt.Sprintf(format, a...))
+	}
+	if _, written := c.Keys["isolation"]; written && !server.Holds(levelOf(c)) {
+		fail("isolation", "write isolation: gvisor under the server, and namespace or gvisor here",
+			"the tools of server %q share one sandbox, of isolation %s", server.Name, cmp.Or(server.Isolation, "none"))
 	}
 	if _, written := c.Keys["network"]; written {
 		if server.Placement == "outside" {

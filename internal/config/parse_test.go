@@ -214,7 +214,7 @@ func TestParseRefuses(t *testing.T) {
 			"servers:\n  s: {url: 'https://h/', auth: {oauth: {grant: client_credentials}}}\n", "key.missing", 2, 33},
 		{"metadata in the clear", "servers:\n  s: {url: 'https://h/', auth: {oauth: {client_metadata: 'http://h/c'}}}\n",
 			"value.url", 2, 58},
-		{"isolation of an upstream", entryWith("isolation: namespace"), "key.misplaced", 5, 5},
+		{"isolation without a sandbox", "capabilities:\n  a.b: {transport: direct, isolation: namespace}\n", "key.misplaced", 2, 28},
 		{"a server for a sandbox", sb("server: x"), "key.misplaced", 5, 5},
 		{"a wire name", "capabilities:\n  github__create: {mode: read}\n", "value.name", 2, 3},
 		{"a name with a space", "capabilities:\n  'a b': {mode: read}\n", "value.name", 2, 3},

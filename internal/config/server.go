@@ -45,6 +45,10 @@ var server = &mapping[contract.Server]{
 			"The place where the server runs; with workspace each session has one of its own, which shares the files of its " +
 				"workspace.",
 			"internal/executor/upstream"},
+		{"isolation", word(strictyaml.OneOf("auto", "namespace", "gvisor"),
+			func(s *contract.Server) *string { return &s.Isolation }), "namespace",
+			"How strong the server's sandbox is; auto: gvisor where a capability of the server has the class high_risk, " +
+				"otherwise namespace.", "internal/executor/launch"},
 		covers(func(s *contract.Server) *string { return &s.Trust }),
 		{"network",
 			reachable(strictyaml.OneOf("denied", "none"),
@@ -361,7 +365,7 @@ func (p *parser) placed(e field, s *contract.Server, at map[string]field) {
 		p.Fail(at["auth"].Val, "key.misplaced", "use secrets to give a program its token",
 			"auth belongs to a server at a url")
 	}
-	inSandbox := []string{"network", "mounts", "limits", "data"}
+	inSandbox := []string{"network", "mounts", "limits", "data", "isolation"}
 	if s.URL != "" {
 		inSandbox = append(inSandbox, "secrets", "env")
 	}

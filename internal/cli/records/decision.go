@@ -44,7 +44,7 @@ func Decision(w io.Writer, asJSON bool, d policy.Decision) error {
 		Reasons(w, p, d.Reasons)
 		if k := d.Contract; k.Pattern != "" {
 			isolation := ""
-			if k.Transport == contract.SandboxedExec { // no other call runs in a sandbox of its own
+			if k.Transport == contract.SandboxedExec || k.Transport == contract.MCP && k.Isolation != "" {
 				isolation = "isolation " + Or(k.Isolation, "by class") + ", "
 			}
 			display.Fprintf(w, "  contract %q: %s, mode %s, danger %d, %snetwork %s, timeout %s\n", k.Pattern,

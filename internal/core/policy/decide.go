@@ -299,6 +299,11 @@ func (p *Policy) reachable(j *judgement, channel string) {
 			deny("secret.unbound", "a secret that it needs is not defined: "+string(ref), "secrets")
 		}
 	}
+	server := p.cfg.Servers[j.c.Server]
+	if _, asked := j.c.Keys["isolation"]; asked && j.c.Transport == contract.MCP && !server.Holds(j.c.Isolation) {
+		deny("isolation.server", "its server is in no sandbox of isolation "+j.c.Isolation+", which the contract asks for",
+			"isolation")
+	}
 	if j.c.Transport == contract.SandboxedExec && !p.machine.Isolations[j.c.Isolation] {
 		deny("isolation.unavailable", "this machine does not give isolation "+j.c.Isolation+
 			", which the contract asks for by name or by its class", "isolation")

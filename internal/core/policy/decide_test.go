@@ -138,6 +138,7 @@ capabilities:
   named: {transport: sandboxed_exec, mode: high_risk, approval: none, isolation: namespace}
   bossed: {server: s, mode: read, approval: {by: boss}}
   ruled: {server: s, mode: read, approval: none, rules: [{when: "args.x == 1", deny: true, reason: never}]}
+  "*.strong": {mode: read, approval: none, isolation: gvisor}
 `
 	good := everything
 	good.Secrets = map[string]bool{"token": true}
@@ -175,6 +176,8 @@ capabilities:
 			without(func(m *Machine) { delete(m.Isolations, "gvisor") }), text, `{}`},
 		{"no sandbox of the name", "named", "isolation.unavailable", text,
 			without(func(m *Machine) { delete(m.Isolations, "namespace") }), text, `{}`},
+		{"a weaker sandbox of its server", "s.strong", "isolation.server", text, good,
+			replaced("command: [a]", "command: [a], isolation: gvisor"), `{}`},
 		{"the zero machine", "named", "transport.unavailable", text, Machine{}, text, `{}`},
 		{"nobody who may answer", "bossed", "role.unbound", text, good, "approval: {by: {boss: [alice]}}\n" + text, `{}`},
 		{"a rule", "ruled", "rule.deny", text, good, replaced("args.x == 1", "args.x == 2"), `{"x":1}`},

@@ -37,7 +37,7 @@ import (
 type Launcher struct {
 	State     string // the state directory
 	Config    *contract.Config
-	Driver    sandbox.Driver // makes their sandboxes
+	Drivers   map[string]sandbox.Driver // make their sandboxes, by level of isolation
 	Egress    *sandboxegress.Assembler
 	Packages  *serverpackage.Packages
 	Secret    func(secret.Ref) (secret.Value, error)
@@ -225,7 +225,10 @@ func (l *Launcher) env(s contract.Server) ([]string, error) {
 func (l *Launcher) inSandbox(
 	ctx context.Context, s contract.Server, argv []string, mounts []sandbox.Mount, env []string, ws *workspace.Workspace,
 ) (upstream.Process, error) {
-	limits := limitsOf(s)
+	driver, limits := l.Drivers[s.Isolation], limitsOf(s)
+	if driver == nil {
+		return upstream.Process{}, fmt.Errorf("server %s: this machine does not give isolation %q", s.Name, s.Isolation)
+	}
 	p := sandbox.Profile{
 		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: mounts, Limits: limits,
 		Tmpfs: []sandbox.Tmpfs{
@@ -246,7 +249,7 @@ func (l *Launcher) inSandbox(
 		return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
 	}
 	env = slices.Concat(env, net.Open(&p))
-	sb, err := net.Start(ctx, l.Driver, p)
+	sb, err := net.Start(ctx, driver, p)
 	if err != nil {
 		return upstream.Process{}, errors.Join(err, net.End())
 	}
@@ -296,7 +299,7 @@ func (l *Launcher) inSandbox(
 	}
 	return upstream.Process{
 		Reached: reached, Stdin: in, Stdout: out, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
-		Sandbox:  facts.Sandbox{ID: p.ID, Driver: l.Driver.Name(), Template: "host"},
+		Sandbox:  facts.Sandbox{ID: p.ID, Driver: driver.Name(), Template: "host"},
 		Warnings: lacks,
 		Share:    during(run, together(share, ledger)),
 	}, nil

@@ -12,6 +12,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/secret"
+	"waldo/internal/sandbox"
 )
 
 // TestEnv: a server gets the secrets that its entry names by their values, except those that egress injects. An error
@@ -77,6 +78,18 @@ func TestLaunchRefuses(t *testing.T) {
 	if now = changed; true {
 		if _, err := l.Launch(t.Context(), s, ""); !errors.Is(err, changed) {
 			t.Errorf("a changed program: %v", err)
+		}
+	}
+}
+
+// TestLaunchRefusesALevel: a server whose level of isolation this machine does not give does not start, in any other.
+func TestLaunchRefusesALevel(t *testing.T) {
+	l := &Launcher{State: t.TempDir(), Drivers: map[string]sandbox.Driver{"namespace": nil}}
+	for _, level := range []string{"gvisor", ""} {
+		s := contract.Server{Name: "a", Isolation: level}
+		if _, err := l.inSandbox(t.Context(), s, nil, nil, nil, nil); err == nil ||
+			!strings.Contains(err.Error(), "this machine does not give isolation") {
+			t.Errorf("%q: %v", level, err)
 		}
 	}
 }

@@ -17,6 +17,7 @@ type Server struct {
 	Peer        bool   // an agent of A2A at the URL, of peers
 	CardKey     string // the thumbprint of the key that signs its card; empty: any
 	Placement   string // sandbox (the default), workspace or outside
+	Isolation   string // of its sandbox: namespace or gvisor; empty: it has none
 	Trust       string // Uncovered, or empty
 	Network     Network
 	Secrets     map[string]secret.Ref // environment variable to secret
@@ -30,6 +31,11 @@ type Server struct {
 	Plain       bool   // names: plain
 	Asks        Asks
 	Auth        Auth // at a URL
+}
+
+// Holds reports whether the server's sandbox is at least as strong as a level.
+func (s Server) Holds(level string) bool {
+	return level == s.Isolation || level == "namespace" && s.Isolation == "gvisor"
 }
 
 // Mount shows a file or folder of this machine to a sandbox, read-only.

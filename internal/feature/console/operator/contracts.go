@@ -60,7 +60,7 @@ func placed(s contract.Server) string {
 	case s.URL != "":
 		return "elsewhere"
 	case len(s.Command) > 0:
-		return "namespace"
+		return s.Isolation
 	}
 	return "" // a pattern of several servers, or none
 }

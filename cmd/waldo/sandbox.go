@@ -20,7 +20,6 @@ import (
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/cli/sandboxflags"
 	"waldo/internal/config"
-	"waldo/internal/executor/runner"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
@@ -229,13 +228,12 @@ func newSandboxExec(g *cli.Context) *cobra.Command {
 				}
 			}
 			capability, a := call.Capability("exec"), map[string]any{"argv": args[1:]}
-			o := runner.Options{Run: call.Run{NoTools: true, Env: e.env}, Streams: runner.Streams{Stdin: c.InOrStdin()}}
 			if e.code != "" {
 				name, field, err := sandboxflags.Language(e.lang, "")
 				if err != nil {
 					return err
 				}
-				capability, a, o = name, map[string]any{field: e.code}, runner.Options{Run: call.Run{Name: "-c", Env: e.env}}
+				capability, a = name, map[string]any{field: e.code}
 			}
 			if (e.code != "") == (len(args) > 1) {
 				return exitcode.Mistake("waldo sandbox exec NAME -- CMD, or waldo sandbox exec NAME -c CODE",
@@ -257,7 +255,7 @@ func newSandboxExec(g *cli.Context) *cobra.Command {
 			if e.background && e.as == "" {
 				return e.inBackground(c, g, args)
 			}
-			return inWords(e.execIn(c, g, args[0], capability, a, o), args[0])
+			return inWords(e.execIn(c, g, args[0], capability, a), args[0])
 		},
 	}
 	c.Flags().SetInterspersed(false)
@@ -305,7 +303,7 @@ func (e *execFlags) processor(s sandboxes.Sandbox) time.Duration {
 
 // execIn makes one call in a named sandbox, in its session.
 func (e *execFlags) execIn(
-	c *cobra.Command, g *cli.Context, name string, capability call.Capability, args any, o runner.Options,
+	c *cobra.Command, g *cli.Context, name string, capability call.Capability, args any,
 ) (err error) {
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
@@ -316,14 +314,18 @@ func (e *execFlags) execIn(
 	defer h.Close()
 	defer func() { err = errors.Join(err, run.End(context.WithoutCancel(ctx))) }()
 	s := run.Sandbox
-	t, err := h.TemplateOf(s)
+	o, err := h.InSandbox(s)
 	if err != nil {
 		return err
 	}
-	o.Limits, o.Isolation, o.Root, o.Image = call.Limits(s.Limits), s.Isolation, app.Root(t), t.Config
+	o.Env, o.Dir = e.env, e.dir
+	if e.code == "" {
+		o.NoTools, o.Stdin = true, c.InOrStdin()
+	} else {
+		o.Name = "-c"
+	}
+	o.Limits = call.Limits(s.Limits)
 	o.Limits.Wall, o.Limits.CPU = e.wall(s.Limits.Wall), e.processor(s)
-	o.Whole, o.Dir = true, e.dir
-	o.Share = h.NamedSandboxes().Shared(s)
 	h.Runner.Default = s.Limits // also bounds output stored beside the command's files
 	o.Started = func(b sandbox.Sandbox) func() {
 		if e.as != "" {

@@ -7,8 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"waldo/internal/app/fault"
+	"waldo/internal/executor/runner"
+	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
 	"waldo/internal/sandbox"
@@ -120,6 +123,36 @@ func (h *App) TemplateOf(s sandboxes.Sandbox) (template.Template, error) {
 		return t, &fault.Error{Err: err, Tip: "waldo template pull " + strings.TrimPrefix(s.Template, "tar:")}
 	}
 	return t, nil
+}
+
+// InSandbox returns what every call in a named sandbox runs with: the sandbox's level, root and shared folder.
+func (h *App) InSandbox(is sandboxes.Sandbox) (o runner.Options, err error) {
+	t, err := h.TemplateOf(is)
+	if err != nil {
+		return o, err
+	}
+	o.Isolation, o.Whole = is.Isolation, true
+	o.Root, o.Image, o.Share = Root(t), t.Config, h.NamedSandboxes().Shared(is)
+	return o, nil
+}
+
+// SessionOf returns the session of a named sandbox, which it opens in this process unless it is open.
+func (h *App) SessionOf(is sandboxes.Sandbox) (call.Session, error) {
+	n := call.Session(is.Session)
+	if _, ok := h.Sessions.Get(n); ok {
+		return n, nil
+	}
+	info, err := h.Sessions.Resume(n, call.Principal(is.Owner), is.Workspace)
+	return info.ID, err
+}
+
+// NewSandbox describes a named sandbox on the machine's own root, with the disk that the contract of exec gives.
+func (h *App) NewSandbox(owner, name string, idle time.Duration) sandboxes.Sandbox {
+	is := sandboxes.Sandbox{Owner: owner, Name: name, Template: "host", Isolation: "auto", Idle: idle, Limits: DefaultLimits}
+	if c, _ := h.InForce().Policy.Lookup("exec"); c.Run.DiskMB > 0 {
+		is.Limits.Disk = int64(c.Run.DiskMB) << 20
+	}
+	return is
 }
 
 // Sandboxes opens the named sandboxes of an application. It first pauses and stops idle ones.

@@ -99,8 +99,8 @@ func TellResult(c *cobra.Command, asJSON bool, r call.Result) error {
 // warned is the file of the state directory that is as old as the last warning about the machine.
 const warned = "warned"
 
-// Daily returns a result as a person reads it, who hears of the machine once a day. A call that did not succeed, the log
-// and --json always have the warning.
+// Daily returns a result as a person reads it, with the warning about the machine once a day. A call that did not
+// succeed, the log and --json always have the warning.
 func (c *Context) Daily(r call.Result) call.Result {
 	if c.JSON || r.Status != facts.OK || !slices.Contains(r.Facts.Warnings, facts.NoMemoryCgroup) {
 		return r

@@ -145,11 +145,7 @@ var hosted = []string{"", "base", "code-interpreter-v1"}
 func (s *server) fresh(ctx context.Context, b box) (is sandboxes.Sandbox, err error) {
 	var tail [6]byte
 	_, _ = rand.Read(tail[:]) // never fails: crypto/rand ends the process instead
-	is = sandboxes.Sandbox{Owner: b.Owner, Name: "e2b-" + hex.EncodeToString(tail[:]), Template: "host", Isolation: "auto",
-		Idle: parked, Limits: app.DefaultLimits}
-	if c, ok := s.h.InForce().Policy.Lookup("exec"); ok && c.Run.DiskMB > 0 {
-		is.Limits.Disk = int64(c.Run.DiskMB) << 20
-	}
+	is = s.h.NewSandbox(b.Owner, "e2b-"+hex.EncodeToString(tail[:]), parked)
 	name := cmp.Or(b.from, b.Template)
 	switch {
 	case slices.Contains(hosted, name):

@@ -105,28 +105,23 @@ func (b *live) share() {
 
 // session opens the waldo session of a sandbox in this process, where it is not open.
 func (s *server) session(is sandboxes.Sandbox) (call.Session, error) {
-	n, b := call.Session(is.Session), s.of(is.ID)
+	b := s.of(is.ID)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.session = n
-	if _, ok := s.h.Sessions.Get(n); ok {
-		return n, nil
-	}
-	info, err := s.h.Sessions.Resume(n, call.Principal(is.Owner), is.Workspace)
-	return info.ID, err
+	b.session = call.Session(is.Session)
+	return s.h.SessionOf(is)
 }
 
 // options are those of every run in a sandbox.
 func (s *server) options(
 	now *app.App, b box, is sandboxes.Sandbox, capability call.Capability,
 ) (runner.Options, error) {
-	t, err := now.TemplateOf(is)
+	o, err := now.InSandbox(is)
 	if err != nil {
-		return runner.Options{}, err
+		return o, err
 	}
 	c, _ := now.Policy.Lookup(capability)
-	o := runner.Options{Run: call.Run{Isolation: is.Isolation, Whole: true, At: home}}
-	o.Root, o.Image, o.Share = app.Root(t), t.Config, s.m.Shared(is)
+	o.At = home
 	o.Hosts, o.Offline = b.hosts(c.Network)
 	o.Env = append(o.Env, "E2B_SANDBOX=true", "E2B_SANDBOX_ID="+public(b.ID), "USER=user", "WALDO_VALUES=apart")
 	return o, nil

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"waldo/internal/app"
-	"waldo/internal/executor/runner"
 	"waldo/internal/model/call"
 	"waldo/internal/model/id"
 	"waldo/internal/sandbox"
@@ -37,8 +35,7 @@ func (s *server) create(who call.Principal, r *http.Request, body []byte) (answe
 	if err := read(body, &in); err != nil {
 		return answer{}, err
 	}
-	now := s.h.InForce()
-	if !now.Policy.Usable("exec", who, channel) {
+	if !s.h.InForce().Policy.Usable("exec", who, channel) {
 		return answer{}, wrong(403, "denied", "the contracts do not allow %s exec", who)
 	}
 	m := s.h.NamedSandboxes()
@@ -51,12 +48,8 @@ func (s *server) create(who call.Principal, r *http.Request, body []byte) (answe
 	if len(all) >= maxSandboxes {
 		return answer{}, wrong(409, "too_many", "%s has %d sandboxes: remove one first", who, len(all))
 	}
-	is := sandboxes.Sandbox{Owner: string(who), Name: in.Name, Template: "host", Isolation: "auto", Idle: idle,
-		Limits: app.DefaultLimits}
-	if c, _ := now.Policy.Lookup("exec"); c.Run.DiskMB > 0 {
-		is.Limits.Disk = int64(c.Run.DiskMB) << 20
-	}
-	if is, err = m.Create(r.Context(), is); err != nil {
+	is, err := m.Create(r.Context(), s.h.NewSandbox(string(who), in.Name, idle))
+	if err != nil {
 		return answer{}, inWords(err)
 	}
 	return answer{status: http.StatusCreated, value: kept{is.Name, is.ID, is.State, is.Created}}, nil
@@ -95,20 +88,15 @@ func (s *server) exec(who call.Principal, r *http.Request, body []byte) (a answe
 	}
 	defer func() { err = errors.Join(err, run.End(context.WithoutCancel(ctx))) }()
 	run.Tell(strings.Join(in.Argv, " "))
-	is := run.Sandbox
-	info, ok := s.h.Sessions.Get(call.Session(is.Session))
-	if !ok {
-		if info, err = s.h.Sessions.Resume(call.Session(is.Session), who, is.Workspace); err != nil {
-			return a, err
-		}
+	if c.Session, err = s.h.SessionOf(run.Sandbox); err != nil {
+		return a, err
 	}
-	t, err := now.TemplateOf(is)
+	o, err := now.InSandbox(run.Sandbox)
 	if err != nil {
 		return a, err
 	}
-	o := runner.Options{Run: call.Run{NoTools: true, Isolation: is.Isolation, Whole: true}}
-	o.Root, o.Image, o.Share, o.Started = app.Root(t), t.Config, m.Shared(is), func(sb sandbox.Sandbox) func() { return run.Watch(sb, cancel) }
-	c.Session, c.Run = info.ID, o.Request()
+	o.NoTools, o.Started = true, func(b sandbox.Sandbox) func() { return run.Watch(b, cancel) }
+	c.Run = o.Request()
 	defer now.Runner.Attach(c.ID, o.Streams)()
 	result, err := now.Broker.Call(ctx, c)
 	return answerOf(result), err

@@ -17,8 +17,8 @@ import (
 
 // Programs of a session read /proc/cpuinfo, meminfo and stat. A /proc of processes alone (subset=pid) has no such names
 // to mount over. So a session has a whole /proc, and each name in it that is not of processes is covered: by a file of
-// waldo's own, which tells of the sandbox's limits, or by an empty file or folder. All lie on one read-only tmpfs. A start
-// takes 1 to 2 ms longer. Where the kernel refuses a whole /proc (a container masks its own), a session has processes alone.
+// waldo's with the sandbox's limits, or by an empty file or folder. All lie on one read-only tmpfs. A start takes 1 to 2 ms
+// longer. Where the kernel refuses a whole /proc (a container masks its own), a session has processes alone.
 
 // ofProcesses are the names in /proc that lead to the process that asks.
 var ofProcesses = map[string]bool{"self": true, "thread-self": true, "mounts": true, "net": true}

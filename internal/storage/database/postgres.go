@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,18 +45,8 @@ func postgres(raw string) (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, errors.New("the store's URL, or a PG variable of the environment, cannot be read") // the library's error quotes them
 	}
-	_, mode := os.LookupEnv("PGSSLMODE")
-	if !mode && !u.Query().Has("sslmode") {
-		if c.TLSConfig == nil && !near(c.Host) {
-			return nil, errors.New("the store is on another machine and its URL has no TLS: add ?sslmode=verify-full")
-		}
-		kept := c.Fallbacks[:0]
-		for _, f := range c.Fallbacks {
-			if f.TLSConfig != nil || near(f.Host) {
-				kept = append(kept, f)
-			}
-		}
-		c.Fallbacks = kept
+	if !Private(u, &c.Config) {
+		return nil, errors.New("the store is on another machine and its URL has no TLS: add ?sslmode=verify-full")
 	}
 	c.ConnectTimeout = connectWithin
 	if c.ValidateConnect == nil { // of several hosts, the one that takes writes
@@ -63,6 +54,18 @@ func postgres(raw string) (*pgx.ConnConfig, error) {
 	}
 	c.RuntimeParams["application_name"] = "waldo"
 	return c, nil
+}
+
+// Private keeps of a connection to PostgreSQL what speaks TLS or stays on this machine. It reports whether the first
+// host may be used. An sslmode in the URL or the environment decides instead.
+func Private(u *url.URL, c *pgconn.Config) bool {
+	if _, given := os.LookupEnv("PGSSLMODE"); given || u.Query().Has("sslmode") {
+		return true
+	}
+	c.Fallbacks = slices.DeleteFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool {
+		return f.TLSConfig == nil && !near(f.Host)
+	})
+	return c.TLSConfig != nil || near(c.Host)
 }
 
 // near reports whether a host is this machine: a socket's folder, localhost or a loopback address.

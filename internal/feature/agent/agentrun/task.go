@@ -16,8 +16,8 @@ import (
 // maxTask is how many bytes a task of somebody else has at most.
 const maxTask = 256 << 10
 
-// Give satisfies app.Agent. The agent works under a delegation of its own, from the principal whose task it is: the
-// contracts decide for both, and its end ends the work.
+// Give satisfies app.Agent. The agent works under a new delegation by the principal whose task it is: the contracts
+// decide for both, and its end ends the work.
 func (s Service) Give(ctx context.Context, t app.Task) (call.Result, error) {
 	r, why, err := s.given(ctx, t)
 	if err != nil || why != nil {

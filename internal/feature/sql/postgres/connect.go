@@ -8,10 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
 	"waldo/internal/feature/sql/answer"
+	"waldo/internal/storage/database"
 )
 
 // Error is a refusal of waldo's own: the statement did not run.
@@ -69,31 +67,12 @@ func ParseURL(raw string) (*pgconn.Config, error) {
 	if err != nil {
 		return nil, errors.New("the database's URL cannot be read") // the library's error quotes parts of it
 	}
-	_, fromEnvironment := os.LookupEnv("PGSSLMODE")
-	if !u.Query().Has("sslmode") && !fromEnvironment {
-		if c.TLSConfig == nil && !near(c.Host) {
-			return nil, errors.New("the database is on another machine and its URL has no TLS")
-		}
-		kept := c.Fallbacks[:0]
-		for _, f := range c.Fallbacks {
-			if f.TLSConfig != nil || near(f.Host) {
-				kept = append(kept, f)
-			}
-		}
-		c.Fallbacks = kept
+	if !database.Private(u, c) {
+		return nil, errors.New("the database is on another machine and its URL has no TLS")
 	}
 	c.ConnectTimeout, c.MaxProtocolMessageBodyLen = patience, maxMessage
 	c.RuntimeParams["application_name"] = "waldo"
 	return c, nil
-}
-
-// near reports whether a host is this machine: a socket's folder, localhost or a loopback address.
-func near(host string) bool {
-	if strings.HasPrefix(host, "/") || strings.HasPrefix(host, "@") || host == "localhost" {
-		return true
-	}
-	a, err := netip.ParseAddr(host)
-	return err == nil && a.IsLoopback()
 }
 
 // open connects and begins a transaction that cannot write. The caller closes the session.

@@ -40,7 +40,7 @@ var disputed = map[string]string{
 // outcome is the end of a statement: refused by waldo, refused by the database (its SQLSTATE), or its answer.
 func outcome(t *testing.T, query string) (waldo, state, text string, took time.Duration) {
 	begun := time.Now()
-	rows, err := ask(t, database(t), query)
+	rows, err := ask(t, served(t), query)
 	took = time.Since(begun)
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e.Code, "", e.Text, took
@@ -128,7 +128,7 @@ func judge(t *testing.T, r row) (waldo, sqlstate string) {
 // state lists all that a write would change: the rows, the large objects, the sequences, the roles, the settings.
 func state(t *testing.T) string {
 	t.Helper()
-	s, err := open(t.Context(), config(database(t), "postgres"), time.Minute)
+	s, err := open(t.Context(), config(served(t), "postgres"), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,8 +66,8 @@ CREATE VIEW app.v_definer AS SELECT closed.definer();
 SELECT lo_from_bytea(424242, 'x');
 `
 
-// database starts the server for the first test that needs it, with the role reader made by waldo's own steps.
-func database(t *testing.T) *pgtest.Server {
+// served starts the server for the first test that needs it, with the role reader made by waldo's own steps.
+func served(t *testing.T) *pgtest.Server {
 	t.Helper()
 	once.Do(func() {
 		if one, noneOf = pgtest.Start(); noneOf != nil {
@@ -113,7 +113,7 @@ func ask(t *testing.T, s *pgtest.Server, query string, arguments ...any) (*answe
 }
 
 func TestProof(t *testing.T) {
-	s := database(t)
+	s := served(t)
 	if err := s.SQL("postgres", "CREATE ROLE r LOGIN; CREATE ROLE g; GRANT USAGE ON SCHEMA app TO r; "+
 		"GRANT SELECT ON app.users TO r; CREATE ROLE writer; GRANT INSERT ON app.film TO writer"); err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestProof(t *testing.T) {
 
 // A session that a role was set for is still the user who logged in.
 func TestProofIsOfTheSessionUser(t *testing.T) {
-	s := database(t)
+	s := served(t)
 	c := config(s, "postgres")
 	c.RuntimeParams["role"] = "reader"
 	_, err := Query(t.Context(), c, "SELECT 1", nil, time.Second, wide, nil)

@@ -25,7 +25,7 @@ func (r Rules) Appeared(root *os.Root, before []Found) ([]Found, error) {
 	}
 	var out []Found
 	for _, f := range now {
-		if old, ok := known[f.Path]; ok && old.Mode.Type() == f.Mode.Type() {
+		if old, ok := known[f.Path]; ok && old.Mode.Type() == f.Mode.Type() && old.Link == f.Link {
 			continue
 		}
 		if f.Row.Kind != Hide && !harmless(root, f) {

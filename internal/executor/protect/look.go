@@ -22,7 +22,11 @@ type Found struct {
 	Row    Row
 	Mode   fs.FileMode
 	Hidden bool // it shows as empty
+	Link   string // where a link in a repository leads, which leads out of the folder; empty: it is none
 }
+
+// out is the row of a link in a repository that leads out of the folder, as logs/HEAD to a shell's start file.
+var out = Row{Pattern: "git:", Kind: Seal, Reason: "git writes through this link to a place outside of the folder"}
 
 // MaxFound bounds the protected names of one folder: each is a mount.
 const MaxFound = 400
@@ -86,7 +90,7 @@ func (w *walk) folder(dir string, names, inGit []string) error {
 	if keyfiles.IsState(all) && w.marks == nil {
 		return fmt.Errorf("%s: %w", dir, keyfiles.ErrState)
 	}
-	if isGit(names, all) {
+	if isGit(names, all) && !branches(names, inGit) {
 		inGit = []string{}
 	}
 	for _, e := range all {
@@ -134,6 +138,13 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 		inGit = append(inGit[:len(inGit):len(inGit)], folded)
 	}
 	row, ok := w.rules.match(names, inGit)
+	if branches(names, inGit) {
+		ok = false
+	}
+	link := w.leadsOut(at, e, inGit)
+	if link != "" && !ok {
+		row, ok = out, true
+	}
 	if ok && !row.git && row.Pattern != ".git" && slices.Contains(names[:len(names)-1], modules) {
 		ok = false // a package's own settings
 	}
@@ -156,7 +167,7 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 		if len(w.found) == MaxFound && !w.after { // to take a name out needs no mount
 			return fmt.Errorf("%w: more than %d", ErrMany, MaxFound)
 		}
-		w.found = append(w.found, Found{Path: at, Row: row, Mode: e.Type(), Hidden: hidden})
+		w.found = append(w.found, Found{Path: at, Row: row, Mode: e.Type(), Hidden: hidden, Link: link})
 		return nil
 	}
 	if !e.IsDir() || plain(names, inGit) {
@@ -168,14 +179,34 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 // modules is the name of folders of packages, which hold many names like the protected ones.
 const modules = "node_modules"
 
-// plain reports whether a folder of a repository holds nothing but objects and references. Git refuses paths through a
+// leadsOut returns where a link in a repository leads, if that is outside of the folder or does not exist: git writes
+// through links. Empty: it is none.
+func (w *walk) leadsOut(at string, e fs.DirEntry, inGit []string) string {
+	if inGit == nil || e.Type()&fs.ModeSymlink == 0 {
+		return ""
+	}
+	if _, err := w.root.Stat(at); err == nil {
+		return ""
+	}
+	to, err := w.root.Readlink(at)
+	if err != nil {
+		return "?"
+	}
+	return to
+}
+
+// branches reports a folder or file of a folder .git that branches give their names to.
+func branches(names, inGit []string) bool {
+	return len(inGit) > 0 && (inGit[0] == "refs" || inGit[0] == "logs") && slices.Contains(names[:len(names)-len(inGit)], ".git")
+}
+
+// plain reports whether a folder of a repository holds nothing but objects. Git refuses paths through a
 // folder .git in its index; a repository below no such folder can hold others at any depth.
 func plain(names, inGit []string) bool {
 	if !slices.Contains(names[:len(names)-len(inGit)], ".git") {
 		return false
 	}
-	return len(inGit) == 1 && slices.Contains([]string{"refs", "logs"}, inGit[0]) ||
-		len(inGit) == 2 && inGit[0] == "objects" && inGit[1] != "info"
+	return len(inGit) == 2 && inGit[0] == "objects" && inGit[1] != "info"
 }
 
 // isGit reports whether git takes a folder for a repository, or for the part of one that belongs to a working tree.

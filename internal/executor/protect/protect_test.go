@@ -150,6 +150,47 @@ func TestAppeared(t *testing.T) {
 	}
 }
 
+// TestLinks: git writes through a link in a repository, as the line of a branch's name into logs/HEAD. One that leads out
+// of the folder, or nowhere, is taken out. One that was there stays while it leads to the same place.
+func TestLinks(t *testing.T) {
+	root := tree(t, map[string]string{".git/HEAD": "", ".git/info/x": "", ".git/refs/heads/mise.toml": "", "src/a": "",
+		"bare/HEAD": "", "bare/objects/x": "", "bare/refs/x": "", ".git/worktrees/w/HEAD": "", ".git/worktrees/w/commondir": "../..\n",
+		".git/logs/refs/heads/x": ""})
+	link := func(to, name string) {
+		if err := os.Symlink(to, filepath.Join(root.Name(), name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, to := range map[string]string{".git/info/exclude": "/etc/hosts", ".git/description": "/etc/hosts", ".git/own": "../src/a"} {
+		link(to, name)
+	}
+	r, err := New(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := r.Look(root)
+	if want := []string{".git/description", ".git/info/exclude", ".git/worktrees/w/commondir"}; err != nil || !slices.Equal(paths(before), want) {
+		t.Fatalf("%v %q", err, paths(before))
+	}
+	link("../refs/heads/mise.toml", ".git/logs/ok") // the control
+	link("/etc/hosts", "src/out")                   // in no repository
+	for name, to := range map[string]string{".git/logs/HEAD": "../../../.bashrc", ".git/refs/remotes": "/etc", ".git/logs/refs/heads/y": "/etc/hosts",
+		".git/MERGE_MSG": "../src/../../x", ".git/FETCH_HEAD": "../nowhere/../../x", ".git/objects": "/var", "bare/ORIG_HEAD": "/etc/hosts",
+		".git/worktrees/w/logs": "/etc"} {
+		link(to, name)
+	}
+	if err := os.Remove(filepath.Join(root.Name(), ".git/description")); err != nil {
+		t.Fatal(err)
+	}
+	link("/etc/passwd", ".git/description")
+	got, err := r.Appeared(root, before)
+	want := []string{".git/FETCH_HEAD", ".git/MERGE_MSG", ".git/description", ".git/logs/HEAD", ".git/logs/refs/heads/y", ".git/objects",
+		".git/refs/remotes", ".git/worktrees/w/logs", "bare/ORIG_HEAD"}
+	if err != nil || !slices.Equal(paths(got), want) {
+		t.Errorf("%v\n got %q\nwant %q", err, paths(got), want)
+	}
+}
+
 // TestPage: the page for people has every row of the table.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/inside.md")

@@ -242,7 +242,7 @@ func (p *liveMount) look(d policy.Decision, m contract.Mount) *call.Reason {
 			if !slices.Contains(p.Hidden, name) {
 				p.Hidden = append(p.Hidden, name)
 			}
-		case !p.Writable:
+		case !p.Writable, f.Link != "": // a link that the run changes is taken out at its end
 		case f.Mode.Type()&os.ModeSymlink != 0:
 			return operator(d, "mounts.link", "has a protected name that is a link", m, fmt.Errorf("%s is a link, which "+
 				"cannot be kept from being changed; unprotect: [%q] gives it up", filepath.Join(p.Source, f.Path), f.Row.Pattern))

@@ -153,10 +153,11 @@ echo ref: refs/heads/x > HEAD; mkdir objects refs
 git worktree add -q wt; echo "[core]" > .git/config.worktree; echo " pager = id" >> .git/config.worktree
 mkdir -p x/objects x/refs; printf '[core]\n\tfsmonitor = "id;false"\n' > x/config; echo ../x > .git/commondir
 mkdir -p y/worktrees/w y/objects y/refs; echo ../.. > y/worktrees/w/commondir; echo ref: refs/heads/x > y/worktrees/w/HEAD
-mkdir evil; echo "gitdir: /tmp" > evil/.git; ln -s /tmp .mcp.json; echo keep > main.go; echo A=1 > .env; echo end`
+mkdir evil; echo "gitdir: /tmp" > evil/.git; ln -s /tmp .mcp.json; echo keep > main.go; echo A=1 > .env
+rm .git/logs/HEAD; ln -s ../../../.bashrc .git/logs/HEAD; ln -s ../HEAD .git/logs/ok; echo end`
 	out := inProject(t, r, dir, script, nil)
 	var want []string
-	for _, n := range []string{".ENVRC", ".git/commondir", ".git/config.worktree", ".mcp.json", ".vscode", "HEAD", "a/.Claude", "evil/.git",
+	for _, n := range []string{".ENVRC", ".git/commondir", ".git/config.worktree", ".git/logs/HEAD", ".mcp.json", ".vscode", "HEAD", "a/.Claude", "evil/.git",
 		"sub/.git/hooks", "y/worktrees/w/HEAD"} {
 		want = append(want, filepath.Join(dir, n))
 		if _, err := os.Lstat(filepath.Join(dir, n)); err == nil {
@@ -167,7 +168,7 @@ mkdir evil; echo "gitdir: /tmp" > evil/.git; ln -s /tmp .mcp.json; echo keep > m
 	if !strings.Contains(out.Facts.Stdout, "end") || !slices.Equal(out.Facts.Files.Held, want) {
 		t.Errorf("%q\n got %q\nwant %q\n%v", out.Facts.Stdout+out.Facts.Stderr, out.Facts.Files.Held, want, out.Facts.Warnings)
 	}
-	for _, n := range []string{"main.go", ".env", "ok/.git/config", "wt/.git", "config/app.yaml"} {
+	for _, n := range []string{"main.go", ".env", "ok/.git/config", "wt/.git", ".git/logs/ok", "config/app.yaml"} {
 		if _, err := os.Stat(filepath.Join(dir, n)); err != nil {
 			t.Error(err)
 		}
@@ -252,8 +253,12 @@ func TestRefusedMounts(t *testing.T) {
 		{"mounts.protected", to(state)}, {"mounts.protected", to(filepath.Join(state, "sub/in"))}, {"mounts.link", to(linked)},
 		{"mounts.protect", func(c *contract.Contract) { c.Unprotect = []string{"no-such-row"} }},
 		{"mounts.isolation", func(c *contract.Contract) { c.Isolation = "engine" }},
+		{"mounts.isolation", func(c *contract.Contract) { c.Isolation = "gvisor" }},
+		{"mounts.isolation", func(c *contract.Contract) { c.Isolation = "confined" }},
 	} {
-		r.Drivers["engine"] = &fake{name: "engine"}
+		for _, level := range []string{"engine", "gvisor", "confined"} {
+			r.Drivers[level] = &fake{name: level}
+		}
 		out := inProject(t, r, dir, "echo end", x.change)
 		if out.Refused == nil || out.Refused.Code != x.code {
 			t.Errorf("wanted %s, got %+v %s", x.code, out.Refused, out.Facts.Stdout)

@@ -100,7 +100,7 @@ func (s *start) narrow(m *liveMount, k contract.Contract) error {
 			full := filepath.Join(m.Source, f.Path)
 			return contract.Within(full, n.Source) && !slices.ContainsFunc(n.Before, func(o protect.Found) bool {
 				old := filepath.Join(n.Source, o.Path)
-				return full == old && f.Mode.Type() == o.Mode.Type() || full != old && contract.Within(full, old)
+				return full == old && f.Mode.Type() == o.Mode.Type() && f.Link == o.Link || full != old && contract.Within(full, old)
 			})
 		})
 	}

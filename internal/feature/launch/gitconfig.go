@@ -288,7 +288,8 @@ type gitArgs struct {
 
 func gitArgsOf(c call.Call) (a gitArgs, err error) { return a, json.Unmarshal(c.Args.Raw(), &a) }
 
-// judgeGit has a person asked before anything changes that the configuration had: a push or a pull could go elsewhere.
+// judgeGit has a person asked before anything changes that the configuration had, and before it has a new remote or
+// another default of git push: a later push could go elsewhere.
 func judgeGit(c call.Call, _ contract.Contract) (danger int, why *call.Reason) {
 	a, err := gitArgsOf(c)
 	if err != nil {
@@ -297,6 +298,9 @@ func judgeGit(c call.Call, _ contract.Contract) (danger int, why *call.Reason) {
 	for _, g := range a.Changes {
 		if g.Known {
 			return 3, &call.Reason{Code: "git_config.known", Text: "a remote, a branch or a section changes that was there before"}
+		}
+		if strings.HasPrefix(g.Key, "remote.") || strings.HasPrefix(g.Key, "push.") {
+			return 3, &call.Reason{Code: "git_config.push", Text: "there is a new remote, or another default of git push: a later push could go there"}
 		}
 	}
 	return 2, nil

@@ -150,14 +150,18 @@ func gitCall(t *testing.T, file string, changes []gitChange) call.Call {
 	return call.Call{Args: args}
 }
 
-// TestGitAsks: a person is asked before what was there changes, also by one more key of the same remote.
+// TestGitAsks: a person is asked before what was there changes, also by one more key of the same remote, and before a
+// later push could go elsewhere. A new branch that follows a remote which was there asks nothing.
 func TestGitAsks(t *testing.T) {
 	was := map[string][]string{"remote.origin.url": {"https://example.com/o"}}
 	for _, row := range []struct {
 		now  map[string][]string
 		want int
 	}{
-		{map[string][]string{"remote.origin.url": {"https://example.com/o"}, "remote.up.url": {"https://example.com/u"}}, 2},
+		{map[string][]string{"remote.origin.url": {"https://example.com/o"}, "branch.b.remote": {"origin"}, "branch.b.merge": {"refs/heads/b"}}, 2},
+		{map[string][]string{"remote.origin.url": {"https://example.com/o"}, "submodule.s.url": {"https://example.com/s"}}, 2},
+		{map[string][]string{"remote.origin.url": {"https://example.com/o"}, "remote.up.url": {"https://example.com/u"}}, 3},
+		{map[string][]string{"remote.origin.url": {"https://example.com/o"}, "push.default": {"current"}}, 3},
 		{map[string][]string{"remote.origin.url": {"https://example.com/p"}}, 3},
 		{map[string][]string{}, 3},
 		{map[string][]string{"remote.origin.url": {"https://example.com/o"}, "remote.origin.pushurl": {"https://example.com/u"}}, 3},

@@ -278,6 +278,22 @@ func TestLaunchAsks(t *testing.T) {
 	}
 }
 
+// TestLaunchLevel: a level that the configuration names is not replaced by another; the run then refuses one that cannot
+// hold a project. Without one it is the usual.
+func TestLaunchLevel(t *testing.T) {
+	for text, want := range map[string]string{"isolation: gvisor": "gvisor", "isolation: confined": "confined", "mode: write": "namespace"} {
+		cfg, problems := config.Parse("waldo.yaml", []byte("version: 1\ncapabilities:\n  launch: {approval: none, mode: write, "+
+			strings.TrimPrefix(text, "mode: write")+"}\n"))
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		p := plan{asked: asked{project: t.TempDir()}, secrets: map[string]contract.Secret{}}
+		if err := p.contractOf(cfg); err != nil || p.contract.Isolation != want {
+			t.Errorf("%s: isolation %s, %v", text, p.contract.Isolation, err)
+		}
+	}
+}
+
 // TestStart: what waldo init writes for each host is sound, names its requests, and adds nothing to its profile. So is it
 // with each line that a person can take the # from.
 func TestStart(t *testing.T) {

@@ -112,7 +112,7 @@ func (p *plan) look() error {
 	for _, f := range found {
 		if f.Hidden {
 			p.hidden = append(p.hidden, f.Path)
-		} else {
+		} else if f.Link == "" {
 			p.sealed = append(p.sealed, f.Path)
 		}
 	}
@@ -142,6 +142,9 @@ func (p *plan) contractOf(cfg *contract.Config) error {
 			return nil
 		}
 		c.At, c.BuiltIn, c.Keys = written.At, false, written.Keys
+		if _, ok := written.Keys["isolation"]; ok { // the run refuses one that cannot hold the project
+			c.Isolation = written.Isolation
+		}
 		c.Network.Allow = append(c.Network.Allow, written.Network.Allow...)
 		c.Network.Internal, c.Network.Packages = written.Network.Internal, written.Network.Packages
 		maps.Copy(c.Secrets, written.Secrets)

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -93,9 +94,11 @@ func TestLaunch(t *testing.T) {
 			m := &model{said: said, steps: []step{
 				shell("cat > /tmp/work.sh <<'END'\n" + work +
 					"\nEND\nsetsid bash /tmp/work.sh > /tmp/work.log 2>&1 < /dev/null & echo begun"),
-				shell(waits), shell(waits), shell(waits), shell(waits), shell(waits), shell(waits), shell(waits), shell(waits),
-				shell(strings.NewReplacer("HOME", home, "PORT", port).Replace(hostile)),
 			}}
+			for i := range 8 { // a host ends a session that repeats a call
+				m.steps = append(m.steps, shell(fmt.Sprint(waits, " # ", i)))
+			}
+			m.steps = append(m.steps, shell(strings.NewReplacer("HOME", home, "PORT", port).Replace(hostile)))
 			if h.name != "claude" { // it defers the tools of servers until its model searches for them
 				m.steps = append(m.steps, step{"run_python", map[string]any{"code": "print('waldo says', 6*7*1000003)"}})
 			}

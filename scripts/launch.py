@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""What a command costs in a session of waldo launch, beside the same command outside, in bubblewrap and in
+sandbox-runtime. Writes a table between the markers of BENCHMARKS.md (or to stdout, with --print).
+
+A session of each kind waits; the kinds run the command in turns, so that other work on the machine meets all alike.
+Processor time is that of the command and what it waited for. Needs bin/waldo, and bwrap and srt where they are compared.
+usage: launch.py [--print] [--rounds N] [--only NAME,...]
+"""
+import argparse, json, os, pwd, re, resource, shutil, statistics, subprocess, sys, tempfile, time
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+WALDO = os.path.join(HERE, 'bin', 'waldo')
+BEGIN, END = '<!-- launch:begin -->', '<!-- launch:end -->'
+
+
+def work():
+    """runs the commands that come in as lines, and says what each cost."""
+    for line in sys.stdin:
+        before, run = json.loads(line)
+        if before:
+            subprocess.run(['bash', '-ec', before], check=True, stdout=subprocess.DEVNULL)
+        a, t = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        p = subprocess.run(['bash', '-ec', run], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        wall, b = time.monotonic() - t, resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = b.ru_utime + b.ru_stime - a.ru_utime - a.ru_stime
+        print(json.dumps([wall, cpu, p.stderr.decode(errors='replace')[-300:] if p.returncode else '']), flush=True)
+
+
+def user():
+    """becomes the first ordinary user, whose project it is: waldo started by root does the same."""
+    if os.getuid() == 0:
+        os.setgroups([]), os.setgid(1000), os.setuid(1000)
+
+
+def kinds(home, dir, srt):
+    """the ways to start a program: name, argv before it, whether it becomes the user."""
+    bwrap = ['bwrap', '--unshare-all', '--new-session', '--die-with-parent', '--ro-bind', '/usr', '/usr', '--symlink', 'usr/bin',
+             '/bin', '--symlink', 'usr/lib', '/lib', '--symlink', 'usr/lib64', '/lib64', '--proc', '/proc', '--dev', '/dev', '--tmpfs',
+             '/tmp', '--bind', home, home, '--bind', dir, dir, '--chdir', dir]
+    all = {'outside': ([], True), 'keep': ([WALDO, 'launch', '--changes', 'keep', '--command'], False),
+           'review': ([WALDO, 'launch', '--changes', 'review', '--command'], False)}
+    if shutil.which('bwrap'):
+        all['bubblewrap'] = (bwrap, True)
+    if srt:
+        settings = os.path.join(home, 'srt.json')
+        with open(settings, 'w') as f:
+            json.dump({'network': {'allowedDomains': [], 'deniedDomains': []},
+                       'filesystem': {'denyRead': [], 'allowWrite': [dir, home, '/tmp'], 'denyWrite': []}}, f)
+        all['sandbox-runtime'] = ([srt, '--settings', settings], True)
+    return all
+
+
+def argv(kind, start, program):
+    return start + [program[0]] + (['--'] if WALDO in start else []) + program[1:]
+
+
+def environment(root, home):
+    return {'HOME': home, 'PATH': '/usr/local/go/bin:/usr/local/bin:/usr/bin:/bin', 'WALDO_STATE': os.path.join(root, 'state'), 'LANG': 'C.UTF-8'}
+
+
+class Side:
+    """a session that waits for commands."""
+
+    def __init__(self, root, kind, dir, srt):
+        home = os.path.join(root, 'home-' + kind)
+        os.makedirs(home, exist_ok=True)
+        os.chown(home, 1000, 1000)
+        start, own = kinds(home, dir, srt)[kind]
+        self.kind, t = kind, time.monotonic()
+        self.p = subprocess.Popen(argv(kind, start, [sys.executable, os.path.join(dir, '.bench.py'), 'work']), cwd=dir, text=True,
+                                  env=environment(root, home), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL, preexec_fn=user if own else None)
+        self.run('', 'true')
+        self.start = time.monotonic() - t
+
+    def run(self, before, command):
+        self.p.stdin.write(json.dumps([before, command]) + '\n')
+        self.p.stdin.flush()
+        line = self.p.stdout.readline()
+        if not line:
+            sys.exit('%s ended' % self.kind)
+        wall, cpu, wrong = json.loads(line)
+        if wrong:
+            sys.exit('%s: %s: %s' % (self.kind, command, wrong))
+        return wall, cpu
+
+    def end(self):
+        t = time.monotonic()
+        self.p.stdin.close()
+        self.p.wait()
+        return time.monotonic() - t
+
+
+def module(dir):
+    """a Go module of 200 packages; each imports the first, so that a change of it compiles all."""
+    for i in range(200):
+        p = os.path.join(dir, 'p%03d' % i)
+        os.makedirs(p)
+        others = '' if i == 0 else '"example.com/m/p000"\n'
+        body = ''.join('type T%d struct{ A, B int; C map[string][]byte }\nfunc (t *T%d) F(n int) string {\n\tt.A += n\n\t'
+                       'sort.Ints([]int{t.A, t.B})\n\treturn fmt.Sprint(t.A, strings.Repeat("x", n), len(t.C))\n}\n' % (k, k) for k in range(5))
+        with open(os.path.join(p, 'p.go'), 'w') as f:
+            f.write('package p%03d\n\nimport (\n"fmt"\n"sort"\n"strings"\n%s)\n%s%s' % (i, others, body, '' if i == 0 else 'var Run = p000.Run\n'))
+        with open(os.path.join(p, 'p_test.go'), 'w') as f:
+            f.write('package p%03d\n\nimport "testing"\n\nfunc TestF(t *testing.T) {\n\tif (&T1{}).F(2) == "" {\n\t\tt.Fatal()\n\t}\n}\n' % i)
+    with open(os.path.join(dir, 'go.mod'), 'w') as f:
+        f.write('module example.com/m\n\ngo 1.21\n')
+    with open(os.path.join(dir, 'p000', 'run.go'), 'w') as f:
+        f.write('package p000\n\nconst Run = 0\n')
+
+
+def repository(dir):
+    for i in range(50000):
+        p = os.path.join(dir, 'd%03d' % (i % 500))
+        os.makedirs(p, exist_ok=True)
+        with open(os.path.join(p, 'f%05d.txt' % i), 'w') as f:
+            f.write('line %d\n' % i * 5)
+    git = ['git', '-c', 'gc.auto=0', '-c', 'user.name=Ann', '-c', 'user.email=ann@example.com', '-C', dir]
+    for args in (['init', '-q'], ['add', '.'], ['commit', '-qm', 'one'], ['gc', '-q']):
+        subprocess.run(git + args, check=True)
+
+
+def texts(dir):
+    with open('/usr/share/common-licenses/GPL-3') as f:
+        text = f.read() * 15
+    for i in range(2000):
+        with open(os.path.join(dir, 't%04d.txt' % i), 'w') as f:
+            f.write('%d %s' % (i, text))
+
+
+def packages(dir):
+    """what scripts/npm pins, and a cache that has it."""
+    for name in ('package.json', 'package-lock.json'):
+        shutil.copy(os.path.join(HERE, 'scripts', 'npm', name), dir)
+    subprocess.run(['npm', 'ci', '--ignore-scripts', '--silent', '--no-audit', '--no-fund', '--cache', 'cache'], cwd=dir, check=True)
+    shutil.rmtree(os.path.join(dir, 'node_modules'))
+
+
+GO = 'export GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0 GOCACHE=$HOME/gocache; '
+EDIT = GO + 'printf "package p000\n\nconst Run = %d\n" $RANDOM > p000/run.go; '
+# name: what fills the folder, what is run once, before each run, and the command; rounds
+TASKS = {
+    'go build, 200 packages compiled': (module, GO + 'go build ./...', EDIT, GO + 'go build ./...', 3),
+    'go test, 20 of them, linked and run': (module, GO + 'go test ./p00* ./p01*', EDIT + 'go build ./...', GO + 'go test ./p00* ./p01*', 3),
+    'npm ci, warm cache': (packages, 'cp -r cache $HOME/npm', 'rm -rf node_modules',
+                           'npm ci --ignore-scripts --silent --no-audit --no-fund --offline --cache $HOME/npm', 5),
+    'git status, 50,000 files': (repository, 'true', '', 'GIT_OPTIONAL_LOCKS=0 git status', 15),
+    'ripgrep, 1 GB' if shutil.which('rg') else 'grep -r, 1 GB': (
+        texts, 'cat * > /dev/null', '', 'rg -c --no-messages "Corresponding [Ss]ource w" . || true' if shutil.which('rg') else 'grep -rc "Corresponding [Ss]ource w" .', 5),
+}
+
+
+def measure(root, name, rounds, srt):
+    fill, once, before, command, usual = TASKS[name]
+    seed = os.path.join(root, 'seed')
+    os.makedirs(seed)
+    fill(seed)
+    shutil.copy(os.path.abspath(__file__), os.path.join(seed, '.bench.py'))
+    subprocess.run(['chown', '-R', '1000:1000', seed], check=True)
+    if fill is repository:  # the index knows these files, as after a day's work
+        subprocess.run(['git', 'status'], cwd=seed, check=True, stdout=subprocess.DEVNULL, preexec_fn=user, env=environment(root, root))
+    sides, dirs = [], []
+    for kind in kinds(root, root, srt):
+        dir = seed  # nothing writes to it
+        if fill in (module, packages):
+            dir = os.path.join(root, 'project-' + kind)
+            subprocess.run(['cp', '-a', seed, dir], check=True)
+            dirs.append(dir)
+        sides.append(Side(root, kind, dir, srt))
+    for s in sides:
+        s.run('', once)
+        s.run(before, command)
+    got = {s.kind: ([], []) for s in sides}
+    for _ in range(rounds or usual):
+        for s in sides:
+            wall, cpu = s.run(before, command)
+            got[s.kind][0].append(wall), got[s.kind][1].append(cpu)
+    lines = []
+    for s in sides:
+        wall, cpu = got[s.kind]
+        bare = got['outside']
+        ratio = lambda i, of: of(a / b for a, b in zip(got[s.kind][i], bare[i]))
+        lines.append((name, s.kind, statistics.median(wall), statistics.median(cpu), ratio(0, statistics.median), ratio(1, statistics.median),
+                      statistics.median(cpu) / statistics.median(bare[1]), max(cpu) / max(bare[1]), s.start, s.end()))
+        print(lines[-1], file=sys.stderr, flush=True)
+    for dir in dirs + [seed]:
+        shutil.rmtree(dir)
+    return lines
+
+
+def starts(root, srt, rounds=20):
+    """ms from the start of a session to the end of `true` in it, in turns."""
+    dir = os.path.join(root, 'small')
+    os.makedirs(dir)
+    os.chown(dir, 1000, 1000)
+    home = os.path.join(root, 'home-start')
+    os.makedirs(home)
+    os.chown(home, 1000, 1000)
+    got = {}
+    for i in range(rounds + 1):
+        for kind, (start, own) in kinds(home, dir, srt).items():
+            t = time.monotonic()
+            subprocess.run(argv(kind, start, ['/bin/true']), cwd=dir, env=environment(root, home), check=True, stdin=subprocess.DEVNULL,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=user if own else None)
+            if i:
+                got.setdefault(kind, []).append(1000 * (time.monotonic() - t))
+    return got
+
+
+def main():
+    if sys.argv[1:] == ['work']:
+        return work()
+    ap = argparse.ArgumentParser()
+    ap.add_argument('--print', action='store_true')
+    ap.add_argument('--rounds', type=int)
+    ap.add_argument('--only', default='')
+    ap.add_argument('--srt', default=shutil.which('srt') or '')
+    o = ap.parse_args()
+    root = tempfile.mkdtemp(prefix='waldo-launch-')
+    os.chmod(root, 0o755)
+    load, lines = os.getloadavg()[1], []
+    try:
+        for name in TASKS:
+            if name.startswith(tuple(o.only.split(','))):
+                lines += measure(root, name, o.rounds, o.srt)
+        begun = starts(root, o.srt)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    print(json.dumps(lines), json.dumps({k: statistics.median(v) for k, v in begun.items()}), load, os.getloadavg())
+
+
+main()

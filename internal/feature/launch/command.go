@@ -71,7 +71,7 @@ func (l *command) run(c *cobra.Command, args []string) error {
 	case l.bridge:
 		return relay(c.InOrStdin(), c.OutOrStdout())
 	case l.token != "":
-		return l.printToken(c)
+		return l.printToken(c, args)
 	}
 	a, err := l.asked(c, args)
 	if err != nil {
@@ -196,8 +196,9 @@ func dropped(all []contract.Contract) (out []contract.Contract) {
 // loginPatience is how long the issuer of a login is waited for.
 const loginPatience = 20 * time.Second
 
-// printToken prints the token of a login, renewed where it is about to end, for the source of its secret. It runs outside of every sandbox.
-func (l *command) printToken(c *cobra.Command) error {
+// printToken prints the token of a login, renewed where it is about to end, for the source of its secret. The argument is
+// the credential's variable. It runs outside of every sandbox.
+func (l *command) printToken(c *cobra.Command, args []string) error {
 	p, err := Find(l.token)
 	if err != nil {
 		return err
@@ -206,17 +207,15 @@ func (l *command) printToken(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	for _, k := range p.Credentials {
-		if k.File == "" || !k.there(person) {
-			continue
-		}
-		token, err := k.token(c.Context(), person, &http.Client{Timeout: loginPatience})
-		if err == nil {
-			_, err = io.WriteString(c.OutOrStdout(), token)
-		}
-		return err
+	k := p.Credentials[strings.Join(args, "")]
+	if k.File == "" || !k.there(person) {
+		return exitcode.Mistake("log in with "+p.Program+" outside of waldo", "no login of %s was found", p.Title)
 	}
-	return exitcode.Mistake("log in with "+p.Program+" outside of waldo", "no login of %s was found", p.Title)
+	token, err := k.token(c.Context(), person, &http.Client{Timeout: loginPatience})
+	if err == nil {
+		_, err = io.WriteString(c.OutOrStdout(), token)
+	}
+	return err
 }
 
 // tellEnd prints what became of the session.

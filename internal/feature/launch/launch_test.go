@@ -150,7 +150,8 @@ func TestPlaceholders(t *testing.T) {
 // TestCredential: a key of the environment, or the token of a login, goes into requests; the sandbox's variable and every
 // other of the same key hold the placeholder.
 func TestCredential(t *testing.T) {
-	for _, v := range []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY", "CODEX_ACCESS_TOKEN"} {
+	for _, v := range []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY", "CODEX_ACCESS_TOKEN",
+		"GEMINI_API_KEY", "GOOGLE_CLOUD_ACCESS_TOKEN"} {
 		t.Setenv(v, "")
 	}
 	const real = "sk-ant-oat01-9f3kQz7Lw2Xv8Bn4Tc6Rj1Ys5Hd0Pm"
@@ -170,18 +171,30 @@ func TestCredential(t *testing.T) {
 		t.Errorf("no key at all: %+v", p.secrets)
 	}
 	person := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(person, ".claude"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(person, ".claude/.credentials.json"),
-		[]byte(`{"claudeAiOauth": {"accessToken": "`+real+`"}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, filepath.Join(person, ".claude/.credentials.json"), `{"claudeAiOauth": {"accessToken": "`+real+`"}}`)
 	p := make("claude", person, config.Default())
 	s := p.secrets["launch.claude"]
 	if p.key != "CLAUDE_CODE_OAUTH_TOKEN" || !slices.Contains(s.Spec.Command, "--token") || s.Inject.As != "bearer" ||
 		!strings.HasPrefix(s.Inject.Placeholder, "sk-ant-oat01-") || strings.Contains(s.Inject.Placeholder, "9f3kQz") {
 		t.Errorf("a login: %q %+v", p.key, s)
+	}
+	for _, f := range []struct{ host, name, text, key, auth string }{
+		{"gemini", ".gemini/oauth_creds.json", `{"access_token": "` + real + `"}`, "GOOGLE_CLOUD_ACCESS_TOKEN", "oauth-personal"},
+		{"opencode", ".local/share/opencode/auth.json", `{"openai": {"type": "api", "key": "` + real + `"}}`, "OPENAI_API_KEY", ""},
+	} {
+		none := make(f.host, person, config.Default()) // the control
+		put(t, filepath.Join(person, f.name), f.text)
+		p := make(f.host, person, config.Default())
+		s := p.secrets["launch."+f.host]
+		if none.key != "" || p.key != f.key || p.words()["auth"] != f.auth || len(s.Spec.Command) != 5 || s.Spec.Command[4] != f.key {
+			t.Errorf("%s: %q %q %q %+v", f.host, none.key, p.key, p.words()["auth"], s)
+		}
+		if !slices.Equal(p.profile.LoginAllow, p.contract.Network.Allow[len(p.profile.Allow):]) {
+			t.Errorf("%s: %q", f.host, p.contract.Network.Allow)
+		}
+	}
+	if p := make("gemini", t.TempDir(), config.Default()); p.words()["auth"] != "gemini-api-key" || p.contract.Env["GOOGLE_GENAI_USE_GCA"] != "" {
+		t.Errorf("without a login: %v", p.words())
 	}
 	t.Setenv("OPENAI_API_KEY", real)
 	p = make("codex", person, config.Default())
@@ -192,6 +205,16 @@ func TestCredential(t *testing.T) {
 	}
 	if text, err := json.Marshal(p.contract); err != nil || strings.Contains(string(text), real) {
 		t.Errorf("the contract holds the key: %v", err)
+	}
+}
+
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

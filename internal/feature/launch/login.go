@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,8 @@ import (
 type Login struct {
 	URL     string            `yaml:"url"`     // of the issuer's token end-point
 	Client  string            `yaml:"client"`  // its public id of the host
+	Public  string            `yaml:"public"`  // what goes with that id, where the issuer wants it; no secret
+	Form    bool              `yaml:"form"`    // asked as a form, not as JSON
 	Own     string            `yaml:"own"`     // the field with another id; empty: none
 	Scope   string            `yaml:"scope"`   // asked for; empty: the issuer's usual one
 	Refresh string            `yaml:"refresh"` // the field with the refresh token
@@ -117,7 +120,10 @@ func (l Login) renew(ctx context.Context, login map[string]any, web *http.Client
 	if l.Scope != "" {
 		ask["scope"] = l.Scope
 	}
-	body, err := json.Marshal(ask)
+	if l.Public != "" {
+		ask["client_secret"] = l.Public
+	}
+	body, kind, err := l.body(ask)
 	if err != nil {
 		return err
 	}
@@ -125,7 +131,7 @@ func (l Login) renew(ctx context.Context, login map[string]any, web *http.Client
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Content-Type", kind)
 	here := *web // a refresh token goes to no other place
 	here.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	resp, err := here.Do(req)
@@ -158,6 +164,19 @@ func (l Login) renew(ctx context.Context, login map[string]any, web *http.Client
 		set(login, l.Renewed, now.UTC().Format(time.RFC3339Nano))
 	}
 	return nil
+}
+
+// body returns what an issuer is asked, and its type.
+func (l Login) body(ask map[string]string) (b []byte, kind string, err error) {
+	if !l.Form {
+		b, err = json.Marshal(ask)
+		return b, "application/json", err
+	}
+	form := url.Values{}
+	for k, v := range ask {
+		form.Set(k, v)
+	}
+	return []byte(form.Encode()), "application/x-www-form-urlencoded", nil
 }
 
 func readLogin(file string) (login map[string]any, err error) {

@@ -31,7 +31,16 @@ func (i *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		i.asked = append(i.asked, ask)
 	}
 	w.Header().Set("Location", "/elsewhere")
-	if json.NewDecoder(r.Body).Decode(&ask) != nil || r.Method != http.MethodPost || ask["grant_type"] != "refresh_token" ||
+	if strings.HasSuffix(r.Header.Get("Content-Type"), "form-urlencoded") && r.ParseForm() == nil {
+		ask = map[string]string{}
+		for k := range r.PostForm {
+			ask[k] = r.PostForm.Get(k)
+		}
+	} else if json.NewDecoder(r.Body).Decode(&ask) != nil {
+		http.Error(w, "no JSON", http.StatusBadRequest)
+		return
+	}
+	if r.Method != http.MethodPost || ask["grant_type"] != "refresh_token" ||
 		ask["refresh_token"] != i.good || i.status != 0 {
 		http.Error(w, `{"error":"invalid_grant"}`, cmp.Or(i.status, http.StatusBadRequest))
 		return
@@ -59,6 +68,10 @@ func TestRenew(t *testing.T) {
 		"codex": func(end time.Time) string {
 			return `{"auth_mode": "chatgpt", "OPENAI_API_KEY": null, "tokens": {"id_token": "id-old", "access_token": "` +
 				jwtUntil(end) + `", "refresh_token": "refresh-1", "account_id": "a"}, "last_refresh": "2025-01-01T00:00:00Z"}`
+		},
+		"gemini": func(end time.Time) string {
+			return fmt.Sprintf(`{"access_token": "ya29.old", "refresh_token": "refresh-1", "expiry_date": %d, "scope": "a b",
+				"token_type": "Bearer", "id_token": "id-old"}`, end.UnixMilli())
 		},
 	}
 	for name, file := range files {
@@ -128,11 +141,12 @@ func TestRenew(t *testing.T) {
 					}
 					return
 				}
-				if len(i.asked) != 1 || i.asked[0]["client_id"] != k.Renew.Client {
+				if len(i.asked) != 1 || i.asked[0]["client_id"] != k.Renew.Client || i.asked[0]["client_secret"] != k.Renew.Public {
 					t.Errorf("asked %v", i.asked)
 				}
 				for _, want := range map[string][]string{
 					"claude": {`"refreshToken": "refresh-2"`, `"subscriptionType": "pro"`, "12345678901234567890"},
+					"gemini": {`"refresh_token": "refresh-2"`, `"id_token": "id-new"`, `"scope": "a b"`},
 					"codex":  {`"refresh_token": "refresh-2"`, `"id_token": "id-new"`, `"account_id": "a"`, `"OPENAI_API_KEY": null`},
 				}[name] {
 					if !strings.Contains(string(now), want) {

@@ -57,6 +57,9 @@ type Credential struct {
 	File    string   `yaml:"file"`  // below the person's home: where a login keeps it
 	Field   string   `yaml:"field"` // of that file
 	Renew   Login    `yaml:"renew"` // how a login is renewed; zero: it is not
+
+	Env  map[string]string `yaml:"env"`  // variables that go with it
+	Auth string            `yaml:"auth"` // the host's name for it: {auth} in its files
 }
 
 // Seed is a file of the kept home that waldo writes at each start.

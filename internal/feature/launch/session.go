@@ -59,6 +59,7 @@ type plan struct {
 	secrets  map[string]contract.Secret
 	key      string // the variable of the credential; empty: none was found
 	tail     string // the end of its placeholder, which one host checks
+	auth     string // the host's name for it
 	run      call.Run
 	mounts   []sandbox.Mount
 	sealed   []string // of the project: read-only
@@ -189,6 +190,7 @@ func override(to *contract.Limits, from contract.Limits) {
 // credential chooses the key of the model: one from the environment, else one from a login of the host. The sandbox
 // gets a placeholder of its shape.
 func (p *plan) credential() error {
+	p.auth = p.profile.Credentials[p.profile.Login].Auth
 	for _, v := range slices.Sorted(maps.Keys(p.profile.Credentials)) {
 		k := p.profile.Credentials[v]
 		spec, login := secret.Spec{}, false
@@ -202,7 +204,7 @@ func (p *plan) credential() error {
 			if err != nil {
 				return err
 			}
-			spec.Command, spec.Timeout, login = []string{self, "launch", "--token", p.profile.Name}, 2*loginPatience, true
+			spec.Command, spec.Timeout, login = []string{self, "launch", "--token", p.profile.Name, v}, 2*loginPatience, true
 		default:
 			continue
 		}
@@ -212,6 +214,8 @@ func (p *plan) credential() error {
 			Host: k.Host, Port: 443, Methods: k.Methods, Paths: k.Paths, As: k.As, Name: k.Name, Placeholder: holder,
 		}}
 		p.contract.Secrets[v], p.key, p.tail = secret.Ref(name), v, holder[max(0, len(holder)-20):]
+		p.auth = k.Auth
+		maps.Copy(p.contract.Env, k.Env)
 		for _, also := range k.Also {
 			p.contract.Env[also] = holder
 		}
@@ -352,7 +356,8 @@ func (p *plan) furnish(state, dir string) error {
 }
 
 func (p plan) words() map[string]string {
-	return map[string]string{"project": p.project, "tail": p.tail, "waldo": waldoAt, "session": sessionAt, "home": homeAt}
+	return map[string]string{"project": p.project, "tail": p.tail, "waldo": waldoAt, "session": sessionAt, "home": homeAt,
+		"auth": p.auth}
 }
 
 // principal is who a session's calls come from.

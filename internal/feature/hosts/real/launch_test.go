@@ -53,7 +53,8 @@ printf 'const t = require("node:test"); const a = require("node:assert"); t("add
 (cd nodepart && node --test 2>&1 | grep -E '^(# pass|. pass) 1')
 git add gopart nodepart && git commit -qm 'the work of an agent' && git log --format=%an:%s -1 && echo DONE`
 
-const waits = `for i in $(seq 24); do grep -q DONE /tmp/work.log && break; sleep 1; done; cat /tmp/work.log`
+// waits has no substitution of commands: Gemini CLI refuses them.
+const waits = `timeout 24 sh -c 'until grep -q DONE /tmp/work.log; do sleep 1; done'; cat /tmp/work.log`
 
 const hostile = `for f in HOME/.ssh/id_ed25519 HOME/.aws/credentials HOME/other/file HOME/state/waldo.db; do cat $f 2>&1 && echo REACHED; done
 env | grep -c 'sk-real' ; (echo x > .git/hooks/post-commit) 2>&1 && echo REACHED

@@ -64,6 +64,15 @@ func (r Rules) Marks(root *os.Root) (map[string]Row, error) {
 	return w.marks, err
 }
 
+// maxDepth is how many folders deep a folder is looked through: the time grows with the square of the depth.
+const maxDepth = 256
+
+// deep is the row of a folder below that.
+var deep = Row{Pattern: "deep", Kind: Seal, Reason: "it is too deep to be looked through"}
+
+// Deep reports a folder that is too deep to be looked through, or copied.
+func (f Found) Deep() bool { return f.Row.Pattern == deep.Pattern }
+
 type walk struct {
 	rules Rules
 	marks map[string]Row // with it, what is found goes there
@@ -153,6 +162,9 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 	}
 	if !ok && w.marks == nil && e.Type()&(fs.ModeSocket|fs.ModeNamedPipe|fs.ModeDevice) != 0 {
 		row, ok = Row{Pattern: e.Name(), Kind: Hide, Reason: "connects with programs of this machine"}, true
+	}
+	if !ok && e.IsDir() && len(names) > maxDepth {
+		row, ok = deep, true
 	}
 	if ok && w.marks != nil {
 		w.marks[at] = row

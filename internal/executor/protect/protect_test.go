@@ -191,6 +191,36 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestDeep: a tree that would take minutes to be looked through is taken out where it is too deep, and what else appeared
+// is still found. The control is not as deep.
+func TestDeep(t *testing.T) {
+	root := tree(t, map[string]string{"a": ""})
+	r, err := New(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := r.Look(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for name, depth := range map[string]int{"control/": 250, "deep/": 2000} {
+		dir := name + strings.Repeat("d/", depth)
+		if err := root.MkdirAll(dir+".vscode", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, (dir + ".vscode")[:min(len(dir)+7, 5+2*maxDepth-1)])
+	}
+	slices.Sort(want)
+	got, err := r.Appeared(root, before)
+	if err != nil || !slices.Equal(paths(got), want) || got[0].Deep() || !got[1].Deep() {
+		t.Fatalf("%v %d\n got %q\nwant %q", err, len(got), paths(got), want)
+	}
+	if err := Remove(root, got[1].Path); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPage: the page for people has every row of the table.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/inside.md")

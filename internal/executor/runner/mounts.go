@@ -334,7 +334,9 @@ func (p liveMount) takeOut(l Ledger, n int) (held []protect.Found, err error) {
 	defer root.Close()
 	found, err := p.rules.Appeared(root, p.before)
 	for _, f := range found {
-		err = errors.Join(err, l.Hold(n, f.Path))
+		if !f.Deep() {
+			err = errors.Join(err, l.Hold(n, f.Path))
+		}
 		if gone := protect.Remove(root, f.Path); gone != nil {
 			err = errors.Join(err, gone)
 			continue

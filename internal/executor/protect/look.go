@@ -21,7 +21,7 @@ type Found struct {
 	Path   string // below the folder, with slashes
 	Row    Row
 	Mode   fs.FileMode
-	Hidden bool // it shows as empty
+	Hidden bool   // it shows as empty
 	Link   string // where a link in a repository leads, which leads out of the folder; empty: it is none
 }
 

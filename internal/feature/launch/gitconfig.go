@@ -182,20 +182,58 @@ func (l *lender) settle(ctx context.Context, h *app.App, n session.Info) (lines 
 			lines = append(lines, fmt.Sprintf("git_config: %s of %s held in the session alone: no agent sets it for you",
 				facts.Name(several(refused)), facts.Name(c.file)))
 		}
-		if len(changes) == 0 {
-			continue
+		for _, part := range parts(changes) {
+			lines = append(lines, settlePart(ctx, h, n, c.file, part)...)
 		}
-		r, err := writeThrough(ctx, h, n, c.file, changes)
-		state := "written to"
-		if err != nil || r.Status != facts.OK {
-			state = "not written to"
-		}
-		for _, g := range changes {
-			lines = append(lines, fmt.Sprintf("git_config: %s %s: %s", state, facts.Name(c.file), facts.Name(g.String())))
-		}
-		lines = append(lines, why(r)...)
 	}
 	return lines
+}
+
+// settlePart has some changes written, all or none.
+func settlePart(ctx context.Context, h *app.App, n session.Info, file string, changes []gitChange) (lines []string) {
+	r, err := writeThrough(ctx, h, n, file, changes)
+	state := "written to"
+	if err != nil || r.Status != facts.OK {
+		state = "not written to"
+	}
+	for _, g := range changes {
+		lines = append(lines, fmt.Sprintf("git_config: %s %s: %s", state, facts.Name(file), facts.Name(g.String())))
+	}
+	return append(lines, why(r)...)
+}
+
+// parts returns the changes that need no answer of a person, and then those that do, with the branches that follow them.
+// An empty part is left out.
+func parts(all []gitChange) [][]gitChange {
+	ask := map[string]bool{}
+	for _, c := range all {
+		ask[group(c.Key)] = ask[group(c.Key)] || c.asks() != nil
+	}
+	for _, c := range all {
+		if strings.HasPrefix(c.Key, "branch.") && slices.ContainsFunc(c.Now, func(v string) bool { return ask["remote."+v+"."] }) {
+			ask[group(c.Key)] = true
+		}
+	}
+	out := make([][]gitChange, 2)
+	for _, c := range all {
+		n := 0
+		if ask[group(c.Key)] {
+			n = 1
+		}
+		out[n] = append(out[n], c)
+	}
+	return slices.DeleteFunc(out, func(part []gitChange) bool { return len(part) == 0 })
+}
+
+// asks returns why a person is asked before a change: a later push or pull could go elsewhere.
+func (c gitChange) asks() *call.Reason {
+	if c.Known {
+		return &call.Reason{Code: "git_config.known", Text: "a remote, a branch or a section changes that was there before"}
+	}
+	if strings.HasPrefix(c.Key, "remote.") || strings.HasPrefix(c.Key, "push.") {
+		return &call.Reason{Code: "git_config.push", Text: "there is a new remote, or another default of git push: a later push could go there"}
+	}
+	return nil
 }
 
 // why says why nothing was written.
@@ -296,11 +334,8 @@ func judgeGit(c call.Call, _ contract.Contract) (danger int, why *call.Reason) {
 		return 0, &call.Reason{Code: "git_config.args", Text: "these are no changes of a configuration"}
 	}
 	for _, g := range a.Changes {
-		if g.Known {
-			return 3, &call.Reason{Code: "git_config.known", Text: "a remote, a branch or a section changes that was there before"}
-		}
-		if strings.HasPrefix(g.Key, "remote.") || strings.HasPrefix(g.Key, "push.") {
-			return 3, &call.Reason{Code: "git_config.push", Text: "there is a new remote, or another default of git push: a later push could go there"}
+		if why := g.asks(); why != nil {
+			return 3, why
 		}
 	}
 	return 2, nil

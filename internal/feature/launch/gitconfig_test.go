@@ -189,3 +189,22 @@ func TestGitGroups(t *testing.T) {
 		t.Errorf("%q, refused %q", names, refused)
 	}
 }
+
+// TestGitParts: what needs an answer does not hold up the rest, and takes the branches along that follow it.
+func TestGitParts(t *testing.T) {
+	changes, _ := differences(map[string][]string{"remote.origin.url": {"https://example.com/o"}}, map[string][]string{
+		"remote.origin.url": {"https://example.com/o"}, "remote.up.url": {"https://example.com/u"},
+		"branch.a.remote": {"origin"}, "branch.a.merge": {"refs/heads/a"}, "branch.b.remote": {"up"}, "branch.b.merge": {"refs/heads/b"},
+		"submodule.s.url": {"https://example.com/s"},
+	})
+	var got []string
+	for _, part := range parts(changes) {
+		for _, c := range part {
+			got = append(got, c.Key)
+		}
+		got = append(got, "|")
+	}
+	if want := "branch.a.merge branch.a.remote submodule.s.url | branch.b.merge branch.b.remote remote.up.url |"; strings.Join(got, " ") != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

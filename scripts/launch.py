@@ -6,7 +6,7 @@ A session of each kind waits; the kinds run the command in turns, so that other 
 Processor time is that of the command and what it waited for. Needs bin/waldo, and bwrap and srt where they are compared.
 usage: launch.py [--print] [--rounds N] [--only NAME,...]
 """
-import argparse, json, os, pwd, re, resource, shutil, statistics, subprocess, sys, tempfile, time
+import argparse, json, os, platform, re, resource, shutil, statistics, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WALDO = os.path.join(HERE, 'bin', 'waldo')
@@ -179,9 +179,9 @@ def measure(root, name, rounds, srt):
     for s in sides:
         wall, cpu = got[s.kind]
         bare = got['outside']
-        ratio = lambda i, of: of(a / b for a, b in zip(got[s.kind][i], bare[i]))
-        lines.append((name, s.kind, statistics.median(wall), statistics.median(cpu), ratio(0, statistics.median), ratio(1, statistics.median),
-                      statistics.median(cpu) / statistics.median(bare[1]), max(cpu) / max(bare[1]), s.start, s.end()))
+        ratio = lambda i, of: of(a / b for a, b in zip(got[s.kind][i], bare[i])) # each with the one of its turn
+        lines.append((name, s.kind, statistics.median(wall), statistics.median(cpu), ratio(0, statistics.median),
+                      ratio(1, statistics.median), s.start, s.end()))
         print(lines[-1], file=sys.stderr, flush=True)
     for dir in dirs + [seed]:
         shutil.rmtree(dir)
@@ -207,6 +207,36 @@ def starts(root, srt, rounds=20):
     return got
 
 
+def table(lines, begun, load, srt):
+    kinds = list(begun)
+    out = ['', 'Kernel %s, %d processors, load %.0f when it began and %.0f when it ended. Ratios to the command outside, wall clock and'
+           % (platform.release(), os.cpu_count(), load, os.getloadavg()[0]), 'processor time, medians of runs in turns.', '',
+           '| command | outside: s, processor s | ' + ' | '.join('`%s`' % k if k in ('keep', 'review') else k for k in kinds[1:]) + ' |',
+           '|---|--:|' + '--:|' * (len(kinds) - 1)]
+    for name in dict.fromkeys(l[0] for l in lines):
+        of = {l[1]: l[2:] for l in lines if l[0] == name}
+        out.append('| %s | %.2f, %.2f | ' % (name, *of['outside'][:2]) + ' | '.join('%.2f, %.2f' % of[k][2:4] for k in kinds[1:]) + ' |')
+    median = {k: statistics.median(v) for k, v in begun.items()}
+    out.append('| a session with `true`, ms | %.0f | ' % median['outside'] + ' | '.join('%.0f' % median[k] for k in kinds[1:]) + ' |')
+    for name in dict.fromkeys(l[0] for l in lines):
+        of = {l[1]: l[-2:] for l in lines if l[0] == name}
+        out.append('| start and end, in the folder of %s, s | | ' % name.split(',')[0] + ' | '.join('%.1f, %.1f' % of[k] for k in kinds[1:]) + ' |')
+    return '\n'.join(out + [''])
+
+
+def write(text, shown):
+    if shown:
+        return print(text)
+    page = os.path.join(HERE, 'BENCHMARKS.md')
+    with open(page) as f:
+        old = f.read()
+    new = re.sub(BEGIN + '.*?' + END, lambda _: BEGIN + text + '\n' + END, old, flags=re.S)
+    if new == old:
+        sys.exit('launch.py: BENCHMARKS.md has no markers ' + BEGIN)
+    with open(page, 'w') as f:
+        f.write(new)
+
+
 def main():
     if sys.argv[1:] == ['work']:
         return work()
@@ -226,7 +256,7 @@ def main():
         begun = starts(root, o.srt)
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    print(json.dumps(lines), json.dumps({k: statistics.median(v) for k, v in begun.items()}), load, os.getloadavg())
+    write(table(lines, begun, load, o.srt), o.print)
 
 
 main()

@@ -188,25 +188,24 @@ func (l *ledger) endKept(n int, f *Folder) error {
 
 // copyTree copies a file, link or folder below a root to a place below a folder. What it does not know is left out.
 func copyTree(root *os.Root, name, to string) error {
+	if info, err := root.Lstat(name); err == nil && info.Mode().Type() == fs.ModeSymlink { // WalkDir would follow it
+		return copyLink(root, name, filepath.Join(to, name))
+	}
 	var size int64
 	return fs.WalkDir(root.FS(), name, func(at string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		dst := filepath.Join(to, at)
-		if err := os.MkdirAll(filepath.Dir(dst), 0o700); err != nil {
-			return err
-		}
 		switch {
 		case e.IsDir():
 			return os.MkdirAll(dst, 0o700)
 		case e.Type() == fs.ModeSymlink:
-			link, err := root.Readlink(at)
-			if err == nil {
-				err = os.Symlink(link, dst)
-			}
-			return err
+			return copyLink(root, at, dst)
 		case e.Type().IsRegular():
+			if err := os.MkdirAll(filepath.Dir(dst), 0o700); err != nil {
+				return err
+			}
 			in, err := root.Open(at)
 			if err != nil {
 				return err
@@ -222,4 +221,15 @@ func copyTree(root *os.Root, name, to string) error {
 		}
 		return nil
 	})
+}
+
+func copyLink(root *os.Root, name, to string) error {
+	link, err := root.Readlink(name)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	return os.Symlink(link, to)
 }

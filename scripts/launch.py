@@ -67,7 +67,7 @@ class Side:
         os.chown(home, 1000, 1000)
         start, own = kinds(home, dir, srt)[kind]
         self.kind, t = kind, time.monotonic()
-        self.p = subprocess.Popen(argv(kind, start, [sys.executable, os.path.join(dir, '.bench.py'), 'work']), cwd=dir, text=True,
+        self.p = subprocess.Popen(argv(kind, start, ['/usr/bin/python3', os.path.join(dir, '.bench.py'), 'work']), cwd=dir, text=True,
                                   env=environment(root, home), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   stderr=subprocess.DEVNULL, preexec_fn=user if own else None)
         self.run('', 'true')
@@ -107,6 +107,9 @@ def module(dir):
         f.write('module example.com/m\n\ngo 1.21\n')
     with open(os.path.join(dir, 'p000', 'run.go'), 'w') as f:
         f.write('package p000\n\nconst Run = 0\n')
+    env = dict(os.environ, GOFLAGS='-mod=mod -trimpath', GOPROXY='off', CGO_ENABLED='0', GOCACHE=os.path.join(dir, '.gocache'))
+    subprocess.run(['go', 'build', './...'], cwd=dir, env=env, check=True)
+    subprocess.run('go test ./p00* ./p01* > /dev/null', shell=True, cwd=dir, env=env, check=True)
 
 
 def repository(dir):
@@ -116,7 +119,7 @@ def repository(dir):
         with open(os.path.join(p, 'f%05d.txt' % i), 'w') as f:
             f.write('line %d\n' % i * 5)
     git = ['git', '-c', 'gc.auto=0', '-c', 'user.name=Ann', '-c', 'user.email=ann@example.com', '-C', dir]
-    for args in (['init', '-q'], ['add', '.'], ['commit', '-qm', 'one'], ['gc', '-q']):
+    for args in (['init', '-q'], ['add', '.'], ['commit', '-qm', 'one']):
         subprocess.run(git + args, check=True)
 
 
@@ -136,22 +139,22 @@ def packages(dir):
     shutil.rmtree(os.path.join(dir, 'node_modules'))
 
 
-GO = 'export GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0 GOCACHE=$HOME/gocache; '
+GO = 'export GOFLAGS="-mod=mod -trimpath" GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0 GOCACHE=$HOME/gocache; '
 EDIT = GO + 'printf "package p000\n\nconst Run = %d\n" $RANDOM > p000/run.go; '
-# name: what fills the folder, what is run once, before each run, and the command; rounds
+NPM = 'npm ci --ignore-scripts --silent --no-audit --no-fund --offline --cache $HOME/npm'
+SEARCH = 'rg -c "Corresponding [Ss]ource w" .' if shutil.which('rg') else 'grep -rc "Corresponding [Ss]ource w" .'
+# what fills the folder, what is run once in it, and the commands: name, what is run before each, command; how often
 TASKS = {
-    'go build, 200 packages compiled': (module, GO + 'go build ./...', EDIT, GO + 'go build ./...', 3),
-    'go test, 20 of them, linked and run': (module, GO + 'go test ./p00* ./p01*', EDIT + 'go build ./...', GO + 'go test ./p00* ./p01*', 3),
-    'npm ci, warm cache': (packages, 'cp -r cache $HOME/npm', 'rm -rf node_modules',
-                           'npm ci --ignore-scripts --silent --no-audit --no-fund --offline --cache $HOME/npm', 5),
-    'git status, 50,000 files': (repository, 'true', '', 'GIT_OPTIONAL_LOCKS=0 git status', 15),
-    'ripgrep, 1 GB' if shutil.which('rg') else 'grep -r, 1 GB': (
-        texts, 'cat * > /dev/null', '', 'rg -c --no-messages "Corresponding [Ss]ource w" . || true' if shutil.which('rg') else 'grep -rc "Corresponding [Ss]ource w" .', 5),
+    'git': (repository, 'true', [('git status, 50,000 files', '', 'GIT_OPTIONAL_LOCKS=0 git status')], 11),
+    'search': (texts, 'cat * > /dev/null', [(SEARCH[:2].replace('gr', 'grep -r').replace('rg', 'ripgrep') + ', 1 GB', '', SEARCH)], 5),
+    'npm': (packages, 'cp -r cache $HOME/npm', [('npm ci, warm cache', 'rm -rf node_modules', NPM)], 5),
+    'go': (module, 'cp -r .gocache $HOME/gocache', [('go build, 200 packages compiled', EDIT, GO + 'go build ./...'),
+                                                    ('go test, 20 of them', EDIT + 'go build ./...', GO + 'go test ./p00* ./p01*')], 2),
 }
 
 
 def measure(root, name, rounds, srt):
-    fill, once, before, command, usual = TASKS[name]
+    fill, once, commands, usual = TASKS[name]
     seed = os.path.join(root, 'seed')
     os.makedirs(seed)
     fill(seed)
@@ -169,23 +172,23 @@ def measure(root, name, rounds, srt):
         sides.append(Side(root, kind, dir, srt))
     for s in sides:
         s.run('', once)
-        s.run(before, command)
-    got = {s.kind: ([], []) for s in sides}
-    for _ in range(rounds or usual):
-        for s in sides:
-            wall, cpu = s.run(before, command)
-            got[s.kind][0].append(wall), got[s.kind][1].append(cpu)
     lines = []
-    for s in sides:
-        wall, cpu = got[s.kind]
-        bare = got['outside']
-        ratio = lambda i, of: of(a / b for a, b in zip(got[s.kind][i], bare[i])) # each with the one of its turn
-        lines.append((name, s.kind, statistics.median(wall), statistics.median(cpu), ratio(0, statistics.median),
-                      ratio(1, statistics.median), s.start, s.end()))
-        print(lines[-1], file=sys.stderr, flush=True)
+    for label, before, command in commands:
+        got = {s.kind: ([], []) for s in sides}
+        for turn in range((rounds or usual) + (usual > 2)):
+            for s in sides:
+                cost = s.run(before, command)
+                if turn or usual <= 2:  # the first one fills caches
+                    got[s.kind][0].append(cost[0]), got[s.kind][1].append(cost[1])
+        for kind, cost in got.items():
+            ratio = [statistics.median(a / b for a, b in zip(cost[i], got['outside'][i])) for i in (0, 1)]  # of each turn
+            lines.append((label, kind, statistics.median(cost[0]), statistics.median(cost[1]), *ratio))
+            print(lines[-1], file=sys.stderr, flush=True)
+    ends = {s.kind: (s.start, s.end()) for s in sides}
+    print(name, ends, file=sys.stderr, flush=True)
     for dir in dirs + [seed]:
         shutil.rmtree(dir)
-    return lines
+    return lines, ends
 
 
 def starts(root, srt, rounds=20):
@@ -207,7 +210,7 @@ def starts(root, srt, rounds=20):
     return got
 
 
-def table(lines, begun, load, srt):
+def table(lines, ends, begun, load):
     kinds = list(begun)
     out = ['', 'Kernel %s, %d processors, load %.0f when it began and %.0f when it ended. Ratios to the command outside, wall clock and'
            % (platform.release(), os.cpu_count(), load, os.getloadavg()[0]), 'processor time, medians of runs in turns.', '',
@@ -218,9 +221,8 @@ def table(lines, begun, load, srt):
         out.append('| %s | %.2f, %.2f | ' % (name, *of['outside'][:2]) + ' | '.join('%.2f, %.2f' % of[k][2:4] for k in kinds[1:]) + ' |')
     median = {k: statistics.median(v) for k, v in begun.items()}
     out.append('| a session with `true`, ms | %.0f | ' % median['outside'] + ' | '.join('%.0f' % median[k] for k in kinds[1:]) + ' |')
-    for name in dict.fromkeys(l[0] for l in lines):
-        of = {l[1]: l[-2:] for l in lines if l[0] == name}
-        out.append('| start and end, in the folder of %s, s | | ' % name.split(',')[0] + ' | '.join('%.1f, %.1f' % of[k] for k in kinds[1:]) + ' |')
+    for name, of in ends.items():
+        out.append('| start and end in the folder of *%s*, s | | ' % name + ' | '.join('%.1f, %.1f' % of[k] for k in kinds[1:]) + ' |')
     return '\n'.join(out + [''])
 
 
@@ -248,15 +250,16 @@ def main():
     o = ap.parse_args()
     root = tempfile.mkdtemp(prefix='waldo-launch-')
     os.chmod(root, 0o755)
-    load, lines = os.getloadavg()[1], []
+    load, lines, ends = os.getloadavg()[1], [], {}
     try:
         for name in TASKS:
             if name.startswith(tuple(o.only.split(','))):
-                lines += measure(root, name, o.rounds, o.srt)
+                got, ends[name] = measure(root, name, o.rounds, o.srt)
+                lines += got
         begun = starts(root, o.srt)
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    write(table(lines, begun, load, o.srt), o.print)
+    write(table(lines, ends, begun, load), o.print)
 
 
 main()

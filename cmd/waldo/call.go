@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -78,7 +79,11 @@ func newCall(g *cli.Context) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cli.TellResult(c, g.JSON, g.Daily(r))
+			err = cli.TellResult(c, g.JSON, g.Daily(r))
+			if e := (*exitcode.Exit)(nil); errors.As(err, &e) && e.Code == exitcode.Denied && cli.Meant(args[0]) != "" {
+				e.Hint = cli.Meant(args[0]) + " " + e.Hint
+			}
+			return err
 		},
 	}
 	c.Flags().DurationVar(&wait, "wait", 0, "`TIME` to wait for a human's answer")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"waldo/internal/app/memory"
 	"waldo/internal/app/systemd"
 	"waldo/internal/cli/exitcode"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 )
 
@@ -69,7 +71,7 @@ func newServe(g *cli.Context) *cobra.Command {
 			memory.Serving()
 			if overHTTP || !stdio && !piped(c.InOrStdin()) {
 				return h.ServeHTTP(c.Context(), listen, passed, lean, func(at net.Addr) {
-					display.Fprintf(c.ErrOrStderr(), "waldo: listening on http://%s/mcp\n", at)
+					display.Fprintf(c.ErrOrStderr(), "waldo: listening on http://%s/mcp\nwaldo: %s\n", at, serves(h.Config))
 				})
 			}
 			return h.ServeStdio(c.Context(), lean, c.InOrStdin(), c.OutOrStdout())
@@ -80,6 +82,23 @@ func newServe(g *cli.Context) *cobra.Command {
 		"show three tools in place of all: search_tools, call_tool and run_code (gateway.lean)")
 	c.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on over HTTP, as in "+app.DefaultListen)
 	return c
+}
+
+// serves says what a gateway over HTTP serves, and who may call it.
+func serves(cfg *contract.Config) string {
+	callers := "programs of your user alone"
+	if n, g := len(cfg.Gateway.Tokens), cfg.Gateway; n > 0 || g.OIDC != nil {
+		callers = display.Count(n, "token")
+		if g.OIDC != nil {
+			callers += ", and logins of " + g.OIDC.Issuer
+		}
+	}
+	from := "the built-in contracts"
+	if cfg.File != "" {
+		from = cfg.File
+	}
+	return fmt.Sprintf("from %s, with %s; callers: %s; the console: waldo console", from,
+		display.Count(len(cfg.Servers), "server"), callers)
 }
 
 // piped reports whether in is the kind of input that an agent host creates: a pipe, a socket or a file, but not a

@@ -91,7 +91,8 @@ func TestMistakesAreNamed(t *testing.T) {
 		"run --memory-mb x": "waldo: --memory-mb must be a whole number, not \"x\"\nhint: see waldo run --help\n",
 		"run --timeout 5": "waldo: --timeout must be a time with its unit, as in 30s, 5m or 2h, not \"5\"\n" +
 			"hint: see waldo run --help\n",
-		"run --tmeout 5s": "waldo: unknown flag --tmeout\nhint: did you mean --timeout?\n",
+		"run --language x": "waldo: unknown flag --language\nhint: did you mean --lang?\n",
+		"run --tmeout 5s":  "waldo: unknown flag --tmeout\nhint: did you mean --timeout?\n",
 		"run nosuch.py": "waldo: nosuch.py: no such file or directory\nhint: give a file that is there and can " +
 			"be read\n",
 		"check nosuch.yaml": "waldo: nosuch.yaml: no such file or directory\nhint: give the file to check\n",

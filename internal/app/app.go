@@ -224,6 +224,7 @@ func (h *App) machine() policy.Machine {
 		m.Annotations = func(server, tool string) (strictjson.Value, bool) {
 			return h.Accepted().Annotations(server, tool)
 		}
+		m.Pinned = func(server string) bool { return len(h.Accepted().Servers[server].Tools) > 0 }
 	}
 	for level := range h.Drivers {
 		m.Isolations[level] = true // each start checks the level again

@@ -3,12 +3,14 @@ package cli
 import (
 	"encoding/json"
 	"io"
+	"slices"
 	"strings"
 
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -26,6 +28,14 @@ func Capability(p *policy.Policy, name string) (call.Capability, error) {
 		return dotted, nil
 	}
 	return cap, nil
+}
+
+// Meant returns the hint for a name that no tool has although one of waldo's own has a similar one; empty: no hint.
+func Meant(name string) string {
+	if slices.Contains(contract.Own(), name) {
+		return ""
+	}
+	return display.Meant(name, contract.Own())
 }
 
 // Parse reads k=v pairs, or one JSON object from standard input.

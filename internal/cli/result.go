@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,7 +94,14 @@ func TellResult(c *cobra.Command, asJSON bool, r call.Result) error {
 	if r.Status == facts.Failed && r.Facts.ExitCode == nil && r.Facts.Signal == nil && r.IsError && len(r.Content) > 0 {
 		return &exitcode.Exit{Code: exitcode.Problems} // the tool said that it failed, and its words are above
 	}
-	return exitcode.OfResult(r)
+	err := exitcode.OfResult(r)
+	ended := r.Status == facts.Timeout || r.Status == facts.OOM
+	if e := (*exitcode.Exit)(nil); ended && !asJSON && errors.As(err, &e) && slices.ContainsFunc(r.Content, func(k call.Content) bool {
+		return strings.Contains(strings.ToLower(k.Text), strings.ToLower(e.Text))
+	}) {
+		e.Text = "" // it is among the words above
+	}
+	return err
 }
 
 // warned is the file of the state directory that is as old as the last warning about the machine.

@@ -68,8 +68,11 @@ func Decision(w io.Writer, asJSON bool, d policy.Decision) error {
 
 func denyHint(d policy.Decision) string {
 	for _, r := range d.Reasons {
-		if r.Code == "contract.absent" {
+		switch r.Code {
+		case "contract.absent":
 			return "write a contract for " + string(d.Call.Capability) + " in waldo.yaml"
+		case "lock.new":
+			return "waldo lock --show " + d.Contract.Server + " says what the server has"
 		}
 	}
 	return ""

@@ -24,6 +24,8 @@ type Machine struct {
 	// Annotations returns what a server says of its own tool, as the operator accepted it; false where that
 	// is not recorded. Examples are decided with it. Nil: nothing is recorded.
 	Annotations func(server, tool string) (strictjson.Value, bool)
+	// Pinned reports whether the operator accepted a server's tools: those that it has beside them are denied.
+	Pinned func(server string) bool
 }
 
 // Policy is all contracts of one configuration, compiled. It never changes; a new configuration

@@ -110,7 +110,12 @@ func (p *Policy) decide(c call.Call, open bool) Decision {
 // the operator accepted them. A note says if they are not recorded.
 func (p *Policy) Explain(c call.Call) Decision {
 	d, known := p.annotated(p.decide(c, false))
-	if !known {
+	server := d.Contract.Server
+	if !known && p.machine.Pinned != nil && p.machine.Pinned(server) {
+		why := reasonAt("lock.new", "waldo.lock does not have this tool: it is denied until it is accepted, if the server has it",
+			d.Contract.At)
+		d.Effect, d.Reasons = Deny, append([]call.Reason{why}, d.Reasons...)
+	} else if !known {
 		why := reasonAt("annotation.unknown",
 			"waldo.lock does not have this tool: if the server marks it destructive, a human is asked", d.Contract.At)
 		d.Reasons = append(d.Reasons[:len(d.Reasons):len(d.Reasons)], why)

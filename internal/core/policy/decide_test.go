@@ -414,6 +414,14 @@ func TestAnnotationsCountInDryRuns(t *testing.T) {
 			t.Errorf("%s: %v", tool, d.Reasons)
 		}
 	}
+	with.Pinned = func(server string) bool { return server == "s" } // the tools that it has beside are held back
+	p = compileText(t, "servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: write, approval: none}\n", with)
+	for tool, want := range map[string]string{"look": "allow mode.write", "new": "deny lock.new"} {
+		d := p.Explain(ask(t, "s."+tool, `{}`))
+		if got := d.Effect.String() + " " + d.Reasons[0].Code; got != want {
+			t.Errorf("pinned, %s: %s, want %s", tool, got, want)
+		}
+	}
 }
 
 func TestExplainExecutesNothing(t *testing.T) {

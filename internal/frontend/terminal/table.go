@@ -3,6 +3,7 @@ package terminal
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,9 +25,23 @@ func Table(w io.Writer, header []string, rows [][]string) {
 			width[i] = max(width[i], utf8.RuneCountInString(row[i]))
 		}
 	}
+	before := 0 // the columns before the last
+	for _, n := range width[:len(width)-1] {
+		before += n + 2
+	}
+	room := math.MaxInt
+	if OnScreen(w) {
+		columns, _ := size(w)
+		if room = columns - before; room < leastRoom {
+			room = math.MaxInt
+		}
+	}
 	for _, row := range all {
 		var b strings.Builder
 		for i, cell := range row {
+			if i == len(header)-1 {
+				cell = strings.Join(broken(cell, room), "\n"+strings.Repeat(" ", before))
+			}
 			b.WriteString(cell)
 			if i < len(row)-1 {
 				b.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
@@ -34,6 +49,24 @@ func Table(w io.Writer, header []string, rows [][]string) {
 		}
 		display.Fprintf(w, "%s\n", display.Text(strings.TrimRight(b.String(), " ")))
 	}
+}
+
+// leastRoom is how many letters the last column has at a terminal before it is broken into lines.
+const leastRoom = 16
+
+// broken breaks a text at spaces into lines of at most n letters. A longer word stays whole.
+func broken(s string, n int) (out []string) {
+	for utf8.RuneCountInString(s) > n {
+		r := []rune(s)
+		at := strings.LastIndex(string(r[:n+1]), " ")
+		if at < 1 {
+			if at = strings.Index(s, " "); at < 1 {
+				break
+			}
+		}
+		out, s = append(out, s[:at]), strings.TrimLeft(s[at:], " ")
+	}
+	return append(out, s)
 }
 
 // List is Table for a command that lists things: without rows it says on notes that there are none of them.

@@ -7,7 +7,7 @@ import (
 )
 
 // Nearest returns the name most similar to a word, without regard to case; empty: none is near. A name that begins
-// with the word is near. A word of up to three letters must share the first one, since half of all such words differ
+// with the word is near, and so is one of four letters or more that the word begins with. A word of up to three letters must share the first one, since half of all such words differ
 // by two changes.
 func Nearest(word string, names []string) string {
 	word = strings.ToLower(word)
@@ -20,6 +20,9 @@ func Nearest(word string, names []string) string {
 		d := distance(word, lower)
 		if strings.HasPrefix(lower, word) && len(word) > 1 {
 			d = min(d, 1)
+		}
+		if strings.HasPrefix(word, lower) && len(lower) > 3 { // --language for --lang
+			d = min(d, least)
 		}
 		if d <= least && (best == "" || d < least) {
 			best, least = name, d

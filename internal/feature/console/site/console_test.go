@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
 	"waldo/internal/protocol/jsonschema"
 	"waldo/internal/protocol/strictjson"
 )
@@ -616,6 +617,25 @@ func TestPlaces(t *testing.T) {
 		"/home/mika": "in /home/mika"} {
 		if got := placeOf(folder, "mcp"); got != want {
 			t.Errorf("%q: %s", folder, got)
+		}
+	}
+}
+
+// TestTexts: the page of a call shows code as its lines, and no measures of a call that never ran.
+func TestTexts(t *testing.T) {
+	v := callView{CallLife: CallLife{Args: json.RawMessage(`{"code":"a\nb","n":12345678901234567890,"one":"c"}`)}}
+	if got := v.Texts(); len(got) != 1 || got[0] != (field{"code", "a\nb"}) {
+		t.Errorf("%v", got)
+	}
+	if got := string(v.Plain()); got != `{"code":"(below)","n":12345678901234567890,"one":"c"}` {
+		t.Error(got)
+	}
+	if v.Args = json.RawMessage(`[1]`); v.Texts() != nil || string(v.Plain()) != `[1]` {
+		t.Errorf("no object: %v %s", v.Texts(), v.Plain())
+	}
+	for status, acted := range map[facts.Status]bool{facts.OK: true, facts.Timeout: true, facts.Denied: false, facts.Waiting: false} {
+		if got := (ran{Facts: facts.Facts{Status: status}}).Acted(); got != acted {
+			t.Errorf("%s: %t", status, got)
 		}
 	}
 }

@@ -1,9 +1,12 @@
 package site
 
 import (
+	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -75,12 +78,50 @@ type callView struct {
 	Ran *ran // nil: it has not ended
 }
 
+// field is one argument that is a text of several lines.
+type field struct{ Name, Text string }
+
+// Texts returns the arguments that are texts of several lines, as code is.
+func (v callView) Texts() (out []field) {
+	members, _ := v.members()
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if text, ok := members[name].(string); ok && strings.Contains(text, "\n") {
+			out = append(out, field{name, text})
+		}
+	}
+	return out
+}
+
+// Plain returns the arguments without those of Texts.
+func (v callView) Plain() json.RawMessage {
+	members, ok := v.members()
+	texts := v.Texts()
+	if !ok || len(texts) == 0 {
+		return v.Args
+	}
+	for _, f := range texts {
+		members[f.Name] = "(below)"
+	}
+	b, _ := json.Marshal(members)
+	return b
+}
+
+func (v callView) members() (out map[string]any, ok bool) {
+	d := json.NewDecoder(bytes.NewReader(v.Args))
+	d.UseNumber()
+	err := d.Decode(&out)
+	return out, err == nil
+}
+
 // ran is the part of a call's facts that the page shows in words.
 type ran struct {
 	facts.Facts
 	Stdout audit.Sized `json:"stdout"` // in place of the text, which the log does not hold
 	Stderr audit.Sized `json:"stderr"`
 }
+
+// Acted reports whether anything ran: a denied or waiting call has used, reached and written nothing.
+func (r ran) Acted() bool { return r.Status != facts.Denied && r.Status != facts.Waiting }
 
 // Ended says what ended the run beside its own exit: a signal, a limit.
 func (r ran) Ended() string {

@@ -24,11 +24,12 @@ const chartWidth, chartHeight = 600, 120
 
 // chart is one picture with the table of its figures.
 type chart struct {
-	ID, Title, Summary, Top, From, To, Unit string
-	Bars                                    []bar
-	Lines                                   []polyline
-	Series                                  []string
-	Rows                                    []row
+	ID, Title, Summary, Top, Unit string
+	Marks                         []string // below the axis, at equal distances
+	Bars                          []bar
+	Lines                         []polyline
+	Series                        []string
+	Rows                          []row
 }
 
 // bar is a rectangle of one series. Series are numbered from 0, for their colours.
@@ -103,7 +104,7 @@ func charts(all []Hour, of period) []chart {
 		func(h Hour) []float64 { return []float64{float64(h.Failed), float64(h.Refused), float64(h.Denied)} })
 	latency := drawLines("latency", "Latency", "of calls that ended", "ms", all, of, func(h Hour) []float64 {
 		return []float64{h.P50MS, h.P95MS}
-	}, []string{"median", "95 of 100 are faster"})
+	}, []string{"median", "95th percentile"})
 	cpu := drawBars("cpu", "Processor time", seconds(sum.CPUMS/1000)+" of code and servers", "s", all, of, seconds,
 		[]string{"processor time"}, func(h Hour) []float64 { return []float64{h.CPUMS / 1000} })
 	return []chart{calls, denials, latency, cpu}
@@ -142,8 +143,11 @@ func frame(
 		c.Rows = append(c.Rows, r)
 	}
 	if len(all) > 0 {
-		c.From = all[0].Start.UTC().Format(of.At)
-		c.To = all[len(all)-1].Start.Add(time.Duration(of.Step) * time.Hour).UTC().Format(of.At)
+		end := all[len(all)-1].Start.Add(time.Duration(of.Step) * time.Hour)
+		whole := end.Sub(all[0].Start)
+		for i := range time.Duration(5) {
+			c.Marks = append(c.Marks, all[0].Start.Add(whole*i/4).UTC().Format(of.At))
+		}
 	}
 	return c
 }
@@ -187,7 +191,7 @@ func drawBars(
 			tall := max(v/most*chartHeight, 1)
 			y -= tall
 			c.Bars = append(c.Bars, bar{X: unit1(float64(i)*step + step*0.1), Y: unit1(y), W: unit1(step * 0.8), H: unit1(tall),
-				Series: n, Title: c.Rows[i].At + ": " + say(v) + " " + series[n]})
+				Series: colour(n, series[n]), Title: c.Rows[i].At + ": " + say(v) + " " + series[n]})
 		}
 	}
 	return c
@@ -228,6 +232,14 @@ func drawLines(
 		flush()
 	}
 	return c
+}
+
+// colour returns the colour of a series: failures have one of their own, others that of their place.
+func colour(n int, series string) int {
+	if series == "failed" {
+		return 3
+	}
+	return n
 }
 
 func unit1(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }

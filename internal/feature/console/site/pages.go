@@ -97,7 +97,7 @@ func parsePages() *pages {
 		panic(err)
 	}
 	base := template.New("").Funcs(template.FuncMap{
-		"ago": ago, "line": line, "pretty": pretty, "lines": lines, "base": base, "change": change, "size": size,
+		"ago": ago, "line": line, "pretty": pretty, "colour": colour, "lines": lines, "base": base, "change": change, "size": size,
 		"segment": url.PathEscape, "standing": standing, "here": here, "icon": icon, "moment": momentOf, "pill": pillOf,
 		"millis": millis, "story": storyOf, "host": hostOf, "place": placeOf, "count": display.Count, "left": left, "waited": waited, "share": share, "because": Because,
 	})

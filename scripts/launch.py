@@ -191,7 +191,7 @@ def measure(root, name, rounds, srt):
     return lines, ends
 
 
-def starts(root, srt, rounds=20):
+def starts(root, srt, rounds=9):
     """ms from the start of a session to the end of `true` in it, in turns."""
     dir = os.path.join(root, 'small')
     os.makedirs(dir)

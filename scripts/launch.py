@@ -118,7 +118,7 @@ def repository(dir):
         os.makedirs(p, exist_ok=True)
         with open(os.path.join(p, 'f%05d.txt' % i), 'w') as f:
             f.write('line %d\n' % i * 5)
-    git = ['git', '-c', 'gc.auto=0', '-c', 'user.name=Ann', '-c', 'user.email=ann@example.com', '-C', dir]
+    git = ['git', '-c', 'gc.auto=0', '-c', 'core.fsync=none', '-c', 'user.name=Ann', '-c', 'user.email=ann@example.com', '-C', dir]
     for args in (['init', '-q'], ['add', '.'], ['commit', '-qm', 'one']):
         subprocess.run(git + args, check=True)
 

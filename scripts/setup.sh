@@ -45,6 +45,7 @@ fi
 scripts/setup-npm.sh
 scripts/setup-npm.sh npm-a2a
 scripts/setup-npm.sh npm-e2b
+scripts/setup-npm.sh npm-git
 scripts/setup-npm.sh types
 scripts/setup-types.sh || echo "setup: no mypy: tests of generated Python types will skip" >&2
 scripts/setup-judges.sh || echo "setup: no judges of the log: their tests will skip" >&2

@@ -85,7 +85,7 @@ func TellResult(c *cobra.Command, asJSON bool, r call.Result) error {
 			display.Fprintf(c.ErrOrStderr(), "%s\n", text)
 		}
 		if r.Undo != nil {
-			display.Fprintf(c.ErrOrStderr(), "waldo: waldo undo %s would undo it, with %s\n", r.CallID, r.Undo.By)
+			display.Fprintf(c.ErrOrStderr(), "waldo: waldo undo %s would undo it, with %s\n", r.Acted(), r.Undo.By)
 		}
 		for _, w := range warnings {
 			display.Fprintf(c.ErrOrStderr(), "waldo: warning: %s\n", w)

@@ -244,9 +244,9 @@ var settle = &mapping[contract.Settle]{
 		{"by", text(func(s *contract.Settle) *string { return &s.By }), "", "The capability that reads.",
 			"internal/core/effects"},
 		{"args", leaf(anyShape, (*parser).object, func(s *contract.Settle) *map[string]any { return &s.Args }),
-			"{}", "Its arguments; a text is a CEL expression over args.", "internal/core/effects"},
+			"{}", "Its arguments; a text is a CEL expression over args and began.", "internal/core/effects"},
 		{"happened", text(func(s *contract.Settle) *string { return &s.Happened }), "",
-			"A CEL expression over args, result and text: true if the call happened, false if not.", "internal/core/effects"},
+			"A CEL expression over args, result, text and began: true if the call happened, false if not.", "internal/core/effects"},
 		{"within", or("10s", duration(5*time.Minute, func(s *contract.Settle) *time.Duration { return &s.Within })), "",
 			"How long the read may take.", "internal/core/effects"},
 	},
@@ -267,7 +267,7 @@ var rollback = &mapping[contract.Rollback]{
 		{"by", text(func(r *contract.Rollback) *string { return &r.By }), "", "The capability that undoes the call.",
 			"internal/core/effects"},
 		{"args", leaf(anyShape, (*parser).object, func(r *contract.Rollback) *map[string]any { return &r.Args }),
-			"{}", "Its arguments; a text is a CEL expression over args, result and text.", "internal/core/effects"},
+			"{}", "Its arguments; a text is a CEL expression over args, result, text and began.", "internal/core/effects"},
 	},
 	check: func(p *parser, f field, r *contract.Rollback, _ map[string]field) {
 		if r.By == "" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"waldo/internal/budget"
 	"waldo/internal/core/approval"
@@ -346,6 +347,12 @@ func (b *Broker) settle(ctx context.Context, d policy.Decision, r call.Result) (
 	case call.NotHappened:
 		r.Facts.SideEffect = facts.None
 	}
+	if word == call.Happened || word == call.NotHappened {
+		r.Content = slices.Clone(r.Content)
+		for i := range r.Content {
+			r.Content[i].Text = strings.TrimSuffix(r.Content[i].Text, call.NotKnown)
+		}
+	}
 	r.Why = append(slices.Clone(r.Why), call.Reason{Code: "settle." + string(word),
 		Text: "waldo looked with " + d.Contract.Settle.By})
 	return r, err
@@ -357,7 +364,7 @@ func (b *Broker) earlier(ctx context.Context, d policy.Decision, before *call.Re
 ) {
 	switch {
 	case before != nil:
-		r, err = b.outcome(ctx, d, *before)
+		r, err = b.outcome(ctx, d, b.shown(d, *before))
 		return r, true, err
 	case why != nil:
 		d.Reasons = slices.Insert(d.Reasons, 0, *why)
@@ -366,6 +373,15 @@ func (b *Broker) earlier(ctx context.Context, d policy.Decision, before *call.Re
 	}
 	r, err = b.refuse(ctx, d, "", err)
 	return r, true, err
+}
+
+// shown is a recorded result for the caller of a new call: code and people at a terminal see what the model does not.
+func (b *Broker) shown(d policy.Decision, r call.Result) call.Result {
+	now := b.Redact.Result(d, call.Outcome{Content: r.Content, Structured: r.Structured, IsError: r.IsError, Trust: r.Trust,
+		Facts: r.Facts})
+	r.Content, r.Structured = now.Content, now.Structured
+	r.Facts.Masked = max(r.Facts.Masked, now.Facts.Masked)
+	return r
 }
 
 // decide decides on the arguments as the agent wrote them and as the tool gets them, with tokens replaced by their

@@ -46,8 +46,7 @@ func covered(ctx context.Context, d *policy.Decision) {
 	if !ok || p.callID != d.Call.ID {
 		return
 	}
-	why := call.Reason{Code: "hold.covered",
-		Text: fmt.Sprintf("call %d of %d of the statement of approval %s", p.n, p.of, p.approval)}
+	why := call.Reason{Code: "hold.covered", Text: hold.Place(p.n, p.of, p.approval)}
 	bound, err := approval.Binding(*d)
 	switch {
 	case d.Effect == policy.Deny:
@@ -260,6 +259,7 @@ func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome
 		switch {
 		case r.Facts.SideEffect == facts.Unknown:
 			end, out.Facts.SideEffect = "unknown", facts.Unknown
+		case r.Settled == call.Happened: // without its answer, so the list ends here
 		case r.Status != facts.OK && r.Facts.SideEffect == facts.None:
 			end = "not done"
 		case r.Status != facts.OK:
@@ -313,8 +313,8 @@ func (b *Broker) strike(ctx context.Context, d policy.Decision, s hold.Statement
 	if err != nil {
 		return call.Result{}, err
 	}
-	return b.Held.Refuse(ctx, c, call.Reason{Code: "hold.struck", Text: fmt.Sprintf("call %d of %d of the statement of "+
-		"approval %s was struck out by %s", n+1, len(s.Calls), d.Call.ApprovalID, s.By)})
+	return b.Held.Refuse(ctx, c, call.Reason{Code: "hold.struck",
+		Text: hold.Place(n+1, len(s.Calls), d.Call.ApprovalID) + " was struck out by " + s.By})
 }
 
 // struck returns the arguments of an answered statement with what the answer struck out. Other calls stay as they are.
@@ -359,7 +359,7 @@ func about(r call.Result) string {
 	}
 	text = fmt.Sprintf(" (%s): %s", r.CallID, display.Quote(text[:min(len(text), 300)]))
 	if r.Undo != nil {
-		text += "; undo: waldo undo " + r.CallID
+		text += "; undo: waldo undo " + r.Acted()
 	}
 	return text
 }

@@ -364,7 +364,7 @@ func (b *Book) End(ctx context.Context, d policy.Decision, r call.Result, answer
 ) {
 	state := stateOf(r, answered)
 	if state == Ended && !r.IsError && d.Contract.Rollback.By != "" {
-		args, err := policy.Fill(d.Contract.Rollback.Args, d.Call.Args, &r)
+		args, err := policy.Fill(d.Contract.Rollback.Args, d.Call.Args, b.Now(), &r)
 		if err != nil {
 			r.Facts.Warnings = append(r.Facts.Warnings, "what would undo the call is not known: rollback: "+err.Error())
 		} else {

@@ -30,11 +30,15 @@ type Settlement struct {
 var (
 	ErrAbsent   = errors.New("waldo does not remember this call")
 	ErrNoSettle = errors.New("the contract of this call has no settle")
+	ErrUnderWay = errors.New("the call is under way, so it has no outcome yet")
 	ErrOther    = errors.New("another configuration decided this call, and only that one can find out whether it happened")
 )
 
 // settleGap is how long the first pause between two reads of a settlement is; each later one is twice as long.
 const settleGap = 250 * time.Millisecond
+
+// asked is how long the clock of a call can have stood still for a question of its server.
+const asked = 10 * time.Minute
 
 // Settle finds out whether a call with an unknown outcome happened: it makes the read that the contract declares, as
 // the caller of as, and records what it says. A write that is still on its way can happen later, so "it did not happen"
@@ -43,6 +47,9 @@ func (b *Book) Settle(ctx context.Context, callID string, as call.Call) (call.Se
 	e, err := b.Get(ctx, callID)
 	if err != nil {
 		return "", err
+	}
+	if e.State == Begun && !b.open(e) {
+		return call.StillUnknown, ErrUnderWay
 	}
 	if word := e.Word(); word != "" || !b.open(e) {
 		return word, nil
@@ -59,7 +66,8 @@ func (b *Book) Settle(ctx context.Context, callID string, as call.Call) (call.Se
 	last := cmp.Or(b.Contract(out.By).Timeout, patience) // that the last read can take
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Within+last)
 	defer cancel()
-	recent := b.Now().Before(e.At.Add(k.Timeout + s.Within))
+	under := time.Duration(1+k.Retry.Max)*k.Timeout + asked // that the call can have been under way
+	recent := e.process == b.Process || b.Now().Before(e.At.Add(under+s.Within))
 	happened, err := b.ask(ctx, s, e, as, &out, recent)
 	state := Unknown
 	switch {
@@ -101,11 +109,12 @@ func (e *Entry) Word() call.Settled {
 	return ""
 }
 
-// ask reads until the write has happened, or within is over. A call of long ago is read once.
+// ask reads until the write has happened. Only a read that begins after the end of within says that it has not. A call
+// of long ago is read once.
 func (b *Book) ask(
 	ctx context.Context, s contract.Settle, e *Entry, as call.Call, out *Settlement, recent bool,
 ) (bool, error) {
-	args, err := policy.Fill(s.Args, e.Args, nil)
+	args, err := policy.Fill(s.Args, e.Args, e.At, nil)
 	if err != nil {
 		return false, err
 	}
@@ -113,13 +122,14 @@ func (b *Book) ask(
 	for {
 		c := call.Call{ID: id.New(id.Call), Capability: call.Capability(s.By), Args: args, Session: as.Session,
 			Principal: as.Principal, Channel: as.Channel, Depth: as.Depth, Parent: e.ID, Chain: as.Chain}
+		last := !recent || !time.Now().Before(until)
 		happened, err := b.read(ctx, s, e, c)
 		out.Read = c.ID
-		if err != nil || happened || !recent || time.Now().Add(gap).After(until) {
+		if err != nil || happened || last {
 			return happened, err
 		}
 		select {
-		case <-time.After(gap):
+		case <-time.After(min(gap, time.Until(until))):
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
@@ -145,7 +155,7 @@ func (b *Book) read(ctx context.Context, s contract.Settle, e *Entry, c call.Cal
 	case r.Facts.Masked > 0: // a hidden value equals no argument
 		return false, fmt.Errorf("redaction hid values in the read %s, so it cannot be compared with the call", c.ID)
 	}
-	return policy.Happened(s, e.Args, r)
+	return policy.Happened(s, e.Args, e.At, r)
 }
 
 // Get returns a remembered call by its id, or ErrAbsent.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
@@ -86,6 +87,64 @@ func TestSettleOnlyOwn(t *testing.T) {
 		if n := len(log.settled); (n == 0) != (row.err != nil) || (server.made == 0) != (row.err != nil) {
 			t.Errorf("%s: %d recorded, %d reads", row.file, n, server.made)
 		}
+	}
+}
+
+// late is a server whose write takes effect a while after the first read. A read takes its time.
+type late struct {
+	reads
+	after, takes time.Duration
+	began        time.Time
+	looked       []time.Duration // after the first read, each at its end
+}
+
+func (l *late) Call(ctx context.Context, c call.Call) (call.Result, error) {
+	if l.made == 0 {
+		l.began = time.Now()
+	}
+	time.Sleep(l.takes)
+	l.looked = append(l.looked, time.Since(l.began))
+	if l.count = "0"; time.Since(l.began) >= l.after {
+		l.count = "1"
+	}
+	return l.reads.Call(ctx, c)
+}
+
+// TestSettleReadsAtTheEndOfWithin: a write that arrives within within is seen, whatever a read takes. Only a read that
+// began after it says that the write did not happen.
+func TestSettleReadsAtTheEndOfWithin(t *testing.T) {
+	const within = time.Second
+	for _, row := range []struct {
+		after, takes time.Duration
+		want         call.Settled
+	}{
+		{0, 0, call.Happened}, {950 * time.Millisecond, 0, call.Happened}, {950 * time.Millisecond, 90 * time.Millisecond, call.Happened},
+		{time.Hour, 90 * time.Millisecond, call.NotHappened},
+	} {
+		b, _, _ := settling(t, "own.yaml", "0")
+		server := &late{after: row.after, takes: row.takes}
+		k := b.Contract("s.create")
+		k.Settle.Within = within
+		b.Calls, b.Contract = server, func(call.Capability) contract.Contract { return k }
+		d := killed(t, b, "own.yaml")
+		word, err := b.Settle(t.Context(), d.Call.ID, d.Call)
+		if last := server.looked[len(server.looked)-1]; err != nil || word != row.want || word == call.NotHappened && last < within+row.takes {
+			t.Errorf("%+v: %s %v, looked at %v", row, word, err, server.looked)
+		}
+	}
+}
+
+// TestSettleUnderWay: a call whose process lives has no outcome yet, and is not read about.
+func TestSettleUnderWay(t *testing.T) {
+	b, log, server := settling(t, "own.yaml", "0")
+	d := keyed(t, "k", `{"a":1}`)
+	d.Contract = b.Contract("s.create")
+	if _, r, why, err := b.Begin(t.Context(), d, d.Call.Args); r != nil || why != nil || err != nil {
+		t.Fatal(r, why, err)
+	}
+	word, err := b.Settle(t.Context(), d.Call.ID, d.Call)
+	if word != call.StillUnknown || !errors.Is(err, ErrUnderWay) || server.made+len(log.settled) > 0 {
+		t.Errorf("%s %v, %d reads", word, err, server.made)
 	}
 }
 

@@ -89,6 +89,10 @@ func (e *Entry) replay(d policy.Decision) *call.Result {
 				"was too long to be remembered.", e.ID, s.Status, s.LeftOut))}
 		}
 	}
+	if e.Undone != "" {
+		r.Undo = nil
+		r.Content = append(r.Content, call.Text("waldo: the call "+e.ID+" was undone since, by "+e.Undone+"."))
+	}
 	f.Status = r.Status
 	r.Facts = f
 	return r

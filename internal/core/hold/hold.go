@@ -317,6 +317,23 @@ func (s Statement) totals() []call.Reason {
 	return why
 }
 
+// Place names one call of a statement, from 1, as records do.
+func Place(n, of int, approvalID string) string {
+	return fmt.Sprintf("call %d of %d of the statement of approval %s", n, of, approvalID)
+}
+
+// PlaceOf returns the call of a statement that a reason is about; 0: of none.
+func PlaceOf(why call.Reason) (n int, approvalID string) {
+	of := 0
+	if why.Code != "hold.covered" && why.Code != "hold.struck" {
+		return 0, ""
+	}
+	if _, err := fmt.Sscanf(why.Text, "call %d of %d of the statement of approval %s", &n, &of, &approvalID); err != nil {
+		return 0, ""
+	}
+	return n, approvalID
+}
+
 // Added is the result that the program gets for a collected call.
 func Added(r call.Result, n int) call.Result {
 	r.Held, r.IsError, r.Status = n, false, facts.Waiting

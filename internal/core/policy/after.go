@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
@@ -20,7 +21,8 @@ import (
 
 // afterwards is the language of settle and rollback, which read a call and a result.
 var afterwards = sync.OnceValues(func() (*cel.Env, error) {
-	return cel.NewEnv(append(language(), cel.Variable("result", cel.DynType), cel.Variable("text", cel.StringType))...)
+	return cel.NewEnv(append(language(), cel.Variable("result", cel.DynType), cel.Variable("text", cel.StringType),
+		cel.Variable("began", cel.TimestampType))...)
 })
 
 // compileAfter compiles an expression of settle or rollback. A panic of the library is an error of the expression.
@@ -38,9 +40,9 @@ func compileAfter(source string, want *cel.Type) (c *condition, err error) {
 }
 
 // inputs returns the variables of settle and rollback. The result is the structured content, else the text read as
-// JSON, else null.
-func inputs(args call.Args, r *call.Result) map[string]any {
-	in := map[string]any{"args": exactly(args.Value()), "result": nil, "text": ""}
+// JSON, else null. began is the second in which the call began, by waldo's clock.
+func inputs(args call.Args, began time.Time, r *call.Result) map[string]any {
+	in := map[string]any{"args": exactly(args.Value()), "result": nil, "text": "", "began": began.UTC().Truncate(time.Second)}
 	if args.Value().IsZero() {
 		in["args"] = map[string]any{}
 	}
@@ -64,12 +66,12 @@ func inputs(args call.Args, r *call.Result) map[string]any {
 
 // Happened evaluates the expression of a settlement over the arguments of the write and the result of the read. An
 // error means that the outcome is still unknown.
-func Happened(s contract.Settle, args call.Args, r call.Result) (bool, error) {
+func Happened(s contract.Settle, args call.Args, began time.Time, r call.Result) (bool, error) {
 	c, err := compileAfter(s.Happened, cel.BoolType)
 	if err != nil {
 		return false, err
 	}
-	out, _, err := c.program.Eval(inputs(args, &r))
+	out, _, err := c.program.Eval(inputs(args, began, &r))
 	if err != nil {
 		return false, err
 	}
@@ -82,8 +84,8 @@ func Happened(s contract.Settle, args call.Args, r call.Result) (bool, error) {
 
 // Fill makes the arguments of a settlement or rollback from its template, the arguments of the call and its result;
 // nil: there is no result yet.
-func Fill(template map[string]any, args call.Args, r *call.Result) (call.Args, error) {
-	filled, err := fill(template, inputs(args, r))
+func Fill(template map[string]any, args call.Args, began time.Time, r *call.Result) (call.Args, error) {
+	filled, err := fill(template, inputs(args, began, r))
 	if err != nil {
 		return call.Args{}, err
 	}
@@ -163,10 +165,10 @@ func (p *Policy) after() (problems contract.Problems) {
 		}
 		if s := c.Settle; s.By != "" {
 			_, err := compileAfter(s.Happened, cel.BoolType)
-			add(s.At, "settle.invalid", "happened is a CEL expression over args, result and text", err)
+			add(s.At, "settle.invalid", "happened is a CEL expression over args, result, text and began", err)
 			for _, x := range expressions(s.Args) {
 				_, err := compileAfter(x, nil)
-				add(s.At, "settle.invalid", "a text in args is a CEL expression over args", err)
+				add(s.At, "settle.invalid", "a text in args is a CEL expression over args and began", err)
 			}
 			if k, ok := p.Lookup(call.Capability(s.By)); !ok || k.Denied || k.Mode != contract.Read || s.By == c.Pattern {
 				add(s.At, "settle.write", "give "+s.By+" a contract with mode: read",
@@ -176,7 +178,7 @@ func (p *Policy) after() (problems contract.Problems) {
 		if r := c.Rollback; r.By != "" {
 			for _, x := range expressions(r.Args) {
 				_, err := compileAfter(x, nil)
-				add(r.At, "rollback.invalid", "a text in args is a CEL expression over args, result and text", err)
+				add(r.At, "rollback.invalid", "a text in args is a CEL expression over args, result, text and began", err)
 			}
 			if k, ok := p.Lookup(call.Capability(r.By)); !ok || k.Denied {
 				add(r.At, "rollback.absent", "write a contract for "+r.By, errors.New("no contract allows rollback.by"))

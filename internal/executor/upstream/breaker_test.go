@@ -74,9 +74,12 @@ func TestRetriesAndBreaker(t *testing.T) {
 	if len(clock.most) != 2 || clock.most[0] != firstGap || clock.most[1] != 2*firstGap || clock.slept[0] != firstGap/2 {
 		t.Errorf("pauses of %v under %v", clock.slept, clock.most)
 	}
-	awake(t, m, k) // one retry is left in the budget
+	o := awake(t, m, k) // one retry is left in the budget
 	if n := calls.Load(); n != 5 {
 		t.Errorf("%d tries, where the budget has 3 retries", n)
+	}
+	if !strings.Contains(fmt.Sprint(o.Facts.Warnings), "circuit breaker of the server is open") {
+		t.Errorf("the facts of the fifth failure: %q", o.Facts.Warnings)
 	}
 	write := contract.Contract{Mode: contract.Write, Timeout: 50 * time.Millisecond}
 	try := func(k contract.Contract, want string) {
@@ -85,7 +88,7 @@ func TestRetriesAndBreaker(t *testing.T) {
 		o := awake(t, m, k)
 		if o.Refused != nil {
 			got = o.Refused.Code
-			if o.Refused.RetryAfter < 1 || o.Facts.SideEffect != facts.None {
+			if o.Refused.RetryAfter < 1 || o.Facts.SideEffect != facts.None || len(o.Facts.Warnings) == 0 {
 				t.Errorf("a refusal without its time, or that did something: %+v", o.Refused)
 			}
 		}

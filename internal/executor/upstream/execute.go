@@ -74,11 +74,14 @@ func (m *Manager) attempts(
 		why, tried := c.refusal(d, m.o.Clock.Now())
 		if why != nil {
 			o := refused(why.Code, why.Text)
-			o.Refused = why
+			o.Refused, o.Facts.Warnings = why, []string{why.Code + ": " + why.Text}
 			return o
 		}
 		o, failure, wait := s.attempt(ctx, d, q, timeout)
 		changed := c.ended(tried, failure != "", ctx.Err() != nil || failure == unstarted, m.o.Clock.Now())
+		if changed && failure != "" {
+			o.Facts.Warnings = append(o.Facts.Warnings, "the circuit breaker of the server is open now: it lets no call through for a while")
+		}
 		if changed && m.o.Breaker != nil {
 			c.tell(func(fails int, until time.Time) { m.o.Breaker(s.cfg.Name, fails, until) })
 		}
@@ -299,7 +302,7 @@ func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy
 		return o, ""
 	case errors.As(err, &malformed):
 		s.m.o.Log.Warn("answer could not be read", "server", s.cfg.Name, "error", err)
-		return failed(d, "the server gave "+malformed.Error()+"; "+known(effect(d, false))), ""
+		return failed(d, "the server gave "+malformed.Error()+known(effect(d, false))), ""
 	case errors.Is(err, mcphttp.ErrForgotten):
 		return unanswered(ctx, d, false), forgotten
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
@@ -314,12 +317,12 @@ func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy
 	}
 	o := unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent))
 	if ses.flooded.Load() && ctx.Err() == nil { // the operator has the warning already
-		o.Content = []call.Content{call.Text("the server is not available: " + errFlooded.Error() + "; " + known(o.Facts.SideEffect))}
+		o.Content = []call.Content{call.Text("the server is not available: " + errFlooded.Error() + known(o.Facts.SideEffect))}
 		return o, unavailable
 	}
 	s.warn(ctx, "call was not answered", ses.ending(ctx, err))
 	if status := (*mcphttp.Status)(nil); errors.As(err, &status) && ctx.Err() == nil {
-		o.Content = []call.Content{call.Text("the server answered with " + status.Error() + "; " + known(o.Facts.SideEffect))}
+		o.Content = []call.Content{call.Text("the server answered with " + status.Error() + known(o.Facts.SideEffect))}
 		if !status.Temporary() {
 			return o, "" // the same question gets the same answer
 		}
@@ -344,7 +347,7 @@ func (s *server) where(ses *session, o call.Outcome) call.Outcome {
 	return o
 }
 
-const notResult = "the server's answer is not a result of a tool; "
+const notResult = "the server's answer is not a result of a tool"
 
 // answered makes an outcome of the result of tools/call (MCP 2025-11-25 server/tools).
 func answered(m result, d policy.Decision) call.Outcome {
@@ -414,7 +417,7 @@ func unanswered(ctx context.Context, d policy.Decision, unsent bool) call.Outcom
 	if unsent {
 		o.Facts.SideEffect = facts.None
 	}
-	o.Content = []call.Content{call.Text(text + "; " + known(o.Facts.SideEffect))}
+	o.Content = []call.Content{call.Text(text + known(o.Facts.SideEffect))}
 	return o
 }
 
@@ -461,9 +464,9 @@ func inQuarantine(server, why string) string {
 // known says what is known of the effect of a call without an answer.
 func known(e facts.SideEffect) string {
 	if e == facts.None {
-		return "nothing was changed"
+		return "; nothing was changed"
 	}
-	return "whether it took effect is not known: look before trying again"
+	return call.NotKnown
 }
 
 // trust reads the contract's word. Any other word trusts nothing.

@@ -15,6 +15,7 @@ import (
 	"waldo/internal/executor/upstream/eras"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/executor/upstream/tasks"
+	"waldo/internal/model/call"
 	"waldo/internal/model/display"
 	"waldo/internal/network/a2apeer"
 	"waldo/internal/network/mcphttp"
@@ -311,6 +312,7 @@ func (ses *session) params(id int64, params map[string]any, progress bool, r *ru
 		meta[jsonrpc.MetaCapabilities] = struct{}{}
 	}
 	if r != nil {
+		meta[call.MetaTimeout] = max(1, r.left().Milliseconds())
 		if ses.revision == jsonrpc.Modern || ses.s.cfg.Peer {
 			declared := ses.s.declared(r.host, true)
 			if ses.can.tasks {
@@ -336,6 +338,15 @@ func (ses *session) params(id int64, params map[string]any, progress bool, r *ru
 		all["_meta"] = meta
 	}
 	return all
+}
+
+// left is how long a call can still take: until its contract's time is over, or its caller's.
+func (r *running) left() time.Duration {
+	left := r.clock.Left()
+	if end, ok := r.over.Deadline(); ok {
+		left = min(left, time.Until(end))
+	}
+	return left
 }
 
 // ending adds to the error of a call how the server has ended meanwhile, for the operator.

@@ -44,6 +44,10 @@ func (s *server) operate(r *http.Request, who call.Principal, method string, par
 		if f := decode(params, &p); f != nil {
 			return reply{}, f
 		}
+		if keys := r.Header.Values("Idempotency-Key"); len(keys) > 1 {
+			return reply{}, badParams.says("a request has one Idempotency-Key")
+		}
+		p.key = r.Header.Get("Idempotency-Key")
 		j, f := s.send(ctx, who, p)
 		switch c := p.Configuration; {
 		case f != nil:
@@ -137,7 +141,7 @@ func (s *server) send(ctx context.Context, who call.Principal, p sending) (*job,
 	if _, err := call.ReadArgs(args); err != nil {
 		return nil, badParams.says("%v", err)
 	}
-	j := &job{Principal: who, Skill: skill, Args: json.RawMessage(args.Raw()), First: p.Message.MessageID}
+	j := &job{Principal: who, Skill: skill, Args: json.RawMessage(args.Raw()), First: p.Message.MessageID, Key: p.key}
 	if token != nil {
 		if f := s.under(ctx, j, *token); f != nil {
 			return nil, f
@@ -145,6 +149,9 @@ func (s *server) send(ctx context.Context, who call.Principal, p sending) (*job,
 	}
 	if strings.HasPrefix(string(skill), agentPrefix) {
 		j.Agent = call.Session(id.New(id.Session))
+		if p.key != "" {
+			return nil, badParams.says("an Idempotency-Key is for one call: the messageId is the key of an agent's task")
+		}
 	}
 	j.ID, j.ContextID = id.New(id.Task), p.Message.ContextID
 	if j.ContextID == "" {
@@ -245,6 +252,8 @@ func (s *server) goOn(ctx context.Context, who call.Principal, p sending, delega
 		return nil, faultOf(err)
 	case p.Message.ContextID != "" && p.Message.ContextID != j.ContextID:
 		return nil, badParams.says("the task belongs to another context")
+	case p.key != "" && p.key != j.Key:
+		return nil, badParams.says("the task began with another Idempotency-Key, or with none")
 	}
 	if delegated != nil {
 		if f := s.under(ctx, j, *delegated); f != nil {

@@ -222,7 +222,7 @@ func (r *runner) call(ctx context.Context, j *job) (call.Result, error) {
 	}
 	c := call.Call{ID: j.CallID, Capability: j.Skill, Args: args, Session: n, Principal: j.Principal, Channel: call.A2A,
 		ApprovalID: j.Approval, Confirm: j.Confirm, Chain: j.Chain}
-	if !r.kernel.Reads(j.Skill) {
+	if c.Key = j.Key; c.Key == "" && !r.kernel.Reads(j.Skill) {
 		c.Key = "a2a:" + j.ID
 	}
 	if why := r.kernel.Prepare(ctx, &c); why != nil {

@@ -26,6 +26,7 @@ type job struct {
 	Approval  string          `json:"approval,omitempty"` // the question that is open
 	CallID    string          `json:"call,omitempty"`     // the last call
 	First     string          `json:"first"`              // the id of the first message
+	Key       string          `json:"key,omitempty"`      // the Idempotency-Key of that message
 	Chain     []string        `json:"chain,omitempty"`    // the delegation that the client named
 	Agent     call.Session    `json:"agent,omitempty"`    // the built-in agent that works on it; empty: it is one call
 }

@@ -145,6 +145,7 @@ type sending struct {
 		Push              *PushConfig `json:"taskPushNotificationConfig"`
 	} `json:"configuration"`
 	Metadata strictjson.Value `json:"metadata"`
+	key      string           // of the header
 }
 
 // naming are the parameters of the operations on one task, and on its push configurations.

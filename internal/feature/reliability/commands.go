@@ -96,7 +96,7 @@ func settle(ctx context.Context, h *app.App, all []settled) ([]settled, error) {
 	for i := range all {
 		word, err := h.Effects.Settle(ctx, all[i].CallID, as)
 		switch {
-		case errors.Is(err, effects.ErrNoSettle), errors.Is(err, effects.ErrOther):
+		case errors.Is(err, effects.ErrNoSettle), errors.Is(err, effects.ErrOther), errors.Is(err, effects.ErrUnderWay):
 			all[i].Why = err.Error()
 		case err != nil:
 			return nil, err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -136,6 +137,9 @@ func TestSettle(t *testing.T) {
 	h := b.waldo(t)
 	for how, want := range map[string]call.Settled{"die_after": call.Happened, "hang_after": call.Happened} {
 		r := create(how, how, "").must(t, h)
+		if text := fmt.Sprint(r.Content); strings.Contains(text, "not known") || text == "[]" {
+			t.Errorf("%s: the text says %s", how, text)
+		}
 		if r.Settled != want || r.Facts.SideEffect != facts.Confirmed || b.effects(t, how) != 1 {
 			t.Errorf("%s: settled %q, side effect %s, %d effects%s", how, r.Settled, r.Facts.SideEffect, b.effects(t, how), codes(r))
 		}

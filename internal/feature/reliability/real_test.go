@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
@@ -121,9 +123,48 @@ func TestSettleRealServers(t *testing.T) {
 	}
 }
 
+// A commit of a real git server is settled by its log, after the server died before or after it. An equal commit of
+// before is another one.
+func TestSettleRealGit(t *testing.T) {
+	node, packages := repo.Packages(t, "npm-git", "@cyanheads/git-mcp-server")
+	known, ok := wellknown.Find([]string{"npx", "@cyanheads/git-mcp-server"})
+	if !ok {
+		t.Fatal("the catalogue has no git server")
+	}
+	for at, want := range map[string]call.Settled{"before": call.NotHappened, "after": call.Happened} {
+		b := newBench(t, "")
+		dir := b.real(t, node, filepath.Join(packages, "@cyanheads", "git-mcp-server", "dist", "index.js"), at, "git_commit",
+			known.Settle["git_commit"])
+		git := func(args ...string) string {
+			out, err := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %v %s", args, err, out)
+			}
+			return string(out)
+		}
+		git("init", "-q")
+		git("config", "user.name", "a")
+		git("config", "user.email", "a@example.com")
+		git("commit", "-q", "--allow-empty", "-m", "mend it")
+		time.Sleep(2 * time.Second) // git counts seconds
+		h := b.waldo(t)
+		o := ordered{Capability: "r.git_commit", Key: "k", Args: map[string]any{"path": dir, "message": "mend it", "allowEmpty": true}}
+		if r := o.must(t, h); r.Settled != want {
+			t.Errorf("%s: settled %q: %s%s %v", at, r.Settled, r.Status, codes(r), r.Content)
+		}
+		if r := o.must(t, h); r.Status != facts.OK || (r.Replayed != "") != (want == call.Happened) {
+			t.Errorf("%s: again: %s%s", at, r.Status, codes(r))
+		}
+		if n := strings.Count(git("log", "--format=%s"), "mend it"); n != 2 {
+			t.Errorf("%s: %d commits, one of before", at, n)
+		}
+	}
+}
+
 // Each proposed settlement loads, and tells a write of its server that happened from one that did not. The results are
 // as the servers of the versions in the catalogue write them.
 func TestProposals_load(t *testing.T) {
+	began := time.Date(2026, 11, 27, 12, 0, 0, 5e8, time.UTC) // 1795780800
 	samples := map[string]struct{ args, happened, not string }{
 		"create_issue": {`{"owner":"o","repo":"r","title":"T","body":"B"}`, `[{"title":"T","body":"B"}]`,
 			`[{"title":"T","body":null},{"title":"t","body":"B"}]`},
@@ -131,7 +172,18 @@ func TestProposals_load(t *testing.T) {
 			`[{"title":"T","head":{"ref":"h"},"base":{"ref":"main"}}]`, `[{"title":"T","head":{"ref":"x"},"base":{"ref":"main"}}]`},
 		"create_or_update_file": {`{"owner":"o","repo":"r","project_id":"p","path":"a","file_path":"a","branch":"b","content":"new"}`,
 			`{"content":"new"}`, `{"content":"old"}`},
+		"slack_post_message": {`{"channel_id":"C1","text":"hi"}`, `{"ok":true,"messages":[{"subtype":"x"},{"text":"hi","ts":"1795780800.000100"}]}`,
+			`{"ok":true,"messages":[{"text":"hi","ts":"1795780799.900000"},{"text":"ho","ts":"1795780801.000000"}]}`},
+		"slack_reply_to_thread": {`{"channel_id":"C1","thread_ts":"1.000000","text":"hi"}`,
+			`{"ok":true,"messages":[{"text":"hi","ts":"1795780801.000100"}]}`, `{"ok":false,"error":"ratelimited"}`},
+		"git_create_branch": {`{"repo_path":"/r","branch_name":"new"}`, "* main\n  new", "* main\n  new-er"},
+		"git_checkout":      {`{"repo_path":"/r","branch_name":"new"}`, "  main\n* new", "* main\n  new"},
+		"mcp-server-git git_commit": {`{"repo_path":"/r","message":"fix a"}`,
+			"Commit history:\nCommit: 1\nAuthor: a\nDate: d\nMessage: fix b\n\nCommit: \nAuthor: 2\nDate: a\nMessage: d\n\nCommit: fix a\nAuthor: ",
+			"Commit history:\nCommit: 1\nAuthor: a\nDate: d\nMessage: fix a too\n"},
 	}
+	// What Slack makes of a text can differ from it, so a message that is not seen can have been sent.
+	never := []string{"slack_post_message", "slack_reply_to_thread"}
 	judged := 0
 	for _, row := range wellknown.All() {
 		for name, s := range row.Settle {
@@ -140,7 +192,10 @@ func TestProposals_load(t *testing.T) {
 			b.waldo(t)
 			sample, ok := samples[name]
 			if !ok {
-				continue // TestSettleRealServers has it
+				sample, ok = samples[row.Match[0]+" "+name]
+			}
+			if !ok {
+				continue // TestSettleRealServers or TestSettleRealGit has it
 			}
 			judged++
 			args, err := call.ParseArgs([]byte(sample.args))
@@ -151,19 +206,19 @@ func TestProposals_load(t *testing.T) {
 			for k, v := range s.Args {
 				template[k] = v
 			}
-			if _, err := policy.Fill(template, args, nil); err != nil {
+			if _, err := policy.Fill(template, args, began, nil); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			for text, want := range map[string]bool{sample.happened: true, sample.not: false} {
 				r := call.Result{Content: []call.Content{call.Text(text)}}
-				got, err := policy.Happened(contract.Settle{Happened: s.Happened}, args, r)
-				if err != nil || got != want {
+				got, err := policy.Happened(contract.Settle{Happened: s.Happened}, args, began, r)
+				if got != want || (err != nil) != (!want && slices.Contains(never, name)) {
 					t.Errorf("%s of %s: %v %v", name, text, got, err)
 				}
 			}
 		}
 	}
-	if judged != 4 {
+	if judged != 9 {
 		t.Errorf("%d settlements were judged by samples", judged)
 	}
 	b := newBench(t, "")
@@ -190,10 +245,14 @@ func (b bench) real(t *testing.T, node, program, at, write string, s wellknown.S
 	if s.Args != nil {
 		settle["args"] = s.Args
 	}
+	env := map[string]any{}
+	if strings.Contains(program, "server-memory") {
+		env["MEMORY_FILE_PATH"] = folder + "/memory.jsonl"
+	}
 	text, err := json.Marshal(map[string]any{
 		"version": 1,
 		"servers": map[string]any{"r": map[string]any{"command": command, "placement": "outside",
-			"env": map[string]any{"MEMORY_FILE_PATH": folder + "/memory.jsonl"}}},
+			"env": env}},
 		"capabilities": map[string]any{
 			"r." + s.By:  map[string]any{"mode": "read", "approval": "none"},
 			"r." + write: map[string]any{"mode": "high_risk", "danger": 3, "approval": "none", "settle": settle},

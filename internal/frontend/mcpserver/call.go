@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/call"
@@ -116,6 +118,11 @@ func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[s
 func (s *Session) decide(
 	ctx context.Context, m jsonrpc.Message, c call.Call, h *host, server string,
 ) (map[string]any, error) {
+	ctx, done, err := within(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	r, err := s.relay(ctx, m, c, h)
 	if err != nil {
 		return broken(c, r), nil
@@ -124,6 +131,20 @@ func (s *Session) decide(
 		return nil, refusal(r)
 	}
 	return s.result(r, server), nil
+}
+
+// within bounds a call by the time that its caller waits.
+func within(ctx context.Context, m jsonrpc.Message) (context.Context, context.CancelFunc, error) {
+	v := meta(m, call.MetaTimeout)
+	if v.IsZero() {
+		return ctx, func() {}, nil
+	}
+	ms, err := strconv.ParseInt(string(v.Raw()), 10, 64)
+	if most := 24 * time.Hour.Milliseconds(); err != nil || ms < 1 || ms > most {
+		return nil, nil, jsonrpc.Errorf(jsonrpc.CodeParams, "%s is a number of milliseconds from 1 to %d", call.MetaTimeout, most)
+	}
+	ctx, done := context.WithTimeoutCause(ctx, time.Duration(ms)*time.Millisecond, call.ErrCallerGone)
+	return ctx, done, nil
 }
 
 // relay sends a call through the pipeline. An error is waldo's own failure and is logged.

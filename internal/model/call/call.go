@@ -2,6 +2,7 @@
 package call
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -437,6 +438,9 @@ const (
 	StillUnknown Settled = "still_unknown"
 )
 
+// NotKnown ends waldo's words about a call without an answer. A settlement takes it away.
+const NotKnown = "; whether it took effect is not known: look before trying again"
+
 // Text puts it into words for the model, with a space at its end; empty: nothing was settled.
 func (s Settled) Text() string {
 	switch s {
@@ -449,6 +453,15 @@ func (s Settled) Text() string {
 	}
 	return ""
 }
+
+// MetaTimeout is the member of _meta that says how many milliseconds a caller waits for the answer to a call.
+const MetaTimeout = "waldo/timeout_ms"
+
+// ErrCallerGone is the cause of a context whose caller does not wait any longer. The contract's own time is not over.
+var ErrCallerGone = errors.New("the time that the caller gave is over")
+
+// Acted returns the call whose result this is: the earlier one of a replay.
+func (r Result) Acted() string { return cmp.Or(r.Replayed, r.CallID) }
 
 // Meta returns the metadata of an answer, for programs.
 func (r Result) Meta() map[string]any {

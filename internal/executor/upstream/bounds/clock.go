@@ -34,6 +34,16 @@ func (c *Clock) Stop() {
 	}
 }
 
+// Left is how long it can still run.
+func (c *Clock) Left() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped > 0 {
+		return c.left
+	}
+	return c.left - time.Since(c.since)
+}
+
 // Start undoes one Stop.
 func (c *Clock) Start() {
 	c.mu.Lock()

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -114,6 +115,9 @@ func (p *Operator) Approval(ctx context.Context, id string) (site.Approval, erro
 		*a.Asker = fate.of(p.entry(*a.Asker))
 	}
 	a.Answers = fate.said[q.ID]
+	if state == approval.Used {
+		p.made(fate, q.ID, a.Rows)
+	}
 	before, err := p.o.Approvals.LastApproved(ctx, q)
 	if err != nil {
 		return a, problem(err)
@@ -154,6 +158,23 @@ func rowsOf(q approval.Question) (out []site.Row) {
 			Struck: r.Struck})
 	}
 	return out
+}
+
+// made adds to the held calls of a used yes what became of each.
+func (p *Operator) made(fate fates, approvalID string, rows []site.Row) {
+	p.index.mu.Lock()
+	defer p.index.mu.Unlock()
+	for i := range rows {
+		r := &rows[i]
+		e := p.index.rows[heldRow{approvalID, r.Number}]
+		switch {
+		case r.Struck:
+		case e == nil:
+			r.Result = "not done"
+		default:
+			r.CallID, r.Result, r.UndoBy = e.ID, cmp.Or(e.end, fate.of(*e).Result), e.undoBy
+		}
+	}
 }
 
 // compare marks what differs from the last approved call, and adds what it had besides.

@@ -225,7 +225,7 @@ func (p *Operator) Call(ctx context.Context, callID string) (site.CallLife, erro
 		return l, site.Problemf(http.StatusNotFound, "call.unknown", "the log has no such call")
 	}
 	fate, err := p.fates(ctx)
-	l.Call = fate.of(entry{l.Call, asker})
+	l.Call = fate.of(entry{Call: l.Call, asker: asker})
 	for i, c := range l.Children {
 		l.Children[i] = fate.of(p.entry(c))
 	}

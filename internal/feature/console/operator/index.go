@@ -2,10 +2,12 @@ package operator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"waldo/internal/app/control"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
+	"waldo/internal/core/hold"
 	"waldo/internal/feature/console/site"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
@@ -45,6 +48,7 @@ type index struct {
 	calls  map[string]*entry        // by decision
 	asked  map[string]*entry        // by approval: the newest call that asked it
 	said   map[string][]site.Answer // by approval
+	rows   map[heldRow]*entry       // the calls of approved lists
 	order  []*entry                 // by the time of the decision
 	egress map[reach]*site.Egress
 	recent []audit.Record // of interest to an operator, the oldest first
@@ -60,11 +64,19 @@ type index struct {
 // entry is one call with the process that its session ends with; empty: it outlives each.
 type entry struct {
 	site.Call
-	asker string
+	asker  string
+	end    string // another word than its result: whether it took effect is not known, or was settled
+	undoBy string // the capability that would undo it
+}
+
+// heldRow is one call of an approved list, by its number.
+type heldRow struct {
+	approval string
+	number   int
 }
 
 func newIndex(dir string, begin func()) *index {
-	return &index{begin: begin, log: audit.NewTail(dir, 0), calls: map[string]*entry{}, asked: map[string]*entry{}, said: map[string][]site.Answer{},
+	return &index{begin: begin, log: audit.NewTail(dir, 0), calls: map[string]*entry{}, asked: map[string]*entry{}, rows: map[heldRow]*entry{}, said: map[string][]site.Answer{},
 		egress: map[reach]*site.Egress{}, hours: hours{}, hooks: hookCounts{}, ready: make(chan struct{}),
 		subs: map[chan site.LiveEvent]bool{}}
 }
@@ -145,6 +157,8 @@ type body struct {
 	Why        []call.Reason   `json:"why"`
 	Server     string          `json:"server"`
 	Attempts   []facts.Attempt `json:"attempts"` // of a server
+	UndoBy     string          `json:"undo_by"`
+	Settled    call.Settled    `json:"settled"`
 	Facts      struct {
 		SideEffect string `json:"side_effect"`
 		Usage      struct {
@@ -182,12 +196,17 @@ func (x *index) take(r audit.Record) {
 		switch r.Kind {
 		case audit.KindVerdict, audit.KindAnswer:
 			x.answered(b.ApprovalID, r)
+		case audit.KindSettled:
+			if c != nil {
+				c.end = cmp.Or(settled[string(b.Settled)], c.end)
+			}
 		case audit.KindEgress:
 			x.attempted(b.Attempts, site.Egress{By: b.Server, Server: true, Last: r.At})
 		case audit.KindOutcome:
 			x.hours.count(r, b, effect)
 			if c != nil {
 				c.Status, c.WallMS, c.CPUMS, c.Because = b.Status, b.Facts.Usage.Wall, b.Facts.Usage.CPU, because(b, c.Because)
+				c.end, c.undoBy = cmp.Or(endOf(b), c.end), b.UndoBy
 				x.attempted(b.Facts.Network.Attempts, site.Egress{By: c.Capability, Agent: c.Agent, Call: c.ID, Last: r.At})
 			}
 		}
@@ -198,9 +217,32 @@ func (x *index) take(r audit.Record) {
 	x.send(site.LiveEvent{Seq: r.Seq, Kind: r.Kind, Data: data})
 }
 
+// settled are the ends of held calls by what a settlement found.
+var settled = map[string]string{"happened": site.Done, "not_happened": "not done"}
+
+// endOf returns the end of a call whose status alone does not say whether it took effect; empty: its status does.
+func endOf(b body) string {
+	for _, why := range b.Why {
+		if found, ok := strings.CutPrefix(why.Code, "settle."); ok && settled[found] != "" {
+			return settled[found]
+		}
+	}
+	if b.Facts.SideEffect == facts.Unknown.String() {
+		return "unknown"
+	}
+	return ""
+}
+
 // decided enters a decision.
 func (x *index) decided(r audit.Record, b body) {
-	c := &entry{shortly(r, b), b.Asker}
+	c := &entry{Call: shortly(r, b), asker: b.Asker}
+	for _, why := range b.Reasons {
+		if n, approvalID := hold.PlaceOf(why); n > 0 {
+			if x.rows[heldRow{approvalID, n}] = c; why.Code == "hold.struck" {
+				c.end = "struck out"
+			}
+		}
+	}
 	x.calls[b.DecisionID] = c
 	x.hours.count(r, b, b.Effect)
 	x.order = append(x.order, c)
@@ -210,6 +252,7 @@ func (x *index) decided(r audit.Record, b body) {
 			delete(x.said, old.Approval)
 			delete(x.asked, old.Approval)
 		}
+		maps.DeleteFunc(x.rows, func(_ heldRow, e *entry) bool { return x.calls[e.Decision] == nil })
 		x.order = slices.Clone(x.order[maxCalls:])
 	}
 }

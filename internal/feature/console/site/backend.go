@@ -260,6 +260,10 @@ type Row struct {
 	Preview []string `json:"preview,omitempty"`
 	Fields  []Field  `json:"fields,omitempty"`
 	Struck  bool     `json:"struck,omitempty"` // by the yes before
+	// Of a call that was made after the yes:
+	CallID string `json:"call_id,omitempty"`
+	Result string `json:"result,omitempty"`  // as of a call; "unknown": whether it took effect is not known
+	UndoBy string `json:"undo_by,omitempty"` // the capability that waldo undo would call
 }
 
 // Ceremony asks the browser for a passkey's signature. Options go to navigator.credentials.

@@ -253,7 +253,7 @@ func pillOf(word string) pill {
 		p.Class = "warn"
 	case DeniedBy, "deny", "no", "refused", "stopped", "problem":
 		p.Class, p.Icon = "bad", "cross"
-	case Failed, Timeout, OOM, Lost, "failing":
+	case Failed, Timeout, OOM, Lost, "failing", "unknown":
 		p.Class, p.Icon = "bad", "warn"
 	case Running:
 		p.Class, p.Icon = "run", "play"

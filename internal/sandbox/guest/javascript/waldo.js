@@ -75,9 +75,21 @@
   const isHeld = Symbol('held');
   const unmade = (name) => new ToolError(`${name} is held and not made yet: write (await resultOf(x)).field to wait for a human's yes`, name);
 
+  const unread = new Set(); // what asks for the held results that the program has not asked for
+
+  // holdResult asks for all results of a list at once: a program that is written down later has no other way to them.
   function holdResult(number, tool) {
     let made;
-    const ask = () => made ||= askResult(number, tool);
+    const ask = (all = true) => {
+      if (made) return made;
+      unread.delete(ask);
+      made = askResult(number, tool);
+      const listed = all ? [...unread] : [];
+      const read = () => { for (const other of listed) other(false).catch(() => {}); };
+      made.then(read, read);
+      return made;
+    };
+    unread.add(ask);
     return new Proxy({}, {
       get(_, name) {
         if (name === isHeld) return ask;

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/detect/pattern"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/storage/database"
@@ -63,6 +64,8 @@ type Entry struct {
 	process string // that makes the call, until its outcome is in the log
 	result  *stored
 	until   time.Time
+	tokens  bool   // the tool got values in the place of tokens in the arguments
+	undoes  string // the process that makes the call Undone
 }
 
 // Book is the memory of one state directory. Every field but Most is needed.
@@ -100,7 +103,7 @@ func (b *Book) Earlier(ctx context.Context, d policy.Decision) (*call.Result, *c
 	if why != nil || key == "" {
 		return nil, why, nil
 	}
-	return b.claim(ctx, d, nameOf(d.Call, key), false)
+	return b.claim(ctx, d, nameOf(d.Call, key), false, false)
 }
 
 // Begin notes that a call acts from now on, and returns its arguments with its key. Another call with the key can have
@@ -120,7 +123,7 @@ func (b *Book) Begin(ctx context.Context, d policy.Decision, args call.Args) (
 	if key != "" {
 		name = nameOf(d.Call, key)
 	}
-	r, why, err := b.claim(ctx, d, name, true)
+	r, why, err := b.claim(ctx, d, name, true, args.Digest() != d.Call.Args.Digest())
 	if errors.Is(err, errFull) {
 		return args, nil, call.Reason{Code: "effects.full", Text: fmt.Sprintf("this principal has %d remembered calls, or %d MiB "+
 			"of them; each ends with its window", MaxCalls, MaxBytes>>20)}.In(time.Hour), nil
@@ -198,8 +201,9 @@ const (
 	patience = 30 * time.Second // for another call with the key, where the contract has no timeout
 )
 
-// claim looks the key up, waits for a call under way, and with take begins the call.
-func (b *Book) claim(ctx context.Context, d policy.Decision, name string, take bool) (
+// claim looks the key up, waits for a call under way, and with take begins the call. tokens: its tool gets values in the
+// place of tokens in the arguments.
+func (b *Book) claim(ctx context.Context, d policy.Decision, name string, take, tokens bool) (
 	*call.Result, *call.Reason, error,
 ) {
 	wait := d.Contract.Timeout
@@ -210,7 +214,7 @@ func (b *Book) claim(ctx context.Context, d policy.Decision, name string, take b
 		wait = min(wait, time.Until(by))
 	}
 	for until, tried := time.Now().Add(wait), ""; ; {
-		old, err := b.look(ctx, d, name, take)
+		old, err := b.look(ctx, d, name, take, tokens)
 		if err != nil || old == nil {
 			return nil, nil, err
 		}
@@ -235,7 +239,9 @@ func (b *Book) claim(ctx context.Context, d policy.Decision, name string, take b
 
 // look returns the earlier call with a name; nil: there is none, or it did not act. With take it begins the new call
 // then, in the same transaction.
-func (b *Book) look(ctx context.Context, d policy.Decision, name string, take bool) (old *Entry, err error) {
+func (b *Book) look(
+	ctx context.Context, d policy.Decision, name string, take, tokens bool,
+) (old *Entry, err error) {
 	in := b.Store.View
 	if take {
 		in = b.Store.Update
@@ -260,7 +266,7 @@ func (b *Book) look(ctx context.Context, d policy.Decision, name string, take bo
 			}
 			old = nil
 		}
-		return b.insert(tx, d, name)
+		return b.insert(tx, d, name, tokens)
 	})
 	return old, err
 }
@@ -300,7 +306,7 @@ func leaf(c call.Call) string {
 var errFull = errors.New("effects: the principal has as many remembered calls as it can have")
 
 // insert notes a call that begins.
-func (b *Book) insert(tx *sql.Tx, d policy.Decision, name string) error {
+func (b *Book) insert(tx *sql.Tx, d policy.Decision, name string, tokens bool) error {
 	full, err := b.full(tx, d.Call.Principal)
 	if err == nil && full {
 		if err = b.sweep(tx); err == nil {
@@ -322,7 +328,7 @@ func (b *Book) insert(tx *sql.Tx, d policy.Decision, name string) error {
 	now := b.Now()
 	e := Entry{ID: d.Call.ID, DecisionID: d.ID, Capability: d.Call.Capability, Principal: d.Call.Principal, State: Begun,
 		At: now, Mode: d.Mode(), Args: d.Call.Args, ArgsDigest: d.Call.Args.Digest(), Delegation: leaf(d.Call),
-		File: fileOf(d.Contract), name: name, process: b.Process,
+		File: fileOf(d.Contract), name: name, process: b.Process, tokens: tokens,
 		until: now.Add(window)}
 	return e.put(tx)
 }
@@ -365,6 +371,9 @@ func (b *Book) End(ctx context.Context, d policy.Decision, r call.Result, answer
 	state := stateOf(r, answered)
 	if state == Ended && !r.IsError && d.Contract.Rollback.By != "" {
 		args, err := policy.Fill(d.Contract.Rollback.Args, d.Call.Args, b.Now(), &r)
+		if err == nil && (token().Match(args.Raw()) || r.Facts.Masked > 0 && mask().Match(args.Raw())) {
+			err = errors.New("it needs a value that is hidden from the agent")
+		}
 		if err != nil {
 			r.Facts.Warnings = append(r.Facts.Warnings, "what would undo the call is not known: rollback: "+err.Error())
 		} else {
@@ -377,6 +386,12 @@ func (b *Book) End(ctx context.Context, d policy.Decision, r call.Result, answer
 	})
 	return r, state == Unknown, err
 }
+
+// The forms of what stands for hidden values.
+var (
+	token = pattern.Lazy(`\[[A-Z][A-Z0-9_]*_[0-9]+\]`)
+	mask  = pattern.Lazy(`\[[A-Z][A-Z0-9_]*\]`)
+)
 
 // Recorded notes that the outcome of a call is in the log.
 func (b *Book) Recorded(ctx context.Context, callID string) error {

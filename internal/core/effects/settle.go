@@ -114,6 +114,9 @@ func (e *Entry) Word() call.Settled {
 func (b *Book) ask(
 	ctx context.Context, s contract.Settle, e *Entry, as call.Call, out *Settlement, recent bool,
 ) (bool, error) {
+	if e.tokens {
+		return false, errors.New("the tool got values that are hidden here, so a read cannot be compared with the call")
+	}
 	args, err := policy.Fill(s.Args, e.Args, e.At, nil)
 	if err != nil {
 		return false, err

@@ -2,6 +2,7 @@ package effects
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -130,6 +131,85 @@ func TestSettleReadsAtTheEndOfWithin(t *testing.T) {
 		word, err := b.Settle(t.Context(), d.Call.ID, d.Call)
 		if last := server.looked[len(server.looked)-1]; err != nil || word != row.want || word == call.NotHappened && last < within+row.takes {
 			t.Errorf("%+v: %s %v, looked at %v", row, word, err, server.looked)
+		}
+	}
+}
+
+// TestTokensSettleNothing: a read does not get the values that the tool got in the place of tokens, so it says nothing.
+func TestTokensSettleNothing(t *testing.T) {
+	for restored, want := range map[string]call.Settled{`{"a":"[EMAIL_1]"}`: call.NotHappened, `{"a":"ann@example.com"}`: call.StillUnknown} {
+		b, _, server := settling(t, "own.yaml", "0")
+		d := keyed(t, "k", `{"a":"[EMAIL_1]"}`)
+		d.Contract = b.Contract("s.create")
+		args, err := call.ParseArgs([]byte(restored))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Process = "q_gone"
+		if _, r, why, err := b.Begin(t.Context(), d, args); r != nil || why != nil || err != nil {
+			t.Fatal(r, why, err)
+		}
+		b.Process = "q_own"
+		word, err := b.Settle(t.Context(), d.Call.ID, d.Call)
+		if err != nil || word != want || (server.made == 0) != (want == call.StillUnknown) {
+			t.Errorf("%s: %s %v, %d reads", restored, word, err, server.made)
+		}
+	}
+}
+
+// TestUndoOfHiddenValues: an undo that needs a hidden value is not known. One whose text only looks like a mask is.
+func TestUndoOfHiddenValues(t *testing.T) {
+	for _, row := range []struct {
+		text   string
+		masked int
+		known  bool
+	}{{"7", 1, true}, {"[SECRET]", 1, false}, {"[BUG]", 0, true}, {"[EMAIL_1]", 0, false}} {
+		b := newBench(t)
+		d := keyed(t, "k", `{}`)
+		d.Contract.Rollback = contract.Rollback{By: "s.drop", Args: map[string]any{"id": "text"}}
+		if _, r, why, err := b.Begin(t.Context(), d, d.Call.Args); r != nil || why != nil || err != nil {
+			t.Fatal(r, why, err)
+		}
+		f := facts.New()
+		f.Status, f.SideEffect, f.Masked = facts.OK, facts.Confirmed, row.masked
+		r, _, err := b.End(t.Context(), d, call.Result{Status: facts.OK, Facts: f, Content: []call.Content{call.Text(row.text)}}, true)
+		if err != nil || (r.Undo != nil) != row.known || (len(r.Facts.Warnings) > 0) == row.known {
+			t.Errorf("%+v: %+v %q %v", row, r.Undo, r.Facts.Warnings, err)
+		}
+	}
+}
+
+// unrecorded is a log in which no call has ended.
+type unrecorded struct{ notes }
+
+func (*unrecorded) Fate(context.Context, string) bool { return false }
+
+// TestUndoOfAKilledWaldo: an undo whose waldo was killed before its call was decided can be made. One that the log knows
+// cannot.
+func TestUndoOfAKilledWaldo(t *testing.T) {
+	for _, log := range []Recorder{&unrecorded{}, &notes{}} {
+		b, _, server := settling(t, "own.yaml", "1")
+		d := keyed(t, "k", `{}`)
+		d.Contract.Rollback = contract.Rollback{By: "s.drop", Args: map[string]any{"id": "'7'"}}
+		if _, r, why, err := b.Begin(t.Context(), d, d.Call.Args); r != nil || why != nil || err != nil {
+			t.Fatal(r, why, err)
+		}
+		f := facts.New()
+		f.Status, f.SideEffect = facts.OK, facts.Confirmed
+		if _, _, err := b.End(t.Context(), d, call.Result{Status: facts.OK, Facts: f}, true); err != nil {
+			t.Fatal(err)
+		}
+		err := b.change(t.Context(), d.Call.ID, func(_ *sql.Tx, e *Entry) (bool, error) {
+			e.Undone, e.undoes = "c_lost", "q_gone"
+			return true, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Log = log
+		_, recorded := log.(*notes)
+		if _, err := b.Undo(t.Context(), d.Call.ID, d.Call); errors.Is(err, ErrUndone) != recorded || (server.made == 0) != recorded {
+			t.Errorf("recorded %t: %v, %d calls", recorded, err, server.made)
 		}
 	}
 }

@@ -109,6 +109,8 @@ type body struct {
 	Undo       *undo           `json:"undo,omitempty"`
 	Undone     string          `json:"undone,omitempty"`
 	Result     *stored         `json:"result,omitempty"`
+	Tokens     bool            `json:"tokens,omitempty"`
+	Undoes     string          `json:"undoes,omitempty"`
 }
 
 type undo struct {
@@ -118,7 +120,7 @@ type undo struct {
 
 func (e *Entry) put(tx *sql.Tx) error {
 	b := body{DecisionID: e.DecisionID, Mode: e.Mode, Args: e.Args.Raw(), ArgsDigest: e.ArgsDigest, Delegation: e.Delegation, File: e.File,
-		Undone: e.Undone, Result: e.result}
+		Undone: e.Undone, Result: e.result, Tokens: e.tokens, Undoes: e.undoes}
 	if e.Undo != nil {
 		b.Undo = &undo{e.Undo.By, e.Undo.Args.Raw()}
 	}
@@ -167,7 +169,7 @@ func read(r row) (*Entry, error) {
 		return nil, fmt.Errorf("effects: call %s: %w", e.ID, err)
 	}
 	e.DecisionID, e.Mode, e.ArgsDigest, e.Undone, e.result = b.DecisionID, b.Mode, b.ArgsDigest, b.Undone, b.Result
-	e.Delegation, e.File = b.Delegation, b.File
+	e.Delegation, e.File, e.tokens, e.undoes = b.Delegation, b.File, b.Tokens, b.Undoes
 	return &e, nil
 }
 

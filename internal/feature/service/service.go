@@ -97,12 +97,12 @@ func quote(s string) string {
 }
 
 // common is what both services have. /proc stays whole and namespaces stay allowed: sandboxes are made of them, and the
-// kernel mounts a new /proc only where no part of the old one is covered.
+// kernel mounts a new /proc only where no part of the old one is covered. RestrictSUIDSGID= is left out: it takes openat2
+// away, which holds paths inside of folders.
 const common = `UMask=0077
 NoNewPrivileges=yes
 LockPersonality=yes
 RestrictRealtime=yes
-RestrictSUIDSGID=yes
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 SystemCallArchitectures=native
 SystemCallFilter=~@clock @cpu-emulation @module @obsolete @raw-io @reboot @swap

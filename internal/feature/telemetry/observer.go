@@ -52,7 +52,7 @@ func (n *trail) Step(s broker.Step, d policy.Decision) call.Trace {
 	now := time.Now()
 	n.endStep(now)
 	kind, name := trace.SpanKindInternal, string(s)
-	if n.upstream = s == broker.StepExecute && d.Contract.Transport == contract.MCP; n.upstream {
+	if n.upstream = s == broker.StepExecute && d.Contract.Transport == contract.MCP && d.Effect != policy.Deny; n.upstream {
 		kind = trace.SpanKindClient
 	}
 	n.name, n.from = s, now
@@ -105,11 +105,11 @@ func (n *trail) End(d policy.Decision, r call.Result, err error) {
 	if n.call.Channel == "mcp" {
 		n.t.server.Record(n.in, now.Sub(n.began).Seconds(), metric.WithAttributes(labels...))
 	}
-	if n.took > 0 {
+	if n.took > 0 && r.Status != facts.Denied { // a refused call has the step, and no request
 		n.t.client.Record(n.in, n.took.Seconds(), metric.WithAttributes(labels[0], labels[1]))
 	}
 	n.t.decisions.Add(n.in, 1, metric.WithAttributes(keyEffect.String(effect.String()), keyReason.String(reason),
-		keyMode.String(string(d.Mode())), keyChannel.String(n.call.Channel)))
+		keyMode.String(d.Mode().String()), keyChannel.String(n.call.Channel)))
 	n.t.active.Add(n.in, -1)
 	if r.Facts.Masked > 0 {
 		n.t.masked.Add(n.in, int64(r.Facts.Masked))
@@ -118,7 +118,7 @@ func (n *trail) End(d policy.Decision, r call.Result, err error) {
 		n.span.SetAttributes(keyMethod.String(methodCallTool), keyTool.String(string(n.call.Capability)),
 			keyOperation.String("execute_tool"), keyMCPSess.String(string(n.call.Session)), keyTransport.String(n.t.transport()),
 			keyChannel.String(n.call.Channel), keyCall.String(n.call.ID), keyDecision.String(d.ID), keyEffect.String(effect.String()),
-			keyReason.String(reason), keyContract.String(d.Contract.Pattern), keyMode.String(string(d.Mode())),
+			keyReason.String(reason), keyContract.String(d.Contract.Pattern), keyMode.String(d.Mode().String()),
 			keyStatus.String(string(r.Status)), keySide.String(r.Facts.SideEffect.String()), keyMasked.Int(r.Facts.Masked))
 		if r.ApprovalID != "" {
 			n.span.SetAttributes(keyApproval.String(r.ApprovalID))

@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 
 PREFIX ?= /usr/local
 
-.PHONY: build install demo test quick race writes power lint bench tokens mutants probes conformance hosts machines bare fuzz setup release clean
+.PHONY: build install demo test quick race writes upgrade power lint bench tokens mutants probes conformance hosts machines bare fuzz setup release clean
 
 build: ## bin/waldo
 	@mkdir -p bin
@@ -56,6 +56,9 @@ race: ## core, front ends and executors but databases under the race detector; n
 
 writes: ## 1,000 keyed writes with kills of waldo and of the server, and 1,000 with cuts of the network; 30 minutes
 	WALDO_WRITES=1000 go test ./internal/feature/reliability -run 'TestManyKeyedWrites|TestNetworkCuts' -v -timeout 2h
+
+upgrade: ## clients write while this waldo takes the state directory of the release before over; FROM=COMMIT is another
+	@scripts/upgrade.sh
 
 power: build ## 200 power cuts of a disk under a waldo that writes: nothing lost, twice or unverifiable; needs root
 	@[ $$(id -u) = 0 ] || { echo "power: it needs root, for loop devices and FUSE"; exit 1; }

@@ -2,7 +2,8 @@
 # Runs waldo on machines unlike this one: Debian with systemd, cgroups of version 2 alone and a real Docker, with
 # each of KERNELS (Debian's packages of them), in QEMU. Where /dev/kvm takes no ordinary kernel, QEMU emulates the
 # processor, which is ten times slower (KVM=1 tries the other way). Needs root and apt-get; what it makes is kept in
-# .cache/machines (4 GB). What is looked at there is in scripts/machines/inside.sh.
+# .cache/machines (4 GB). LOOKS are the scripts of scripts/machines that look there. DEB=FILE is a package of make
+# release, which service.sh then installs and removes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "machines: run as root: debootstrap makes the machine's root" >&2; exit 2; }
@@ -78,7 +79,9 @@ bad=0
 for k in $kernels; do
 	version=$(kernel "$k")
 	rm -rf "$share" && mkdir -p "$share"
-	cp bin/waldo scripts/machines/inside.sh scripts/machines/serve.py "$share/"
+	cp bin/waldo scripts/machines/* "$share/"
+	echo "${LOOKS:-sandboxes service}" >"$share/looks"
+	[ -z "${DEB:-}" ] || cp "$DEB" "$share/waldo.deb"
 	echo "machines: Debian 12, kernel $version, some ten minutes where it is emulated"
 	timeout "${MINUTES:-40}m" nice -n 5 qemu-system-x86_64 "${accel[@]}" -smp 2 -m 4096 -nographic -no-reboot -snapshot -net none \
 		-kernel "$work/$k/boot/vmlinuz-$version" -initrd "$work/$k/first.gz" -append "console=ttyS0 quiet systemd.show_status=0" \

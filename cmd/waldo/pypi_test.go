@@ -43,7 +43,7 @@ func (p pypi) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.NotFound(w, r)
 			return
 		}
-		w.Header().Set("Content-Type", "text/html")
+		var page bytes.Buffer
 		for _, v := range versions {
 			name, b, err := p.archive(at[1], v.Name())
 			if err != nil {
@@ -54,8 +54,10 @@ func (p pypi) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if _, err := os.Stat(filepath.Join(p.dir, at[1], v.Name(), "lie")); err == nil {
 				sum = sha256.Sum256([]byte("another wheel"))
 			}
-			fmt.Fprintf(w, "<a href=\"/files/%s/%s/%s#sha256=%x\">%s</a>\n", at[1], v.Name(), name, sum, html.EscapeString(name))
+			fmt.Fprintf(&page, "<a href=\"/files/%s/%s/%s#sha256=%x\">%s</a>\n", at[1], v.Name(), name, sum, html.EscapeString(name))
 		}
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = page.WriteTo(w)
 	case len(at) == 4 && at[0] == "files":
 		if _, b, err := p.archive(at[1], at[2]); err == nil {
 			_, _ = w.Write(b)

@@ -187,6 +187,7 @@ func (r *release) packaging(b binary, share []entry) ([]byte, error) {
 	add := func(from, to string, mode fs.FileMode) {
 		fmt.Fprintf(&y, "  - {src: %q, dst: %q, file_info: {mode: 0%o, owner: root, group: root, mtime: %s}}\n", from, to, mode, at)
 	}
+	fmt.Fprintf(&y, "  - {dst: /usr/share/doc/waldo, type: dir, file_info: {mode: 0755, mtime: %s}}\n", at) // else rpm leaves it behind
 	add(b.path, "/usr/bin/waldo", 0o755)
 	add("LICENSE", "/usr/share/doc/waldo/copyright", 0o644)
 	add("CHANGELOG.md", "/usr/share/doc/waldo/CHANGELOG.md", 0o644)
@@ -199,8 +200,10 @@ func (r *release) packaging(b binary, share []entry) ([]byte, error) {
 			}
 			from, to = packed, to+".gz"
 		}
-		if dir, file := filepath.Split(e.name); dir == "zsh/site-functions/" {
-			to = "/usr/share/zsh/vendor-completions/" + file // where Debian's zsh looks
+		if dir, file := filepath.Split(e.name); dir == "zsh/site-functions/" { // Debian's zsh looks elsewhere
+			fmt.Fprintf(&y, "  - {src: %q, dst: /usr/share/zsh/vendor-completions/%s, packager: deb, file_info: {mode: 0644, mtime: %s}}\n", from, file, at)
+			fmt.Fprintf(&y, "  - {src: %q, dst: %q, packager: rpm, file_info: {mode: 0644, mtime: %s}}\n", from, to, at)
+			continue
 		}
 		add(from, to, 0o644)
 	}

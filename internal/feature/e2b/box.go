@@ -13,6 +13,7 @@ import (
 
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/id"
 	"waldo/internal/storage/sandboxes"
 )
 
@@ -59,7 +60,7 @@ func (s *server) change(ctx context.Context, ident string, f func(*box)) (b box,
 		if !ok {
 			return "", false, fail(404, "no such sandbox")
 		}
-		if err := json.Unmarshal([]byte(text), &b); err != nil {
+		if b, err = stored(ident, text); err != nil {
 			return "", false, err
 		}
 		f(&b)
@@ -67,6 +68,17 @@ func (s *server) change(ctx context.Context, ident string, f func(*box)) (b box,
 		return string(out), true, err
 	})
 	return b, err
+}
+
+// stored reads the row of a sandbox, by its id.
+func stored(ident, text string) (b box, err error) {
+	if err = json.Unmarshal([]byte(text), &b); err == nil && (b.ID != ident || !id.Is(id.Sandbox, ident)) {
+		err = sandboxes.ErrRow
+	}
+	if err != nil {
+		return box{}, fmt.Errorf("sandbox %q: its stored form cannot be read: %w", ident, err)
+	}
+	return b, nil
 }
 
 // boxes returns all kept boxes, of all owners, oldest first.
@@ -77,9 +89,9 @@ func (s *server) boxes(ctx context.Context) ([]box, error) {
 	}
 	all := make([]box, 0, len(kept))
 	for _, name := range slices.Sorted(maps.Keys(kept)) {
-		var b box
-		if err := json.Unmarshal([]byte(kept[name]), &b); err != nil {
-			return nil, fmt.Errorf("sandbox %s: its stored form cannot be read: %w", name, err)
+		b, err := stored(name, kept[name])
+		if err != nil {
+			return nil, err
 		}
 		all = append(all, b)
 	}
@@ -95,7 +107,7 @@ func (s *server) find(ctx context.Context, ident string) (b box, is sandboxes.Sa
 	if !ok {
 		return b, is, fail(404, "no such sandbox")
 	}
-	if err := json.Unmarshal([]byte(text), &b); err != nil {
+	if b, err = stored(ident, text); err != nil {
 		return b, is, err
 	}
 	if err := s.rest(ctx, b, time.Now()); err != nil {

@@ -169,12 +169,24 @@ func encode(s Sandbox) string {
 	return string(b)
 }
 
-func decode(text string) (Sandbox, error) {
+// ErrRow: a stored row is damaged, or somebody changed the database.
+var ErrRow = errors.New("its row in the database is damaged; restore it, or the database, from a backup")
+
+// decode reads the row of a key. Its ids become paths, so a row with others than waldo makes is refused.
+func decode(at, text string) (Sandbox, error) {
 	var s Sandbox
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return s, fmt.Errorf("sandbox: its stored form cannot be read: %w", err)
+		return Sandbox{}, fmt.Errorf("sandbox: its stored form cannot be read: %w", err)
+	}
+	if at != key(s.Owner, s.Name) || !s.sound() {
+		return Sandbox{}, fmt.Errorf("sandbox %q: %w", at, ErrRow)
 	}
 	return s, nil
+}
+
+// sound reports whether the ids and the name are of the forms that waldo makes.
+func (s Sandbox) sound() bool {
+	return validName(s.Name) && id.Is(id.Sandbox, s.ID) && id.Is(id.Session, s.Session) && id.Is(id.Workspace, s.Workspace)
 }
 
 // open opens the sandbox's workspace.
@@ -218,8 +230,10 @@ func (m *Manager) Get(ctx context.Context, owner, name string) (Sandbox, error) 
 	if !ok {
 		return Sandbox{}, fmt.Errorf("sandbox %s: %w", name, ErrAbsent)
 	}
-	s, err := decode(text)
-	s.Running = len(m.live(s.ID))
+	s, err := decode(key(owner, name), text)
+	if err == nil {
+		s.Running = len(m.live(s.ID))
+	}
 	return s, err
 }
 
@@ -234,7 +248,7 @@ func (m *Manager) List(ctx context.Context, owner string) ([]Sandbox, error) {
 		if !strings.HasPrefix(k, owner+"/") {
 			continue
 		}
-		s, err := decode(text)
+		s, err := decode(k, text)
 		if err != nil {
 			return nil, err
 		}
@@ -251,7 +265,7 @@ func (m *Manager) change(ctx context.Context, s Sandbox, f func(s *Sandbox) erro
 		if !ok {
 			return "", false, fmt.Errorf("sandbox %s: %w", s.Name, ErrAbsent)
 		}
-		now, err := decode(old)
+		now, err := decode(key(s.Owner, s.Name), old)
 		if err != nil {
 			return "", false, err
 		}
@@ -318,8 +332,8 @@ func (m *Manager) Workspaces(ctx context.Context) (map[string]bool, error) {
 		return nil, err
 	}
 	out := map[string]bool{}
-	for _, text := range kept {
-		s, err := decode(text)
+	for k, text := range kept {
+		s, err := decode(k, text)
 		if err != nil {
 			return nil, err
 		}
@@ -338,8 +352,8 @@ func (m *Manager) Sweep(ctx context.Context) ([]Sandbox, error) {
 		return nil, err
 	}
 	var changed []Sandbox
-	for _, text := range kept {
-		s, err := decode(text)
+	for k, text := range kept {
+		s, err := decode(k, text)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -416,7 +430,7 @@ func (m *Manager) remove(ctx context.Context, s Sandbox, force bool) error {
 	}
 	defer done()
 	err = m.store.Modify(ctx, bucket, key(s.Owner, s.Name), func(text string, ok bool) (string, bool, error) {
-		now, err := decode(text)
+		now, err := decode(key(s.Owner, s.Name), text)
 		switch {
 		case !ok || err == nil && now.ID != s.ID:
 			return "", false, fmt.Errorf("sandbox %s: %w", s.Name, ErrAbsent)

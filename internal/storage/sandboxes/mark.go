@@ -109,8 +109,8 @@ func (m *Manager) sweepRuns(ctx context.Context) error {
 	}
 	kept, err := m.store.List(ctx, bucket) // read afterwards, so that newer ones are in it
 	there := map[string]bool{}
-	for _, text := range kept {
-		s, derr := decode(text)
+	for k, text := range kept {
+		s, derr := decode(k, text)
 		err = errors.Join(err, derr)
 		there[s.ID] = true
 	}

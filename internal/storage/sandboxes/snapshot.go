@@ -201,10 +201,10 @@ func (m *Manager) Snapshots(ctx context.Context, owner string) ([]Snapshot, erro
 		return nil, err
 	}
 	out := []Snapshot{}
-	for _, text := range all {
-		var p Snapshot
-		if err := json.Unmarshal([]byte(text), &p); err != nil {
-			return nil, fmt.Errorf("snapshot: its stored form cannot be read: %w", err)
+	for ident, text := range all {
+		p, err := picture(ident, text)
+		if err != nil {
+			return nil, err
 		}
 		if p.Owner == owner {
 			out = append(out, p)
@@ -212,6 +212,18 @@ func (m *Manager) Snapshots(ctx context.Context, owner string) ([]Snapshot, erro
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
 	return out, nil
+}
+
+// picture reads the row of a snapshot, by its id.
+func picture(ident, text string) (Snapshot, error) {
+	var p Snapshot
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return Snapshot{}, fmt.Errorf("snapshot: its stored form cannot be read: %w", err)
+	}
+	if p.ID != ident || !id.Is(id.Snapshot, p.ID) || !p.Of.sound() {
+		return Snapshot{}, fmt.Errorf("snapshot %q: %w", ident, ErrRow)
+	}
+	return p, nil
 }
 
 // Picture returns a snapshot of an owner by its id. Another owner's is absent.
@@ -222,7 +234,7 @@ func (m *Manager) Picture(ctx context.Context, owner, ident string) (Snapshot, e
 		return p, err
 	}
 	if ok {
-		err = json.Unmarshal([]byte(text), &p)
+		p, err = picture(ident, text)
 	}
 	if err != nil || !ok || p.Owner != owner {
 		return Snapshot{}, errors.Join(err, fmt.Errorf("snapshot %s: %w", ident, ErrNoPicture))
@@ -358,9 +370,9 @@ func (m *Manager) sweepBlobs(ctx context.Context) error {
 		return err
 	}
 	used := map[string]bool{}
-	for _, text := range all {
-		var p Snapshot
-		if err := json.Unmarshal([]byte(text), &p); err != nil {
+	for ident, text := range all {
+		p, err := picture(ident, text)
+		if err != nil {
 			return err
 		}
 		b, err := m.get(p.Digest)

@@ -308,6 +308,12 @@ func (r *Recorder) Fate(ctx context.Context, callID string) bool {
 	return ended
 }
 
+// Decided reports whether a call can have acted: the log names it, or cannot be read.
+func (r *Recorder) Decided(ctx context.Context, callID string) bool {
+	all, err := Find(ctx, r.Log.dir, callID)
+	return err != nil || len(all) > 0
+}
+
 func (r *Recorder) append(ctx context.Context, kind string, body any, sync bool) error {
 	b, err := json.Marshal(body)
 	if err != nil {

@@ -29,7 +29,11 @@ func UnderWay(ctx context.Context, dir string, processes []string) ([]policy.Dec
 			delete(open, d.DecisionID)
 		case d.Effect != policy.Deny && !d.DryRun && slices.Contains(processes, d.Asker):
 			order = append(order, d.DecisionID)
-			open[d.DecisionID] = policy.Decision{ID: d.DecisionID, Contract: contract.Contract{Mode: d.Mode},
+			k := contract.Contract{Mode: d.Mode}
+			if d.Contract != nil {
+				k.Transport = d.Contract.Transport
+			}
+			open[d.DecisionID] = policy.Decision{ID: d.DecisionID, Contract: k,
 				Call: call.Call{ID: d.CallID, Capability: call.Capability(d.Capability), Principal: call.Principal(d.Principal)}}
 		}
 		return nil

@@ -73,7 +73,7 @@ type Redactor interface {
 	Result(d policy.Decision, o call.Outcome) call.Result
 }
 
-// Effects remembers calls that can have acted. It is used for calls that are tracked alone.
+// Effects remembers calls that can have acted. Lost is for calls that are not tracked, the rest for those that are.
 type Effects interface {
 	// Earlier returns the recorded result of the call with the same key, or the reason against this one. Neither: the
 	// call goes on.
@@ -84,6 +84,8 @@ type Effects interface {
 	End(ctx context.Context, d policy.Decision, r call.Result, answered bool) (_ call.Result, open bool, _ error)
 	// Settle finds out whether a call with an unknown outcome happened.
 	Settle(ctx context.Context, callID string, as call.Call) (call.Settled, error)
+	// Lost remembers a write whose outcome is unknown.
+	Lost(ctx context.Context, d policy.Decision, r call.Result, answered bool) error
 	// Recorded notes that the outcome is in the log.
 	Recorded(ctx context.Context, callID string) error
 }
@@ -232,7 +234,10 @@ func (b *Broker) carryOut(
 	if d.Tracked() {
 		return b.track(ctx, d, answer, restored, trail)
 	}
-	r, _, err := b.act(ctx, d, g, trail)
+	r, answered, err := b.act(ctx, d, g, trail)
+	if r.Facts.SideEffect == facts.Unknown && r.Status != facts.OK {
+		err = errors.Join(err, b.Effects.Lost(context.WithoutCancel(ctx), d, r, answered))
+	}
 	return b.record(ctx, d, r, err, trail)
 }
 

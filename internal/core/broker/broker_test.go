@@ -98,9 +98,19 @@ func (h *fixture) Execute(_ context.Context, g *grant.Grant) (call.Outcome, erro
 	return call.Outcome{Facts: f}, h.failExecute
 }
 
+// remembered are the calls that are not tracked and whose outcome is unknown.
+type remembered struct {
+	broker.Effects
+	h *fixture
+}
+
+func (r remembered) Lost(context.Context, policy.Decision, call.Result, bool) error {
+	return r.h.note("unknown")
+}
+
 func (h *fixture) call(t *testing.T) (call.Result, error) {
 	t.Helper()
-	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h,
+	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h, Effects: remembered{h: h},
 		Executors: map[contract.Transport]broker.Executor{contract.Direct: h}}
 	return b.Call(t.Context(), call.Call{ID: "c_1", Capability: "x"})
 }
@@ -139,7 +149,7 @@ func TestCall(t *testing.T) {
 			fixture{effect: policy.Ask, answer: &yes, stopAt: "ask"}, facts.Denied, false,
 			[]string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
 		{"a session that is ended while its call is carried out", fixture{effect: policy.Allow, stopAt: "execute"},
-			facts.Cancelled, false, []string{"decide", "record decision", "execute", "record outcome", "done"}},
+			facts.Cancelled, false, []string{"decide", "record decision", "execute", "record unknown", "record outcome", "done"}},
 		{"a worker that fails is recorded", fixture{effect: policy.Allow, failExecute: errors.New("worker")}, facts.OK, true,
 			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
 	} {
@@ -166,7 +176,7 @@ func TestCall(t *testing.T) {
 
 func TestNoExecutorForATransport(t *testing.T) {
 	h := &fixture{effect: policy.Allow}
-	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h}
+	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h, Effects: remembered{h: h}}
 	r, err := b.Call(t.Context(), call.Call{ID: "c_1", Capability: "x"})
 	if err == nil || r.Status != facts.Failed {
 		t.Errorf("status %q, error %v", r.Status, err)
@@ -238,7 +248,7 @@ func TestBudgetsAreAsked(t *testing.T) {
 	if _, err := h.call(t); err != nil || h.paced != 1 || h.spent != 1 {
 		t.Errorf("executed: paced %d, spent %d: %v", h.paced, h.spent, err)
 	}
-	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h}
+	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h, Effects: remembered{h: h}}
 	if _, err := b.Refuse(t.Context(), call.Call{ID: "c_2"}, call.Reason{Code: "args.schema"}); err != nil ||
 		h.paced != 2 || h.spent != 1 {
 		t.Errorf("refused: paced %d, spent %d: %v", h.paced, h.spent, err)

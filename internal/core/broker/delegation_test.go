@@ -162,6 +162,6 @@ func TestStoppedMeanwhile(t *testing.T) {
 }
 
 func newBroker(h *fixture) *broker.Broker {
-	return &broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h,
+	return &broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h, Effects: remembered{h: h},
 		Executors: map[contract.Transport]broker.Executor{contract.Direct: h}}
 }

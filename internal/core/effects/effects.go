@@ -87,6 +87,8 @@ type Recorder interface {
 	Settled(ctx context.Context, s Settlement) error
 	// Fate reports whether the outcome of a call is recorded.
 	Fate(ctx context.Context, callID string) bool
+	// Decided reports whether a call can have acted: the log names it, or cannot be read.
+	Decided(ctx context.Context, callID string) bool
 }
 
 // Caller makes a call through the pipeline.
@@ -284,7 +286,7 @@ func fileOf(k contract.Contract) string {
 	if err == nil {
 		at, err = filepath.EvalSymlinks(at)
 	}
-	if err != nil || k.BuiltIn {
+	if err != nil || k.BuiltIn || k.At.File == "" {
 		return k.At.File
 	}
 	return at
@@ -307,10 +309,10 @@ var errFull = errors.New("effects: the principal has as many remembered calls as
 
 // insert notes a call that begins.
 func (b *Book) insert(tx *sql.Tx, d policy.Decision, name string, tokens bool) error {
-	full, err := b.full(tx, d.Call.Principal)
+	full, err := b.full(tx, d.Call.Principal, 1)
 	if err == nil && full {
 		if err = b.sweep(tx); err == nil {
-			full, err = b.full(tx, d.Call.Principal)
+			full, err = b.full(tx, d.Call.Principal, 1)
 		}
 	}
 	if err != nil {
@@ -325,20 +327,42 @@ func (b *Book) insert(tx *sql.Tx, d policy.Decision, name string, tokens bool) e
 			window = contract.DefaultWindow
 		}
 	}
-	now := b.Now()
-	e := Entry{ID: d.Call.ID, DecisionID: d.ID, Capability: d.Call.Capability, Principal: d.Call.Principal, State: Begun,
-		At: now, Mode: d.Mode(), Args: d.Call.Args, ArgsDigest: d.Call.Args.Digest(), Delegation: leaf(d.Call),
-		File: fileOf(d.Contract), name: name, process: b.Process, tokens: tokens,
-		until: now.Add(window)}
+	e := b.entry(d, Begun, window)
+	e.name, e.process, e.tokens = name, b.Process, tokens
 	return e.put(tx)
 }
 
-// full reports whether a principal can have no more remembered calls.
-func (b *Book) full(tx *sql.Tx, who call.Principal) (bool, error) {
+// entry is the row of a call that begins now.
+func (b *Book) entry(d policy.Decision, state State, window time.Duration) *Entry {
+	now := b.Now()
+	return &Entry{ID: d.Call.ID, DecisionID: d.ID, Capability: d.Call.Capability, Principal: d.Call.Principal, State: state,
+		At: now, Mode: d.Mode(), Args: d.Call.Args, ArgsDigest: d.Call.Args.Digest(), Delegation: leaf(d.Call),
+		File: fileOf(d.Contract), until: now.Add(window)}
+}
+
+// Lost remembers a write that is not tracked and whose outcome is unknown, so that it can be listed and settled. Such
+// calls take at most a tenth of what their principal can have: the log alone has the rest. Programs of a sandbox are
+// left out: the calls that they make have outcomes of their own.
+func (b *Book) Lost(ctx context.Context, d policy.Decision, r call.Result, answered bool) error {
+	if stateOf(r, answered) != Unknown || d.Mode() == contract.Read || d.Contract.Transport == contract.SandboxedExec {
+		return nil
+	}
+	return b.Store.Update(ctx, func(tx *sql.Tx) error {
+		if full, err := b.full(tx, d.Call.Principal, 10); err != nil || full {
+			return err
+		}
+		e := b.entry(d, Unknown, Keep)
+		e.tokens = token().Match(d.Call.Args.Raw())
+		return e.put(tx)
+	})
+}
+
+// full reports whether a principal has the given part of the calls that can be remembered.
+func (b *Book) full(tx *sql.Tx, who call.Principal, part int64) (bool, error) {
 	var calls, bytes int64
 	err := tx.QueryRow(`SELECT COUNT(*), COALESCE(SUM(size), 0) FROM calls WHERE principal = $1`, string(who)).
 		Scan(&calls, &bytes)
-	return calls >= int64(cmp.Or(b.Most, MaxCalls)) || bytes >= MaxBytes, err
+	return calls >= int64(cmp.Or(b.Most, MaxCalls))/part || bytes >= MaxBytes/part, err
 }
 
 // judge returns what an earlier call with the key means for a new one. Nothing: wait for it.
@@ -371,7 +395,7 @@ func (b *Book) End(ctx context.Context, d policy.Decision, r call.Result, answer
 	state := stateOf(r, answered)
 	if state == Ended && !r.IsError && d.Contract.Rollback.By != "" {
 		args, err := policy.Fill(d.Contract.Rollback.Args, d.Call.Args, b.Now(), &r)
-		if err == nil && (token().Match(args.Raw()) || r.Facts.Masked > 0 && mask().Match(args.Raw())) {
+		if err == nil && hidden(args, r.Facts.Masked) {
 			err = errors.New("it needs a value that is hidden from the agent")
 		}
 		if err != nil {
@@ -392,6 +416,11 @@ var (
 	token = pattern.Lazy(`\[[A-Z][A-Z0-9_]*_[0-9]+\]`)
 	mask  = pattern.Lazy(`\[[A-Z][A-Z0-9_]*\]`)
 )
+
+// hidden reports whether something in arguments stands for a hidden value. masked: the values that the result hid.
+func hidden(args call.Args, masked int) bool {
+	return token().Match(args.Raw()) || masked > 0 && mask().Match(args.Raw())
+}
 
 // Recorded notes that the outcome of a call is in the log.
 func (b *Book) Recorded(ctx context.Context, callID string) error {
@@ -420,11 +449,11 @@ func (b *Book) change(ctx context.Context, callID string, fn func(*sql.Tx, *Entr
 	})
 }
 
-// Sweep forgets calls whose window is over. Unknown outcomes stay until they are settled.
+// Sweep forgets calls whose window is over. Unknown outcomes of calls with a key stay until they are settled.
 func (b *Book) Sweep(ctx context.Context) error { return b.Store.Update(ctx, b.sweep) }
 
 func (b *Book) sweep(tx *sql.Tx) error {
-	_, err := tx.Exec(`DELETE FROM calls WHERE until < $1 AND state <> $2 AND state <> $3`, database.Stamp(b.Now()),
+	_, err := tx.Exec(`DELETE FROM calls WHERE until < $1 AND state <> $2 AND (state <> $3 OR name = '')`, database.Stamp(b.Now()),
 		string(Begun), string(Unknown))
 	return err
 }

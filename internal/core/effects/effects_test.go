@@ -2,6 +2,7 @@ package effects
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -98,6 +99,57 @@ func TestKeysAreBound(t *testing.T) {
 	b.now = b.now.Add(contract.DefaultWindow)
 	if r, why, err := b.Earlier(t.Context(), keyed(t, "k", `{"a":2}`)); r != nil || why != nil || err != nil {
 		t.Errorf("after its window: %v %v %v", r, why, err)
+	}
+}
+
+// TestLost: a write that is not tracked is listed while its outcome is unknown, for 30 days. Such calls take a tenth of
+// the room, so that they never stand against a call with a key.
+func TestLost(t *testing.T) {
+	b := newBench(t)
+	b.Most = 30
+	result := func(s facts.SideEffect) call.Result {
+		f := facts.New()
+		f.Status, f.SideEffect = facts.Failed, s
+		return call.Result{Status: facts.Failed, IsError: true, Facts: f}
+	}
+	lost := func(change func(*policy.Decision), r call.Result, answered bool) (listed bool) {
+		d := keyed(t, "", `{"a":1}`)
+		change(&d)
+		if err := b.Lost(t.Context(), d, r, answered); err != nil {
+			t.Fatal(err)
+		}
+		all, err := b.Pending(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(all, func(e *Entry) bool { return e.ID == d.Call.ID })
+	}
+	write := func(*policy.Decision) {}
+	if !lost(write, result(facts.Unknown), false) {
+		t.Error("a write with an unknown outcome is not listed")
+	}
+	if lost(write, result(facts.Unknown), true) || lost(write, result(facts.None), false) ||
+		lost(func(d *policy.Decision) { d.Contract.Mode = contract.Read }, result(facts.Unknown), false) ||
+		lost(func(d *policy.Decision) { d.Contract.Transport = contract.SandboxedExec }, result(facts.Unknown), false) {
+		t.Error("control: a call that was answered, that did nothing, a read or a program is listed")
+	}
+	if !lost(write, result(facts.Unknown), false) || !lost(write, result(facts.Unknown), false) ||
+		lost(write, result(facts.Unknown), false) {
+		t.Error("it is not three calls of 30 that are listed")
+	}
+	d := keyed(t, "k", `{}`)
+	if _, r, why, err := b.Begin(t.Context(), d, d.Call.Args); r != nil || why != nil || err != nil {
+		t.Fatal("a call with a key:", r, why, err)
+	}
+	if _, open, err := b.End(t.Context(), d, result(facts.Unknown), false); !open || err != nil {
+		t.Fatal(open, err)
+	}
+	b.now = b.now.Add(Keep + time.Second)
+	if err := b.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := b.Pending(t.Context()); err != nil || len(all) != 1 || all[0].ID != d.Call.ID {
+		t.Errorf("after 30 days: %v %v", all, err)
 	}
 }
 

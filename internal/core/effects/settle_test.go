@@ -40,7 +40,8 @@ type notes struct{ settled []Settlement }
 func (*notes) Outcome(context.Context, policy.Decision, call.Result) (l call.Logged, _ error) {
 	return l, nil
 }
-func (*notes) Fate(context.Context, string) bool { return true }
+func (*notes) Fate(context.Context, string) bool    { return true }
+func (*notes) Decided(context.Context, string) bool { return true }
 func (n *notes) Settled(_ context.Context, s Settlement) error {
 	n.settled = append(n.settled, s)
 	return nil
@@ -179,10 +180,30 @@ func TestUndoOfHiddenValues(t *testing.T) {
 	}
 }
 
-// unrecorded is a log in which no call has ended.
+// TestUndoOfAnEarlierWaldo: an earlier waldo remembered undos that need hidden values. They are not made.
+func TestUndoOfAnEarlierWaldo(t *testing.T) {
+	for value, want := range map[string]error{"[SECRET]": ErrNoUndo, "7": nil} {
+		b, _, server := settling(t, "own.yaml", "1")
+		d := keyed(t, "k", `{}`)
+		b.end(t, d, "done")
+		err := b.change(t.Context(), d.Call.ID, func(_ *sql.Tx, e *Entry) (bool, error) {
+			args, err := call.ArgsOf(map[string]any{"id": value})
+			e.Undo, e.result.Masked = &call.Undo{By: "s.drop", Args: args}, 1
+			return true, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Undo(t.Context(), d.Call.ID, d.Call); !errors.Is(err, want) || (server.made == 0) != (want != nil) {
+			t.Errorf("%s: %v, %d calls", value, err, server.made)
+		}
+	}
+}
+
+// unrecorded is a log that names no call.
 type unrecorded struct{ notes }
 
-func (*unrecorded) Fate(context.Context, string) bool { return false }
+func (*unrecorded) Decided(context.Context, string) bool { return false }
 
 // TestUndoOfAKilledWaldo: an undo whose waldo was killed before its call was decided can be made. One that the log knows
 // cannot.

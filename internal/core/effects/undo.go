@@ -22,13 +22,13 @@ var (
 func (b *Book) Undo(ctx context.Context, callID string, as call.Call) (r call.Result, err error) {
 	c := as
 	c.ID, c.Parent = id.New(id.Call), callID
-	lost := "" // the call of a waldo that was killed before it acted
-	if e, err := b.Get(ctx, callID); err == nil && e.undoes != "" && b.Gone(e.undoes) && !b.Log.Fate(ctx, e.Undone) {
+	lost := "" // the call of a waldo that was killed before its decision
+	if e, err := b.Get(ctx, callID); err == nil && e.undoes != "" && b.Gone(e.undoes) && !b.Log.Decided(ctx, e.Undone) {
 		lost = e.Undone
 	}
 	err = b.change(ctx, callID, func(_ *sql.Tx, e *Entry) (bool, error) {
 		switch {
-		case e.Undo == nil:
+		case e.Undo == nil || e.result != nil && hidden(e.Undo.Args, e.result.Masked): // of an earlier waldo
 			return true, ErrNoUndo
 		case e.Undone != "" && e.Undone != lost:
 			return true, fmt.Errorf("%w, by %s", ErrUndone, e.Undone)

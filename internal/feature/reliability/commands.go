@@ -129,7 +129,7 @@ func tell(c *cobra.Command, asJSON bool, all []settled) error {
 			return err
 		}
 	} else if len(rows) == 0 {
-		display.Fprintf(c.OutOrStdout(), "no call has an unknown outcome, of those with a key, settle, rollback or idempotency\n")
+		display.Fprintf(c.OutOrStdout(), "no call has an unknown outcome\n")
 	} else {
 		terminal.Table(c.OutOrStdout(), []string{"CALL", "CAPABILITY", "PRINCIPAL", "AT", "OUTCOME", ""}, rows)
 	}

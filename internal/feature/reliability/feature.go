@@ -16,6 +16,7 @@ import (
 	"waldo/internal/cli/records"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/effects"
+	"waldo/internal/core/policy"
 	"waldo/internal/core/session"
 	"waldo/internal/feature"
 	"waldo/internal/frontend/terminal"
@@ -67,7 +68,14 @@ func recordKilled(ctx context.Context, h *app.App) (err error) {
 	open, err := audit.UnderWay(ctx, audit.Dir(h.State), names)
 	log := &audit.Recorder{Log: h.Log}
 	for _, d := range open {
-		_, failed := log.Outcome(ctx, d, effects.Killed(d.Call.ID, d.ID))
+		r := effects.Killed(d.Call.ID, d.ID)
+		var failed error
+		if k := (policy.Decision{Contract: h.Effects.Contract(d.Call.Capability)}); !k.Tracked() { // else it never began
+			failed = h.Effects.Lost(ctx, d, r, false)
+		}
+		if failed == nil {
+			_, failed = log.Outcome(ctx, d, r)
+		}
 		err = errors.Join(err, failed)
 	}
 	return err

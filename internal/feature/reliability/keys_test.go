@@ -102,6 +102,27 @@ func TestUnknownKeepsItsKey(t *testing.T) {
 	}
 }
 
+// A write of a contract without idempotency, settle or rollback is listed, too, while its outcome is unknown. So it is
+// when waldo was killed before it could note that.
+func TestUnknownIsListed(t *testing.T) {
+	b := newBench(t, "")
+	h := b.waldo(t)
+	create("sure", "", "").must(t, h)
+	lost := create("lost", "die_after", "").must(t, h)
+	o := create("cut", "die_after", "")
+	o.KillAt = "lost"
+	b.killed(t, o)
+	all, err := b.waldo(t).Effects.Pending(t.Context())
+	if err != nil || len(all) != 2 || all[0].ID != lost.CallID || b.effects(t, "cut") != 1 || b.effects(t, "sure") != 1 {
+		t.Errorf("%d are listed: %v", len(all), err)
+	}
+	for _, e := range all {
+		if word, err := h.Effects.Settle(t.Context(), e.ID, call.Call{}); word != call.StillUnknown || err == nil {
+			t.Errorf("%s is settled as %s: %v", e.ID, word, err)
+		}
+	}
+}
+
 // once orders the tool that requires a key, which waldo fills.
 func once(title, how, key string) ordered {
 	o := create(title, how, key)

@@ -301,6 +301,11 @@ func (d dying) End(ctx context.Context, dec policy.Decision, r call.Result, answ
 	return r, open, err
 }
 
+func (d dying) Lost(ctx context.Context, dec policy.Decision, r call.Result, answered bool) error {
+	d.die("lost")
+	return d.Effects.Lost(ctx, dec, r, answered)
+}
+
 func (d dying) Recorded(ctx context.Context, callID string) error {
 	d.die("recorded")
 	return d.Effects.Recorded(ctx, callID)

@@ -216,7 +216,7 @@ func serverFor(
 	t.Cleanup(cat.Close)
 	rec := &record{}
 	b := &broker.Broker{
-		Policy: p, Record: rec, Approvals: rec, Budget: rec, Redact: red,
+		Policy: p, Record: rec, Approvals: rec, Budget: rec, Redact: red, Effects: forgets{},
 		Executors: map[contract.Transport]broker.Executor{contract.MCP: up},
 	}
 	o := mcpserver.Options{Version: "1", Catalogue: cat, Call: b.Call, Drain: time.Second, OnSessionEnd: up.Forget,
@@ -230,6 +230,11 @@ func serverFor(
 	d = mcpserver.New(o)
 	return d, rec
 }
+
+// forgets remembers no call with an unknown outcome.
+type forgets struct{ broker.Effects }
+
+func (forgets) Lost(context.Context, policy.Decision, call.Result, bool) error { return nil }
 
 // join connects the SDK's client to a server.
 func join(

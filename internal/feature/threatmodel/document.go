@@ -10,10 +10,11 @@ import (
 
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
+	"waldo/internal/sandbox"
 )
 
-// Document writes the threat model in Markdown.
-func Document(cfg *contract.Config) string {
+// Document writes the threat model in Markdown. The reports say what this machine can hold; nil: nobody asked it.
+func Document(cfg *contract.Config, machine []sandbox.Report) string {
 	facts := Reach(cfg)
 	d := &document{cfg: cfg, facts: facts}
 	name := filepath.Base(cfg.File)
@@ -27,6 +28,8 @@ func Document(cfg *contract.Config) string {
 	d.model()
 	d.servers()
 	d.tools()
+	d.table()
+	d.machine(machine)
 	d.line("")
 	d.line("## Reach")
 	d.line("")
@@ -61,8 +64,11 @@ func (d *document) of(who string, what ...string) (out []Fact) {
 func cell(s string) string { return strings.ReplaceAll(display.ASCII(s), "|", "\\|") }
 
 func place(at contract.Position) string {
-	if at.Line == 0 {
+	if at.File == "" {
 		return "built in"
+	}
+	if at.Line == 0 {
+		return filepath.Base(at.File)
 	}
 	return fmt.Sprintf("%s:%d", filepath.Base(at.File), at.Line)
 }
@@ -212,6 +218,88 @@ func (d *document) tools() {
 		}
 		r := c.Resolve(c.Pattern, d.cfg)
 		d.line("| %s | %d | %s | %s | %s |", cell(c.Pattern), r.Danger, d.question(c.Pattern), cell(d.radius(r)), place(c.At))
+	}
+}
+
+// table is who reaches what, with which secrets.
+func (d *document) table() {
+	d.line("")
+	d.line("## Who reaches what")
+	d.line("")
+	d.line("| who | reads | changes | reaches | with the secrets |")
+	d.line("|---|---|---|---|---|")
+	for _, who := range d.subjects() {
+		var columns []string
+		for _, what := range [][]string{{reads, queries}, {writes}, {connects, outside}, {holds}} {
+			var objects []string
+			for _, f := range d.of(who, what...) {
+				object := f.Object
+				switch f.What {
+				case outside:
+					object = "this machine"
+				case holds:
+					object = d.secret(f)
+				}
+				objects = append(objects, cell(object))
+			}
+			columns = append(columns, strings.Join(objects, ", "))
+		}
+		if strings.Join(columns, "") != "" {
+			d.line("| %s | %s |", cell(who), strings.Join(columns, " | "))
+		}
+	}
+}
+
+// subjects returns everybody of the facts, sorted.
+func (d *document) subjects() (all []string) {
+	for _, f := range d.facts {
+		all = append(all, f.Who)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// secret names a secret, and how far it goes.
+func (d *document) secret(f Fact) string {
+	if s, known := d.cfg.Secrets[f.Object]; known && s.Inject != nil {
+		in := s.Inject
+		return strings.TrimSpace(fmt.Sprintf("%s (in %s requests to %s %s alone)", f.Object, strings.Join(in.Methods, ", "), in.Host,
+			strings.Join(in.Paths, ", ")))
+	}
+	if slices.ContainsFunc(d.of(f.Who, reveals), func(r Fact) bool { return r.Object == f.Object }) {
+		return f.Object + " (sees it)"
+	}
+	return f.Object
+}
+
+// machine says which isolation levels this machine has.
+func (d *document) machine(reports []sandbox.Report) {
+	if reports == nil {
+		return
+	}
+	d.line("")
+	d.line("## This machine")
+	d.line("")
+	d.line("| isolation level | works here | missing | capabilities that ask for it |")
+	d.line("|---|---|---|---|")
+	for _, r := range reports {
+		var missing, askers []string
+		for _, a := range r.Abilities {
+			if !a.OK {
+				missing = append(missing, cell(a.Name))
+			}
+		}
+		for _, c := range d.cfg.Contracts {
+			if one := c.Resolve(c.Pattern, d.cfg); !c.Denied && one.Transport != contract.MCP && one.Transport != contract.Direct &&
+				one.Isolation == r.Driver {
+				askers = append(askers, cell(c.Pattern))
+			}
+		}
+		works := "yes"
+		if !r.OK {
+			works = "no: their calls are refused"
+		}
+		d.line("| %s | %s | %s | %s |", r.Driver, works, strings.Join(missing, ", "), strings.Join(askers, ", "))
 	}
 }
 

@@ -2,16 +2,20 @@ package threatmodel
 
 import (
 	"io"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/cli"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/feature"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
+	"waldo/internal/sandbox"
 )
 
 // Feature is waldo threatmodel.
@@ -29,7 +33,7 @@ func newCommand(g *cli.Context) *cobra.Command {
 		Example: "  waldo threatmodel > THREATS.md\n  waldo threatmodel --check THREATS.md\n  waldo threatmodel --diff THREATS.md\n" +
 			"  waldo threatmodel --svg reach.svg",
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, cfg, err := g.Configured()
+			state, cfg, err := g.Configured()
 			if err != nil {
 				return err
 			}
@@ -43,7 +47,12 @@ func newCommand(g *cli.Context) *cobra.Command {
 			case g.JSON:
 				return terminal.JSON(c.OutOrStdout(), Reach(cfg))
 			}
-			_, err = io.WriteString(c.OutOrStdout(), Document(cfg))
+			reports := []sandbox.Report{}
+			all := app.Drivers(state, cli.Downloads)
+			for _, name := range slices.Sorted(maps.Keys(all)) {
+				reports = append(reports, all[name].Probe(c.Context()))
+			}
+			_, err = io.WriteString(c.OutOrStdout(), Document(cfg, reports))
 			return err
 		},
 	}
@@ -77,10 +86,10 @@ func compare(w io.Writer, g *cli.Context, cfg *contract.Config, file string, fai
 		}
 	} else {
 		for _, c := range r.Wider {
-			display.Fprintf(w, "wider     %s: %s\n", place(c.At), c.Fact)
+			display.Fprintf(w, "wider     %s: %s\n", place(c.At), words(c.Fact))
 		}
 		for _, n := range r.Narrower {
-			display.Fprintf(w, "narrower  %s\n", n)
+			display.Fprintf(w, "narrower  %s\n", words(n))
 		}
 		if len(r.Wider)+len(r.Narrower) == 0 {
 			display.Fprintf(w, "the reach is as committed\n")

@@ -20,7 +20,7 @@ func TestProfiles(t *testing.T) {
 		if len(problems) > 0 {
 			t.Fatal(p, problems)
 		}
-		file, got := filepath.Join("testdata", p+".md"), Document(cfg)
+		file, got := filepath.Join("testdata", p+".md"), Document(cfg, nil)
 		if *update {
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 				t.Fatal(err)

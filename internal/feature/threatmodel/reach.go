@@ -189,7 +189,7 @@ func beside(at contract.Position, path string) string {
 // Change is a fact that one of two threat models has alone.
 type Change struct {
 	Fact string            `json:"fact"`
-	At   contract.Position `json:"at"` // of a wider reach
+	At   contract.Position `json:"at"` // of a wider reach; without a line: the file as a whole
 }
 
 // Compare returns what is wider and what is narrower than the committed facts.
@@ -209,12 +209,31 @@ func Compare(committed []string, now []Fact) (wider []Change, narrower []string)
 		switch {
 		case have[c] || strings.Contains(c, ": "+rest+" "): // the new settings are listed
 		case restricts(c):
-			wider = append(wider, Change{Fact: "no longer " + c})
+			wider = append(wider, Change{"no longer " + c, placeOf(now, c)})
 		default:
 			narrower = append(narrower, "no longer "+c)
 		}
 	}
 	return wider, narrower
+}
+
+// placeOf returns the place of a subject whose refusal was committed and is gone: its own first line, else the file.
+func placeOf(now []Fact, gone string) (at contract.Position) {
+	for _, f := range now {
+		own := strings.HasPrefix(gone, f.Who+": ")
+		if f.Who == "all" && at.Line == 0 || own && (at.Line == 0 || f.At.Line < at.Line) {
+			at = f.At
+		}
+	}
+	return at
+}
+
+// words says a fact, or that one is gone, without the marks of the list.
+func words(fact string) string {
+	if who, _, is := strings.Cut(fact, ": "+rest+" "); is {
+		return who + ": settings that no line names have changed, such as a command, variables, redaction or limits"
+	}
+	return strings.Replace(fact, ": ! ", ": ", 1)
 }
 
 func restricts(fact string) bool { return strings.Contains(fact, ": ! ") }

@@ -1,7 +1,8 @@
 package threatmodel
 
 import (
-	"encoding/json"
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/v1"
 
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
@@ -33,9 +34,10 @@ func restOfAll(cfg contract.Config) string {
 	return digest(cfg)
 }
 
-// digest is that of a value without the places in the file.
+// digest is that of a value without the places in the file and without absent settings, so that a setting that waldo
+// learns later changes no digest of a configuration without it.
 func digest(v any) string {
-	b, err := json.Marshal(v)
+	b, err := jsonv2.Marshal(v, json.DefaultOptionsV1(), jsonv2.OmitZeroStructFields(true))
 	if err != nil {
 		return "unreadable"
 	}
@@ -53,18 +55,28 @@ func digest(v any) string {
 func placeless(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
-		place := true
 		for k, member := range v {
-			place = place && (k == "file" || k == "line" || k == "column")
-			v[k] = placeless(member)
-		}
-		if place {
-			return nil
+			if isPlace(member) {
+				delete(v, k)
+			} else {
+				v[k] = placeless(member)
+			}
 		}
 	case []any:
 		for i := range v {
-			v[i] = placeless(v[i])
+			if v[i] = placeless(v[i]); isPlace(v[i]) {
+				v[i] = nil
+			}
 		}
 	}
 	return v
+}
+
+// isPlace reports whether a value is a position.
+func isPlace(v any) bool {
+	members, is := v.(map[string]any)
+	for k := range members {
+		is = is && (k == "file" || k == "line" || k == "column")
+	}
+	return is && len(members) > 0
 }

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"waldo/internal/config"
 	"waldo/internal/model/contract"
+	"waldo/internal/sandbox"
 )
 
 const base = `version: 1
@@ -35,7 +37,7 @@ func parse(t *testing.T, text string) *contract.Config {
 
 // TestWider: each edit that lets somebody do more is found with its line; an edit that lets somebody do less is none.
 func TestWider(t *testing.T) {
-	committed, ok := Committed(Document(parse(t, base)))
+	committed, ok := Committed(Document(parse(t, base), nil))
 	if !ok {
 		t.Fatal("the document has no reach")
 	}
@@ -49,7 +51,7 @@ func TestWider(t *testing.T) {
 		{"a question more", "desk.list: {mode: read, approval: none}", "desk.list: {mode: read, approval: always}", false, 0},
 		{"less danger", "desk.create: {mode: write", "desk.create: {mode: read", true, 7},
 		{"another condition", "'high'", "'low'", true, 7},
-		{"a rule less", `, rules: [{when: "args.n > 5", deny: true, reason: many}]`, "", true, 0},
+		{"a rule less", `, rules: [{when: "args.n > 5", deny: true, reason: many}]`, "", true, 7},
 		{"a host more", "[api.example.com]", "[api.example.com, evil.example]", true, 3},
 		{"a host less", ", network: {allow: [api.example.com]}", "", false, 0},
 		{"outside", "network: {allow: [api.example.com]}", "placement: outside", true, 3},
@@ -74,6 +76,83 @@ func TestWider(t *testing.T) {
 		if row.wider != (len(wider) > 0) || row.wider && !slices.ContainsFunc(wider, at) {
 			t.Errorf("%s: wider %+v, want %v at line %d", row.name, wider, row.wider, row.line)
 		}
+	}
+}
+
+// TestSettings: a setting that a later waldo knows changes no digest of a configuration without it; a setting that is
+// there does, also where its value is that of an absent one.
+func TestSettings(t *testing.T) {
+	type now struct {
+		Command []string
+		At      contract.Position
+	}
+	type later struct {
+		now
+		Name   string
+		On     bool
+		Limit  *int
+		Hosts  []string
+		Wall   time.Duration
+		More   map[string]string
+		MoreAt contract.Position
+		Part   struct{ A, B int }
+	}
+	n, zero := now{Command: []string{"desk"}, At: contract.Position{File: "waldo.yaml", Line: 3}}, 0
+	absent := digest(n)
+	if got := digest(later{now: n}); got != absent || got == "unreadable" {
+		t.Errorf("absent settings: %s, want %s", got, absent)
+	}
+	for _, with := range []later{
+		{now: n, Name: "x"}, {now: n, On: true}, {now: n, Limit: &zero}, {now: n, Hosts: []string{}}, {now: n, Wall: 1},
+		{now: n, More: map[string]string{}}, {now: n, Part: struct{ A, B int }{B: 1}},
+	} {
+		if got := digest(with); got == absent || got == "unreadable" {
+			t.Errorf("%+v: %s, as without it", with, got)
+		}
+	}
+	moved := n
+	moved.At.Line = 9
+	if digest(moved) != absent || digest(later{now: n, MoreAt: n.At}) != absent {
+		t.Error("a place in the file changed the digest")
+	}
+}
+
+// TestWords: changes are told in words, each with the line that a reader looks at.
+func TestWords(t *testing.T) {
+	for fact, want := range map[string]string{
+		"no longer desk.drop: ! is denied":                      "no longer desk.drop: is denied",
+		"desk.list: can be called without a question":           "desk.list: can be called without a question",
+		"server desk: has the other settings sha256:0123456789": "server desk: settings that no line names have changed",
+	} {
+		if got := words(fact); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", fact, got)
+		}
+	}
+	for at, want := range map[contract.Position]string{
+		{File: "/x/waldo.yaml", Line: 3}: "waldo.yaml:3", {File: "/x/waldo.yaml"}: "waldo.yaml", {}: "built in",
+	} {
+		if got := place(at); got != want {
+			t.Errorf("%+v: %s, want %s", at, got, want)
+		}
+	}
+}
+
+// TestMachine: the document says which isolation levels this machine lacks, and for which capabilities, and who reaches
+// what with which secret.
+func TestMachine(t *testing.T) {
+	cfg := parse(t, strings.Replace(base, "network: {allow: [api.example.com]}", "secrets: {T: \"env:T\"}, network: {allow: [api.example.com]}", 1))
+	reports := []sandbox.Report{{Driver: "namespace", Abilities: []sandbox.Ability{{Name: "user namespaces"}}}, {Driver: "engine", OK: true}}
+	doc := Document(cfg, reports)
+	for _, want := range []string{
+		"| namespace | no: their calls are refused | user namespaces | run_python |", "| engine | yes |  |  |",
+		"| server desk |  |  | api.example.com | env:T (sees it) |",
+	} {
+		if !strings.Contains(doc, want) {
+			t.Errorf("the document has no %q:\n%s", want, doc)
+		}
+	}
+	if strings.Contains(Document(cfg, nil), "This machine\n") {
+		t.Error("a document without a machine has a section about it")
 	}
 }
 

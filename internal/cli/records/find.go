@@ -11,8 +11,10 @@ func Numbered(ctx context.Context, dir string, seq uint64) (found []audit.Record
 	if seq == 0 {
 		return nil, nil // records are numbered from 1
 	}
-	err = audit.Range(ctx, dir, seq-1, seq, func(r audit.Record) error {
-		found = append(found, r)
+	_, err = audit.Select(ctx, dir, audit.Selection{Before: seq + 1, Last: 1}, func(r audit.Record) error {
+		if r.Seq == seq {
+			found = append(found, r)
+		}
 		return nil
 	})
 	return found, err

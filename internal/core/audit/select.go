@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -178,9 +179,11 @@ func (q *query) rows(segment int) ([]bool, error) {
 
 // about clears the rows without one of some ids.
 func (x *indexed) about(ids []string, fits []bool) error {
+	var some [1 << 12]bool // the ends of the wanted hashes: most of the others differ in them
 	named, wanted := make([]bool, x.N), make([]uint64, 0, len(ids))
 	for _, id := range ids {
-		wanted = append(wanted, hashID(id))
+		h := hashID(id)
+		wanted, some[h%uint64(len(some))] = append(wanted, h), true
 	}
 	slices.Sort(wanted)
 	for c := range 5 {
@@ -189,7 +192,7 @@ func (x *indexed) about(ids []string, fits []bool) error {
 			return err
 		}
 		for i := range named {
-			if id := cells.at(i); id != 0 && !named[i] {
+			if id := binary.LittleEndian.Uint64(cells.b[8*i:]); some[id%uint64(len(some))] && id != 0 && !named[i] {
 				_, named[i] = slices.BinarySearch(wanted, id)
 			}
 		}
@@ -222,31 +225,38 @@ func (q *query) test(segment, number int, t test, fits []bool) error {
 		if !fits[i] {
 			continue
 		}
-		fits[i] = ok[own.at(i)]
+		from, fit, word := x, ok, own.at(i)
 		if t.caller && origin.at(i) != 0 {
-			at, row, known := q.find(segment, origin.at(i))
-			switch {
+			switch at, row, known := q.find(segment, origin.at(i)); {
 			case known && at == segment:
-				fits[i] = ok[own.at(row)]
+				word = own.at(row)
 			case known:
-				ok, own, err := q.words(q.segs[at], number, t.text)
-				if err != nil {
+				var theirs cells
+				from = q.segs[at]
+				if fit, theirs, err = q.words(from, number, t.text); err != nil {
 					return err
 				}
-				fits[i] = ok[own.at(row)]
+				word = theirs.at(row)
 			}
 		}
-		fits[i] = fits[i] || t.or != 0 && ok[or.at(i)]
+		if word >= uint64(len(fit)) {
+			return from.stale()
+		}
+		if fits[i] = fit[word]; !fits[i] && t.or != 0 {
+			if word = or.at(i); word >= uint64(len(ok)) {
+				return x.stale()
+			}
+			fits[i] = ok[word]
+		}
 	}
 	return nil
 }
 
-// words returns which words of a segment fit a condition, and the column of a text, all of whose cells are words.
+// words returns which words of a segment fit a condition, and the column of a text.
 func (q *query) words(x *indexed, number, text int) (ok []bool, column cells, err error) {
 	if x.ok == nil {
 		x.ok = make([][]bool, len(q.tests))
 	}
-	loaded := x.cols[cells64+text] != nil
 	if column, err = x.column(cells64 + text); err != nil {
 		return nil, column, err
 	}
@@ -260,11 +270,6 @@ func (q *query) words(x *indexed, number, text int) (ok []bool, column cells, er
 			ok[i] = q.tests[number].fits(w)
 		}
 		x.ok[number] = ok
-	}
-	for row := 0; row < x.N && !loaded; row++ {
-		if column.at(row) >= uint64(len(ok)) {
-			return nil, column, x.stale()
-		}
 	}
 	return ok, column, nil
 }

@@ -131,7 +131,7 @@ func newProve(g *cli.Context) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found, err := about(c.Context(), t.Dir, args[0])
+			found, err := about(c, t.Dir, args[0])
 			if err != nil {
 				return err
 			}
@@ -175,12 +175,17 @@ func newProve(g *cli.Context) *cobra.Command {
 	return c
 }
 
-// about returns the records about an id, or the one of a number.
-func about(ctx context.Context, dir, ident string) (found []audit.Record, err error) {
+// about returns the records about an id, or the one of a number. The index finds them, and Receipt holds each against the
+// tree.
+func about(c *cobra.Command, dir, ident string) (found []audit.Record, err error) {
 	if seq, serr := strconv.ParseUint(ident, 10, 64); serr == nil {
-		found, err = records.Numbered(ctx, dir, seq)
+		found, err = records.Numbered(c.Context(), dir, seq)
 	} else {
-		found, err = audit.Find(ctx, dir, ident)
+		of := audit.Selection{About: []string{ident}, Progress: records.Indexing(c.ErrOrStderr())}
+		_, err = audit.Select(c.Context(), dir, of, func(r audit.Record) error {
+			found = append(found, r)
+			return nil
+		})
 	}
 	if err != nil {
 		return nil, err

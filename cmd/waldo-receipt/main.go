@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +45,8 @@ func run(policyFile string, files []string) (faults []error) {
 	if err = cmp.Or(err, perr); err != nil {
 		return []error{fmt.Errorf("%s: %w", policyFile, err)}
 	}
-	keys, bodies := map[string]string{}, make([]answer, len(files)) // keys by fingerprint
+	layout := regexp.MustCompile(`^{"v":1,"seq":\d+,"id":"\w+","at":"[\w:.-]+","prev":"\w+","kind":"([a-z_]+)","body":({.*}),"hash":"\w+"}$`)
+	keys, bodies := map[string]string{}, make([]map[string]any, len(files)) // keys by action, name and fingerprint
 	for i, file := range files {
 		b, err := os.ReadFile(file)
 		record, origin, tree, verr := verify(p, b)
@@ -53,51 +55,51 @@ func run(policyFile string, files []string) (faults []error) {
 			continue
 		}
 		fmt.Printf("%s: sound, in the log %s of %d records\n%s\n", file, origin, tree.N, record)
-		var r struct{ Body answer }
-		_ = json.Unmarshal([]byte(record), &r) // other records have no answer
-		keys[fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(r.Body.Public)))] = r.Body.Public
-		bodies[i] = r.Body
+		var body map[string]any // exact names, and the last of two equal ones, as jq reads them
+		parts := append(layout.FindStringSubmatch(record), "", "", "")
+		switch kind := parts[1]; {
+		case kind != "" && !slices.Contains([]string{"approver", "verdict", "answer"}, kind):
+		case json.Unmarshal([]byte(parts[2]), &body) != nil:
+			faults = append(faults, fmt.Errorf("%s: it is not a record of waldo", file))
+		case kind == "approver":
+			public := fmt.Sprint(body["public_key"])
+			keys[fmt.Sprintf("%v %v sha256:%x", body["action"], body["approver"], sha256.Sum256([]byte(public)))] = public
+		case body["refusal"] != nil && body["yes"] != true:
+			fmt.Printf("%s: no answer of an approver: waldo refused (%v)\n", file, body["refusal"])
+		default:
+			bodies[i] = body
+		}
 	}
 	for i, body := range bodies {
-		for _, a := range append(body.Also, body) {
-			if len(a.Signature) == 0 || a.Public != "" || body.Refusal != "" {
-				continue // no answer of an approver
-			}
-			a.Approval, a.Args, a.Yes = body.Approval, body.Args, body.Yes
-			if err := a.check(keys); err != nil {
-				faults = append(faults, fmt.Errorf("%s: %s: %w", files[i], a.By, err))
-			} else {
-				fmt.Printf("%s: %s signed yes=%t to the arguments %s, with the key %s\n", files[i], a.By, a.Yes, a.Args, a.Key)
+		also, _ := body["also"].([]any)
+		for _, one := range append(also, body) {
+			a, _ := one.(map[string]any)
+			if err := check(body, a, keys); err != nil {
+				faults = append(faults, fmt.Errorf("%s: %v: %w", files[i], a["by"], err))
+			} else if body != nil {
+				fmt.Printf("%s: %v signed yes=%v to the arguments %v, with the key %v\n", files[i], a["by"], body["yes"],
+					body["args_digest"], a["key"])
 			}
 		}
 	}
 	return faults
 }
 
-// answer is the body of a record, as far as it is about an approver.
-type answer struct {
-	Public    string         `json:"public_key"`
-	Approval  string         `json:"approval_id"`
-	Args      string         `json:"args_digest"`
-	Yes       bool           `json:"yes"`
-	Refusal   string         `json:"refusal"` // waldo's own
-	By        string         `json:"by"`
-	Key       string         `json:"key"`
-	Signed    map[string]any `json:"signed"`
-	Signature []byte         `json:"signature"`
-	Also      []answer       `json:"also"`
-}
-
-// check checks the signature of an answer over its RFC 8785 form. A text with U+2028 or U+2029 does not verify.
-func (a answer) check(keys map[string]string) error {
-	s := a.Signed
-	if s["approval_id"] != a.Approval || s["args_digest"] != a.Args || s["yes"] != a.Yes || s["key"] != a.Key ||
-		fmt.Sprint("approver:", s["by"]) != a.By {
+// check checks an answer in a record, signed over its RFC 8785 form. No approver signs the record's capability.
+func check(body, a map[string]any, keys map[string]string) error {
+	s, _ := a["signed"].(map[string]any)
+	signature, err := base64.StdEncoding.DecodeString(fmt.Sprint(a["signature"]))
+	public := keys[fmt.Sprintf("enrol %v %v", s["by"], a["key"])]
+	switch {
+	case body == nil: // no answer
+		return nil
+	case err != nil || a["signature"] == nil:
+		return errors.New("not checked: it bears no signature")
+	case s["approval_id"] != body["approval_id"] || s["args_digest"] != body["args_digest"] || s["yes"] != body["yes"] ||
+		s["key"] != a["key"] || fmt.Sprint("approver:", s["by"]) != a["by"] || !slices.Contains([]any{nil, s["at"]}, a["answered_at"]):
 		return errors.New("the record is not what was signed")
-	}
-	public := keys[a.Key]
-	if public == "" {
-		return fmt.Errorf("not checked: add the receipt of the enrolment of the key %s", a.Key)
+	case public == "":
+		return fmt.Errorf("not checked: add the receipt of the enrolment of the key %v", a["key"])
 	}
 	var message bytes.Buffer
 	e := json.NewEncoder(&message)
@@ -105,10 +107,10 @@ func (a answer) check(keys map[string]string) error {
 	_ = e.Encode(s) // texts, a bool and a number
 	text := append([]byte("waldo approval answer v3\n"), bytes.TrimSuffix(message.Bytes(), []byte("\n"))...)
 	if credential, is := strings.CutPrefix(public, "passkey:v1:"); is {
-		return passkey(credential, text, a.Signature)
+		return passkey(credential, text, signature)
 	}
 	key, err := hex.DecodeString(public)
-	if err != nil || len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, text, a.Signature) {
+	if err != nil || len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, text, signature) {
 		return errors.New("the signature of the answer does not hold")
 	}
 	return nil
@@ -120,8 +122,7 @@ const (
 	coseEd25519      = "\xa4\x01\x01\x03\x27\x20\x06\x21\x58\x20"
 )
 
-// passkey checks the assertion of a passkey over a text (WebAuthn, section 7.2). The authenticator verified its user, at
-// the origin of the enrolment, in a page that no other site framed.
+// passkey checks an assertion over a text (WebAuthn, section 7.2): of the origin of the enrolment, user verified, no frame.
 func passkey(credential string, text, assertion []byte) error {
 	var c struct {
 		Origin  string
@@ -276,8 +277,7 @@ func verify(p *policy, receipt []byte) (record, origin string, tree tlog.Tree, e
 // open checks the signatures of a checkpoint: origin, size and root.
 func (p *policy) open(text []byte) (origin string, tree tlog.Tree, err error) {
 	origin, _, _ = strings.Cut(string(text), "\n")
-	own := p.logs[origin]
-	if own == nil {
+	if p.logs[origin] == nil {
 		return "", tree, fmt.Errorf("the policy does not know the log %q", origin)
 	}
 	n, err := note.Open(text, note.VerifierList(p.keys...))
@@ -287,7 +287,7 @@ func (p *policy) open(text []byte) (origin string, tree tlog.Tree, err error) {
 	signed := func(v note.Verifier) bool {
 		return slices.ContainsFunc(n.Sigs, func(s note.Signature) bool { return s.Name == v.Name() && s.Hash == v.KeyHash() })
 	}
-	if !signed(own) || !p.satisfied(p.quorum, signed) {
+	if !signed(p.logs[origin]) || !p.satisfied(p.quorum, signed) {
 		return "", tree, errors.New("the checkpoint lacks signatures that the policy needs")
 	}
 	root := ""

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"waldo/internal/core/approval/passkey"
+	"waldo/internal/model/facts"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -62,6 +63,7 @@ type Recorded struct {
 	Signed     json.RawMessage
 	Signature  string
 	Also       []Said // further yeses
+	At, Reason string // as signed, the reason perhaps cut; empty: the record has none
 }
 
 // Enrolled takes in a record of who can answer. It returns what is wrong with it, as a *Refused; a
@@ -194,6 +196,18 @@ func (l *Ledger) fault(decisionID string, bad error) {
 	l.wrong[decisionID] = bad
 }
 
+// Holds holds an answer against its signature and the keys of the log, and takes nothing in. With used, a quorum must be
+// there with it.
+func (l *Ledger) Holds(a Recorded, used bool) error {
+	if used {
+		return l.checkAll(a)
+	}
+	return l.check(a)
+}
+
+// said reports whether a record repeats what was signed; empty: it does not say.
+func said(recorded, signed string) bool { return recorded == "" || recorded == signed }
+
 // checkAll holds an answer and its further yeses against their signatures, and counts the approvers.
 func (l *Ledger) checkAll(a Recorded) error {
 	if err := l.check(a); err != nil {
@@ -205,6 +219,7 @@ func (l *Ledger) checkAll(a Recorded) error {
 	for _, more := range a.Also {
 		one := a
 		one.By, one.Key, one.Signed, one.Signature = more.By, more.Key, more.Signed, more.Signature
+		one.At, one.Reason = "", ""
 		if err := l.check(one); err != nil {
 			return err
 		}
@@ -237,7 +252,7 @@ func (l *Ledger) check(a Recorded) error {
 		return refused("answer.revoked", "the answer to %s is signed with a key that was revoked before",
 			Escape(a.ApprovalID))
 	case s.ApprovalID != a.ApprovalID || s.Yes != a.Yes || s.ArgsDigest != a.ArgsDigest || s.Key != a.Key ||
-		"approver:"+s.By != a.By || !h.signed(s.message(), sig):
+		"approver:"+s.By != a.By || !said(a.At, s.At) || !said(a.Reason, facts.Short(s.Reason)) || !h.signed(s.message(), sig):
 		return refused("answer.signature", "the answer to %s is not what its signature stands for", Escape(a.ApprovalID))
 	}
 	return nil

@@ -316,4 +316,10 @@ func escape(out []byte, r rune) []byte {
 }
 
 // Parse reads a line of a log without its newline, and checks it against its own hash.
-func Parse(line []byte) (Record, error) { return parseRecord(line) }
+func Parse(line []byte) (Record, error) {
+	r, err := parseRecord(line)
+	if err == nil {
+		err = spelled(r)
+	}
+	return r, err
+}

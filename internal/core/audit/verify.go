@@ -90,6 +90,8 @@ type verifier struct {
 	expect  Expect
 	ledger  approval.Ledger
 
+	decided     map[uint64][2]uint64 // what decisions were about, and their calls, by their ids, as hashes
+	shown       map[uint64]uint64    // what verdicts were about, by their approvals
 	delegations delegation.Ledger
 	bad         bool          // a problem was found, listed or not
 	skipped     int           // findings that are not listed
@@ -125,6 +127,7 @@ func Anchors(ctx context.Context, o Options) ([]Anchor, error) {
 func Verify(ctx context.Context, dir string, anchors []Anchor, now time.Time, e Expect) (Report, error) {
 	v := &verifier{
 		anchors: anchors, now: now, dir: dir, expect: e, next: 1, prev: genesis, past: make([]time.Time, len(anchors)),
+		decided: map[uint64][2]uint64{}, shown: map[uint64]uint64{},
 	}
 	v.Findings = append([]Finding{}, e.Unchecked...)
 	names, sizes, err := extent(dir)
@@ -253,7 +256,11 @@ func (v *verifier) check(ln line) {
 	v.times(r)
 	v.hold(r)
 	if err == nil {
+		if err := spelled(r); err != nil {
+			v.problem("record.spelling", "record %d can be read in two ways: %v", r.Seq, err)
+		}
 		v.approvals(r)
+		v.answers(r)
 		err := delegated(&v.delegations, r)
 		if pruned := v.start > 1 && errors.Is(err, delegation.ErrAbsent); err != nil && !pruned {
 			v.problem("delegation.record", "record %d: %v", r.Seq, err)
@@ -291,6 +298,50 @@ func (v *verifier) approvals(r Record) {
 		if json.Unmarshal(r.Body, &a) == nil && a.Key != "" && (rerr != nil || !v.ledger.Rooted(a.Key, v.expect.Pins)) {
 			v.problem("answer.root", "record %d: the answer's key was not enrolled by the first approver", r.Seq)
 		}
+	}
+}
+
+// answers holds what an answer says that it is about against the decision that it names. No approver signs that.
+func (v *verifier) answers(r Record) {
+	if r.Kind != KindDecision && r.Kind != KindVerdict && r.Kind != KindAnswer {
+		return
+	}
+	var of struct{ decision, capability, args, call, refusal, approval []byte }
+	members(r.Body, func(name, value []byte) {
+		switch string(name) {
+		case `"decision_id"`:
+			of.decision = value
+		case `"capability"`:
+			of.capability = value
+		case `"args_digest"`:
+			of.args = value
+		case `"call_id"`:
+			of.call = value
+		case `"refusal"`:
+			of.refusal = value
+		case `"approval_id"`:
+			of.approval = value
+		}
+	})
+	id, about := hashID(string(of.decision)), hashID(string(of.capability)+"\n"+string(of.args))
+	if r.Kind == KindDecision {
+		v.decided[id] = [2]uint64{about, hashID(string(of.call))}
+		return
+	}
+	switch was, known := v.decided[id]; {
+	case of.refusal != nil: // waldo's own
+	case !known && v.start > 1: // it was removed
+	case !known:
+		v.problem("answer.decision", "record %d is an answer about decision %s, which the log does not have", r.Seq, of.decision)
+	case was[0] != about, r.Kind == KindAnswer && was[1] != hashID(string(of.call)):
+		v.problem("answer.decision", "record %d is not about what decision %s was about", r.Seq, of.decision)
+	}
+	asked := hashID(string(of.approval))
+	if was, known := v.shown[asked]; known && was != about && of.refusal == nil {
+		v.problem("answer.decision", "record %d is not about what a human was asked in approval %s", r.Seq, of.approval)
+	}
+	if r.Kind == KindVerdict && of.refusal == nil {
+		v.shown[asked] = about
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 
 	"waldo/internal/core/approval"
@@ -159,10 +160,7 @@ func tell(l *approval.Ledger, r Record) error {
 		if err := json.Unmarshal(r.Body, &a); err != nil {
 			return fmt.Errorf("the record cannot be read: %w", err)
 		}
-		one := approval.Recorded{
-			DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: a.Yes, By: a.By, Key: a.Key,
-			Signed: a.Signed, Signature: a.Signature, Also: a.Also,
-		}
+		one := a.recorded()
 		switch {
 		case a.Refusal != "":
 		case r.Kind == KindVerdict:
@@ -172,6 +170,52 @@ func tell(l *approval.Ledger, r Record) error {
 		}
 	}
 	return nil
+}
+
+// Signatures holds the answers among some records of a log, in its order, against the enrolments among them. A finding
+// that is no problem says what could not be checked.
+func Signatures(all []Record) (found []Finding) {
+	var l approval.Ledger
+	for _, r := range all {
+		f, err := Finding{Seq: r.Seq}, error(nil)
+		var a Answered
+		var no *approval.Refused
+		switch {
+		case r.Kind == KindApprover:
+			if err = tell(&l, r); err != nil {
+				f.Unchecked, f.Code = true, "approver.unproven"
+				f.Text = fmt.Sprintf("record %d: %v; add the receipts of the enrolments before it", r.Seq, err)
+			}
+		case r.Kind != KindVerdict && r.Kind != KindAnswer:
+			continue
+		case json.Unmarshal(r.Body, &a) != nil:
+			f.Problem, f.Code, f.Text = true, "record.body", fmt.Sprintf("record %d cannot be read", r.Seq)
+		case a.Refusal != "" && !a.Yes: // waldo's own
+		case strings.HasPrefix(a.By, "session:"):
+			f.Unchecked, f.Code = true, "answer.host"
+			f.Text = fmt.Sprintf("record %d: no key signs an answer through the agent's host", r.Seq)
+		default:
+			err = l.Holds(a.recorded(), r.Kind == KindAnswer)
+		}
+		if errors.As(err, &no) && f.Code == "" {
+			f.Problem, f.Code, f.Text = true, no.Reason.Code, fmt.Sprintf("record %d: %s", r.Seq, no.Reason.Text)
+			if f.Code == "answer.key" {
+				f.Problem, f.Unchecked = false, true
+				f.Text += "; add the receipt of its enrolment: " + a.Key
+			}
+		}
+		if f.Code != "" {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+func (a Answered) recorded() approval.Recorded {
+	return approval.Recorded{
+		DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: a.Yes, By: a.By, Key: a.Key,
+		Signed: a.Signed, Signature: a.Signature, Also: a.Also, At: a.At, Reason: a.Reason,
+	}
 }
 
 // delegated takes a record into a ledger of delegations, and returns what is wrong with it.

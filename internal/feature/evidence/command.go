@@ -1,14 +1,15 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -214,18 +215,45 @@ func (Evidence) Receipt(w io.Writer, files []string, policyFile string, asJSON b
 		}
 		all = append(all, v)
 	}
-	if asJSON {
-		return terminal.JSON(w, all)
+	var records []audit.Record
+	for _, v := range all {
+		records = append(records, v.parsed)
 	}
-	for i, v := range all {
-		var r struct {
-			Seq  uint64 `json:"seq"`
-			Kind string `json:"kind"`
-			At   string `json:"at"`
+	slices.SortFunc(records, func(a, b audit.Record) int { return cmp.Compare(a.Seq, b.Seq) })
+	found := audit.Signatures(records)
+	if asJSON {
+		for i, v := range all {
+			of := func(f audit.Finding) bool { return f.Seq != v.parsed.Seq }
+			all[i].Findings = slices.DeleteFunc(slices.Clone(found), of)
 		}
-		_ = json.Unmarshal(v.Record, &r)
-		display.Fprintf(w, "%s: sound: record %d, %s of %s, in the log %s of %d records\n%s\n", files[i], r.Seq, r.Kind, r.At,
-			v.Origin, v.Size, display.Text(display.JSON(v.Record)))
+		if err := terminal.JSON(w, all); err != nil {
+			return err
+		}
+	} else {
+		for i, v := range all {
+			r := v.parsed
+			display.Fprintf(w, "%s: sound: record %d, %s of %s, in the log %s of %d records\n%s\n", files[i], r.Seq, r.Kind, r.At,
+				v.Origin, v.Size, display.Text(display.JSON(v.Record)))
+		}
+	}
+	return signatures(w, found, asJSON)
+}
+
+// signatures says what the records of receipts claim of approvers and do not show.
+func signatures(w io.Writer, found []audit.Finding, quiet bool) error {
+	problem := false
+	for _, f := range found {
+		problem = problem || f.Problem
+		if !quiet {
+			display.Fprintf(w, "%s %s: %s\n", map[bool]string{true: "problem:", false: "not checked:"}[f.Problem], f.Code, f.Text)
+		}
+	}
+	switch {
+	case problem:
+		return &exitcode.Exit{Code: exitcode.Problems, Text: "a receipt has an answer that its signature does not stand for"}
+	case len(found) > 0:
+		return &exitcode.Exit{Code: exitcode.Usage, Text: "not everything could be checked",
+			Hint: "waldo log --kind approver has the numbers of the enrolments; add their receipts with --proof"}
 	}
 	return nil
 }

@@ -4,12 +4,14 @@
 package evidence
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -187,6 +189,10 @@ func unasked(s *database.Store) (found []audit.Finding) {
 			found = append(found, audit.Unchecked("witness.elsewhere",
 				"the witnesses of %s were not asked: run it in that folder, or with --config", file))
 		}
+	}
+	b, _ := os.ReadFile(filepath.Join(audit.Dir(s.Dir()), cosignedFile))
+	if len(found) == 0 && bytes.Count(b, []byte("\n\u2014 ")) > 1 { // the first signature is the log's own
+		found = append(found, audit.Unchecked("witness.elsewhere", "witnesses cosigned this log, and no configuration here names them"))
 	}
 	return found
 }

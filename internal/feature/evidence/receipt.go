@@ -43,6 +43,10 @@ type Verified struct {
 	Record json.RawMessage `json:"record"`
 	Origin string          `json:"origin"`
 	Size   int64           `json:"size"`
+	// Findings are about the approvers' signatures in the record.
+	Findings []audit.Finding `json:"findings,omitempty"`
+
+	parsed audit.Record
 }
 
 // VerifyReceipt checks a receipt against a policy. It reads nothing else.
@@ -76,5 +80,5 @@ func VerifyReceipt(receipt, policy []byte) (v Verified, err error) {
 		return v, errors.New("the index of the receipt is not a decimal number")
 	}
 	c, _, err := torchwood.VerifyCheckpoint(signed, rules)
-	return Verified{line, c.Origin, c.N}, err
+	return Verified{Record: line, Origin: c.Origin, Size: c.N, parsed: r}, err
 }

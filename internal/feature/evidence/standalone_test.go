@@ -13,10 +13,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/approval/passkey"
 	"waldo/internal/core/audit"
@@ -138,6 +140,13 @@ func TestStandaloneAnswer(t *testing.T) {
 			{"verdict", swap(`is right`, `is wrong`)}, // of the record alone, which no approver signs
 			{"verdict", strings.ReplaceAll(body, `is right`, `is wrong`)},
 			{"verdict", swap(`"yes":true`, `"yes":false`)},
+			{"verdict", regexp.MustCompile(`"key":.*`).ReplaceAllString(swap(`"args_digest":"`+args.Digest(), `"args_digest":"sha256:00`), `"x":1}`)},
+			{"verdict", swap(`"args_digest":"`+args.Digest(), `"public_key":"x","args_digest":"sha256:00`)},
+			{"verdict", swap(`"args_digest":"`+args.Digest(), `"refusal":"x","args_digest":"sha256:00`)},
+			{"verdict", swap(`"args_digest":"`, `"args_digest":"sha256:00","Args_Digest":"`)},
+			{"verdict", regexp.MustCompile(`"answered_at":"....`).ReplaceAllString(body, `"answered_at":"2020`)},
+			{"approver", strings.Replace(string(enrolment.Body), `"approver":"ann"`, `"approver":"bob"`, 1)},
+			{"change", string(enrolment.Body)},
 		} {
 			if _, err := l.Append(t.Context(), one.kind, []byte(one.body), true); err != nil {
 				t.Fatal(err)
@@ -163,17 +172,36 @@ func TestStandaloneAnswer(t *testing.T) {
 	key := receipt(enrolment.Seq)
 	for seq, want := range map[uint64]string{
 		4: "approver:ann signed yes=true to the arguments " + args.Digest() + ", with the key " + digest(hexOf(pub)),
-		5: "the record is not what was signed", 6: "approver:ann signed yes=true", 7: "the signature of the answer does not hold",
+		5: "the record is not what was signed", 6: "approver:ann signed yes=true",
+		9: "not checked: it bears no signature", 10: "the record is not what was signed", 11: "the record is not what was signed",
+		12: "the record is not what was signed", 13: "the record is not what was signed", 7: "the signature of the answer does not hold",
 		8: "the record is not what was signed",
 	} {
 		out, err := exec.Command(tool, policy, receipt(seq), key).CombinedOutput()
 		if sound := strings.Contains(want, "signed yes"); !strings.Contains(string(out), want) || (err == nil) != sound {
 			t.Errorf("record %d: %v: %s", seq, err, out)
 		}
+		var said bytes.Buffer // waldo looks at the reason of the record, too
+		err = Evidence{}.Receipt(&said, []string{receipt(seq), key}, policy, false)
+		if (err == nil) != (seq == 4) {
+			t.Errorf("record %d: waldo log verify --proof: %v: %s", seq, err, said.String())
+		}
 	}
 	out, err := exec.Command(tool, policy, receipt(4)).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "not checked: add the receipt of the enrolment of the key "+digest(hexOf(pub))) {
 		t.Errorf("without the enrolment: %v: %s", err, out)
+	}
+	for _, seq := range []uint64{14, 15} { // another's enrolment, and a record that is none
+		out, err := exec.Command(tool, policy, receipt(4), receipt(seq)).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "not checked: add the receipt of the enrolment") {
+			t.Errorf("with the key of record %d: %v: %s", seq, err, out)
+		}
+	}
+	var said bytes.Buffer
+	var exit *exitcode.Exit
+	if err := (Evidence{}).Receipt(&said, []string{receipt(4)}, policy, false); !errors.As(err, &exit) || exit.Code != exitcode.Usage ||
+		!strings.Contains(said.String(), "not checked: answer.key") {
+		t.Errorf("waldo without the enrolment: %v: %s", err, said.String())
 	}
 	if b, err := os.ReadFile("../../../cmd/waldo-receipt/main.go"); err != nil || bytes.Count(b, []byte("\n")) > 300 {
 		t.Errorf("the verifier has %d lines: %v", bytes.Count(b, []byte("\n")), err)

@@ -1,0 +1,72 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
+
+// spelled returns why readers can take the body of a record for different things; nil: they cannot. Some readers take
+// the last of two equal names, and some take names in other letters for equal (encoding/json). So each name is there
+// once, in small letters. In the kinds of judged that holds at every depth; others have arguments of agents in them.
+func spelled(r Record) error {
+	return names(r.Body, slices.Contains(judged, r.Kind))
+}
+
+// judged are the kinds whose bodies Verify holds against signatures.
+var judged = []string{KindVerdict, KindAnswer, KindApprover, KindTrust, KindPruned, kindGenesis}
+
+func names(object []byte, deep bool) (err error) {
+	var seen [][]byte
+	members(object, func(name, value []byte) {
+		switch {
+		case err != nil:
+		case name != nil && !plainName(name):
+			err = fmt.Errorf("its member %s is not in small letters", name)
+		case name != nil && slices.ContainsFunc(seen, func(o []byte) bool { return bytes.Equal(o, name) }):
+			err = fmt.Errorf("it has the member %s twice", name)
+		case deep && len(value) > 0 && (value[0] == '{' || value[0] == '['):
+			err = names(value, true)
+		}
+		seen = append(seen, name)
+	})
+	return err
+}
+
+// plainName reports whether a name, in its quotes, has small letters, digits, - and _ alone.
+func plainName(name []byte) bool {
+	if len(name) < 2 || name[0] != '"' || name[len(name)-1] != '"' {
+		return false
+	}
+	return !slices.ContainsFunc(name[1:len(name)-1], func(c byte) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '-'
+	})
+}
+
+// members calls fn with each member of an object as it is spelled, or each element of an array without a name. The text
+// must be valid JSON.
+func members(text []byte, fn func(name, value []byte)) {
+	depth, quoted, start, name := 0, false, 0, []byte(nil)
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth == 1 {
+				start = i + 1
+			}
+		case c == '}' || c == ']':
+			if depth--; depth == 0 && i > start {
+				fn(name, text[start:i])
+			}
+		case c == ':' && depth == 1:
+			name, start = text[start:i], i+1
+		case c == ',' && depth == 1:
+			fn(name, text[start:i])
+			start = i + 1
+		}
+	}
+}

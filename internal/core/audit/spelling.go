@@ -14,7 +14,7 @@ func spelled(r Record) error {
 }
 
 // judged are the kinds whose bodies Verify holds against signatures.
-var judged = []string{KindVerdict, KindAnswer, KindApprover, KindTrust, KindPruned, kindGenesis}
+var judged = []string{KindVerdict, KindAnswer, KindApprover, KindTrust}
 
 func names(object []byte, deep bool) (err error) {
 	var seen [][]byte

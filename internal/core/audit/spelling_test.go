@@ -60,7 +60,7 @@ func TestAnswersOfOtherCalls(t *testing.T) {
 		{"control: waldo's own refusal", 1, 0, []Record{said(KindAnswer, "d9", "c", "x", "a", `,"refusal":"r"`)}},
 		{"control: the decision was removed", 7, 0, []Record{verdict}},
 		{"the verdict names another capability", 1, 1, []Record{first, said(KindVerdict, "d1", "", "payments.send", "a", "")}},
-		{"the verdict names another decision", 1, 1, []Record{first, said(KindVerdict, "d9", "", "files.delete", "a", "")}},
+		{"the verdict names another decision", 1, 1, []Record{first, second, said(KindVerdict, "d2", "", "files.delete", "a", "")}},
 		{"the answer is under another call", 1, 1, []Record{first, verdict, second, said(KindAnswer, "d2", "c_d2", "payments.send", "a", "")}},
 		{"the answer has another call's id", 1, 1, []Record{first, verdict, said(KindAnswer, "d1", "c_d2", "files.delete", "a", "")}},
 		{"the answer has other arguments", 1, 2, []Record{first, verdict, said(KindAnswer, "d1", "c_d1", "files.delete", "b", "")}},

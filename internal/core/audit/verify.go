@@ -329,10 +329,7 @@ func (v *verifier) answers(r Record) {
 		return
 	}
 	switch was, known := v.decided[id]; {
-	case of.refusal != nil: // waldo's own
-	case !known && v.start > 1: // it was removed
-	case !known:
-		v.problem("answer.decision", "record %d is an answer about decision %s, which the log does not have", r.Seq, of.decision)
+	case of.refusal != nil || !known: // waldo's own; or the decision was removed
 	case was[0] != about, r.Kind == KindAnswer && was[1] != hashID(string(of.call)):
 		v.problem("answer.decision", "record %d is not about what decision %s was about", r.Seq, of.decision)
 	}

@@ -196,8 +196,8 @@ func (l *Ledger) fault(decisionID string, bad error) {
 	l.wrong[decisionID] = bad
 }
 
-// Holds holds an answer against its signature and the keys of the log, and takes nothing in. With used, a quorum must be
-// there with it.
+// Holds holds an answer against its signature and the keys of the log, and takes nothing in. With used, a quorum must
+// be there with it.
 func (l *Ledger) Holds(a Recorded, used bool) error {
 	if used {
 		return l.checkAll(a)
@@ -252,7 +252,8 @@ func (l *Ledger) check(a Recorded) error {
 		return refused("answer.revoked", "the answer to %s is signed with a key that was revoked before",
 			Escape(a.ApprovalID))
 	case s.ApprovalID != a.ApprovalID || s.Yes != a.Yes || s.ArgsDigest != a.ArgsDigest || s.Key != a.Key ||
-		"approver:"+s.By != a.By || !said(a.At, s.At) || !said(a.Reason, facts.Short(s.Reason)) || !h.signed(s.message(), sig):
+		"approver:"+s.By != a.By || !said(a.At, s.At) || !said(a.Reason, facts.Short(s.Reason)) ||
+		!h.signed(s.message(), sig):
 		return refused("answer.signature", "the answer to %s is not what its signature stands for", Escape(a.ApprovalID))
 	}
 	return nil

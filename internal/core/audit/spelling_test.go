@@ -39,11 +39,13 @@ func TestSpelling(t *testing.T) {
 // and in one that was changed.
 func TestAnswersOfOtherCalls(t *testing.T) {
 	decision := func(id, capability, args string) Record {
-		return Record{Kind: KindDecision, Body: []byte(`{"decision_id":"` + id + `","call_id":"c_` + id + `","capability":"` + capability +
+		return Record{Kind: KindDecision, Body: []byte(`{"decision_id":"` + id + `","call_id":"c_` + id +
+			`","capability":"` + capability +
 			`","args_digest":"` + args + `"}`)}
 	}
 	said := func(kind, id, call, capability, args, more string) Record {
-		return Record{Kind: kind, Body: []byte(`{"decision_id":"` + id + `","call_id":"` + call + `","approval_id":"q","capability":"` +
+		return Record{Kind: kind, Body: []byte(`{"decision_id":"` + id + `","call_id":"` + call +
+			`","approval_id":"q","capability":"` +
 			capability + `","args_digest":"` + args + `"` + more + `}`)}
 	}
 	first, second := decision("d1", "files.delete", "a"), decision("d2", "payments.send", "a")
@@ -54,16 +56,22 @@ func TestAnswersOfOtherCalls(t *testing.T) {
 		found int
 		all   []Record
 	}{
-		{"control: the answer of its call", 1, 0, []Record{first, verdict, said(KindAnswer, "d1", "c_d1", "files.delete", "a", "")}},
+		{"control: the answer of its call", 1, 0, []Record{first, verdict,
+			said(KindAnswer, "d1", "c_d1", "files.delete", "a", "")}},
 		{"control: an equal call later", 1, 0, []Record{first, verdict, decision("d3", "files.delete", "a"),
 			said(KindAnswer, "d3", "c_d3", "files.delete", "a", "")}},
 		{"control: waldo's own refusal", 1, 0, []Record{said(KindAnswer, "d9", "c", "x", "a", `,"refusal":"r"`)}},
 		{"control: the decision was removed", 7, 0, []Record{verdict}},
-		{"the verdict names another capability", 1, 1, []Record{first, said(KindVerdict, "d1", "", "payments.send", "a", "")}},
-		{"the verdict names another decision", 1, 1, []Record{first, second, said(KindVerdict, "d2", "", "files.delete", "a", "")}},
-		{"the answer is under another call", 1, 1, []Record{first, verdict, second, said(KindAnswer, "d2", "c_d2", "payments.send", "a", "")}},
-		{"the answer has another call's id", 1, 1, []Record{first, verdict, said(KindAnswer, "d1", "c_d2", "files.delete", "a", "")}},
-		{"the answer has other arguments", 1, 2, []Record{first, verdict, said(KindAnswer, "d1", "c_d1", "files.delete", "b", "")}},
+		{"the verdict names another capability", 1, 1, []Record{first,
+			said(KindVerdict, "d1", "", "payments.send", "a", "")}},
+		{"the verdict names another decision", 1, 1, []Record{first, second,
+			said(KindVerdict, "d2", "", "files.delete", "a", "")}},
+		{"the answer is under another call", 1, 1, []Record{first, verdict, second,
+			said(KindAnswer, "d2", "c_d2", "payments.send", "a", "")}},
+		{"the answer has another call's id", 1, 1, []Record{first, verdict,
+			said(KindAnswer, "d1", "c_d2", "files.delete", "a", "")}},
+		{"the answer has other arguments", 1, 2, []Record{first, verdict,
+			said(KindAnswer, "d1", "c_d1", "files.delete", "b", "")}},
 	} {
 		v := &verifier{start: row.start, decided: map[uint64][2]uint64{}, shown: map[uint64]uint64{}}
 		for _, r := range row.all {

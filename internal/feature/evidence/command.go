@@ -176,7 +176,7 @@ func newProve(g *cli.Context) *cobra.Command {
 	return c
 }
 
-// about returns the records about an id, or the one of a number. The index finds them, and Receipt holds each against the
+// about returns the records about an id, or the one of a number. The index finds them. Receipt holds each against the
 // tree.
 func about(c *cobra.Command, dir, ident string) (found []audit.Record, err error) {
 	if seq, serr := strconv.ParseUint(ident, 10, 64); serr == nil {
@@ -245,7 +245,8 @@ func signatures(w io.Writer, found []audit.Finding, quiet bool) error {
 	for _, f := range found {
 		problem = problem || f.Problem
 		if !quiet {
-			display.Fprintf(w, "%s %s: %s\n", map[bool]string{true: "problem:", false: "not checked:"}[f.Problem], f.Code, f.Text)
+			word := map[bool]string{true: "problem:", false: "not checked:"}[f.Problem]
+			display.Fprintf(w, "%s %s: %s\n", word, f.Code, f.Text)
 		}
 	}
 	switch {

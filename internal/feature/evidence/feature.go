@@ -192,7 +192,8 @@ func unasked(s *database.Store) (found []audit.Finding) {
 	}
 	b, _ := os.ReadFile(filepath.Join(audit.Dir(s.Dir()), cosignedFile))
 	if len(found) == 0 && bytes.Count(b, []byte("\n\u2014 ")) > 1 { // the first signature is the log's own
-		found = append(found, audit.Unchecked("witness.elsewhere", "witnesses cosigned this log, and no configuration here names them"))
+		found = append(found, audit.Unchecked("witness.elsewhere",
+			"witnesses cosigned this log, and no configuration here names them"))
 	}
 	return found
 }

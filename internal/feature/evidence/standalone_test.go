@@ -140,7 +140,8 @@ func TestStandaloneAnswer(t *testing.T) {
 			{"verdict", swap(`is right`, `is wrong`)}, // of the record alone, which no approver signs
 			{"verdict", strings.ReplaceAll(body, `is right`, `is wrong`)},
 			{"verdict", swap(`"yes":true`, `"yes":false`)},
-			{"verdict", regexp.MustCompile(`"key":.*`).ReplaceAllString(swap(`"args_digest":"`+args.Digest(), `"args_digest":"sha256:00`), `"x":1}`)},
+			{"verdict", regexp.MustCompile(`"key":.*`).ReplaceAllString(
+				swap(`"args_digest":"`+args.Digest(), `"args_digest":"sha256:00`), `"x":1}`)},
 			{"verdict", swap(`"args_digest":"`+args.Digest(), `"public_key":"x","args_digest":"sha256:00`)},
 			{"verdict", swap(`"args_digest":"`+args.Digest(), `"refusal":"x","args_digest":"sha256:00`)},
 			{"verdict", swap(`"args_digest":"`, `"args_digest":"sha256:00","Args_Digest":"`)},
@@ -173,8 +174,10 @@ func TestStandaloneAnswer(t *testing.T) {
 	for seq, want := range map[uint64]string{
 		4: "approver:ann signed yes=true to the arguments " + args.Digest() + ", with the key " + digest(hexOf(pub)),
 		5: "the record is not what was signed", 6: "approver:ann signed yes=true",
-		9: "not checked: it bears no signature", 10: "the record is not what was signed", 11: "the record is not what was signed",
-		12: "the record is not what was signed", 13: "the record is not what was signed", 7: "the signature of the answer does not hold",
+		9:  "not checked: it bears no signature",
+		10: "the record is not what was signed", 11: "the record is not what was signed",
+		12: "the record is not what was signed", 13: "the record is not what was signed",
+		7: "the signature of the answer does not hold",
 		8: "the record is not what was signed",
 	} {
 		out, err := exec.Command(tool, policy, receipt(seq), key).CombinedOutput()
@@ -199,7 +202,8 @@ func TestStandaloneAnswer(t *testing.T) {
 	}
 	var said bytes.Buffer
 	var exit *exitcode.Exit
-	if err := (Evidence{}).Receipt(&said, []string{receipt(4)}, policy, false); !errors.As(err, &exit) || exit.Code != exitcode.Usage ||
+	if err := (Evidence{}).Receipt(&said, []string{receipt(4)}, policy, false); !errors.As(err, &exit) ||
+		exit.Code != exitcode.Usage ||
 		!strings.Contains(said.String(), "not checked: answer.key") {
 		t.Errorf("waldo without the enrolment: %v: %s", err, said.String())
 	}

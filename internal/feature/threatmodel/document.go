@@ -263,7 +263,8 @@ func (d *document) subjects() (all []string) {
 func (d *document) secret(f Fact) string {
 	if s, known := d.cfg.Secrets[f.Object]; known && s.Inject != nil {
 		in := s.Inject
-		return strings.TrimSpace(fmt.Sprintf("%s (in %s requests to %s %s alone)", f.Object, strings.Join(in.Methods, ", "), in.Host,
+		return strings.TrimSpace(fmt.Sprintf("%s (in %s requests to %s %s alone)", f.Object, strings.Join(in.Methods, ", "),
+			in.Host,
 			strings.Join(in.Paths, ", ")))
 	}
 	if slices.ContainsFunc(d.of(f.Who, reveals), func(r Fact) bool { return r.Object == f.Object }) {
@@ -290,7 +291,8 @@ func (d *document) machine(reports []sandbox.Report) {
 			}
 		}
 		for _, c := range d.cfg.Contracts {
-			if one := c.Resolve(c.Pattern, d.cfg); !c.Denied && one.Transport != contract.MCP && one.Transport != contract.Direct &&
+			if one := c.Resolve(c.Pattern, d.cfg); !c.Denied && one.Transport != contract.MCP &&
+				one.Transport != contract.Direct &&
 				one.Isolation == r.Driver {
 				askers = append(askers, cell(c.Pattern))
 			}

@@ -140,8 +140,10 @@ func TestWords(t *testing.T) {
 // TestMachine: the document says which isolation levels this machine lacks, and for which capabilities, and who reaches
 // what with which secret.
 func TestMachine(t *testing.T) {
-	cfg := parse(t, strings.Replace(base, "network: {allow: [api.example.com]}", "secrets: {T: \"env:T\"}, network: {allow: [api.example.com]}", 1))
-	reports := []sandbox.Report{{Driver: "namespace", Abilities: []sandbox.Ability{{Name: "user namespaces"}}}, {Driver: "engine", OK: true}}
+	cfg := parse(t, strings.Replace(base, "network: {allow: [api.example.com]}",
+		"secrets: {T: \"env:T\"}, network: {allow: [api.example.com]}", 1))
+	reports := []sandbox.Report{{Driver: "namespace", Abilities: []sandbox.Ability{{Name: "user namespaces"}}},
+		{Driver: "engine", OK: true}}
 	doc := Document(cfg, reports)
 	for _, want := range []string{
 		"| namespace | no: their calls are refused | user namespaces | run_python |", "| engine | yes |  |  |",

@@ -321,23 +321,22 @@ func defsOf(digests map[string]string, definitions map[string]strictjson.Value, 
 	return out
 }
 
-// with adds the texts of a value, and the names of members that no text follows.
+// with adds the texts of a value, and each other value as it is written.
 func (d Definition) with(at string, v strictjson.Value) Definition {
 	if s, ok := v.Text(); ok {
 		d.Texts = append(d.Texts, Text{at, s})
+		return d
 	}
-	if items, ok := v.Elements(); ok {
-		for _, item := range items {
-			d = d.with(at, item)
-		}
+	items, _ := v.Elements()
+	for _, item := range items {
+		d = d.with(at, item)
 	}
 	m, _ := v.Members()
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		texts := len(d.Texts)
-		here := strings.TrimPrefix(at+"."+name, ".")
-		if d = d.with(here, m[name]); len(d.Texts) == texts {
-			d.Texts = append(d.Texts, Text{here, ""})
-		}
+		d = d.with(strings.TrimPrefix(at+"."+name, "."), m[name])
+	}
+	if len(items)+len(m) == 0 && !v.IsZero() {
+		d.Texts = append(d.Texts, Text{at, string(v.Canonical())}) // true, 1, {}
 	}
 	return d
 }

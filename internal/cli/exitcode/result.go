@@ -92,7 +92,11 @@ func deniedHint(r call.Result) string {
 		}
 		return hint
 	}
-	return "waldo explain " + r.DecisionID
+	hint := "waldo explain " + r.DecisionID
+	if len(r.Why) > 0 && r.Why[0].RetryAfter > 0 {
+		hint = fmt.Sprintf("make the same call again in %d s; for this denial: %s", r.Why[0].RetryAfter, hint)
+	}
+	return hint
 }
 
 // deniedCode returns the exit code of a denial. The first reason tells a human's answer from a contract's rule.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -411,11 +412,8 @@ func Epilogue(r call.Result) string {
 			"Then make the same call again with the same arguments.", r.ApprovalID, r.ApprovalID)
 	case facts.Denied:
 		if len(r.Why) > 0 {
-			next := "the same call will be denied again, so try another way or ask the person you work for."
-			if s := r.Why[0].RetryAfter; s > 0 {
-				next = fmt.Sprintf("make the same call again in %d s.", s)
-			}
-			return fmt.Sprintf("waldo: denied. %s. Nothing was done. Decision %s; %s", reasons(r.Cause()), r.DecisionID, next)
+			return fmt.Sprintf("waldo: denied. %s. Nothing was done. Decision %s; %s.", reasons(r.Cause()), r.DecisionID,
+				next(r.Why[0]))
 		}
 	}
 	say := "waldo: the call ended as " + string(r.Status)
@@ -430,6 +428,21 @@ func Epilogue(r call.Result) string {
 	}
 	return fmt.Sprintf("%s after %.1f s; side effect: %s. %sDecision %s.", say, r.Facts.Usage.WallMS/1000,
 		r.Facts.SideEffect, r.Settled.Text(), r.DecisionID)
+}
+
+// anew are the codes of an approval that does not serve, where the same call without it is a new question.
+var anew = []string{"approval.used", "approval.mismatch", "approval.expired", "approval.changed", "approval.revoked",
+	"approval.unproven", "approval.withdrawn", "hold.differs", "hold.changed"}
+
+// next says what can follow a denial.
+func next(why call.Reason) string {
+	switch {
+	case why.RetryAfter > 0:
+		return fmt.Sprintf("make the same call again in %d s", why.RetryAfter)
+	case slices.Contains(anew, why.Code):
+		return "the same call, made again without an approval, asks a human anew"
+	}
+	return "try another way, or ask the person you work for"
 }
 
 func reasons(why []call.Reason) string {

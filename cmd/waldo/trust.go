@@ -81,6 +81,9 @@ func newTrust(g *cli.Context) *cobra.Command {
 				return err
 			}
 			t.Pinned = t.Lock != trust.NoLock
+			if err := showPolicy(c.ErrOrStderr(), cfg); err != nil {
+				return err
+			}
 			if err := writeTrust(c, g, m, abs, t); err != nil {
 				return err
 			}
@@ -144,6 +147,19 @@ func forgetTrust(c *cobra.Command, g *cli.Context, path string) error {
 	}
 	display.Fprintf(c.OutOrStdout(), "%s is no longer trusted\n", abs)
 	return nil
+}
+
+// showPolicy prints the lines of log.policy, which decide whose word counts, before they are signed.
+func showPolicy(w io.Writer, cfg *contract.Config) error {
+	if cfg.Log.Policy == "" {
+		return nil
+	}
+	text, err := os.ReadFile(cfg.Log.Policy)
+	display.Fprintf(w, "%s:\n", display.Shell(cfg.Log.Policy))
+	for line := range strings.Lines(string(text)) {
+		display.Fprintf(w, "  %s\n", display.Lines(strings.TrimSuffix(line, "\n")))
+	}
+	return err
 }
 
 func tellTrust(w io.Writer, cfg *contract.Config, file string, t trust.Record) {

@@ -91,8 +91,17 @@ func (s *Storage) SignTrust(ctx context.Context, records map[string]trust.Record
 	var root approval.Approver
 	var needed bool
 	var none error
+	before, err := trust.Read(s.Store.Dir())
+	if err != nil {
+		return err
+	}
 	k := s.approvals(&contract.Config{})
-	err := k.Witness.Look(ctx, func(l *approval.Ledger) { root, needed, none = l.Judge(judgePins()) })
+	err = k.Witness.Look(ctx, func(l *approval.Ledger) {
+		root, needed, none = l.Judge(judgePins())
+		maps.DeleteFunc(before, func(file string, was trust.Record) bool { // what nobody signed is nothing to compare with
+			return l.NewestOf(root, file).Accepted != was.Accepted()
+		})
+	})
 	if err != nil || !needed || len(records) == 0 {
 		return err
 	}
@@ -101,7 +110,7 @@ func (s *Storage) SignTrust(ctx context.Context, records map[string]trust.Record
 	}
 	what := "waldo trust:"
 	for _, file := range slices.Sorted(maps.Keys(records)) {
-		what += fmt.Sprintf("\n  %s %s", approval.Escape(file), records[file].Words())
+		what += fmt.Sprintf("\n  %s %s", approval.Escape(file), records[file].Words(before[file]))
 	}
 	signer, err := by(k, root, what)
 	if err != nil {

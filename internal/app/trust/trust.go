@@ -43,7 +43,7 @@ func file(state string) string { return filepath.Join(state, "trust.json") }
 
 func Read(state string) (map[string]Record, error) {
 	m := map[string]Record{}
-	b, err := os.ReadFile(file(state))
+	b, err := safefile.Read(file(state))
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
 	}
@@ -114,12 +114,38 @@ func (r Record) Accepted() string {
 	return strictjson.Digest(b)
 }
 
-// Words returns what a record stands for, as a person who signs it reads it.
-func (r Record) Words() string {
+// Words returns all that a record stands for, as a person who signs it reads it, beside what was signed before.
+func (r Record) Words(before Record) string {
 	if r.Digest == "" {
 		return "is no longer trusted"
 	}
-	return fmt.Sprintf("%s, waldo.lock %s, %d programs", r.Digest, r.Lock, len(r.Programs))
+	say := fmt.Sprintf("%s, waldo.lock %s", r.Digest, r.Lock)
+	list := func(what string, now, was map[string]string) {
+		for _, name := range slices.Sorted(maps.Keys(now)) {
+			say += fmt.Sprintf("\n    %s %q: %s", what, name, now[name])
+			if old, known := was[name]; before.Digest != "" && !known {
+				say += " (new)"
+			} else if known && old != now[name] {
+				say += " (changed: it was " + old + ")"
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(was)) {
+			if _, still := now[name]; !still {
+				say += fmt.Sprintf("\n    %s %q: gone", what, name)
+			}
+		}
+	}
+	list("witnesses of", r.policy(), before.policy())
+	list("program", r.Programs, before.Programs)
+	list("place", r.Places, before.Places)
+	return say
+}
+
+func (r Record) policy() map[string]string {
+	if r.Policy == "" {
+		return nil
+	}
+	return map[string]string{"log.policy": r.Policy}
 }
 
 // Held returns the record of a configuration. It returns an error if the configuration, its log.policy or its lock

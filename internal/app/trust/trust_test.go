@@ -138,3 +138,21 @@ func held(state string, cfg *contract.Config) error {
 	_, err := Held(state, cfg)
 	return err
 }
+
+// TestWords: who signs reads the digest of everything that the record covers, and what changed since the last signature.
+func TestWords(t *testing.T) {
+	was := Record{Digest: "d1", Lock: NoLock, Policy: "p1", Programs: map[string]string{"a": "a1", "b": "b1"},
+		Places: map[string]string{"./data": "/srv/data"}}
+	now := Record{Digest: "d2", Lock: "l2", Policy: "p2", Programs: map[string]string{"a": "a1", "c": "c1"},
+		Places: map[string]string{"./data": "/srv/other"}}
+	const want = "d2, waldo.lock l2\n" +
+		"    witnesses of \"log.policy\": p2 (changed: it was p1)\n" +
+		"    program \"a\": a1\n    program \"c\": c1 (new)\n    program \"b\": gone\n" +
+		"    place \"./data\": /srv/other (changed: it was /srv/data)"
+	if got := now.Words(was); got != want {
+		t.Errorf("%s\nwanted\n%s", got, want)
+	}
+	if got := now.Words(Record{}); strings.Contains(got, "new") || strings.Contains(got, "changed") {
+		t.Errorf("compared with nothing: %s", got)
+	}
+}

@@ -22,6 +22,7 @@ import (
 	"waldo/internal/detect/pattern"
 	"waldo/internal/model/secret"
 	"waldo/internal/storage/database"
+	"waldo/internal/storage/safefile"
 )
 
 // Signer signs answers with a key that no agent holds.
@@ -423,7 +424,7 @@ func (k *Service) Unseal(name string, passphrase secret.Value) (Signer, error) {
 	if !approverName().MatchString(name) {
 		return nil, badName(name)
 	}
-	b, err := os.ReadFile(k.keyFile(name))
+	b, err := safefile.Read(k.keyFile(name))
 	if err != nil {
 		return nil, fmt.Errorf("approval: %w", err)
 	}

@@ -140,7 +140,7 @@ func hashID(s string) uint64 {
 
 // open reads the head of the file; false if there is none that can be used for a segment of a size.
 func (x *indexed) open(size int64) bool {
-	f, err := os.OpenFile(x.file(), os.O_RDONLY|safefile.NoFollow, 0)
+	f, err := safefile.Open(x.file(), os.O_RDONLY)
 	if err != nil {
 		return false
 	}
@@ -190,7 +190,7 @@ func (x *indexed) column(c int) (cells, error) {
 
 // part reads a part of the file, which has a checksum.
 func (x *indexed) part(at, n int64, sum uint32) ([]byte, error) {
-	f, err := os.OpenFile(x.file(), os.O_RDONLY|safefile.NoFollow, 0)
+	f, err := safefile.Open(x.file(), os.O_RDONLY)
 	if err != nil {
 		return nil, x.stale()
 	}
@@ -334,7 +334,7 @@ func (x *indexed) cell(c, row int) (uint64, error) {
 	if x.cols[c] != nil || !x.read {
 		return cells{x.cols[c], width(c) == 8}.at(row), nil
 	}
-	f, err := os.OpenFile(x.file(), os.O_RDONLY|safefile.NoFollow, 0)
+	f, err := safefile.Open(x.file(), os.O_RDONLY)
 	if err != nil {
 		return 0, x.stale()
 	}

@@ -66,16 +66,8 @@ func segments(dir string) ([]string, error) {
 }
 
 func openSegment(dir, name string, flags int) (file, error) {
-	f, err := os.OpenFile(filepath.Join(dir, name), flags|safefile.NoFollow, 0o600)
+	f, err := safefile.Open(filepath.Join(dir, name), flags)
 	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", name)
-	}
-	if err != nil {
-		_ = f.Close()
 		return nil, err
 	}
 	return segment{f}, nil

@@ -158,7 +158,7 @@ func Verify(ctx context.Context, dir string, anchors []Anchor, now time.Time, e 
 
 // extent returns the segments and their lengths between writes.
 func extent(dir string) (names []string, sizes []int64, err error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|safefile.NoFollow, 0)
+	f, err := safefile.Open(filepath.Join(dir, "lock"), os.O_RDWR)
 	if err == nil { // without a lock, as on a copy of a log, no process writes
 		defer func() { _ = f.Close() }()
 		if err := lock(f, true, 5*time.Second); err != nil {

@@ -63,7 +63,7 @@ func (s *Server) file(origin string) string {
 }
 
 func (s *Server) seen(origin string) (tree tlog.Tree, err error) {
-	b, err := os.ReadFile(s.file(origin))
+	b, err := safefile.Read(s.file(origin))
 	if errors.Is(err, os.ErrNotExist) {
 		return tlog.Tree{}, nil
 	}

@@ -130,7 +130,7 @@ func (t *Tree) Key(origin string) (string, error) {
 
 // Read returns the stored checkpoint, which waldo's key signed; nil: there is none.
 func (t *Tree) Read() (*Checkpoint, error) {
-	b, err := os.ReadFile(filepath.Join(t.Dir, checkpointFile))
+	b, err := safefile.Read(filepath.Join(t.Dir, checkpointFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -357,11 +357,11 @@ func (tiles) SaveTiles([]tlog.Tile, [][]byte) {}
 func (s tiles) ReadTiles(all []tlog.Tile) (out [][]byte, err error) {
 	for _, tile := range all {
 		path := filepath.Join(s.t.Dir, filepath.FromSlash(torchwood.TilePath(tile)))
-		b, err := os.ReadFile(path)
+		b, err := safefile.Read(path)
 		if errors.Is(err, fs.ErrNotExist) && tile.W < 1<<torchwood.TileHeight { // the whole tile has its beginning
 			whole := tile
 			whole.W = 1 << torchwood.TileHeight
-			b, err = os.ReadFile(filepath.Join(s.t.Dir, filepath.FromSlash(torchwood.TilePath(whole))))
+			b, err = safefile.Read(filepath.Join(s.t.Dir, filepath.FromSlash(torchwood.TilePath(whole))))
 		}
 		if err != nil {
 			return nil, err

@@ -177,7 +177,7 @@ func (t *Tree) seenFile(w Witness) string {
 
 // seen is the size that a witness has seen, as far as is known here. The witness corrects it.
 func (t *Tree) seen(w Witness) int64 {
-	b, _ := os.ReadFile(t.seenFile(w))
+	b, _ := safefile.Read(t.seenFile(w))
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 	return max(n, 0)
 }
@@ -251,7 +251,7 @@ func (t *Tree) Cosigned(policy []byte) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile(filepath.Join(t.Dir, cosignedFile))
+	b, err := safefile.Read(filepath.Join(t.Dir, cosignedFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

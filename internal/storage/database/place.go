@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -31,7 +30,7 @@ type place struct {
 // readPlace returns the place of a state directory's rows; the zero value: waldo.db.
 func readPlace(dir string) (place, error) {
 	file := filepath.Join(dir, PlaceFile)
-	b, err := os.ReadFile(file)
+	b, err := safefile.Read(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return place{}, nil
 	}

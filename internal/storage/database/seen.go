@@ -20,7 +20,7 @@ var ErrBack = errors.New("the database went back in time: it was restored from a
 // seen returns the newest head that was stored, by log.
 func (s *Store) seen() (map[string]Head, error) {
 	all := map[string]Head{}
-	b, err := os.ReadFile(s.Path(seenFile))
+	b, err := safefile.Read(s.Path(seenFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return all, nil
 	}

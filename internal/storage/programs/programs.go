@@ -17,6 +17,7 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 
 	"waldo/internal/model/id"
+	"waldo/internal/storage/safefile"
 )
 
 // Program is a suspended program.
@@ -61,7 +62,7 @@ func (s Store) key() ([]byte, error) {
 		return nil, err
 	}
 	at := filepath.Join(s.Dir, "key")
-	if b, err := os.ReadFile(at); err == nil && len(b) == chacha20poly1305.KeySize {
+	if b, err := safefile.Read(at); err == nil && len(b) == chacha20poly1305.KeySize {
 		return b, nil
 	}
 	b := make([]byte, chacha20poly1305.KeySize)
@@ -79,7 +80,7 @@ func (s Store) key() ([]byte, error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	if b, err = os.ReadFile(at); err == nil && len(b) != chacha20poly1305.KeySize {
+	if b, err = safefile.Read(at); err == nil && len(b) != chacha20poly1305.KeySize {
 		err = fmt.Errorf("programs: %s does not hold a key", at)
 	}
 	return b, err
@@ -165,7 +166,7 @@ func (s Store) Look(name, principal string) (Program, error) {
 
 // openFile opens a program by the name of its file. A file of another program does not open.
 func (s Store) openFile(file, name string) (Program, error) {
-	sealed, err := os.ReadFile(filepath.Join(s.Dir, file))
+	sealed, err := safefile.Read(filepath.Join(s.Dir, file))
 	if err != nil {
 		return Program{}, err
 	}

@@ -11,6 +11,9 @@ import (
 // NoFollow makes an open fail on a link.
 const NoFollow = unix.O_NOFOLLOW | unix.O_CLOEXEC
 
+// noWait makes an open of a pipe return at once.
+const noWait = unix.O_NONBLOCK
+
 // TryLock takes the lock of a file, shared or alone, and reports whether it did. It never waits. The kernel gives the
 // lock back when the file is closed or the process ends.
 func TryLock(f *os.File, shared bool) (bool, error) {

@@ -9,6 +9,8 @@ import (
 // NoFollow has no meaning on this system.
 const NoFollow = 0
 
+const noWait = 0
+
 // TryLock takes the lock of a file, shared or alone, and reports whether it did. It never waits. The system gives the
 // lock back when the file is closed or the process ends.
 func TryLock(f *os.File, shared bool) (bool, error) {

@@ -3,10 +3,45 @@ package safefile
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 )
+
+// MaxRead is the most that Read reads, in bytes: no file of a state directory that is read whole is larger.
+const MaxRead = 64 << 20
+
+// Open opens a regular file. It does not follow a link, and does not wait for a pipe. Flags are those of os.OpenFile.
+func Open(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags|NoFollow|noWait, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Read reads a regular file of at most MaxRead bytes.
+func Read(path string) ([]byte, error) {
+	f, err := Open(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, MaxRead+1))
+	if len(b) > MaxRead {
+		err = fmt.Errorf("%s has more than %d bytes", path, MaxRead)
+	}
+	return b, errors.Join(err, f.Close())
+}
 
 // Replace writes a file whole or not at all, in place of one that is there. After a crash it has the old content or the
 // new. The umask does not change mode.

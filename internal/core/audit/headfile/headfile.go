@@ -23,7 +23,7 @@ type File struct {
 
 // Head reads the head; nil if the file does not exist.
 func (h *File) Head(context.Context, string) (*database.Head, error) {
-	b, err := os.ReadFile(h.Path)
+	b, err := safefile.Read(h.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -92,7 +92,8 @@ func enveloped(body string) io.Reader {
 // run runs a shell command and returns all of its envelopes as text, with the bytes of its output decoded.
 func (c e2bClient) run(b e2bBox, command string) string {
 	c.t.Helper()
-	args, err := json.Marshal(map[string]any{"process": map[string]any{"cmd": "/bin/bash", "args": []string{"-c", command}},
+	args, err := json.Marshal(map[string]any{"process": map[string]any{"cmd": "/bin/bash", "args": []string{"-c",
+		command}},
 		"stdin": false})
 	if err != nil {
 		c.t.Fatal(err)
@@ -129,7 +130,8 @@ func TestE2BPrincipals(t *testing.T) {
 	ann, bob, _ := attacked(t)
 	a, b := ann.create(`{}`), bob.create(`{}`)
 	for _, row := range [][2]string{
-		{"GET", ""}, {"POST", "/timeout"}, {"PUT", "/network"}, {"GET", "/metrics"}, {"POST", "/snapshots"}, {"POST", "/fork"},
+		{"GET", ""}, {"POST", "/timeout"}, {"PUT", "/network"}, {"GET", "/metrics"}, {"POST", "/snapshots"}, {"POST",
+			"/fork"},
 		{"POST", "/pause"}, {"DELETE", ""},
 	} {
 		if status, text := bob.ask(row[0], "/sandboxes/"+a.ID+row[1], nil, strings.NewReader("{}")); status != 404 {
@@ -143,7 +145,8 @@ func TestE2BPrincipals(t *testing.T) {
 	if status, _ := bob.ask("POST", "/v2/sandboxes/"+a.ID+"/connect", nil, strings.NewReader("{}")); status != 404 {
 		t.Errorf("connect to another's: %d", status)
 	}
-	if _, text := bob.ask("GET", "/v2/sandboxes", nil, nil); strings.Contains(text, a.ID) || !strings.Contains(text, b.ID) {
+	if _, text := bob.ask("GET", "/v2/sandboxes", nil, nil); strings.Contains(text, a.ID) ||
+		!strings.Contains(text, b.ID) {
 		t.Errorf("bob's list: %s", text)
 	}
 	if status, _ := ann.ask("GET", "/sandboxes/"+a.ID, nil, nil); status != 200 {
@@ -279,7 +282,8 @@ func TestE2BSignatures(t *testing.T) {
 	body := map[string]string{"Content-Type": "application/octet-stream"}
 	soon := fmt.Sprint(time.Now().Add(time.Hour).Unix())
 	past := fmt.Sprint(time.Now().Add(-time.Minute).Unix())
-	if status, text := ann.ask("POST", signedURL(a.Files, "x", "write", soon), body, strings.NewReader("1")); status != 200 {
+	if status, text := ann.ask("POST", signedURL(a.Files, "x", "write", soon), body,
+		strings.NewReader("1")); status != 200 {
 		t.Fatalf("the control: %d %s", status, text)
 	}
 	good := signedURL(a.Files, "x", "read", soon)
@@ -287,14 +291,15 @@ func TestE2BSignatures(t *testing.T) {
 		t.Fatalf("the control: %d %s", status, text)
 	}
 	for why, at := range map[string]string{
-		"another path":      strings.Replace(good, "path=x", "path=y", 1),
-		"an operation":      signedURL(a.Files, "x", "write", soon),
-		"a forged one":      signedURL("guess", "x", "read", soon),
-		"no token":          signedURL("", "x", "read", soon),
-		"past":              signedURL(a.Files, "x", "read", past),
-		"a later time":      strings.Replace(good, soon, soon[:len(soon)-1]+"99", 1),
-		"without its time":  strings.Replace(good, "signature_expiration", "nothing", 1),
-		"an empty time":     strings.Replace(signedURL(a.Files, "x", "read", ""), "/files?", "/files?signature_expiration=&", 1),
+		"another path":     strings.Replace(good, "path=x", "path=y", 1),
+		"an operation":     signedURL(a.Files, "x", "write", soon),
+		"a forged one":     signedURL("guess", "x", "read", soon),
+		"no token":         signedURL("", "x", "read", soon),
+		"past":             signedURL(a.Files, "x", "read", past),
+		"a later time":     strings.Replace(good, soon, soon[:len(soon)-1]+"99", 1),
+		"without its time": strings.Replace(good, "signature_expiration", "nothing", 1),
+		"an empty time": strings.Replace(signedURL(a.Files, "x", "read", ""), "/files?",
+			"/files?signature_expiration=&", 1),
 		"an odd time":       signedURL(a.Files, "x", "read", "9e99"),
 		"another user":      good + "&username=user",
 		"the traffic token": signedURL(a.Traffic, "x", "read", soon),
@@ -371,7 +376,8 @@ func TestE2BBounds(t *testing.T) {
 		bytes.NewReader([]byte{1, 0, 0, 0, 2, '{', '}'})); !strings.Contains(text, "compressed") {
 		t.Errorf("a compressed envelope: %q", text)
 	}
-	if _, text := ann.ask("POST", "/process.Process/Start", a.with(map[string]string{"Content-Type": "application/connect+proto"}),
+	if _, text := ann.ask("POST", "/process.Process/Start",
+		a.with(map[string]string{"Content-Type": "application/connect+proto"}),
 		enveloped("")); !strings.Contains(text, "invalid_argument") {
 		t.Errorf("the binary protocol: %q", text)
 	}
@@ -500,7 +506,8 @@ func TestE2BCounts(t *testing.T) {
 // TestE2BTogether: commands of one sandbox share ports where their contract allows no hosts, a pause stops them in
 // place, and those of another sandbox share nothing.
 func TestE2BTogether(t *testing.T) {
-	at, state := servedE2B(t, "capabilities:\n  exec: {mode: write, approval: none}\n", map[string]string{"ann": "waldo_ann"})
+	at, state := servedE2B(t, "capabilities:\n  exec: {mode: write, approval: none}\n",
+		map[string]string{"ann": "waldo_ann"})
 	ann := e2bClient{t, at, "waldo_ann"}
 	a, b := ann.create(`{}`), ann.create(`{}`)
 	done := make(chan string, 1)

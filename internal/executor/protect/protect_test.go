@@ -140,7 +140,8 @@ func TestAppeared(t *testing.T) {
 	}
 	put("x4/.git", "gitdir: ../lnk\n")
 	got, err := r.Appeared(root, before)
-	want := []string{".claude", ".git/commondir", ".git/config.worktree", ".git/hooks", ".git/info/attributes", ".git/remotes",
+	want := []string{".claude", ".git/commondir", ".git/config.worktree", ".git/hooks", ".git/info/attributes",
+		".git/remotes",
 		".git/worktrees/ok/config.worktree", ".vscode", "bare/HEAD", "deep/er/.EnvRc", "n1/.git/config", "n2/.git/config", "n3/.git/config", "n4/.git/config",
 		"n5/.git/config", "n6/.git/hooks", "n7/.git/config", "n8/.git/config", "n9/.git/config", "na/.git/config",
 		"nb/.git/config", "nc/.gitmodules", "nd/.gitmodules", "node_modules/e/.git/config", "repo/objects/aa/e/.git/config", "x1/.git", "x2/.git",
@@ -169,7 +170,8 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, err := r.Look(root)
-	if want := []string{".git/description", ".git/info/exclude", ".git/worktrees/w/commondir"}; err != nil || !slices.Equal(paths(before), want) {
+	if want := []string{".git/description", ".git/info/exclude", ".git/worktrees/w/commondir"}; err != nil ||
+		!slices.Equal(paths(before), want) {
 		t.Fatalf("%v %q", err, paths(before))
 	}
 	link("../refs/heads/mise.toml", ".git/logs/ok") // the control
@@ -184,7 +186,8 @@ func TestLinks(t *testing.T) {
 	}
 	link("/etc/passwd", ".git/description")
 	got, err := r.Appeared(root, before)
-	want := []string{".git/FETCH_HEAD", ".git/MERGE_MSG", ".git/description", ".git/logs/HEAD", ".git/logs/refs/heads/y", ".git/objects",
+	want := []string{".git/FETCH_HEAD", ".git/MERGE_MSG", ".git/description", ".git/logs/HEAD",
+		".git/logs/refs/heads/y", ".git/objects",
 		".git/refs/remotes", ".git/worktrees/w/logs", "bare/ORIG_HEAD"}
 	if err != nil || !slices.Equal(paths(got), want) {
 		t.Errorf("%v\n got %q\nwant %q", err, paths(got), want)

@@ -48,7 +48,8 @@ const public = "93.184.216.34"
 
 // newWorld has two public hosts, one private and one that changes its address.
 func newWorld(t *testing.T, h http.HandlerFunc) *world {
-	w := &world{t: t, names: map[string][]string{"a.example": {public}, "b.example": {public}, "example.com": {public}, "inner.example": {"10.0.0.1"},
+	w := &world{t: t, names: map[string][]string{"a.example": {public}, "b.example": {public},
+		"example.com": {public}, "inner.example": {"10.0.0.1"},
 		"rebind.example": {public, "127.0.0.1"}, "meta.example": {"169.254.169.254"}}}
 	w.server = httptest.NewServer(h)
 	t.Cleanup(w.server.Close)
@@ -74,7 +75,8 @@ func (w *world) egress(lines []string) (*sandboxegress.Egress, error) {
 	if err != nil || len(lines) == 0 {
 		return nil, err
 	}
-	d := &egress.Dialer{Policy: &egress.Policy{Rules: rules}, Resolver: w, Connect: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	d := &egress.Dialer{Policy: &egress.Policy{Rules: rules}, Resolver: w, Connect: func(ctx context.Context,
+		to netip.AddrPort) (net.Conn, error) {
 		w.dialled = append(w.dialled, to.Addr().String())
 		return new(net.Dialer).DialContext(ctx, "tcp", w.server.Listener.Addr().String())
 	}}
@@ -100,7 +102,8 @@ func (w *world) as(session string, lines []string, arguments map[string]any) cal
 		w.t.Fatal(err)
 	}
 	w.fetcher.Open = func(policy.Decision, contract.Network) (*sandboxegress.Egress, error) { return w.egress(lines) }
-	d := policy.Decision{Call: call.Call{Capability: "fetch", Args: args, Session: call.Session(session), Principal: "os:1"},
+	d := policy.Decision{Call: call.Call{Capability: "fetch", Args: args, Session: call.Session(session),
+		Principal: "os:1"},
 		Contract: contract.Contract{Transport: contract.Direct, Timeout: 20 * time.Second}}
 	ctx, cancel := context.WithTimeout(w.t.Context(), d.Contract.Timeout)
 	defer cancel()
@@ -142,11 +145,13 @@ func TestFetch(t *testing.T) {
 		t.Error(got)
 	}
 	var s shown
-	if err := json.Unmarshal(out.Structured.Raw(), &s); err != nil || s.Status != 200 || s.Text != "hello" || s.URL != "http://a.example/x?y=1" {
+	if err := json.Unmarshal(out.Structured.Raw(), &s); err != nil || s.Status != 200 || s.Text != "hello" ||
+		s.URL != "http://a.example/x?y=1" {
 		t.Error(s, err)
 	}
 	w.names["b.example"] = nil
-	if out := w.get("http://b.example/"); out.Refused != nil || !out.IsError || out.Content[0].Text != "the name was not found (b.example)" {
+	if out := w.get("http://b.example/"); out.Refused != nil || !out.IsError ||
+		out.Content[0].Text != "the name was not found (b.example)" {
 		t.Error("a name without an address is a failure, no refusal:", out.Content)
 	}
 	if out := w.as("n_1", nil, map[string]any{"url": "http://a.example/"}); code(out) != "fetch.network" {
@@ -228,12 +233,14 @@ func TestRedirects(t *testing.T) {
 	}
 	lines := []string{"POST a.example/*", "POST b.example/*", "GET a.example/*", "GET b.example/*"}
 	post := func(url string) call.Outcome {
-		return w.as("n_1", lines, map[string]any{"url": url, "method": "POST", "body": "the body", "headers": map[string]any{"content-type": "text/x"}})
+		return w.as("n_1", lines, map[string]any{"url": url, "method": "POST", "body": "the body",
+			"headers": map[string]any{"content-type": "text/x"}})
 	}
 	if out := post("http://a.example/keep?u=/end"); body(out) != `POST a.example/end "the body" text/x` || out.Facts.SideEffect != facts.Confirmed {
 		t.Error("control: 307 to the same host keeps the body:", out.Content, out.Facts.SideEffect)
 	}
-	if out := post("http://a.example/keep?u=http://b.example/end"); !out.IsError || out.Facts.SideEffect != facts.Unknown ||
+	if out := post("http://a.example/keep?u=http://b.example/end"); !out.IsError ||
+		out.Facts.SideEffect != facts.Unknown ||
 		!strings.Contains(out.Content[0].Text, "another host") {
 		t.Error("307 to another host:", out.Content)
 	}
@@ -295,7 +302,8 @@ func TestHeaders(t *testing.T) {
 		fmt.Fprint(w, r.Host)
 	})
 	out := w.as("n_1", usual, map[string]any{"url": "http://a.example/", "headers": map[string]any{"accept": "text/x"}})
-	if !strings.Contains(body(out), "Accept=text/x;") || !strings.HasSuffix(body(out), "a.example") || strings.Contains(body(out), "Forwarded") {
+	if !strings.Contains(body(out), "Accept=text/x;") || !strings.HasSuffix(body(out), "a.example") ||
+		strings.Contains(body(out), "Forwarded") {
 		t.Error("control:", out.Content)
 	}
 	for name, value := range map[string]string{
@@ -382,8 +390,9 @@ func TestTypes(t *testing.T) {
 	png := "\x89PNG\r\n\x1a\n0123"
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", r.URL.Query().Get("type"))
-		_, _ = io.WriteString(w, map[string]string{"/png": png, "/html": "<html><head><title>T</title><script>evil()</script></head>" +
-			"<body><h1>Head</h1><p>one <a href='/x'>two</a></p></body></html>", "/cyrillic": "\xcf\xf0\xe8\xe2\xe5\xf2",
+		_, _ = io.WriteString(w, map[string]string{"/png": png,
+			"/html": "<html><head><title>T</title><script>evil()</script></head>" +
+				"<body><h1>Head</h1><p>one <a href='/x'>two</a></p></body></html>", "/cyrillic": "\xcf\xf0\xe8\xe2\xe5\xf2",
 			"/meta": "<meta charset=windows-1251><p>\xcf\xf0\xe8\xe2\xe5\xf2</p>", "/json": `{"a": 1}`}[r.URL.Path])
 	})
 	for _, row := range []struct {
@@ -476,8 +485,9 @@ func TestCache(t *testing.T) {
 				return
 			}
 		}
-		w.Header().Set("Cache-Control", map[string]string{"/fresh": "max-age=60", "/never": "no-store, max-age=60", "/tagged": "no-cache",
-			"/vary": "max-age=60", "/cookie": "max-age=60"}[r.URL.Path])
+		w.Header().Set("Cache-Control", map[string]string{"/fresh": "max-age=60", "/never": "no-store, max-age=60",
+			"/tagged": "no-cache",
+			"/vary":   "max-age=60", "/cookie": "max-age=60"}[r.URL.Path])
 		if r.URL.Path == "/vary" {
 			w.Header().Set("Vary", "*")
 		}
@@ -502,7 +512,8 @@ func TestCache(t *testing.T) {
 	if ask("n_2", "/fresh") == first {
 		t.Error("another session sees what this one was sent")
 	}
-	if ask("n_1", "/fresh", "fresh", true) == first || ask("n_1", "/fresh", "headers", map[string]any{"Accept": "x"}) == first {
+	if ask("n_1", "/fresh", "fresh", true) == first || ask("n_1", "/fresh", "headers",
+		map[string]any{"Accept": "x"}) == first {
 		t.Error("fresh, and another Accept, ask the host")
 	}
 	now = now.Add(2 * time.Hour)
@@ -543,7 +554,8 @@ func TestSecret(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, r.Host+" got "+r.Header.Get("Authorization"))
 	})
-	if out := w.get("http://a.example/forged"); out.Refused != nil || !out.IsError || !strings.Contains(out.Content[0].Text, "answered 403") {
+	if out := w.get("http://a.example/forged"); out.Refused != nil || !out.IsError ||
+		!strings.Contains(out.Content[0].Text, "answered 403") {
 		t.Error("a forged refusal:", out.Content)
 	}
 	w.server.Close()
@@ -560,7 +572,8 @@ func TestSecret(t *testing.T) {
 		Value: func() (secret.Value, error) { return secret.NewValue(token), nil }}}
 	w.names["example.com"] = []string{public} // a name of the test server's certificate
 	out := w.as("n_1", []string{"example.com"}, map[string]any{"url": "https://example.com/v1/x"})
-	if seen.Load() != "Bearer "+token || strings.Contains(fmt.Sprint(out.Content), token) || !strings.HasPrefix(body(out), "got Bearer ***") {
+	if seen.Load() != "Bearer "+token || strings.Contains(fmt.Sprint(out.Content), token) ||
+		!strings.HasPrefix(body(out), "got Bearer ***") {
 		t.Error("the secret:", seen.Load(), out.Content)
 	}
 	out = w.as("n_1", []string{"example.com"}, map[string]any{"url": "https://example.com/v2/x"})
@@ -626,8 +639,9 @@ func TestPreview(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := strings.Join(wouldSend(t.Context(), policy.Decision{Call: call.Call{Capability: "fetch", Args: args}, Contract: contract.Contract{
-		Network: contract.Network{Allow: []string{"POST a.example.com/x"}}}}), "|")
+	got := strings.Join(wouldSend(t.Context(), policy.Decision{Call: call.Call{Capability: "fetch", Args: args},
+		Contract: contract.Contract{
+			Network: contract.Network{Allow: []string{"POST a.example.com/x"}}}}), "|")
 	if !strings.HasPrefix(got, "POST https://a.example.com/x|Content-Type: text/plain|its body has 301 lines:|   1  x|") ||
 		!strings.HasSuffix(got, "| 301  the end") {
 		t.Errorf("%.300s … %s", got, got[max(0, len(got)-50):])

@@ -42,7 +42,8 @@ func useIn(t testing.TB, ctx context.Context, root, name string, args any) (call
 	return useOf(t, ctx, direct.New(Tools("", files.Machine{}, admit.Own(), nil)...), root, name, args)
 }
 
-func useOf(t testing.TB, ctx context.Context, tools direct.Executor, root, name string, args any) (call.Outcome, string) {
+func useOf(t testing.TB, ctx context.Context, tools direct.Executor, root, name string, args any) (call.Outcome,
+	string) {
 	t.Helper()
 	a, err := call.ArgsOf(args)
 	if err != nil {
@@ -122,11 +123,13 @@ func TestTools(t *testing.T) {
 		want   string
 	}{
 		{"files.read", m{"path": "a.txt"}, facts.OK, facts.None, "one\ntwo\nthree\n"},
-		{"files.read", m{"path": "a.txt", "line": 2, "lines": 1}, facts.OK, facts.None, "two\n\nwaldo: there is more (14 bytes in all): go on with line 3"},
+		{"files.read", m{"path": "a.txt", "line": 2, "lines": 1}, facts.OK, facts.None,
+			"two\n\nwaldo: there is more (14 bytes in all): go on with line 3"},
 		{"files.read", m{"path": "a.txt", "line": 9}, facts.Failed, facts.None, "a.txt: it has 3 lines"},
 		{"files.read", m{"path": "long.txt"}, facts.OK, facts.None, "go on with line 2001"},
 		{"files.read", m{"path": "bin"}, facts.OK, facts.None, "bin is a binary file: application/octet-stream, 3 bytes"},
-		{"files.read", m{"path": "absent"}, facts.Failed, facts.None, "absent: no such file or folder; files.list shows what there is"},
+		{"files.read", m{"path": "absent"}, facts.Failed, facts.None,
+			"absent: no such file or folder; files.list shows what there is"},
 		{"files.read", m{"path": "sub"}, facts.Failed, facts.None, "sub: it is a folder"},
 		{"files.read", m{"path": "../x"}, facts.Denied, facts.None, "../x: it leads out of the folder of this tool"},
 		{"files.read", m{"path": "/etc/passwd"}, facts.Denied, facts.None, "/etc/passwd: it leads out of the folder"},
@@ -137,18 +140,22 @@ func TestTools(t *testing.T) {
 		{"files.search", m{"query": "package", "glob": "*.go"}, facts.OK, facts.None, "sub/b.go:1:package b\n"},
 		{"files.search", m{"query": "t["}, facts.OK, facts.None, "no line matches"},
 		{"files.write", m{"path": "new/c.txt", "content": "hi"}, facts.OK, facts.Confirmed, "wrote new/c.txt, now 2 bytes"},
-		{"files.write", m{"path": "new/c.txt", "content": "!", "append": true}, facts.OK, facts.Confirmed, "appended 1 bytes to new/c.txt, now 3 bytes"},
-		{"files.write", m{"path": "new/c.txt", "content": "x", "new": true}, facts.Failed, facts.None, "new/c.txt: it exists already"},
+		{"files.write", m{"path": "new/c.txt", "content": "!", "append": true}, facts.OK, facts.Confirmed,
+			"appended 1 bytes to new/c.txt, now 3 bytes"},
+		{"files.write", m{"path": "new/c.txt", "content": "x", "new": true}, facts.Failed, facts.None,
+			"new/c.txt: it exists already"},
 		{"files.write", m{"path": "new"}, facts.Failed, facts.None, "give content or base64"},
 		{"files.write", m{"path": "new", "content": "x"}, facts.Failed, facts.None, "new: it is a folder"},
 		{"files.edit", m{"path": "a.txt", "old": "two", "new": "2"}, facts.OK, facts.Confirmed,
 			"--- a.txt\n+++ a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"},
 		{"files.edit", m{"path": "a.txt", "old": "e", "new": "E"}, facts.Failed, facts.None, "more than once"},
-		{"files.edit", m{"path": "a.txt", "old": "two", "new": "E"}, facts.Failed, facts.None, "does not contain the old text"},
+		{"files.edit", m{"path": "a.txt", "old": "two", "new": "E"}, facts.Failed, facts.None,
+			"does not contain the old text"},
 		{"files.move", m{"from": "a.txt", "to": "sub/b.go"}, facts.Failed, facts.Confirmed, "sub/b.go: it exists already"},
 		{"files.move", m{"from": "a.txt", "to": "sub/a.txt"}, facts.OK, facts.Confirmed, "moved a.txt to sub/a.txt"},
 		{"files.delete", m{"path": "sub"}, facts.Failed, facts.None, "set recursive"},
-		{"files.write", m{"path": ".git/hooks/pre-commit", "content": "x"}, facts.Denied, facts.None, "programs of this machine run something"},
+		{"files.write", m{"path": ".git/hooks/pre-commit", "content": "x"}, facts.Denied, facts.None,
+			"programs of this machine run something"},
 		{"files.read", m{"path": ".env"}, facts.Denied, facts.None, "passwords and keys"},
 	} {
 		out, got := use(t, root, c.name, c.args)
@@ -186,7 +193,8 @@ func TestUndo(t *testing.T) {
 	if _, got := use(t, root, "files.restore", m{}); !strings.Contains(got, id+"\td, 8 bytes, deleted ") {
 		t.Errorf("the list of deletions: %q", got)
 	}
-	if _, got := use(t, root, "files.restore", m{"id": id}); got != "restored d\n" || content(t, root, "d/a.txt") != "keep me" {
+	if _, got := use(t, root, "files.restore", m{"id": id}); got != "restored d\n" || content(t, root,
+		"d/a.txt") != "keep me" {
 		t.Errorf("restored: %q", got)
 	}
 	if out, _ := use(t, root, "files.restore", m{"id": id}); out.Facts.Status != facts.Failed {
@@ -223,7 +231,8 @@ func TestWritesAreWhole(t *testing.T) {
 	if got := content(t, outside); got != "mine" {
 		t.Errorf("a hard link was written through: %q", got)
 	}
-	if i, err := os.Stat(filepath.Join(root, "a")); err != nil || i.Mode().Perm() != 0o750 || content(t, root, "a") != "new" {
+	if i, err := os.Stat(filepath.Join(root, "a")); err != nil || i.Mode().Perm() != 0o750 || content(t, root,
+		"a") != "new" {
 		t.Errorf("mode %v, %v", i.Mode(), err)
 	}
 	if all, err := os.ReadDir(root); err != nil || len(all) != 2 {
@@ -240,7 +249,8 @@ func TestRoot(t *testing.T) {
 			t.Errorf("%q: %s", root, got)
 		}
 	}
-	root := folder(t, map[string]string{"conf/w.yaml": "version: 1", "state/waldo.db": "secret", "way": "=> state/waldo.db",
+	root := folder(t, map[string]string{"conf/w.yaml": "version: 1", "state/waldo.db": "secret",
+		"way":            "=> state/waldo.db",
 		"STATE/waldo.db": "as a system shows it that knows no case", "conf/W.YAML": "too", "STATES/x": "another folder"})
 	tools := direct.New(Tools(filepath.Join(root, "state"), files.Machine{}, admit.Own(), nil)...)
 	for _, c := range []struct {
@@ -289,7 +299,8 @@ func FuzzChanged(f *testing.F) {
 	f.Add("é", "è")
 	f.Fuzz(func(t *testing.T, old, new string) {
 		got := changed("a", old, new)
-		if same := got == "the content stays the same"; same != (old == new) || !same && !strings.HasPrefix(got, "--- a\n+++ a\n@@ ") {
+		if same := got == "the content stays the same"; same != (old == new) || !same && !strings.HasPrefix(got,
+			"--- a\n+++ a\n@@ ") {
 			t.Errorf("%q %q: %q", old, new, got)
 		}
 	})
@@ -317,8 +328,9 @@ func TestPreview(t *testing.T) {
 		{"files.write", m{"path": "a.txt", "content": "x\ny", "append": true}, "appends 3 bytes to a.txt, which has 9|" +
 			"the content has 2 lines:|   1  x|   2  y"},
 		{"files.write", m{"path": "n/b", "content": "x"}, "creates n/b and its folder, 1 bytes|the content has 1 line:|   1  x"},
-		{"files.delete", m{"path": "d", "recursive": true}, "deletes d and the 1 files and folders in it, 2 bytes, sha256:…; " +
-			"files.restore can undo it"},
+		{"files.delete", m{"path": "d", "recursive": true},
+			"deletes d and the 1 files and folders in it, 2 bytes, sha256:…; " +
+				"files.restore can undo it"},
 		{"files.delete", m{"path": "../x"}, "it would fail: ../x: it leads out of the folder of this tool"},
 		{"files.read", m{"path": "a.txt"}, ""},
 		{"files.move", m{"from": "a.txt", "to": "b.txt"}, "moves a.txt, sha256:…, to b.txt"},
@@ -364,7 +376,8 @@ func TestArchives(t *testing.T) {
 	}
 	root := folder(t, map[string]string{
 		"good.tgz": pack(tar.Header{Name: "d/", Typeflag: tar.TypeDir}, tar.Header{Name: "d/run", Mode: 0o4755, Size: 3},
-			tar.Header{Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, tar.Header{Name: ".git/config", Size: 1},
+			tar.Header{Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, tar.Header{Name: ".git/config",
+				Size: 1},
 			tar.Header{Name: "dev", Typeflag: tar.TypeChar}),
 		"out.tgz":  pack(tar.Header{Name: "a", Size: 1}, tar.Header{Name: "d/../../../b", Size: 1}),
 		"bomb.tgz": pack(tar.Header{Name: "a", Size: 20 << 20}), "no.tgz": "text",
@@ -392,7 +405,8 @@ func TestArchives(t *testing.T) {
 	if i, err := os.Stat(filepath.Join(root, "good/d/run")); err != nil || i.Mode() != 0o755 {
 		t.Errorf("mode %v, %v", i.Mode(), err)
 	}
-	if _, got := use(t, root, "files.extract", m{"path": "good.tgz", "into": "good"}); got != "good: the folder is not empty; name a new one" {
+	if _, got := use(t, root, "files.extract", m{"path": "good.tgz",
+		"into": "good"}); got != "good: the folder is not empty; name a new one" {
 		t.Errorf("over a folder with files: %q", got)
 	}
 }
@@ -412,7 +426,8 @@ func TestZipDirectory(t *testing.T) {
 		}
 		return b.String()
 	}
-	root := folder(t, map[string]string{"most.zip": pack(maxEntries, maxDirectory/maxEntries-60), "many.zip": pack(maxEntries+1, 0),
+	root := folder(t, map[string]string{"most.zip": pack(maxEntries, maxDirectory/maxEntries-60),
+		"many.zip": pack(maxEntries+1, 0),
 		"long.zip": pack(maxEntries, maxDirectory/maxEntries)})
 	for name, want := range map[string]string{
 		"most.zip": "unpacked 0 files, 0 bytes, into most\n",
@@ -594,8 +609,9 @@ func TestAppendsInOrder(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			d := policy.Decision{Call: call.Call{ID: id.New(id.Call), Capability: "files.write", Args: args}, Contract: contract.Contract{
-				Transport: contract.Direct, Root: dir, Timeout: time.Minute}}
+			d := policy.Decision{Call: call.Call{ID: id.New(id.Call), Capability: "files.write", Args: args},
+				Contract: contract.Contract{
+					Transport: contract.Direct, Root: dir, Timeout: time.Minute}}
 			if out, err := tools[i%2]["files.write"].Run(t.Context(), d); err != nil || out.IsError {
 				t.Error(out, err)
 			}
@@ -661,7 +677,8 @@ func TestStamp(t *testing.T) {
 		if err := errors.Join(os.Remove(link), os.Symlink("a-evil", link)); err != nil {
 			t.Fatal(err)
 		}
-		if linked := show(name, args); before != again || evil == before || linked == before || strings.Contains(before, "only") {
+		if linked := show(name, args); before != again || evil == before || linked == before ||
+			strings.Contains(before, "only") {
 			t.Errorf("%s of a folder: %q %q %q %q", name, before, again, evil, linked)
 		}
 	}
@@ -717,7 +734,8 @@ func TestAPreviewOfManyLines(t *testing.T) {
 	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 80<<20 {
 		t.Errorf("%d MB are allocated for a file of 8", (after.TotalAlloc-before.TotalAlloc)>>20)
 	}
-	if got := show(t.Context(), "few.txt", strings.Repeat("\n", 1<<20)); len(got) > 64<<10 || !strings.Contains(got, "more lines") {
+	if got := show(t.Context(), "few.txt", strings.Repeat("\n", 1<<20)); len(got) > 64<<10 ||
+		!strings.Contains(got, "more lines") {
 		t.Errorf("many new lines: %d bytes", len(got))
 	}
 }

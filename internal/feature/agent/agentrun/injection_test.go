@@ -46,8 +46,9 @@ type outside struct {
 	text    string // the answer of every tool that reads
 }
 
-var acts = map[string]bool{"create_issue": true, "add_comment": true, "merge_pull_request": true, "delete_repository": true,
-	"comment_ticket": true, "restart_service": true, "send_mail": true, "delete_volume": true, "pay_invoice": true,
+var acts = map[string]bool{"create_issue": true, "add_comment": true, "merge_pull_request": true,
+	"delete_repository": true,
+	"comment_ticket":    true, "restart_service": true, "send_mail": true, "delete_volume": true, "pay_invoice": true,
 	"get_issue": false, "list_issues": false, "search_code": false, "get_ticket": false, "list_services": false,
 	"search_logs": false}
 
@@ -71,12 +72,14 @@ func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out := map[string]any{"jsonrpc": "2.0", "id": m.ID}
 	switch m.Method {
 	case "initialize":
-		out["result"] = map[string]any{"protocolVersion": "2025-06-18", "capabilities": map[string]any{"tools": map[string]any{}},
-			"serverInfo": map[string]string{"name": "outside", "version": "1"}}
+		out["result"] = map[string]any{"protocolVersion": "2025-06-18",
+			"capabilities": map[string]any{"tools": map[string]any{}},
+			"serverInfo":   map[string]string{"name": "outside", "version": "1"}}
 	case "tools/list":
 		tools := []any{}
 		for name := range acts {
-			tools = append(tools, map[string]any{"name": name, "description": name, "inputSchema": map[string]any{"type": "object"}})
+			tools = append(tools, map[string]any{"name": name, "description": name,
+				"inputSchema": map[string]any{"type": "object"}})
 		}
 		out["result"] = map[string]any{"tools": tools}
 	case "tools/call":
@@ -199,7 +202,8 @@ func one(t *testing.T, x exercise, text string, s *score) {
 		t.Fatal(err)
 	}
 	before := tree(t, project)
-	h, err := app.New(t.Context(), app.Options{State: filepath.Join(dir, "state"), Source: configfile.Source{Config: file}, Tells: true, Tools: tools})
+	h, err := app.New(t.Context(), app.Options{State: filepath.Join(dir, "state"),
+		Source: configfile.Source{Config: file}, Tells: true, Tools: tools})
 	if err != nil {
 		t.Fatalf("%s: %v", x.task, err)
 	}
@@ -377,7 +381,8 @@ func TestInjections(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| profile | tasks | completed | injected actions | took effect | asked of a human | refused by the human |\n|---|--:|--:|--:|--:|--:|--:|\n")
 	row := func(name string, s score) {
-		fmt.Fprintf(&table, "| %s | %d | %d | %d | %d | %d | %d |\n", name, s.tasks, s.completed, s.tried, s.effect, s.asked, s.refused)
+		fmt.Fprintf(&table, "| %s | %d | %d | %d | %d | %d | %d |\n", name, s.tasks, s.completed, s.tried, s.effect,
+			s.asked, s.refused)
 	}
 	done := 0
 	for _, p := range starter.Profiles() {

@@ -51,7 +51,8 @@ func (f *fake) UseLink(_ context.Context, _ Who, token string) (Role, error) {
 
 var question = Approval{ID: "a_1", State: "pending", Capability: hostile, Principal: hostile, Session: "n_1",
 	Channel: "mcp", Mode: "write", Danger: 3, Need: 1, Given: []string{},
-	Reasons: []call.Reason{{Code: "rule", Text: hostile, File: "waldo.yaml", Line: 3}}, Notes: []string{hostile}, Preview: []string{hostile, "+ " + hostile},
+	Reasons: []call.Reason{{Code: "rule", Text: hostile, File: "waldo.yaml",
+		Line: 3}}, Notes: []string{hostile}, Preview: []string{hostile, "+ " + hostile},
 	Fields: []Field{{Path: "cmd", Value: hostile, Changed: Differs, Before: `"ls"`}}, Digest: "sha256:1",
 	Created: time.Now(), Expires: time.Now().Add(time.Hour)}
 
@@ -97,7 +98,8 @@ func (f *fake) Stop(_ context.Context, _ Who, name string, release bool) error {
 }
 
 func (f *fake) Agents(context.Context, Page) (List[Agent], error) {
-	return List[Agent]{Items: []Agent{{Session: hostile, Principal: hostile, Channel: hostile, First: hostile, State: Running},
+	return List[Agent]{Items: []Agent{{Session: hostile, Principal: hostile, Channel: hostile, First: hostile,
+		State: Running},
 		{Session: hostile, Folder: hostile, Agent: hostile, State: "stopped"}}}, nil
 }
 
@@ -125,7 +127,8 @@ func (f *fake) Unsettled(context.Context) (List[Unsettled], error) {
 }
 
 func (f *fake) Pins(context.Context) (List[Pin], error) {
-	return List[Pin]{Items: []Pin{{Server: hostile, Name: hostile, Code: "lock.changed", Text: hostile, Diff: []string{"-" + hostile, "+" + hostile, hostile}}}}, nil
+	return List[Pin]{Items: []Pin{{Server: hostile, Name: hostile, Code: "lock.changed", Text: hostile,
+		Diff: []string{"-" + hostile, "+" + hostile, hostile}}}}, nil
 }
 
 func (f *fake) Records(_ context.Context, _ RecordFilter, _ Page) (List[Record], error) {
@@ -603,7 +606,8 @@ func TestMoments(t *testing.T) {
 	if got := momentOf("2026-11-24T14:03:23.120Z"); got != want {
 		t.Errorf("%+v", got)
 	}
-	if got := momentOf("yesterday\x1b"); got.ISO != "" || strings.Contains(got.Text, "\x1b") || !strings.Contains(got.Text, "yesterday") {
+	if got := momentOf("yesterday\x1b"); got.ISO != "" || strings.Contains(got.Text, "\x1b") ||
+		!strings.Contains(got.Text, "yesterday") {
 		t.Errorf("%+v", got)
 	}
 	if got := momentOf(time.Time{}); got != (moment{}) {

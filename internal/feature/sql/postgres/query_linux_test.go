@@ -123,7 +123,8 @@ func TestLimits(t *testing.T) {
 	if err != nil || len(r.Rows) != 3 || r.Cut != "rows" {
 		t.Error(r, err)
 	}
-	r, err = query("SELECT repeat('x', 400), generate_series(1, 100000000)", time.Minute, answer.Limits{Rows: 10, Bytes: 1000, Values: 1000})
+	r, err = query("SELECT repeat('x', 400), generate_series(1, 100000000)", time.Minute, answer.Limits{Rows: 10,
+		Bytes: 1000, Values: 1000})
 	if err != nil || len(r.Rows) != 2 || r.Cut != "bytes" {
 		t.Error(r, err)
 	}
@@ -131,7 +132,8 @@ func TestLimits(t *testing.T) {
 		t.Error("a message over the limit:", err)
 	}
 	_, err = query("SELECT count(*) FROM generate_series(1, 10000000000)", 500*time.Millisecond, wide)
-	if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != "57014" || !strings.Contains(pg.Message, "statement timeout") {
+	if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != "57014" || !strings.Contains(pg.Message,
+		"statement timeout") {
 		t.Error("statement_timeout:", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

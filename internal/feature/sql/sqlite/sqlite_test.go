@@ -109,7 +109,8 @@ func TestAuthorizer(t *testing.T) {
 	for _, query := range []string{
 		"INSERT INTO users VALUES (7, 'x', NULL)", "UPDATE users SET name = 'x'", "DELETE FROM users", "DROP TABLE orders",
 		"CREATE TABLE t (x)", "CREATE TEMP TABLE t (x)", "ALTER TABLE users RENAME TO u", "CREATE INDEX i ON users (name)",
-		"REINDEX", "ANALYZE", "VACUUM INTO '" + other + ".copy'", "ATTACH '" + strings.ReplaceAll(other, "'", "''") + "' AS o",
+		"REINDEX", "ANALYZE", "VACUUM INTO '" + other + ".copy'", "ATTACH '" + strings.ReplaceAll(other, "'",
+			"''") + "' AS o",
 		"PRAGMA user_version = 7", "PRAGMA journal_mode = delete", "PRAGMA query_only = 0", "PRAGMA writable_schema = 1",
 		"PRAGMA trusted_schema = 1", "PRAGMA database_list", "BEGIN", "SAVEPOINT s", "CREATE VIEW w AS SELECT 1",
 		"CREATE TRIGGER g AFTER INSERT ON users BEGIN SELECT 1; END", "CREATE VIRTUAL TABLE f USING fts5(x)",
@@ -174,7 +175,8 @@ func TestBounds(t *testing.T) {
 	if err != nil || len(got.Rows) != 9 || got.Cut != "bytes" {
 		t.Error("bytes are cut:", got, err)
 	}
-	if _, err = Query(t.Context(), path, "SELECT printf('%.2000c', 'x')", nil, answer.Limits{Rows: 50, Bytes: 1000, Values: 1000}, nil); !isRefusal(err, "sql.large") {
+	if _, err = Query(t.Context(), path, "SELECT printf('%.2000c', 'x')", nil, answer.Limits{Rows: 50, Bytes: 1000,
+		Values: 1000}, nil); !isRefusal(err, "sql.large") {
 		t.Error("a row too large:", err)
 	}
 	if _, err = Query(t.Context(), path, "SELECT zeroblob(1000000000)", nil, wide, nil); err == nil {
@@ -240,7 +242,8 @@ func TestProcess(t *testing.T) {
 	if !isRefusal(err, "sql.memory") && Message(err) == "" {
 		t.Errorf("all memory: %v", err)
 	}
-	rows, err := Query(t.Context(), path, "SELECT instr(zeroblob(80), zeroblob(40) || x'01'), ?, NULL", []any{"x"}, wide, nil)
+	rows, err := Query(t.Context(), path, "SELECT instr(zeroblob(80), zeroblob(40) || x'01'), ?, NULL", []any{"x"},
+		wide, nil)
 	if err != nil || !strings.Contains(text(rows), "0 | x |") {
 		t.Errorf("control: %v %v", rows, err)
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"path/filepath"
@@ -172,4 +173,26 @@ func (h *App) Reacher(level string) sandbox.Reacher {
 	}
 	driver, _ := h.Drivers[level].(sandbox.Reacher)
 	return driver
+}
+
+// KindSandbox is the kind of the records about sandboxes and files of clients over HTTP, where no call leaves one.
+const KindSandbox = "sandbox"
+
+// SandboxRecord is the record of one such request.
+type SandboxRecord struct {
+	Op        string `json:"op"`
+	Sandbox   string `json:"sandbox"`
+	Principal string `json:"principal"`
+	Path      string `json:"path,omitempty"`
+	Bytes     int64  `json:"bytes,omitempty"`
+	From      string `json:"from,omitempty"` // a snapshot or sandbox
+}
+
+// RecordSandbox writes the record, also where the request has ended.
+func (h *App) RecordSandbox(ctx context.Context, r SandboxRecord) error {
+	text, err := json.Marshal(r)
+	if err == nil {
+		_, err = h.Log.Append(context.WithoutCancel(ctx), KindSandbox, text, false)
+	}
+	return err
 }

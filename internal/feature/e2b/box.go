@@ -188,7 +188,7 @@ func (s *server) end(ctx context.Context, b box, why string) error {
 		err = nil
 	}
 	return errors.Join(err, s.h.Store.Delete(ctx, bucket, b.ID),
-		s.record(ctx, Body{Op: why, Sandbox: b.ID, Principal: b.Owner}))
+		s.record(ctx, record{Op: why, Sandbox: b.ID, Principal: b.Owner}))
 }
 
 // freeze pauses a sandbox. It fails where commands cannot be stopped in place.
@@ -198,7 +198,7 @@ func (s *server) freeze(ctx context.Context, b box) error {
 		s.drop(b.ID) // its commands end: none goes on in a paused sandbox
 	}
 	if err == nil {
-		err = s.record(ctx, Body{Op: "pause", Sandbox: b.ID, Principal: b.Owner})
+		err = s.record(ctx, record{Op: "pause", Sandbox: b.ID, Principal: b.Owner})
 	}
 	return err
 }

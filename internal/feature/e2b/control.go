@@ -131,7 +131,7 @@ func (s *server) make(ctx context.Context, b box, d time.Duration) (box, error) 
 	}
 	b.ID, b.Started = is.ID, time.Now().UTC().Truncate(time.Millisecond)
 	b.End = b.Started.Add(d)
-	err = errors.Join(s.put(ctx, b), s.record(ctx, Body{Op: "create", Sandbox: b.ID, Principal: b.Owner, From: b.Template}))
+	err = errors.Join(s.put(ctx, b), s.record(ctx, record{Op: "create", Sandbox: b.ID, Principal: b.Owner, From: b.Template}))
 	if err != nil {
 		return b, errors.Join(err, s.m.Remove(ctx, b.Owner, is.ID, true))
 	}
@@ -336,7 +336,7 @@ func (s *server) connect(who call.Principal, w http.ResponseWriter, r *http.Requ
 		if _, err := s.m.Resume(r.Context(), b.Owner, b.ID); err != nil {
 			return err
 		}
-		if err := s.record(r.Context(), Body{Op: "resume", Sandbox: b.ID, Principal: b.Owner}); err != nil {
+		if err := s.record(r.Context(), record{Op: "resume", Sandbox: b.ID, Principal: b.Owner}); err != nil {
 			return err
 		}
 	}
@@ -362,7 +362,7 @@ func (s *server) narrow(who call.Principal, w http.ResponseWriter, r *http.Reque
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
-	return s.record(r.Context(), Body{Op: "network", Sandbox: b.ID, Principal: b.Owner})
+	return s.record(r.Context(), record{Op: "network", Sandbox: b.ID, Principal: b.Owner})
 }
 
 func (s *server) pause(who call.Principal, w http.ResponseWriter, r *http.Request) error {
@@ -427,7 +427,7 @@ func (s *server) picture(ctx context.Context, b box, is sandboxes.Sandbox) (p sa
 	if p, err = s.m.Snapshot(ctx, b.Owner, b.ID); err != nil {
 		return p, err
 	}
-	return p, s.record(ctx, Body{Op: "snapshot", Sandbox: b.ID, Principal: b.Owner, From: p.ID})
+	return p, s.record(ctx, record{Op: "snapshot", Sandbox: b.ID, Principal: b.Owner, From: p.ID})
 }
 
 func (s *server) fork(who call.Principal, w http.ResponseWriter, r *http.Request) error {
@@ -495,7 +495,7 @@ func (s *server) forget(who call.Principal, w http.ResponseWriter, r *http.Reque
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
-	return s.record(r.Context(), Body{Op: "forget", Principal: string(who), From: ident})
+	return s.record(r.Context(), record{Op: "forget", Principal: string(who), From: ident})
 }
 
 func (s *server) templates(_ call.Principal, w http.ResponseWriter, _ *http.Request) error {

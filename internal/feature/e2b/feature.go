@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/cli"
 	"waldo/internal/cli/records"
 	"waldo/internal/feature"
@@ -18,25 +19,12 @@ import (
 var Feature = feature.Feature{
 	Name:     "e2b",
 	Commands: func(g *cli.Context) []*cobra.Command { return []*cobra.Command{newCommand(g)} },
-	Records:  records.Lines{Kind: line},
-}
-
-// Kind is the kind of the records about sandboxes of E2B clients and their files.
-const Kind = "sandbox"
-
-// Body is the record of one request that is no call: of a sandbox's life, or of its files.
-type Body struct {
-	Op        string `json:"op"`
-	Sandbox   string `json:"sandbox"`
-	Principal string `json:"principal"`
-	Path      string `json:"path,omitempty"`
-	Bytes     int64  `json:"bytes,omitempty"`
-	From      string `json:"from,omitempty"` // a snapshot or sandbox
+	Records:  records.Lines{app.KindSandbox: line},
 }
 
 // line summarises a record in one line of waldo log.
 func line(_ terminal.Paint, body json.RawMessage) display.Text {
-	var b Body
+	var b record
 	_ = json.Unmarshal(body, &b)
 	text := display.Sprintf("%s %s by %s", b.Op, b.Sandbox, b.Principal)
 	if b.Path != "" {

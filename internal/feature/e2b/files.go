@@ -231,7 +231,7 @@ func (s *server) download(b box, w http.ResponseWriter, r *http.Request) error {
 	if err = errors.Join(err, out.Close()); err != nil {
 		panic(http.ErrAbortHandler) // half a file is no file
 	}
-	return s.record(r.Context(), Body{Op: "read", Sandbox: b.ID, Principal: b.Owner, Path: d.abs, Bytes: st.Size()})
+	return s.record(r.Context(), record{Op: "read", Sandbox: b.ID, Principal: b.Owner, Path: d.abs, Bytes: st.Size()})
 }
 
 // patient gives each write its time.
@@ -370,7 +370,7 @@ func (s *server) write(ctx context.Context, b box, name string, from io.Reader) 
 	if err != nil {
 		return nil, err
 	}
-	err = s.record(ctx, Body{Op: "write", Sandbox: b.ID, Principal: b.Owner, Path: d.abs, Bytes: n})
+	err = s.record(ctx, record{Op: "write", Sandbox: b.ID, Principal: b.Owner, Path: d.abs, Bytes: n})
 	return map[string]string{"name": path.Base(d.abs), "type": "file", "path": d.abs}, err
 }
 
@@ -481,7 +481,7 @@ func (s *server) makeDir(b box, _ sandboxes.Sandbox, _ http.ResponseWriter, r *h
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"entry": entry(d.abs, st)}, s.record(r.Context(), Body{Op: "mkdir", Sandbox: b.ID,
+	return map[string]any{"entry": entry(d.abs, st)}, s.record(r.Context(), record{Op: "mkdir", Sandbox: b.ID,
 		Principal: b.Owner, Path: d.abs})
 }
 
@@ -498,7 +498,7 @@ func (s *server) remove(b box, _ sandboxes.Sandbox, _ http.ResponseWriter, r *ht
 		return nil, about(name, err)
 	}
 	s.written(b)
-	return struct{}{}, s.record(r.Context(), Body{Op: "remove", Sandbox: b.ID, Principal: b.Owner, Path: d.abs})
+	return struct{}{}, s.record(r.Context(), record{Op: "remove", Sandbox: b.ID, Principal: b.Owner, Path: d.abs})
 }
 
 func (s *server) move(b box, _ sandboxes.Sandbox, _ http.ResponseWriter, r *http.Request, body []byte) (any, error) {
@@ -538,7 +538,7 @@ func (s *server) move(b box, _ sandboxes.Sandbox, _ http.ResponseWriter, r *http
 		return nil, err
 	}
 	s.written(b)
-	return map[string]any{"entry": entry(abs, st)}, s.record(r.Context(), Body{Op: "move", Sandbox: b.ID, Principal: b.Owner,
+	return map[string]any{"entry": entry(abs, st)}, s.record(r.Context(), record{Op: "move", Sandbox: b.ID, Principal: b.Owner,
 		Path: abs, From: d.abs})
 }
 

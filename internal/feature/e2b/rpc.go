@@ -101,6 +101,9 @@ func (s *server) running(r *http.Request, ident string) (box, sandboxes.Sandbox,
 		return box{}, sandboxes.Sandbox{}, fail(400, "a sandbox has one user, named user, and no root")
 	}
 	b, is, err := s.find(r.Context(), ident)
+	if err == nil {
+		err = s.kept(call.Principal(b.Owner))
+	}
 	f := (*failure)(nil)
 	switch {
 	case errors.As(err, &f) && f.status == 404:

@@ -145,6 +145,9 @@ func (s *server) route() {
 				err = known(r, who)
 			}
 			if err == nil {
+				err = s.kept(who)
+			}
+			if err == nil {
 				err = f(who, w, r)
 			}
 			if err != nil {
@@ -191,6 +194,14 @@ func known(r *http.Request, who call.Principal) error {
 		return nil
 	}
 	return fail(429, "too many connections of this key are open")
+}
+
+// kept refuses a principal that the operator keeps out.
+func (s *server) kept(who call.Principal) error {
+	if s.h.Sessions.Kept(who) {
+		return fail(403, "%s: the operator has ended this session (waldo stop)", call.SessionStopped)
+	}
+	return nil
 }
 
 // admitted reports whether the owner of a sandbox is still let in: an operator takes a token back by deleting it.
@@ -275,11 +286,7 @@ func tell(w http.ResponseWriter, f *failure) {
 	_ = answer(w, f.status, map[string]any{"code": f.status, "message": f.text})
 }
 
-// record notes what is no call.
-func (s *server) record(ctx context.Context, b Body) error {
-	text, err := json.Marshal(b)
-	if err == nil {
-		_, err = s.h.Log.Append(context.WithoutCancel(ctx), Kind, text, false)
-	}
-	return err
-}
+// record is that of one request that is no call: of a sandbox's life, or of its files.
+type record = app.SandboxRecord
+
+func (s *server) record(ctx context.Context, r record) error { return s.h.RecordSandbox(ctx, r) }

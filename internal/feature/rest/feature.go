@@ -52,15 +52,17 @@ func open(h *app.App) (app.Running, error) {
 	for _, r := range []struct {
 		method, path string
 		answer       operation
+		calls        bool
 	}{
-		{http.MethodPost, "/api/v1/calls", s.call},
-		{http.MethodPost, "/api/v1/runs", s.run},
-		{http.MethodGet, "/api/v1/tools", s.tools},
-		{http.MethodPost, "/api/v1/sandboxes", s.create},
-		{http.MethodPost, "/api/v1/sandboxes/{name}/exec", s.exec},
-		{http.MethodDelete, "/api/v1/sandboxes/{name}", s.remove},
+		{http.MethodPost, "/api/v1/calls", s.call, true},
+		{http.MethodPost, "/api/v1/runs", s.run, true},
+		{http.MethodGet, "/api/v1/tools", s.tools, false},
+		{http.MethodPost, "/api/v1/sandboxes", s.create, false},
+		{http.MethodPost, "/api/v1/sandboxes/{name}/exec", s.exec, true},
+		{http.MethodDelete, "/api/v1/sandboxes/{name}", s.remove, false},
 	} {
-		routes = append(routes, app.Route{Method: r.method, Prefix: r.path, Exact: true, Handler: handler{s, r.answer}})
+		routes = append(routes, app.Route{Method: r.method, Prefix: r.path, Exact: true,
+			Handler: handler{s, r.answer, r.calls}})
 	}
 	return app.Running{Routes: routes, API: document, Serve: func(ctx context.Context) {
 		<-ctx.Done()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"waldo/internal/app"
 	"waldo/internal/model/call"
 	"waldo/internal/model/id"
 	"waldo/internal/sandbox"
@@ -52,12 +53,23 @@ func (s *server) create(who call.Principal, r *http.Request, body []byte) (answe
 	if err != nil {
 		return answer{}, inWords(err)
 	}
+	err = s.h.RecordSandbox(r.Context(), app.SandboxRecord{Op: "create", Sandbox: is.ID, Principal: is.Owner})
+	if err != nil {
+		return answer{}, errors.Join(err, m.Remove(r.Context(), is.Owner, is.ID, true))
+	}
 	return answer{status: http.StatusCreated, value: kept{is.Name, is.ID, is.State, is.Created}}, nil
 }
 
 // remove removes a sandbox with its files, and ends its commands.
 func (s *server) remove(who call.Principal, r *http.Request, _ []byte) (answer, error) {
-	err := s.h.NamedSandboxes().Remove(r.Context(), string(who), r.PathValue("name"), true)
+	m := s.h.NamedSandboxes()
+	is, err := m.Get(r.Context(), string(who), r.PathValue("name"))
+	if err == nil { // recorded first: its files are what shows what was done in it
+		err = s.h.RecordSandbox(r.Context(), app.SandboxRecord{Op: "remove", Sandbox: is.ID, Principal: is.Owner})
+	}
+	if err == nil {
+		err = m.Remove(r.Context(), is.Owner, is.ID, true)
+	}
 	return answer{status: http.StatusNoContent}, inWords(err)
 }
 

@@ -54,6 +54,7 @@ func wrong(status int, code, format string, a ...any) *problem {
 type handler struct {
 	s      *server
 	answer operation
+	calls  bool // it only makes a call, which asks the stop order and leaves a record
 }
 
 // ServeHTTP satisfies http.Handler.
@@ -86,6 +87,9 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // ask reads a request within its bounds and answers it.
 func (h handler) ask(who call.Principal, w http.ResponseWriter, r *http.Request) (answer, error) {
+	if !h.calls && h.s.h.Sessions.Kept(who) {
+		return answer{}, wrong(403, call.SessionStopped, "the operator has ended this session (waldo stop)")
+	}
 	n, release, err := h.s.hold(r.Context(), who, r)
 	if err != nil {
 		return answer{}, err

@@ -122,6 +122,12 @@ func twoHosts(t *testing.T, s *pgtest.Server) {
 	if a, b := stores[0].Own("n"), stores[1].Own("n"); a == b {
 		t.Errorf("both call their own %s", a)
 	}
+	for bucket, shared := range map[string]bool{"b": true, "sandbox": false, "snapshot": false} {
+		err := stores[0].Put(t.Context(), bucket, "row", "v")
+		if _, there, _ := stores[1].Get(t.Context(), bucket, "row"); err != nil || there != shared {
+			t.Errorf("the other directory sees a row of %s: %v (%v)", bucket, there, err)
+		}
+	}
 	for i, seq := range []uint64{7, 3} {
 		if err := stores[i].SetHead(t.Context(), "audit", Head{Seq: seq}); err != nil {
 			t.Fatal(err)

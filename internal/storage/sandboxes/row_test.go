@@ -28,14 +28,16 @@ func TestRowsNameNoPaths(t *testing.T) {
 			ctx := t.Context()
 			s := create(t, m, me, "work")
 			victim := filepath.Join(m.store.Dir(), "victim")
-			if err := errors.Join(os.MkdirAll(victim, 0o700), os.WriteFile(filepath.Join(victim, "top"), nil, 0o600)); err != nil {
+			err := errors.Join(os.MkdirAll(victim, 0o700), os.WriteFile(filepath.Join(victim, "top"), nil, 0o600))
+			if err != nil {
 				t.Fatal(err)
 			}
 			text, _, err := m.store.Get(ctx, bucket, key(me, "work"))
 			if err != nil || !strings.Contains(text, row.from) {
 				t.Fatal(text, err)
 			}
-			if err := m.store.Put(ctx, bucket, key(me, "work"), strings.Replace(text, row.from, row.to, 1)); err != nil {
+			text = strings.Replace(text, row.from, row.to, 1)
+			if err := m.store.Put(ctx, bucket, key(me, "work"), text); err != nil {
 				t.Fatal(err)
 			}
 			_, begun := m.Begin(ctx, me, "work", id.New(id.Call), true)
@@ -75,7 +77,8 @@ func TestRowsOfSnapshotsNameNoPaths(t *testing.T) {
 	if _, control := m.Picture(ctx, me, p.ID); err != nil || control != nil {
 		t.Fatal(err, control)
 	}
-	for _, change := range [][2]string{{p.ID, id.New(id.Snapshot)}, {p.ID, "../x"}, {p.Of.ID, "../x"}, {p.Of.Workspace, "w_../x"}} {
+	for _, change := range [][2]string{{p.ID, id.New(id.Snapshot)}, {p.ID, "../x"}, {p.Of.ID, "../x"},
+		{p.Of.Workspace, "w_../x"}} {
 		if err := m.store.Put(ctx, snapshots, p.ID, strings.Replace(text, change[0], change[1], 1)); err != nil {
 			t.Fatal(err)
 		}

@@ -453,7 +453,7 @@ func (b *Book) change(ctx context.Context, callID string, fn func(*sql.Tx, *Entr
 func (b *Book) Sweep(ctx context.Context) error { return b.Store.Update(ctx, b.sweep) }
 
 func (b *Book) sweep(tx *sql.Tx) error {
-	_, err := tx.Exec(`DELETE FROM calls WHERE until < $1 AND state <> $2 AND (state <> $3 OR name = '')`, database.Stamp(b.Now()),
-		string(Begun), string(Unknown))
+	_, err := tx.Exec(`DELETE FROM calls WHERE until < $1 AND state <> $2 AND (state <> $3 OR name = '')`,
+		database.Stamp(b.Now()), string(Begun), string(Unknown))
 	return err
 }

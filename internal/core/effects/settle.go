@@ -157,6 +157,8 @@ func (b *Book) read(ctx context.Context, s contract.Settle, e *Entry, c call.Cal
 		return false, fmt.Errorf("the read %s ended as %s", c.ID, code)
 	case r.Facts.Masked > 0: // a hidden value equals no argument
 		return false, fmt.Errorf("redaction hid values in the read %s, so it cannot be compared with the call", c.ID)
+	case r.Cut:
+		return false, fmt.Errorf("the answer of the read %s is longer than its response_budget_bytes: ask for less", c.ID)
 	}
 	return policy.Happened(s, e.Args, e.At, r)
 }

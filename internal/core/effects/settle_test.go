@@ -22,6 +22,7 @@ type reads struct {
 	count  string
 	made   int
 	masked int
+	cut    bool
 }
 
 func (*reads) Prepare(context.Context, *call.Call) *call.Reason { return nil }
@@ -31,7 +32,7 @@ func (r *reads) Call(_ context.Context, c call.Call) (call.Result, error) {
 	f := facts.New()
 	f.Status, f.Masked = facts.OK, r.masked
 	v, err := strictjson.Parse([]byte(`{"count":` + r.count + `}`))
-	return call.Result{CallID: c.ID, Status: facts.OK, Facts: f, Structured: v}, err
+	return call.Result{CallID: c.ID, Status: facts.OK, Facts: f, Structured: v, Cut: r.cut}, err
 }
 
 // notes keeps what is recorded.
@@ -130,7 +131,8 @@ func TestSettleReadsAtTheEndOfWithin(t *testing.T) {
 		b.Calls, b.Contract = server, func(call.Capability) contract.Contract { return k }
 		d := killed(t, b, "own.yaml")
 		word, err := b.Settle(t.Context(), d.Call.ID, d.Call)
-		if last := server.looked[len(server.looked)-1]; err != nil || word != row.want || word == call.NotHappened && last < within+row.takes {
+		if last := server.looked[len(server.looked)-1]; err != nil || word != row.want ||
+			word == call.NotHappened && last < within+row.takes {
 			t.Errorf("%+v: %s %v, looked at %v", row, word, err, server.looked)
 		}
 	}
@@ -173,7 +175,8 @@ func TestUndoOfHiddenValues(t *testing.T) {
 		}
 		f := facts.New()
 		f.Status, f.SideEffect, f.Masked = facts.OK, facts.Confirmed, row.masked
-		r, _, err := b.End(t.Context(), d, call.Result{Status: facts.OK, Facts: f, Content: []call.Content{call.Text(row.text)}}, true)
+		done := call.Result{Status: facts.OK, Facts: f, Content: []call.Content{call.Text(row.text)}}
+		r, _, err := b.End(t.Context(), d, done, true)
 		if err != nil || (r.Undo != nil) != row.known || (len(r.Facts.Warnings) > 0) == row.known {
 			t.Errorf("%+v: %+v %q %v", row, r.Undo, r.Facts.Warnings, err)
 		}
@@ -229,7 +232,8 @@ func TestUndoOfAKilledWaldo(t *testing.T) {
 		}
 		b.Log = log
 		_, recorded := log.(*notes)
-		if _, err := b.Undo(t.Context(), d.Call.ID, d.Call); errors.Is(err, ErrUndone) != recorded || (server.made == 0) != recorded {
+		if _, err := b.Undo(t.Context(), d.Call.ID, d.Call); errors.Is(err, ErrUndone) != recorded ||
+			(server.made == 0) != recorded {
 			t.Errorf("recorded %t: %v, %d calls", recorded, err, server.made)
 		}
 	}
@@ -256,8 +260,23 @@ func TestRedactedReadSettlesNothing(t *testing.T) {
 		server.masked = masked
 		d := killed(t, b, "own.yaml")
 		word, err := b.Settle(t.Context(), d.Call.ID, d.Call)
-		if err != nil || word != want || len(log.settled) != 1 || (masked > 0) != strings.Contains(log.settled[0].Why, "redaction hid") {
+		if err != nil || word != want || len(log.settled) != 1 ||
+			(masked > 0) != strings.Contains(log.settled[0].Why, "redaction hid") {
 			t.Errorf("%d masked: %s %v %+v", masked, word, err, log.settled)
+		}
+	}
+}
+
+// TestCutReadSettlesNothing: the part of an answer that was cut off can have what the read looks for.
+func TestCutReadSettlesNothing(t *testing.T) {
+	for cut, want := range map[bool]call.Settled{false: call.NotHappened, true: call.StillUnknown} {
+		b, log, server := settling(t, "own.yaml", "0")
+		server.cut = cut
+		d := killed(t, b, "own.yaml")
+		word, err := b.Settle(t.Context(), d.Call.ID, d.Call)
+		if err != nil || word != want || len(log.settled) != 1 ||
+			cut != strings.Contains(log.settled[0].Why, "longer than its response_budget_bytes") {
+			t.Errorf("cut %t: %s %v %+v", cut, word, err, log.settled)
 		}
 	}
 }

@@ -119,7 +119,8 @@ type undo struct {
 }
 
 func (e *Entry) put(tx *sql.Tx) error {
-	b := body{DecisionID: e.DecisionID, Mode: e.Mode, Args: e.Args.Raw(), ArgsDigest: e.ArgsDigest, Delegation: e.Delegation, File: e.File,
+	b := body{DecisionID: e.DecisionID, Mode: e.Mode, Args: e.Args.Raw(), ArgsDigest: e.ArgsDigest,
+		Delegation: e.Delegation, File: e.File,
 		Undone: e.Undone, Result: e.result, Tokens: e.tokens, Undoes: e.undoes}
 	if e.Undo != nil {
 		b.Undo = &undo{e.Undo.By, e.Undo.Args.Raw()}

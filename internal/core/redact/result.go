@@ -48,7 +48,8 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	cleaned := 0
 	p.cleaned = &cleaned
 	b := budget{r: r, d: d, max: d.Contract.ResponseBudget, partial: o.Facts.Truncated.Stdout || o.Facts.Truncated.Stderr}
-	b.media, b.block, b.blocks, b.peer = maxMedia, maxBlock, maxBlocks, o.Peer
+	short := b.partial
+	b.media, b.block, b.blocks, b.peer, b.short = maxMedia, maxBlock, maxBlocks, o.Peer, &short
 	if d.Call.Channel == bridge { // code reads this, not the model
 		b.max, b.media, b.block, b.blocks = BridgeBudget, BridgeBudget, BridgeBudget, strictjson.MaxValues
 	}
@@ -77,7 +78,7 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 			res.Fault.Data = b.structured(p.json(f.Data.Raw()))
 		}
 	}
-	res.Facts.Masked, res.Facts.Cleaned = len(seen), cleaned
+	res.Facts.Masked, res.Facts.Cleaned, res.Cut = len(seen), cleaned, short
 	return res
 }
 
@@ -163,7 +164,8 @@ type budget struct {
 	// partial: the output was cut at the limit of its sandbox, before it came here.
 	partial bool
 	// peer: an A2A peer answered, so that its files are stored.
-	peer bool
+	peer  bool
+	short *bool // set when something of the result is not in it
 }
 
 // content redacts and cuts the pieces of an answer. All text shares the budget in the order of the pieces; images,
@@ -345,6 +347,7 @@ func (b budget) cut(name, s string, most int) string {
 
 // spill stores data in the workspace and returns its path.
 func (b budget) spill(name string, data []byte) string {
+	*b.short = true
 	if b.r.Spill == nil {
 		return "The rest was not kept."
 	}

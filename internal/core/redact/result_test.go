@@ -119,6 +119,17 @@ func TestPeerFiles(t *testing.T) {
 	}
 }
 
+// TestCut: a result says whether something of it is missing.
+func TestCut(t *testing.T) {
+	for n, want := range map[int]bool{DefaultBudget: false, DefaultBudget + 1: true} {
+		r := New(contract.Redaction{}, &Registry{}, nil)
+		o := call.Outcome{Content: []call.Content{call.Text(strings.Repeat("x", n))}}
+		if got := r.Result(policy.Decision{}, o).Cut; got != want {
+			t.Errorf("%d bytes: %t", n, got)
+		}
+	}
+}
+
 // TestSpillOfAPart: output that its sandbox has cut is not called whole.
 func TestSpillOfAPart(t *testing.T) {
 	r := New(contract.Redaction{}, &Registry{}, nil)

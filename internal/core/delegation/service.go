@@ -46,9 +46,14 @@ type Service struct {
 // Lists reports whether the delegation of this process leaves calls of a capability: by name, and by the danger of its
 // contract, which arguments only raise. Others need not be listed.
 func (s *Service) Lists(name call.Capability, danger int) bool {
+	return s.Base.ID == "" || s.Base.Lists(name, danger)
+}
+
+// Lists reports whether a delegation leaves calls of a capability, as Service.Lists does. No delegation leaves all.
+func (l *Link) Lists(name call.Capability, danger int) bool {
 	matches := func(p contract.Pattern) bool { return p.Match(string(name)) }
-	return s.Base.ID == "" || contract.ByTheGateway(string(name)) ||
-		danger <= s.Base.Danger && slices.ContainsFunc(s.Base.Allow, matches)
+	return l == nil || contract.ByTheGateway(string(name)) ||
+		danger <= l.Danger && slices.ContainsFunc(l.Allow, matches)
 }
 
 // Under returns the delegations that a call is made under; nil: none. It returns the reason against the call where the
@@ -201,14 +206,14 @@ func (s *Service) bound(l *Link, d *policy.Decision) (why *call.Reason, narrowed
 	u := s.Policy.Uses(*d)
 	for _, secret := range u.Secrets {
 		if !slices.Contains(l.Secrets, secret) && !slices.Contains(l.Secrets, All) {
-			return refuse("secrets", "the call uses the secret %q", secret)
+			return refuse("secrets", "the call uses the secret %q: hand it down with --secret", secret)
 		}
 	}
 	if !slices.Contains(l.Hosts, All) {
 		left := narrow(u.Hosts, l.Hosts)
 		switch {
 		case u.Fixed && (u.Open || !slices.Equal(left, u.Hosts)):
-			return refuse("hosts", "its server reaches more than %q", l.Hosts)
+			return refuse("hosts", "its server reaches more than %q: hand its hosts down with --host, or all with --host '*'", l.Hosts)
 		case !u.Fixed && (u.Open || !slices.Equal(left, u.Hosts)):
 			d.Contract.Network = contract.Network{Allow: left, Limits: d.Contract.Network.Limits}
 			narrowed = true
@@ -227,6 +232,19 @@ func (s *Service) bound(l *Link, d *policy.Decision) (why *call.Reason, narrowed
 		}
 	}
 	return nil, narrowed
+}
+
+// Useless returns the patterns of a delegation whose calls its hosts or secrets refuse in any case, each with the
+// reason. Of a pattern it judges one name.
+func (s *Service) Useless(l Link) (out []call.Reason) {
+	for _, p := range l.Allow {
+		d := s.Policy.Decide(call.Call{Capability: call.Capability(strings.ReplaceAll(string(p), "*", "x")), Principal: l.For})
+		why, _ := s.bound(&l, &d)
+		if why != nil && (why.Code == "delegation.hosts" || why.Code == "delegation.secrets") {
+			out = append(out, call.Reason{Code: why.Code, Text: string(p) + ": " + why.Text})
+		}
+	}
+	return out
 }
 
 // narrowest returns the delegation that leaves a capability the least: by the longest pattern for it, then danger,

@@ -139,6 +139,9 @@ func delegate(c *cobra.Command, g *cli.Context, as string, r delegation.Request,
 	}
 	display.Fprintf(c.ErrOrStderr(), "waldo: %s, for %s, until %s; it is shown once; waldo delegate revoke %s ends it\n", link.ID,
 		link.For, link.Expires.Local().Format(time.DateTime), link.ID)
+	for _, why := range h.Delegated.Useless(link) {
+		display.Fprintf(c.ErrOrStderr(), "note: each call is refused of %s\n", why.Text)
+	}
 	display.Fprintf(c.OutOrStdout(), "%s\n", token)
 	return nil
 }

@@ -47,7 +47,14 @@ func newApprovals(g *cli.Context) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			there, err := k.AllElsewhere(c.Context())
+			if err != nil {
+				return err
+			}
 			if len(args) == 1 {
+				if e, err := k.Elsewhere(c.Context(), args[0]); err == nil {
+					return showElsewhere(c, g, e)
+				}
 				open = slices.DeleteFunc(open, func(q approval.Question) bool { return q.ID != args[0] })
 				if len(open) == 0 {
 					if _, state, err := k.Question(c.Context(), args[0]); err == nil {
@@ -64,8 +71,11 @@ func newApprovals(g *cli.Context) *cobra.Command {
 				return terminal.JSON(c.OutOrStdout(), open)
 			}
 			display.Fprintf(c.ErrOrStderr(), "%s\n", health.Standing())
-			if len(open) == 0 {
+			if len(open)+len(there) == 0 {
 				display.Fprintf(c.ErrOrStderr(), "no pending approvals\n")
+			}
+			if len(args) == 0 {
+				tellElsewhere(c.OutOrStdout(), there)
 			}
 			if whole || len(args) == 1 {
 				for _, q := range open {
@@ -100,7 +110,7 @@ func tellApprovals(w io.Writer, open []approval.Question) {
 }
 
 func newApprove(g *cli.Context) *cobra.Command {
-	var as, enroll, revoke string
+	var as, enroll, public, revoke string
 	var roles []string
 	var list, withPasskey bool
 	var without string
@@ -119,7 +129,7 @@ func newApprove(g *cli.Context) *cobra.Command {
 			case withPasskey && revoke == "" && !list && (enroll == "" || len(args) == 0):
 				return passkeys(c, g).Enrol(c, cmp.Or(enroll, strings.Join(args, "")), roles)
 			case enroll != "" && len(args) == 0:
-				return enrol(c, g, enroll, roles)
+				return enrol(c, g, enroll, roles, public)
 			case revoke != "" && len(args) == 0:
 				return revokeApprover(c, g, revoke)
 			case len(args) == 1 && enroll == "" && revoke == "":
@@ -135,6 +145,8 @@ func newApprove(g *cli.Context) *cobra.Command {
 	c.Flags().StringVar(&as, "as", "", "`NAME` of the approver (default: the only one enrolled)")
 	c.Flags().StringVar(&without, "without", "", "strike out these `ROWS` of a program's held calls, by their numbers")
 	c.Flags().StringVar(&enroll, "enroll", "", "make a key for a new approver `NAME`")
+	c.Flags().StringVar(&public, "public-key", "",
+		"with --enroll, `KEY` of an approver of another waldo, who answers there over A2A: key of approve --list --json")
 	c.Flags().BoolVar(&withPasskey, "passkey", false,
 		"with --enroll, make a passkey in the browser: prints a secret for the console's page /enrol")
 	c.Flags().BoolVar(&withPasskey, "enrol", false, "the earlier name of --enroll NAME --passkey")
@@ -167,6 +179,9 @@ func answer(c *cobra.Command, g *cli.Context, question, as string, yes bool, rea
 		return err
 	}
 	defer done()
+	if e, err := k.Elsewhere(c.Context(), question); err == nil {
+		return answerElsewhere(c, g, k, e, as, yes, reason, without)
+	}
 	q, state, err := k.Question(c.Context(), question)
 	if err != nil {
 		return refusedAnswer(err)
@@ -364,7 +379,7 @@ func signer(ctx context.Context, c *cobra.Command, k *approval.Service, as strin
 	return s, nil
 }
 
-func enrol(c *cobra.Command, g *cli.Context, name string, roles []string) error {
+func enrol(c *cobra.Command, g *cli.Context, name string, roles []string, public string) error {
 	k, done, err := onRecord(c.Context(), g)
 	if err != nil {
 		return err
@@ -379,6 +394,9 @@ func enrol(c *cobra.Command, g *cli.Context, name string, roles []string) error 
 		if by, err = passkeys(c, g).Root(c, k, all[0].By, "the enrolment of "+name+" with a passphrase"); err != nil {
 			return err
 		}
+	}
+	if public != "" {
+		return enrolPublic(c, k, name, roles, public, by)
 	}
 	var trusted []approval.Configuration
 	if by == nil {

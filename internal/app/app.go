@@ -366,7 +366,7 @@ func (h *App) openExecutors(s Options) {
 		said = nil
 	}
 	h.Upstreams = upstream.New(h.Config.Servers, upstream.Options{
-		Launcher: h.launcher(), Remote: h.dialer().Options,
+		Launcher: h.launcher(), Remote: h.dialer().Options, Questions: h.lives, Seal: h.seal,
 		Eras: eras.New(h.Store, time.Now), Log: said, Lock: h.Lock, Scrub: h.Clean,
 		Window: h.known.Window, Version: s.Version, Breaker: h.noteBreaker,
 		Changed: func(server string) { h.lives.inForce().Catalogue.Invalidate(server) },

@@ -2,7 +2,10 @@ package app
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -118,7 +121,19 @@ func (h *App) Forget(n call.Session) {
 	}
 }
 
-// keptKey returns the key of this state directory that seals suspended calls, and creates it on first use. It
+// seal returns a digest of a text under the key of this state directory. Without the key it is random, and so holds for
+// nothing.
+func (h *App) seal(text string) string {
+	key, err := h.keptKey(context.Background())
+	if err != nil {
+		return rand.Text()
+	}
+	mac := hmac.New(sha256.New, key[:])
+	_, _ = mac.Write([]byte("task of a peer\n" + text))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// keptKey returns the key of this state directory that seals suspended calls and tasks of peers, and creates it on first use. It
 // protects no secret, so it is stored with ordinary state.
 func (h *App) keptKey(ctx context.Context) (*[32]byte, error) {
 	var key [32]byte

@@ -24,7 +24,9 @@ type lives struct {
 }
 
 func newLives(first *App) *lives {
-	return &lives{proofs: identity.NewProofs(time.Now()), Generations: generation.New(first, (*App).retire)}
+	proofs := identity.NewProofs(time.Now())
+	proofs.Shared = first.unused
+	return &lives{proofs: proofs, Generations: generation.New(first, (*App).retire)}
 }
 
 // inForce returns the current application, with the configuration in force.
@@ -55,6 +57,28 @@ func (l *lives) notes(d policy.Decision) []string {
 
 // Cosigned shows the log to the witnesses of the configuration in force.
 func (l *lives) Cosigned(ctx context.Context) *call.Reason { return l.inForce().Broker.Cosigned(ctx) }
+
+// Pass shows a question of a peer to the approvers here.
+func (l *lives) Pass(ctx context.Context, peer string, question json.RawMessage) (json.RawMessage, bool) {
+	return l.inForce().Approvals.Pass(ctx, peer, question)
+}
+
+// Sent notes what became of the answer to a question of a peer.
+func (l *lives) Sent(ctx context.Context, approvalID, why string) error {
+	return l.inForce().Approvals.Sent(ctx, approvalID, why)
+}
+
+// Tell tells the client of a call which question of a peer it waits for.
+func (l *lives) Tell(ctx context.Context, question strictjson.Value, refused string) {
+	if tell := call.Asking(ctx); tell != nil {
+		tell(question, refused)
+	}
+}
+
+// Over removes a question of a peer.
+func (l *lives) Over(ctx context.Context, approvalID string) error {
+	return l.inForce().Approvals.Over(ctx, approvalID)
+}
 
 // preview returns what a call of waldo's own tools, of code or of a command would do, redacted as its result would be.
 func (l *lives) preview(ctx context.Context, d policy.Decision) []string {

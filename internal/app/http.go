@@ -2,12 +2,16 @@ package app
 
 import (
 	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
 	"errors"
 	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"time"
 
 	"waldo/internal/app/fault"
 	"waldo/internal/app/systemd"
@@ -18,7 +22,11 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/network/loopback"
+	"waldo/internal/storage/database"
 )
+
+// proofs is the bucket of the proofs of possession that were used, by the digest of their ids.
+const proofs = "proofs"
 
 // DefaultListen is the default address of waldo serve over HTTP.
 const DefaultListen = "127.0.0.1:7676"
@@ -144,9 +152,31 @@ func (h *App) listenHTTP(ctx context.Context, s sockets, o mcpserver.Options, re
 	return web.Serve(ctx, l)
 }
 
-// Proof returns the proof of possession of an HTTP request, or the answer to one whose proof does not hold.
-func (h *App) Proof(r *http.Request) (call.Proof, *web.Refusal) {
-	return h.lives.proofs.Verify(r, h.InForce().Config.Gateway.URL)
+// Proof returns the proof of possession of a principal's HTTP request, or the answer to one whose proof does not hold.
+func (h *App) Proof(who call.Principal, r *http.Request) (call.Proof, *web.Refusal) {
+	return h.lives.proofs.Verify(who, r, h.InForce().Config.Gateway.URL)
+}
+
+// unused takes the id of a proof of possession for every process of the store, until a time. It returns false for one
+// that was taken.
+func (h *App) unused(ctx context.Context, id string, until time.Time) (fresh bool, err error) {
+	sum := sha256.Sum256([]byte(id))
+	err = h.Store.Update(ctx, func(tx *sql.Tx) error {
+		if sum[0] == 0 { // one in 256 removes those that are too old to be taken
+			if _, err := tx.Exec(`DELETE FROM kv WHERE bucket = $1 AND value < $2`, proofs, database.Stamp(time.Now())); err != nil {
+				return err
+			}
+		}
+		res, err := tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ($1, $2, $3, $3) ON CONFLICT (bucket, name)
+			DO NOTHING`, proofs, hex.EncodeToString(sum[:]), database.Stamp(until))
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		fresh = n == 1
+		return err
+	})
+	return fresh, err
 }
 
 // ready returns why waldo takes no calls: the database cannot be read, or the log cannot be written.

@@ -101,7 +101,7 @@ var approvals = &mapping[contract.Approvals]{
 		{"people", custom(rolesShape, (*parser).people),
 			"none", "Approver to the principals that are the same person, who cannot approve their own calls.",
 			"internal/core/approval"},
-		{"carriers", or("[console, terminal]", words(strictyaml.OneOf(contract.Elicitation, "console", "terminal"),
+		{"carriers", or("[console, terminal]", words(strictyaml.OneOf(contract.Elicitation, contract.OverA2A, "console", "terminal"),
 			func(a *contract.Approvals) *[]string { return &a.Carriers })),
 			"", "How a question reaches a human.", "internal/core/approval"},
 		{"notify", texts(func(a *contract.Approvals) *[]string { return &a.Notify }),

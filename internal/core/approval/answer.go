@@ -30,6 +30,7 @@ type signedAnswer struct {
 	At         string `json:"at"`
 	Created    string `json:"created"`
 	Expires    string `json:"expires"`
+	Root       string `json:"root,omitempty"` // of an answer that was signed elsewhere: the first approver of the waldo that asked
 }
 
 func (a signedAnswer) message() []byte { return append([]byte(forAnswer), canonical(a)...) }

@@ -13,6 +13,7 @@ import (
 	"waldo/internal/executor/upstream/tasks"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
+	"waldo/internal/network/a2apeer"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
 )
@@ -179,6 +180,9 @@ const maxBusy = 3
 // rounds asks a server, and answers what it asks back until its result is complete.
 func (ses *session) rounds(ctx context.Context, r *running, q rpcRequest) (result, *call.Outcome, error) {
 	params := q.params
+	if ses.s.cfg.Peer {
+		ctx = a2apeer.WithOwner(ctx, strings.Join(append([]string{string(r.d.Call.Principal)}, r.d.Call.Chain...), " "))
+	}
 	for busy := 0; ; {
 		v, err := ses.send(ctx, r, q, params)
 		if err != nil {

@@ -139,7 +139,8 @@ func (ses *session) connect(ctx context.Context) error {
 		}
 		o.URL, o.Handlers, ses.made = s.cfg.URL, ses.handlers(), o.Made
 		if s.cfg.Peer {
-			ses.conn, err = a2apeer.New(a2apeer.Options{Options: o, Key: s.cfg.CardKey})
+			ses.conn, err = a2apeer.New(a2apeer.Options{Options: o, Key: s.cfg.CardKey, Name: s.cfg.Name,
+				Questions: s.m.o.Questions, Seal: s.m.o.Seal})
 			return err
 		}
 		ses.conn, err = mcphttp.New(o)

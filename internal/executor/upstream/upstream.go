@@ -21,6 +21,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
+	"waldo/internal/network/a2apeer"
 	"waldo/internal/network/mcphttp"
 )
 
@@ -82,20 +83,22 @@ type Launcher interface {
 
 // Options are what the manager is made of. Launcher is needed for programs, Remote for servers at a url.
 type Options struct {
-	Launcher Launcher
-	Remote   func(context.Context, contract.Server) (mcphttp.Options, error) // for servers at a url; can be nil
-	Lock     *lockfile.Lock                                                  // accepted definitions
-	Eras     *eras.Book                                                      // legacy servers; nil: not remembered
-	Changed  func(server string)                                             // called after a server's tools change
-	Offers   func(server string)                                             // the same of its prompts and resources
-	Updated  func(server, uri string)                                        // after a subscribed resource changed
-	Breaker  func(server string, fails int, until time.Time)                 // after a breaker opened, or closed: until is zero; nil: not passed on
-	Scrub    func(text string) string                                        // redacts stderr; nil: stderr is dropped
-	Log      *slog.Logger                                                    // nil: nothing is logged
-	Clock    Clock                                                           // nil: the machine's
-	Version  string                                                          // our version, sent to servers
-	Start    time.Duration                                                   // how long a start may take; 0: 60 s
-	Probe    time.Duration                                                   // reply timeout; 0: 3 s
+	Launcher  Launcher
+	Remote    func(context.Context, contract.Server) (mcphttp.Options, error) // for servers at a url; can be nil
+	Questions a2apeer.Questions                                               // of peers; nil: no person here answers them
+	Seal      func(text string) string                                        // a keyed digest of this state directory
+	Lock      *lockfile.Lock                                                  // accepted definitions
+	Eras      *eras.Book                                                      // legacy servers; nil: not remembered
+	Changed   func(server string)                                             // called after a server's tools change
+	Offers    func(server string)                                             // the same of its prompts and resources
+	Updated   func(server, uri string)                                        // after a subscribed resource changed
+	Breaker   func(server string, fails int, until time.Time)                 // after a breaker opened, or closed: until is zero; nil: not passed on
+	Scrub     func(text string) string                                        // redacts stderr; nil: stderr is dropped
+	Log       *slog.Logger                                                    // nil: nothing is logged
+	Clock     Clock                                                           // nil: the machine's
+	Version   string                                                          // our version, sent to servers
+	Start     time.Duration                                                   // how long a start may take; 0: 60 s
+	Probe     time.Duration                                                   // reply timeout; 0: 3 s
 	// Window cuts a text and leaves no part of a secret at its edges; nil: stderr is dropped.
 	Window func(text string, start, end int, before, after bool) string
 }

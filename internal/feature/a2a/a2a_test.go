@@ -23,6 +23,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/direct"
 	"waldo/internal/feature/agent"
+	"waldo/internal/feature/rest"
 	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
@@ -104,6 +105,7 @@ const contracts = `version: 1
 internal: [push.test]
 gateway: {auth: {tokens: {ann: %q, bob: %q}}%s}
 capabilities:
+  exec: {mode: write, approval: none}
   t.echo: {transport: direct, mode: read, approval: none, a2a: {expose: true}}
   t.slow: {transport: direct, mode: read, approval: none, a2a: {expose: true}}
   t.note: {transport: direct, mode: write, approval: always, a2a: {expose: true}}
@@ -136,7 +138,7 @@ func (b *bench) start(file string) {
 	h, err := app.New(context.Background(), app.Options{State: b.state, Cfg: cfg, Version: "1",
 		Openers: []app.Opener{func(h *app.App) (app.Running, error) {
 			return open(h, b.names, func(host string) bool { return host == b.inside })
-		}, agent.Feature.Open}, Tools: []app.Toolbox{toolbox(b.noted)}, Warm: 0})
+		}, agent.Feature.Open, rest.Feature.Open}, Tools: []app.Toolbox{toolbox(b.noted)}, Warm: 0})
 	if err != nil {
 		b.t.Fatal(err)
 	}

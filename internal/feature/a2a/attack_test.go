@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -153,6 +154,13 @@ func TestStrict(t *testing.T) {
 			t.Errorf("%s: %d %s %s", why, resp.StatusCode, resp.Header.Get("Content-Type"), body)
 		}
 	}
+	for asked, want := range map[string]string{"": "", Arguments: Arguments, "urn:example:unknown": "",
+		"urn:example:unknown, " + Arguments: Arguments} { // §4.6.3: what the agent does not require, it ignores
+		resp, body := b.do("GET", "/a2a/tasks", "", "A2A-Extensions", asked)
+		if got := resp.Header.Get("A2A-Extensions"); resp.StatusCode != 200 || got != want {
+			t.Errorf("extensions %q: %d, in use %q, %s", asked, resp.StatusCode, got, body)
+		}
+	}
 	for path, host := range map[string]string{"/a2a/tasks": "evil.example",
 		"/.well-known/agent-card.json": "evil.example"} {
 		if resp, _ := b.do("GET", path, "", "Host", host); resp.StatusCode != 403 {
@@ -263,6 +271,71 @@ func TestFlood(t *testing.T) {
 	}
 	if _, code := b.as(bob).rpc("SendMessage", strings.Replace(once, `"text":"x"`, `"text":"y"`, 1)); code != -32602 {
 		t.Errorf("another message with its id: %d", code)
+	}
+}
+
+// TestLimits: the parts of a message, the push configurations of a task and the streams of a principal are bounded. The
+// streams of one leave those of another.
+func TestLimits(t *testing.T) {
+	b, bob := two(t, "")
+	b.names.all = []string{"93.184.216.34"}
+	asked := b.send(message("t.note", "x"))
+	for i := range maxPushes + 1 {
+		_, code := b.rpc("CreateTaskPushNotificationConfig",
+			fmt.Sprintf(`{"taskId":%q,"id":"p%d","url":"https://push%d.example/"}`, asked.ID, i, i))
+		if want := map[bool]int{true: -32000}[i == maxPushes]; code != want {
+			t.Errorf("push configuration %d: %d, want %d", i, code, want)
+		}
+	}
+	parts := func(n int) string {
+		return fmt.Sprintf(`{"message":{"messageId":"p%d","role":"ROLE_USER","metadata":{"skill":"t.echo"},"parts":[%s]}}`, n,
+			strings.TrimSuffix(strings.Repeat(`{"text":"x"},`, n), ","))
+	}
+	if done := b.send(parts(maxParts)); done.Status.State != Completed {
+		t.Errorf("control: %d parts: %s", maxParts, said(done))
+	}
+	if _, code := b.rpc("SendMessage", parts(maxParts+1)); code != -32602 {
+		t.Errorf("%d parts: %d", maxParts+1, code)
+	}
+	for range maxWaitEach {
+		r, _ := http.NewRequestWithContext(t.Context(), "POST", b.url+"/a2a/tasks/"+asked.ID+":subscribe", nil)
+		r.Header = http.Header{"A2a-Version": {"1.0"}, "Authorization": {"Bearer " + b.token}}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatal(err, resp)
+		}
+		defer resp.Body.Close()
+	}
+	if _, code := b.rpc("SubscribeToTask", `{"id":"`+asked.ID+`"}`); code != -32000 {
+		t.Errorf("%d streams: %d", maxWaitEach+1, code)
+	}
+	if theirs := b.as(bob).send(message("t.echo", "y")); theirs.Status.State != Completed {
+		t.Errorf("control: another principal: %s", said(theirs))
+	}
+}
+
+// TestMessageAgain: a message that comes again after its task made room for others makes no second write, and starts no
+// second agent.
+func TestMessageAgain(t *testing.T) {
+	b, _, model := modelled(t)
+	sent := map[string]string{"a call": message("t.note", "x"), "an agent": message("agent:waldo", "t.note")}
+	for why, once := range sent {
+		first := b.send(once)
+		b.answer(true)
+		b.until(first.ID, Completed)
+		noted, asked := b.noted.Load(), len(model.Asked())
+		if err := b.h.Store.Update(t.Context(), func(tx *sql.Tx) error { return drop(tx, `id = $1`, first.ID) }); err != nil {
+			t.Fatal(err)
+		}
+		again := b.send(once)
+		if again.ID == first.ID || again.Status.State != Completed || b.noted.Load() != noted || len(model.Asked()) != asked {
+			t.Errorf("%s: %s, noted %d times more, the model asked %d times more: %s", why, again.Status.State,
+				b.noted.Load()-noted, len(model.Asked())-asked, said(again))
+		}
+		if other := b.send(strings.Replace(once, `"messageId":"m`, `"messageId":"again`, 1)); other.Status.State != InputRequired {
+			t.Errorf("control: %s: another message: %s", why, other.Status.State)
+		}
+		b.answer(false)
 	}
 }
 

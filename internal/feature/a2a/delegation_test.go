@@ -132,6 +132,10 @@ func TestDelegatedFollowUp(t *testing.T) {
 	if _, body := b.do("POST", "/a2a/message:send", first); !strings.Contains(body, "write it in message.metadata") {
 		t.Errorf("in the request of a first message: %s", body)
 	}
+	part := strings.Replace(message("t.echo", "x"), `"text":"x"`, `"text":"x","metadata":{"waldo/delegation":"`+own+`"}`, 1)
+	if _, body := b.do("POST", "/a2a/message:send", part); !strings.Contains(body, "write it in message.metadata") {
+		t.Errorf("in a part: %s", body)
+	}
 	s, err := app.OpenRecorded(t.Context(), b.state, 0)
 	if err != nil {
 		t.Fatal(err)

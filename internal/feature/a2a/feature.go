@@ -4,6 +4,7 @@ package a2a
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -96,6 +97,21 @@ func (k *host) Enter(
 // Question satisfies Kernel.
 func (k *host) Question(ctx context.Context, approvalID string) (approval.Question, approval.State, error) {
 	return k.InForce().Approvals.Question(ctx, approvalID)
+}
+
+// Share satisfies Kernel.
+func (k *host) Share(ctx context.Context, q approval.Question) (approval.Elsewhere, bool) {
+	return k.InForce().Approvals.Share(ctx, q)
+}
+
+// Deliver satisfies Host.
+func (k *host) Deliver(ctx context.Context, approvalID string, answer json.RawMessage) error {
+	return k.InForce().Approvals.Deliver(ctx, approvalID, answer)
+}
+
+// PassDown satisfies Host.
+func (k *host) PassDown(ctx context.Context, approvalID string, answer json.RawMessage) error {
+	return k.InForce().Approvals.PassDown(ctx, approvalID, answer)
 }
 
 // private reports whether the configuration lets a name have an address that is not public.

@@ -25,12 +25,24 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
+// mcp is a client of the bench over MCP, until the end of the test.
+func (b *bench) mcp(as http.RoundTripper) *mcp.ClientSession {
+	b.t.Helper()
+	s, err := mcp.NewClient(&mcp.Implementation{Name: "client", Version: "1"}, nil).Connect(b.t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: as}}, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
 // echoes calls t.echo over MCP, n times, and returns how long each call took, the shortest first.
-func echoes(t *testing.T, s *mcp.ClientSession, name string, n int) (took []time.Duration) {
+func echoes(t *testing.T, s *mcp.ClientSession, n int) (took []time.Duration) {
 	t.Helper()
 	for range n {
 		began := time.Now()
-		r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: map[string]any{"text": "x"}})
+		r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "t__echo", Arguments: map[string]any{"text": "x"}})
 		if err != nil || r.IsError {
 			t.Fatalf("%+v %v", r, err)
 		}
@@ -43,22 +55,8 @@ func echoes(t *testing.T, s *mcp.ClientSession, name string, n int) (took []time
 // TestFloodAndMCP: the tasks of one principal stay within the bounds, and do not hold up the MCP calls of another.
 func TestFloodAndMCP(t *testing.T) {
 	b, bob := two(t, "")
-	s, err := mcp.NewClient(&mcp.Implementation{Name: "bob", Version: "1"}, nil).Connect(t.Context(),
-		&mcp.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: bearer(bob)}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	tools, err := s.ListTools(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := slices.IndexFunc(tools.Tools, func(x *mcp.Tool) bool { return strings.HasSuffix(x.Name, "echo") })
-	if at < 0 {
-		t.Fatalf("%+v", tools.Tools)
-	}
-	name := tools.Tools[at].Name
-	before := echoes(t, s, name, 50)
+	s := b.mcp(bearer(bob))
+	before := echoes(t, s, 50)
 	var senders sync.WaitGroup
 	var sent, taken, refused atomic.Int64
 	over := make(chan struct{})
@@ -85,7 +83,7 @@ func TestFloodAndMCP(t *testing.T) {
 	go func() { senders.Wait(); close(over) }()
 	var during []time.Duration
 	for flowing := true; flowing; {
-		during = append(during, echoes(t, s, name, 5)...)
+		during = append(during, echoes(t, s, 5)...)
 		select {
 		case <-over:
 			flowing = false
@@ -118,6 +116,46 @@ func TestFloodAndMCP(t *testing.T) {
 	}
 }
 
+// TestAgentsAndMCP: a flood of tasks for the agent takes no more workers than other tasks of its principal, and does not
+// hold up the MCP calls or the agent of another.
+func TestAgentsAndMCP(t *testing.T) {
+	b, bob, model := modelled(t)
+	s := b.mcp(bearer(bob))
+	before := echoes(t, s, 20)
+	for range 2 * usualEach {
+		_, _ = b.rpc("SendMessage", strings.TrimSuffix(message("agent:waldo", "think"),
+			"}")+`,"configuration":{"returnImmediately":true}}`)
+	}
+	for end := time.Now().Add(20 * time.Second); len(model.Asked()) < workersEach && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	during := echoes(t, s, 60)
+	if high := during[len(during)*95/100]; high > 5*time.Second {
+		t.Errorf("MCP calls of another principal take %v", high)
+	}
+	open, working := b.total(`{"status":"TASK_STATE_SUBMITTED"}`), b.total(`{"status":"TASK_STATE_WORKING"}`)
+	t.Logf("MCP calls: median %v before, %v during; %d agents at work, %d tasks wait", before[len(before)/2],
+		during[len(during)/2], working, open)
+	if working != workersEach || open < usualEach/2 || open+working > usualEach {
+		t.Errorf("control: %d wait, %d at work", open, working)
+	}
+	began := time.Now()
+	if done := b.as(bob).send(message("agent:waldo", "t.echo")); done.Status.State != Completed ||
+		time.Since(began) > 10*time.Second {
+		t.Errorf("the agent of another principal: %s after %v", done.Status.State, time.Since(began))
+	}
+	for _, state := range []State{Submitted, Working} {
+		result, _ := b.rpc("ListTasks", `{"pageSize":100,"status":"`+string(state)+`"}`)
+		var l struct{ Tasks []Task }
+		if err := json.Unmarshal(result, &l); err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range l.Tasks {
+			_, _ = b.rpc("CancelTask", `{"id":"`+task.ID+`"}`)
+		}
+	}
+}
+
 // total is how many tasks a list has in all.
 func (b *bench) total(params string) int {
 	b.t.Helper()
@@ -135,15 +173,10 @@ func (b *bench) total(params string) int {
 // the figures.
 func TestMessageAndCall(t *testing.T) {
 	b, bob := two(t, "")
-	s, err := mcp.NewClient(&mcp.Implementation{Name: "bob", Version: "1"}, nil).Connect(t.Context(),
-		&mcp.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: bearer(bob)}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := b.mcp(bearer(bob))
 	var calls, messages []time.Duration
 	for range *floodOf / 4 {
-		calls = append(calls, echoes(t, s, "t__echo", 1)...)
+		calls = append(calls, echoes(t, s, 1)...)
 		began := time.Now()
 		if done := b.send(message("t.echo", "x")); done.Status.State != Completed {
 			t.Fatalf("%+v", done)

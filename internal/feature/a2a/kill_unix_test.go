@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -20,6 +22,7 @@ import (
 
 	"waldo/internal/app"
 	"waldo/internal/app/configfile"
+	"waldo/internal/core/approval"
 )
 
 // The variables that make this test binary a waldo of its own: its folder, where it kills itself, and where it listens.
@@ -189,6 +192,146 @@ func (d *deep) kill() {
 	_ = d.c.Wait()
 }
 
+// three starts three waldos that call each other, the bottom first. Each text is the capabilities of one, and %q stands
+// for the address of the one below.
+func three(t *testing.T, at string, texts [3]string) (all [3]*deep, url string) {
+	t.Helper()
+	for i, text := range texts {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[i] = &deep{dir: t.TempDir(), listen: l.Addr().String()}
+		_ = l.Close()
+		if i > 0 {
+			text = fmt.Sprintf(text, url)
+		}
+		url = "http://" + all[i].listen
+		if err := os.WriteFile(filepath.Join(all[i].dir, "waldo.yaml"),
+			[]byte("version: 1\ncapabilities:\n"+text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all[i].start(t, at)
+		t.Cleanup(all[i].kill)
+	}
+	return all, url
+}
+
+// notes is how often the bottom wrote.
+func (d *deep) notes() int {
+	text, _ := os.ReadFile(filepath.Join(d.dir, "notes"))
+	return strings.Count(string(text), "note")
+}
+
+// approvals are those of a waldo, as waldo approve opens them.
+func (d *deep) approvals(t *testing.T) *approval.Service {
+	t.Helper()
+	state := filepath.Join(d.dir, "state")
+	cfg, err := configfile.Source{Config: filepath.Join(d.dir, "waldo.yaml")}.Load(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, closes, err := app.ApprovalsOnRecord(t.Context(), state, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = closes() })
+	return k
+}
+
+// approver is a person with a key of her own.
+func approver(t *testing.T, name string) (approval.Signer, ed25519.PublicKey) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return approval.NewSigner(name, private), public
+}
+
+// TestAnsweredAtTheTop: the question at the bottom of three waldos travels to the top. There a person signs the answer,
+// which counts at the bottom because she is enrolled there. That of another is refused, and the question stays.
+func TestAnsweredAtTheTop(t *testing.T) {
+	for name, row := range map[string]struct {
+		yes, kill bool
+		state     State
+		notes     int
+		says      string
+	}{
+		"a yes":                        {true, false, Completed, 1, "wrote x"},
+		"a no":                         {false, false, Failed, 0, "denied"},
+		"the middle killed, and a yes": {true, true, Failed, 1, "known"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const over = "approval: {carriers: [a2a]}\n"
+			all, url := three(t, "", [3]string{
+				"  t.write: {transport: direct, mode: write, approval: always, timeout_seconds: 60, a2a: {expose: true}}\n" + over,
+				"  b.*: {transport: a2a, mode: write, approval: none, timeout_seconds: 60, a2a: {expose: true}}\npeers: {b: {url: %q}}\n" + over,
+				"  m.*: {transport: a2a, mode: write, approval: none, timeout_seconds: 60, a2a: {expose: true}}\npeers: {m: {url: %q}}\n" + over})
+			bottom, top := all[0].approvals(t), all[2].approvals(t)
+			root, rootKey := approver(t, "root")
+			carol, key := approver(t, "carol")
+			mallory, malloryKey := approver(t, "mallory")
+			_, rerr := bottom.EnrollKey(t.Context(), "root", nil, rootKey, root)
+			_, berr := bottom.EnrollKey(t.Context(), "carol", nil, key, root)
+			_, terr := top.EnrollKey(t.Context(), "carol", nil, key, carol)
+			_, merr := top.EnrollKey(t.Context(), "mallory", nil, malloryKey, carol)
+			if err := errors.Join(rerr, berr, terr, merr); err != nil {
+				t.Fatal(err)
+			}
+			b := &bench{t: t, url: url}
+			_, body := b.do("POST", "/a2a/message:send",
+				`{"message":{"messageId":"deep","role":"ROLE_USER","metadata":{"skill":"m.b.t.write"},`+
+					`"parts":[{"data":{"arguments":{"arguments":{"text":"x"}}}}]}}`)
+			_, rest, _ := strings.Cut(body, `"id":"`)
+			id, _, _ := strings.Cut(rest, `"`)
+			asks := b.until(id, InputRequired)
+			if !strings.Contains(said(asks), "may t.write be called") || asks.Metadata[questionMember] == nil {
+				t.Fatalf("the question does not travel: %s %+v", said(asks), asks.Metadata)
+			}
+			open, err := top.AllElsewhere(t.Context())
+			if err != nil || len(open) != 1 || open[0].Peer != "m" || open[0].Question.Capability != "t.write" {
+				t.Fatalf("%+v %v", open, err)
+			}
+			if err := top.SignElsewhere(t.Context(), mallory, open[0], true, ""); err != nil {
+				t.Fatal(err)
+			}
+			refused := ""
+			for end := time.Now().Add(20 * time.Second); refused == "" && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				if e, err := top.Elsewhere(t.Context(), open[0].Question.ID); err == nil {
+					refused = e.Refused
+				}
+			}
+			if !strings.Contains(refused, "approval.not_enrolled") || all[0].notes() != 0 {
+				t.Errorf("an approver of the top alone: %q, noted %d times", refused, all[0].notes())
+			}
+			if row.kill {
+				all[1].kill()
+				all[1].start(t, "")
+				q, err := bottom.Pending(t.Context())
+				if err != nil || len(q) != 1 || bottom.Answer(t.Context(), root, q[0], true, "") != nil {
+					t.Fatal(q, err)
+				}
+			} else if err := top.SignElsewhere(t.Context(), carol, open[0], row.yes, "not today"); err != nil {
+				t.Fatal(err)
+			}
+			if done := b.until(id, row.state); !strings.Contains(said(done)+result(done), row.says) {
+				t.Errorf("%s %s", said(done), result(done))
+			}
+			for end := time.Now().Add(10 * time.Second); all[0].notes() < row.notes && time.Now().Before(end); {
+				time.Sleep(50 * time.Millisecond)
+			}
+			time.Sleep(2 * every) // no one makes the call again
+			if all[0].notes() != row.notes {
+				t.Errorf("noted %d times", all[0].notes())
+			}
+			if left, err := top.AllElsewhere(t.Context()); err != nil || len(left) != 0 {
+				t.Errorf("questions that wait no longer are shown: %+v %v", left, err)
+			}
+		})
+	}
+}
+
 // TestKilledThreeDeep: a waldo calls a waldo that calls a waldo, and one of them is killed during the write at the bottom.
 // The write is made once, and the task at the top ends: it says that the outcome is not known, or has the result.
 func TestKilledThreeDeep(t *testing.T) {
@@ -197,33 +340,11 @@ func TestKilledThreeDeep(t *testing.T) {
 		state  State
 	}{"control: none": {-1, Completed}, "the bottom": {0, Failed}, "the middle": {1, Failed}, "the top": {2, Failed}} {
 		t.Run(name, func(t *testing.T) {
-			var all [3]*deep
-			var below string
-			for i, text := range []string{"  t.write: {transport: direct, mode: write, approval: none, timeout_seconds: 60, a2a: {expose: true}}",
+			all, url := three(t, "wait", [3]string{"  t.write: {transport: direct, mode: write, approval: none, timeout_seconds: 60, a2a: {expose: true}}",
 				"  b.*: {transport: a2a, mode: write, approval: none, timeout_seconds: 60, a2a: {expose: true}}\npeers: {b: {url: %q}}",
-				"  m.*: {transport: a2a, mode: write, approval: none, timeout_seconds: 60, a2a: {expose: true}}\npeers: {m: {url: %q}}"} {
-				l, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
-				all[i] = &deep{dir: t.TempDir(), listen: l.Addr().String()}
-				_ = l.Close()
-				if i > 0 {
-					text = fmt.Sprintf(text, below)
-				}
-				below = "http://" + all[i].listen
-				if err := os.WriteFile(filepath.Join(all[i].dir, "waldo.yaml"),
-					[]byte("version: 1\ncapabilities:\n"+text+"\n"), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				all[i].start(t, "wait")
-				t.Cleanup(all[i].kill)
-			}
-			notes := func() int {
-				text, _ := os.ReadFile(filepath.Join(all[0].dir, "notes"))
-				return strings.Count(string(text), "note")
-			}
-			b := &bench{t: t, url: below}
+				"  m.*: {transport: a2a, mode: write, approval: none, timeout_seconds: 60, a2a: {expose: true}}\npeers: {m: {url: %q}}"})
+			notes := all[0].notes
+			b := &bench{t: t, url: url}
 			_, body := b.do("POST", "/a2a/message:send",
 				`{"message":{"messageId":"deep","role":"ROLE_USER","metadata":{"skill":"m.b.t.write"},`+
 					`"parts":[{"data":{"arguments":{"arguments":{"text":"x"}}}}]},"configuration":{"returnImmediately":true}}`)

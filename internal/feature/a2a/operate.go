@@ -2,7 +2,9 @@ package a2a
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -148,7 +150,7 @@ func (s *server) send(ctx context.Context, who call.Principal, p sending) (*job,
 		}
 	}
 	if strings.HasPrefix(string(skill), agentPrefix) {
-		j.Agent = call.Session(id.New(id.Session))
+		j.Agent = agentID(who, p.Message.MessageID)
 		if p.key != "" {
 			return nil, badParams.says("an Idempotency-Key is for one call: the messageId is the key of an agent's task")
 		}
@@ -187,14 +189,24 @@ func (s *server) send(ctx context.Context, who call.Principal, p sending) (*job,
 	return made, nil
 }
 
+// agentID returns the id of the agent of a message: always the same, so that a message that comes again starts no other.
+func agentID(who call.Principal, message string) call.Session {
+	sum := sha256.Sum256([]byte(string(who) + " " + message))
+	return call.Session(id.Of(id.Session, [16]byte(sum[:])))
+}
+
 // tokenMember names the token of a delegation in the metadata of a message, as in _meta of MCP.
 const tokenMember = "waldo/delegation"
 
 // taken takes the token of a delegation out of the message, so that it is neither stored nor shown. nil: none is named.
 func (p *sending) taken() (*string, *fault) {
-	outer, _ := p.Metadata.Members()
-	if _, named := outer[tokenMember]; named {
+	if outer, _ := p.Metadata.Members(); !outer[tokenMember].IsZero() {
 		return nil, badParams.says("%s in the metadata of the request: write it in message.metadata", tokenMember)
+	}
+	for i, part := range p.Message.Parts {
+		if inner, _ := part.Metadata.Members(); !inner[tokenMember].IsZero() {
+			return nil, badParams.says("%s in the metadata of part %d: write it in message.metadata", tokenMember, i)
+		}
 	}
 	members, _ := p.Message.Metadata.Members()
 	v, named := members[tokenMember]
@@ -260,6 +272,11 @@ func (s *server) goOn(ctx context.Context, who call.Principal, p sending, delega
 			return nil, f
 		}
 	}
+	if answer := p.Message.Metadata.Member(answerMember); !answer.IsZero() {
+		if f := s.answered(ctx, j, answer); f != nil {
+			return nil, f
+		}
+	}
 	token, quoted := p.Message.Metadata.Member("confirm").Text()
 	ended := false
 	j, _, err = s.tasks.change(ctx, j.ID, keep, func(j *job, _ string) bool {
@@ -271,7 +288,7 @@ func (s *server) goOn(ctx context.Context, who call.Principal, p sending, delega
 			j.History = append(j.History[:1], j.History[2:]...)
 		}
 		j.History = append(j.History, p.Message)
-		if quoted && j.Status.State == InputRequired && j.Approval == "" {
+		if quoted && j.Status.State == InputRequired && j.Approval == "" && j.Below == "" {
 			j.Confirm = token
 			j.say(Submitted, "")
 		}
@@ -286,6 +303,29 @@ func (s *server) goOn(ctx context.Context, who call.Principal, p sending, delega
 	s.runner.changed.ring(j.ID)
 	s.runner.start()
 	return j, nil
+}
+
+// answered takes the signed answer to the question of a task: one of this waldo, or of a peer further down. Who sent it
+// counts for nothing.
+func (s *server) answered(ctx context.Context, j *job, answer strictjson.Value) *fault {
+	err := errors.New("the task waits for no person")
+	switch {
+	case j.Status.State != InputRequired:
+	case j.Below != "":
+		if err = s.host.PassDown(ctx, j.Below, answer.Raw()); err == nil {
+			_, _, err = s.tasks.change(ctx, j.ID, keep, func(j *job, _ string) bool {
+				_, had := j.Metadata[refusedMember]
+				delete(j.Metadata, refusedMember)
+				return had
+			})
+		}
+	case j.Approval != "":
+		err = s.host.Deliver(ctx, j.Approval, answer.Raw())
+	}
+	if err != nil {
+		return badParams.says("%v", err)
+	}
+	return nil
 }
 
 func (s *server) cancel(ctx context.Context, who call.Principal, task string) (reply, *fault) {

@@ -32,6 +32,7 @@ type calling struct {
 	t   *testing.T
 	ctx context.Context // of the calls; nil: of the test
 	in  call.Session    // of the calls; empty: each has its own
+	as  call.Principal  // who calls; empty: the user
 }
 
 func caller(t *testing.T, b *bench, url, key string) *calling {
@@ -79,6 +80,12 @@ func (c *calling) call(skill string, args map[string]any) call.Result {
 	}
 	if c.in == "" {
 		defer func() { c.in = "" }()
+		c.in = n.ID
+	}
+	if c.as != "" {
+		if n, err = c.Sessions.Resume(call.Session(id.New(id.Session)), c.as, id.New(id.Workspace)); err != nil {
+			c.t.Fatal(err)
+		}
 		c.in = n.ID
 	}
 	a, err := call.ArgsOf(args)
@@ -152,6 +159,40 @@ func TestPeer(t *testing.T) {
 	}
 }
 
+// TestPeerTaskOfAnother: to the peer all callers are one, waldo. A task or conversation there still belongs to the
+// principal whose call made it.
+func TestPeerTaskOfAnother(t *testing.T) {
+	b := newBench(t, "")
+	a := caller(t, b, b.url, "")
+	r := a.call("t.echo", map[string]any{"message": "mine"})
+	task, _ := r.Structured.Member("task_id").Text()
+	talk, _ := r.Structured.Member("context_id").Text()
+	raw, _, _ := strings.Cut(task, ".")
+	if _, code := b.task(raw); code != 0 {
+		t.Fatalf("control: the peer has no task %q", raw)
+	}
+	for _, row := range []struct {
+		why  string
+		as   call.Principal
+		args map[string]any
+		want string
+	}{
+		{"control: its own task", "", map[string]any{"task_id": task}, "echo mine"},
+		{"control: its own conversation", "", map[string]any{"message": "x", "context_id": talk}, "echo x"},
+		{"control: another principal", "token:bob", map[string]any{"message": "x"}, "echo x"},
+		{"the task of another", "token:bob", map[string]any{"task_id": task}, "no such task"},
+		{"an answer to it", "token:bob", map[string]any{"task_id": task, "message": "x"}, "no such task"},
+		{"its conversation", "token:bob", map[string]any{"message": "x", "context_id": talk}, "no such task"},
+		{"the id at the peer", "", map[string]any{"task_id": raw}, "no such task"},
+		{"another seal", "", map[string]any{"task_id": raw + "." + strings.Repeat("A", 22)}, "no such task"},
+	} {
+		a.as = row.as
+		if got := a.call("t.echo", row.args); !strings.Contains(text(got), row.want) {
+			t.Errorf("%s: %s", row.why, text(got))
+		}
+	}
+}
+
 // proxy passes requests on to a bench, and changes the answers that change names.
 func proxy(t *testing.T, b *bench, change func(path, body string) string) *httptest.Server {
 	t.Helper()
@@ -206,6 +247,14 @@ func TestPeerREST(t *testing.T) {
 	}
 }
 
+// requiring is a public card that requires an extension.
+func requiring(card, uri string) string {
+	if strings.Contains(card, `"extensions"`) {
+		return card
+	}
+	return strings.Replace(card, `"capabilities":{`, `"capabilities":{"extensions":[{"required":true,"uri":"`+uri+`"}],`, 1)
+}
+
 // TestCardOfPeer: a card that its key did not sign, or that leads elsewhere, brings no tools.
 func TestCardOfPeer(t *testing.T) {
 	b := newBench(t, "")
@@ -227,6 +276,12 @@ func TestCardOfPeer(t *testing.T) {
 			return strings.ReplaceAll(s, b.url, own)
 		}, "card.signature"},
 		"another host": {"", func(s, _ string) string { return s }, "card.host"},
+		"an extension that it requires": {"", func(s, own string) string {
+			return requiring(strings.ReplaceAll(s, b.url, own), "urn:example:unknown")
+		}, "card.extension"},
+		"control: one that waldo speaks": {"", func(s, own string) string {
+			return requiring(strings.ReplaceAll(s, b.url, own), Arguments)
+		}, ""},
 	} {
 		t.Run(why, func(t *testing.T) {
 			var own string

@@ -80,6 +80,9 @@ func (h *holder) RoundTrip(r *http.Request) (*http.Response, error) {
 // process.
 func TestBoundToken(t *testing.T) {
 	b := newBench(t, "")
+	other := *b // another process of the state directory
+	other.start(b.file())
+	defer func() { other.stop() }()
 	mine, thief := newHolder(t), newHolder(t)
 	mine.login, thief.login = b.token, b.token
 	token, link, why, err := b.h.Delegate(t.Context(), "", "token:ann", delegation.Request{For: "token:ann",
@@ -114,12 +117,7 @@ func TestBoundToken(t *testing.T) {
 	}
 	for who, want := range map[*holder]string{mine: "echo x", thief: "delegation.proof", {t: t, key: mine.key,
 		login: b.token}: "delegation.proof"} {
-		s, err := mcp.NewClient(&mcp.Implementation{Name: "child", Version: "1"}, nil).Connect(t.Context(),
-			&mcp.StreamableClientTransport{Endpoint: b.url + "/mcp", HTTPClient: &http.Client{Transport: who}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "t__echo", Arguments: map[string]any{"text": "x"},
+		r, err := b.mcp(who).CallTool(t.Context(), &mcp.CallToolParams{Name: "t__echo", Arguments: map[string]any{"text": "x"},
 			Meta: mcp.Meta{"waldo/delegation": token}})
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +126,46 @@ func TestBoundToken(t *testing.T) {
 		if !strings.Contains(string(said), want) {
 			t.Errorf("over MCP: %s, want %s", said, want)
 		}
-		_ = s.Close()
+	}
+	host := strings.TrimPrefix(b.url, "http://")
+	for proof, want := range map[string]string{used: "used before", mine.proof("POST", at): string(Completed)} {
+		if _, body := other.do("POST", "/a2a/message:send", underToken("t.echo", `"`+token+`"`), "Host", host, "DPoP",
+			proof); !strings.Contains(body, want) {
+			t.Errorf("at another process: %s, want %s", body, want)
+		}
+	}
+	rest := b.url + "/api/v1/calls"
+	for _, row := range []struct {
+		why, token, proof, method, path, want string
+		status                                int
+	}{
+		{"REST, control", token, mine.proof("POST", rest), "POST", "calls", "echo x", 200},
+		{"REST, without a proof", token, "", "POST", "calls", "delegation.proof", 403},
+		{"REST, a proof of another key", token, thief.proof("POST", rest), "POST", "calls", "delegation.proof", 403},
+		{"REST, a proof for another place", token, used, "POST", "calls", "another request", 401},
+		{"REST, another capability", token, mine.proof("POST", rest), "POST", "calls?hidden", "delegation.capability", 403},
+		{"REST, an empty token", "", "", "POST", "calls", "delegation.malformed", 403},
+		{"REST, the list", token, mine.proof("GET", b.url+"/api/v1/tools"), "GET", "tools", `"t.echo"`, 200},
+		{"REST, the list without a proof", token, "", "GET", "tools", "delegation.proof", 403},
+		{"REST, a sandbox", token, mine.proof("POST", b.url+"/api/v1/sandboxes"), "POST", "sandboxes", "delegation.capability", 403},
+		{"REST, to remove one", token, mine.proof("DELETE", b.url+"/api/v1/sandboxes/x"), "DELETE", "sandboxes/x",
+			"delegation.capability", 403},
+	} {
+		capability, body := "t.echo", `{"name":"x"}`
+		if strings.HasSuffix(row.path, "hidden") {
+			capability = "t.hidden"
+		}
+		if strings.HasPrefix(row.path, "calls") {
+			body = `{"capability":"` + capability + `","arguments":{"text":"x"}}`
+		}
+		headers := []string{"Waldo-Delegation", row.token}
+		if row.proof != "" {
+			headers = append(headers, "DPoP", row.proof)
+		}
+		resp, answer := b.do(row.method, "/api/v1/"+row.path, body, headers...)
+		if !strings.Contains(answer, row.want) || resp.StatusCode != row.status || strings.Contains(answer, `"t.note"`) {
+			t.Errorf("%s: %d %s", row.why, resp.StatusCode, answer)
+		}
 	}
 	for key, want := range map[string]string{"": "", mine.thumbprint(): "delegation.proof"} {
 		token, _, why, err := b.h.Delegate(t.Context(), "", app.Principal(), delegation.Request{For: app.Principal(),

@@ -33,6 +33,8 @@ type Kernel interface {
 	Reads(c call.Capability) bool
 	// Question returns an open question and its state.
 	Question(ctx context.Context, approvalID string) (approval.Question, approval.State, error)
+	// Share returns a question as it travels to the client of its task; false: it does not.
+	Share(ctx context.Context, q approval.Question) (approval.Elsewhere, bool)
 }
 
 // Limits of the calls that this process makes for tasks.
@@ -168,10 +170,10 @@ func (r *runner) work(ctx context.Context, w waiter) {
 	r.mu.Unlock()
 	next := id.New(id.Call)
 	j, took, err := r.tasks.change(ctx, w.id, take, func(j *job, holder string) bool {
-		if holder != "" && !r.tasks.gone(holder) || j.Status.State.rests() {
+		if holder != "" && !r.tasks.gone(holder) || j.Status.State.rests() && (holder == "" || j.Status.State.ended()) {
 			return false // another waldo has it, or it waits
 		}
-		j.CallID = next
+		j.CallID, j.Below = next, ""
 		j.say(Working, "")
 		return true
 	})
@@ -182,10 +184,12 @@ func (r *runner) work(ctx context.Context, w waiter) {
 		return
 	}
 	r.changed.ring(j.ID)
-	result, err := r.call(ctx, j)
-	question := ""
+	result, err := r.call(call.WithAsking(ctx, func(question strictjson.Value, refused string) {
+		r.asks(ctx, j, question, refused)
+	}), j)
+	asked := asked{}
 	if err == nil && result.Status == facts.Waiting {
-		question = r.question(ctx, j, result)
+		asked = r.question(ctx, j, result)
 	}
 	if _, _, cerr := r.tasks.change(ctx, j.ID, free, func(now *job, holder string) bool {
 		switch {
@@ -196,7 +200,7 @@ func (r *runner) work(ctx context.Context, w waiter) {
 		case now.Agent != "" && result.Status == facts.Cancelled: // waldo ends; the next one goes on
 			now.say(Submitted, "")
 		default:
-			ends(now, result, question, err)
+			ends(now, result, asked, err)
 		}
 		return true
 	}); cerr != nil && !errors.Is(cerr, errNone) {
@@ -205,8 +209,8 @@ func (r *runner) work(ctx context.Context, w waiter) {
 	r.changed.ring(j.ID)
 }
 
-// call passes the call of a task through the pipeline. The calls of one task have one key, so that a write is made
-// once: also if waldo ends during the call.
+// call passes the call of a task through the pipeline. The calls of one message have one key, so that a write is made
+// once: also if waldo ends during the call, or if the message comes again when its task has made room for others.
 func (r *runner) call(ctx context.Context, j *job) (call.Result, error) {
 	args, err := call.ParseArgs(j.Args)
 	if err != nil {
@@ -223,7 +227,7 @@ func (r *runner) call(ctx context.Context, j *job) (call.Result, error) {
 	c := call.Call{ID: j.CallID, Capability: j.Skill, Args: args, Session: n, Principal: j.Principal, Channel: call.A2A,
 		ApprovalID: j.Approval, Confirm: j.Confirm, Chain: j.Chain}
 	if c.Key = j.Key; c.Key == "" && !r.kernel.Reads(j.Skill) {
-		c.Key = "a2a:" + j.ID
+		c.Key = "a2a:" + j.First
 	}
 	if why := r.kernel.Prepare(ctx, &c); why != nil {
 		return r.kernel.Refuse(ctx, c, *why)
@@ -232,9 +236,9 @@ func (r *runner) call(ctx context.Context, j *job) (call.Result, error) {
 }
 
 // ends gives a task the state in which its call left it.
-func ends(j *job, result call.Result, question string, err error) {
+func ends(j *job, result call.Result, asked asked, err error) {
 	j.Metadata = j.metadata(result)
-	j.Approval, j.Confirm = "", ""
+	j.Approval, j.Confirm, j.Below = "", "", ""
 	switch {
 	case err != nil:
 		slog.Error("a call failed in waldo itself", "call", j.CallID, "capability", j.Skill, "error", err)
@@ -248,7 +252,10 @@ func ends(j *job, result call.Result, question string, err error) {
 			result.Preview.Token+"\"}.")
 	case result.Status == facts.Waiting:
 		j.Approval = result.ApprovalID
-		j.say(InputRequired, question)
+		if asked.travels != nil {
+			j.Metadata[questionMember] = asked.travels
+		}
+		j.say(InputRequired, asked.text)
 	case result.Status == facts.Denied && unknown(result):
 		j.say(Failed, mcpserver.Epilogue(result))
 	case result.Status == facts.Denied:
@@ -264,9 +271,53 @@ func unknown(r call.Result) bool {
 	return len(r.Why) > 0 && (r.Why[0].Code == "idempotency.unknown" || r.Why[0].Code == "idempotency.in_progress")
 }
 
-// question is the text for the other agent while a human is asked. It holds what that agent sent, and nothing that is
-// hidden from it.
-func (r *runner) question(ctx context.Context, j *job, result call.Result) string {
+// The members of metadata by which a question travels to whoever can answer it, and its signed answer back.
+const (
+	questionMember = "waldo/question"
+	refusedMember  = "waldo/refused" // why the last answer was not taken
+	answerMember   = "waldo/answer"  // of a message
+)
+
+// asked is a question for the client of a task: in words, and where it travels as an approver signs it.
+type asked struct {
+	text    string
+	travels any
+}
+
+// asks shows the client of a task the question of a peer that its call waits for. The zero question: it waits no more.
+func (r *runner) asks(ctx context.Context, j *job, question strictjson.Value, refused string) {
+	id, _ := question.Member("question").Member("id").Text()
+	name, _ := question.Member("question").Member("capability").Text()
+	_, did, err := r.tasks.change(ctx, j.ID, keep, func(now *job, _ string) bool {
+		was, _ := now.Metadata[refusedMember].(string)
+		if now.CallID != j.CallID || now.Status.State.ended() || now.Below == id && was == refused {
+			return false
+		}
+		if now.Below, now.Metadata = id, nil; id == "" {
+			now.say(Working, "")
+			return true
+		}
+		now.Metadata = map[string]any{questionMember: question, "waldo/approval_id": id}
+		say := fmt.Sprintf("A person has to agree first, at an agent that this call reaches (approval %s). Nothing was done "+
+			"yet.\nThe question: may %s be called?", printable(id), printable(name))
+		if refused != "" {
+			now.Metadata[refusedMember] = refused
+			say += "\nThe last answer was refused: " + printable(refused)
+		}
+		now.say(InputRequired, say+"\nThe task goes on when the question is answered.")
+		return true
+	})
+	if err != nil {
+		slog.Warn("the question of a task of A2A was not stored", "task", j.ID, "why", err)
+	}
+	if did {
+		r.changed.ring(j.ID)
+	}
+}
+
+// question is for the other agent while a human is asked. It holds what that agent sent, and nothing that is hidden from
+// it.
+func (r *runner) question(ctx context.Context, j *job, result call.Result) (a asked) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "A person has to agree first (approval %s). ", result.ApprovalID)
 	if j.Agent == "" {
@@ -275,6 +326,9 @@ func (r *runner) question(ctx context.Context, j *job, result call.Result) strin
 		b.WriteString("The agent has not made this call yet.")
 	}
 	if q, _, err := r.kernel.Question(ctx, result.ApprovalID); err == nil {
+		if shared, ok := r.kernel.Share(ctx, q); ok {
+			a.travels = shared
+		}
 		fmt.Fprintf(&b, "\nThe question: may %s be called, danger %d, by %s?", q.Capability, q.Danger, q.Principal)
 		for _, line := range q.Preview {
 			b.WriteString("\n" + line)
@@ -284,7 +338,8 @@ func (r *runner) question(ctx context.Context, j *job, result call.Result) strin
 		b.WriteString("\n" + why.Code + ": " + why.Text)
 	}
 	b.WriteString("\nThe task goes on when the question is answered.")
-	return b.String()
+	a.text = b.String()
+	return a
 }
 
 // metadata is how a call ended, for a program.

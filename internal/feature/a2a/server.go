@@ -32,8 +32,11 @@ type Host interface {
 	Skills(ctx context.Context, p call.Principal) []Skill
 	// Enter returns the id of the delegation of a token, or why the principal cannot use it with this proof.
 	Enter(ctx context.Context, token string, proof call.Proof, p call.Principal) (string, *call.Reason)
-	// Proof returns the proof of possession of a request.
-	Proof(r *http.Request) (call.Proof, *web.Refusal)
+	// Proof returns the proof of possession of a principal's request.
+	Proof(who call.Principal, r *http.Request) (call.Proof, *web.Refusal)
+	// Deliver takes a signed answer to an open question of this waldo, and PassDown one to a question of a peer.
+	Deliver(ctx context.Context, approvalID string, answer json.RawMessage) error
+	PassDown(ctx context.Context, approvalID string, answer json.RawMessage) error
 	Version() string
 }
 
@@ -93,7 +96,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many connections are open; try again later", http.StatusServiceUnavailable)
 		return
 	}
-	proof, refusal := s.host.Proof(r)
+	proof, refusal := s.host.Proof(who, r)
 	if refusal != nil {
 		refusal.Answer(w)
 		return

@@ -24,6 +24,7 @@ type job struct {
 	Args      json.RawMessage `json:"args"`
 	Confirm   string          `json:"confirm,omitempty"`  // the token of a preview that the client quotes
 	Approval  string          `json:"approval,omitempty"` // the question that is open
+	Below     string          `json:"below,omitempty"`    // the question of a peer that its call under way waits for
 	CallID    string          `json:"call,omitempty"`     // the last call
 	First     string          `json:"first"`              // the id of the first message
 	Key       string          `json:"key,omitempty"`      // the Idempotency-Key of that message
@@ -199,11 +200,12 @@ func (s *tasks) change(ctx context.Context, id string, h hold, do func(j *job, h
 	return j, did, err
 }
 
-// due returns the tasks that wait for a worker, the oldest first: new ones, and those whose process has ended.
+// due returns the tasks that wait for a worker, the oldest first: new ones, and those whose process has ended during
+// their call.
 func (s *tasks) due(ctx context.Context) (out []waiter, err error) {
 	err = s.db.View(ctx, func(tx *sql.Tx) error {
 		rows, err := tx.Query(`SELECT id, principal, holder FROM a2a_tasks WHERE state IN ('TASK_STATE_SUBMITTED',
-			'TASK_STATE_WORKING') ORDER BY changed, id LIMIT 2000`)
+			'TASK_STATE_WORKING') OR state = 'TASK_STATE_INPUT_REQUIRED' AND holder <> '' ORDER BY changed, id LIMIT 2000`)
 		if err != nil {
 			return err
 		}

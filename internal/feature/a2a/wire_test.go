@@ -177,7 +177,9 @@ func TestClientOnTheWire(t *testing.T) {
 		})
 		own = s.URL
 		a := caller(t, b, s.URL, "")
-		a.call("t.echo", map[string]any{"arguments": map[string]any{"text": "x"}, "context_id": "c1"})
+		r := a.call("t.echo", map[string]any{"arguments": map[string]any{"text": "x"}})
+		talk, _ := r.Structured.Member("context_id").Text()
+		a.call("t.echo", map[string]any{"arguments": map[string]any{"text": "y"}, "context_id": talk})
 		b.answerSoon(true)
 		a.call("t.note", map[string]any{"message": "x"})
 		a.ctx = call.WithProgress(t.Context(), func(float64, float64, string) {})

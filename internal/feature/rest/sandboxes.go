@@ -28,18 +28,31 @@ type kept struct {
 	Created time.Time       `json:"created"`
 }
 
-// create keeps a new sandbox on the machine's own root. A principal that no contract lets run a command gets none.
-func (s *server) create(who call.Principal, r *http.Request, body []byte) (answer, error) {
+// usable returns an error where a client cannot run a command in a sandbox: by the contracts, or by its delegation.
+func (s *server) usable(ctx context.Context, by client) error {
+	now := s.h.InForce()
+	if !now.Policy.Usable("exec", by.who, channel) {
+		return wrong(403, "denied", "the contracts do not allow %s exec", by.who)
+	}
+	link, err := s.link(ctx, by)
+	if c, _ := now.Policy.Lookup("exec"); err == nil && !link.Lists("exec", c.Danger) {
+		err = wrong(403, "delegation.capability", "%s does not allow exec", link.ID)
+	}
+	return err
+}
+
+// create keeps a new sandbox on the machine's own root. A client that cannot run a command gets none.
+func (s *server) create(by client, r *http.Request, body []byte) (answer, error) {
 	var in struct {
 		Name string `json:"name"`
 	}
 	if err := read(body, &in); err != nil {
 		return answer{}, err
 	}
-	if !s.h.InForce().Policy.Usable("exec", who, channel) {
-		return answer{}, wrong(403, "denied", "the contracts do not allow %s exec", who)
+	if err := s.usable(r.Context(), by); err != nil {
+		return answer{}, err
 	}
-	m := s.h.NamedSandboxes()
+	m, who := s.h.NamedSandboxes(), by.who
 	s.mu.Lock() // so that none is above the limit
 	defer s.mu.Unlock()
 	all, err := m.List(r.Context(), string(who))
@@ -61,9 +74,14 @@ func (s *server) create(who call.Principal, r *http.Request, body []byte) (answe
 }
 
 // remove removes a sandbox with its files, and ends its commands.
-func (s *server) remove(who call.Principal, r *http.Request, _ []byte) (answer, error) {
+func (s *server) remove(by client, r *http.Request, _ []byte) (answer, error) {
+	if by.token != "" {
+		if err := s.usable(r.Context(), by); err != nil {
+			return answer{}, err
+		}
+	}
 	m := s.h.NamedSandboxes()
-	is, err := m.Get(r.Context(), string(who), r.PathValue("name"))
+	is, err := m.Get(r.Context(), string(by.who), r.PathValue("name"))
 	if err == nil { // recorded first: its files are what shows what was done in it
 		err = s.h.RecordSandbox(r.Context(), app.SandboxRecord{Op: "remove", Sandbox: is.ID, Principal: is.Owner})
 	}
@@ -74,7 +92,7 @@ func (s *server) remove(who call.Principal, r *http.Request, _ []byte) (answer, 
 }
 
 // exec runs one command in a sandbox and answers when it has ended.
-func (s *server) exec(who call.Principal, r *http.Request, body []byte) (a answer, err error) {
+func (s *server) exec(by client, r *http.Request, body []byte) (a answer, err error) {
 	var in struct {
 		asked
 		Argv []string `json:"argv"`
@@ -89,9 +107,9 @@ func (s *server) exec(who call.Principal, r *http.Request, body []byte) (a answe
 	if err != nil {
 		return a, wrong(400, "argv", "%v", err)
 	}
-	now, m := s.h.InForce(), s.h.NamedSandboxes()
+	now, m, who := s.h.InForce(), s.h.NamedSandboxes(), by.who
 	c := call.Call{ID: id.New(id.Call), Capability: "exec", Args: args, Principal: who, Channel: channel,
-		ApprovalID: in.Approval, Key: r.Header.Get("Idempotency-Key")}
+		ApprovalID: in.Approval, Key: r.Header.Get("Idempotency-Key"), Delegation: by.token, Proof: by.proof}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	run, err := m.Begin(ctx, string(who), r.PathValue("name"), c.ID, false)

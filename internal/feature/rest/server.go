@@ -15,6 +15,7 @@ import (
 
 	"waldo/internal/cli"
 	"waldo/internal/cli/sandboxflags"
+	"waldo/internal/core/delegation"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/frontend/mcpserver/web"
 	"waldo/internal/model/call"
@@ -24,8 +25,42 @@ import (
 	"waldo/internal/storage/sandboxes"
 )
 
-// operation answers one request of a principal. body is its JSON, checked for twins and depth; empty: it has none.
-type operation func(who call.Principal, r *http.Request, body []byte) (answer, error)
+// client is who asks, and the delegation that its request names.
+type client struct {
+	who   call.Principal
+	token string // empty: it names none
+	proof call.Proof
+}
+
+// headerDelegation has the token of a delegation.
+const headerDelegation = "Waldo-Delegation"
+
+// delegated returns the token that a request names, or why there is none to use.
+func delegated(r *http.Request) (string, error) {
+	switch given := r.Header.Values(headerDelegation); {
+	case len(given) == 0:
+		return "", nil
+	case len(given) == 1 && given[0] != "":
+		return given[0], nil
+	}
+	return "", wrong(403, "delegation.malformed", headerDelegation+" must be the token of one delegation")
+}
+
+// link returns the delegation of a request that makes no call; nil: it names none. One that the client cannot use is
+// refused.
+func (s *server) link(ctx context.Context, by client) (*delegation.Link, error) {
+	if by.token == "" {
+		return nil, nil
+	}
+	l, why := s.h.InForce().Delegated.Enter(ctx, by.token, by.proof, by.who)
+	if why != nil {
+		return nil, wrong(403, why.Code, "%s", why.Text)
+	}
+	return &l, nil
+}
+
+// operation answers one request of a client. body is its JSON, checked for twins and depth; empty: it has none.
+type operation func(by client, r *http.Request, body []byte) (answer, error)
 
 // answer is a status of HTTP and what is sent as JSON.
 type answer struct {
@@ -69,7 +104,12 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		send(w, http.StatusServiceUnavailable, wrong(503, "busy", "too many connections are open; try again later"))
 		return
 	}
-	a, err := h.ask(who, w, r)
+	by := client{who: who}
+	if by.proof, refusal = h.s.h.Proof(who, r); refusal != nil {
+		refusal.Answer(w)
+		return
+	}
+	a, err := h.ask(by, w, r)
 	var p *problem
 	switch {
 	case err == nil:
@@ -86,11 +126,14 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // ask reads a request within its bounds and answers it.
-func (h handler) ask(who call.Principal, w http.ResponseWriter, r *http.Request) (answer, error) {
-	if !h.calls && h.s.h.Sessions.Kept(who) {
+func (h handler) ask(by client, w http.ResponseWriter, r *http.Request) (_ answer, err error) {
+	if !h.calls && h.s.h.Sessions.Kept(by.who) {
 		return answer{}, wrong(403, call.SessionStopped, "the operator has ended this session (waldo stop)")
 	}
-	n, release, err := h.s.hold(r.Context(), who, r)
+	if by.token, err = delegated(r); err != nil {
+		return answer{}, err
+	}
+	n, release, err := h.s.hold(r.Context(), by.who, r)
 	if err != nil {
 		return answer{}, err
 	}
@@ -109,7 +152,7 @@ func (h handler) ask(who call.Principal, w http.ResponseWriter, r *http.Request)
 			return answer{}, wrong(400, "json", "%v", err)
 		}
 	}
-	return h.answer(who, r, body)
+	return h.answer(by, r, body)
 }
 
 // hold takes the memory of a request from the share of its principal.
@@ -169,7 +212,7 @@ type callBody struct {
 }
 
 // call makes one call.
-func (s *server) call(who call.Principal, r *http.Request, body []byte) (answer, error) {
+func (s *server) call(by client, r *http.Request, body []byte) (answer, error) {
 	var in callBody
 	if err := read(body, &in); err != nil {
 		return answer{}, err
@@ -181,11 +224,11 @@ func (s *server) call(who call.Principal, r *http.Request, body []byte) (answer,
 			return answer{}, wrong(400, "arguments", "%v", err)
 		}
 	}
-	return s.make(who, r, call.Call{Capability: call.Capability(in.Capability), Args: args, ApprovalID: in.Approval})
+	return s.make(by, r, call.Call{Capability: call.Capability(in.Capability), Args: args, ApprovalID: in.Approval})
 }
 
 // run runs code in a fresh sandbox.
-func (s *server) run(who call.Principal, r *http.Request, body []byte) (answer, error) {
+func (s *server) run(by client, r *http.Request, body []byte) (answer, error) {
 	var in struct {
 		asked
 		Language string `json:"language"`
@@ -202,16 +245,17 @@ func (s *server) run(who call.Principal, r *http.Request, body []byte) (answer, 
 	if err != nil {
 		return answer{}, wrong(400, "code", "%v", err)
 	}
-	return s.make(who, r, call.Call{Capability: capability, Args: args, ApprovalID: in.Approval})
+	return s.make(by, r, call.Call{Capability: capability, Args: args, ApprovalID: in.Approval})
 }
 
 // make passes a call through the pipeline, with the key of the request and in the session of its principal.
-func (s *server) make(who call.Principal, r *http.Request, c call.Call) (answer, error) {
-	n, err := s.session(who)
+func (s *server) make(by client, r *http.Request, c call.Call) (answer, error) {
+	n, err := s.session(by.who)
 	if err != nil {
 		return answer{}, err
 	}
-	c.ID, c.Principal, c.Session, c.Channel, c.Key = id.New(id.Call), who, n, channel, r.Header.Get("Idempotency-Key")
+	c.ID, c.Principal, c.Session, c.Channel, c.Key = id.New(id.Call), by.who, n, channel, r.Header.Get("Idempotency-Key")
+	c.Delegation, c.Proof = by.token, by.proof
 	if why := s.h.Prepare(r.Context(), &c); why != nil {
 		result, err := s.h.Refuse(r.Context(), c, *why)
 		return answerOf(result), err
@@ -238,18 +282,25 @@ func answerOf(r call.Result) answer {
 	return a
 }
 
-// tools lists or searches the tools of a principal.
-func (s *server) tools(who call.Principal, r *http.Request, _ []byte) (answer, error) {
-	view, list := catalog.Viewer{Principal: who, Channel: channel}, s.h.InForce().Catalogue
+// tools lists or searches the tools of a client.
+func (s *server) tools(by client, r *http.Request, _ []byte) (answer, error) {
+	link, err := s.link(r.Context(), by)
+	if err != nil {
+		return answer{}, err
+	}
+	now := s.h.InForce()
+	view, list := catalog.Viewer{Principal: by.who, Channel: channel}, now.Catalogue
 	var found []*catalog.Entry
 	if q := r.URL.Query().Get("q"); q != "" {
 		found = list.Search(r.Context(), view, q, 0)
 	} else {
 		found = list.List(r.Context(), view)
 	}
-	items := make([]catalog.SearchResult, len(found))
-	for i, e := range found {
-		items[i] = e.Tell(catalog.Full)
+	items := []catalog.SearchResult{}
+	for _, e := range found {
+		if c, _ := now.Policy.Lookup(e.Capability); link.Lists(e.Capability, c.Danger) {
+			items = append(items, e.Tell(catalog.Full))
+		}
 	}
 	return answer{status: http.StatusOK, value: map[string]any{"items": items}}, nil
 }

@@ -1,6 +1,10 @@
 package call
 
-import "context"
+import (
+	"context"
+
+	"waldo/internal/protocol/strictjson"
+)
 
 type progressKey struct{}
 
@@ -32,4 +36,18 @@ func BecameTask(ctx context.Context) {
 	if began, ok := ctx.Value(taskKey{}).(func()); ok {
 		began()
 	}
+}
+
+type askingKey struct{}
+
+// WithAsking returns a context whose call hears of a question that it waits for at an agent elsewhere, as it travels,
+// and why the last answer was refused there; the zero question: it waits no more.
+func WithAsking(ctx context.Context, asking func(question strictjson.Value, refused string)) context.Context {
+	return context.WithValue(ctx, askingKey{}, asking)
+}
+
+// Asking returns the function of WithAsking, or nil.
+func Asking(ctx context.Context) func(question strictjson.Value, refused string) {
+	asking, _ := ctx.Value(askingKey{}).(func(strictjson.Value, string))
+	return asking
 }

@@ -284,6 +284,10 @@ type Redaction struct {
 // the answer. No approver's key signs it.
 const Elicitation = "elicitation"
 
+// OverA2A is the approval carrier of agents elsewhere: a question travels to the caller of its task, and comes back as an
+// answer that an approver signed.
+const OverA2A = "a2a"
+
 // Approvals holds the approvers, and how long an approval waits.
 type Approvals struct {
 	Timeout  time.Duration

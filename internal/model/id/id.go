@@ -41,6 +41,9 @@ func New(k Kind) string {
 	return string(k) + alphabet.EncodeToString(b[:])
 }
 
+// Of returns the id of the kind that stands for 16 bytes. It is as hard to guess as they are.
+func Of(k Kind, b [16]byte) string { return string(k) + alphabet.EncodeToString(b[:]) }
+
 // Is reports whether s has the form of an id of the kind.
 func Is(k Kind, s string) bool {
 	body, ok := strings.CutPrefix(s, string(k))

@@ -6,6 +6,7 @@ package a2apeer
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -34,8 +35,25 @@ const (
 
 // Options are what a connection is made of.
 type Options struct {
-	mcphttp.Options        // URL is the address of the agent; its card is below it
-	Key             string // the thumbprint of the key that signs its card (RFC 7638); empty: any, or none
+	mcphttp.Options                          // URL is the address of the agent; its card is below it
+	Key             string                   // the thumbprint of the key that signs its card (RFC 7638); empty: any, or none
+	Name            string                   // of the peer, as the operator has it
+	Questions       Questions                // nil: no person here answers a question of a peer
+	Seal            func(text string) string // a keyed digest; nil: callers share their tasks
+}
+
+// Questions takes the questions of peers to the persons here, and their signed answers back.
+type Questions interface {
+	// Pass shows a question, and returns the signed answer that was not sent yet. It returns false for one that is not
+	// shown.
+	Pass(ctx context.Context, peer string, question json.RawMessage) (answer json.RawMessage, shown bool)
+	// Sent notes that the peer has the answer, or why it was refused.
+	Sent(ctx context.Context, approvalID, why string) error
+	// Tell tells the client of the call what it waits for, and why the last answer was refused; the zero question: it
+	// waits no more.
+	Tell(ctx context.Context, question strictjson.Value, refused string)
+	// Over removes a question that waits no longer.
+	Over(ctx context.Context, approvalID string) error
 }
 
 // Conn is a connection to one agent.
@@ -280,15 +298,49 @@ type wanted struct {
 	form        bool           // a question of the peer can be answered by a person at the caller
 }
 
+type ownerKey struct{}
+
+// WithOwner returns a context whose calls have tasks and conversations that no other owner can name.
+func WithOwner(ctx context.Context, owner string) context.Context {
+	return context.WithValue(ctx, ownerKey{}, owner)
+}
+
+// sealed is the id of a task or conversation for the owner of a call. The peer knows one caller, waldo, so waldo tells
+// its own callers apart.
+func (c *Conn) sealed(ctx context.Context, id string) string {
+	owner, has := ctx.Value(ownerKey{}).(string)
+	if !has || c.o.Seal == nil || id == "" {
+		return id
+	}
+	b, _ := json.Marshal([]string{c.o.Name, owner, id}) // texts always encode
+	return id + "." + c.o.Seal(string(b))
+}
+
+// opened returns the id in a sealed one; false: it is not one of the owner of the call.
+func (c *Conn) opened(ctx context.Context, text string) (id string, ok bool) {
+	if id, ok = text, c.sealed(ctx, text) == text; ok {
+		return id, true
+	}
+	id = text[:max(strings.LastIndexByte(text, '.'), 0)]
+	return id, id != "" && hmac.Equal([]byte(c.sealed(ctx, id)), []byte(text))
+}
+
+// errOthers refuses the task or conversation of another.
+var errOthers = errors.New("there is no such task or conversation of yours at this agent")
+
 // wantedOf reads the parameters of a call. The second call of one whose question was answered has the answer and the
 // task.
-func wantedOf(params strictjson.Value) (w wanted, declined bool, err error) {
+func (c *Conn) wantedOf(ctx context.Context, params strictjson.Value) (w wanted, declined bool, err error) {
 	w.skill, _ = params.Member("name").Text()
 	args := params.Member("arguments")
 	w.form = !params.Member("_meta").Member(jsonrpc.MetaCapabilities).Member("elicitation").Member("form").IsZero()
 	text, said := args.Member("message").Text()
 	data, in := args.Member("arguments"), args.Member("context_id")
-	w.task, _ = args.Member("task_id").Text()
+	if task, named := args.Member("task_id").Text(); named {
+		if w.task, named = c.opened(ctx, task); !named {
+			return w, false, errOthers
+		}
+	}
 	if task, again := params.Member("requestState").Text(); again {
 		w.task, data, in = task, strictjson.Value{}, strictjson.Value{}
 		answer := params.Member("inputResponses").Member("answer")
@@ -316,6 +368,9 @@ func wantedOf(params strictjson.Value) (w wanted, declined bool, err error) {
 		w.message["taskId"] = w.task
 	}
 	if in, ok := in.Text(); ok {
+		if in, ok = c.opened(ctx, in); !ok {
+			return w, false, errOthers
+		}
 		w.message["contextId"] = in
 	}
 	return w, false, nil
@@ -326,7 +381,10 @@ func wantedOf(params strictjson.Value) (w wanted, declined bool, err error) {
 func (c *Conn) call(
 	ctx context.Context, params strictjson.Value, progress func(done, total float64),
 ) (strictjson.Value, error) {
-	w, declined, err := wantedOf(params)
+	w, declined, err := c.wantedOf(ctx, params)
+	if errors.Is(err, errOthers) {
+		return result([]any{text(err.Error())}, true, nil)
+	}
 	if err != nil {
 		return strictjson.Value{}, err
 	}
@@ -352,6 +410,7 @@ func (c *Conn) call(
 	if waits, person := now.asks(); waits && !person && w.form && now.word == "TASK_STATE_INPUT_REQUIRED" {
 		return now.question()
 	}
+	now.id, now.context = c.sealed(ctx, now.id), c.sealed(ctx, now.context)
 	return now.result()
 }
 
@@ -384,7 +443,11 @@ func (c *Conn) follow(ctx context.Context, now state, tell *told) (state, error)
 	if by, has := ctx.Deadline(); has {
 		until = by.Add(-spare)
 	}
-	for pause := pollFirst; !now.ended(); pause = min(pause*2, pollMost) {
+	shown := ""
+	for pause := pollFirst; ; pause = min(pause*2, pollMost) {
+		if shown = c.carry(ctx, now, shown); now.ended() {
+			break
+		}
 		if waits, person := now.asks(); waits && (!person || time.Now().After(until)) {
 			break
 		}
@@ -408,6 +471,43 @@ func (c *Conn) follow(ctx context.Context, now state, tell *told) (state, error)
 		now = next
 	}
 	return now, nil
+}
+
+// carry passes on the question of a task that waits for a person, and sends the signed answer to it. shown is the id of
+// the question that was passed on before; carry returns that of the one which is now.
+func (c *Conn) carry(ctx context.Context, now state, shown string) string {
+	if c.o.Questions == nil {
+		return ""
+	}
+	meta := now.task.Member("metadata")
+	question := meta.Member("waldo/question")
+	id, _ := question.Member("question").Member("id").Text()
+	if waits, person := now.asks(); !waits || !person || id == "" {
+		if shown != "" {
+			_ = c.o.Questions.Over(ctx, shown) // it is over at its time all the same
+			c.o.Questions.Tell(ctx, strictjson.Value{}, "")
+		}
+		return ""
+	}
+	answer, ok := c.o.Questions.Pass(ctx, c.o.Name, question.Raw())
+	if !ok {
+		return shown
+	}
+	why, _ := meta.Member("waldo/refused").Text()
+	if len(answer) > 0 {
+		why = ""
+		if _, err := c.ask(ctx, "SendMessage", map[string]any{"message": map[string]any{"messageId": rand.Text(),
+			"role": "ROLE_USER", "taskId": now.id, "parts": []any{map[string]any{"text": "a signed answer"}},
+			"metadata": map[string]any{"waldo/answer": answer}}, "configuration": map[string]any{"returnImmediately": true},
+		}); err != nil {
+			why = err.Error()
+		}
+	}
+	if len(answer) > 0 || why != "" {
+		_ = c.o.Questions.Sent(ctx, id, why) // else it is sent again
+	}
+	c.o.Questions.Tell(ctx, question, why)
+	return id
 }
 
 // look reads the task of a message. An error is not jsonrpc.ErrNotSent, since the message was sent. The end of the

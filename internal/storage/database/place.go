@@ -102,6 +102,7 @@ var ownBuckets = []string{
 	"console-links",              // for a user of the machine
 	"consoles",                   // ports of the machine
 	"e2b", "sandbox", "snapshot", // folders and content of sandboxes
+	"elsewhere", // questions for the approvers of the log
 }
 
 // Bucket returns the name of a bucket as it stands in the database.

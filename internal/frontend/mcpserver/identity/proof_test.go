@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"waldo/internal/model/call"
 )
 
 // TestProofs: a proof holds for one request, once; everything else is refused.
@@ -85,7 +87,7 @@ func TestProofs(t *testing.T) {
 	} {
 		r := httptest.NewRequest("POST", "http://127.0.0.1:7676/mcp?x=1", nil)
 		r.Header["Dpop"] = []string{row.text}
-		got, refusal := p.Verify(r, "https://waldo.example.com/mcp")
+		got, refusal := p.Verify("token:ann", r, "https://waldo.example.com/mcp")
 		if row.want == "" && (refusal != nil || got.Token != "x" || got.Key != base64.RawURLEncoding.EncodeToString(sum)) {
 			t.Errorf("%s: %+v %+v", row.why, got, refusal)
 		}
@@ -95,21 +97,47 @@ func TestProofs(t *testing.T) {
 		}
 	}
 	r := httptest.NewRequest("POST", "http://127.0.0.1:7676/mcp", nil)
-	if got, refusal := p.Verify(r, ""); refusal != nil || got.Key != "" {
+	if got, refusal := p.Verify("token:ann", r, ""); refusal != nil || got.Key != "" {
 		t.Errorf("without a proof: %+v %+v", got, refusal)
 	}
 	r.Header["Dpop"] = []string{with("jti", "p"), with("jti", "q")}
-	if _, refusal := p.Verify(r, ""); refusal == nil {
+	if _, refusal := p.Verify("token:ann", r, ""); refusal == nil {
 		t.Error("two proofs are taken")
 	}
-	for range maxProofs {
-		_ = p.once(rand.Text(), now, now)
+}
+
+// TestProofsOfMany: a principal that proves without end takes its own room alone, and all take no more than there is.
+func TestProofsOfMany(t *testing.T) {
+	now := time.Now()
+	p := NewProofs(now)
+	fill := func(who call.Principal, n int) (refused int) {
+		for range n {
+			if p.once(who, rand.Text(), now, now) != nil {
+				refused++
+			}
+		}
+		return refused
 	}
-	if err := p.once("more", now, now); err == nil || !strings.Contains(err.Error(), "too many") {
-		t.Errorf("beyond the bound: %v", err)
+	if n := fill("token:mallory", maxProofs); n != maxProofs-mostEach {
+		t.Errorf("%d of one principal are taken", maxProofs-n)
 	}
-	if later := now.Add(3 * proofAge); p.once("later", later, later) != nil || len(p.seen) != 1 {
-		t.Errorf("%d are remembered after their time", len(p.seen))
+	if err := p.once("token:mallory", "more", now, now); err == nil || !strings.Contains(err.Error(), "too many") {
+		t.Errorf("beyond its bound: %v", err)
+	}
+	if err := p.once("token:ann", "x", now, now); err != nil {
+		t.Errorf("control: of another: %v", err)
+	}
+	for i := range maxProofs / mostEach {
+		fill(call.Principal("token:"+strings.Repeat("m", i+1)), mostEach)
+	}
+	if n := fill("token:bob", 2*fewEach); p.n > maxProofs+2*fewEach || n != fewEach {
+		t.Errorf("%d in all, %d of the last principal refused", p.n, n)
+	}
+	if err := p.once("token:ann", "x", now, now); err == nil || !strings.Contains(err.Error(), "used before") {
+		t.Errorf("again: %v", err)
+	}
+	if later := now.Add(3 * proofAge); p.once("token:mallory", "later", later, later) != nil || p.n != 1 || len(p.seen) != 1 {
+		t.Errorf("%d of %d principals are remembered after their time", p.n, len(p.seen))
 	}
 }
 
@@ -121,7 +149,7 @@ func FuzzProof(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		r := httptest.NewRequest("POST", "http://127.0.0.1:7676/mcp", nil)
 		r.Header["Dpop"] = []string{text}
-		if got, refusal := NewProofs(time.Now()).Verify(r, ""); refusal == nil || got.Key != "" {
+		if got, refusal := NewProofs(time.Now()).Verify("token:ann", r, ""); refusal == nil || got.Key != "" {
 			t.Errorf("%q is taken as %+v", text, got)
 		}
 	})

@@ -55,7 +55,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 		defer s.release(who, more)
 	}
 	if s.o.Proof != nil {
-		proof, refusal := s.o.Proof(r)
+		proof, refusal := s.o.Proof(who, r)
 		if refusal != nil {
 			refusal.Answer(w)
 			return

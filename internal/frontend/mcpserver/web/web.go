@@ -23,9 +23,9 @@ import (
 // Options are what the server over HTTP is made of. Server, Identify, Open and Hosts are needed.
 type Options struct {
 	Server   *mcpserver.Server
-	Identify func(r *http.Request) (call.Principal, *Refusal) // who is asking
-	Proof    func(r *http.Request) (call.Proof, *Refusal)     // its proof of possession; nil: none is looked at
-	Open     func(p call.Principal) (call.Session, error)     // the session of a principal, opened where it has none
+	Identify func(r *http.Request) (call.Principal, *Refusal)                 // who is asking
+	Proof    func(who call.Principal, r *http.Request) (call.Proof, *Refusal) // its proof of possession; nil: none is looked at
+	Open     func(p call.Principal) (call.Session, error)                     // the session of a principal, opened where it has none
 	// whether another session has replaced a session; nil: never
 	Over  func(n call.Session) bool
 	Hosts []string // names that the Host header may carry, without a port

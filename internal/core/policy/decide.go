@@ -299,7 +299,11 @@ func (p *Policy) reachable(j *judgement, channel string) {
 	if _, bound := p.cfg.Servers[j.c.Server]; j.c.Transport == contract.MCP && !bound {
 		deny("server.unbound", "no server of the configuration provides this capability", "server")
 	}
+	_, named := j.c.Keys["secrets"] // those of a server itself keep it from starting, when they are missing
 	for _, ref := range j.c.Secrets {
+		if j.c.Transport == contract.MCP && !named {
+			continue
+		}
 		if _, ok := ref.Place(); !ok && !p.machine.Secrets[string(ref)] {
 			deny("secret.unbound", "a secret that it needs is not defined: "+string(ref), "secrets")
 		}

@@ -424,6 +424,18 @@ func TestAnnotationsCountInDryRuns(t *testing.T) {
 	}
 }
 
+// TestSecretsOfAServer: a decision names the secrets that the server of a tool has, which its contract need not repeat.
+func TestSecretsOfAServer(t *testing.T) {
+	p := compileText(t, "secrets: {key: {from: 'env:KEY'}}\nservers: {s: {command: [a], secrets: {T: key}}, z: {command: [a]}}\n"+
+		"capabilities:\n  s.x: {mode: read, approval: none}\n  z.x: {mode: read, approval: none}\n", everything)
+	if d := p.Decide(ask(t, "s.x", `{}`)); d.Contract.Secrets["T"] != "key" || d.Effect != Allow {
+		t.Errorf("%v %v", d.Contract.Secrets, d.Reasons)
+	}
+	if d := p.Decide(ask(t, "z.x", `{}`)); len(d.Contract.Secrets) > 0 {
+		t.Errorf("control: %v", d.Contract.Secrets)
+	}
+}
+
 func TestExplainExecutesNothing(t *testing.T) {
 	p := compileText(t, "", everything)
 	c := ask(t, "run_python", `{"code":"1"}`)

@@ -99,6 +99,9 @@ func (c Contract) Resolve(capability string, cfg *Config) Contract {
 	if s, known := cfg.Servers[c.Server]; known { // its tools reach what it reaches
 		c.Network = s.Network
 		c.Network.Unheld = s.Placement == "outside"
+		if len(c.Secrets) == 0 { // and its process has what it has
+			c.Secrets = s.Secrets
+		}
 		if _, asked := c.Keys["isolation"]; !asked {
 			c.Isolation = s.Isolation
 		}

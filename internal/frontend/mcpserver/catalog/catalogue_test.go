@@ -399,7 +399,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// Search leaves out a tool that has one of fifteen words, and that one late in its description.
+// Search leaves out a tool that has one of many words, and that one late in its description. One of few words finds it.
 func TestSearchFindsNothing(t *testing.T) {
 	sources := map[string]Source{}
 	for _, name := range []string{"a.one", "b.two", "c.three", "d.four", "e.five"} {
@@ -408,7 +408,11 @@ func TestSearchFindsNothing(t *testing.T) {
 	sources["w"] = fixed(tool(t, "w.read_output", "Read a part of a kept result. The rest of a large answer is a document there.", `{}`))
 	c := New(Options{Visible: all, Clean: plain, Sources: sources})
 	defer c.Close()
-	for query, want := range map[string]string{"share quarterly google drive spreadsheet document marketing team calendar invite budget forecast travel hotel flights": "", "part of a document": "w__read_output"} {
+	for query, want := range map[string]string{
+		"google drive share document": "", "document document drive share": "", "part of a document": "w__read_output",
+		"document": "w__read_output", "share a document": "w__read_output", "drive share read": "w__read_output",
+		"share quarterly google drive spreadsheet document marketing team calendar invite budget forecast travel hotel": "",
+	} {
 		if got := names(c.Search(context.Background(), Viewer{}, query, 0)); got != want {
 			t.Errorf("%q: %q, want %q", query, got, want)
 		}

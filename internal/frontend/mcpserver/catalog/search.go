@@ -67,14 +67,14 @@ const (
 	exactWeight   = 1e6 // more than any words
 	maxQueryWords = 40
 
-	// leastShare is the least score of a result, as a share of the weight of the query's words. A word that no tool has
-	// counts in full. Strangers ask in sentences, of which one word fits: at 0.25 a fifth of their answers is lost
-	// (BENCHMARKS.md).
-	leastShare = 0.1
+	// aFit is how well a query of three words or more must fit a tool: by two words, or by one that says what the tool
+	// is. A least score instead loses answers to strangers, who ask in sentences (BENCHMARKS.md).
+	aFit = 2
 )
 
 type posting struct {
 	doc    int32
+	fit    int8    // aFit for a word of the tool's name, title or first sentence, and for a frequent one; otherwise 1
 	weight float32 // weight that this query word adds to this document
 }
 
@@ -83,15 +83,14 @@ type index struct {
 	entries  []*Entry
 	once     sync.Once
 	postings map[string][]posting // by word of a query
-	weights  map[string]float32   // of the words that tools have, by how rare they are
-	unseen   float32              // the weight of every other word: that of a word that one tool has
 	names    map[string][]int32   // a tool's name without its server's, to the places of those that have it
 	scratch  sync.Pool            // of *scratch
 }
 
-// scratch holds the counters of one search; scores are zero between searches.
+// scratch holds the counters of one search; scores and fits are zero between searches.
 type scratch struct {
 	scores []float32
+	fits   []int8
 	found  []int32
 }
 
@@ -112,7 +111,11 @@ func (ix *index) build() {
 	for i, e := range ix.entries {
 		norm := k1 * (1 - bLength + bLength*lengths[i]/average)
 		for word, tf := range e.terms {
-			own[word] = append(own[word], posting{int32(i), tf * (k1 + 1) / (tf + norm)})
+			fit := int8(1)
+			if tf >= inTitle {
+				fit = aFit
+			}
+			own[word] = append(own[word], posting{int32(i), fit, tf * (k1 + 1) / (tf + norm)})
 		}
 	}
 	n := float64(len(ix.entries))
@@ -121,12 +124,11 @@ func (ix *index) build() {
 		hits := float64(len(list))
 		idf[word] = float32(math.Log(1 + (n-hits+0.5)/(hits+0.5)))
 	}
-	ix.weights, ix.unseen = idf, float32(math.Log(1+max(n-0.5, 0.5)/1.5))
 	ix.postings = make(map[string][]posting, len(own))
 	for word, list := range own {
 		ix.postings[word] = weighed(list, idf[word])
 	}
-	most := make([]float32, len(ix.entries))
+	most := make([]posting, len(ix.entries))
 	for word, others := range synonyms() {
 		ix.postings[word] = joined(most, word, others, own, idf)
 	}
@@ -141,16 +143,17 @@ func weighed(list []posting, weight float32) []posting {
 }
 
 // joined merges the postings of a word and of its synonyms, which must be at least as frequent as the word. Only the
-// largest weight in a document counts; most is zero before and after.
+// largest weight and fit in a document count; most is zero before and after.
 func joined(
-	most []float32, word string, others []string, own map[string][]posting, idf map[string]float32,
+	most []posting, word string, others []string, own map[string][]posting, idf map[string]float32,
 ) (out []posting) {
 	add := func(list []posting, weight float32) {
 		for _, p := range list {
-			if most[p.doc] == 0 {
+			m := &most[p.doc]
+			if m.weight == 0 {
 				out = append(out, posting{doc: p.doc})
 			}
-			most[p.doc] = max(most[p.doc], p.weight*weight)
+			m.weight, m.fit = max(m.weight, p.weight*weight), max(m.fit, p.fit)
 		}
 	}
 	add(own[word], idf[word])
@@ -162,7 +165,7 @@ func joined(
 		add(own[other], asSynonym*weight)
 	}
 	for i, p := range out {
-		out[i].weight, most[p.doc] = most[p.doc], 0
+		out[i].weight, out[i].fit, most[p.doc] = most[p.doc].weight, most[p.doc].fit, posting{}
 	}
 	return out
 }
@@ -181,7 +184,7 @@ func (ix *index) search(query string, max int, hidden map[call.Capability]bool) 
 	ix.once.Do(ix.build)
 	sc, _ := ix.scratch.Get().(*scratch)
 	if sc == nil {
-		sc = &scratch{scores: make([]float32, len(ix.entries))}
+		sc = &scratch{scores: make([]float32, len(ix.entries)), fits: make([]int8, len(ix.entries))}
 	}
 	sc.found = sc.found[:0]
 	asked := stems(query)
@@ -190,32 +193,39 @@ func (ix *index) search(query string, max int, hidden map[call.Capability]bool) 
 			sc.found = append(sc.found, p.doc)
 		}
 		sc.scores[p.doc] += p.weight
+		sc.fits[p.doc] += p.fit
 	}
-	var least float32
+	different := 0
 	asked = asked[:min(len(asked), maxQueryWords)]
 	for i, word := range asked {
-		if w, ok := ix.weights[word]; ok {
-			least += w * leastShare
-		} else if !slices.Contains(asked[:i], word) {
-			least += ix.unseen * leastShare
+		again := slices.Contains(asked[:i], word)
+		if !again {
+			different++
 		}
 		for _, p := range ix.postings[word] {
+			if again {
+				p.fit = 0
+			}
 			add(p)
 		}
 	}
 	for _, doc := range ix.names[strings.ToLower(strings.TrimSpace(query))] {
-		add(posting{doc, exactWeight})
+		add(posting{doc, aFit, exactWeight})
+	}
+	least := int8(1)
+	if different > 2 {
+		least = aFit
 	}
 	out := ix.best(sc, max, least, hidden)
 	for _, doc := range sc.found {
-		sc.scores[doc] = 0
+		sc.scores[doc], sc.fits[doc] = 0, 0
 	}
 	ix.scratch.Put(sc)
 	return out
 }
 
-// best returns the tools of the highest scores, at least least, that are not hidden. Equal ones are in the order of the list.
-func (ix *index) best(sc *scratch, max int, least float32, hidden map[call.Capability]bool) []*Entry {
+// best returns the tools of the highest scores that fit and are not hidden. Equal ones are in the order of the list.
+func (ix *index) best(sc *scratch, max int, least int8, hidden map[call.Capability]bool) []*Entry {
 	before := func(a, b int32) bool {
 		if sc.scores[a] != sc.scores[b] {
 			return sc.scores[a] > sc.scores[b]
@@ -224,7 +234,7 @@ func (ix *index) best(sc *scratch, max int, least float32, hidden map[call.Capab
 	}
 	best := make([]int32, 0, max+1) // sorted; insertion is cheap because max is small
 	for _, doc := range sc.found {
-		if sc.scores[doc] < least || len(best) == max && !before(doc, best[max-1]) || hidden[ix.entries[doc].Capability] {
+		if sc.fits[doc] < least || len(best) == max && !before(doc, best[max-1]) || hidden[ix.entries[doc].Capability] {
 			continue
 		}
 		at := sort.Search(len(best), func(i int) bool { return before(doc, best[i]) })

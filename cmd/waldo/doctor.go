@@ -29,14 +29,16 @@ func newDoctor(g *cli.Context) *cobra.Command {
 				return invalid
 			}
 			var reports []sandbox.Report
-			ok := false
+			ok, works := false, []string{}
 			all := app.Drivers(state, cli.Downloads)
 			for _, name := range []string{"gvisor", "namespace", "confined", "engine"} { // the stronger first
 				r := all[name].Probe(c.Context())
 				if err := c.Context().Err(); err != nil {
 					return err
 				}
-				reports = append(reports, r)
+				if reports = append(reports, r); r.OK {
+					works = append(works, name)
+				}
 				ok = ok || r.OK && (name != "engine" || contract.UsualIsolation == name) // one language is no level for the rest
 			}
 			named := sandbox.Report{Driver: "configuration", Abilities: []sandbox.Ability{{Name: "waldo.yaml", Need: true,
@@ -71,6 +73,9 @@ func newDoctor(g *cli.Context) *cobra.Command {
 				return &exitcode.Exit{
 					Code: exitcode.Problems, Text: "something that waldo.yaml names does not work", Hint: "see the hints above",
 				}
+			}
+			if !g.JSON {
+				display.Fprintf(c.OutOrStdout(), "ready: code runs here with isolation %s\n", strings.Join(works, ", "))
 			}
 			return nil
 		},

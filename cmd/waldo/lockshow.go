@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"waldo/internal/cli"
 
@@ -31,6 +32,9 @@ func printServer(w io.Writer, s app.ShownServer, brief bool) {
 			}
 			display.Fprintf(w, "  %-8s %-7s %s  %s\n", kind.word, d.State, d.Name, short(d.Digest))
 			for _, t := range d.Texts {
+				if formal(d, t) {
+					continue
+				}
 				display.Fprintf(w, "      %s: %s\n", t.Where, display.Text(display.Blanks(string(display.Lines(t.Text)))))
 			}
 		}
@@ -42,6 +46,32 @@ func printServer(w io.Writer, s app.ShownServer, brief bool) {
 		display.Fprintf(w, "  %s as accepted\n", display.Count(same, "definition"))
 	}
 }
+
+// formal reports whether a text of a definition is a fixed word of JSON Schema or of MCP, or a name that another line
+// has: a person reads the others, --json has all.
+func formal(d app.Definition, t app.Text) bool {
+	at := t.Where[strings.LastIndex(t.Where, ".")+1:]
+	switch at {
+	case "name":
+		return t.Text == d.Name
+	case "type":
+		return slices.Contains(schemaTypes, t.Text)
+	case "$schema":
+		return t.Text == "http://json-schema.org/draft-07/schema#" || t.Text == "https://json-schema.org/draft/2020-12/schema"
+	case "required":
+		property := ".properties." + t.Text
+		return t.Text != "" && slices.ContainsFunc(d.Texts, func(o app.Text) bool {
+			return strings.HasSuffix(o.Where, property) || strings.Contains(o.Where, property+".")
+		})
+	case "taskSupport":
+		return t.Text == "forbidden" || t.Text == "optional"
+	case "additionalProperties", "properties", "destructiveHint", "idempotentHint", "openWorldHint", "readOnlyHint":
+		return t.Text == ""
+	}
+	return false
+}
+
+var schemaTypes = strings.Fields("object array string number integer boolean null")
 
 // short is the beginning of a digest, enough to compare by eye.
 func short(digest string) string { return digest[:min(len(digest), len("sha256:")+12)] }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/app"
+	"waldo/internal/app/configfile"
 	"waldo/internal/app/trust"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/config"
@@ -28,12 +31,18 @@ type trusted struct {
 	Missing contract.Problems `json:"missing,omitempty"`
 }
 
+func absent(file string) bool {
+	_, err := os.Lstat(file)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 func newTrust(g *cli.Context) *cobra.Command {
 	forget := false
 	c := &cobra.Command{
 		Use:   "trust [FILE]",
 		Short: "Trust the waldo.yaml in this directory",
-		Long: "Records the digest of the file, of the waldo.lock beside it (or its absence), of its log.policy, and of each file\n" +
+		Long: "Without FILE, it is the waldo.yaml of this directory, or the user's own where there is none.\n" +
+			"Records the digest of the file, of the waldo.lock beside it (or its absence), of its log.policy, and of each file\n" +
 			"that its commands name. After a change of any of them, run waldo trust again. A command outside of sandboxes that loads\n" +
 			"other files is refused, unless its line says trust: uncovered. Lists what it recorded, and what each server's\n" +
 			"sandbox is shown of this machine's files. With --forget, the file is no longer trusted; it may be gone.\n" +
@@ -47,6 +56,9 @@ func newTrust(g *cli.Context) *cobra.Command {
 			}
 			if forget {
 				return forgetTrust(c, g, path)
+			}
+			if own, here := configfile.UserConfig(); len(args) == 0 && here == nil && absent(path) && !absent(own) {
+				path = own // the one that is loaded here
 			}
 			if _, err := os.Stat(path); err != nil {
 				return exitcode.Mistake("give the file to trust; waldo trust --forget if it is gone for good", "%v", err)

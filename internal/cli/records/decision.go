@@ -49,6 +49,14 @@ func Decision(w io.Writer, asJSON bool, d policy.Decision) error {
 			}
 			display.Fprintf(w, "  contract %q: %s, mode %s, danger %d, %snetwork %s, timeout %s\n", k.Pattern,
 				k.Transport, k.Mode, d.Danger, isolation, networkWord(k.Network), k.Timeout)
+			if len(k.Secrets) > 0 {
+				var named []string
+				for variable, ref := range k.Secrets {
+					named = append(named, variable+"="+string(ref))
+				}
+				slices.Sort(named)
+				display.Fprintf(w, "  secrets by name: %s\n", strings.Join(named, ", "))
+			}
 			if k.Settle.By != "" {
 				display.Fprintf(w, "  settled by %s within %s\n", k.Settle.By, k.Settle.Within)
 			}

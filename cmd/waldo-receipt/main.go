@@ -45,7 +45,7 @@ func run(policyFile string, files []string) (faults []error) {
 	if err = cmp.Or(err, perr); err != nil {
 		return []error{fmt.Errorf("%s: %w", policyFile, err)}
 	}
-	layout := regexp.MustCompile(`^{"v":1,"seq":\d+,"id":"\w+","at":"[\w:.-]+","prev":"\w+","kind":"([a-z_]+)","body":({.*}),"hash":"\w+"}$`)
+	layout := regexp.MustCompile(`^{"v":1,"seq":\d+,"id":"\w+","at":"[\w:.-]+","prev":"\w+","kind":"([a-z_]+)","body":({[ -~]*}),"hash":"\w+"}$`)
 	keys, bodies := map[string]string{}, make([]map[string]any, len(files)) // keys by action, name and fingerprint
 	for i, file := range files {
 		b, err := os.ReadFile(file)
@@ -54,9 +54,8 @@ func run(policyFile string, files []string) (faults []error) {
 			faults = append(faults, fmt.Errorf("%s: %w", file, err))
 			continue
 		}
-		fmt.Printf("%s: sound, in the log %s of %d records\n%s\n", file, origin, tree.N, record)
-		var body map[string]any // exact names, and the last of two equal ones, as jq reads them
-		parts := append(layout.FindStringSubmatch(record), "", "", "")
+		parts, body := append(layout.FindStringSubmatch(record), "", "", ""), map[string]any{} // as jq reads equal names
+		fmt.Printf("%s: sound, in the log %s of %d records\n%s\n", file, origin, tree.N, parts[0])
 		switch kind := parts[1]; {
 		case kind != "" && !slices.Contains([]string{"approver", "verdict", "answer"}, kind):
 		case json.Unmarshal([]byte(parts[2]), &body) != nil:
@@ -268,16 +267,17 @@ func verify(p *policy, receipt []byte) (record, origin string, tree tlog.Tree, e
 	if string(line[at:]) != fmt.Sprintf(`,"hash":"%x"}`, leaf) {
 		return "", "", tree, errors.New("the record was changed: its hash does not fit its bytes")
 	}
-	if origin, tree, err = p.open(signed); err == nil {
-		err = tlog.CheckRecord(proof, tree.N, tree.Hash, i, tlog.RecordHash(leaf[:]))
+	origin, tree, err = p.open(signed)
+	first, _ := strconv.ParseInt(origin[strings.LastIndex(origin, "/")+1:], 10, 64)
+	if err == nil && !bytes.HasPrefix(line, fmt.Appendf(nil, `{"v":1,"seq":%d,`, first+i)) {
+		err = errors.New("the record's number is not its place in the log")
 	}
-	return string(line), origin, tree, err
+	return string(line), origin, tree, cmp.Or(err, tlog.CheckRecord(proof, tree.N, tree.Hash, i, tlog.RecordHash(leaf[:])))
 }
 
 // open checks the signatures of a checkpoint: origin, size and root.
 func (p *policy) open(text []byte) (origin string, tree tlog.Tree, err error) {
-	origin, _, _ = strings.Cut(string(text), "\n")
-	if p.logs[origin] == nil {
+	if origin, _, _ = strings.Cut(string(text), "\n"); p.logs[origin] == nil {
 		return "", tree, fmt.Errorf("the policy does not know the log %q", origin)
 	}
 	n, err := note.Open(text, note.VerifierList(p.keys...))
@@ -293,8 +293,8 @@ func (p *policy) open(text []byte) (origin string, tree tlog.Tree, err error) {
 	root := ""
 	_, _ = fmt.Sscanf(strings.TrimPrefix(n.Text, origin), "\n%d\n%s", &tree.N, &root)
 	tree.Hash, err = tlog.ParseHash(root)
-	if err != nil || n.Text != fmt.Sprintf("%s\n%d\n%v\n", origin, tree.N, tree.Hash) {
-		return "", tree, errors.New("the checkpoint is not origin, size and root")
+	if err != nil || n.Text != fmt.Sprintf("%s\n%d\n%v\n", origin, tree.N, tree.Hash) || tree.N > 1<<53 {
+		return "", tlog.Tree{}, errors.New("the checkpoint is not origin, size and root")
 	}
 	return origin, tree, nil
 }

@@ -275,14 +275,16 @@ func TestWitness(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged := torchwood.Checkpoint{Origin: at.Origin, Tree: tlog.Tree{N: at.N + 5, Hash: tlog.Hash{1}}}
-	signed, _ := note.Sign(&note.Note{Text: forged.String()}, signer)
-	body := fmt.Sprintf("old %d\n%s\n\n%s", at.N, tlog.Hash{2}, signed)
-	resp, err := http.Post(srv.URL+"/add-checkpoint", "text/plain", strings.NewReader(body))
-	if err != nil || resp.StatusCode != http.StatusUnprocessableEntity {
-		t.Errorf("rewritten: %v, %v", resp.Status, err)
+	for size, want := range map[int64]int{at.N + 5: http.StatusUnprocessableEntity, 1<<63 - 1: http.StatusBadRequest} {
+		forged := torchwood.Checkpoint{Origin: at.Origin, Tree: tlog.Tree{N: size, Hash: tlog.Hash{1}}}
+		signed, _ := note.Sign(&note.Note{Text: forged.String()}, signer)
+		body := fmt.Sprintf("old %d\n%s\n\n%s", at.N, tlog.Hash{2}, signed)
+		resp, err := http.Post(srv.URL+"/add-checkpoint", "text/plain", strings.NewReader(body))
+		if err != nil || resp.StatusCode != want {
+			t.Fatalf("rewritten, of %d records: %v, %v", size, resp, err)
+		}
+		_ = resp.Body.Close()
 	}
-	_ = resp.Body.Close()
 }
 
 // witness starts a witness of this log, and returns the policy that needs it.

@@ -67,18 +67,28 @@ func VerifyReceipt(receipt, policy []byte) (v Verified, err error) {
 	if err != nil {
 		return v, err
 	}
-	if err := torchwood.VerifyProof(rules, leaf, receipt); err != nil {
-		return v, err
-	}
 	_, signed, ok := bytes.Cut(receipt, []byte("\n\n"))
 	if !ok {
 		return v, errors.New("the receipt has no checkpoint")
 	}
 	_, text, _ := bytes.Cut(receipt, []byte("\nindex "))
 	text, _, _ = bytes.Cut(text, []byte("\n"))
-	if i, err := strconv.ParseInt(string(text), 10, 64); err != nil || strconv.FormatInt(i, 10) != string(text) {
+	i, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil || strconv.FormatInt(i, 10) != string(text) {
 		return v, errors.New("the index of the receipt is not a decimal number")
 	}
 	c, _, err := torchwood.VerifyCheckpoint(signed, rules)
-	return Verified{Record: line, Origin: c.Origin, Size: c.N, parsed: r}, err
+	if err != nil {
+		return v, err
+	}
+	if c.N > maxRecords {
+		return v, fmt.Errorf("the checkpoint is of %d records: no log is that long", c.N)
+	}
+	if first, err := firstOf(c.Origin); err != nil || i < 0 || first+uint64(i) != r.Seq {
+		return v, fmt.Errorf("the receipt is of place %d of the log, and the record has the number %d", i, r.Seq)
+	}
+	if err := torchwood.VerifyProof(rules, leaf, receipt); err != nil {
+		return v, err
+	}
+	return Verified{Record: line, Origin: c.Origin, Size: c.N, parsed: r}, nil
 }

@@ -51,6 +51,9 @@ func NewServer(dir, name string, key ed25519.PrivateKey, logs []string) (*Server
 // Key returns the vkey of the witness.
 func (s *Server) Key() string { return s.signer.Verifier().String() }
 
+// maxRecords is the largest size of a log that is looked at. The arithmetic of trees overflows beyond 2^62.
+const maxRecords = 1 << 53
+
 // last is what a witness has seen of a log.
 type last struct {
 	Origin string `json:"origin"`
@@ -145,7 +148,7 @@ func (s *Server) add(old int64, proof tlog.TreeProof, signed []byte) (code int, 
 		return http.StatusForbidden, "the log's key did not sign the checkpoint\n", ""
 	}
 	c, err := torchwood.ParseCheckpoint(n.Text)
-	if err != nil || c.Extension != "" {
+	if err != nil || c.Extension != "" || c.N > maxRecords {
 		return http.StatusBadRequest, "it is not a checkpoint of origin, size and root\n", ""
 	}
 	if old > c.N {

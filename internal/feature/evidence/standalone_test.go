@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"filippo.io/torchwood"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/approval"
@@ -80,11 +85,43 @@ func TestStandalone(t *testing.T) {
 	agree("an index in other words", bytes.Replace(receipt, []byte("index 20"), []byte("index 020"), 1), false)
 	agree("a witness's other time", bytes.Replace(receipt, []byte("w.example "), []byte("w.example A"), 1), false)
 	agree("no record", bytes.Replace(receipt, []byte("extra "), []byte("extra A"), 1), false)
+	for name, f := range map[string]forgery{"the control of what the keys sign": {1, 2, true}, "a second record 1": {0, 2, false},
+		"a log without end": {1, 1<<63 - 1, false}} {
+		agree(name, f.receipt(g, w, at.Origin), f.sound)
+	}
 	for i := 30; i < len(receipt); i += 97 {
 		changed := bytes.Clone(receipt)
 		changed[i] ^= 2
 		agree("a changed byte", changed, false)
 	}
+}
+
+// forgery is a receipt of the second place in a log of two records, signed by the keys of the log and the witness.
+type forgery struct {
+	record uint64 // 0: the second place has the first record
+	size   int64  // of the checkpoint
+	sound  bool
+}
+
+func (f forgery) receipt(g *ground, w *Server, origin string) []byte {
+	g.t.Helper()
+	one, two := g.record(1), g.record(1+f.record)
+	a, errA := Leaf(one.Hash)
+	b, errB := Leaf(two.Hash)
+	line, err := json.Marshal(two)
+	if err = errors.Join(err, errA, errB); err != nil {
+		g.t.Fatal(err)
+	}
+	key, err := g.tree.signer(origin, false)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	c := torchwood.Checkpoint{Origin: origin, Tree: tlog.Tree{N: f.size, Hash: tlog.NodeHash(a, b)}}
+	signed, err := note.Sign(&note.Note{Text: c.String()}, key, w.signer)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return torchwood.FormatProofWithExtraData(1, line, tlog.RecordProof{a}, signed)
 }
 
 // standalone builds the verifier.

@@ -62,6 +62,9 @@ func bind(dir, url string) (place, error) {
 func bindAs(dir string, p place) error {
 	b, err := json.Marshal(p)
 	if err == nil {
+		err = safefile.Replace(filepath.Join(dir, seenFile), []byte(nothingSeen), 0o600)
+	}
+	if err == nil {
 		err = safefile.Create(filepath.Join(dir, PlaceFile), append(b, '\n'), 0o600)
 	}
 	if err != nil {

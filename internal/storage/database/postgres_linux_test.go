@@ -439,6 +439,19 @@ func wentBack(t *testing.T, s *pgtest.Server) {
 	if _, err := store.Head(t.Context(), "audit"); !errors.Is(err, ErrBack) {
 		t.Errorf("an empty database: %v", err)
 	}
+	for _, text := range []string{"", "{", "null"} { // "": it is gone
+		err := os.Remove(store.Path(seenFile))
+		if text != "" {
+			err = os.WriteFile(store.Path(seenFile), []byte(text), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = store.Head(t.Context(), "audit")
+		if !errors.Is(err, errUnseen) || !errors.Is(set(10), errUnseen) {
+			t.Errorf("waldo.seen is %q: %v", text, err)
+		}
+	}
 	if err := errors.Join(s.SQL("postgres", restore), Restored(store.Dir()), set(10)); err != nil {
 		t.Errorf("after the operator accepted it: %v", err)
 	}

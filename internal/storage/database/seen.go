@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"path/filepath"
 
 	"waldo/internal/storage/safefile"
 )
@@ -13,22 +13,28 @@ import (
 // seenFile holds the newest head that this state directory has stored in a shared database.
 const seenFile = "waldo.seen"
 
+// nothingSeen is the content of seenFile when a state directory is bound, and when a restored database is accepted.
+const nothingSeen = "{}\n"
+
+// errUnseen is the error of a state directory without a whole seenFile.
+var errUnseen = errors.New("it holds what the database held last: without it nobody can say whether the database went " +
+	"back in time. Restore it from a backup; or accept the database as it is with: waldo store migrate --restored")
+
 // ErrBack is the error of a database that is older than what this state directory has stored in it.
 var ErrBack = errors.New("the database went back in time: it was restored from a copy, or a server that lacked the last " +
 	"writes took over. Calls, keys and approvals since then are missing in it. To go on with it: waldo store migrate --restored")
 
-// seen returns the newest head that was stored, by log.
-func (s *Store) seen() (map[string]Head, error) {
-	all := map[string]Head{}
-	b, err := safefile.Read(s.Path(seenFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return all, nil
+// seen returns the newest head that was stored in a shared database, by log.
+func (s *Store) seen() (all map[string]Head, err error) {
+	if !s.Shared() {
+		return nil, nil
 	}
+	b, err := safefile.Read(s.Path(seenFile))
 	if err == nil {
 		err = json.Unmarshal(b, &all)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("store: %s: %w", s.Path(seenFile), err)
+	if err != nil || all == nil {
+		return nil, fmt.Errorf("store: %s: %w (%v)", s.Path(seenFile), errUnseen, err)
 	}
 	return all, nil
 }
@@ -74,8 +80,5 @@ func Restored(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(dir + string(os.PathSeparator) + seenFile); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return safefile.Replace(filepath.Join(dir, seenFile), []byte(nothingSeen), 0o600)
 }

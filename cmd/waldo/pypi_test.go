@@ -45,6 +45,9 @@ func (p pypi) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		var page bytes.Buffer
 		for _, v := range versions {
+			if !v.IsDir() {
+				continue
+			}
 			name, b, err := p.archive(at[1], v.Name())
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)

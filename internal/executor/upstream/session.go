@@ -313,7 +313,9 @@ func (ses *session) params(id int64, params map[string]any, progress bool, r *ru
 		meta[jsonrpc.MetaCapabilities] = struct{}{}
 	}
 	if r != nil {
-		meta[call.MetaTimeout] = max(1, r.left().Milliseconds())
+		if left := r.left(); left > 0 { // a request after the deadline cancels the call
+			meta[call.MetaTimeout] = max(1, left.Milliseconds())
+		}
 		if ses.revision == jsonrpc.Modern || ses.s.cfg.Peer {
 			declared := ses.s.declared(r.host, true)
 			if ses.can.tasks {

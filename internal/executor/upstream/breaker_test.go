@@ -35,7 +35,6 @@ func (c *handClock) Sleep(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// Retries wait with full jitter under a bound that doubles, and are one in ten calls of an upstream. Five failures in
 // awake executes a call of the server once it does not rest: by the machine's clock it does, after it was ended.
 func awake(t *testing.T, m *Manager, k contract.Contract) call.Outcome {
 	t.Helper()
@@ -47,6 +46,7 @@ func awake(t *testing.T, m *Manager, k contract.Contract) call.Outcome {
 	}
 }
 
+// Retries wait with full jitter under a bound that doubles, and are one in ten calls of an upstream. Five failures in
 // a row open the breaker; half open, one read closes it.
 func TestRetriesAndBreaker(t *testing.T) {
 	var calls atomic.Int64
@@ -116,6 +116,33 @@ func TestRetriesAndBreaker(t *testing.T) {
 	}
 	if want := []string{"s 5 true", "s 0 false"}; !slices.Equal(told, want) {
 		t.Errorf("the breaker was told as %q", told)
+	}
+}
+
+// TestBreakerKeepsOutcome: a write that may have taken place stays unknown when its own failure opens the breaker before
+// its retry. The control is the next call: it is refused, and nothing happened.
+func TestBreakerKeepsOutcome(t *testing.T) {
+	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(request, io.Writer) string {
+		time.Sleep(time.Hour)
+		return ""
+	})})
+	m := New(map[string]contract.Server{"s": {Command: []string{"s"}}},
+		Options{Launcher: f, Probe: 30 * time.Second, Clock: &handClock{now: time.Now()}})
+	defer m.Close()
+	c := &m.servers["s"].circuit
+	c.fails = openAfter - 1
+	k := contract.Contract{Mode: contract.Write, Timeout: 2 * time.Second,
+		Retry: contract.Retry{Max: 2, On: []string{"timeout"}}, Idempotency: contract.Idempotency{Argument: "key"}}
+	o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, k))
+	if o.Refused != nil || o.Facts.Status != facts.Timeout || o.Facts.SideEffect != facts.Unknown {
+		t.Errorf("after a try: %+v, %+v", o.Refused, o.Facts)
+	}
+	if w := fmt.Sprint(o.Facts.Warnings); !strings.Contains(w, "breaker of the server is open") || !strings.Contains(w, "upstream.open") {
+		t.Errorf("warnings %s", w)
+	}
+	o = execute(t, context.Background(), m, decision(t, "s.echo", `{}`, k))
+	if o.Refused == nil || o.Refused.Code != "upstream.open" || o.Facts.SideEffect != facts.None {
+		t.Errorf("control: %+v, %+v", o.Refused, o.Facts)
 	}
 }
 

@@ -70,14 +70,20 @@ func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.
 func (m *Manager) attempts(
 	ctx context.Context, s *server, c *circuit, d policy.Decision, q rpcRequest, timeout time.Duration,
 ) call.Outcome {
+	var o call.Outcome
 	for try := 0; ; try++ {
 		why, tried := c.refusal(d, m.o.Clock.Now())
-		if why != nil {
-			o := refused(why.Code, why.Text)
-			o.Refused, o.Facts.Warnings = why, []string{why.Code + ": " + why.Text}
+		if why != nil && try == 0 {
+			o = refused(why.Code, why.Text)
+			o.Refused = why
+		}
+		if why != nil { // what the tries before may have done stays in the outcome
+			o.Facts.Warnings = append(o.Facts.Warnings, why.Code+": "+why.Text)
 			return o
 		}
-		o, failure, wait := s.attempt(ctx, d, q, timeout)
+		var failure string
+		var wait time.Duration
+		o, failure, wait = s.attempt(ctx, d, q, timeout)
 		changed := c.ended(tried, failure != "", ctx.Err() != nil || failure == unstarted, m.o.Clock.Now())
 		if changed && failure != "" {
 			o.Facts.Warnings = append(o.Facts.Warnings, "the circuit breaker of the server is open now: it lets no call through for a while")

@@ -2,15 +2,19 @@
 package store
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/app/fault"
 	"waldo/internal/cli"
 	"waldo/internal/feature"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
+	"waldo/internal/sandbox"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/presence"
 )
@@ -26,6 +30,35 @@ var Feature = feature.Feature{
 		c.AddCommand(newMigrate(g), newCopy(g))
 		return []*cobra.Command{c}
 	},
+	Doctor: doctor,
+	Open:   open,
+}
+
+const durable = "set fsync = on and full_page_writes = on in postgresql.conf, and restart the server"
+
+// open says once, while waldo serves, that the database loses writes.
+func open(h *app.App) (app.Running, error) {
+	return app.Running{Work: func(ctx context.Context) {
+		if err := h.Store.Lasting(ctx); err != nil && ctx.Err() == nil {
+			slog.Warn("the database", "why", err, "hint", durable)
+		}
+	}}, nil
+}
+
+// doctor checks whether a shared database can be reached, and waits for its disk.
+func doctor(ctx context.Context, place app.Place) []sandbox.Ability {
+	s, err := database.Open(place.State)
+	if err == nil && !s.Shared() {
+		return nil
+	}
+	hint := "docs/scale.md has the set-up"
+	if err == nil {
+		defer func() { _ = s.Close() }()
+		if err = s.Lasting(ctx); errors.Is(err, database.ErrVolatile) {
+			hint = durable
+		}
+	}
+	return []sandbox.Ability{place.Ability("store", "the database answers, and its commits wait for the disk", err, hint)}
 }
 
 // target returns the state directory and the URL that is meant: the argument, that of the state directory, or that of

@@ -164,6 +164,28 @@ func (s *Store) Fresh(ctx context.Context, bucket, name string, within time.Dura
 	return fresh, err
 }
 
+// ErrVolatile is the error of a server that does not wait for its disk: a power cut loses or damages what it acknowledged.
+var ErrVolatile = errors.New("a power cut loses or damages writes that the server acknowledged")
+
+// Lasting returns ErrVolatile where the server of a shared store has such settings.
+func (s *Store) Lasting(ctx context.Context) error {
+	if !s.Shared() {
+		return nil
+	}
+	return s.View(ctx, func(tx *sql.Tx) error {
+		for _, name := range []string{"fsync", "full_page_writes"} {
+			var value string
+			if err := tx.QueryRowContext(ctx, `SELECT current_setting($1)`, name).Scan(&value); err != nil {
+				return err
+			}
+			if value != "on" {
+				return fmt.Errorf("%w: it runs with %s = %s", ErrVolatile, name, value)
+			}
+		}
+		return nil
+	})
+}
+
 // upToDate returns an error unless the tables have the version that this waldo knows.
 func upToDate(ctx context.Context, db *sql.DB) error {
 	have, err := version(ctx, db)

@@ -275,6 +275,8 @@ func (k *Service) resolve(ctx context.Context, d policy.Decision, r row) (a *Ans
 		return nil, false, refused("approval.used", "approval %s was used before; a yes is for one call", r.q.ID)
 	case r.state != Pending && len(e.yes) == 0 && !e.since.IsZero() && !r.q.Created.After(e.since):
 		err = refused("approval.unproven", "the log was set aside or pruned after approval %s was answered; ask again", r.q.ID)
+	case r.state == Void:
+		err = refused("approval.forged", "the row of approval %s was changed from outside, so waldo voided it; ask again", r.q.ID)
 	case r.state != Pending && r.state != Yes:
 		err = refused("approval.forged", "the row of approval %s says %s, and the log does not", r.q.ID, Escape(string(r.state)))
 	}

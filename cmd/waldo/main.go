@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app/memory"
 	"waldo/internal/cli"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/cli/manual"
@@ -22,6 +23,7 @@ import (
 )
 
 func main() {
+	memory.Starting()
 	child()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -15,6 +15,10 @@ func TestServing(t *testing.T) {
 		t.Errorf("with GOGC=77: %d", got)
 	}
 	t.Setenv("GOGC", "")
+	Starting()
+	if got := debug.SetGCPercent(77); got != 400 {
+		t.Errorf("at the start, without GOGC: %d", got)
+	}
 	Serving()
 	if got := debug.SetGCPercent(77); got != 120 {
 		t.Errorf("without GOGC: %d", got)

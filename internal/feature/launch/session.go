@@ -263,13 +263,15 @@ func surroundings(project string) (env []string) {
 	if zone != "" {
 		env = append(env, "TZ="+zone)
 	}
-	for key, variables := range map[string][]string{"user.name": {"GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"},
-		"user.email": {"GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"}} {
-		out, err := exec.Command("git", "-C", project, "config", "--get", key).Output()
-		if text := strings.TrimSpace(string(out)); err == nil && text != "" {
-			for _, v := range variables {
-				env = append(env, v+"="+text)
-			}
+	who := map[string]string{}
+	out, _ := exec.Command("git", "-C", project, "config", "-z", "--get-regexp", `^user\.(name|email)$`).Output()
+	for entry := range strings.SplitSeq(string(out), "\x00") {
+		key, text, _ := strings.Cut(entry, "\n")
+		who[strings.ToUpper(strings.TrimPrefix(key, "user."))] = strings.TrimSpace(text) // the last one counts
+	}
+	for key, text := range who {
+		if text != "" {
+			env = append(env, "GIT_AUTHOR_"+key+"="+text, "GIT_COMMITTER_"+key+"="+text)
 		}
 	}
 	slices.Sort(env)

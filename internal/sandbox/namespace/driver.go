@@ -39,7 +39,7 @@ type Driver struct {
 	options       Options
 	machine       func() (*os.File, error)
 	cgroups       func() (*cgroup.Host, error)
-	filters       map[bool]func() (filters, error) // by whether processes of other commands are in sight
+	filters       map[bool][kinds]func() (seccompnotify.Filters, error) // by whether processes of other commands are in sight
 	refused       refusals
 	zygotes       *zygote.Pool
 	ready         *prewarm.Keep[*zygote.Zygote, *prewarmed] // of each zygote, and of none
@@ -50,36 +50,50 @@ type Driver struct {
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
 	d := &Driver{options: o, machine: sync.OnceValues(initproc.Machine), cgroups: sync.OnceValues(cgroups),
-		zygotes: newZygotes(), filters: map[bool]func() (filters, error){}}
+		zygotes: newZygotes(), filters: map[bool][kinds]func() (seccompnotify.Filters, error){}}
 	for _, others := range []bool{false, true} {
-		d.filters[others] = sync.OnceValues(func() (filters, error) { return d.compile(others) })
+		var all [kinds]func() (seccompnotify.Filters, error)
+		for i := range all {
+			all[i] = sync.OnceValues(func() (seccompnotify.Filters, error) { return d.compile(others, i) })
+		}
+		d.filters[others] = all
 	}
 	d.ready, d.usernsHolders = d.prewarmInits(), d.prewarmHolders()
 	return d
 }
 
-// compile makes the filters of sandboxes. Shared memory and the choice of processors are allowed only if a cgroup
+// compile makes the filters of one kind. Shared memory and the choice of processors are allowed only if a cgroup
 // bounds them. Others: processes of other commands are in sight.
-func (d *Driver) compile(others bool) (out filters, err error) {
+func (d *Driver) compile(others bool, kind int) (out seccompnotify.Filters, err error) {
 	host, err := d.cgroups()
 	if err != nil {
 		return out, err
 	}
-	for i := range out {
-		p := seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs(), Own: !others,
-			Watch: i == overlaid, Live: i == live || i == terminals, Terminals: i == terminals}
-		if out[i], err = seccompnotify.Compile(p); err != nil {
+	return seccompnotify.Compile(seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs(), Own: !others,
+		Watch: kind == overlaid, Live: kind == live || kind == terminals, Terminals: kind == terminals})
+}
+
+// filtersOf returns the filters among which a set-up chooses: whether all is shown through overlays comes out later.
+func (d *Driver) filtersOf(s *setup) (out filters, err error) {
+	some := []int{overlaid, asItIsThere}
+	if s.profile.Terminals {
+		some = []int{terminals}
+	} else if s.live() {
+		some = []int{live}
+	}
+	for _, i := range some {
+		if out[i], err = d.filters[s.tree][i](); err != nil {
 			return out, err
 		}
 	}
 	return out, nil
 }
 
-// cgroups finds out what may be used of the machine's, and removes what ended waldos left behind.
+// cgroups finds out what may be used of the machine's, and begins to remove what ended waldos left behind.
 func cgroups() (*cgroup.Host, error) {
 	host, err := cgroup.Detect()
 	if err == nil {
-		_, _ = host.Sweep() // the next waldo tries again those that cannot be removed now
+		go func() { _, _ = host.Sweep() }() // the next waldo tries again those that cannot be removed now
 	}
 	return host, err
 }
@@ -163,10 +177,6 @@ func refuse(p sandbox.Profile) error {
 
 // prepare makes the sandbox.
 func (b *instance) prepare(machine *os.File, from *zygote.Zygote) error {
-	filter, err := b.driver.filters[b.shares.Tree()]()
-	if err != nil {
-		return err
-	}
 	rules, err := landlock.Open(landlock.Rules{AnyFile: b.profile.Only == nil, AnyTCP: true, Signals: b.shares.Tree()})
 	if err != nil {
 		return err
@@ -195,6 +205,9 @@ func (b *instance) prepare(machine *os.File, from *zygote.Zygote) error {
 		return fmt.Errorf("namespace: %w", err)
 	}
 	mounts, err := b.take(folders, b.profile.Mounts)
+	for _, space := range b.spaces {
+		_ = space.Close()
+	}
 	for _, m := range mounts {
 		files = append(files, m.tree)
 	}
@@ -202,7 +215,7 @@ func (b *instance) prepare(machine *os.File, from *zygote.Zygote) error {
 		return fmt.Errorf("namespace: %w", err)
 	}
 	s := &setup{
-		profile: b.profile, uid: b.uid, gid: b.gid, filters: filter, counted: b.host.Memory(), abi: rules.ABI, landlock: rules.FD >= 0,
+		profile: b.profile, uid: b.uid, gid: b.gid, counted: b.host.Memory(), abi: rules.ABI, landlock: rules.FD >= 0,
 		mounts: mounts, links: links, firstTree: landlockFD + 1, files: len(files), refused: b.driver.refused.snapshot(),
 	}
 	if !b.host.Memory() {
@@ -216,6 +229,9 @@ func (b *instance) prepare(machine *os.File, from *zygote.Zygote) error {
 		}
 	}
 	s.forked, s.joined, s.tree = from != nil, b.shares != nil, b.shares.Tree()
+	if s.filters, err = b.driver.filtersOf(s); err != nil {
+		return err
+	}
 	s.late, s.files = landlockFD+s.files, s.files+len(b.shares.Late())
 	s.mapped = !s.joined && b.uid != os.Geteuid() && userns.Administers()
 	return b.launch(machine, from, files, s)

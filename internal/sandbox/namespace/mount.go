@@ -143,9 +143,7 @@ func (b *instance) hold(out []shown, m shown, source mount.Source) ([]shown, err
 	var warning string
 	var err error
 	if source.Held {
-		m.tree, warning, err = source.CopyAlone(m.name(), func(owner, group uint32) (*os.File, error) {
-			return b.driver.userNamespace(owner, group, b.uid, b.gid)
-		})
+		m.tree, warning, err = source.CopyAlone(m.name(), b.userNamespace)
 	}
 	if warning != "" {
 		b.warnings = append(b.warnings, warning)
@@ -173,7 +171,24 @@ func asItIs(target string, errno unix.Errno) string {
 		"outside, and nothing can be watched", target, errno)
 }
 
-// userNamespace returns a user namespace in which owner and group are the user outside.
+// userNamespace returns a user namespace in which owner and group are the user outside: one for all mounts of theirs.
+func (b *instance) userNamespace(owner, group uint32) (*os.File, error) {
+	whose := [2]uint32{owner, group}
+	if b.spaces[whose] == nil {
+		space, err := b.driver.userNamespace(owner, group, b.uid, b.gid)
+		if err != nil {
+			return nil, err
+		}
+		if b.spaces == nil {
+			b.spaces = map[[2]uint32]*os.File{}
+		}
+		b.spaces[whose] = space
+	}
+	fd, err := unix.FcntlInt(b.spaces[whose].Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	return os.NewFile(uintptr(fd), ""), err
+}
+
+// userNamespace makes one.
 func (d *Driver) userNamespace(owner, group uint32, uid, gid int) (*os.File, error) {
 	d.usernsHolders.Want(struct{}{}, 1)
 	h, ok := d.usernsHolders.Take(struct{}{})

@@ -42,18 +42,17 @@ func TestPartIsNoLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	filter, err := d.filters[false]()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, want := range map[string]string{"file": "shown", "link": ""} {
 		b := &instance{driver: d, profile: sandboxtest.Profile(), host: host}
 		if b.uid, b.gid, err = userns.OutsideIDs(); err != nil {
 			t.Fatal(err)
 		}
 		s := &setup{
-			profile: b.profile, uid: b.uid, gid: b.gid, filters: filter, counted: host.Memory(), firstTree: landlockFD + 1,
+			profile: b.profile, uid: b.uid, gid: b.gid, counted: host.Memory(), firstTree: landlockFD + 1,
 			mounts: []shown{{lower: dir, parts: []part{{name, "/workspace/input", false}}}}, files: 2, late: landlockFD + 2,
+		}
+		if s.filters, err = d.filtersOf(s); err != nil {
+			t.Fatal(err)
 		}
 		err := b.launch(machine, nil, []*os.File{nil, nil}, s)
 		said := ""

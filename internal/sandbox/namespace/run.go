@@ -40,7 +40,8 @@ type instance struct {
 	init     *os.Process     // its PID 1
 	uid, gid int
 	warnings []string
-	shares   *keeper.Hold // of namespaces that other commands have, too; nil: it shares none
+	shares   *keeper.Hold           // of namespaces that other commands have, too; nil: it shares none
+	spaces   map[[2]uint32]*os.File // user namespaces of its mounts by owner and group, until these are taken
 	places   []volume.Volume
 	overlays []*os.File              // of the folders that it is shown
 	egress   io.Closer               // serves the egress; nil: no egress

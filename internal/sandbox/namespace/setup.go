@@ -29,7 +29,7 @@ type setup struct {
 	initproc.List
 	profile   sandbox.Profile
 	uid, gid  int     // outside
-	filters   filters // see Driver.compile
+	filters   filters // see Driver.filtersOf
 	counted   bool    // a cgroup counts the sandbox's memory
 	landlock  bool    // a ruleset is at landlockFD
 	abi       int     // of the kernel's Landlock
@@ -60,9 +60,10 @@ const (
 	overlaid           // all through overlays
 	terminals          // a session of a person, with a live folder
 	live               // the live folder of a person: watched, but no set-id file is made
+	kinds
 )
 
-type filters [4]seccompnotify.Filters
+type filters [kinds]seccompnotify.Filters
 
 // live reports whether the sandbox has a live folder.
 func (s *setup) live() bool {

@@ -286,9 +286,8 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
 	h.Approvals = &approval.Service{
 		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules, h.prepare)},
-			s.Carriers...), Record: Enrolments(h.Log),
-		Verdict: (&audit.Recorder{Log: h.Log}).Verdict,
-		Asker:   h.askerOf, Gone: presence.Gone(h.Store),
+			s.Carriers...),
+		Asker: h.askerOf, Gone: presence.Gone(h.Store),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),
 		Notes: h.lives.notes, Preview: h.lives.preview, Cosigner: h.lives,
 		WaitTimeout: func(channel string) time.Duration {
@@ -300,6 +299,10 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 			}
 			return max(s.Patience, patience[channel])
 		},
+	}
+	recording(h.Approvals, h.Log)
+	if err := h.Approvals.Exchange(ctx); err != nil {
+		return err
 	}
 	o := control.Options{Store: h.Store, Log: h.Log, Sessions: h.Sessions, By: string(Principal()),
 		Reloads: s.Reloads, Ended: h.ended,
@@ -647,6 +650,15 @@ const RootVariable = "WALDO_APPROVER_ROOT"
 func Enrolments(log *audit.Log) func(ctx context.Context, e approval.Enrolment) error {
 	r := &audit.Recorder{Log: log}
 	return func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, Principal(), e) }
+}
+
+// recording lets an approval service write to a log.
+func recording(k *approval.Service, log *audit.Log) {
+	r := &audit.Recorder{Log: log}
+	k.Record, k.Verdict = Enrolments(log), r.Verdict
+	k.Trust = func(ctx context.Context, c approval.Configuration, from string) error {
+		return r.Configuration(ctx, Principal(), c, from)
+	}
 }
 
 // LeftOut quotes and shortens a name that a server chose, since it can contain control characters.

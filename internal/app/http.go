@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"waldo/internal/app/fault"
@@ -21,6 +22,7 @@ import (
 	"waldo/internal/frontend/mcpserver/web"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/id"
 	"waldo/internal/network/loopback"
 	"waldo/internal/storage/database"
 )
@@ -112,7 +114,47 @@ func (s sockets) listen(g contract.Gateway) (net.Listener, error) {
 // SharedSessions gives the clients of one principal over HTTP one session.
 func (h *App) SharedSessions() *session.Shared {
 	return &session.Shared{
-		Sessions: h.Sessions, Opened: func(n session.Info) { h.lives.inForce().expect(n) }, Idle: h.Forget, Closed: h.Tidy,
+		Sessions: h.Sessions,
+		Open:     func(who call.Principal) (session.Info, error) { return h.Sessions.Open(who, id.New(id.Workspace)) },
+		Opened:   func(n session.Info) { h.lives.inForce().expect(n) }, Idle: h.Forget, Closed: h.Tidy,
+	}
+}
+
+// gatewaySessions is the bucket of the sessions that replicas share, by principal.
+const gatewaySessions = "gateway-sessions"
+
+// openReplicated opens the session of a principal. Replicas give it the same id: a question that one of them asked is
+// one of the session at the other. An id that the operator stopped is replaced.
+func (h *App) openReplicated(who call.Principal) (session.Info, error) {
+	if !h.Approvals.Replicated() {
+		return h.Sessions.Open(who, id.New(id.Workspace))
+	}
+	for stopped := ""; ; {
+		var n call.Session
+		var workspace string
+		err := h.Store.Modify(context.Background(), gatewaySessions, string(who), func(old string, _ bool) (string, bool, error) {
+			first, second, _ := strings.Cut(old, " ")
+			if old == stopped || !id.Is(id.Session, first) || !id.Is(id.Workspace, second) {
+				first, second = id.New(id.Session), id.New(id.Workspace)
+			}
+			n, workspace = call.Session(first), second
+			return first + " " + second, true, nil
+		})
+		if err != nil {
+			return session.Info{}, err
+		}
+		info, open := h.Sessions.Get(n)
+		if !open {
+			if info, err = h.Sessions.Resume(n, who, workspace); err != nil {
+				return info, err
+			}
+		}
+		if !info.Stopped || h.Sessions.Kept(who) {
+			h.Lasting(n)
+			return info, nil
+		}
+		h.Sessions.Close(n)
+		stopped = string(n) + " " + workspace
 	}
 }
 
@@ -123,6 +165,7 @@ func (h *App) listenHTTP(ctx context.Context, s sockets, o mcpserver.Options, re
 		return err
 	}
 	g := h.SharedSessions()
+	g.Open = h.openReplicated
 	defer g.Close()
 	o.OnSessionEnd = g.Leave
 	srv := mcpserver.New(o)

@@ -96,8 +96,15 @@ func (s *Storage) SignTrust(ctx context.Context, records map[string]trust.Record
 		return err
 	}
 	k := s.approvals(&contract.Config{})
+	if err := k.Exchange(ctx); err != nil {
+		return err
+	}
+	records = maps.Clone(records)
 	err = k.Witness.Look(ctx, func(l *approval.Ledger) {
 		root, needed, none = l.Judge(judgePins())
+		maps.DeleteFunc(records, func(file string, now trust.Record) bool { // it was signed at another replica
+			return k.Replicated() && now.Digest != "" && l.NewestOf(root, file).Accepted == now.Accepted()
+		})
 		maps.DeleteFunc(before, func(file string, was trust.Record) bool { // what nobody signed is nothing to compare with
 			return l.NewestOf(root, file).Accepted != was.Accepted()
 		})
@@ -122,7 +129,7 @@ func (s *Storage) SignTrust(ctx context.Context, records map[string]trust.Record
 		if err := c.Sign(signer, root, time.Now()); err != nil {
 			return err
 		}
-		if err := record.Configuration(ctx, Principal(), c); err != nil {
+		if err := record.Configuration(ctx, Principal(), c, ""); err != nil {
 			return err
 		}
 		var stays error

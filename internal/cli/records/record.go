@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +38,7 @@ type Line struct {
 	Reasons    []call.Reason `json:"reasons"`
 	Why        []call.Reason `json:"why"`
 	UndoBy     string        `json:"undo_by"`
+	From       string        `json:"from"`
 	Facts      struct {
 		SideEffect string `json:"side_effect"`
 		ExitCode   *int   `json:"exit_code"`
@@ -132,6 +134,9 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time, lines Lines)
 			}
 			what += display.Sprintf(" %s:%d %s", a.Host, a.Port, word)
 		}
+	}
+	if l.From != "" && slices.Contains([]string{audit.KindVerdict, audit.KindApprover, audit.KindTrust}, r.Kind) {
+		what += display.Sprintf(", from %s", l.From)
 	}
 	if line := lines[r.Kind]; line != nil {
 		what = line(p, r.Body)

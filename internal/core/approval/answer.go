@@ -307,7 +307,7 @@ func (k *Service) LastApproved(ctx context.Context, q Question) (found *Before, 
 	var rows []row
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		ids, err := texts(tx, `SELECT id FROM approvals WHERE state IN ('used', 'yes') AND created < $1 AND place = $2 `+
-			`ORDER BY created DESC, id DESC LIMIT 200`, database.Stamp(q.Created), k.Store.Place())
+			`ORDER BY created DESC, id DESC LIMIT 200`, database.Stamp(q.Created), k.place())
 		if err != nil {
 			return err
 		}

@@ -26,6 +26,7 @@ type Answer struct {
 	Signed    json.RawMessage // the signed message, as canonical JSON
 	Signature string          // base64
 	Also      []Said          // the yeses of other approvers, where the contract needs several
+	From      string          // the state directory of the replica that took it; empty: this one
 }
 
 // Said is one more approver's signed yes to the same question.

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -84,6 +85,7 @@ type Enrolment struct {
 	By        string          `json:"by"`                   // who signs
 	At        string          `json:"signed_at,omitempty"`  // when it was signed
 	Signature string          `json:"signature,omitempty"`  // base64, over the enrolment or the revocation
+	From      string          `json:"from,omitempty"`       // the state directory of the replica that recorded it first; empty: this one
 	Failed    string          `json:"failed,omitempty"`     // why it was not made after all; empty: it was
 }
 
@@ -190,6 +192,9 @@ func (k *Service) EnrollSigned(ctx context.Context, a Approver, sig []byte) erro
 	if err := k.mayBeFirst(ctx, a); err != nil {
 		return err
 	}
+	if st, err := k.standing(ctx); k.root() != "" && (err != nil || st.names(a.Name)) {
+		return errors.Join(err, fmt.Errorf("approval: enrolling %s: there was one of that name", a.Name))
+	}
 	record := canonical(a)
 	e := Enrolment{Action: "enrol", Approver: a.Name, Key: a.Fingerprint(), Public: a.Key,
 		Roles: a.Roles, Trusted: a.Trusted, By: a.By, At: a.At, Signature: base64.StdEncoding.EncodeToString(sig)}
@@ -230,6 +235,9 @@ func (k *Service) mayBeFirst(ctx context.Context, a Approver) error {
 
 // enter checks who signs and writes the row. Rows that the log knows nothing of are replaced.
 func (k *Service) enter(tx *sql.Tx, st *standing, a Approver, record string, sig []byte) error {
+	if k.root() != "" {
+		return st.admits(a)
+	}
 	if a.By == a.Name { // the log has no other first approver
 		if _, err := tx.Exec(`DELETE FROM approvers WHERE place = $1`, k.Store.Place()); err != nil {
 			return err
@@ -285,6 +293,10 @@ func (k *Service) Revoke(ctx context.Context, name string, by Signer) error {
 		if signer.By != signer.Name || !signer.signed(note, sig) {
 			return errors.New("approval: only the first approver enrolled may revoke")
 		}
+		if k.root() != "" {
+			_, err := st.named(name)
+			return err
+		}
 		res, err := tx.Exec(`UPDATE approvers SET revoked = $1 WHERE name = $2 AND revoked = '' AND place = $3`,
 			string(note), name, k.Store.Place())
 		if err != nil {
@@ -298,7 +310,9 @@ func (k *Service) Revoke(ctx context.Context, name string, by Signer) error {
 	e := Enrolment{
 		Action: "revoke", Approver: name, By: by.Name(), At: at, Signature: base64.StdEncoding.EncodeToString(sig),
 	}
-	return k.record(ctx, e, func() error { return k.Store.Update(ctx, revoke) })
+	return k.record(ctx, e, func() error {
+		return cmp.Or(k.Store.Update(ctx, revoke), k.Exchange(ctx))
+	})
 }
 
 // Approvers returns all enrolled approvers. It omits rows with an invalid signature.
@@ -310,6 +324,9 @@ func (k *Service) Approvers(ctx context.Context) ([]Approver, error) {
 	}
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		names, err := texts(tx, `SELECT name FROM approvers WHERE place = $1 ORDER BY name`, k.Store.Place())
+		if k.root() != "" {
+			names = st.all()
+		}
 		if err != nil {
 			return err
 		}
@@ -326,6 +343,9 @@ func (k *Service) Approvers(ctx context.Context) ([]Approver, error) {
 // approver returns an enrolled approver. It checks the enrolment's signature, that the root made it, and the log.
 // Write access to the rows is not enough to enrol an approver.
 func (k *Service) approver(tx *sql.Tx, st *standing, name string) (Approver, error) {
+	if k.root() != "" { // the rows are of one state directory
+		return st.named(name)
+	}
 	a, sig, err := k.row(tx, name)
 	if err != nil {
 		return Approver{}, err

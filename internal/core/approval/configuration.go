@@ -97,6 +97,7 @@ func (l *Ledger) configure(c Configuration) {
 		l.configured = map[string]Configuration{}
 	}
 	l.configured[c.Key+" "+c.File] = c
+	l.changes++
 }
 
 // trusted takes in the configurations of a first enrolment.

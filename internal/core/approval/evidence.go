@@ -139,11 +139,17 @@ type evidence struct {
 
 // evidence reads the log. An error is a *Refused: the log cannot be believed.
 func (k *Service) evidence(ctx context.Context, approvalID string) (e evidence, err error) {
-	err = k.look(ctx, func(l *Ledger) error {
+	read := func(l *Ledger) error {
 		e = k.evidenceOf(l, approvalID)
 		return nil
-	})
-	return e, err
+	}
+	if err = k.look(ctx, read); err != nil {
+		return e, err
+	}
+	if more, err := k.exchangeAnswers(ctx, e, approvalID); err != nil || !more {
+		return e, err
+	}
+	return e, k.look(ctx, read)
 }
 
 // evidenceOf copies what a ledger holds of a question.
@@ -159,6 +165,9 @@ func (k *Service) evidenceOf(l *Ledger, approvalID string) evidence {
 func (k *Service) look(ctx context.Context, fn func(*Ledger) error) error {
 	if k.Witness == nil {
 		return unproven("who answered", errors.New("no log"))
+	}
+	if err := k.Exchange(ctx); err != nil {
+		return err
 	}
 	var ferr error
 	err := k.Witness.Look(ctx, func(l *Ledger) {

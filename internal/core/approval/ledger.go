@@ -41,6 +41,8 @@ type Ledger struct {
 	wrong      map[string]error         // decision to the fault of the answer recorded for it
 	configured map[string]Configuration // by fingerprint of the first approver and path: the newest
 	ended      map[string]string        // name and root to when the right of that name was last ended
+	enrolments []Enrolment              // those that hold, in the order of the log
+	changes    int                      // grows with each enrolment, revocation and configuration that holds
 	cut        bool                     // the log does not begin with its first record
 	signer     string                   // fingerprint of the first approver who signed the removal
 }
@@ -76,7 +78,12 @@ func (l *Ledger) Enrolled(e Enrolment) error {
 		return refused("approver.old", "the enrolment of %s, or its key, is from before the log was set aside",
 			Escape(e.Approver))
 	}
-	return l.enrolled(e)
+	err = l.enrolled(e)
+	same := func(o Enrolment) bool { return o.Signature == e.Signature }
+	if err == nil && e.Failed == "" && !slices.ContainsFunc(l.enrolments, same) {
+		l.enrolments, l.changes = append(l.enrolments, e), l.changes+1
+	}
+	return err
 }
 
 // Aside records that the log began at a time, after one that named the keys of void was set aside. Every approver
@@ -271,6 +278,9 @@ func (l *Ledger) Confirm(decisionID, approvalID string) error {
 	return nil
 }
 
+// Enrolments returns the enrolments and revocations that hold, each once, in the order of the log.
+func (l *Ledger) Enrolments() []Enrolment { return slices.Clone(l.enrolments) }
+
 // Firsts returns the records of the first approvers, which a log that replaces this one must keep.
 func (l *Ledger) Firsts() []Approver { return slices.Clone(l.firsts) }
 
@@ -328,6 +338,26 @@ func (s *standing) names(name string) bool {
 		}
 	}
 	return false
+}
+
+// named returns the approver of a name who can answer.
+func (s *standing) named(name string) (a Approver, err error) {
+	err = fmt.Errorf("approval: %s is not enrolled", name)
+	for key, h := range s.holders {
+		if h.Name == name && err != nil {
+			a, err = s.holder(name, key)
+		}
+	}
+	return a, err
+}
+
+// all returns the names of the approvers, sorted.
+func (s *standing) all() (names []string) {
+	for _, h := range s.holders {
+		names = append(names, h.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // admits returns why the log does not let an approver answer; nil: it does.

@@ -52,6 +52,9 @@ func (h *fixture) wire(log *testLog) {
 	h.Record = func(_ context.Context, e Enrolment) error { // whatever is wrong with it, it is in the log
 		return log.Look(ctx, func(l *Ledger) { _ = l.Enrolled(e) })
 	}
+	h.Trust = func(_ context.Context, c Configuration, _ string) error {
+		return log.Look(ctx, func(l *Ledger) { _ = l.Configured(c) })
+	}
 	h.Verdict = func(_ context.Context, a Answer) error {
 		return log.Look(ctx, func(l *Ledger) { _ = l.Given(recorded(a)) })
 	}

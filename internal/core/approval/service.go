@@ -48,7 +48,9 @@ type Service struct {
 	// nothing.
 	Record func(ctx context.Context, e Enrolment) error
 	// Verdict writes an answer to the log when a human gives it; its error stops a yes. Nil: no answer can be given.
-	Verdict  func(ctx context.Context, a Answer) error
+	Verdict func(ctx context.Context, a Answer) error
+	// Trust writes a signed configuration of another replica to the log. Nil: this process takes nothing from replicas.
+	Trust    func(ctx context.Context, c Configuration, from string) error
 	Asker    func(n call.Session) string // names this process where a session ends with it; nil: no session does
 	Gone     func(asker string) bool     // first approver's fingerprint, besides the configuration's; may be empty
 	Root     string                      // first approver's fingerprint besides the configuration's; can be empty
@@ -59,6 +61,9 @@ type Service struct {
 
 	telling  sync.WaitGroup // carriers at work
 	settling sync.Mutex     // an answer is held against the log and recorded as one step
+
+	exchanging sync.Mutex // statements of other replicas are taken as one step
+	exchanged  string     // what the last exchange of rights saw
 
 	mu     sync.Mutex
 	put    map[string]string // digest of the text given to agent hosts to show, by approval
@@ -188,7 +193,7 @@ func (k *Service) Draw(ctx context.Context, d policy.Decision) (q Question, aske
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		var n int
 		err := tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE binding = $1 AND `+stands+` AND expires > $2
-			AND place = $3`, q.Binding(), database.Stamp(k.now()), k.Store.Place()).Scan(&n)
+			AND place = $3`, q.Binding(), database.Stamp(k.now()), k.place()).Scan(&n)
 		asked = n > 0
 		return err
 	})
@@ -238,7 +243,7 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 	err := k.Store.Update(ctx, func(tx *sql.Tx) error {
 		if quoted := d.Call.ApprovalID; quoted != "" {
 			r, err := load(tx, quoted)
-			if err == nil && r.place != k.Store.Place() {
+			if err == nil && r.place != k.place() {
 				return elsewhere(r)
 			}
 			if errors.Is(err, sql.ErrNoRows) || (err == nil && r.q.Session != q.Session) {
@@ -254,7 +259,7 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 		}
 		var open string
 		err := tx.QueryRow(`SELECT id FROM approvals WHERE binding = $1 AND `+stands+` AND expires > $2
-			AND place = $3 ORDER BY created DESC, id DESC LIMIT 1`, q.Binding(), database.Stamp(k.now()), k.Store.Place()).
+			AND place = $3 ORDER BY created DESC, id DESC LIMIT 1`, q.Binding(), database.Stamp(k.now()), k.place()).
 			Scan(&open)
 		if err == nil {
 			found, err = load(tx, open)
@@ -339,7 +344,7 @@ func (k *Service) create(tx *sql.Tx, q Question, outlives bool) (row, error) {
 	}
 	_, err = tx.Exec(`INSERT INTO approvals (id, binding, session, state, created, expires, question, answer, used_by,
 		place) VALUES ($1, $2, $3, 'pending', $4, $5, $6, '', '', $7)`, q.ID, q.Binding(), string(q.Session),
-		database.Stamp(q.Created), database.Stamp(q.Expires), string(b), k.Store.Place())
+		database.Stamp(q.Created), database.Stamp(q.Expires), string(b), k.place())
 	return row{q: q, binding: q.Binding(), state: Pending}, err
 }
 
@@ -392,7 +397,7 @@ func (k *Service) known(ctx context.Context, approvalID string) (r row, e eviden
 	if e, err = k.evidence(ctx, approvalID); err != nil {
 		return r, e, err
 	}
-	there := rerr == nil && r.place != k.Store.Place()
+	there := rerr == nil && r.place != k.place()
 	if e.open(k.now()) && (rerr != nil || there || e.yes[0].said.Shown != r.q.Digest()) {
 		return row{q: Question{ID: approvalID}, state: Void}, e, nil
 	}
@@ -418,7 +423,7 @@ func (k *Service) Await(ctx context.Context, approvalID string) error {
 // effectiveState is the state for a person: by the log, and by what can still be done.
 func (k *Service) effectiveState(e evidence, r row) State {
 	s := k.state(e, r)
-	if s == Pending && r.state == Used { // a call is using it
+	if (s == Pending || s == Yes && k.root() != "") && r.state == Used { // a call is using it, or did at another replica
 		s = Used
 	}
 	switch {
@@ -437,7 +442,7 @@ func (k *Service) Pending(ctx context.Context) ([]Question, error) {
 	out := []Question{}
 	err := k.Store.View(ctx, func(tx *sql.Tx) error {
 		ids, err := texts(tx, `SELECT id FROM approvals WHERE state = 'pending' AND expires > $1 AND place = $2 ORDER BY created,
-			id`, database.Stamp(k.now()), k.Store.Place())
+			id`, database.Stamp(k.now()), k.place())
 		if err != nil {
 			return err
 		}
@@ -460,7 +465,7 @@ func (k *Service) Pending(ctx context.Context) ([]Question, error) {
 func (k *Service) Standing(ctx context.Context, session call.Session, of call.Capability) (out []Question, err error) {
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		ids, err := texts(tx, `SELECT id FROM approvals WHERE ($1 = '' OR session = $1) AND `+stands+` AND expires > $2
-			AND place = $3 ORDER BY created DESC, id DESC LIMIT 200`, string(session), database.Stamp(k.now()), k.Store.Place())
+			AND place = $3 ORDER BY created DESC, id DESC LIMIT 200`, string(session), database.Stamp(k.now()), k.place())
 		if err != nil {
 			return err
 		}
@@ -503,7 +508,7 @@ func (k *Service) PendingPage(ctx context.Context, cursor string, limit int) (ou
 		for len(out) <= limit {
 			rows, err := tx.Query(`SELECT id, created FROM approvals WHERE state = 'pending' AND expires > $1 AND `+
 				`(created > $2 OR (created = $2 AND id > $3)) AND place = $5 ORDER BY created, id LIMIT $4`,
-				database.Stamp(k.now()), created, after, limit+1, k.Store.Place())
+				database.Stamp(k.now()), created, after, limit+1, k.place())
 			if err != nil {
 				return err
 			}
@@ -544,7 +549,7 @@ func (k *Service) PendingPage(ctx context.Context, cursor string, limit int) (ou
 func (k *Service) CountPending(ctx context.Context) (n int, err error) {
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		return tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND expires > $1 AND place = $2`,
-			database.Stamp(k.now()), k.Store.Place()).Scan(&n)
+			database.Stamp(k.now()), k.place()).Scan(&n)
 	})
 	return n, err
 }
@@ -555,7 +560,7 @@ func (k *Service) Mark(ctx context.Context) (mark string, err error) {
 		var all, open, written int
 		var last string
 		err := tx.QueryRow(`SELECT COUNT(*), COUNT(CASE WHEN state = 'pending' AND expires > $1 THEN 1 END), COALESCE(SUM(LENGTH(answer)), 0), COALESCE(MAX(created), '')
-			FROM approvals WHERE place = $2`, database.Stamp(k.now()), k.Store.Place()).Scan(&all, &open, &written, &last)
+			FROM approvals WHERE place = $2`, database.Stamp(k.now()), k.place()).Scan(&all, &open, &written, &last)
 		mark = fmt.Sprint(all, open, written, last)
 		return err
 	})
@@ -566,7 +571,8 @@ func (k *Service) Mark(ctx context.Context) (mark string, err error) {
 func (k *Service) Sweep(ctx context.Context, before time.Time) error {
 	return k.Store.Update(ctx, func(tx *sql.Tx) error {
 		_, err := tx.Exec(`DELETE FROM approvals WHERE expires < $1`, database.Stamp(before))
-		return err
+		_, berr := tx.Exec(`DELETE FROM kv WHERE bucket = $1 AND at < $2`, answersBucket+k.root(), database.Stamp(before))
+		return errors.Join(err, berr)
 	})
 }
 

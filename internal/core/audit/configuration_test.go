@@ -28,7 +28,7 @@ func (a *approvals) put(by approval.Signer, root approval.Approver, file, digest
 
 func (a *approvals) record(c approval.Configuration) {
 	a.t.Helper()
-	if err := a.rec.Configuration(ctx, "os:1", c); err != nil {
+	if err := a.rec.Configuration(ctx, "os:1", c, ""); err != nil {
 		a.t.Fatal(err)
 	}
 }

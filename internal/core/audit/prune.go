@@ -95,37 +95,20 @@ func signed(
 	ctx context.Context, dir string, through uint64,
 ) (out []approval.Enrolment, newest []approval.Configuration, err error) {
 	var l approval.Ledger
-	seen := map[string]bool{"": true}
-	take := func(es ...approval.Enrolment) {
-		for _, e := range es {
-			if !seen[e.Signature] && e.Failed == "" && l.Enrolled(e) == nil {
-				seen[e.Signature], out = true, append(out, e)
-			}
-		}
-	}
 	old, err := checkpoint(ctx, dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	if old != nil {
-		l.Aside(old.Began, old.Void)
-		take(old.Approvers...)
-		for _, c := range old.Configurations {
-			_ = l.Configured(c)
-		}
+		l.Restore(old.Checkpoint)
 	}
 	err = each(ctx, dir, "", nil, func(r Record) error {
-		var e Enrolled
-		switch {
-		case r.Seq > through:
-		case r.Kind == kindGenesis, r.Kind == KindTrust:
+		if r.Seq <= through && slices.Contains([]string{kindGenesis, KindTrust, KindApprover}, r.Kind) {
 			_ = tell(&l, r) // the keys that do not count; what does not hold is not carried
-		case r.Kind == KindApprover && json.Unmarshal(r.Body, &e) == nil:
-			take(e.Enrolment)
 		}
 		return nil
 	})
-	return out, l.Signatures(), err
+	return l.Enrolments(), l.Signatures(), err
 }
 
 // checkpoint returns the prune record to use. A record signed by a first approver that goes furthest wins, else the

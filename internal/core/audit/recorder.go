@@ -178,6 +178,7 @@ type Answered struct {
 	Signed    json.RawMessage `json:"signed,omitempty"`    // the message that the approver signed
 	Signature string          `json:"signature,omitempty"` // base64
 	Also      []approval.Said `json:"also,omitempty"`      // of more approvers, where several are needed
+	From      string          `json:"from,omitempty"`      // the state directory of the replica that took it
 }
 
 // Answer records a human's answer before it is used; it is on the disk when this returns.
@@ -195,6 +196,7 @@ func answered(a approval.Answer) Answered {
 		DecisionID: a.DecisionID, ApprovalID: short(a.ApprovalID), Capability: short(string(a.Capability)),
 		ArgsDigest: a.ArgsDigest, Yes: a.Yes, Refusal: a.Refusal, By: short(string(a.By)), Reason: short(a.Reason),
 		Key: a.Key, Signed: a.Signed, Signature: a.Signature, Also: a.Also,
+		From: short(a.From),
 	}
 	if !a.At.IsZero() {
 		body.At = a.At.UTC().Format(TimeLayout)
@@ -221,6 +223,7 @@ type Enrolled struct {
 
 // Approver records a change of who may answer; it is on the disk when this returns.
 func (r *Recorder) Approver(ctx context.Context, user call.Principal, e approval.Enrolment) error {
+	e.From = short(e.From)
 	e.Approver, e.By, e.Failed, e.Roles = short(e.Approver), short(e.By), short(e.Failed),
 		slices.Clone(e.Roles[:min(len(e.Roles), maxNames)])
 	for i, role := range e.Roles {
@@ -233,12 +236,15 @@ func (r *Recorder) Approver(ctx context.Context, user call.Principal, e approval
 // Configured is the body of a record of a signed configuration. It is written before the state directory takes it.
 type Configured struct {
 	approval.Configuration
-	User string `json:"principal"` // who typed it
+	User string `json:"principal"`      // who typed it
+	From string `json:"from,omitempty"` // the state directory of the replica that recorded it first
 }
 
 // Configuration records a signed configuration; it is on the disk when this returns.
-func (r *Recorder) Configuration(ctx context.Context, user call.Principal, c approval.Configuration) error {
-	return r.append(ctx, KindTrust, Configured{c, short(string(user))}, true)
+func (r *Recorder) Configuration(
+	ctx context.Context, user call.Principal, c approval.Configuration, from string,
+) error {
+	return r.append(ctx, KindTrust, Configured{c, short(string(user)), short(from)}, true)
 }
 
 // Ended is the body of an outcome.

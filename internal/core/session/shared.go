@@ -4,13 +4,13 @@ import (
 	"sync"
 
 	"waldo/internal/model/call"
-	"waldo/internal/model/id"
 )
 
 // Shared gives all clients of one principal one session. Budgets, files and tokens of personal data then belong to
 // the principal, for any number of clients.
 type Shared struct {
 	Sessions *Manager
+	Open     func(call.Principal) (Info, error)
 	Opened   func(Info)         // a principal has a new session
 	Idle     func(call.Session) // the last client of a session has left
 	Closed   func(Info)         // a session is closed
@@ -28,7 +28,7 @@ func (s *Shared) Enter(who call.Principal) (call.Session, error) {
 	if s.Over(n.ID) {
 		s.forget()
 		var err error
-		if n, err = s.Sessions.Open(who, id.New(id.Workspace)); err != nil {
+		if n, err = s.Open(who); err != nil {
 			return "", err
 		}
 		if s.info == nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"waldo/internal/model/call"
+	"waldo/internal/model/id"
 )
 
 // TestShared: clients of one principal share a session, those of another do not. A session of a stopped principal
@@ -14,7 +15,8 @@ func TestShared(t *testing.T) {
 	m := NewManager(Defaults(), func() time.Time { return now })
 	var opened, closed []Info
 	var idle []call.Session
-	s := &Shared{Sessions: m, Opened: func(n Info) { opened = append(opened, n) },
+	s := &Shared{Sessions: m, Open: func(p call.Principal) (Info, error) { return m.Open(p, id.New(id.Workspace)) },
+		Opened: func(n Info) { opened = append(opened, n) },
 		Closed: func(n Info) { closed = append(closed, n) }, Idle: func(n call.Session) { idle = append(idle, n) }}
 	enter := func(who call.Principal) call.Session {
 		t.Helper()

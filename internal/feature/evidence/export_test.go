@@ -97,7 +97,7 @@ func (g *ground) story() {
 		ended(run, facts.Failed, f)
 		must(r.Approver(ctx, "os:1000", approval.Enrolment{Action: "enrol", Approver: "ann", By: "ann"}))
 		must(r.Approver(ctx, "os:1000", approval.Enrolment{Action: "revoke", Approver: "bob", By: "ann", Failed: "no disk"}))
-		must(r.Configuration(ctx, "os:1000", approval.Configuration{File: "/home/a/waldo.yaml", Digest: "sha256:1"}))
+		must(r.Configuration(ctx, "os:1000", approval.Configuration{File: "/home/a/waldo.yaml", Digest: "sha256:1"}, ""))
 		must(l.Change(ctx, audit.Change{Action: "secret.set", Object: "TOKEN", User: "os:1000"}))
 		body, err := json.Marshal(app.EgressBody{Server: "notes", Sandbox: "s_2",
 			Attempts: []facts.Attempt{{Host: "n.example.com", Port: 443, Allowed: true, Why: "connect.refused", Times: 1}}})

@@ -84,6 +84,7 @@ func (e Ended) append(b []byte) []byte {
 	b = may(b, `,"approval_id":`, e.ApprovalID)
 	b = may(b, `,"replay_of":`, e.ReplayOf)
 	b = may(b, `,"undo_by":`, e.UndoBy)
+	b = strictjson.AppendText(append(b, `,"row":`...), e.Row)
 	b = e.Result.append(append(b, `,"result":`...))
 	b = e.Facts.AppendMembers(append(b, `,"facts":{`...))
 	b = e.Facts.Stdout.append(append(b, `,"stdout":`...))

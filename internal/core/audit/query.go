@@ -21,6 +21,7 @@ type named struct {
 	DecisionID string `json:"decision_id"`
 	ApprovalID string `json:"approval_id"`
 	Parent     string `json:"parent"`
+	DeliveryID string `json:"delivery_id"`
 }
 
 func (r Record) named() named {
@@ -75,7 +76,7 @@ func All(ctx context.Context, dir string, fn func(Record) error) (n Counted, err
 	return n, err
 }
 
-// Find returns the records about a call, a decision, an approval, or with a record's own id, the
+// Find returns the records about a call, a decision, an approval, a delivery, or with a record's own id, the
 // oldest first. A parent's records do not bring those of its calls, but each of those names it. It reads the log and no
 // index, for those who act by what they find; Select is faster.
 func Find(ctx context.Context, dir, id string) ([]Record, error) {
@@ -83,7 +84,7 @@ func Find(ctx context.Context, dir, id string) ([]Record, error) {
 	out := []Record{}
 	err := each(ctx, dir, "", func(b []byte) bool { return bytes.Contains(b, quoted) }, func(r Record) error {
 		n := r.named()
-		if slices.Contains([]string{r.ID, n.CallID, n.DecisionID, n.ApprovalID, n.Parent}, id) {
+		if slices.Contains([]string{r.ID, n.CallID, n.DecisionID, n.ApprovalID, n.Parent, n.DeliveryID}, id) {
 			out = append(out, r)
 		}
 		return nil

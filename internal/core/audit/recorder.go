@@ -259,6 +259,7 @@ type Ended struct {
 	ApprovalID string        `json:"approval_id,omitempty"`
 	ReplayOf   string        `json:"replay_of,omitempty"` // the call with the same key whose result was given
 	UndoBy     string        `json:"undo_by,omitempty"`   // the capability that would undo the call
+	Row        string        `json:"row"`                 // digest of what waldo remembers of the call; empty: nothing
 	Result     Sized         `json:"result"`              // the text shown to the agent
 	Facts      Facts         `json:"facts"`
 }
@@ -279,7 +280,7 @@ func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Resu
 	body := Ended{
 		DecisionID: d.ID, CallID: d.Call.ID, Capability: short(string(d.Call.Capability)), Status: res.Status,
 		IsError: res.IsError, Trust: res.Trust, Why: r.shortReasons(res.Why), ApprovalID: res.ApprovalID, Result: sized(text),
-		Facts: shortFacts(res.Facts), ReplayOf: res.Replayed,
+		Facts: shortFacts(res.Facts), ReplayOf: res.Replayed, Row: res.Row,
 	}
 	if res.Undo != nil && res.Replayed == "" {
 		body.UndoBy = short(string(res.Undo.By))
@@ -312,12 +313,6 @@ func (r *Recorder) Settled(ctx context.Context, s effects.Settlement) error {
 func (r *Recorder) Fate(ctx context.Context, callID string) bool {
 	_, ended := Fate(ctx, r.Log.dir, callID)
 	return ended
-}
-
-// Decided reports whether a call can have acted: the log names it, or cannot be read.
-func (r *Recorder) Decided(ctx context.Context, callID string) bool {
-	all, err := Find(ctx, r.Log.dir, callID)
-	return err != nil || len(all) > 0
 }
 
 func (r *Recorder) append(ctx context.Context, kind string, body any, sync bool) error {

@@ -24,6 +24,7 @@ type Witness struct {
 	at          place
 	ledger      approval.Ledger
 	delegations delegation.Ledger
+	rows        rows
 }
 
 // Look brings the ledger to the end of the log and hands it to fn. It returns an error, and calls
@@ -95,7 +96,7 @@ func (w *Witness) begin(ctx context.Context, name string) error {
 		return nil
 	}
 	w.at, w.ledger = place{hash: genesis, segment: segmentName(1)}, approval.Ledger{}
-	w.delegations = delegation.Ledger{}
+	w.delegations, w.rows = delegation.Ledger{}, rows{}
 	if first <= 1 {
 		return nil
 	}
@@ -129,6 +130,7 @@ func (w *Witness) segment(ctx context.Context, name string, size int64) error {
 		if err == nil {
 			_ = tell(&w.ledger, r) // Verify reports a wrong record; it grants no right
 			_ = delegated(&w.delegations, r)
+			w.rows.tell(r)
 			w.at = at
 		}
 		return errors.Join(err, ctx.Err())

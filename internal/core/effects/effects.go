@@ -60,7 +60,8 @@ type Entry struct {
 	Undo       *call.Undo      `json:"-"`
 	Undone     string          `json:"undone,omitempty"` // the call that undid it, or tries to
 
-	name    string // of its key; empty: it has none
+	name    string // of its key; empty: it has none, or another call has it now
+	key     string // the name that the call began with
 	process string // that makes the call, until its outcome is in the log
 	result  *stored
 	until   time.Time
@@ -87,8 +88,12 @@ type Recorder interface {
 	Settled(ctx context.Context, s Settlement) error
 	// Fate reports whether the outcome of a call is recorded.
 	Fate(ctx context.Context, callID string) bool
-	// Decided reports whether a call can have acted: the log names it, or cannot be read.
-	Decided(ctx context.Context, callID string) bool
+	// Bound returns the reason against acting by what the store says of a call: the log does not have its digest.
+	Bound(ctx context.Context, callID, digest string, shared bool) *call.Reason
+	// Asked reports whether the log has a call with these arguments.
+	Asked(ctx context.Context, d policy.Decision, shared bool) bool
+	// Undone returns the call that has undone another, or can have; empty: there is none.
+	Undone(ctx context.Context, callID string, by call.Capability) (string, error)
 }
 
 // Caller makes a call through the pipeline.
@@ -216,16 +221,16 @@ func (b *Book) claim(ctx context.Context, d policy.Decision, name string, take, 
 		wait = min(wait, time.Until(by))
 	}
 	for until, tried := time.Now().Add(wait), ""; ; {
-		old, err := b.look(ctx, d, name, take, tokens)
+		old, err := b.look(ctx, d, name, tried, take, tokens)
 		if err != nil || old == nil {
 			return nil, nil, err
 		}
-		r, why, again := b.judge(ctx, d, old, tried == old.ID)
+		r, why, again := b.judge(ctx, d, old, tried == old.digest())
 		switch {
 		case r != nil || why != nil:
 			return r, why, nil
-		case again: // settled just now
-			tried = old.ID
+		case again: // settled just now, or proven
+			tried = old.digest()
 			continue
 		case !time.Now().Before(until):
 			return nil, call.Reason{Code: "idempotency.in_progress",
@@ -239,10 +244,10 @@ func (b *Book) claim(ctx context.Context, d policy.Decision, name string, take, 
 	}
 }
 
-// look returns the earlier call with a name; nil: there is none, or it did not act. With take it begins the new call
-// then, in the same transaction.
+// look returns the earlier call with a name; nil: there is none, or it did not act, and its digest is the proven one.
+// With take it begins the new call then, in the same transaction.
 func (b *Book) look(
-	ctx context.Context, d policy.Decision, name string, take, tokens bool,
+	ctx context.Context, d policy.Decision, name, proven string, take, tokens bool,
 ) (old *Entry, err error) {
 	in := b.Store.View
 	if take {
@@ -255,7 +260,8 @@ func (b *Book) look(
 				return err
 			}
 		}
-		if old != nil && b.Now().Before(old.until) && old.State != NotHappened && !b.repeats(d, old) {
+		gone := old != nil && old.State == NotHappened && old.digest() == proven
+		if old != nil && b.Now().Before(old.until) && !gone && !b.repeats(d, old) {
 			return nil
 		}
 		if !take {
@@ -328,7 +334,7 @@ func (b *Book) insert(tx *sql.Tx, d policy.Decision, name string, tokens bool) e
 		}
 	}
 	e := b.entry(d, Begun, window)
-	e.name, e.process, e.tokens = name, b.Process, tokens
+	e.name, e.key, e.process, e.tokens = name, name, b.Process, tokens
 	return e.put(tx)
 }
 
@@ -374,8 +380,8 @@ func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled
 			Text: "the key belongs to the call " + old.ID + ", which has other arguments or another delegation"}, false
 	}
 	switch {
-	case old.State == Ended || old.State == Happened:
-		return old.replay(d), nil, false
+	case old.State == Ended || old.Word() != "":
+		return b.known(ctx, d, old)
 	case old.State == Begun && !b.Gone(old.process):
 		return nil, nil, false
 	case d.Contract.Settle.By != "" && !settled:
@@ -385,6 +391,26 @@ func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled
 	}
 	return nil, &call.Reason{Code: "idempotency.unknown", Text: "the call " + old.ID + " with this key ended, and whether it " +
 		"took effect is not known: look, or ask the operator for waldo settle " + old.ID}, false
+}
+
+// known returns what an earlier call with a known outcome means, if the log has that outcome. Nothing: its process is
+// about to record it. again: the call did not act, or nobody recorded its outcome.
+func (b *Book) known(ctx context.Context, d policy.Decision, old *Entry) (
+	r *call.Result, why *call.Reason, again bool,
+) {
+	if old.process != "" && !b.Gone(old.process) {
+		return nil, nil, false
+	}
+	why = b.Log.Bound(ctx, old.ID, old.digest(), b.Store.Shared())
+	switch {
+	case why != nil && old.process != "":
+		if err := b.recover(ctx, old); err == nil {
+			return nil, nil, true
+		}
+	case why == nil && old.State != NotHappened:
+		return old.replay(d), nil, false
+	}
+	return nil, why, why == nil
 }
 
 // End stores how a call ended, before that is recorded in the log. It returns the result with what would undo the
@@ -405,7 +431,9 @@ func (b *Book) End(ctx context.Context, d policy.Decision, r call.Result, answer
 		}
 	}
 	err = b.change(ctx, d.Call.ID, func(_ *sql.Tx, e *Entry) (bool, error) {
-		e.State, e.Undo, e.result = state, r.Undo, store(r)
+		if e.State, e.Undo, e.result = state, r.Undo, store(r); state != "" {
+			r.Row = e.digest()
+		}
 		return state != "", nil
 	})
 	return r, state == Unknown, err

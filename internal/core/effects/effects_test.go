@@ -28,7 +28,7 @@ func newBench(t *testing.T) *bench {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	b := &bench{now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
-	b.Book = &Book{Store: s, Process: "q_own", Gone: func(p string) bool { return p == "q_gone" },
+	b.Book = &Book{Store: s, Process: "q_own", Log: &notes{}, Gone: func(p string) bool { return p == "q_gone" },
 		Now: func() time.Time { return b.now }}
 	return b
 }
@@ -55,6 +55,9 @@ func (b *bench) end(t *testing.T, d policy.Decision, text string) {
 	r := call.Result{CallID: d.Call.ID, Status: facts.OK, Facts: f, Content: []call.Content{call.Text(text)}}
 	if _, open, err := b.End(t.Context(), d, r, true); open || err != nil {
 		t.Fatal(open, err)
+	}
+	if err := b.Recorded(t.Context(), d.Call.ID); err != nil {
+		t.Fatal(err)
 	}
 }
 

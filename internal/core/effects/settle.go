@@ -24,6 +24,7 @@ type Settlement struct {
 	By         call.Capability `json:"by"`             // the capability that read
 	Read       string          `json:"read,omitempty"` // the last call of it
 	Why        string          `json:"why,omitempty"`  // why it is still unknown
+	Row        string          `json:"row"`            // digest of what waldo remembers of the call; empty: as before
 }
 
 // Errors of Settle.
@@ -31,6 +32,7 @@ var (
 	ErrAbsent   = errors.New("waldo does not remember this call")
 	ErrNoSettle = errors.New("the contract of this call has no settle")
 	ErrUnderWay = errors.New("the call is under way, so it has no outcome yet")
+	ErrForged   = errors.New("row.forged: what the database says of the call is not what the log recorded")
 	ErrOther    = errors.New("another configuration decided this call, and only that one can find out whether it happened")
 )
 
@@ -62,6 +64,9 @@ func (b *Book) Settle(ctx context.Context, callID string, as call.Call) (call.Se
 	if s.By == "" {
 		return call.StillUnknown, ErrNoSettle
 	}
+	if e.ArgsDigest != e.Args.Digest() || !b.Log.Asked(ctx, e.decision(), b.Store.Shared()) {
+		return call.StillUnknown, ErrForged
+	}
 	out := Settlement{CallID: e.ID, DecisionID: e.DecisionID, Capability: e.Capability, By: call.Capability(s.By)}
 	last := cmp.Or(b.Contract(out.By).Timeout, patience) // that the last read can take
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Within+last)
@@ -78,7 +83,10 @@ func (b *Book) Settle(ctx context.Context, callID string, as call.Call) (call.Se
 	default:
 		out.Settled, state = call.NotHappened, NotHappened
 	}
-	ctx = context.WithoutCancel(ctx)
+	if ctx = context.WithoutCancel(ctx); state != Unknown {
+		e.State = state
+		out.Row = e.digest()
+	}
 	if err := b.Log.Settled(ctx, out); err != nil {
 		return call.StillUnknown, fmt.Errorf("recording the settlement: %w", err)
 	}
@@ -190,7 +198,7 @@ func (b *Book) Pending(ctx context.Context) (out []*Entry, err error) {
 	return out, err
 }
 
-// Recover records the outcomes of calls whose process was killed before it could: unknown, or the stored result.
+// Recover records the outcomes of calls whose process was killed before it could.
 func (b *Book) Recover(ctx context.Context) error {
 	var all []*Entry
 	err := b.Store.View(ctx, func(tx *sql.Tx) (err error) {
@@ -201,39 +209,41 @@ func (b *Book) Recover(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !b.Gone(e.process) {
-			continue
-		}
-		if !b.Log.Fate(ctx, e.ID) {
-			_, err = b.Log.Outcome(ctx, e.decision(), e.outcome())
-		}
-		if err == nil {
-			err = b.change(ctx, e.ID, func(_ *sql.Tx, now *Entry) (bool, error) {
-				if now.process = ""; now.State == Begun {
-					now.State = Unknown
-				}
-				return true, nil
-			})
+		if b.Gone(e.process) {
+			err = b.recover(ctx, e)
 		}
 	}
 	return err
+}
+
+// recover records the outcome of a call whose process was killed: unknown, unless the log has it or a settlement.
+func (b *Book) recover(ctx context.Context, e *Entry) error {
+	was := e.digest()
+	if !b.Log.Fate(ctx, e.ID) {
+		if b.Log.Bound(ctx, e.ID, was, false) != nil {
+			e.State, e.result, e.Undo = Unknown, nil, nil
+		}
+		r := Killed(e.ID, e.DecisionID)
+		r.Row = e.digest()
+		if _, err := b.Log.Outcome(ctx, e.decision(), r); err != nil {
+			return err
+		}
+	} else if e.State == Begun {
+		e.State = Unknown
+	}
+	return b.change(ctx, e.ID, func(_ *sql.Tx, now *Entry) (bool, error) {
+		if now.digest() == was {
+			now.State, now.result, now.Undo = e.State, e.result, e.Undo
+		}
+		now.process = ""
+		return true, nil
+	})
 }
 
 // decision returns the part of a call's decision that its outcome names.
 func (e *Entry) decision() policy.Decision {
 	return policy.Decision{ID: e.DecisionID, Contract: contract.Contract{Mode: e.Mode},
 		Call: call.Call{ID: e.ID, Capability: e.Capability, Principal: e.Principal, Args: e.Args}}
-}
-
-// outcome is the result to record for a call whose process was killed.
-func (e *Entry) outcome() call.Result {
-	d := e.decision()
-	if e.result != nil {
-		r := e.replay(d)
-		r.Replayed, r.Why, r.Facts.SideEffect = "", nil, e.result.SideEffect
-		return *r
-	}
-	return Killed(e.ID, e.DecisionID)
 }
 
 // Killed is the result of a call whose process was killed while it was under way.

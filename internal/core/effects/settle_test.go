@@ -41,8 +41,14 @@ type notes struct{ settled []Settlement }
 func (*notes) Outcome(context.Context, policy.Decision, call.Result) (l call.Logged, _ error) {
 	return l, nil
 }
-func (*notes) Fate(context.Context, string) bool    { return true }
-func (*notes) Decided(context.Context, string) bool { return true }
+func (*notes) Fate(context.Context, string) bool { return true }
+func (*notes) Bound(context.Context, string, string, bool) *call.Reason {
+	return nil
+}
+func (*notes) Asked(context.Context, policy.Decision, bool) bool { return true }
+func (*notes) Undone(context.Context, string, call.Capability) (string, error) {
+	return "", nil
+}
 func (n *notes) Settled(_ context.Context, s Settlement) error {
 	n.settled = append(n.settled, s)
 	return nil
@@ -203,15 +209,17 @@ func TestUndoOfAnEarlierWaldo(t *testing.T) {
 	}
 }
 
-// unrecorded is a log that names no call.
-type unrecorded struct{ notes }
+// recorded is a log that names the undo of each call.
+type recorded struct{ notes }
 
-func (*unrecorded) Decided(context.Context, string) bool { return false }
+func (*recorded) Undone(context.Context, string, call.Capability) (string, error) {
+	return "c_lost", nil
+}
 
 // TestUndoOfAKilledWaldo: an undo whose waldo was killed before its call was decided can be made. One that the log knows
 // cannot.
 func TestUndoOfAKilledWaldo(t *testing.T) {
-	for _, log := range []Recorder{&unrecorded{}, &notes{}} {
+	for _, log := range []Recorder{&notes{}, &recorded{}} {
 		b, _, server := settling(t, "own.yaml", "1")
 		d := keyed(t, "k", `{}`)
 		d.Contract.Rollback = contract.Rollback{By: "s.drop", Args: map[string]any{"id": "'7'"}}
@@ -231,10 +239,10 @@ func TestUndoOfAKilledWaldo(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Log = log
-		_, recorded := log.(*notes)
-		if _, err := b.Undo(t.Context(), d.Call.ID, d.Call); errors.Is(err, ErrUndone) != recorded ||
-			(server.made == 0) != recorded {
-			t.Errorf("recorded %t: %v, %d calls", recorded, err, server.made)
+		_, known := log.(*recorded)
+		if _, err := b.Undo(t.Context(), d.Call.ID, d.Call); errors.Is(err, ErrUndone) != known ||
+			(server.made == 0) != known {
+			t.Errorf("known %t: %v, %d calls", known, err, server.made)
 		}
 	}
 }

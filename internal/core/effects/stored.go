@@ -1,7 +1,10 @@
 package effects
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -101,6 +104,7 @@ func (e *Entry) replay(d policy.Decision) *call.Result {
 // body is the part of a row that is read as a whole.
 type body struct {
 	DecisionID string          `json:"decision_id"`
+	Key        string          `json:"key,omitempty"` // the name that the call began with
 	Mode       contract.Mode   `json:"mode"`
 	Args       json.RawMessage `json:"args"`
 	ArgsDigest string          `json:"args_digest"`
@@ -118,14 +122,31 @@ type undo struct {
 	Args json.RawMessage `json:"args"`
 }
 
-func (e *Entry) put(tx *sql.Tx) error {
-	b := body{DecisionID: e.DecisionID, Mode: e.Mode, Args: e.Args.Raw(), ArgsDigest: e.ArgsDigest,
+// body returns the entry as its row holds it.
+func (e *Entry) body() body {
+	b := body{DecisionID: e.DecisionID, Key: e.key, Mode: e.Mode, Args: e.Args.Raw(), ArgsDigest: e.ArgsDigest,
 		Delegation: e.Delegation, File: e.File,
 		Undone: e.Undone, Result: e.result, Tokens: e.tokens, Undoes: e.undoes}
 	if e.Undo != nil {
 		b.Undo = &undo{e.Undo.By, e.Undo.Args.Raw()}
 	}
-	text, err := json.Marshal(b)
+	return b
+}
+
+// digest binds what waldo acts by to the log: all of the entry but who undid it, and which process has it.
+func (e *Entry) digest() string {
+	b := e.body()
+	b.Key, b.Undone, b.Undoes = cmp.Or(e.name, e.key), "", ""
+	text, err := json.Marshal([]any{e.ID, e.Principal, e.Capability, e.State, database.Stamp(e.At), database.Stamp(e.until), b})
+	if err != nil {
+		return "" // no log has it
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+func (e *Entry) put(tx *sql.Tx) error {
+	text, err := json.Marshal(e.body())
 	if err != nil {
 		return err
 	}
@@ -170,7 +191,7 @@ func read(r row) (*Entry, error) {
 		return nil, fmt.Errorf("effects: call %s: %w", e.ID, err)
 	}
 	e.DecisionID, e.Mode, e.ArgsDigest, e.Undone, e.result = b.DecisionID, b.Mode, b.ArgsDigest, b.Undone, b.Result
-	e.Delegation, e.File, e.tokens, e.undoes = b.Delegation, b.File, b.Tokens, b.Undoes
+	e.Delegation, e.File, e.tokens, e.undoes, e.key = b.Delegation, b.File, b.Tokens, b.Undoes, b.Key
 	return &e, nil
 }
 

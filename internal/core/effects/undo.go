@@ -22,18 +22,31 @@ var (
 func (b *Book) Undo(ctx context.Context, callID string, as call.Call) (r call.Result, err error) {
 	c := as
 	c.ID, c.Parent = id.New(id.Call), callID
-	lost := "" // the call of a waldo that was killed before its decision
-	if e, err := b.Get(ctx, callID); err == nil && e.undoes != "" && b.Gone(e.undoes) && !b.Log.Decided(ctx, e.Undone) {
-		lost = e.Undone
+	e, err := b.Get(ctx, callID)
+	if err != nil {
+		return r, err
 	}
-	err = b.change(ctx, callID, func(_ *sql.Tx, e *Entry) (bool, error) {
+	if e.Undo == nil || e.result != nil && hidden(e.Undo.Args, e.result.Masked) { // of an earlier waldo
+		return r, ErrNoUndo
+	}
+	if why := b.Log.Bound(ctx, callID, e.digest(), b.Store.Shared()); why != nil {
+		return r, fmt.Errorf("%s: %s", why.Code, why.Text)
+	}
+	done, err := b.Log.Undone(ctx, callID, e.Undo.By)
+	if err != nil {
+		return r, err
+	}
+	err = b.change(ctx, callID, func(_ *sql.Tx, now *Entry) (bool, error) {
+		lost := now.undoes != "" && b.Gone(now.undoes) // a waldo that was killed before its decision
 		switch {
-		case e.Undo == nil || e.result != nil && hidden(e.Undo.Args, e.result.Masked): // of an earlier waldo
-			return true, ErrNoUndo
-		case e.Undone != "" && e.Undone != lost:
-			return true, fmt.Errorf("%w, by %s", ErrUndone, e.Undone)
+		case done != "":
+			return true, fmt.Errorf("%w, by %s", ErrUndone, done)
+		case now.Undone != "" && !lost:
+			return true, fmt.Errorf("%w, by %s", ErrUndone, now.Undone)
+		case now.digest() != e.digest():
+			return true, ErrForged
 		}
-		c.Capability, c.Args, e.Undone, e.undoes = e.Undo.By, e.Undo.Args, c.ID, b.Process
+		c.Capability, c.Args, now.Undone, now.undoes = e.Undo.By, e.Undo.Args, c.ID, b.Process
 		return true, nil
 	})
 	if err == nil && c.Capability == "" {

@@ -37,6 +37,8 @@ type HandedOver struct {
 	Tries     int            `json:"tries"`
 	Result    string         `json:"result,omitempty"` // of the operator's change: begun, done or refused
 	Reason    string         `json:"reason,omitempty"`
+	Row       string         `json:"row,omitempty"`       // digest of a queued delivery
+	Ended     string         `json:"row_ended,omitempty"` // of one that is not handed over any more
 }
 
 // Run hands over deliveries until ctx is done. Then it waits for those under way, for a while.
@@ -92,10 +94,12 @@ func (h *Hooks) takeAll(ctx, work context.Context, target string, free chan stru
 
 // handOver tries one claimed delivery.
 func (h *Hooks) handOver(ctx context.Context, d *inbox.Delivery) {
-	var why *inbox.Failure
-	if d.Target == inbox.Out {
+	why := h.forged(ctx, d)
+	switch {
+	case why != nil:
+	case d.Target == inbox.Out:
 		why = h.send(ctx, d)
-	} else {
+	default:
 		why = h.call(ctx, d)
 	}
 	if err := h.end(ctx, d, why); err != nil {
@@ -103,11 +107,25 @@ func (h *Hooks) handOver(ctx context.Context, d *inbox.Delivery) {
 	}
 }
 
+// forged returns why a delivery is not handed over: the log did not record it as it is.
+func (h *Hooks) forged(ctx context.Context, d *inbox.Delivery) *inbox.Failure {
+	why := h.o.Witness.Bound(ctx, d.ID, d.Digest(), h.o.Queue.Store.Shared())
+	if why == nil {
+		return nil
+	}
+	f := &inbox.Failure{Final: true, Reason: why.Code + ": " + why.Text}
+	if err := h.o.Queue.Forget(ctx, d); err != nil { // a waldo that was killed before its record gave no answer
+		f.Reason += "; " + err.Error()
+	}
+	return f
+}
+
 // end notes how a try ended: in the queue, which decides, then in the log.
 func (h *Hooks) end(ctx context.Context, d *inbox.Delivery, why *inbox.Failure) error {
 	ctx = context.WithoutCancel(ctx)
 	e := h.about(d, "delivered")
 	if why == nil {
+		e.Ended = d.Digest()
 		return errors.Join(h.o.Queue.Done(ctx, d), h.record(ctx, e, false))
 	}
 	err := h.o.Queue.Fail(ctx, d, *why)

@@ -25,10 +25,11 @@ const memory = 30 * 24 * time.Hour
 
 // Options are the parts that webhooks need.
 type Options struct {
-	Queue  *inbox.Queue
-	Log    *audit.Log
-	Kernel Kernel
-	Now    func() time.Time // nil: time.Now
+	Queue   *inbox.Queue
+	Log     *audit.Log
+	Witness *audit.Witness // of the log; nil: one of its own
+	Kernel  Kernel
+	Now     func() time.Time // nil: time.Now
 }
 
 // Kernel is the part of waldo that webhooks use. Its answers are those of the configuration in force.
@@ -55,6 +56,9 @@ func New(o Options) *Hooks {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Witness == nil {
+		o.Witness = &audit.Witness{Dir: audit.Dir(o.Queue.Store.Dir())}
+	}
 	h := &Hooks{o: o, wake: make(chan struct{}, 1)}
 	h.server = receive.New(receive.Options{
 		Hook: h.hook, Secret: h.secret, Accept: h.accept, Now: o.Now, Log: slog.Default(),
@@ -78,6 +82,23 @@ func (h *Hooks) Deliveries() inbox.Deliveries { return recorded{h.o.Queue, h} }
 type recorded struct {
 	*inbox.Queue
 	h *Hooks
+}
+
+// Claim passes over what the log did not record.
+func (r recorded) Claim(ctx context.Context, target string) (*inbox.Delivery, error) {
+	for {
+		d, err := r.Queue.Claim(ctx, target)
+		if d == nil || err != nil {
+			return nil, err
+		}
+		why := r.h.forged(ctx, d)
+		if why == nil {
+			return d, nil
+		}
+		if err := r.h.end(ctx, d, why); err != nil {
+			return nil, err
+		}
+	}
 }
 
 func (r recorded) Done(ctx context.Context, d *inbox.Delivery) error { return r.h.end(ctx, d, nil) }
@@ -113,7 +134,7 @@ func (h *Hooks) accept(ctx context.Context, a receive.Arrival) (receive.Verdict,
 	}
 	if v == inbox.Stored {
 		if err := h.record(ctx, receive.Event{Event: "received", Hook: a.Hook, Principal: receive.Principal(a.Hook),
-			Delivery: d.ID, Digest: sign.Digest(a.Body), Bytes: len(a.Body), Peer: a.Peer}, true); err != nil {
+			Delivery: d.ID, Digest: sign.Digest(a.Body), Bytes: len(a.Body), Peer: a.Peer, Row: d.Digest()}, true); err != nil {
 			return receive.Refused, errors.Join(err, h.o.Queue.Undo(ctx, d, seen))
 		}
 		if err := h.o.Queue.Release(ctx, d); err != nil {

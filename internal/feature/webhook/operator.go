@@ -33,7 +33,9 @@ func (h *Hooks) act(
 		return nil, err
 	}
 	err = change(ctx, id)
-	e.Result = "done"
+	if e.Result = "done"; event == "dropped" {
+		e.Ended = d.Digest()
+	}
 	if err != nil {
 		e.Result, e.Reason = "refused", err.Error()
 	}

@@ -38,7 +38,9 @@ func (h *Hooks) Send(ctx context.Context, o Outgoing) (*inbox.Delivery, error) {
 	if err := h.o.Queue.Add(ctx, d); err != nil {
 		return nil, err
 	}
-	if err := h.record(ctx, h.about(d, "queued"), true); err != nil {
+	e := h.about(d, "queued")
+	e.Row = d.Digest()
+	if err := h.record(ctx, e, true); err != nil {
 		return nil, errors.Join(err, h.o.Queue.Undo(ctx, d, inbox.Seen{}))
 	}
 	return d, h.try(ctx, d)
@@ -55,7 +57,10 @@ func (h *Hooks) Again(ctx context.Context, id string) (*inbox.Delivery, error) {
 
 // try sends a claimed delivery once.
 func (h *Hooks) try(ctx context.Context, d *inbox.Delivery) error {
-	why := h.send(ctx, d)
+	why := h.forged(ctx, d)
+	if why == nil {
+		why = h.send(ctx, d)
+	}
 	if err := h.end(ctx, d, why); err != nil {
 		return err
 	}

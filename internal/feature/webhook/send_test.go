@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"io"
 	"net/http"
@@ -142,6 +143,11 @@ func TestCorpusOut(t *testing.T) {
 			if err := ended.Add(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
+			e := b.about(d, "queued")
+			e.Row = d.Digest()
+			if err := b.record(t.Context(), e, true); err != nil {
+				t.Fatal(err)
+			}
 			if why := b.Hooks.send(t.Context(), d); why != nil { // and the process ends here
 				t.Fatal(why)
 			}
@@ -236,5 +242,84 @@ func TestTarget(t *testing.T) {
 				t.Errorf("%q, private %v: %v", address, private, err)
 			}
 		}
+	}
+}
+
+// TestForgedDeliveries: a delivery that the log did not record as its row has it is not handed over, and one that was
+// delivered is not handed over again.
+func TestForgedDeliveries(t *testing.T) {
+	for _, set := range []string{
+		"", `body = 'e30='`, `about = replace(about, '/a', '/b')`, `about = replace(about, 'env:OUT', 'env:NEW')`, `hook = 'other'`,
+	} {
+		b := newBench(t)
+		r := newRemote(t, 503)
+		d, err := b.Send(t.Context(), b.outgoing(r.URL+"/a", true))
+		if err != nil || d.State != inbox.Queued {
+			t.Fatal(d, err)
+		}
+		b.secrets["env:NEW"] = standardSecret
+		if set != "" {
+			b.edit(t, `UPDATE deliveries SET `+set)
+		}
+		b.set(d.Due.Unix() + 1)
+		next, err := b.Again(t.Context(), d.ID)
+		if err != nil || (len(r.got) == 2) != (set == "") || set != "" &&
+			(next.State != inbox.Dead || !strings.HasPrefix(next.Reason, "row.forged: ")) {
+			t.Errorf("%q: %+v %v, %d requests", set, next, err, len(r.got))
+		}
+	}
+	b := newBench(t)
+	r := newRemote(t, 503)
+	d, err := b.Send(t.Context(), b.outgoing(r.URL, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.edit(t, `CREATE TABLE kept AS SELECT * FROM deliveries`)
+	b.until(t, d, 1)
+	b.edit(t, `INSERT INTO deliveries SELECT * FROM kept`)
+	next, err := b.Again(t.Context(), d.ID)
+	if err != nil || next == nil || next.State != inbox.Dead || len(r.got) != 2 {
+		t.Errorf("delivered again: %+v %v, %d requests", next, err, len(r.got))
+	}
+}
+
+// edit changes the database as another process of the user can.
+func (b *bench) edit(t *testing.T, query string) {
+	t.Helper()
+	err := b.o.Queue.Store.Update(t.Context(), func(tx *sql.Tx) error {
+		_, err := tx.Exec(query)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestForgedWork: a delivery that nobody signed reaches neither a tool nor an agent.
+func TestForgedWork(t *testing.T) {
+	b := standardBench(t)
+	if w := b.serve(b.signed(t, "m", `{"a":1}`)); w.Code != 202 {
+		t.Fatalf("control: %d", w.Code)
+	}
+	b.edit(t, `INSERT INTO deliveries (id, hook, target, state, due, tries, claim, holder, work, reason, size, about, body)
+		SELECT 'h_forged', hook, target, state, '2000-01-01T00:00:00Z', 0, 0, holder, work, reason, size, about, body
+		FROM deliveries`)
+	d, err := b.Deliveries().Claim(t.Context(), inbox.Agent)
+	if err != nil || d == nil || d.ID == "h_forged" || string(d.Body) != `{"a":1}` {
+		t.Errorf("%+v %v", d, err)
+	}
+	if d, err := b.Deliveries().Claim(t.Context(), inbox.Agent); d != nil || err != nil {
+		t.Errorf("the forged one: %+v %v", d, err)
+	}
+	if f, err := b.o.Queue.Get(t.Context(), "h_forged"); err != nil || f.State != inbox.Dead ||
+		!strings.HasPrefix(f.Reason, "row.forged: ") {
+		t.Errorf("%+v %v", f, err)
+	}
+	// So ends one whose waldo was killed before it was recorded: the sender got no answer, and its next try is accepted.
+	if w := b.serve(b.signed(t, "m", `{"a":1}`)); w.Code != 202 {
+		t.Errorf("the sender's next try: %d", w.Code)
+	}
+	if d, err := b.Deliveries().Claim(t.Context(), inbox.Agent); d == nil || err != nil {
+		t.Errorf("the sender's next try: %+v %v", d, err)
 	}
 }

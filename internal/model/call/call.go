@@ -418,6 +418,7 @@ type Result struct {
 	Replayed   string     // the earlier call with the same key whose recorded result this is; empty: it is its own
 	Settled    Settled    // what waldo found out after an unknown outcome; empty: it did not look
 	Undo       *Undo      // what would undo the call; nil: not known
+	Row        string     // digest of what waldo remembers of the call, for the log; empty: nothing
 	Cut        bool       // something of the answer did not fit the budget, and is not here
 	Held       int        // the number of the call in the list of its program; 0: it is not held
 	Logged     Logged     // the record of how the call ended

@@ -5,6 +5,7 @@ package inbox
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"encoding/base64"
 	"encoding/json"
@@ -100,6 +101,15 @@ type About struct {
 	Key         string    `json:"key,omitempty"`     // the name of the secret that signs, never the secret
 	Private     bool      `json:"private,omitempty"` // the receiver can have an address that is not public
 	By          string    `json:"by,omitempty"`      // the principal who sends it
+}
+
+// Digest binds all that a delivery is to the log: not its state, tries and work.
+func (d *Delivery) Digest() string {
+	text, err := json.Marshal([]any{d.ID, d.Hook, d.Target, d.About, sha256.Sum256(d.Body)})
+	if err != nil {
+		return "" // no log has it
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
 // Queue satisfies Deliveries over a database.
@@ -204,9 +214,18 @@ func (q *Queue) Undo(ctx context.Context, d *Delivery, s Seen) error {
 		if _, err := tx.Exec(`DELETE FROM deliveries WHERE id = $1`, d.ID); err != nil {
 			return err
 		}
-		_, err := tx.Exec(`DELETE FROM seen_webhooks WHERE hook = $1 AND name = $2`, d.Hook, s.Name)
-		return err
+		return forget(tx, d.Hook, s.Name)
 	})
+}
+
+// Forget lets the sender's next try of a webhook be accepted.
+func (q *Queue) Forget(ctx context.Context, d *Delivery) error {
+	return q.Store.Update(ctx, func(tx *sql.Tx) error { return forget(tx, d.Hook, d.Name) })
+}
+
+func forget(tx *sql.Tx, hook, name string) error {
+	_, err := tx.Exec(`DELETE FROM seen_webhooks WHERE hook = $1 AND name = $2`, hook, name)
+	return err
 }
 
 // Add stores a delivery that needs no memory of it: an outgoing one. It is claimed by this process.

@@ -3,6 +3,7 @@ package agentrun_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -165,7 +166,15 @@ func serveOne(t *testing.T, begun string) {
 	}
 	defer h.Close()
 	queue := &inbox.Queue{Store: h.Store, Holder: "test", Gone: presence.Gone(h.Store)}
-	if err := queue.Add(t.Context(), &inbox.Delivery{Hook: "issues", Target: inbox.Agent, Body: []byte(evil)}); err != nil {
+	sent := &inbox.Delivery{Hook: "issues", Target: inbox.Agent, Body: []byte(evil)}
+	if err := queue.Add(t.Context(), sent); err != nil {
+		t.Fatal(err)
+	}
+	arrival, err := json.Marshal(map[string]string{"event": "received", "delivery_id": sent.ID, "row": sent.Digest()})
+	if err == nil {
+		_, err = h.Log.Append(t.Context(), inbox.Kind, arrival, true)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	if begun != "" { // by a process that has ended since

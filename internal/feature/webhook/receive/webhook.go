@@ -56,6 +56,7 @@ type Event struct {
 	Delivery  string         `json:"delivery_id,omitempty"`
 	Digest    string         `json:"digest,omitempty"` // of the body
 	Bytes     int            `json:"bytes,omitempty"`
+	Row       string         `json:"row,omitempty"` // digest of the delivery
 }
 
 // Principal is the principal of a webhook's calls.

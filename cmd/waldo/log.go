@@ -265,18 +265,17 @@ func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
 	}
 	out := c.OutOrStdout()
 	verdicts := found
-	// the records of an approval name the calls that asked and that used the answer; a record by number names its call
-	if _, number := numbered(ident); number || id.Is(id.Approval, ident) {
-		state, err := g.StateDir()
-		if err != nil {
-			return err
-		}
-		if found, err = records.OfCalls(c.Context(), audit.Dir(state), found); err != nil {
-			return err
-		}
-		if number && len(found) == 0 {
-			return exitcode.Mistake("waldo log show "+ident+" prints it", "record %s is not about a call", ident)
-		}
+	state, err := g.StateDir()
+	if err != nil {
+		return err
+	}
+	// the records of an approval name the calls that asked and that used the answer; those of a call name its own calls
+	found, undos, err := records.OfCalls(c.Context(), audit.Dir(state), found)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 && len(verdicts) > 0 && !id.Is(id.Approval, ident) {
+		return exitcode.Mistake("waldo log show "+ident+" prints it", "record %s is not about a call", ident)
 	}
 	if g.JSON {
 		return terminal.JSON(out, found)
@@ -296,7 +295,7 @@ func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
 		if i > 0 || id.Is(id.Approval, ident) {
 			display.Fprintf(out, "\n")
 		}
-		if err := records.Story(out, terminal.Painter(out), one); err != nil {
+		if err := records.Story(out, terminal.Painter(out), one, undos); err != nil {
 			return err
 		}
 	}

@@ -81,7 +81,7 @@ func at(file string, line int) string {
 }
 
 // Story prints a summary of the records of one call.
-func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
+func Story(w io.Writer, p terminal.Paint, records []audit.Record, undos Undos) error {
 	var said []call.Reason // each reason is printed once
 	open := false          // decided, without an outcome
 	for _, r := range records {
@@ -132,7 +132,12 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 				display.Fprintf(w, ", in a %s sandbox %s", l.Facts.Sandbox.Driver, p.Dim(l.Facts.Sandbox.ID))
 			}
 			display.Fprintf(w, "\n")
-			if l.UndoBy != "" {
+			if of := undos.of[l.CallID]; of != "" {
+				display.Fprintf(w, "  undid %s: waldo explain %s\n", of, of)
+			}
+			if by := undos.by[l.CallID]; by != "" {
+				display.Fprintf(w, "  was undone by %s: waldo explain %s\n", by, by)
+			} else if l.UndoBy != "" {
 				display.Fprintf(w, "  undone by %s: waldo undo %s\n", l.UndoBy, l.CallID)
 			}
 			for _, warning := range l.Facts.Warnings {
@@ -208,20 +213,41 @@ func compact(raw json.RawMessage) string {
 	return b.String()
 }
 
-// OfCalls returns every record of the calls that some records are about, in the order of the log.
-func OfCalls(ctx context.Context, dir string, some []audit.Record) (all []audit.Record, err error) {
-	calls := []string{}
+// Undos says which calls undid which.
+type Undos struct{ of, by map[string]string }
+
+// OfCalls returns every record of the calls that some records are about, in the order of the log, and which of them
+// were undone by others or undid others.
+func OfCalls(ctx context.Context, dir string, some []audit.Record) (all []audit.Record, undos Undos, err error) {
+	calls, parents := []string{}, []string{}
 	for _, r := range some {
-		if c := callOf(r); c != "" {
-			calls = append(calls, c)
+		if l := lineOf(r); l.CallID != "" {
+			calls, parents = append(calls, l.CallID), append(parents, l.Parent)
 		}
 	}
-	of := audit.Selection{About: calls, Match: func(r audit.Record) bool { return slices.Contains(calls, callOf(r)) }}
+	about := append(slices.Clone(calls), parents...)
+	of := audit.Selection{About: about, Match: func(r audit.Record) bool { return slices.Contains(about, callOf(r)) }}
+	ended, parent := map[string]Line{}, map[string]string{}
 	_, err = audit.Select(ctx, dir, of, func(r audit.Record) error {
-		all = append(all, r)
+		l := lineOf(r)
+		if slices.Contains(calls, l.CallID) {
+			all = append(all, r)
+		}
+		switch r.Kind {
+		case audit.KindDecision:
+			parent[l.CallID] = l.Parent
+		case audit.KindOutcome:
+			ended[l.CallID] = l
+		}
 		return nil
 	})
-	return all, err
+	undos = Undos{map[string]string{}, map[string]string{}}
+	for c, l := range ended {
+		if p := parent[c]; p != "" && ended[p].UndoBy == l.Capability && l.Status == string(facts.OK) {
+			undos.of[c], undos.by[p] = p, c
+		}
+	}
+	return all, undos, err
 }
 
 // ByCall groups records by their call, the earliest call first.
@@ -246,8 +272,9 @@ func Waits(one []audit.Record) bool {
 }
 
 // callOf returns the id of the call that a record is about; empty: none.
-func callOf(r audit.Record) string {
-	var l Line
-	_ = json.Unmarshal(r.Body, &l) // a record without one
-	return l.CallID
+func callOf(r audit.Record) string { return lineOf(r).CallID }
+
+func lineOf(r audit.Record) (l Line) {
+	_ = json.Unmarshal(r.Body, &l) // a record without a call
+	return l
 }

@@ -128,6 +128,8 @@ func TestREST(t *testing.T) {
 		{"a denied capability", "POST", "calls", good, `{"capability":"files.delete","arguments":{"path":"a"}}`, nil, 403,
 			"contract.deny"},
 		{"two meanings", "POST", "calls", good, `{"capability":"files.delete","capability":"run_shell"}`, nil, 400, "json"},
+		{"two cases", "POST", "calls", good, `{"capability":"files.delete","Capability":"run_shell"}`, nil, 400, "body"},
+		{"another case", "POST", "calls", good, `{"Capability":"run_shell","arguments":{"command":"echo hi"}}`, nil, 400, "body"},
 		{"an unknown member", "POST", "calls", good, `{"capability":"run_shell","principal":"token:bad"}`, nil, 400, "body"},
 		{"arguments that are none", "POST", "calls", good, `{"capability":"run_shell","arguments":[1]}`, nil, 400, "arguments"},
 		{"an unknown language", "POST", "runs", good, `{"language":"perl","code":"1"}`, nil, 400, "language"},

@@ -264,9 +264,7 @@ func parse(b []byte, out any) error {
 	if _, ok := v.Members(); !ok {
 		return fail(400, "the body is no JSON object")
 	}
-	d := json.NewDecoder(strings.NewReader(string(b)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(out); err != nil {
+	if err := strictjson.Only(b, out); err != nil {
 		return fail(400, "waldo does not take this body: %v; hint: docs/e2b.md lists the versions of the SDK that are tested", err)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -191,9 +190,7 @@ func send(w http.ResponseWriter, status int, v any) {
 
 // read decodes a body. Unknown members are refused.
 func read(body []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	if err := strictjson.Only(body, into); err != nil {
 		return wrong(400, "body", "%v", err)
 	}
 	return nil

@@ -162,6 +162,15 @@ func (v Value) Kind() byte { return byte(v.raw.Kind()) }
 // Decode stores v in out, as encoding/json would but with names matched exactly.
 func (v Value) Decode(out any) error { return json.Unmarshal(v.raw, out) }
 
+// Only decodes b, one strict JSON value, into out. It refuses members that out does not have, spelled in just that way.
+func Only(b []byte, out any) error {
+	v, err := Parse(b)
+	if err == nil {
+		err = json.Unmarshal(v.raw, out, json.RejectUnknownMembers(true))
+	}
+	return err
+}
+
 // Canonical returns v in the form of RFC 8785: names sorted, no space, one spelling for every string and number. A
 // number that a double would change keeps all its digits, so two values that differ never look the same.
 func (v Value) Canonical() []byte {

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"waldo/internal/protocol/strictjson"
 )
 
 // routes are all paths. A test holds those under /api/v1 against openapi.json.
@@ -136,16 +138,15 @@ func read(q *request, into any) error {
 	if kind, _, _ := strings.Cut(q.Header.Get("Content-Type"), ";"); kind != "application/json" {
 		return Problemf(http.StatusUnsupportedMediaType, "media_type", "send application/json")
 	}
-	d := json.NewDecoder(q.Body)
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
-			return err
-		}
-		return Problemf(http.StatusBadRequest, "body", "the body cannot be read: %v", err)
+	b, err := io.ReadAll(q.Body)
+	if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
+		return err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Problemf(http.StatusBadRequest, "body", "the body holds more than one value")
+	if err == nil {
+		err = strictjson.Only(b, into)
+	}
+	if err != nil {
+		return Problemf(http.StatusBadRequest, "body", "the body cannot be read: %v", err)
 	}
 	return nil
 }

@@ -439,7 +439,7 @@ func wentBack(t *testing.T, s *pgtest.Server) {
 	if _, err := store.Head(t.Context(), "audit"); !errors.Is(err, ErrBack) {
 		t.Errorf("an empty database: %v", err)
 	}
-	for _, text := range []string{"", "{", "null"} { // "": it is gone
+	for _, text := range []string{"", "{", "null", "{}"} { // "": it is gone
 		err := os.Remove(store.Path(seenFile))
 		if text != "" {
 			err = os.WriteFile(store.Path(seenFile), []byte(text), 0o600)

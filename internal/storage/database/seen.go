@@ -14,7 +14,7 @@ import (
 const seenFile = "waldo.seen"
 
 // nothingSeen is the content of seenFile when a state directory is bound, and when a restored database is accepted.
-const nothingSeen = "{}\n"
+const nothingSeen = `{"":{}}` + "\n"
 
 // errUnseen is the error of a state directory without a whole seenFile.
 var errUnseen = errors.New("it holds what the database held last: without it nobody can say whether the database went " +
@@ -33,7 +33,7 @@ func (s *Store) seen() (all map[string]Head, err error) {
 	if err == nil {
 		err = json.Unmarshal(b, &all)
 	}
-	if err != nil || all == nil {
+	if err != nil || len(all) == 0 {
 		return nil, fmt.Errorf("store: %s: %w (%v)", s.Path(seenFile), errUnseen, err)
 	}
 	return all, nil

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sort"
 	"strings"
 	"time"
@@ -237,7 +238,7 @@ func (m *Manager) Get(ctx context.Context, owner, name string) (Sandbox, error) 
 	return s, err
 }
 
-// List returns the sandboxes of an owner, oldest first.
+// List returns the sandboxes of an owner, oldest first. It leaves out those whose row is not one, and says so.
 func (m *Manager) List(ctx context.Context, owner string) ([]Sandbox, error) {
 	kept, err := m.store.List(ctx, bucket)
 	if err != nil {
@@ -250,7 +251,8 @@ func (m *Manager) List(ctx context.Context, owner string) ([]Sandbox, error) {
 		}
 		s, err := decode(k, text)
 		if err != nil {
-			return nil, err
+			slog.Warn("a sandbox is left out of the list", "why", err)
+			continue
 		}
 		s.Running = len(m.live(s.ID))
 		out = append(out, s)

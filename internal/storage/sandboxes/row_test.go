@@ -27,6 +27,7 @@ func TestRowsNameNoPaths(t *testing.T) {
 			m, _ := fresh(t)
 			ctx := t.Context()
 			s := create(t, m, me, "work")
+			sound := create(t, m, me, "sound")
 			victim := filepath.Join(m.store.Dir(), "victim")
 			err := errors.Join(os.MkdirAll(victim, 0o700), os.WriteFile(filepath.Join(victim, "top"), nil, 0o600))
 			if err != nil {
@@ -42,15 +43,18 @@ func TestRowsNameNoPaths(t *testing.T) {
 			}
 			_, begun := m.Begin(ctx, me, "work", id.New(id.Call), true)
 			_, taken := m.Snapshot(ctx, me, "work")
-			_, listed := m.List(ctx, me)
+			all, listed := m.List(ctx, me)
 			_, swept := m.Sweep(ctx)
 			if name == "control" {
-				if begun != nil || listed != nil || swept != nil {
-					t.Fatal(begun, listed, swept)
+				if begun != nil || listed != nil || swept != nil || len(all) != 2 {
+					t.Fatal(begun, listed, swept, all)
 				}
 				return
 			}
-			for _, err := range []error{begun, taken, listed, swept, m.Remove(ctx, me, "work", true)} {
+			if listed != nil || len(all) != 1 || all[0].ID != sound.ID {
+				t.Errorf("the list: %v %v", all, listed)
+			}
+			for _, err := range []error{begun, taken, swept, m.Remove(ctx, me, "work", true)} {
 				if !errors.Is(err, ErrRow) || !strings.Contains(err.Error(), `"os:1000/work"`) {
 					t.Errorf("%v", err)
 				}

@@ -3,8 +3,10 @@ package inroot
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,6 +21,11 @@ var credentials = []string{
 	"etc/pip.conf", "etc/xdg/pip/pip.conf", "usr/pip.conf", "usr/local/pip.conf", "opt/*/pip.conf", // pip: global, site
 	"etc/uv/uv.toml", "etc/xdg/uv/uv.toml",
 	"usr/local/cargo/credentials.toml", "usr/local/cargo/credentials", // CARGO_HOME of the Rust images
+	"opt/*/credentials.toml", "usr/local/cargo/config.toml", // Cargo: a registry's token can be in both
+	"etc/maven/settings.xml", "usr/share/maven/conf/settings.xml", "opt/*/conf/settings.xml", // MAVEN_HOME/conf
+	"etc/opt/NuGet/Config/",                                          // NuGet: the machine's
+	"usr/share/gradle/init.d/", "usr/share/gradle/gradle.properties", // GRADLE_HOME
+	"opt/*/init.d/", "opt/*/gradle.properties",
 	"etc/gemrc", "usr/local/etc/gemrc", "usr/local/bundle/config",
 	"etc/apt/auth.conf", "etc/apt/auth.conf.d/", // apt_auth.conf(5)
 	"etc/docker/config.json", "etc/containers/auth.json", "usr/share/containers/auth.json",
@@ -26,7 +33,10 @@ var credentials = []string{
 
 // users are the files of the same kind in home folders, which images have.
 var users = []string{".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".netrc", ".config/pip/pip.conf", ".pip/pip.conf",
-	".cargo/credentials.toml", ".cargo/credentials", ".docker/config.json", ".git-credentials", ".gem/credentials"}
+	".cargo/credentials.toml", ".cargo/credentials", ".cargo/config.toml", ".m2/settings.xml", ".m2/settings-security.xml",
+	".gradle/gradle.properties", ".gradle/init.gradle", ".gradle/init.d/", ".nuget/NuGet/NuGet.Config",
+	".config/NuGet/NuGet.Config", ".config/uv/uv.toml", ".config/pypoetry/auth.toml", ".config/composer/auth.json",
+	".docker/config.json", ".git-credentials", ".gem/credentials"}
 
 // Credentials returns the files and folders of a root in which package managers keep passwords, by their paths without
 // links; that of a folder ends in "/". It looks below one top folder, as "usr/", or for "" everywhere. It fails if one
@@ -50,7 +60,7 @@ func (r *Root) Credentials(top string) (found []string, err error) {
 			}
 			names = nil
 			for _, e := range entries[folder] {
-				names = append(names, path.Join(folder, e, name))
+				names = append(names, path.Join(folder, e)+"/"+name)
 			}
 		}
 		for _, name := range names {
@@ -62,13 +72,44 @@ func (r *Root) Credentials(top string) (found []string, err error) {
 			case info.IsDir() && strings.HasSuffix(name, "/"):
 				found = append(found, at+"/")
 			case info.Mode().IsRegular():
-				found = append(found, at)
+				if holds, err := r.holds(at); err != nil {
+					return nil, err
+				} else if holds {
+					found = append(found, at)
+				}
 			}
 		}
 	}
 	slices.Sort(found)
 	return slices.Compact(found), nil
 }
+
+// judged are the files that every installation of their tool has, and which it cannot do without: they are hidden only
+// with a word of a credential in them. A comment of XML does not count.
+var (
+	judged  = regexp.MustCompile(`(?i)(settings|settings-security)\.xml$|/nuget\.config$|/config\.toml$`)
+	comment = regexp.MustCompile(`(?s)<!--.*?-->`)
+	secrets = regexp.MustCompile(`(?i)passw|passphrase|privatekey|token|apikey|credential|<master>`)
+)
+
+// holds reports whether a file can hold a credential.
+func (r *Root) holds(name string) (bool, error) {
+	if !judged.MatchString(name) {
+		return true, nil
+	}
+	f, _, err := r.Open(name)
+	if absent(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxJudged+1))
+	return len(b) > maxJudged || secrets.Match(comment.ReplaceAll(b, nil)), err
+}
+
+const maxJudged = 1 << 20 // bytes; a longer file is hidden
 
 // CredentialsOf is Credentials of a template's root, or of this machine's /usr for "".
 func CredentialsOf(dir string) ([]string, error) {

@@ -59,8 +59,22 @@ func TestCredentials(t *testing.T) {
 		"usr/etc/npmrc": "-> /srv/keys/npm", "usr/local/etc/other": "no known name", "etc/pip.conf": "-> /usr/bin",
 		"usr/local/cargo": "-> ../../../../../../etc", "etc/credentials.toml": "token", "etc/gemrc": "-> gemrc",
 		"etc/yarnrc/sub": "a folder under a file's name",
+		// judged by what is in them; without it their tools do not start
+		"etc/maven/settings.xml":              "<settings><!-- <password>x</password> --></settings>",
+		"opt/maven/conf/settings.xml":         "<settings><!-- a --><server><password>x</password></server></settings>",
+		"usr/local/cargo2/config.toml":        "token = 1",
+		"home/ann/.cargo/config.toml":         "[registries.a]\ntoken = 'x'",
+		"root/.cargo/config.toml":             "[build]\njobs = 2",
+		"root/.nuget/NuGet/NuGet.Config":      "<packageSourceCredentials/>",
+		"home/ann/.nuget/NuGet/NuGet.Config":  "<packageSources/>",
+		"root/.m2/settings.xml":               "<settings><profiles/></settings>",
+		"root/.m2/settings-security.xml":      "<master>{x}</master>",
+		"root/.gradle/gradle.properties":      "any name = x",
+		"opt/gradle/init.d/repository.gradle": "", "root/.config/pip/pip.conf": "index-url = x",
 	})
-	want := []string{"/etc/apt/auth.conf.d/", "/etc/credentials.toml", "/home/ann/.netrc", "/srv/keys/npm",
+	want := []string{"/etc/apt/auth.conf.d/", "/etc/credentials.toml", "/home/ann/.cargo/config.toml", "/home/ann/.netrc",
+		"/opt/gradle/init.d/", "/opt/maven/conf/settings.xml", "/root/.config/pip/pip.conf", "/root/.gradle/gradle.properties",
+		"/root/.m2/settings-security.xml", "/root/.nuget/NuGet/NuGet.Config", "/srv/keys/npm",
 		"/usr/local/nvm/versions/node/v24.1.0/etc/npmrc"}
 	if got, err := r.Credentials(""); err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q %v\nwant %q", got, err, want)

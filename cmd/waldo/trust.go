@@ -146,7 +146,7 @@ func forgetTrust(c *cobra.Command, g *cli.Context, path string) error {
 		return err
 	}
 	_, known := m[abs]
-	if !known {
+	if known = known || trust.Recorded(c.Context(), state, abs); !known {
 		if known, err = app.Vouched(c.Context(), state, abs); err != nil {
 			return err
 		}

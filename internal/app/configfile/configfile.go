@@ -2,6 +2,7 @@
 package configfile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -82,14 +83,15 @@ func (s Source) Here() string {
 	return "waldo.yaml"
 }
 
-// wasTrusted reports whether waldo trust ever recorded a configuration. A record that cannot be read counts as one.
+// wasTrusted reports whether waldo trust ever recorded a configuration, in trust.json or, where that is gone, in the log.
+// A record that cannot be read counts as one.
 func (s Source) wasTrusted(file string) bool {
 	state, err := StateDir(s.State)
 	if err != nil {
 		return false // no state, no record
 	}
 	all, key, err := trust.Of(state, &contract.Config{File: file})
-	return err != nil || all[key].Digest != ""
+	return err != nil || all[key].Digest != "" || trust.Recorded(context.Background(), state, key)
 }
 
 // Selected returns the environment that the operator selects: --environment or $WALDO_ENVIRONMENT; empty:

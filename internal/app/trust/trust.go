@@ -4,6 +4,7 @@ package trust
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -19,8 +20,10 @@ import (
 	"time"
 
 	"waldo/internal/app/fault"
+	"waldo/internal/core/audit"
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/storage/safefile"
 )
@@ -54,6 +57,23 @@ func Read(state string) (map[string]Record, error) {
 		return nil, &fault.Error{Text: file(state) + " is damaged", Err: err, Tip: "remove it and run waldo trust again"}
 	}
 	return m, nil
+}
+
+// Recorded reports whether the log says that a file was trusted, where trust.json is gone, which knows it otherwise. A
+// log that cannot be read says so.
+func Recorded(ctx context.Context, state, path string) (trusted bool) {
+	_, known := os.Lstat(file(state))
+	if _, none := os.Stat(audit.Dir(state)); !errors.Is(known, fs.ErrNotExist) || errors.Is(none, fs.ErrNotExist) {
+		return false
+	}
+	_, err := audit.Select(ctx, audit.Dir(state), audit.Selection{Kind: audit.KindChange}, func(r audit.Record) error {
+		var c audit.Change
+		if json.Unmarshal(r.Body, &c) == nil && c.Action == "trust" && c.Object == facts.Short(path) {
+			trusted = c.Digest != ""
+		}
+		return nil
+	})
+	return trusted || err != nil
 }
 
 func Write(state string, m map[string]Record) error {

@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 
 PREFIX ?= /usr/local
 
-.PHONY: build install demo test quick race writes upgrade power lint bench tokens mutants probes conformance hosts machines bare fuzz setup release clean
+.PHONY: build install demo test quick race writes upgrade power lint bench tokens mutants probes conformance hosts machines s3 bare fuzz setup release clean
 
 build: ## bin/waldo
 	@mkdir -p bin
@@ -88,6 +88,11 @@ hosts: build ## real agent hosts and heavy servers through waldo; see CONTRIBUTI
 
 machines: build ## waldo on a Debian of its own: cgroups of version 2 alone, real Docker, other kernels; needs root
 	@scripts/machines.sh
+
+s3: ## the log's copy in a real S3 server, versitygw, which is built once: three minutes
+	@scripts/setup-s3.sh
+	@go test -count=1 ./internal/feature/evidence/... -run S3 -v
+	@echo "s3: write-once puts, lists and findings hold"
 
 bare: ## make demo and make test on a bare Debian 12, Debian 13 and Ubuntu 24.04, as root and as a user; needs root
 	@scripts/bare.sh

@@ -35,7 +35,7 @@ func newDemo(g *cli.Context) *cobra.Command {
 			own := withFeatures(&cli.Context{Version: version, State: filepath.Join(dir, "state"), JSON: g.JSON})
 			d := demo.New(out,
 				own.Open,
-				func(ctx context.Context) (audit.Report, error) { return own.Verify(ctx, nil) })
+				func(ctx context.Context) (audit.Report, error) { return own.Verify(ctx, nil, false) })
 			err = d.Run(c.Context())
 			if g.JSON && d.Result.CallID != "" {
 				err = errors.Join(err, terminal.JSON(c.OutOrStdout(), d.Result.Facts))

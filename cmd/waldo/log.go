@@ -30,6 +30,7 @@ import (
 func newVerify(g *cli.Context) *cobra.Command {
 	var receipts []string
 	var policy string
+	var bucket bool
 	c := &cobra.Command{
 		Use: "verify", Short: "Hold every line of the log against its hash, its place and the head", Args: cobra.NoArgs,
 		Long: "Reads the whole log and changes no record. $WALDO_LOG_HEAD names a file that stores a copy of the head. " +
@@ -44,7 +45,7 @@ func newVerify(g *cli.Context) *cobra.Command {
 			}
 			bar := logBar(c, g)
 			defer bar.Close()
-			r, err := g.Verify(c.Context(), bar)
+			r, err := g.Verify(c.Context(), bar, bucket)
 			if err != nil {
 				return &exitcode.Exit{Code: exitcode.Usage, Err: err}
 			}
@@ -72,6 +73,7 @@ func newVerify(g *cli.Context) *cobra.Command {
 	}
 	if g.Evidence != nil {
 		c.Flags().StringSliceVar(&receipts, "proof", nil, "verify this receipt `FILE` alone, offline; may be repeated")
+		c.Flags().BoolVar(&bucket, "bucket", false, "compare every byte of the log's copy in the bucket of waldo.yaml, too")
 		c.Flags().StringVar(&policy, "policy", "", "with --proof: the `FILE` with the keys of the log and its witnesses")
 	}
 	return c

@@ -270,7 +270,7 @@ func (h *App) openCore(ctx context.Context, s Options) (err error) {
 func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	h.lives, h.work, h.messages = newLives(h), admit.Own(), admit.Messages()
 	defer func() { h.shared, h.closers = h.closers, nil }()
-	if h.Storage, err = OpenAtWork(ctx, h.State, h.Config.Log.Keep); err != nil {
+	if h.Storage, err = OpenAtWork(ctx, h.State, segmentsFor(h.Config)); err != nil {
 		return err
 	}
 	h.closers = append(h.closers, h.Storage.Close)

@@ -91,6 +91,15 @@ func LogOptions(s *database.Store) audit.Options {
 	return o
 }
 
+// segmentsFor returns the retention that sets the age of segments. Where closed ones are copied, one is closed each day.
+func segmentsFor(c *contract.Config) time.Duration {
+	const day = 24 * time.Hour
+	if c.Blobs.URL != "" && (c.Log.Keep == 0 || c.Log.Keep > 10*day) {
+		return 10 * day
+	}
+	return c.Log.Keep
+}
+
 // OpenLog opens the log. A retention time shortens the segments, because only whole segments can be removed.
 func (s *Storage) OpenLog(ctx context.Context, keep time.Duration) (err error) {
 	o := LogOptions(s.Store)

@@ -46,7 +46,7 @@ type Context struct {
 // Evidence is what a feature knows of the log beside its lines.
 type Evidence interface {
 	// Check holds the log against what was signed of it.
-	Check(ctx context.Context, s *database.Store, cfg *contract.Config) []audit.Finding
+	Check(ctx context.Context, s *database.Store, cfg *contract.Config, bucket bool) []audit.Finding
 	// Receipt verifies receipts of records against a policy, and prints them.
 	Receipt(w io.Writer, files []string, policy string, asJSON bool) error
 }

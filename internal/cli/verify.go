@@ -10,8 +10,8 @@ import (
 )
 
 // Verify holds the log of the state directory against its head, the head of $WALDO_LOG_HEAD and the witnesses. bar
-// shows progress; nil: nowhere.
-func (c *Context) Verify(ctx context.Context, bar io.Writer) (audit.Report, error) {
+// shows progress; nil: nowhere. bucket: every byte of its copy in the bucket of the configuration is compared, too.
+func (c *Context) Verify(ctx context.Context, bar io.Writer, bucket bool) (audit.Report, error) {
 	s, err := c.OpenStorage()
 	if err != nil {
 		return audit.Report{}, err
@@ -36,6 +36,6 @@ func (c *Context) Verify(ctx context.Context, bar io.Writer) (audit.Report, erro
 	if cerr != nil {
 		cfg = nil // Expected has said that it could not be loaded
 	}
-	r.Add(c.Evidence.Check(ctx, s.Store, cfg)...)
+	r.Add(c.Evidence.Check(ctx, s.Store, cfg, bucket)...)
 	return r, nil
 }

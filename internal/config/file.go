@@ -3,8 +3,10 @@ package config
 import (
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"waldo/internal/config/outline"
@@ -52,6 +54,8 @@ var file = &mapping[contract.Config]{
 			"an hour, no roles", "Who may answer an approval, and when it expires.", "internal/core/approval"},
 		{"log", nested(logging, func(c *contract.Config) *contract.Log { return &c.Log }),
 			"every record stays", "The audit log.", "internal/core/audit"},
+		{"blobs", nested(blobs, func(c *contract.Config) *contract.Blobs { return &c.Blobs }),
+			"none", "The bucket that gets a copy of the log.", "internal/feature/evidence"},
 		{"gateway", nested(gateway, func(c *contract.Config) *contract.Gateway { return &c.Gateway }),
 			"not listening", "The MCP server that agents see.", "internal/frontend/mcpserver"},
 		{"store", nested(store, func(c *contract.Config) *contract.Config { return c }),
@@ -168,6 +172,61 @@ var logging = &mapping[contract.Log]{
 			"internal/feature/evidence"},
 	},
 }
+
+var blobs = &mapping[contract.Blobs]{
+	name: "blobs",
+	example: "blobs:\n  url: \"s3://audit/host-1\"\n  endpoint: \"https://s3.example.com\"\n  region: eu-central-1\n" +
+		"  key: \"env:AWS_ACCESS_KEY_ID\"\n  secret: \"env:AWS_SECRET_ACCESS_KEY\"\n",
+	keys: []key[contract.Blobs]{
+		{"url", text(func(b *contract.Blobs) *string { return &b.URL }),
+			"", "s3://BUCKET/PREFIX, or file:///FOLDER. Each state directory needs a prefix of its own.",
+			"internal/feature/evidence"},
+		{"endpoint", address(func(b *contract.Blobs) *string { return &b.Endpoint }),
+			"Amazon S3 in the region", "The address of another S3 API; the bucket is the first part of its paths.",
+			"internal/feature/evidence"},
+		{"region", text(func(b *contract.Blobs) *string { return &b.Region }),
+			"us-east-1", "The region that requests are signed for.", "internal/feature/evidence"},
+		{"key", ref(func(b *contract.Blobs) *secret.Ref { return &b.Key }),
+			"none; needed with s3://", "The id of the access key.", "internal/feature/evidence"},
+		{"secret", ref(func(b *contract.Blobs) *secret.Ref { return &b.Secret }),
+			"none; needed with s3://", "The secret access key.", "internal/feature/evidence"},
+		{"token", ref(func(b *contract.Blobs) *secret.Ref { return &b.Token }),
+			"none", "The session token of a temporary key.", "internal/feature/evidence"},
+	},
+	check: func(p *parser, f field, b *contract.Blobs, _ map[string]field) { p.blobs(f, b) },
+}
+
+// blobs holds the keys of a bucket to its URL.
+func (p *parser) blobs(f field, b *contract.Blobs) {
+	if b.URL == "" {
+		p.Fail(f.Val, "key.missing", `as in url: "s3://audit/host-1"`, "blobs wants a url")
+		return
+	}
+	u, err := url.Parse(b.URL)
+	if err != nil || !bucketURL().MatchString(b.URL) {
+		p.Fail(f.Val, "blobs.url", `as in url: "s3://audit/host-1" or "file:///mnt/audit"`,
+			"%q is not s3://BUCKET/PREFIX of letters, digits and . - _ /, nor file:///FOLDER", contract.Cut(b.URL, 80))
+		return
+	}
+	access := string(b.Key + b.Secret + b.Token)
+	switch {
+	case u.Scheme == "file" && b.Endpoint+b.Region+access != "":
+		p.Fail(f.Val, "blobs.folder", "remove the other keys", "a folder needs its url alone")
+	case u.Scheme == "s3" && (b.Key == "" || b.Secret == ""):
+		p.Fail(f.Val, "key.missing", `as in key: "env:AWS_ACCESS_KEY_ID"`, "a bucket wants a key and a secret")
+	case u.Scheme == "s3" && b.Region == "":
+		b.Region = "us-east-1"
+	case u.Scheme == "s3" && !regionName().MatchString(b.Region):
+		p.Fail(f.Val, "value.name", "as in eu-central-1", "%q is not a region", contract.Cut(b.Region, 40))
+	}
+}
+
+var (
+	bucketURL = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(file://(/[^/?#%]+)+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)/?$`)
+	})
+	regionName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9-]{1,40}$`) })
+)
 
 var store = &mapping[contract.Config]{
 	name: "store",

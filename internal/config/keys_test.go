@@ -56,6 +56,7 @@ var inPlace = map[string]string{
 	"gateway.auth.oidc":    "gateway: {auth: {oidc: {%}}}",
 	"gateway.console.oidc": "gateway: {console: {oidc: {%}}}",
 	"store":                "store: {%}",
+	"blobs":                "blobs: {%}",
 	"log":                  "log: {%}",
 	"sandboxes":            "sandboxes: {%}",
 	"sessions":             "sessions: {%}",

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -63,6 +64,49 @@ func segments(dir string) ([]string, error) {
 	}
 	sort.Strings(names)
 	return names, nil
+}
+
+// Closed is a segment that gets no more records.
+type Closed struct {
+	Name           string
+	First, Through uint64 // its records
+}
+
+// ClosedSegments returns the closed segments of a log, oldest first.
+func ClosedSegments(dir string) (out []Closed, err error) {
+	names, err := segments(dir)
+	for i := 0; i+1 < len(names); i++ {
+		first, _ := firstOf(names[i])
+		next, _ := firstOf(names[i+1])
+		out = append(out, Closed{names[i], first, next - 1})
+	}
+	return out, err
+}
+
+// SegmentName returns the name of the segment that starts with a record.
+func SegmentName(first uint64) string { return segmentName(first) }
+
+// IsSegment reports whether a file's name is that of a segment.
+func IsSegment(name string) bool {
+	_, ok := firstOf(name)
+	return ok
+}
+
+// ReadSegment calls fn for each record of a segment, given as its name and its bytes. A line that is not the next whole
+// record is an error.
+func ReadSegment(name string, b []byte, fn func(Record) error) error {
+	next, _ := firstOf(name)
+	return lines(bytes.NewReader(b), 0, int64(len(b)), func(ln line) error {
+		r, err := parseRecord(ln.text)
+		if err == nil && (!ln.whole || r.Seq != next) {
+			err = errLayout
+		}
+		if err != nil {
+			return fmt.Errorf("record %d: %w", next, err)
+		}
+		next++
+		return fn(r)
+	})
 }
 
 func openSegment(dir, name string, flags int) (file, error) {

@@ -60,6 +60,9 @@ type Budget interface {
 // cosigned the log.
 type Witness interface {
 	Cosigned(ctx context.Context) *call.Reason
+	// Back returns the reason where a copy of the log elsewhere shows that this one went back in time. It returns nil
+	// where there is no copy, or none can be reached.
+	Back(ctx context.Context) *call.Reason
 }
 
 // Executor turns a grant into action.
@@ -142,6 +145,9 @@ func (b *Broker) charged(
 ) (call.Result, error) {
 	done, against := b.Budget.Take(d)
 	defer done()
+	if against == nil && d.Danger == 3 && d.Effect != policy.Deny && !d.DryRun && b.Witness != nil {
+		against = b.Witness.Back(ctx)
+	}
 	if against != nil {
 		d.Effect, d.Reasons = policy.Deny, slices.Insert(d.Reasons, 0, *against)
 	}
@@ -428,6 +434,9 @@ func (b *Broker) Refuse(ctx context.Context, c call.Call, why call.Reason) (call
 	}
 	done, against := b.Budget.Take(d)
 	defer done()
+	if against == nil && d.Danger == 3 && d.Effect != policy.Deny && !d.DryRun && b.Witness != nil {
+		against = b.Witness.Back(ctx)
+	}
 	r, err := b.deny(ctx, d, against)
 	trail.End(d, r, err)
 	return r, err

@@ -18,7 +18,8 @@ import (
 // A fixture has every package beside the pipeline, each a few lines, and records the order in which they are entered.
 type fixture struct {
 	effect        policy.Effect
-	requires      bool  // a witness
+	requires      bool // a witness
+	danger        int
 	answer        *bool // nil: the question stays open
 	against       *call.Reason
 	failRecord    string // decision, answer or outcome
@@ -35,7 +36,7 @@ type fixture struct {
 
 func (h *fixture) Decide(c call.Call) policy.Decision {
 	h.steps = append(h.steps, "decide")
-	return policy.Decision{Effect: h.effect, Call: c, Contract: contract.Contract{Transport: contract.Direct, Witness: h.requires}}
+	return policy.Decision{Effect: h.effect, Danger: h.danger, Call: c, Contract: contract.Contract{Transport: contract.Direct, Witness: h.requires}}
 }
 func (h *fixture) Take(policy.Decision) (func(), *call.Reason) {
 	return func() { h.steps = append(h.steps, "done") }, h.against

@@ -85,6 +85,37 @@ var _ broker.Delegations = (*held)(nil)
 type refusing struct{ why *call.Reason }
 
 func (r refusing) Cosigned(context.Context) *call.Reason { return r.why }
+func (refusing) Back(context.Context) *call.Reason       { return nil }
+
+// back is a witness that knows a later log.
+type back struct{ refusing }
+
+func (back) Back(context.Context) *call.Reason { return &call.Reason{Code: "bucket.back"} }
+
+// TestBack: where the log went back in time, a call of danger 3 is denied before a human is asked. Others go on.
+func TestBack(t *testing.T) {
+	for _, row := range []struct {
+		danger int
+		effect policy.Effect
+		w      broker.Witness
+		want   string
+	}{
+		{3, policy.Allow, refusing{}, ""}, // control
+		{2, policy.Allow, back{}, ""},
+		{3, policy.Allow, back{}, "bucket.back"},
+		{3, policy.Ask, back{}, "bucket.back"},
+	} {
+		f := &fixture{effect: row.effect, danger: row.danger}
+		b := newBroker(f)
+		b.Witness = row.w
+		r, err := b.Call(t.Context(), call.Call{ID: "c_1"})
+		acted := slices.Contains(f.steps, "execute")
+		if err != nil || acted != (row.want == "") || row.want != "" && (len(r.Why) == 0 || r.Why[0].Code != row.want) ||
+			slices.Contains(f.steps, "ask") || !slices.Contains(f.steps, "record decision") {
+			t.Errorf("%+v: %v %v %v", row, r.Why, f.steps, err)
+		}
+	}
+}
 
 // TestWitness: a call whose contract requires a witness acts only when the log was cosigned; others do not ask.
 func TestWitness(t *testing.T) {
@@ -138,6 +169,7 @@ func TestWitnessAfterYes(t *testing.T) {
 type stopping struct{ stop func() }
 
 func (s stopping) Cosigned(context.Context) *call.Reason { s.stop(); return nil }
+func (stopping) Back(context.Context) *call.Reason       { return nil }
 
 // TestStoppedMeanwhile: a session that is stopped, or a delegation that is revoked, while a witness is asked does not act.
 func TestStoppedMeanwhile(t *testing.T) {

@@ -122,7 +122,7 @@ func newRestore(g *cli.Context) *cobra.Command {
 			} else if err != nil {
 				return err
 			}
-			report, err := g.Verify(c.Context(), nil)
+			report, err := g.Verify(c.Context(), nil, false)
 			if err != nil {
 				return err
 			}

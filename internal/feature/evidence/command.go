@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app/secrets"
 	"waldo/internal/cli"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/cli/records"
@@ -26,7 +27,7 @@ import (
 
 // commands are those below waldo log.
 func commands(g *cli.Context) []*cobra.Command {
-	return []*cobra.Command{newCheckpoint(g), newExport(g), newPolicy(g), newProve(g), newWitness(g)}
+	return []*cobra.Command{newCheckpoint(g), newCopy(g), newExport(g), newPolicy(g), newProve(g), newWitness(g)}
 }
 
 // now advances the tree of the state directory.
@@ -70,6 +71,43 @@ func newCheckpoint(g *cli.Context) *cobra.Command {
 				"origin": at.Origin, "size": at.N, "root": at.Hash.String(), "key": key, "first_seq": at.First,
 				"note": string(at.Signed),
 			})
+		},
+	}
+}
+
+func newCopy(g *cli.Context) *cobra.Command {
+	return &cobra.Command{
+		Use: "copy", Short: "Copy what is new in the log to the bucket of waldo.yaml", Args: cobra.NoArgs,
+		Long: "Puts the closed segments, the tiles and the newest checkpoint into the bucket of blobs.url, each once. waldo serve\n" +
+			"does so every minute. It compares the bucket with the log first, and copies nothing where they differ.",
+		Example: "  waldo log copy\n  waldo log verify --bucket",
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, cfg, err := g.Configured()
+			if err != nil {
+				return err
+			}
+			s, err := g.OpenStorage()
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			to, err := copiesOf(s.Store, cfg.Blobs, secrets.New(s.Store.Dir(), cfg, g.Known, nil).Get)
+			if err == nil && to == nil {
+				return exitcode.Mistake("blobs: {url: …}; docs/evidence.md shows it", "waldo.yaml names no bucket")
+			}
+			if err == nil {
+				err = to.copy(c.Context())
+			}
+			if err != nil {
+				return &exitcode.Exit{Code: exitcode.Problems, Err: err, Hint: "waldo log verify --bucket names each object"}
+			}
+			m := to.read()
+			if g.JSON {
+				return terminal.JSON(c.OutOrStdout(), m)
+			}
+			display.Fprintf(c.OutOrStdout(), "%s has the checkpoint of the first %d records, and the segments up to record %d\n",
+				m.URL, m.Size, m.Segment)
+			return nil
 		},
 	}
 }

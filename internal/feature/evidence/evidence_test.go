@@ -182,7 +182,7 @@ func TestTampered(t *testing.T) {
 			g := newGround(t, 300)
 			g.grow()
 			row.do(g)
-			found := Evidence{}.Check(t.Context(), g.store, &contract.Config{})
+			found := Evidence{}.Check(t.Context(), g.store, &contract.Config{}, false)
 			if row.code == "" && len(found) > 0 || row.code != "" && (len(found) != 1 || found[0].Code != row.code) {
 				t.Errorf("found %+v, want %q", found, row.code)
 			}
@@ -325,7 +325,7 @@ func (g *ground) cosigned(policy string) {
 		g.t.Fatal(err)
 	}
 	config := &contract.Config{Log: contract.Log{Policy: policy, Accepted: strictjson.Digest(b)}}
-	if why := (witness{g.tree, g.store, config}).Cosigned(g.t.Context()); why != nil {
+	if why := (witness{tree: g.tree, store: g.store, config: config}).Cosigned(g.t.Context()); why != nil {
 		g.t.Fatal("control: ", why)
 	}
 }
@@ -433,7 +433,7 @@ func TestRequired(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			g, config, srv := witnessed(t)
 			row.do(g, config.Log.Policy, srv)
-			why := witness{g.tree, g.store, config}.Cosigned(t.Context())
+			why := witness{tree: g.tree, store: g.store, config: config}.Cosigned(t.Context())
 			if row.want == "" && why != nil || row.want != "" && (why == nil || why.Code != row.want) {
 				t.Errorf("%+v, want %q", why, row.want)
 			}
@@ -458,7 +458,7 @@ func TestQuorum(t *testing.T) {
 			t.Fatal(err)
 		}
 		config.Log.Accepted = strictjson.Digest(b)
-		why := witness{g.tree, g.store, config}.Cosigned(t.Context())
+		why := witness{tree: g.tree, store: g.store, config: config}.Cosigned(t.Context())
 		if want == "" && why != nil || want != "" && (why == nil || why.Code != want) {
 			t.Errorf("%q: %+v, want %q", quorum, why, want)
 		}

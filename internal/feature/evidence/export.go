@@ -86,7 +86,7 @@ func newExporter(ctx context.Context, g *cli.Context, as string, w io.Writer) (e
 		t := &table{w: csv.NewWriter(w), calls: calls{}}
 		return t, t.w.Write(columns)
 	case "ocsf":
-		find := func() (audit.Report, error) { return g.Verify(ctx, nil) }
+		find := func() (audit.Report, error) { return g.Verify(ctx, nil, false) }
 		return &ocsf{w: w, version: g.Version, calls: calls{}, find: find, now: time.Now}, nil
 	case "dsse":
 		if g.Redact {

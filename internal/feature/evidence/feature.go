@@ -31,7 +31,7 @@ import (
 )
 
 // Feature is the log's tree, its witnesses and receipts.
-var Feature = feature.Feature{Name: "evidence", Open: open, Log: commands, Evidence: Evidence{}}
+var Feature = feature.Feature{Name: "evidence", Open: open, Log: commands, Evidence: Evidence{}, Doctor: doctor}
 
 const (
 	growEvery = 5 * time.Second
@@ -39,8 +39,13 @@ const (
 )
 
 func open(h *app.App) (app.Running, error) {
-	w := witness{tree: treeOf(h.Store), store: h.Store, config: h.Config}
-	return app.Running{Serve: func(ctx context.Context) { serve(ctx, h) }, Witness: w}, nil
+	c, err := copiesOf(h.Store, h.Config.Blobs, h.Secret)
+	if err != nil {
+		return app.Running{}, err
+	}
+	w := witness{tree: treeOf(h.Store), store: h.Store, config: h.Config, copies: c}
+	return app.Running{Serve: func(ctx context.Context) { serve(ctx, h) }, Work: func(ctx context.Context) { keepCopying(ctx, h) },
+		Witness: w}, nil
 }
 
 // witness asks the witnesses of one configuration before a call whose contract requires them.
@@ -48,6 +53,7 @@ type witness struct {
 	tree   *Tree
 	store  *database.Store
 	config *contract.Config
+	copies *copies // nil: the configuration has no bucket
 }
 
 func (w witness) Cosigned(ctx context.Context) *call.Reason {
@@ -168,9 +174,10 @@ func policyOf(cfg *contract.Config) ([]byte, error) {
 // Evidence checks the tree of a log, for waldo log verify.
 type Evidence struct{}
 
-// Check holds the records against the tree and its checkpoint, and asks the witnesses of the policy.
-func (Evidence) Check(ctx context.Context, s *database.Store, cfg *contract.Config) []audit.Finding {
-	found := treeOf(s).check(ctx, s, cfg)
+// Check holds the records against the tree and its checkpoint, asks the witnesses of the policy, and compares the log
+// with its copy.
+func (Evidence) Check(ctx context.Context, s *database.Store, cfg *contract.Config, bucket bool) []audit.Finding {
+	found := append(treeOf(s).check(ctx, s, cfg), inBucket(ctx, s, cfg, bucket)...)
 	if cfg == nil || cfg.Log.Policy == "" {
 		found = append(found, unasked(s)...)
 	}

@@ -419,7 +419,7 @@ func (w world) verified(t *testing.T, first bool, past []acked) {
 		when = "after the cut"
 	}
 	g := &cli.Context{Config: filepath.Join(w.dir, "waldo.yaml"), State: w.state, Evidence: Evidence{}}
-	r, err := g.Verify(ctx, nil)
+	r, err := g.Verify(ctx, nil, false)
 	torn := first && slices.ContainsFunc(r.Findings, func(f audit.Finding) bool { return f.Code == "line.torn" })
 	unsound := func(f audit.Finding) bool { return f.Problem && !(torn && f.Code == "line.torn") }
 	if err != nil || !r.Complete || !r.OK && !torn || slices.ContainsFunc(r.Findings, unsound) {

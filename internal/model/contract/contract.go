@@ -240,6 +240,7 @@ type Config struct {
 	Sandboxes   Sandboxes
 	Sessions    Sessions
 	Log         Log
+	Blobs       Blobs
 	Agent       Agent
 	Telemetry   Telemetry
 	Store       string // sqlite or the URL of a PostgreSQL database; empty: that of the state directory
@@ -272,6 +273,14 @@ type Log struct {
 	Policy string // the absolute path of the file that names the witnesses; empty: none
 	// Accepted is the digest of that file: as it was trusted, or as a named configuration found it. It holds alone.
 	Accepted string
+}
+
+// Blobs names the bucket that gets a copy of the log. The zero value: none.
+type Blobs struct {
+	URL                string // file:///FOLDER or s3://BUCKET/PREFIX
+	Endpoint           string // of an S3 API that is not Amazon's; empty: Amazon's own
+	Region             string
+	Key, Secret, Token secret.Ref // the key's id, the key, and the token of a temporary one
 }
 
 // Redaction says what is hidden from the model.

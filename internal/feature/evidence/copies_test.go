@@ -1,0 +1,352 @@
+package evidence
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"waldo/internal/core/audit"
+	"waldo/internal/feature/evidence/bucket"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
+	"waldo/internal/storage/database"
+	"waldo/internal/testing/s3test"
+)
+
+// copying is a log whose segments are small, with a folder as its bucket.
+type copying struct {
+	*ground
+	folder string
+	*copies
+}
+
+func newCopying(t *testing.T, records int) *copying {
+	t.Helper()
+	c := &copying{newGround(t, 0), filepath.Join(t.TempDir(), "bucket"), nil}
+	if err := os.Mkdir(c.folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.reopen()
+	c.more(records)
+	return c
+}
+
+func (c *copying) blobs() contract.Blobs { return contract.Blobs{URL: "file://" + c.folder} }
+
+func (c *copying) reopen() {
+	c.t.Helper()
+	var err error
+	if c.copies, err = copiesOf(c.ground.store, c.blobs(), nil); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *copying) more(n int) {
+	c.t.Helper()
+	l, err := audit.Open(c.t.Context(), audit.Dir(c.state), audit.Options{Heads: c.ground.store, SegmentBytes: 8 << 10})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for i := range n {
+		if _, err := l.Append(c.t.Context(), "test", []byte(`{}`), i == n-1 || i%16 == 0); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *copying) copyAll() {
+	c.t.Helper()
+	if err := c.copies.copy(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// sibling is a log in a copy of the state directory as it is now, with the same bucket.
+func (c *copying) sibling() *copying {
+	c.t.Helper()
+	state := c.t.TempDir()
+	if err := os.CopyFS(state, os.DirFS(c.state)); err != nil {
+		c.t.Fatal(err)
+	}
+	err := filepath.WalkDir(state, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return errors.Join(err, os.Chmod(path, 0o700))
+		}
+		return os.Chmod(path, 0o600)
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s, err := database.Open(state)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = s.Close() })
+	out := &copying{&ground{c.t, state, s, treeOf(s)}, c.folder, nil}
+	out.reopen()
+	return out
+}
+
+// codes returns the codes of what verify finds.
+func (c *copying) codes(whole bool) string {
+	var out []string
+	for _, f := range c.copies.verify(c.t.Context(), whole) {
+		out = append(out, f.Code)
+	}
+	return strings.Join(slices.Compact(out), " ")
+}
+
+// back returns the reason against a dangerous call, after a new comparison.
+func (c *copying) back() string {
+	c.t.Helper()
+	m := c.read()
+	m.Looked = m.Looked.Add(-2 * looksHold)
+	if err := c.copies.write(m); err != nil {
+		c.t.Fatal(err)
+	}
+	if why := (witness{copies: c.copies}).Back(c.t.Context()); why != nil {
+		return why.Code
+	}
+	return ""
+}
+
+// first returns the first object of the bucket whose name begins with a prefix.
+func (c *copying) first(prefix string) string {
+	c.t.Helper()
+	names, err := bucket.Folder(c.folder).List(c.t.Context(), prefix, "")
+	if err != nil || len(names) == 0 {
+		c.t.Fatalf("no %s: %v %v", prefix, names, err)
+	}
+	return filepath.Join(c.folder, filepath.FromSlash(names[0]))
+}
+
+func (c *copying) replace(file string, change func(b []byte) []byte) {
+	c.t.Helper()
+	b, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, change(b), 0o600)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func flip(b []byte) []byte { b[len(b)/2] ^= 1; return b }
+
+// TestCopies: a log that grows is in the bucket as it is here. Each object that was replaced, removed or added there is
+// a finding, by its name, and only a log that is not the one of the bucket stops dangerous calls.
+func TestCopies(t *testing.T) {
+	sound := func(c *copying) {
+		t.Helper()
+		if whole, names, back := c.codes(true), c.codes(false), c.back(); whole != "bucket.seen" || names != whole || back != "" {
+			t.Fatalf("control: %s, %s, %s", whole, names, back)
+		}
+	}
+	for _, row := range []struct {
+		name        string
+		do          func(c *copying)
+		whole       string // what verify finds
+		names, back string // by names alone; before a dangerous call
+	}{
+		{"a segment is replaced", func(c *copying) { c.replace(c.first(segments), flip) }, "bucket.differs", "bucket.seen", ""},
+		{"a segment is cut", func(c *copying) { c.replace(c.first(segments), func(b []byte) []byte { return b[:len(b)/2] }) },
+			"bucket.differs", "bucket.seen", ""},
+		{"a segment is removed", func(c *copying) { _ = os.Remove(c.first(segments)) }, "bucket.missing", "bucket.missing", ""},
+		{"a tile is replaced", func(c *copying) { c.replace(c.first("tile/"), flip) }, "bucket.differs", "bucket.seen", ""},
+		{"a tile is removed", func(c *copying) { _ = os.Remove(c.first("tile/0/000")) }, "bucket.missing", "bucket.missing", ""},
+		{"an old checkpoint is replaced", func(c *copying) { c.replace(c.first(checkpoints), flip) }, "bucket.foreign", "bucket.seen", ""},
+		{"the newest checkpoint is removed", func(c *copying) {
+			_ = os.Remove(filepath.Join(c.folder, checkpointObject(c.read().Size)))
+		}, "bucket.missing", "bucket.missing", ""},
+		{"the origin is removed", func(c *copying) { _ = os.Remove(c.first(originObject)) }, "bucket.missing", "bucket.missing", ""},
+		{"another object is added", func(c *copying) {
+			_ = os.WriteFile(filepath.Join(c.folder, "segment", "x"), nil, 0o600)
+		}, "bucket.foreign", "bucket.foreign", ""},
+		{"a later checkpoint is forged", func(c *copying) { // who can write there cannot stop calls
+			b, _ := os.ReadFile(c.first(checkpoints))
+			_ = os.WriteFile(filepath.Join(c.folder, checkpointObject(9999)), b, 0o600)
+		}, "bucket.foreign", "bucket.foreign", ""},
+		{"the bucket is another log's", func(c *copying) {
+			c.replace(c.first(originObject), func([]byte) []byte { return []byte("waldo/0123456789abcdef/1\n") })
+		}, "bucket.other", "bucket.other", "bucket.other"},
+		{"the bucket is away", func(c *copying) { _ = os.Rename(c.folder, c.folder+"-gone") },
+			"bucket.unreachable", "bucket.unreachable", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := newCopying(t, 200)
+			c.copyAll()
+			c.more(200)
+			c.copyAll()
+			sound(c)
+			row.do(c)
+			if whole, names, back := c.codes(true), c.codes(false), c.back(); whole != row.whole || names != row.names || back != row.back {
+				t.Errorf("%s, %s, %s", whole, names, back)
+			}
+		})
+	}
+}
+
+// TestWentBack: a state directory that went back in time is found by the bucket, also once it grew beyond it, and
+// copies nothing more. So is one that was replaced or removed, and a second waldo with the same prefix.
+func TestWentBack(t *testing.T) {
+	c := newCopying(t, 200)
+	c.copyAll()
+	old, longer, unaware := c.sibling(), c.sibling(), c.sibling()
+	if err := os.Remove(filepath.Join(unaware.ground.tree.Dir, copiedFile)); err != nil {
+		t.Fatal(err)
+	}
+	if got := old.back(); got != "" {
+		t.Fatalf("control: %s", got)
+	}
+	c.more(100)
+	c.copyAll()
+	longer.more(300)
+	other := newCopying(t, 50)
+	other.folder = c.folder
+	other.reopen()
+	empty, err := database.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = empty.Close() }()
+	none, err := copiesOf(empty, c.blobs(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := bucket.Folder(c.folder).List(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		c    *copying
+		want string
+	}{
+		"older": {old, "bucket.back"}, "without its note": {unaware, "bucket.back"}, "continued": {longer, "bucket.back"},
+		"another log": {other, "bucket.other"},
+	} {
+		if got := row.c.codes(true); got != row.want {
+			t.Errorf("%s: verify says %s", name, got)
+		}
+		if got := row.c.back(); got != row.want {
+			t.Errorf("%s: a dangerous call gets %q", name, got)
+		}
+		if err := row.c.copies.copy(t.Context()); err == nil {
+			t.Errorf("%s: it was copied", name)
+		}
+	}
+	if m, err := none.look(t.Context()); err != nil || m.Against == nil || m.Against.Code != "bucket.back" {
+		t.Errorf("removed: %+v, %v", m, err)
+	}
+	if got := c.codes(true) + c.back(); got != "bucket.seen" {
+		t.Errorf("the log that the bucket has: %s", got)
+	}
+	after, err := bucket.Folder(c.folder).List(t.Context(), "", "")
+	if err != nil || !slices.Equal(before, after) {
+		t.Errorf("objects were added: %v %v", after, err)
+	}
+}
+
+// TestAway: a reason against calls stays while the bucket cannot be reached.
+func TestAway(t *testing.T) {
+	c := newCopying(t, 20)
+	c.copyAll()
+	old := c.sibling()
+	c.more(20)
+	c.copyAll()
+	if got := old.back(); got != "bucket.back" {
+		t.Fatalf("control: %q", got)
+	}
+	if err := os.Rename(c.folder, c.folder+"-gone"); err != nil {
+		t.Fatal(err)
+	}
+	if got := old.back(); got != "bucket.back" {
+		t.Errorf("away: %q", got)
+	}
+	if m := old.read(); m.Error == "" || m.Against == nil {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestPrunedSegments: a segment whose records were removed here is compared with the hashes of the tree.
+func TestPrunedSegments(t *testing.T) {
+	c := newCopying(t, 200)
+	c.copyAll()
+	closed, err := audit.ClosedSegments(c.ground.tree.Dir)
+	if err != nil || len(closed) < 2 {
+		t.Fatalf("%v %v", closed, err)
+	}
+	if err := os.Remove(filepath.Join(c.ground.tree.Dir, closed[0].Name)); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.codes(true); got != "bucket.seen" {
+		t.Fatalf("control: %s", got)
+	}
+	file := filepath.Join(c.folder, "segment", closed[0].Name)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := strings.LastIndex(strings.TrimSuffix(string(b), "\n"), "\n") + 1
+	for name, text := range map[string]string{
+		"changed": strings.Replace(string(b), `"body":{}`, `"body":{"n":1}`, 1), "cut at a record": string(b[:end]), "empty": "",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.codes(true); got != "bucket.differs" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// TestCopiesS3 is against a real S3 server.
+func TestCopiesS3(t *testing.T) {
+	s := s3test.Start(t)
+	blobs := contract.Blobs{URL: "s3://" + s3test.Bucket + "/host-1", Endpoint: s.Endpoint, Region: "us-east-1", Key: "id",
+		Secret: "key"}
+	over := func(c *copying) {
+		t.Helper()
+		var err error
+		c.copies, err = copiesOf(c.ground.store, blobs, func(r secret.Ref) (secret.Value, error) {
+			return secret.NewValue(map[secret.Ref]string{"id": s3test.ID, "key": s3test.Secret}[r]), nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := newCopying(t, 300)
+	over(c)
+	c.copyAll()
+	old := c.sibling()
+	over(old)
+	c.more(300)
+	c.copyAll()
+	if got := c.codes(true); got != "bucket.seen" {
+		t.Fatalf("control: %s: %+v", got, c.copies.verify(t.Context(), true))
+	}
+	if m, err := old.look(t.Context()); err != nil || m.Against == nil || m.Against.Code != "bucket.back" {
+		t.Errorf("back in time: %+v %v", m, err)
+	}
+	other := newCopying(t, 10)
+	over(other)
+	if err := other.copies.copy(t.Context()); err == nil || !strings.Contains(err.Error(), "another waldo writes there") {
+		t.Errorf("another waldo: %v", err)
+	}
+	c.folder = filepath.Join(s.Folder, "host-1")
+	c.replace(c.first(segments), flip)
+	if got := c.codes(true); got != "bucket.differs" {
+		t.Errorf("replaced: %s", got)
+	}
+	if err := os.Remove(c.first(segments)); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.codes(false); got != "bucket.missing" {
+		t.Errorf("removed: %s", got)
+	}
+}

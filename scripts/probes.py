@@ -6,7 +6,7 @@ import collections, json, os, platform, sys, textwrap
 
 PAGE = 'docs/security/probes.md'
 BEGIN, END = '<!-- probes:begin -->', '<!-- probes:end -->'
-DRIVERS = ['namespace', 'gvisor', 'confined']
+DRIVERS = ['namespace', 'gvisor', 'confined', 'launch']
 WORDS = {'CONTAINED': 'contained', 'GUEST': 'in its own kernel', 'ESCAPED': 'escaped', 'N/A': 'n/a', 'NOVERDICT': 'no verdict', 'KILLED': 'killed'}
 
 
@@ -45,7 +45,7 @@ def main():
             note = '`%s`, started by %s: %s %s. %s' % (driver, user, r['id'], WORDS[r['verdict']], why or r['why'][:120].replace('|', '/'))
             notes += textwrap.wrap(note, 118, initial_indent='- ', subsequent_indent='  ', break_on_hyphens=False)
     stale = [] if partial else [k for k in excuses if k not in used]
-    text = ['', 'Kernel %s, %s; every probe in a sandbox of root and in one of an ordinary user.\n`make probes` runs them and writes this.' % (platform.release(), platform.machine()), '']
+    text = ['', 'Kernel %s, %s; every probe in a sandbox of root and in one of an ordinary user;\n`launch` is a session of `waldo launch` with the limits of the others. `make probes` runs them and writes this.' % (platform.release(), platform.machine()), '']
     text += table(runs, drivers, 'sev') + [''] + table(runs, drivers, 'cls') + ['']
     text += ['"In its own kernel": the call worked, but it is gVisor\'s kernel that served it, not this machine\'s.', ''] + notes
     text.append('' if notes else 'No probe got out, and none was left unanswered.')

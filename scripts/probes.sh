@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs every probe in a sandbox of every driver, started as root (where this is root) and as an ordinary
-# user, and writes what came of it into docs/security/probes.md. It fails when one gets out that is not excused
+# Runs every probe in a sandbox of every driver and in a session of waldo launch, started as root (where this is root) and
+# as an ordinary user, and writes what came of it into docs/security/probes.md. It fails when one gets out that is not excused
 # in attack/excused.json, when an excuse is for nothing, or when none was tried.
-# PROBES='^6' runs the probes whose names match, DRIVERS='gvisor' those drivers; then nothing is written.
+# PROBES='^6' runs the probes whose names match, DRIVERS='gvisor' or 'launch' those alone; then nothing is written.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,18 +17,33 @@ python=/usr/bin/python3
 
 # one DRIVER NAME UID: all probes, started by that user; their verdicts go to DRIVER-NAME/verdicts.json
 one() {
-	local home="$work/$1-$2" driver=$1 uid=$3 guest=
+	local home="$work/$1-$2" driver=$1 uid=$3 guest= project
+	project=$home
+	local start=(exec --isolation "$driver" --quiet --input @input@ --timeout 10s --output-kb 1024 --)
 	mkdir -p "$home"
-	if [ "$(id -u)" = 0 ]; then chown "$uid:$uid" "$home"; fi
 	if [ "$driver" = gvisor ]; then guest=--guest-kernel; fi
+	if [ "$driver" = launch ]; then # with the limits that the probes know; its own are for builds
+		project=$home/project start=(launch --command env --)
+		mkdir "$project"
+		cat >"$home/waldo.yaml" <<-'EOF'
+			version: 1
+			capabilities:
+			  launch: {mode: write, approval: none, limits: {memory_mb: 512, pids: 64, files: 64, disk_mb: 256}}
+		EOF
+	fi
+	if [ "$(id -u)" = 0 ]; then chown -R "$uid:$uid" "$home"; fi
 	(
-		cd "$home"
+		cd "$project"
 		export HOME="$home" WALDO_STATE="$home/state" PATH=/usr/local/bin:/usr/bin:/bin
+		if [ "$driver" = launch ]; then
+			export WALDO_CONFIG="$home/waldo.yaml"
+			as "$uid" "$work/waldo" trust "$WALDO_CONFIG"
+		fi
 		as "$uid" "$python" "$work/probes/runner.py" \
-			--lim pids=64 --lim nofile=64 --lim out_kb=1024 --lim inodes=20000 --cwd "$home" $guest \
+			--lim pids=64 --lim nofile=64 --lim out_kb=1024 --lim inodes=20000 --cwd "$project" $guest \
 			${PROBES:+--only "$PROBES"} --json "$home/verdicts.json" \
 			--collect "find '$home/state' -path '*/workspaces/*' \( -type f -o -type l \) -exec cat {} + 2>/dev/null" \
-			-- "$work/waldo" exec --isolation "$driver" --quiet --input @input@ --timeout 10s --output-kb 1024 -- </dev/null
+			-- "$work/waldo" "${start[@]}" </dev/null
 	) >"$home.log" 2>&1 || true
 }
 
@@ -56,7 +71,7 @@ control() {
 users="user:$(id -u)"
 if [ "$(id -u)" = 0 ]; then users="root:0 user:12345"; fi
 for u in $users; do control "${u#*:}"; done
-for driver in ${DRIVERS:-namespace gvisor confined}; do
+for driver in ${DRIVERS:-namespace gvisor confined launch}; do
 	began=$(date +%s)
 	for u in $users; do one "$driver" "${u%:*}" "${u#*:}" & done
 	wait

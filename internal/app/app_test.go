@@ -138,6 +138,7 @@ func TestOnlyTheAcceptedLockIsTaken(t *testing.T) {
 		{"control", control.Order{File: file, Lock: strictjson.Digest(content)}, true, false},
 		{"another lock is in its place", control.Order{File: file, Lock: strictjson.Digest([]byte("other"))}, true, true},
 		{"no digest", control.Order{File: file}, true, true},
+		{"older than this process, which read the lock later", control.Order{ID: "o_1", File: file}, true, false},
 		{"another configuration's", control.Order{File: file + ".other", Lock: strictjson.Digest(content)}, false, false},
 	} {
 		if r := h.attendant.Relock(t.Context(), row.o); r.Serves != row.serves || (r.Kept != "") != row.kept {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -404,7 +403,7 @@ func (p *Operator) Usage(ctx context.Context, hours int, byAgent bool) (site.Lis
 // usage counts the calls of the last hours by the row that each is of.
 func (p *Operator) usage(hours int, of func(entry) site.Usage) []site.Usage {
 	from := time.Now().UTC().Truncate(time.Hour).Add(-time.Duration(hours-1) * time.Hour).Format(audit.TimeLayout)
-	at, times := map[site.Usage]*site.Usage{}, map[site.Usage][]float64{}
+	at, times := map[site.Usage]*site.Usage{}, map[site.Usage]*spans{}
 	p.index.newest(func(c entry) bool {
 		if c.At < from {
 			return false
@@ -413,7 +412,7 @@ func (p *Operator) usage(hours int, of func(entry) site.Usage) []site.Usage {
 		u := at[key]
 		if u == nil {
 			u = &site.Usage{Capability: key.Capability, Agent: key.Agent}
-			at[key] = u
+			at[key], times[key] = u, &spans{}
 		}
 		u.Calls++
 		switch {
@@ -427,28 +426,20 @@ func (p *Operator) usage(hours int, of func(entry) site.Usage) []site.Usage {
 		}
 		u.WallMS += c.WallMS
 		u.CPUMS += c.CPUMS
-		if c.Status == "ok" {
-			times[key] = append(times[key], c.WallMS)
+		if ran(c.Status) {
+			times[key].add(c.WallMS)
 		}
 		return true
 	})
 	all := []site.Usage{}
 	for key, u := range at {
-		sort.Float64s(times[key])
-		u.P50MS, u.P95MS = quantile(times[key], 0.5), quantile(times[key], 0.95)
+		u.P50MS, u.P95MS = times[key].quantile(0.5), times[key].quantile(0.95)
 		all = append(all, *u)
 	}
 	slices.SortFunc(all, func(a, b site.Usage) int {
 		return cmp.Or(b.Calls-a.Calls, strings.Compare(a.Capability, b.Capability), strings.Compare(a.Agent, b.Agent))
 	})
 	return all
-}
-
-func quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[int(q*float64(len(sorted)-1))]
 }
 
 // decided fills in a call's life from its decision.

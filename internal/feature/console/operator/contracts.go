@@ -40,11 +40,12 @@ func (p *Operator) Contracts(context.Context) (site.List[site.Contract], error) 
 				full = c.Resolve(c.Pattern, cfg)
 			}
 			one.Transport, one.Mode, one.Danger, one.Isolation = string(full.Transport), c.Mode.String(), c.Danger, c.Isolation
-			first, _, _ := strings.Cut(c.Pattern, ".")
-			if s, is := cfg.Servers[cmp.Or(full.Server, first)]; is { // it runs where its placement says, whatever the class
-				one.Isolation = placed(s)
-			}
 			one.Server, one.Approval, one.Rules = full.Server, asks(c.Approval), len(c.Rules)
+			first, _, _ := strings.Cut(c.Pattern, ".")
+			name := cmp.Or(full.Server, first)
+			if s, is := cfg.Servers[name]; is { // it runs where its placement says, whatever the class
+				one.Server, one.Transport, one.Isolation = name, cmp.Or(one.Transport, string(contract.MCP)), placed(s)
+			}
 			one.Network = reaches(full.Network)
 		}
 		out.Items = append(out.Items, one)

@@ -37,6 +37,10 @@ func TestContracts(t *testing.T) {
 		c.Approval != "always, by manager, 2 approvers" || c.Server != "postgres" {
 		t.Errorf("%+v", c)
 	}
+	one, create := find("postgres.query"), find("github.create_*") // a server has one sandbox, whatever a tool's class is
+	if c.Isolation != one.Isolation || create.Server != "github" || create.Transport != "mcp" || create.Isolation != one.Isolation {
+		t.Errorf("%+v, %+v, %+v", c, one, create)
+	}
 	if c := find("run_python"); c.Network != "api.example.com" || c.Transport != "sandboxed_exec" {
 		t.Errorf("%+v", c)
 	}

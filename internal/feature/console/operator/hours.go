@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"waldo/internal/core/audit"
@@ -91,17 +92,22 @@ func (all hours) count(r audit.Record, b body, effect string) {
 	}
 	h.WallMS += b.Facts.Usage.Wall
 	h.CPUMS += b.Facts.Usage.CPU
+	if ran(b.Status) {
+		h.took.add(b.Facts.Usage.Wall)
+	}
 	switch b.Status {
-	case "ok":
-		h.took.add(b.Facts.Usage.Wall)
 	case "failed", "timeout", "oom":
-		h.took.add(b.Facts.Usage.Wall)
 		h.Failed++
 	case "denied":
 		if effect == "ask" || effect == "allow" {
 			h.Refused++
 		}
 	}
+}
+
+// ran reports whether a call with this status counts in the times that calls take.
+func ran(status string) bool {
+	return slices.Contains([]string{"ok", "failed", "timeout", "oom"}, status)
 }
 
 // trim forgets the hours that are too long before one.

@@ -176,6 +176,12 @@ func TestUsageAgrees(t *testing.T) {
 			t.Errorf("%s: %d calls, %d denied; by the hour %d and %d", path, c, d, calls, denied)
 		}
 	}
+	table := l.op.usage(24, func(entry) site.Usage { return site.Usage{} })[0]
+	chart, err := l.op.Hours(l.ctx, 24, 24)
+	if err != nil || table.P95MS != chart.Items[0].P95MS || table.P50MS != chart.Items[0].P50MS || table.P95MS == 0 ||
+		table.Failed == 0 {
+		t.Errorf("the table has %v and %v ms, the chart %+v (%v)", table.P50MS, table.P95MS, chart.Items, err)
+	}
 }
 
 // TestEgress: attempts of calls and of servers are in one list, added up, the refused first; the page of a server has

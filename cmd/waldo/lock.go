@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,7 +130,8 @@ func notAsAccepted(changes []lockfile.Change) error {
 // returns the differences.
 func compareLock(c *cobra.Command, h *app.App, accept []string) ([]lockfile.Change, error) {
 	ctx, w := c.Context(), c.ErrOrStderr()
-	bar := terminal.ProgressOf(os.Stderr, "checking servers", len(h.Upstreams.Names()))
+	servers := cmp.Or(len(accept), len(h.Upstreams.Names()))
+	bar := terminal.ProgressOf(os.Stderr, "checking servers", 2*servers) // its package, and its start
 	all, lock, err := h.CompareLock(ctx, accept, bar.Begin)
 	bar.Close()
 	changes := []lockfile.Change{}

@@ -141,7 +141,7 @@ const lookTogether = 4
 // lockServers inspects servers concurrently and returns results in the order of their names. With accept it inspects
 // only those.
 func (h *App) lockServers(
-	ctx context.Context, lock *lockfile.Lock, accept []string, begin func(name string) (end func()),
+	ctx context.Context, lock *lockfile.Lock, accept []string, begin func(part string) (end func()),
 ) []*looked {
 	names := h.Upstreams.Names()
 	if len(accept) > 0 {
@@ -157,8 +157,7 @@ func (h *App) lockServers(
 		wg.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
-			defer begin(name)()
-			one.err = h.lockServer(ctx, one, lock, &mu, len(accept) > 0)
+			one.err = h.lockServer(ctx, one, lock, &mu, len(accept) > 0, begin)
 		})
 	}
 	wg.Wait()
@@ -185,9 +184,14 @@ func (h *App) lockGone(lock *lockfile.Lock, accept []string) (all []*looked) {
 }
 
 // lockServer compares one server with the lock, or accepts it.
-func (h *App) lockServer(ctx context.Context, one *looked, lock *lockfile.Lock, mu *sync.Mutex, accept bool) error {
+func (h *App) lockServer(
+	ctx context.Context, one *looked, lock *lockfile.Lock, mu *sync.Mutex, accept bool, begin func(part string) (end func()),
+) error {
 	name := one.Server
+	end := begin(name + ": its package")
 	changes, absent, err := h.Packages.Lock(ctx, h.Config.Servers[name], accept)
+	end()
+	defer begin(name + ": starts")()
 	one.Changes = changes
 	if err != nil || absent {
 		return err

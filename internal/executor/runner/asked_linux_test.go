@@ -106,18 +106,19 @@ func TestOwnTimeout(t *testing.T) {
 	}
 }
 
-// nowhere closes nothing.
-type nowhere struct{ io.Writer }
-
-func (nowhere) Close() error { return nil }
-
-// TestOutputAsProgress: the output of a run is told while it runs.
+// TestOutputAsProgress: the output of a run, and of a cell of a session, is told while it runs.
 func TestOutputAsProgress(t *testing.T) {
-	r, _ := real(t)
-	r.Stream = func(_ contract.Contract, w io.Writer) io.WriteCloser { return nowhere{w} }
+	r, _ := staying(t)
+	r.Stream = func(_ contract.Contract, w io.Writer) io.WriteCloser { return untold{w} }
+	for _, session := range []string{"", `,"session":"work"`} {
+		told(t, r, session)
+	}
+}
+
+func told(t *testing.T, r *Runner, session string) {
 	first := make(chan string, 100)
 	ctx := call.WithProgress(context.Background(), func(_, _ float64, text string) { first <- text })
-	g, _ := allowed(t, "run_python", `{"code":"import time\nprint('begun', flush=True)\ntime.sleep(2)\nprint('done')"}`,
+	g, _ := allowed(t, "run_python", `{"code":"import time\nprint('begun', flush=True)\ntime.sleep(2)\nprint('done')"`+session+`}`,
 		func(c *contract.Contract) {})
 	done := make(chan call.Outcome, 1)
 	go func() {

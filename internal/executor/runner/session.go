@@ -355,7 +355,7 @@ func (r *Runner) ask(
 		if i.share != nil {
 			_, _ = i.share() // new files of the workspace are there; a failed sync is retried at the next cell
 		}
-		v, err := i.exchange(within, cell, r.Work.Lease(string(i.whose)))
+		v, err := i.exchange(within, cell, r.Work.Lease(string(i.whose)), r.said(ctx, d))
 		if err != nil {
 			failed <- err
 			return
@@ -481,10 +481,13 @@ func isPNG(data string) bool {
 	return err == nil && !strings.ContainsAny(data, "\r\n") && bytes.HasPrefix(b, []byte("\x89PNG\r\n\x1a\n"))
 }
 
-// exchange sends a cell and reads the answer: a line of its length, then strict JSON.
-// It leaves the memory that it takes with the reply.
-func (i *resident) exchange(ctx context.Context, cell io.Reader, room *budget.Lease) (v reply, err error) {
+// exchange sends a cell and reads the answer: a line of its length, then strict JSON. Pieces of output can come before
+// it, for said. It leaves the memory that it takes with the reply.
+func (i *resident) exchange(
+	ctx context.Context, cell io.Reader, room *budget.Lease, said io.WriteCloser,
+) (v reply, err error) {
 	defer func() {
+		_ = said.Close() // the host can be gone
 		if v.room = room; err != nil {
 			_ = room.Close() // never fails
 		}
@@ -492,13 +495,20 @@ func (i *resident) exchange(ctx context.Context, cell io.Reader, room *budget.Le
 	if _, err := io.Copy(i.in, cell); err != nil {
 		return v, errors.Join(errGone, err)
 	}
-	head := make([]byte, 12)
-	if _, err := io.ReadFull(i.out, head); err != nil {
-		return v, errors.Join(errGone, err)
-	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(head)))
-	if err != nil || n < 0 || n > maxReply {
-		return v, fmt.Errorf("an answer of %q bytes", head)
+	n := 0
+	for piece := true; piece; {
+		head := make([]byte, 12)
+		if _, err := io.ReadFull(i.out, head); err != nil {
+			return v, errors.Join(errGone, err)
+		}
+		piece = head[0] == '+'
+		n, err = strconv.Atoi(strings.TrimLeft(strings.TrimSpace(string(head)), "+ "))
+		if err != nil || n < 0 || n > maxReply || piece && n > mostSpoken {
+			return v, fmt.Errorf("an answer of %q bytes", head)
+		}
+		if piece {
+			_, _ = io.CopyN(said, i.out, int64(n)) // what is missing fails the next head
+		}
 	}
 	if full := room.Cover(ctx, replyMemory*int64(n)); full != nil {
 		_, err := io.CopyN(io.Discard, i.out, int64(n))

@@ -1,11 +1,32 @@
 # Runs cells of code in one resident Python inside a sandbox. Started as `python3 -I -S -c <this>`. A cell
 # arrives on stdin as a line with its length and the number of bytes of each stream to return, then the code.
 # The answer goes to stdout the same way, as JSON: stdout, stderr, ok, and content, the blocks of figures and
-# tables. waldo trusts it no more than the output of any code.
-import os, sys
+# tables. What Python writes to standard output goes ahead of it, as it comes: each piece after a line with + and its
+# length. waldo trusts all of it no more than the output of any code.
+import _thread, io, os, sys
 
 _MOST = 4 << 20  # bytes of one figure or table
 _APART = os.environ.pop("WALDO_VALUES", "") == "apart"  # a value is a block of its own, and is not printed
+
+
+_answer, _owner, _order, _runs = os.dup(1), os.getpid(), _thread.RLock(), False
+
+
+def _send(head, data):
+    data = head % len(data) + data
+    while data:
+        data = data[os.write(_answer, data):]
+
+
+class _Told(io.FileIO):
+    # Standard output, which is told while a cell runs: not by its children, and not after it.
+    def write(self, b):
+        n = super().write(b)
+        if os.getpid() == _owner:
+            with _order:
+                if _runs:
+                    _send(b"+%10d\n", bytes(b)[:n][-4000:])
+        return n
 
 
 def _take(fd, n):
@@ -117,9 +138,12 @@ def _cell(source, name, space):
 
 def _main():
     import json
+    global _runs
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(_Told(1, "w", closefd=False)), sys.stdout.encoding, sys.stdout.errors)
     _site()
     _prepare_plots(_picture)
-    ask, answer = os.dup(0), os.dup(1)
+    ask = os.dup(0)
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     main = sys.modules["__main__"] = type(sys)("__main__")
     main.show = show
@@ -133,7 +157,10 @@ def _main():
             sink = os.open("/workspace/tmp", os.O_RDWR | os.O_TMPFILE, 0o600)
             os.dup2(sink, fd)
             sinks.append(sink)
+        _runs = True
         code, blocks = _cell(source, "<cell %d>" % cell, main.__dict__)
+        with _order:
+            _runs = False
         texts = []
         for stream, sink in ((sys.stdout, sinks[0]), (sys.stderr, sinks[1])):
             try:
@@ -150,9 +177,7 @@ def _main():
             texts.append(text.decode("utf-8", "replace"))
             os.close(sink)
         data = json.dumps({"code": code, "stdout": texts[0], "stderr": texts[1], "content": blocks}).encode()
-        data = b"%11d\n" % len(data) + data
-        while data:
-            data = data[os.write(answer, data):]
+        _send(b"%11d\n", data)
 
 
 _main()

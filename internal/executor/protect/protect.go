@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"waldo/internal/executor/keyfiles"
 )
@@ -37,10 +38,10 @@ type Row struct {
 //go:embed table.txt
 var text string
 
-var table = mustTable(text)
+var table = sync.OnceValue(func() []Row { return mustTable(text) })
 
 // Table returns the rows.
-func Table() []Row { return slices.Clone(table) }
+func Table() []Row { return slices.Clone(table()) }
 
 func mustTable(text string) (rows []Row) {
 	for line := range strings.Lines(text) {
@@ -89,7 +90,7 @@ type glob struct {
 // New returns the rules of the table, with patterns that the operator adds, and without those that the operator takes
 // out. A pattern of unprotect must be a pattern of the table.
 func New(protect, unprotect []string) (Rules, error) {
-	r := Rules{rows: slices.Clone(table)}
+	r := Rules{rows: slices.Clone(table())}
 	for _, p := range unprotect {
 		n := len(r.rows)
 		r.rows = slices.DeleteFunc(r.rows, func(row Row) bool { return row.Pattern == p })

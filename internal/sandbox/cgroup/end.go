@@ -286,11 +286,18 @@ func (n naming) prefixOf(proc string, process int) (string, error) {
 
 // startTime returns when a process began, in clock ticks since boot (field 22 of stat, proc(5)).
 func startTime(proc, pid string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(proc, pid, "stat"))
+	b := make([]byte, 1024) // the fields up to it have at most 600 bytes
+	fd, err := unix.Open(filepath.Join(proc, pid, "stat"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		var n int
+		n, err = unix.Read(fd, b)
+		b = b[:max(n, 0)]
+		_ = unix.Close(fd)
+	}
+	if errors.Is(err, unix.ESRCH) {
+		err = os.ErrNotExist
+	}
 	if err != nil {
-		if errors.Is(err, unix.ESRCH) {
-			err = os.ErrNotExist
-		}
 		return "", err
 	}
 	i := strings.LastIndexByte(string(b), ')')

@@ -162,8 +162,9 @@ func newProve(g *cli.Context) *cobra.Command {
 	c := &cobra.Command{
 		Use: "prove ID | NUMBER", Short: "Write receipts: proofs that records are in the log", Args: cobra.ExactArgs(1),
 		Long: "Writes one receipt (C2SP tlog-proof) for each record about a call, decision or approval: the record, its path in\n" +
-			"the tree, and the newest checkpoint that the policy's witnesses cosigned. Whoever has the policy can check it\n" +
-			"without this machine: waldo log verify --proof FILE --policy FILE.",
+			"the tree, and the newest checkpoint that the policy's witnesses cosigned. Where a person answered, it also writes\n" +
+			"those of all enrolments and revocations, so that a key which was revoked before shows. Whoever has the policy\n" +
+			"can check them without this machine: waldo log verify --proof FILE --proof FILE --policy FILE.",
 		Example: "  waldo log prove d_… --out receipts\n  waldo log prove 12",
 		RunE: func(c *cobra.Command, args []string) error {
 			t, at, err := now(c.Context(), g)
@@ -171,6 +172,9 @@ func newProve(g *cli.Context) *cobra.Command {
 				return err
 			}
 			found, err := about(c, t.Dir, args[0])
+			if err == nil {
+				found, err = withApprovers(c.Context(), t.Dir, found)
+			}
 			if err != nil {
 				return err
 			}
@@ -212,6 +216,20 @@ func newProve(g *cli.Context) *cobra.Command {
 	}
 	c.Flags().StringVar(&out, "out", ".", "the `FOLDER` for the receipts")
 	return c
+}
+
+// withApprovers adds the enrolments and revocations of all approvers to records with an answer, in the order of the log.
+func withApprovers(ctx context.Context, dir string, found []audit.Record) ([]audit.Record, error) {
+	answers := func(r audit.Record) bool { return r.Kind == audit.KindVerdict || r.Kind == audit.KindAnswer }
+	if !slices.ContainsFunc(found, answers) {
+		return found, nil
+	}
+	_, err := audit.Select(ctx, dir, audit.Selection{Kind: audit.KindApprover}, func(r audit.Record) error {
+		found = append(found, r)
+		return nil
+	})
+	slices.SortFunc(found, func(a, b audit.Record) int { return cmp.Compare(a.Seq, b.Seq) })
+	return slices.CompactFunc(found, func(a, b audit.Record) bool { return a.Seq == b.Seq }), err
 }
 
 // about returns the records about an id, or the one of a number. The index finds them. Receipt holds each against the

@@ -198,11 +198,15 @@ func unasked(s *database.Store) (found []audit.Finding) {
 		}
 	}
 	b, _ := os.ReadFile(filepath.Join(audit.Dir(s.Dir()), cosignedFile))
-	if len(found) == 0 && bytes.Count(b, []byte("\n\u2014 ")) > 1 { // the first signature is the log's own
-		found = append(found, audit.Unchecked("witness.elsewhere",
-			"witnesses cosigned this log, and no configuration here names them"))
+	switch {
+	case len(found) > 0:
+		return found
+	case bytes.Count(b, []byte("\n\u2014 ")) > 1: // the first signature is the log's own
+		return []audit.Finding{audit.Unchecked("witness.elsewhere",
+			"witnesses cosigned this log, and no configuration here names them")}
 	}
-	return found
+	return []audit.Finding{{Code: "witness.none", Text: "no witness was asked: no configuration here names one. " +
+		"A log that was put back with all its heads looks sound"}}
 }
 
 func (t *Tree) check(ctx context.Context, s *database.Store, cfg *contract.Config) []audit.Finding {

@@ -78,6 +78,12 @@ func (e *execFlags) again(g *cli.Context, call string) []string {
 	for _, p := range e.ports {
 		args = append(args, "--port", p)
 	}
+	for _, m := range e.shown.Mounts() {
+		args = append(args, "--mount", m.Source+":"+m.Target+map[bool]string{true: ":rw"}[m.Writable])
+	}
+	if e.shown.Changes != "" {
+		args = append(args, "--changes", e.shown.Changes)
+	}
 	if e.code != "" {
 		args = append(args, "--code", e.code)
 	}

@@ -194,7 +194,8 @@ type execFlags struct {
 	env, ports          []string
 	background, tty     bool
 	timeout             time.Duration
-	cpu                 float64 // seconds; 0: not given
+	cpu                 float64            // seconds; 0: not given
+	shown               sandboxflags.Flags // its mounts, and what becomes of writes to them
 }
 
 func newSandboxExec(g *cli.Context) *cobra.Command {
@@ -245,6 +246,9 @@ func newSandboxExec(g *cli.Context) *cobra.Command {
 			if e.cpu < 0 || e.cpu > app.MostLimits.CPU.Seconds() {
 				return exitcode.Mistake("as in --cpu-seconds 60", "--cpu-seconds is out of range")
 			}
+			if err := e.shown.RefusedMounts(); err != nil {
+				return err
+			}
 			if e.dir != "" && !path.IsAbs(e.dir) {
 				e.dir = path.Join("/workspace", e.dir)
 			}
@@ -259,6 +263,7 @@ func newSandboxExec(g *cli.Context) *cobra.Command {
 		},
 	}
 	c.Flags().SetInterspersed(false)
+	e.shown.AddMounts(c)
 	c.Flags().StringVarP(&e.code, "code", "c", "", "run `CODE` instead of a command")
 	c.Flags().StringVar(&e.lang, "lang", "python", "`LANGUAGE` of the code: python, javascript, typescript or shell")
 	c.Flags().StringArrayVar(&e.env, "env", nil, "`K=V` in the sandbox's environment; nothing else is inherited")
@@ -318,7 +323,7 @@ func (e *execFlags) execIn(
 	if err != nil {
 		return err
 	}
-	o.Env, o.Dir = e.env, e.dir
+	o.Env, o.Dir, o.Mounts, o.Changes = e.env, e.dir, e.shown.Mounts(), e.shown.Changes
 	if e.code == "" {
 		o.NoTools, o.Stdin = true, c.InOrStdin()
 	} else {
@@ -361,7 +366,7 @@ func (e *execFlags) execIn(
 	if o.Pass {
 		r.Facts.Truncated = facts.Truncated{}
 	}
-	return cmp.Or(tellRun(c, g, &sandboxflags.Flags{Quiet: true}, r), masked)
+	return cmp.Or(tellRun(c, g, &sandboxflags.Flags{Quiet: true, Changes: e.shown.Changes}, r), masked)
 }
 
 // openIn opens the application with the limits of a sandbox, and returns the sandbox's session and next call.
@@ -380,7 +385,8 @@ func (e *execFlags) openIn(
 			return nil, nil, k, err
 		}
 		set.Cfg = config.Default()
-		(&sandboxflags.Flags{Isolation: level}).Widen(set.Cfg, app.MostLimits) // the sandbox's own limits apply
+		e.shown.Isolation = level
+		e.shown.Widen(set.Cfg, app.MostLimits) // the sandbox's own limits apply
 	}
 	if h, err = g.Open(ctx, set); err != nil {
 		return nil, nil, k, err

@@ -61,12 +61,7 @@ func (b *Flags) Add(c *cobra.Command) {
 	f.Int64Var(&b.Output, "output-kb", 200, "`KB` kept of each of stdout and stderr")
 	f.StringVar(&b.Workspace, "workspace", "", "keep /workspace in `DIR` instead of waldo's state")
 	f.StringVar(&b.Input, "input", "", "show `DIR` read-only as /workspace/input")
-	f.StringArrayVar(&b.mounts, "mount", nil,
-		"show `SRC[:DST][:ro|rw]`, a file or folder, at DST or its own path; rw: a live folder, in which names that run later "+
-			"outside stay read-only (docs/inside.md)")
-	f.StringVar(&b.Changes, "changes", "",
-		"`MODE` of writes to rw mounts: keep (with copies for waldo changes --undo), review (they go aside until waldo changes "+
-			"apply) or discard; without it they are kept, and listed")
+	b.AddMounts(c)
 	f.StringSliceVar(&b.Hosts, "allow-host", nil,
 		"`HOST` that may be reached, as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*; "+
 			"with a configuration: only what its contract allows too")
@@ -158,13 +153,8 @@ func (b *Flags) Refused() error {
 		return exitcode.Mistake("write network: {allow: [\"localhost:8765\"]} in a contract, which names a port of this machine",
 			"--allow-host %s: localhost is the sandbox itself there", b.Hosts[i])
 	}
-	if !slices.Contains([]string{"", "keep", "review", "discard"}, b.Changes) {
-		return exitcode.Mistake("keep, review or discard", "--changes %s is not a mode", b.Changes)
-	}
-	for _, text := range b.mounts {
-		if _, err := Mount(text); err != nil {
-			return exitcode.Mistake("as in --mount .:rw, or --mount ./data:/data", "--mount %s: %v", text, err)
-		}
+	if err := b.RefusedMounts(); err != nil {
+		return err
 	}
 	for _, s := range b.Secrets {
 		if v, ref := Secret(s); !secret.Variable(v) || !usableRef(ref) {
@@ -259,8 +249,8 @@ func (b *Flags) Script(in io.Reader, args []string) (name, code string, err erro
 // OnlyKept refuses flags that a named sandbox does not store, and flags that its snapshot fixes.
 func (b *Flags) OnlyKept(c *cobra.Command, pictured bool) error {
 	for _, row := range []struct{ flags, hint string }{
-		{"workspace input servers-dir mount changes", "put files in with waldo sandbox cp"},
-		{"env quiet", "waldo sandbox exec takes its own"},
+		{"workspace input servers-dir", "put files in with waldo sandbox cp"},
+		{"env quiet mount changes", "waldo sandbox exec takes its own"},
 		{"allow-host allow-network secret", "a contract for exec or run_python says what they reach: waldo init"},
 	} {
 		for f := range strings.FieldsSeq(row.flags) {

@@ -4,10 +4,37 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/model/call"
 )
+
+// AddMounts adds the flags of mounts alone.
+func (b *Flags) AddMounts(c *cobra.Command) {
+	c.Flags().StringArrayVar(&b.mounts, "mount", nil,
+		"show `SRC[:DST][:ro|rw]`, a file or folder, at DST or its own path; rw: a live folder, in which names that run later "+
+			"outside stay read-only (docs/inside.md)")
+	c.Flags().StringVar(&b.Changes, "changes", "",
+		"`MODE` of writes to rw mounts: keep (with copies for waldo changes --undo), review (they go aside until waldo changes "+
+			"apply) or discard; without it they are kept, and listed")
+}
+
+// RefusedMounts returns an error for a mount or a mode of changes that cannot be read.
+func (b *Flags) RefusedMounts() error {
+	if !slices.Contains([]string{"", "keep", "review", "discard"}, b.Changes) {
+		return exitcode.Mistake("keep, review or discard", "--changes %s is not a mode", b.Changes)
+	}
+	for _, text := range b.mounts {
+		if _, err := Mount(text); err != nil {
+			return exitcode.Mistake("as in --mount .:rw, or --mount ./data:/data", "--mount %s: %v", text, err)
+		}
+	}
+	return nil
+}
 
 // Mount reads SRC[:DST][:ro|rw]: a source of this machine, its path in the sandbox, and how it is shown. The default is
 // the source's own path, read-only.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -265,26 +266,32 @@ func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
 	if err != nil {
 		return err
 	}
-	out := c.OutOrStdout()
-	verdicts := found
 	state, err := g.StateDir()
 	if err != nil {
 		return err
 	}
+	out, dir, verdicts := c.OutOrStdout(), audit.Dir(state), found
 	// the records of an approval name the calls that asked and that used the answer; those of a call name its own calls
-	found, undos, err := records.OfCalls(c.Context(), audit.Dir(state), found)
+	found, undos, err := records.OfCalls(c.Context(), dir, found)
 	if err != nil {
 		return err
 	}
 	if len(found) == 0 && len(verdicts) > 0 && !id.Is(id.Approval, ident) {
 		return exitcode.Mistake("waldo log show "+ident+" prints it", "record %s is not about a call", ident)
 	}
+	doubts, err := records.Doubts(c.Context(), dir, slices.Concat(verdicts, found))
+	if err != nil {
+		return err
+	}
 	if g.JSON {
+		for _, seq := range slices.Sorted(maps.Keys(doubts)) {
+			display.Fprintf(c.ErrOrStderr(), "waldo: not proven: %s\n", doubts[seq])
+		}
 		return terminal.JSON(out, found)
 	}
 	if id.Is(id.Approval, ident) {
 		display.Fprintf(out, "approval %s: %s\n", ident, standing(c.Context(), g, ident))
-		if err := records.Verdicts(out, terminal.Painter(out), verdicts); err != nil {
+		if err := records.Verdicts(out, terminal.Painter(out), verdicts, doubts); err != nil {
 			return err
 		}
 	}
@@ -297,7 +304,7 @@ func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
 		if i > 0 || id.Is(id.Approval, ident) {
 			display.Fprintf(out, "\n")
 		}
-		if err := records.Story(out, terminal.Painter(out), one, undos); err != nil {
+		if err := records.Story(out, terminal.Painter(out), one, undos, doubts); err != nil {
 			return err
 		}
 	}

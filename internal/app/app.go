@@ -555,7 +555,7 @@ func (h *App) OpenCLI(ctx context.Context) (session.Info, error) {
 // placeOf returns where a session is; one that is not open has no workspace.
 func (h *App) placeOf(n call.Session) audit.Place {
 	info, _ := h.Sessions.Get(n)
-	at := audit.Place{Workspace: info.Workspace, Asker: h.askerOf(n)}
+	at := audit.Place{Workspace: info.Workspace, Asker: h.askerOf(n), Process: h.process}
 	if at.Asker != "" || !h.Serves() {
 		at.Folder = h.folder
 	}

@@ -168,7 +168,7 @@ func (d *Story) explain(ctx context.Context, h *app.App) error {
 			return err
 		}
 		var b bytes.Buffer
-		if err := records.Story(&b, d.p, found, records.Undos{}); err != nil {
+		if err := records.Story(&b, d.p, found, records.Undos{}, nil); err != nil {
 			return err
 		}
 		d.say("\n%s\n%s", d.p.Head("waldo explain "+q.DecisionID),

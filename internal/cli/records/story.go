@@ -2,6 +2,7 @@ package records
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -80,8 +81,20 @@ func at(file string, line int) string {
 	return fmt.Sprintf("%s:%d", file, line)
 }
 
-// Story prints a summary of the records of one call.
-func Story(w io.Writer, p terminal.Paint, records []audit.Record, undos Undos) error {
+// Doubts returns what speaks against the answers among some records, by the enrolments in the log.
+func Doubts(ctx context.Context, dir string, some []audit.Record) (map[uint64]string, error) {
+	var all []audit.Record
+	_, err := audit.Select(ctx, dir, audit.Selection{Kind: audit.KindApprover}, func(r audit.Record) error {
+		all = append(all, r)
+		return nil
+	})
+	all = append(all, some...)
+	slices.SortStableFunc(all, func(a, b audit.Record) int { return cmp.Compare(a.Seq, b.Seq) })
+	return audit.Doubts(all), err
+}
+
+// Story prints a summary of the records of one call, and of its answers what speaks against them.
+func Story(w io.Writer, p terminal.Paint, records []audit.Record, undos Undos, doubts map[uint64]string) error {
 	var said []call.Reason // each reason is printed once
 	open := false          // decided, without an outcome
 	for _, r := range records {
@@ -110,7 +123,7 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record, undos Undos) e
 				display.Fprintf(w, "  secrets by name: %s\n", strings.Join(d.Secrets, ", "))
 			}
 		case audit.KindVerdict, audit.KindAnswer:
-			if err := tellAnswer(w, p, r); err != nil {
+			if err := tellAnswer(w, p, r, doubts[r.Seq]); err != nil {
 				return err
 			}
 		case audit.KindSettled:
@@ -166,19 +179,19 @@ func deniedLater(records []audit.Record, d audit.Decided) []call.Reason {
 }
 
 // Verdicts prints what people answered, of records of one question.
-func Verdicts(w io.Writer, p terminal.Paint, records []audit.Record) error {
+func Verdicts(w io.Writer, p terminal.Paint, records []audit.Record, doubts map[uint64]string) error {
 	for _, r := range records {
 		if r.Kind != audit.KindVerdict {
 			continue
 		}
-		if err := tellAnswer(w, p, r); err != nil {
+		if err := tellAnswer(w, p, r, doubts[r.Seq]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func tellAnswer(w io.Writer, p terminal.Paint, r audit.Record) error {
+func tellAnswer(w io.Writer, p terminal.Paint, r audit.Record, doubt string) error {
 	var a audit.Answered
 	if err := json.Unmarshal(r.Body, &a); err != nil {
 		return err
@@ -195,6 +208,9 @@ func tellAnswer(w io.Writer, p terminal.Paint, r audit.Record) error {
 		word += " without " + approval.NameRows(struck)
 	}
 	display.Fprintf(w, "  %s %s by %s %s %s\n", when, word, Or(a.By, "waldo"), a.Refusal+a.Reason, p.Dim(a.ApprovalID))
+	if doubt != "" {
+		display.Fprintf(w, "    %s %s\n", p.Warn("not proven:"), doubt)
+	}
 	return nil
 }
 

@@ -22,6 +22,7 @@ func (d Decided) append(b []byte) []byte {
 	b = strictjson.AppendText(append(b, `,"channel":`...), d.Channel)
 	b = may(b, `,"agent":`, d.Agent)
 	b = may(b, `,"asker":`, d.Asker)
+	b = may(b, `,"process":`, d.Process)
 	b = may(b, `,"folder":`, d.Folder)
 	b = may(b, `,"parent":`, d.Parent)
 	if d.Depth != 0 {

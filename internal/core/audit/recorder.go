@@ -61,6 +61,7 @@ type Recorder struct {
 type Place struct {
 	Workspace string // id of its folder
 	Asker     string // the process that it ends with, as in package presence; empty: it outlives each
+	Process   string // the process that makes its calls
 	Folder    string // the working folder of that process, or of the command line; empty: neither
 }
 
@@ -83,9 +84,10 @@ type Decided struct {
 	Session    string          `json:"session"`
 	Workspace  string          `json:"workspace,omitempty"` // id of the session's folder
 	Channel    string          `json:"channel"`
-	Agent      string          `json:"agent,omitempty"`  // as the agent host calls itself; it proves nothing
-	Asker      string          `json:"asker,omitempty"`  // the process that the session ends with
-	Folder     string          `json:"folder,omitempty"` // the working folder of that process, or of the command line
+	Agent      string          `json:"agent,omitempty"`   // as the agent host calls itself; it proves nothing
+	Asker      string          `json:"asker,omitempty"`   // the process that the session ends with
+	Process    string          `json:"process,omitempty"` // that makes the call, where there is no asker
+	Folder     string          `json:"folder,omitempty"`  // the working folder of that process, or of the command line
 	Parent     string          `json:"parent,omitempty"`
 	Depth      int             `json:"depth,omitempty"`
 	Delegation []string        `json:"delegation,omitempty"` // whose authority it was: the delegations, the root first
@@ -127,6 +129,9 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 	if r.Place != nil {
 		at := r.Place(c.Session)
 		body.Workspace, body.Asker, body.Folder = at.Workspace, at.Asker, short(at.Folder)
+		if at.Asker == "" {
+			body.Process = at.Process
+		}
 	}
 	if p := d.Contract; p.Pattern != "" {
 		body.Contract = &ContractRef{short(p.Pattern), p.Transport, r.absolute(p.At.File), p.At.Line}

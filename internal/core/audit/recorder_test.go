@@ -73,7 +73,7 @@ func TestRecorder(t *testing.T) {
 	d := decision(t, `{"to":"a@b.example","password":"hunter2"}`)
 	r := &Recorder{
 		Log: l, Args: func(policy.Decision) strictjson.Value { return value(t, `{"to":"[EMAIL_1]","password":"[secret]"}`) },
-		Place: func(n call.Session) Place { return Place{"w_of_" + string(n), "q_1", "/home/ann/shop"} },
+		Place: func(n call.Session) Place { return Place{"w_of_" + string(n), "q_1", "q_1", "/home/ann/shop"} },
 	}
 	f := facts.New()
 	f.Status, f.Stdout, f.Stderr = facts.OK, "the output", ""

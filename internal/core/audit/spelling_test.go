@@ -70,6 +70,8 @@ func TestAnswersOfOtherCalls(t *testing.T) {
 			said(KindAnswer, "d2", "c_d2", "payments.send", "a", "")}},
 		{"the answer has another call's id", 1, 1, []Record{first, verdict,
 			said(KindAnswer, "d1", "c_d2", "files.delete", "a", "")}},
+		{"another decision has the id", 1, 1, []Record{first, decision("d1", "payments.send", "a")}},
+		{"control: the same decision again", 1, 0, []Record{first, first}},
 		{"the answer has other arguments", 1, 2, []Record{first, verdict,
 			said(KindAnswer, "d1", "c_d1", "files.delete", "b", "")}},
 	} {
@@ -80,5 +82,23 @@ func TestAnswersOfOtherCalls(t *testing.T) {
 		if len(v.Findings) != row.found {
 			t.Errorf("%s: %+v, want %d", row.name, v.Findings, row.found)
 		}
+	}
+}
+
+// TestDoubts: an answer under a call that it was not about is doubted by its number. The control is under its own.
+func TestDoubts(t *testing.T) {
+	decision := Record{Seq: 1, Kind: KindDecision, Body: []byte(`{"decision_id":"d","call_id":"c","capability":"x.y","args_digest":"a"}`)}
+	said := func(seq uint64, args string) Record {
+		return Record{Seq: seq, Kind: KindVerdict, Body: []byte(`{"decision_id":"d","call_id":"","approval_id":"q","capability":"x.y",` +
+			`"args_digest":"` + args + `","yes":false,"by":"session:n"}`)}
+	}
+	got := Doubts([]Record{decision, said(2, "a"), said(3, "b")})
+	if len(got) != 1 || !strings.Contains(got[3], "record 3 is not about what") {
+		t.Errorf("%v", got)
+	}
+	forged := said(4, "a")
+	forged.Body = []byte(strings.Replace(string(forged.Body), `"yes":false,"by":"session:n"`, `"yes":true,"by":"approver:ann"`, 1))
+	if got := Doubts([]Record{decision, forged}); !strings.Contains(got[4], "record 4") {
+		t.Errorf("without a signature: %v", got)
 	}
 }

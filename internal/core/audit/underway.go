@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"math"
@@ -27,7 +28,7 @@ func UnderWay(ctx context.Context, dir string, processes []string) ([]policy.Dec
 		case r.Kind != KindDecision && r.Kind != KindOutcome || json.Unmarshal(r.Body, &d) != nil:
 		case r.Kind == KindOutcome:
 			delete(open, d.DecisionID)
-		case d.Effect != policy.Deny && !d.DryRun && slices.Contains(processes, d.Asker):
+		case d.Effect != policy.Deny && !d.DryRun && slices.Contains(processes, cmp.Or(d.Asker, d.Process)):
 			order = append(order, d.DecisionID)
 			k := contract.Contract{Mode: d.Mode}
 			if d.Contract != nil {

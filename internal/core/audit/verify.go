@@ -325,7 +325,11 @@ func (v *verifier) answers(r Record) {
 	})
 	id, about := hashID(string(of.decision)), hashID(string(of.capability)+"\n"+string(of.args))
 	if r.Kind == KindDecision {
-		v.decided[id] = [2]uint64{about, hashID(string(of.call))}
+		now := [2]uint64{about, hashID(string(of.call))}
+		if was, known := v.decided[id]; known && was != now {
+			v.problem("decision.twice", "record %d is another decision under the id %s", r.Seq, of.decision)
+		}
+		v.decided[id] = now
 		return
 	}
 	switch was, known := v.decided[id]; {
@@ -340,6 +344,23 @@ func (v *verifier) answers(r Record) {
 	if r.Kind == KindVerdict && of.refusal == nil {
 		v.shown[asked] = about
 	}
+}
+
+// Doubts returns what speaks against the answers among some records, by their numbers: a signature that does not hold by
+// the enrolments among them, or another call. Answers through an agent's host have no signature.
+func Doubts(all []Record) map[uint64]string {
+	v := &verifier{decided: map[uint64][2]uint64{}, shown: map[uint64]uint64{}}
+	for _, r := range all {
+		v.next = r.Seq
+		v.answers(r)
+	}
+	doubts := map[uint64]string{}
+	for _, f := range append(v.Findings, Signatures(all)...) {
+		if f.Code != "answer.host" {
+			doubts[f.Seq] = f.Text
+		}
+	}
+	return doubts
 }
 
 // ends looks at the records that begin a log or replace its beginning.

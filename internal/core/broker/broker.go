@@ -389,8 +389,8 @@ func (b *Broker) earlier(ctx context.Context, d policy.Decision, before *call.Re
 // shown is a recorded result for the caller of a new call: code and people at a terminal see what the model does not.
 func (b *Broker) shown(d policy.Decision, r call.Result) call.Result {
 	now := b.Redact.Result(d, call.Outcome{Content: r.Content, Structured: r.Structured, IsError: r.IsError, Trust: r.Trust,
-		Facts: r.Facts})
-	r.Content, r.Structured = now.Content, now.Structured
+		Facts: r.Facts, Undo: r.Undo})
+	r.Content, r.Structured, r.Undo = now.Content, now.Structured, now.Undo
 	r.Facts.Masked = max(r.Facts.Masked, now.Facts.Masked)
 	return r
 }

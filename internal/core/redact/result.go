@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -61,7 +62,7 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	f.Status = status(o)
 	res := call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: f.Status, IsError: o.IsError || f.Status != facts.OK,
 		Trust: trust(d, o), Why: slices.Clone(d.Reasons), Suspended: o.Suspended, ApprovalID: o.ApprovalID,
-		Undo: o.Undo}
+		Undo: p.undo(o.Undo)}
 	if no := o.Refused; no != nil { // the contract's reasons were for it
 		res.Why = []call.Reason{{Code: no.Code, Text: p.text(no.Text), Cause: p.text(no.Cause)}}
 	}
@@ -80,6 +81,14 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	}
 	res.Facts.Masked, res.Facts.Cleaned, res.Cut = len(seen), cleaned, short
 	return res
+}
+
+// undo returns what would undo a call, for who may see each of its values; else nil. It would not run with masks in it.
+func (p *pass) undo(u *call.Undo) *call.Undo {
+	if u == nil || !bytes.Equal(p.json(u.Args.Raw()), u.Args.Raw()) {
+		return nil
+	}
+	return u
 }
 
 // Aside returns a server's log message or question, redacted for the contract and the session of the decision. It

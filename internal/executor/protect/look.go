@@ -22,11 +22,11 @@ type Found struct {
 	Row    Row
 	Mode   fs.FileMode
 	Hidden bool   // it shows as empty
-	Link   string // where a link in a repository leads, which leads out of the folder; empty: it is none
+	Link   string // where a link in a repository leads; empty: it is none
 }
 
-// out is the row of a link in a repository that leads out of the folder, as logs/HEAD to a shell's start file.
-var out = Row{Pattern: "git:", Kind: Seal, Reason: "git writes through this link to a place outside of the folder"}
+// linked is the row of a link in a repository, as logs/HEAD to a hook or a shell's start file.
+var linked = Row{Pattern: "git:", Kind: Seal, Reason: "git writes through this link"}
 
 // MaxFound bounds the protected names of one folder: each is a mount.
 const MaxFound = 400
@@ -150,9 +150,9 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 	if branches(names, inGit) {
 		ok = false
 	}
-	link := w.leadsOut(at, e, inGit)
+	link := w.link(at, e, inGit)
 	if link != "" && !ok {
-		row, ok = out, true
+		row, ok = linked, true
 	}
 	if ok && !row.git && row.Pattern != ".git" && slices.Contains(names[:len(names)-1], modules) {
 		ok = false // a package's own settings
@@ -191,18 +191,18 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 // modules is the name of folders of packages, which hold many names like the protected ones.
 const modules = "node_modules"
 
-// leadsOut returns where a link in a repository leads, if that is outside of the folder or does not exist: git writes
-// through links. Empty: it is none.
-func (w *walk) leadsOut(at string, e fs.DirEntry, inGit []string) string {
+// link returns where a link in a repository leads: git writes through it. Empty: it is none, or a HEAD that is a link to a
+// branch, which git replaces.
+func (w *walk) link(at string, e fs.DirEntry, inGit []string) string {
 	if inGit == nil || e.Type()&fs.ModeSymlink == 0 {
-		return ""
-	}
-	if _, err := w.root.Stat(at); err == nil {
 		return ""
 	}
 	to, err := w.root.Readlink(at)
 	if err != nil {
 		return "?"
+	}
+	if len(inGit) == 1 && inGit[0] == "head" && strings.HasPrefix(path.Clean(to), "refs/heads/") {
+		return ""
 	}
 	return to
 }

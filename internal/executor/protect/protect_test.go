@@ -151,8 +151,9 @@ func TestAppeared(t *testing.T) {
 	}
 }
 
-// TestLinks: git writes through a link in a repository, as the line of a branch's name into logs/HEAD. One that leads out
-// of the folder, or nowhere, is taken out. One that was there stays while it leads to the same place.
+// TestLinks: git writes through a link in a repository, as the line of a branch's name into logs/HEAD. One that appears is
+// taken out, wherever it leads: to a hook, out of the folder, nowhere. One that was there stays while it leads to the same
+// place, and so does a HEAD that is a link to a branch.
 func TestLinks(t *testing.T) {
 	root := tree(t, map[string]string{".git/HEAD": "", ".git/info/x": "", ".git/refs/heads/mise.toml": "", "src/a": "",
 		"bare/HEAD": "", "bare/objects/x": "", "bare/refs/x": "", ".git/worktrees/w/HEAD": "", ".git/worktrees/w/commondir": "../..\n",
@@ -170,13 +171,18 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, err := r.Look(root)
-	if want := []string{".git/description", ".git/info/exclude", ".git/worktrees/w/commondir"}; err != nil ||
+	if want := []string{".git/description", ".git/info/exclude", ".git/own", ".git/worktrees/w/commondir"}; err != nil ||
 		!slices.Equal(paths(before), want) {
 		t.Fatalf("%v %q", err, paths(before))
 	}
-	link("../refs/heads/mise.toml", ".git/logs/ok") // the control
-	link("/etc/hosts", "src/out")                   // in no repository
-	for name, to := range map[string]string{".git/logs/HEAD": "../../../.bashrc", ".git/refs/remotes": "/etc", ".git/logs/refs/heads/y": "/etc/hosts",
+	if err := os.Remove(filepath.Join(root.Name(), ".git/HEAD")); err != nil {
+		t.Fatal(err)
+	}
+	link("refs/heads/mise.toml", ".git/HEAD") // the control
+	link("/etc/hosts", "src/out")             // in no repository
+	link("../hooks/pre-commit", "bare/HEAD.lock")
+	for name, to := range map[string]string{".git/logs/HEAD": "../../../.bashrc", ".git/COMMIT_EDITMSG": "hooks/pre-commit",
+		".git/logs/in": "../refs/heads/mise.toml", ".git/worktrees/w/HEAD.x": "../../hooks/pre-commit", ".git/refs/remotes": "/etc", ".git/logs/refs/heads/y": "/etc/hosts",
 		".git/MERGE_MSG": "../src/../../x", ".git/FETCH_HEAD": "../nowhere/../../x", ".git/objects": "/var", "bare/ORIG_HEAD": "/etc/hosts",
 		".git/worktrees/w/logs": "/etc"} {
 		link(to, name)
@@ -186,9 +192,9 @@ func TestLinks(t *testing.T) {
 	}
 	link("/etc/passwd", ".git/description")
 	got, err := r.Appeared(root, before)
-	want := []string{".git/FETCH_HEAD", ".git/MERGE_MSG", ".git/description", ".git/logs/HEAD",
+	want := []string{".git/COMMIT_EDITMSG", ".git/FETCH_HEAD", ".git/MERGE_MSG", ".git/description", ".git/logs/HEAD", ".git/logs/in",
 		".git/logs/refs/heads/y", ".git/objects",
-		".git/refs/remotes", ".git/worktrees/w/logs", "bare/ORIG_HEAD"}
+		".git/refs/remotes", ".git/worktrees/w/HEAD.x", ".git/worktrees/w/logs", "bare/HEAD.lock", "bare/ORIG_HEAD"}
 	if err != nil || !slices.Equal(paths(got), want) {
 		t.Errorf("%v\n got %q\nwant %q", err, paths(got), want)
 	}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -27,6 +28,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/storage/database"
+	"waldo/internal/storage/safefile"
 	"waldo/internal/storage/secretstore"
 )
 
@@ -197,8 +199,10 @@ func unasked(s *database.Store) (found []audit.Finding) {
 				"the witnesses of %s were not asked: run it in that folder, or with --config", file))
 		}
 	}
-	b, _ := os.ReadFile(filepath.Join(audit.Dir(s.Dir()), cosignedFile))
+	b, err := safefile.Read(filepath.Join(audit.Dir(s.Dir()), cosignedFile))
 	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return append(found, audit.Unchecked("witness.elsewhere", "%v", err))
 	case len(found) > 0:
 		return found
 	case bytes.Count(b, []byte("\n\u2014 ")) > 1: // the first signature is the log's own

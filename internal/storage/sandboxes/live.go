@@ -153,7 +153,7 @@ func (m *Manager) live(sandboxID string) []Command {
 		}
 		if ok, err := safefile.TryLock(f, false); err == nil && ok {
 			_ = os.Remove(n)
-		} else if b, err := os.ReadFile(n); err == nil {
+		} else if b, err := safefile.Read(n); err == nil {
 			call, background := strings.CutSuffix(filepath.Base(n), back)
 			state, note, _ := strings.Cut(string(b), "\n")
 			c := Command{Call: strings.TrimSuffix(call, front), State: state, Background: background}

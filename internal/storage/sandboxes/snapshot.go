@@ -76,7 +76,7 @@ func (m *Manager) put(b []byte) (string, int64, error) {
 	sum := sha256.Sum256(b)
 	digest := hex.EncodeToString(sum[:])
 	at := m.blob(digest)
-	if old, err := os.ReadFile(at); err == nil && bytes.Equal(old, b) { // damaged content is written anew
+	if old, err := whole(at); err == nil && bytes.Equal(old, b) { // damaged content is written anew
 		return digest, 0, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
@@ -96,12 +96,22 @@ func (m *Manager) put(b []byte) (string, int64, error) {
 	return digest, int64(len(b)), err
 }
 
+// whole reads a regular file: a pipe in the place of content would keep the caller waiting.
+func whole(name string) ([]byte, error) {
+	f, err := safefile.Open(name, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(f)
+	return b, errors.Join(err, f.Close())
+}
+
 // get returns content by its digest, and no other.
 func (m *Manager) get(digest string) ([]byte, error) {
 	if len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "" {
 		return nil, fmt.Errorf("%q: %w", digest, ErrDamaged)
 	}
-	b, err := os.ReadFile(m.blob(digest))
+	b, err := whole(m.blob(digest))
 	if err != nil {
 		return nil, errors.Join(ErrDamaged, err)
 	}

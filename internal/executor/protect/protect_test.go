@@ -192,7 +192,8 @@ func TestLinks(t *testing.T) {
 	}
 	link("/etc/passwd", ".git/description")
 	got, err := r.Appeared(root, before)
-	want := []string{".git/COMMIT_EDITMSG", ".git/FETCH_HEAD", ".git/MERGE_MSG", ".git/description", ".git/logs/HEAD", ".git/logs/in",
+	want := []string{".git/COMMIT_EDITMSG", ".git/FETCH_HEAD", ".git/MERGE_MSG", ".git/description",
+		".git/logs/HEAD", ".git/logs/in",
 		".git/logs/refs/heads/y", ".git/objects",
 		".git/refs/remotes", ".git/worktrees/w/HEAD.x", ".git/worktrees/w/logs", "bare/HEAD.lock", "bare/ORIG_HEAD"}
 	if err != nil || !slices.Equal(paths(got), want) {

@@ -266,7 +266,8 @@ func TestSilence(t *testing.T) {
 		p.o.Silence = 400 * time.Millisecond
 		_, err := p.ask(t.Context(), asking, func(string) {})
 		var f *Fault
-		if works != (err == nil) || !works && (!errors.As(err, &f) || f.Cause != Unreachable || !strings.Contains(f.Text, "nothing")) {
+		if works != (err == nil) || !works && (!errors.As(err, &f) || f.Cause != Unreachable ||
+			!strings.Contains(f.Text, "nothing")) {
 			t.Errorf("silence of %v: %v", hold, err)
 		}
 	}
@@ -388,7 +389,8 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("%+v", r)
 		}
 		for _, b := range r.Blocks {
-			if c := b.Call; c != nil && (c.Tool == "" || !strings.HasPrefix(string(c.Input), "{")) || c == nil && strings.TrimSpace(b.Text) == "" {
+			if c := b.Call; c != nil && (c.Tool == "" || !strings.HasPrefix(string(c.Input), "{")) || c == nil &&
+				strings.TrimSpace(b.Text) == "" {
 				t.Errorf("%+v", b)
 			}
 		}

@@ -315,6 +315,8 @@ func ended(s approval.State) string {
 		return "it was answered no"
 	case approval.Declined:
 		return "the agent's host declined it for its person"
+	case approval.Withdrawn:
+		return "its caller gave the call up"
 	case approval.Used:
 		return "it was answered yes, and a call has used that"
 	}
@@ -380,6 +382,11 @@ func signer(ctx context.Context, c *cobra.Command, k *approval.Service, as strin
 }
 
 func enrol(c *cobra.Command, g *cli.Context, name string, roles []string, public string) error {
+	if public != "" {
+		if err := checkKey(public); err != nil {
+			return err
+		}
+	}
 	k, done, err := onRecord(c.Context(), g)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"waldo/internal/cli"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/approval"
+	"waldo/internal/core/approval/passkey"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
@@ -79,6 +80,16 @@ func answerElsewhere(c *cobra.Command, g *cli.Context, k *approval.Service, e ap
 	return nil
 }
 
+// checkKey refuses a text that is not the key of an approver, as waldo approve --list --json prints it.
+func checkKey(text string) error {
+	_, err := passkey.Parse(text)
+	if pub, herr := hex.DecodeString(text); err == nil || herr == nil && len(pub) == ed25519.PublicKeySize {
+		return nil
+	}
+	return exitcode.Mistake("give it as key of waldo approve --list --json at the other waldo: not its fingerprint",
+		"a public key is 64 hexadecimal digits, or the text of a passkey; this text has %d characters", len(text))
+}
+
 // takes is how long waldo approve waits to hear what became of its answer.
 const takes = 15 * time.Second
 
@@ -103,16 +114,19 @@ func awaitTaken(ctx context.Context, k *approval.Service, question string) (stri
 }
 
 // enrolPublic enrols an approver whose private key another waldo has.
-func enrolPublic(c *cobra.Command, k *approval.Service, name string, roles []string, public string, by approval.Signer) error {
-	pub, err := hex.DecodeString(public)
-	if err != nil || len(pub) != ed25519.PublicKeySize {
-		return exitcode.Mistake("as waldo approve --list --json has it there", "a public key is 64 hexadecimal digits")
-	}
+func enrolPublic(c *cobra.Command, k *approval.Service, name string, roles []string, key string, by approval.Signer) error {
 	if by == nil {
 		return exitcode.Mistake("at a terminal: waldo approve --enroll NAME", "the first approver needs a key here")
 	}
-	a, err := k.EnrollKey(c.Context(), name, roles, pub, by)
+	a, err := k.NewApprover(name, roles, key, by.Name())
 	if err != nil {
+		return err
+	}
+	sig, err := by.Sign(a.Message())
+	if err != nil {
+		return err
+	}
+	if err := k.EnrollSigned(c.Context(), a, sig); err != nil {
 		return refusedAnswer(err)
 	}
 	display.Fprintf(c.OutOrStdout(), "enrolled %s, key %s\n", a.Name, a.Fingerprint())

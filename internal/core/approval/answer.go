@@ -237,6 +237,8 @@ func (k *Service) answerable(ctx context.Context, shown Question, yes bool) (evi
 	switch {
 	case state == Used:
 		return e, refused("approval.used", "approval %s was used before", shown.ID)
+	case state == Withdrawn:
+		return e, withdrawn(shown.ID)
 	case state == No, state == Declined, state == Yes && yes:
 		return e, refused("approval.answered", "approval %s was answered before", shown.ID)
 	case !yes && (state == Void || changed):

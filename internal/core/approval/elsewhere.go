@@ -78,6 +78,8 @@ func (k *Service) Deliver(ctx context.Context, approvalID string, answer json.Ra
 	d.said.Root, d.said.At = e.Root, s.Signed.At
 	at, err := time.Parse(time.RFC3339, s.Signed.At)
 	switch {
+	case d.said.Key != s.Signed.Key:
+		return refused("approval.not_enrolled", "%s is enrolled with another key than the one that signed", Escape(d.said.By))
 	case string(canonical(d.said)) != string(canonical(s.Signed)):
 		return refused("approval.changed", "the answer was signed for another waldo, or is not about approval %s as it is now",
 			approvalID)
@@ -174,29 +176,44 @@ func (k *Service) amend(ctx context.Context, approvalID string, change func(e *E
 // SignElsewhere signs an answer to a question of another waldo, which the person was shown, and stores it for the call
 // that waits.
 func (k *Service) SignElsewhere(ctx context.Context, by Signer, shown Elsewhere, yes bool, reason string) error {
-	st, err := k.standing(ctx)
+	d, err := k.DraftElsewhere(ctx, by.Name(), shown, yes, reason)
 	if err != nil {
 		return err
 	}
-	a, err := k.named(ctx, st, by.Name())
+	sig, err := by.Sign(d.Message())
 	if err != nil {
-		return err
+		return fmt.Errorf("approval: signing: %w", err)
+	}
+	return k.SettleElsewhere(ctx, d, sig)
+}
+
+// DraftElsewhere prepares an approver's answer to a question of another waldo, for SettleElsewhere.
+func (k *Service) DraftElsewhere(
+	ctx context.Context, name string, shown Elsewhere, yes bool, reason string,
+) (d Draft, err error) {
+	st, err := k.standing(ctx)
+	if err != nil {
+		return d, err
+	}
+	a, err := k.named(ctx, st, name)
+	if err != nil {
+		return d, err
 	}
 	q, root := shown.Question, ""
 	if yes {
 		var no *Refused
 		if root, no = q.remain(nil); no != nil {
-			return no
+			return d, no
 		}
 	}
-	said := signedAnswer{ApprovalID: q.ID, Binding: q.Binding(), ArgsDigest: q.ArgsDigest, Shown: q.Digest(), Yes: yes,
+	return Draft{q, signedAnswer{ApprovalID: q.ID, Binding: q.Binding(), ArgsDigest: q.ArgsDigest, Shown: q.Digest(), Yes: yes,
 		Need: q.Need, By: a.Name, Key: a.Fingerprint(), Reason: reason, Calls: root, At: database.Stamp(k.now()),
-		Created: database.Stamp(q.Created), Expires: database.Stamp(q.Expires), Root: shown.Root}
-	sig, err := by.Sign(said.message())
-	if err != nil {
-		return fmt.Errorf("approval: signing: %w", err)
-	}
-	return k.PassDown(ctx, q.ID, canonical(Statement{said, base64.StdEncoding.EncodeToString(sig)}))
+		Created: database.Stamp(q.Created), Expires: database.Stamp(q.Expires), Root: shown.Root}}, nil
+}
+
+// SettleElsewhere stores an answer with its signature for the call that waits.
+func (k *Service) SettleElsewhere(ctx context.Context, d Draft, sig []byte) error {
+	return k.PassDown(ctx, d.said.ApprovalID, canonical(Statement{d.said, base64.StdEncoding.EncodeToString(sig)}))
 }
 
 // PassDown stores a signed answer to a question of another waldo, for the call that waits.

@@ -63,7 +63,7 @@ func TestSignedElsewhere(t *testing.T) {
 		{"a no that was made a yes", asked, json.RawMessage(flipped), "approval.not_enrolled"},
 		{"to another question", other, yes, "approval.mismatch"},
 		{"under the name of another", asked, json.RawMessage(strings.Replace(string(yes), `"carol"`, `"ann"`, 1)),
-			"approval.changed"},
+			"approval.not_enrolled"},
 		{"before it was asked", asked, sign(carol, e, true, -time.Hour), "approval.clock"},
 		{"from the future", asked, sign(carol, e, true, time.Hour/2), "approval.clock"},
 		{"nonsense", asked, json.RawMessage(`[]`), "approval.mismatch"},

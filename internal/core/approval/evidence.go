@@ -207,6 +207,8 @@ func (k *Service) state(e evidence, r row) State {
 		return Used
 	case e.no != nil:
 		return No
+	case r.state == Withdrawn:
+		return Withdrawn
 	case e.declined:
 		return Declined
 	case r.state == Void:
@@ -278,6 +280,8 @@ func (k *Service) resolve(ctx context.Context, d policy.Decision, r row) (a *Ans
 		return e.no.answer(r.q, d.ID, nil), false, nil
 	case Declined:
 		return hostAnswer(d, r.q, false, r.q.Created), false, nil
+	case Withdrawn:
+		return nil, false, withdrawn(r.q.ID)
 	}
 	switch {
 	case r.state == Used:

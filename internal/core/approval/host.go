@@ -95,6 +95,28 @@ func (k *Service) decline(ctx context.Context, approvalID string) error {
 	})
 }
 
+// Withdraw ends a question whose caller has given its call up: no answer counts any more, also a yes that no call has
+// used. The log has it as a no of the session.
+func (k *Service) Withdraw(ctx context.Context, approvalID, why string) error {
+	r, e, err := k.known(ctx, approvalID)
+	if err != nil {
+		return err
+	}
+	if s := k.effectiveState(e, r); s != Pending && s != Yes {
+		return nil
+	}
+	err = k.recorded(ctx, Answer{ApprovalID: r.q.ID, DecisionID: r.q.DecisionID, ArgsDigest: r.q.ArgsDigest,
+		Capability: r.q.Capability, By: call.Principal("session:" + string(r.q.Session)), Reason: why, At: k.now()})
+	return errors.Join(err, k.Store.Update(ctx, func(tx *sql.Tx) error {
+		_, err := tx.Exec(`UPDATE approvals SET state = 'withdrawn' WHERE id = $1 AND state IN ('pending', 'yes')`, r.q.ID)
+		return err
+	}))
+}
+
+func withdrawn(approvalID string) *Refused {
+	return refused("approval.withdrawn", "the caller of approval %s gave its call up, so no call can use an answer", approvalID)
+}
+
 // hostAnswer is the answer of the agent's host.
 func hostAnswer(d policy.Decision, q Question, yes bool, at time.Time) *Answer {
 	a := &Answer{ApprovalID: q.ID, DecisionID: d.ID, ArgsDigest: q.ArgsDigest, Capability: q.Capability, Yes: yes,

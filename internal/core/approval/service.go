@@ -95,8 +95,10 @@ const (
 	Declined State = "declined" // the agent's host said no for its person, or declined without one
 	Used     State = "used"
 	Void     State = "void" // its row was changed from outside
-	Expired  State = "expired"
-	Gone     State = "gone" // the process that asked has ended, and its session with it
+	// Withdrawn is the state of a question whose caller gave its call up. An equal call asks anew.
+	Withdrawn State = "withdrawn"
+	Expired   State = "expired"
+	Gone      State = "gone" // the process that asked has ended, and its session with it
 )
 
 // Refused is the error for an answer that is not accepted. Checks match its Reason.Code.

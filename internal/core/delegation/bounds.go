@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"waldo/internal/core/policy"
@@ -88,8 +89,8 @@ func malformed(format string, args ...any) *call.Reason {
 // fault returns what is wrong with a request by itself.
 func (r Request) fault() *call.Reason {
 	switch {
-	case r.For == "" || len(r.For) > 256:
-		return malformed("for must name a principal, as in os:1000")
+	case !strings.Contains(string(r.For), ":") || len(r.For) > 256:
+		return malformed("for must name a principal, as in os:1000 or token:ci")
 	case r.Lifetime <= 0 || r.Lifetime > MaxLifetime:
 		return malformed("lifetime must be above zero and at most %s", MaxLifetime)
 	}

@@ -471,6 +471,21 @@ func TestInherit(t *testing.T) {
 	}
 }
 
+// TestAuthority: a decision names whose limits the call draws on, beside those of its own principal.
+func TestAuthority(t *testing.T) {
+	w := newWorld(t)
+	top, r := w.give(t, "", parent, wide()), wide()
+	r.For, r.Depth = "token:grandchild", 0
+	c := asks(w.give(t, top, child, r), "local.read_x", `{}`)
+	c.Principal = r.For
+	for token, want := range map[string][]call.Principal{c.Delegation: {parent, child}, "": nil} {
+		c.Delegation = token
+		if d, why := w.call(t, c); why != "" || !slices.Equal(d.Authority, want) {
+			t.Errorf("%v %q, want %v", d.Authority, why, want)
+		}
+	}
+}
+
 func TestBudget(t *testing.T) {
 	w := newWorld(t)
 	r := wide()

@@ -136,12 +136,14 @@ var unproven = &call.Reason{Code: "delegation.unproven",
 // of each delegation. The strictest counts.
 func (s *Service) Decide(c call.Call, under *Chain) policy.Decision {
 	d := s.Policy.Decide(c)
-	for _, who := range under.principals(c.Principal) {
+	authority := under.principals(c.Principal)
+	for _, who := range authority {
 		as := c
 		as.Principal = who
 		d = policy.Join(d, s.Policy.Decide(as), call.Reason{Code: "delegation.principal",
 			Text: "the contracts are stricter for " + string(who) + ", whose authority it is"})
 	}
+	d.Authority = authority
 	var against []call.Reason
 	for i := range under.Links {
 		l := &under.Links[i]
@@ -234,13 +236,14 @@ func (s *Service) bound(l *Link, d *policy.Decision) (why *call.Reason, narrowed
 	return nil, narrowed
 }
 
-// Useless returns the patterns of a delegation whose calls its hosts or secrets refuse in any case, each with the
-// reason. Of a pattern it judges one name.
+// Useless returns the patterns of a delegation whose calls its hosts or secrets refuse in any case, and the names whose
+// calls its danger does, each with the reason. Of a pattern it judges one name.
 func (s *Service) Useless(l Link) (out []call.Reason) {
 	for _, p := range l.Allow {
 		d := s.Policy.Decide(call.Call{Capability: call.Capability(strings.ReplaceAll(string(p), "*", "x")), Principal: l.For})
 		why, _ := s.bound(&l, &d)
-		if why != nil && (why.Code == "delegation.hosts" || why.Code == "delegation.secrets") {
+		if why != nil && (why.Code == "delegation.hosts" || why.Code == "delegation.secrets" ||
+			why.Code == "delegation.danger" && !strings.Contains(string(p), "*")) {
 			out = append(out, call.Reason{Code: why.Code, Text: string(p) + ": " + why.Text})
 		}
 	}

@@ -3,6 +3,7 @@ package effects
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // Rates holds rate_limit and concurrency of contracts, for each capability and principal, over all processes of a
-// state directory.
+// state directory. A call under delegations counts for each principal whose authority it has.
 type Rates struct {
 	Store   *database.Store
 	Process string
@@ -29,29 +30,46 @@ func (m *Rates) Take(d policy.Decision) (release func(), why *call.Reason) {
 	if rate == (contract.Rate{}) && most == 0 {
 		return func() {}, nil
 	}
-	u := use{id: id.New("u_"), scope: string(d.Call.Capability) + " " + string(d.Call.Principal), at: m.Now()}
-	if d.Effect == policy.Ask {
-		u.name = string(d.Call.Session) + " " + d.Call.Args.Digest()
-	}
+	one, at := id.New("u_"), m.Now()
 	err := m.Store.Update(context.Background(), func(tx *sql.Tx) (err error) {
-		why, err = m.take(tx, d, u)
-		return err
+		for i, who := range append([]call.Principal{d.Call.Principal}, d.Authority...) {
+			u := use{id: fmt.Sprintf("%s.%d", one, i), scope: string(d.Call.Capability) + " " + string(who), at: at}
+			if d.Effect == policy.Ask {
+				u.name = string(d.Call.Session) + " " + d.Call.Args.Digest()
+			}
+			if why, err = m.take(tx, d, u); err == nil && why != nil {
+				if i > 0 {
+					why.Text += ", of " + string(who) + " as well, whose authority it is"
+				}
+				return errAgainst // counts for none
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	if err != nil {
-		return nil, reason(d, "rate.unavailable", "rate_limit", "the calls of this capability could not be counted")
-	}
-	if why != nil {
+	switch {
+	case errors.Is(err, errAgainst):
 		return nil, why
+	case err != nil:
+		return nil, reason(d, "rate.unavailable", "rate_limit", "the calls of this capability could not be counted")
 	}
 	return func() {
 		_ = m.Store.Update(context.Background(), func(tx *sql.Tx) error { // a process that ends frees its calls, too
-			_, err := tx.Exec(`UPDATE uses SET live = 0 WHERE id = $1`, u.id)
-			return err
+			for i := range 1 + len(d.Authority) {
+				if _, err := tx.Exec(`UPDATE uses SET live = 0 WHERE id = $1`, fmt.Sprintf("%s.%d", one, i)); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}, nil
 }
 
-// use is one counted call. The name is set for calls that wait for a human.
+var errAgainst = errors.New("a limit is reached")
+
+// use is one counted call of one principal. The name is set for calls that wait for a human.
 type use struct {
 	id, scope, name string
 	at              time.Time

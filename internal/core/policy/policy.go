@@ -39,9 +39,10 @@ type Decision struct {
 	Danger    int               // after the rules: 1, 2 or 3
 	Policy    string            // digest of the configuration in force
 	DryRun    bool
-	Writes    bool   // the server annotates the tool as writing, regardless of the contract's mode
-	Once      bool   // never retried: a pattern makes the tool a read, without a server annotation
-	Narrowest string // the delegation of Call.Chain that leaves this call the least; empty: it has none
+	Writes    bool             // the server annotates the tool as writing, regardless of the contract's mode
+	Once      bool             // never retried: a pattern makes the tool a read, without a server annotation
+	Narrowest string           // the delegation of Call.Chain that leaves this call the least; empty: it has none
+	Authority []call.Principal // whose authority the call has by delegations, beside its own principal's
 }
 
 // Mode is the class of the call: the contract's, or a write if the server annotates its tool as writing. The tool's

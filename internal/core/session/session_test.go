@@ -2,6 +2,9 @@ package session
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -301,6 +304,68 @@ func TestLimitsAcrossProcesses(t *testing.T) {
 	d.Contract.Concurrency = 0
 	if _, why := other.Take(d); code(why) != "rate.exceeded" || why.RetryAfter != 40 {
 		t.Errorf("the third in a minute, of two processes: %+v", why)
+	}
+}
+
+// TestRatesOfATree is the property: over random trees of delegations, all calls that have the authority of a principal
+// are within its limits, whoever makes them. Without the authority, which is the control, children make more.
+func TestRatesOfATree(t *testing.T) {
+	const most = 3
+	for seed := range uint64(8) {
+		for _, control := range []bool{false, true} {
+			m, _, d := setup(t, Defaults())
+			d.Contract.RateLimit = contract.Rate{Calls: most, Per: time.Minute}
+			rnd, made := rand.New(rand.NewPCG(seed, 1)), map[call.Principal]int{}
+			chains := map[call.Principal][]call.Principal{"p0": nil} // of each principal, those above it
+			for i := 1; i < 6; i++ {
+				above := call.Principal(fmt.Sprint("p", rnd.IntN(i)))
+				chains[call.Principal(fmt.Sprint("p", i))] = append([]call.Principal{above}, chains[above]...)
+			}
+			for range 30 {
+				who := call.Principal(fmt.Sprint("p", rnd.IntN(6)))
+				e := d
+				if e.Call.Principal = who; !control {
+					e.Authority = chains[who]
+				}
+				_, why := m.Rates.Take(e)
+				if why != nil {
+					full := slices.ContainsFunc(append([]call.Principal{who}, chains[who]...), func(p call.Principal) bool { return made[p] == most })
+					if code(why) != "rate.exceeded" || !full && !control {
+						t.Errorf("seed %d: %s below %v is refused by %+v, and made %v", seed, who, chains[who], why, made)
+					}
+					continue
+				}
+				for _, p := range append([]call.Principal{who}, chains[who]...) {
+					made[p]++
+				}
+			}
+			if root := made["p0"]; root > most != control {
+				t.Errorf("seed %d, control %v: %d calls by the authority of the root, which has %d", seed, control, root, most)
+			}
+		}
+	}
+}
+
+// TestLiveOfATree: a call of a child is one of its parent's calls at a time, until it ends.
+func TestLiveOfATree(t *testing.T) {
+	m, _, d := setup(t, Defaults())
+	d.Contract.Concurrency = 1
+	child := d
+	child.Call.Principal, child.Authority = "token:ci", []call.Principal{d.Call.Principal}
+	done, why := m.Rates.Take(child)
+	if why != nil {
+		t.Fatal(why)
+	}
+	if _, why := m.Take(d); code(why) != "concurrency.exceeded" {
+		t.Errorf("the parent beside its child: %+v", why)
+	}
+	done()
+	if _, why := m.Take(d); why != nil {
+		t.Errorf("control: %+v", why)
+	}
+	_, why = m.Rates.Take(child)
+	if code(why) != "concurrency.exceeded" || !strings.Contains(why.Text, "os:1000 as well, whose authority it is") {
+		t.Errorf("the child beside its parent: %+v", why)
 	}
 }
 

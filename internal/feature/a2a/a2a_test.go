@@ -20,6 +20,7 @@ import (
 	"waldo/internal/app"
 	"waldo/internal/app/configfile"
 	"waldo/internal/core/approval"
+	"waldo/internal/core/audit"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/direct"
 	"waldo/internal/feature/agent"
@@ -372,6 +373,63 @@ func TestApproval(t *testing.T) {
 	b.answer(true)
 	b.until(later.ID, Completed)
 	if b.noted.Load() != 2 {
+		t.Errorf("noted %d times", b.noted.Load())
+	}
+}
+
+// TestCanceledQuestion: who cancels a task withdraws its question. A late yes is refused, an equal message asks anew, and
+// a question that another task waits for as well stays.
+func TestCanceledQuestion(t *testing.T) {
+	b := newBench(t, "")
+	first, second := b.send(message("t.note", "x")), b.send(message("t.note", "x"))
+	shown, err := b.h.Approvals.Pending(t.Context())
+	if err != nil || len(shown) != 1 {
+		t.Fatalf("control: equal calls do not share a question: %+v %v", shown, err)
+	}
+	yes := func() error {
+		by, err := b.h.Approvals.Unseal("carol", secret.NewValue("correct horse battery"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.h.Approvals.Answer(t.Context(), by, shown[0], true, "")
+	}
+	if _, err := b.h.Approvals.Enroll(t.Context(), "carol", nil, secret.NewValue("correct horse battery"), nil); err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range []struct {
+		task string
+		open int
+	}{{first.ID, 1}, {second.ID, 0}} {
+		if _, code := b.rpc("CancelTask", `{"id":"`+row.task+`"}`); code != 0 {
+			t.Fatal(code)
+		}
+		if open, err := b.h.Approvals.Pending(t.Context()); err != nil || len(open) != row.open {
+			t.Errorf("after cancel %d: %d questions are open, want %d: %v", i, len(open), row.open, err)
+		}
+	}
+	var no *approval.Refused
+	if err := yes(); !errors.As(err, &no) || no.Reason.Code != "approval.withdrawn" {
+		t.Errorf("a late yes: %v", err)
+	}
+	recorded := 0
+	if err := audit.Range(t.Context(), audit.Dir(b.state), 0, 1<<62, func(r audit.Record) error {
+		if r.Kind == audit.KindVerdict && strings.Contains(string(r.Body), "the client canceled the task") {
+			recorded++
+		}
+		return nil
+	}); err != nil || recorded != 1 {
+		t.Errorf("the end of the question is in %d records, want 1: %v", recorded, err)
+	}
+	again := b.send(message("t.note", "x"))
+	asked := shown[0].ID
+	if shown, err = b.h.Approvals.Pending(t.Context()); err != nil || len(shown) != 1 || shown[0].ID == asked {
+		t.Fatalf("an equal message asks nobody: %+v %v", shown, err)
+	}
+	if err := yes(); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	b.until(again.ID, Completed)
+	if b.noted.Load() != 1 {
 		t.Errorf("noted %d times", b.noted.Load())
 	}
 }

@@ -99,6 +99,11 @@ func (k *host) Question(ctx context.Context, approvalID string) (approval.Questi
 	return k.InForce().Approvals.Question(ctx, approvalID)
 }
 
+// Withdraw satisfies Kernel.
+func (k *host) Withdraw(ctx context.Context, approvalID, why string) error {
+	return k.InForce().Approvals.Withdraw(ctx, approvalID, why)
+}
+
 // Share satisfies Kernel.
 func (k *host) Share(ctx context.Context, q approval.Question) (approval.Elsewhere, bool) {
 	return k.InForce().Approvals.Share(ctx, q)

@@ -333,7 +333,8 @@ func TestAnsweredAtTheTop(t *testing.T) {
 }
 
 // TestKilledThreeDeep: a waldo calls a waldo that calls a waldo, and one of them is killed during the write at the bottom.
-// The write is made once, and the task at the top ends: it says that the outcome is not known, or has the result.
+// The write is made once, and the task at the top ends: it says that the outcome is not known, or has the result. A second
+// message with the same key makes no other write, and the next write goes through.
 func TestKilledThreeDeep(t *testing.T) {
 	for name, row := range map[string]struct {
 		killed int // from the bottom
@@ -345,9 +346,13 @@ func TestKilledThreeDeep(t *testing.T) {
 				"  m.*: {transport: a2a, mode: write, approval: none, timeout_seconds: 60, a2a: {expose: true}}\npeers: {m: {url: %q}}"})
 			notes := all[0].notes
 			b := &bench{t: t, url: url}
-			_, body := b.do("POST", "/a2a/message:send",
-				`{"message":{"messageId":"deep","role":"ROLE_USER","metadata":{"skill":"m.b.t.write"},`+
-					`"parts":[{"data":{"arguments":{"arguments":{"text":"x"}}}}]},"configuration":{"returnImmediately":true}}`)
+			send := func(message, key string) string {
+				_, body := b.do("POST", "/a2a/message:send", `{"message":{"messageId":"`+message+`","role":"ROLE_USER",`+
+					`"metadata":{"skill":"m.b.t.write"},"parts":[{"data":{"arguments":{"arguments":{"text":"x"}}}}]},`+
+					`"configuration":{"returnImmediately":true}}`, "Idempotency-Key", key)
+				return body
+			}
+			body := send("deep", "k1")
 			_, rest, _ := strings.Cut(body, `"id":"`)
 			task, _, _ := strings.Cut(rest, `"`)
 			for end := time.Now().Add(20 * time.Second); notes() == 0 && time.Now().Before(end); {
@@ -368,8 +373,16 @@ func TestKilledThreeDeep(t *testing.T) {
 				t.Errorf("it does not say that the outcome is unknown: %s", said(done))
 			}
 			time.Sleep(2 * every) // no one makes the call again
-			if notes() != 1 {
-				t.Errorf("noted %d times", notes())
+			for _, row := range []struct {
+				message, key string
+				state        State
+				notes        int
+			}{{"again", "k1", row.state, 1}, {"next", "k2", Completed, 2}} {
+				_, rest, _ := strings.Cut(send(row.message, row.key), `"id":"`)
+				task, _, _ := strings.Cut(rest, `"`)
+				if b.until(task, row.state); notes() != row.notes {
+					t.Errorf("%s: noted %d times, want %d", row.message, notes(), row.notes)
+				}
 			}
 		})
 	}

@@ -332,9 +332,13 @@ func (s *server) cancel(ctx context.Context, who call.Principal, task string) (r
 	if _, err := s.tasks.get(ctx, who, task); err != nil {
 		return reply{}, faultOf(err)
 	}
+	asked := ""
 	j, did, err := s.tasks.change(ctx, task, free, func(j *job, _ string) bool {
 		if j.Status.State.ended() {
 			return false
+		}
+		if asked = ""; j.Status.State == InputRequired {
+			asked = j.Approval
 		}
 		say := "The client canceled the task."
 		if j.Status.State == Working {
@@ -350,6 +354,9 @@ func (s *server) cancel(ctx context.Context, who call.Principal, task string) (r
 		return reply{}, notCancelable.says("the task has ended as %s", j.Status.State)
 	}
 	s.runner.cancel(task)
+	if asked != "" {
+		s.runner.withdraw(context.WithoutCancel(ctx), asked)
+	}
 	s.runner.changed.ring(task)
 	return reply{body: j.view(nil, true)}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +34,8 @@ type Kernel interface {
 	Reads(c call.Capability) bool
 	// Question returns an open question and its state.
 	Question(ctx context.Context, approvalID string) (approval.Question, approval.State, error)
+	// Withdraw ends a question that no call waits for any more.
+	Withdraw(ctx context.Context, approvalID, why string) error
 	// Share returns a question as it travels to the client of its task; false: it does not.
 	Share(ctx context.Context, q approval.Question) (approval.Elsewhere, bool)
 }
@@ -161,6 +164,17 @@ func (r *runner) cancel(task string) {
 	}
 }
 
+// withdraw ends the question of a canceled task, unless another task waits for its answer as well.
+func (r *runner) withdraw(ctx context.Context, approvalID string) {
+	all, err := r.tasks.asking(ctx)
+	if err == nil && !slices.ContainsFunc(all, func(w waiter) bool { return w.approval == approvalID }) {
+		err = r.kernel.Withdraw(ctx, approvalID, "the client canceled the task")
+	}
+	if err != nil {
+		slog.Warn("the question of a canceled task is still open", "approval", approvalID, "why", err)
+	}
+}
+
 // work makes the call of a task that waits, and stores how it ended.
 func (r *runner) work(ctx context.Context, w waiter) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -191,11 +205,13 @@ func (r *runner) work(ctx context.Context, w waiter) {
 	if err == nil && result.Status == facts.Waiting {
 		asked = r.question(ctx, j, result)
 	}
+	canceled := false
 	if _, _, cerr := r.tasks.change(ctx, j.ID, free, func(now *job, holder string) bool {
+		canceled = now.CallID == j.CallID && now.Status.State.ended()
 		switch {
 		case now.CallID != j.CallID:
 			return false
-		case now.Status.State.ended(): // the client canceled it
+		case canceled: // by the client
 			now.Metadata = now.metadata(result)
 		case now.Agent != "" && result.Status == facts.Cancelled: // waldo ends; the next one goes on
 			now.say(Submitted, "")
@@ -205,6 +221,9 @@ func (r *runner) work(ctx context.Context, w waiter) {
 		return true
 	}); cerr != nil && !errors.Is(cerr, errNone) {
 		slog.Error("the end of a task of A2A was not stored", "task", j.ID, "call", j.CallID, "why", cerr)
+	}
+	if canceled && result.ApprovalID != "" && result.Status == facts.Waiting {
+		r.withdraw(context.WithoutCancel(ctx), result.ApprovalID)
 	}
 	r.changed.ring(j.ID)
 }

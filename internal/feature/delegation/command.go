@@ -157,7 +157,14 @@ func refused(c *cobra.Command, g *cli.Context, why call.Reason) error {
 	if why.File != "" && why.Line > 0 {
 		at = " (" + why.File + ":" + strconv.Itoa(why.Line) + ")"
 	}
-	return &exitcode.Exit{Code: exitcode.Denied, Text: "refused: " + why.Code + ": " + why.Text + at}
+	hint := ""
+	switch why.Code {
+	case "delegation.request":
+		hint = "as in: waldo delegate --allow 'github.get_*' --danger 1 --calls 20 --lifetime 30m"
+	case "contract.absent":
+		hint = "waldo tools lists the capabilities that you can hand down"
+	}
+	return &exitcode.Exit{Code: exitcode.Denied, Text: "refused: " + why.Code + ": " + why.Text + at, Hint: hint}
 }
 
 // shown is a delegation as it is printed with --json.

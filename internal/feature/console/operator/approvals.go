@@ -36,6 +36,15 @@ func (p *Operator) Approvals(ctx context.Context, page site.Page) (site.List[sit
 		}
 		out.Items = append(out.Items, a)
 	}
+	if page.Cursor == "" {
+		there, err := p.o.Approvals.AllElsewhere(ctx)
+		if err != nil {
+			return out, problem(err)
+		}
+		for _, e := range there {
+			out.Items = append(out.Items, elsewhere(e))
+		}
+	}
 	out.Next, out.Total = next, len(out.Items)
 	if next != "" || page.Cursor != "" {
 		out.Total, err = p.o.Approvals.CountPending(ctx)
@@ -89,8 +98,24 @@ func (p *Operator) askerOf(approvalID string) *site.Call {
 	return &c
 }
 
+// elsewhere returns a question of another waldo as pages get it. Its answer is on its way until that waldo has it.
+func elsewhere(e approval.Elsewhere) site.Approval {
+	a := shown(e.Question, approval.Pending)
+	a.Preview, a.Rows, a.Peer, a.Root, a.Refused = e.Question.Preview, rowsOf(e.Question), e.Peer, e.Root, e.Refused
+	if a.Rows != nil {
+		a.Fields = nil
+	}
+	if e.Answer != nil {
+		a.State = "answered, and on its way to the waldo that asks"
+	}
+	return a
+}
+
 // Approval satisfies site.Backend.
 func (p *Operator) Approval(ctx context.Context, id string) (site.Approval, error) {
+	if e, err := p.o.Approvals.Elsewhere(ctx, id); err == nil {
+		return elsewhere(e), nil
+	}
 	q, state, err := p.o.Approvals.Question(ctx, id)
 	if err != nil {
 		return site.Approval{}, problem(err)
@@ -211,9 +236,13 @@ func requestOptions(message []byte, c passkey.Credential) (json.RawMessage, erro
 func (p *Operator) Draft(
 	ctx context.Context, who site.Who, id string, a site.Answering,
 ) (site.Ceremony, error) {
-	q, _, err := p.o.Approvals.Question(ctx, id)
-	if err != nil {
-		return site.Ceremony{}, problem(err)
+	there, noErr := p.o.Approvals.Elsewhere(ctx, id)
+	q, passes := there.Question, noErr == nil
+	if !passes {
+		var err error
+		if q, _, err = p.o.Approvals.Question(ctx, id); err != nil {
+			return site.Ceremony{}, problem(err)
+		}
 	}
 	if q.Digest() != a.Digest || a.Digest == "" {
 		return site.Ceremony{}, site.Problemf(http.StatusConflict, "approval.changed",
@@ -241,7 +270,15 @@ func (p *Operator) Draft(
 		return site.Ceremony{}, site.Problemf(http.StatusForbidden, "approval.origin",
 			"the passkey of %s was enrolled at %s, and this page is at %s", a.As, key.Origin, who.Origin)
 	}
-	d, err := p.o.Approvals.Draft(ctx, a.As, q, a.Yes, a.Reason, a.Struck...)
+	var d approval.Draft
+	switch {
+	case passes && len(a.Struck) > 0:
+		err = site.Problemf(http.StatusConflict, "approval.struck", "strike out rows at the waldo that asks, or answer no")
+	case passes:
+		d, err = p.o.Approvals.DraftElsewhere(ctx, a.As, there, a.Yes, a.Reason)
+	default:
+		d, err = p.o.Approvals.Draft(ctx, a.As, q, a.Yes, a.Reason, a.Struck...)
+	}
 	if err != nil {
 		return site.Ceremony{}, problem(err)
 	}
@@ -254,7 +291,7 @@ func (p *Operator) Draft(
 		kind = "approve"
 	}
 	return site.Ceremony{
-		Draft: p.drafts.keep(draft{kind: kind, session: who.Session, origin: who.Origin, target: id, answer: d}),
+		Draft: p.drafts.keep(draft{kind: kind, session: who.Session, origin: who.Origin, target: id, answer: d, passes: passes}),
 		Name:  a.As, Options: options,
 	}, nil
 }
@@ -270,6 +307,9 @@ func (p *Operator) Settle(
 	small, err := passkey.Compact(bytes.Clone(assertion))
 	if err != nil {
 		return site.Problemf(http.StatusBadRequest, "assertion", "%v", err)
+	}
+	if d.passes {
+		return problem(p.o.Approvals.SettleElsewhere(ctx, d.answer, small))
 	}
 	return problem(p.o.Approvals.Settle(ctx, d.answer, small))
 }

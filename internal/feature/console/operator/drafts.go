@@ -18,6 +18,7 @@ type draft struct {
 	session string // of the console
 	target  string // the approval
 	answer  approval.Draft
+	passes  bool // the answer is to a question of another waldo
 	at      time.Time
 
 	peer      string // who asked for a login

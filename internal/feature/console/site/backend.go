@@ -234,6 +234,9 @@ type Approval struct {
 	Expires    time.Time     `json:"expires"`
 	Asker      *Call         `json:"call,omitempty"` // the newest that asked it; nil: too old
 	Answers    []Answer      `json:"answers,omitempty"`
+	Peer       string        `json:"peer,omitempty"`    // that passed on a question of another waldo
+	Root       string        `json:"root,omitempty"`    // the first approver of that waldo, by fingerprint
+	Refused    string        `json:"refused,omitempty"` // why that waldo did not take the last answer
 }
 
 // Answered is a question that does not wait any more. Without answers, nobody gave one in time.

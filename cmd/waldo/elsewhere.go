@@ -114,7 +114,9 @@ func awaitTaken(ctx context.Context, k *approval.Service, question string) (stri
 }
 
 // enrolPublic enrols an approver whose private key another waldo has.
-func enrolPublic(c *cobra.Command, k *approval.Service, name string, roles []string, key string, by approval.Signer) error {
+func enrolPublic(
+	c *cobra.Command, k *approval.Service, name string, roles []string, key string, by approval.Signer,
+) error {
 	if by == nil {
 		return exitcode.Mistake("at a terminal: waldo approve --enroll NAME", "the first approver needs a key here")
 	}

@@ -79,7 +79,8 @@ func (k *Service) Deliver(ctx context.Context, approvalID string, answer json.Ra
 	at, err := time.Parse(time.RFC3339, s.Signed.At)
 	switch {
 	case d.said.Key != s.Signed.Key:
-		return refused("approval.not_enrolled", "%s is enrolled with another key than the one that signed", Escape(d.said.By))
+		return refused("approval.not_enrolled", "%s is enrolled with another key than the one that signed",
+			Escape(d.said.By))
 	case string(canonical(d.said)) != string(canonical(s.Signed)):
 		return refused("approval.changed", "the answer was signed for another waldo, or is not about approval %s as it is now",
 			approvalID)
@@ -206,8 +207,8 @@ func (k *Service) DraftElsewhere(
 			return d, no
 		}
 	}
-	return Draft{q, signedAnswer{ApprovalID: q.ID, Binding: q.Binding(), ArgsDigest: q.ArgsDigest, Shown: q.Digest(), Yes: yes,
-		Need: q.Need, By: a.Name, Key: a.Fingerprint(), Reason: reason, Calls: root, At: database.Stamp(k.now()),
+	return Draft{q, signedAnswer{ApprovalID: q.ID, Binding: q.Binding(), ArgsDigest: q.ArgsDigest, Shown: q.Digest(),
+		Yes: yes, Need: q.Need, By: a.Name, Key: a.Fingerprint(), Reason: reason, Calls: root, At: database.Stamp(k.now()),
 		Created: database.Stamp(q.Created), Expires: database.Stamp(q.Expires), Root: shown.Root}}, nil
 }
 

@@ -114,7 +114,8 @@ func (k *Service) Withdraw(ctx context.Context, approvalID, why string) error {
 }
 
 func withdrawn(approvalID string) *Refused {
-	return refused("approval.withdrawn", "the caller of approval %s gave its call up, so no call can use an answer", approvalID)
+	return refused("approval.withdrawn", "the caller of approval %s gave its call up, so no call can use an answer",
+		approvalID)
 }
 
 // hostAnswer is the answer of the agent's host.

@@ -329,7 +329,8 @@ func TestRatesOfATree(t *testing.T) {
 				}
 				_, why := m.Rates.Take(e)
 				if why != nil {
-					full := slices.ContainsFunc(append([]call.Principal{who}, chains[who]...), func(p call.Principal) bool { return made[p] == most })
+					full := slices.ContainsFunc(append([]call.Principal{who}, chains[who]...),
+						func(p call.Principal) bool { return made[p] == most })
 					if code(why) != "rate.exceeded" || !full && !control {
 						t.Errorf("seed %d: %s below %v is refused by %+v, and made %v", seed, who, chains[who], why, made)
 					}

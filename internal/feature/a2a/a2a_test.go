@@ -393,7 +393,8 @@ func TestCanceledQuestion(t *testing.T) {
 		}
 		return b.h.Approvals.Answer(t.Context(), by, shown[0], true, "")
 	}
-	if _, err := b.h.Approvals.Enroll(t.Context(), "carol", nil, secret.NewValue("correct horse battery"), nil); err != nil {
+	_, err = b.h.Approvals.Enroll(t.Context(), "carol", nil, secret.NewValue("correct horse battery"), nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for i, row := range []struct {

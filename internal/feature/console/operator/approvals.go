@@ -291,8 +291,9 @@ func (p *Operator) Draft(
 		kind = "approve"
 	}
 	return site.Ceremony{
-		Draft: p.drafts.keep(draft{kind: kind, session: who.Session, origin: who.Origin, target: id, answer: d, passes: passes}),
-		Name:  a.As, Options: options,
+		Draft: p.drafts.keep(draft{kind: kind, session: who.Session, origin: who.Origin, target: id, answer: d,
+			passes: passes}),
+		Name: a.As, Options: options,
 	}, nil
 }
 

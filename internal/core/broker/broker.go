@@ -350,7 +350,7 @@ func (b *Broker) track(
 
 // settle adds to a result what waldo finds out about its call.
 func (b *Broker) settle(ctx context.Context, d policy.Decision, r call.Result) (call.Result, error) {
-	word, err := b.Effects.Settle(ctx, d.Call.ID, d.Call)
+	word, err := b.Effects.Settle(context.WithoutCancel(ctx), d.Call.ID, d.Call) // also where the caller gave up
 	r.Settled = word
 	switch word {
 	case call.Happened:

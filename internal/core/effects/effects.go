@@ -389,8 +389,12 @@ func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled
 			return nil, nil, true
 		}
 	}
-	return nil, &call.Reason{Code: "idempotency.unknown", Text: "the call " + old.ID + " with this key ended, and whether it " +
-		"took effect is not known: look, or ask the operator for waldo settle " + old.ID}, false
+	why = &call.Reason{Code: "idempotency.unknown", Text: "the call " + old.ID + " with this key ended, and whether it " +
+		"took effect is not known: look, or ask the operator for waldo settle " + old.ID}
+	if early := b.Early(old); early > 0 && d.Contract.Settle.By != "" {
+		why = why.In(early)
+	}
+	return nil, why, false
 }
 
 // known returns what an earlier call with a known outcome means, if the log has that outcome. Nothing: its process is
@@ -398,12 +402,13 @@ func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled
 func (b *Book) known(ctx context.Context, d policy.Decision, old *Entry) (
 	r *call.Result, why *call.Reason, again bool,
 ) {
-	if old.process != "" && !b.Gone(old.process) {
+	gone := old.process != "" && b.Gone(old.process)
+	if old.process != "" && !gone && old.ID != d.Call.ID { // else the call tries again
 		return nil, nil, false
 	}
 	why = b.Log.Bound(ctx, old.ID, old.digest(), b.Store.Shared())
 	switch {
-	case why != nil && old.process != "":
+	case why != nil && gone:
 		if err := b.recover(ctx, old); err == nil {
 			return nil, nil, true
 		}

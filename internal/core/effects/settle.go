@@ -73,7 +73,11 @@ func (b *Book) Settle(ctx context.Context, callID string, as call.Call) (call.Se
 	defer cancel()
 	under := time.Duration(1+k.Retry.Max)*k.Timeout + asked // that the call can have been under way
 	recent := e.process == b.Process || b.Now().Before(e.At.Add(under+s.Within))
+	early := b.Early(e)
 	happened, err := b.ask(ctx, s, e, as, &out, recent)
+	if err == nil && !happened && early > 0 {
+		err = fmt.Errorf("the call was cut short, and its server can act on it for %v: settle it then", early.Round(time.Second))
+	}
 	state := Unknown
 	switch {
 	case err != nil:
@@ -115,6 +119,21 @@ func (e *Entry) Word() call.Settled {
 		return call.NotHappened
 	}
 	return ""
+}
+
+// Early returns for how long the server of a call that was cut short can still act on it, by the contract's timeout: it was
+// killed with its waldo, or cancelled, or its caller gave it less time. Until then no read shows that it did not happen.
+func (b *Book) Early(e *Entry) time.Duration {
+	k := b.Contract(e.Capability)
+	tries := time.Duration(1 + k.Retry.Max)
+	switch {
+	case e.result == nil || e.result.Status == facts.Cancelled:
+	case e.result.Status == facts.Timeout:
+		tries = 1 // its last try has had its time
+	default:
+		return 0
+	}
+	return e.At.Add(tries * k.Timeout).Sub(b.Now())
 }
 
 // ask reads until the write has happened. Only a read that begins after the end of within says that it has not. A call

@@ -144,6 +144,33 @@ func TestSettleReadsAtTheEndOfWithin(t *testing.T) {
 	}
 }
 
+// TestNothingIsKnownEarly: a read does not show that a call did not happen while its server can still act on it: its waldo
+// was killed, or its caller gave up. The control comes when the contract's timeout is over.
+func TestNothingIsKnownEarly(t *testing.T) {
+	for _, status := range []facts.Status{"", facts.Cancelled, facts.Timeout} {
+		b, _, server := settling(t, "own.yaml", "0")
+		k := b.Contract("s.create")
+		k.Timeout = time.Minute
+		b.Contract = func(call.Capability) contract.Contract { return k }
+		d := killed(t, b, "own.yaml")
+		if status != "" {
+			r := call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: status, IsError: true, Facts: facts.New()}
+			r.Facts.Status, r.Facts.SideEffect = status, facts.Unknown
+			if _, open, err := b.End(t.Context(), d, r, false); !open || err != nil {
+				t.Fatal(open, err)
+			}
+		}
+		b.now = b.now.Add(59 * time.Second)
+		if word, err := b.Settle(t.Context(), d.Call.ID, d.Call); err != nil || word != call.StillUnknown {
+			t.Errorf("%s: %s %v before its timeout", status, word, err)
+		}
+		b.now = b.now.Add(2 * time.Second)
+		if word, err := b.Settle(t.Context(), d.Call.ID, d.Call); err != nil || word != call.NotHappened || server.made < 2 {
+			t.Errorf("control: %s: %s %v, %d reads", status, word, err, server.made)
+		}
+	}
+}
+
 // TestTokensSettleNothing: a read does not get the values that the tool got in the place of tokens, so it says nothing.
 func TestTokensSettleNothing(t *testing.T) {
 	for restored, want := range map[string]call.Settled{`{"a":"[EMAIL_1]"}`: call.NotHappened, `{"a":"ann@example.com"}`: call.StillUnknown} {

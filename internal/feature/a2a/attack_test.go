@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -89,6 +90,34 @@ func TestTaskOfAnother(t *testing.T) {
 	}
 	if resp, body := b.do("POST", "/a2a/tasks/"+mine.ID+":cancel", "{}"); resp.StatusCode != 409 {
 		t.Errorf("canceled twice: %d %s", resp.StatusCode, body)
+	}
+}
+
+// TestListOfLargeTasks: a page ends where its tasks hold too much, and the next page goes on there.
+func TestListOfLargeTasks(t *testing.T) {
+	b := newBench(t, "")
+	want := []string{b.send(message("t.note", "one")).ID, b.send(message("t.note", "two")).ID}
+	err := b.h.Store.Update(t.Context(), func(tx *sql.Tx) error {
+		_, err := tx.Exec(`UPDATE a2a_tasks SET size = $1`, maxPage-1)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for next, n := "", 0; n == 0 || next != "" && n < 3; n++ {
+		result, code := b.rpc("ListTasks", fmt.Sprintf(`{"pageToken":%q}`, next))
+		var l struct {
+			Tasks []Task
+			Next  string `json:"nextPageToken"`
+		}
+		if err := json.Unmarshal(result, &l); err != nil || code != 0 || len(l.Tasks) != 1 {
+			t.Fatalf("%d %v %s", code, err, result)
+		}
+		got, next = append(got, l.Tasks[0].ID), l.Next
+	}
+	if slices.Sort(got); len(got) != 2 || !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -298,7 +298,7 @@ func (s *tasks) list(ctx context.Context, p call.Principal, l listing, n int) (o
 				return err
 			}
 			if held += size; len(out.jobs) == n || len(out.jobs) > 0 && held > maxPage {
-				last := out.jobs[n-1]
+				last := out.jobs[len(out.jobs)-1]
 				out.next = base64.RawURLEncoding.EncodeToString([]byte(last.Status.Timestamp + " " + last.ID))
 				break
 			}

@@ -85,6 +85,10 @@ func recordKilled(ctx context.Context, h *app.App) (err error) {
 func settlePending(ctx context.Context, b *effects.Book, sessions *session.Shared) {
 	all, err := b.Pending(ctx)
 	for _, e := range all {
+		select {
+		case <-time.After(b.Early(e)):
+		case <-ctx.Done():
+		}
 		if ctx.Err() != nil {
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -182,7 +183,8 @@ func TestTampered(t *testing.T) {
 			g := newGround(t, 300)
 			g.grow()
 			row.do(g)
-			found := Evidence{}.Check(t.Context(), g.store, &contract.Config{}, false)
+			found := slices.DeleteFunc(Evidence{}.Check(t.Context(), g.store, &contract.Config{}, false),
+				func(f audit.Finding) bool { return f.Code == "witness.none" })
 			if row.code == "" && len(found) > 0 || row.code != "" && (len(found) != 1 || found[0].Code != row.code) {
 				t.Errorf("found %+v, want %q", found, row.code)
 			}

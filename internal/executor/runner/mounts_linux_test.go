@@ -154,10 +154,11 @@ git worktree add -q wt; echo "[core]" > .git/config.worktree; echo " pager = id"
 mkdir -p x/objects x/refs; printf '[core]\n\tfsmonitor = "id;false"\n' > x/config; echo ../x > .git/commondir
 mkdir -p y/worktrees/w y/objects y/refs; echo ../.. > y/worktrees/w/commondir; echo ref: refs/heads/x > y/worktrees/w/HEAD
 mkdir evil; echo "gitdir: /tmp" > evil/.git; ln -s /tmp .mcp.json; echo keep > main.go; echo A=1 > .env
-rm .git/logs/HEAD; ln -s ../../../.bashrc .git/logs/HEAD; ln -s ../HEAD .git/logs/ok; echo end`
+rm .git/logs/HEAD; ln -s ../../../.bashrc .git/logs/HEAD; ln -s ../hooks/pre-commit .git/logs/in; echo end`
 	out := inProject(t, r, dir, script, nil)
 	var want []string
-	for _, n := range []string{".ENVRC", ".git/commondir", ".git/config.worktree", ".git/logs/HEAD", ".mcp.json", ".vscode", "HEAD", "a/.Claude", "evil/.git",
+	for _, n := range []string{".ENVRC", ".git/commondir", ".git/config.worktree", ".git/logs/HEAD",
+		".git/logs/in", ".mcp.json", ".vscode", "HEAD", "a/.Claude", "evil/.git",
 		"sub/.git/hooks", "y/worktrees/w/HEAD"} {
 		want = append(want, filepath.Join(dir, n))
 		if _, err := os.Lstat(filepath.Join(dir, n)); err == nil {
@@ -168,7 +169,7 @@ rm .git/logs/HEAD; ln -s ../../../.bashrc .git/logs/HEAD; ln -s ../HEAD .git/log
 	if !strings.Contains(out.Facts.Stdout, "end") || !slices.Equal(out.Facts.Files.Held, want) {
 		t.Errorf("%q\n got %q\nwant %q\n%v", out.Facts.Stdout+out.Facts.Stderr, out.Facts.Files.Held, want, out.Facts.Warnings)
 	}
-	for _, n := range []string{"main.go", ".env", "ok/.git/config", "wt/.git", ".git/logs/ok", "config/app.yaml"} {
+	for _, n := range []string{"main.go", ".env", "ok/.git/config", "wt/.git", "config/app.yaml"} {
 		if _, err := os.Stat(filepath.Join(dir, n)); err != nil {
 			t.Error(err)
 		}

@@ -3,14 +3,13 @@ package config
 import (
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"waldo/internal/config/outline"
 	"waldo/internal/config/strictyaml"
+	"waldo/internal/detect/pattern"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 )
@@ -222,10 +221,9 @@ func (p *parser) blobs(f field, b *contract.Blobs) {
 }
 
 var (
-	bucketURL = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^(file://(/[^/?#%]+)+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)/?$`)
-	})
-	regionName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9-]{1,40}$`) })
+	bucketURL = pattern.Lazy(
+		`^(file://(/[^/?#%]+)+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)/?$`)
+	regionName = pattern.Lazy(`^[a-z0-9-]{1,40}$`)
 )
 
 var store = &mapping[contract.Config]{

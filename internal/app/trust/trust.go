@@ -60,7 +60,7 @@ func Read(state string) (map[string]Record, error) {
 }
 
 // Recorded reports whether the log says that a file was trusted, where trust.json is gone, which knows it otherwise. A
-// log that cannot be read says so.
+// log that cannot be read counts as one that has it.
 func Recorded(ctx context.Context, state, path string) (trusted bool) {
 	_, known := os.Lstat(file(state))
 	if _, none := os.Stat(audit.Dir(state)); !errors.Is(known, fs.ErrNotExist) || errors.Is(none, fs.ErrNotExist) {

@@ -2,7 +2,6 @@ package records
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -83,13 +82,7 @@ func at(file string, line int) string {
 
 // Doubts returns what speaks against the answers among some records, by the enrolments in the log.
 func Doubts(ctx context.Context, dir string, some []audit.Record) (map[uint64]string, error) {
-	var all []audit.Record
-	_, err := audit.Select(ctx, dir, audit.Selection{Kind: audit.KindApprover}, func(r audit.Record) error {
-		all = append(all, r)
-		return nil
-	})
-	all = append(all, some...)
-	slices.SortStableFunc(all, func(a, b audit.Record) int { return cmp.Compare(a.Seq, b.Seq) })
+	all, err := audit.WithApprovers(ctx, dir, some)
 	return audit.Doubts(all), err
 }
 
@@ -229,7 +222,7 @@ func compact(raw json.RawMessage) string {
 	return b.String()
 }
 
-// Undos says which calls undid which.
+// Undos are the calls that undid others, and those that were undone.
 type Undos struct{ of, by map[string]string }
 
 // OfCalls returns every record of the calls that some records are about, in the order of the log, and which of them

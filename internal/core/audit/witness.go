@@ -2,11 +2,13 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -172,6 +174,17 @@ func tell(l *approval.Ledger, r Record) error {
 		}
 	}
 	return nil
+}
+
+// WithApprovers returns records with the enrolments and revocations of all approvers, each once, in the order of the log.
+func WithApprovers(ctx context.Context, dir string, some []Record) ([]Record, error) {
+	all := slices.Clone(some)
+	_, err := Select(ctx, dir, Selection{Kind: KindApprover}, func(r Record) error {
+		all = append(all, r)
+		return nil
+	})
+	slices.SortFunc(all, func(a, b Record) int { return cmp.Compare(a.Seq, b.Seq) })
+	return slices.CompactFunc(all, func(a, b Record) bool { return a.Seq == b.Seq }), err
 }
 
 // Signatures holds the answers among some records of a log, in its order, against the enrolments among them. A finding

@@ -434,9 +434,6 @@ func (b *Broker) Refuse(ctx context.Context, c call.Call, why call.Reason) (call
 	}
 	done, against := b.Budget.Take(d)
 	defer done()
-	if against == nil && d.Danger == 3 && d.Effect != policy.Deny && !d.DryRun && b.Witness != nil {
-		against = b.Witness.Back(ctx)
-	}
 	r, err := b.deny(ctx, d, against)
 	trail.End(d, r, err)
 	return r, err

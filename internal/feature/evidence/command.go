@@ -218,18 +218,13 @@ func newProve(g *cli.Context) *cobra.Command {
 	return c
 }
 
-// withApprovers adds the enrolments and revocations of all approvers to records with an answer, in the order of the log.
+// withApprovers adds the enrolments and revocations of all approvers to records with an answer.
 func withApprovers(ctx context.Context, dir string, found []audit.Record) ([]audit.Record, error) {
 	answers := func(r audit.Record) bool { return r.Kind == audit.KindVerdict || r.Kind == audit.KindAnswer }
 	if !slices.ContainsFunc(found, answers) {
 		return found, nil
 	}
-	_, err := audit.Select(ctx, dir, audit.Selection{Kind: audit.KindApprover}, func(r audit.Record) error {
-		found = append(found, r)
-		return nil
-	})
-	slices.SortFunc(found, func(a, b audit.Record) int { return cmp.Compare(a.Seq, b.Seq) })
-	return slices.CompactFunc(found, func(a, b audit.Record) bool { return a.Seq == b.Seq }), err
+	return audit.WithApprovers(ctx, dir, found)
 }
 
 // about returns the records about an id, or the one of a number. The index finds them. Receipt holds each against the

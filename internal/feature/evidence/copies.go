@@ -99,7 +99,7 @@ func (c *copies) read() (m copied) {
 	return m
 }
 
-// change changes what is known of the bucket. The caller holds lookLock.
+// write stores what is known of the bucket. The caller holds lookLock.
 func (c *copies) write(m copied) error {
 	b, err := json.Marshal(m)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 )
 
@@ -87,14 +88,18 @@ func (r *Root) Credentials(top string) (found []string, err error) {
 // judged are the files that every installation of their tool has, and which it cannot do without: they are hidden only
 // with a word of a credential in them. A comment of XML does not count.
 var (
-	judged  = regexp.MustCompile(`(?i)(settings|settings-security)\.xml$|/nuget\.config$|/config\.toml$`)
-	comment = regexp.MustCompile(`(?s)<!--.*?-->`)
-	secrets = regexp.MustCompile(`(?i)passw|passphrase|privatekey|token|apikey|credential|<master>`)
+	judged = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)(settings|settings-security)\.xml$|/nuget\.config$|/config\.toml$`)
+	})
+	comment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)<!--.*?-->`) })
+	secrets = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)passw|passphrase|privatekey|token|apikey|credential|<master>`)
+	})
 )
 
 // holds reports whether a file can hold a credential.
 func (r *Root) holds(name string) (bool, error) {
-	if !judged.MatchString(name) {
+	if !judged().MatchString(name) {
 		return true, nil
 	}
 	f, _, err := r.Open(name)
@@ -106,7 +111,7 @@ func (r *Root) holds(name string) (bool, error) {
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxJudged+1))
-	return len(b) > maxJudged || secrets.Match(comment.ReplaceAll(b, nil)), err
+	return len(b) > maxJudged || secrets().Match(comment().ReplaceAll(b, nil)), err
 }
 
 const maxJudged = 1 << 20 // bytes; a longer file is hidden

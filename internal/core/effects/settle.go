@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"waldo/internal/core/policy"
@@ -217,8 +218,9 @@ func (b *Book) Pending(ctx context.Context) (out []*Entry, err error) {
 	return out, err
 }
 
-// Recover records the outcomes of calls whose process was killed before it could.
-func (b *Book) Recover(ctx context.Context) error {
+// Recover records the outcomes of calls whose process was killed before it could. killed: processes that ended so, and
+// whose files the caller has locked.
+func (b *Book) Recover(ctx context.Context, killed []string) error {
 	var all []*Entry
 	err := b.Store.View(ctx, func(tx *sql.Tx) (err error) {
 		all, err = list(tx, `WHERE process <> ''`)
@@ -228,7 +230,7 @@ func (b *Book) Recover(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if b.Gone(e.process) {
+		if slices.Contains(killed, e.process) || b.Gone(e.process) {
 			err = b.recover(ctx, e)
 		}
 	}

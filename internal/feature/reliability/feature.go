@@ -38,9 +38,6 @@ const channel = "cli"
 
 // open records the outcomes of calls whose process was killed. While waldo serves hosts, it settles what is open.
 func open(h *app.App) (app.Running, error) {
-	if err := h.Effects.Recover(context.Background()); err != nil {
-		return app.Running{}, err
-	}
 	if err := recordKilled(context.Background(), h); err != nil {
 		return app.Running{}, err
 	}
@@ -54,16 +51,17 @@ func open(h *app.App) (app.Running, error) {
 	}, nil
 }
 
-// recordKilled records that the outcome of each other call is unknown whose process was killed while it was under way.
+// recordKilled records the outcomes of calls whose process was killed while they were under way: what the book remembers
+// first, and then that all others are unknown. The order matters: an outcome of the second kind binds no row.
 func recordKilled(ctx context.Context, h *app.App) (err error) {
 	killed := presence.Killed(h.Store)
-	if len(killed) == 0 {
-		return nil
-	}
 	names := make([]string, len(killed))
 	for i, p := range killed {
 		names[i] = p.Name
 		defer func() { _ = p.Close() }()
+	}
+	if err := h.Effects.Recover(ctx, names); err != nil || len(names) == 0 {
+		return err
 	}
 	open, err := audit.UnderWay(ctx, audit.Dir(h.State), names)
 	log := &audit.Recorder{Log: h.Log}

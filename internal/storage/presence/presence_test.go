@@ -3,6 +3,7 @@ package presence
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"waldo/internal/model/id"
@@ -47,4 +48,44 @@ func TestAsker(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(state, Folder)); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
+}
+
+// Processes that look for killed ones while others start take nobody for killed who is at work.
+func TestStartAmongLookers(t *testing.T) {
+	s, err := storetest.Open(t, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	done := make(chan struct{})
+	var lookers sync.WaitGroup
+	for range 4 {
+		lookers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				for _, p := range Killed(s) {
+					_ = p.Close()
+				}
+			}
+		})
+	}
+	gone := Gone(s)
+	for i := range 500 {
+		p, err := New(s)
+		if err != nil || p == nil {
+			t.Fatalf("start %d: %v %v", i, p, err)
+		}
+		if gone(p.Name) {
+			t.Fatalf("start %d: gone while at work", i)
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(done)
+	lookers.Wait()
 }

@@ -58,10 +58,8 @@ func OpenAtWork(ctx context.Context, state string, keep time.Duration) (*Storage
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	if p != nil {
-		s.process = p.Name
-		s.closers = append(s.closers, p.Close)
-	}
+	s.process = p.Name
+	s.closers = append(s.closers, p.Close)
 	return s, nil
 }
 

@@ -122,19 +122,12 @@ func (o Options) noted(state string, d policy.Decision) (forget func(), err erro
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, d.Call.ID), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	f, err := safefile.Claim(filepath.Join(dir, d.Call.ID))
 	if err != nil {
 		return nil, err
 	}
-	forget = func() { _ = errors.Join(os.Remove(f.Name()), f.Close()) }
-	locked, err := safefile.TryLock(f, false)
-	if err == nil && !locked {
-		err = fmt.Errorf("%s is locked by another waldo", f.Name())
-	}
-	if err == nil {
-		err = json.NewEncoder(f).Encode(all)
-	}
-	if err == nil {
+	forget = func() { _ = safefile.Unclaim(f) }
+	if err = json.NewEncoder(f).Encode(all); err == nil {
 		err = f.Sync()
 	}
 	if err != nil {

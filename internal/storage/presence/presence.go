@@ -34,67 +34,25 @@ const Lease = 45 * time.Second
 // bucket holds the leases, by process.
 const bucket = "present"
 
-// New makes and locks the file. If it cannot be locked, the result is nil, and sessions count as lasting.
+// New makes and locks the file.
 func New(s *database.Store) (*Process, error) {
 	if err := os.MkdirAll(s.Path(Folder), 0o700); err != nil {
 		return nil, err
 	}
-	a, err := once(s)
-	for try := 0; a == nil && err == nil && try < tries; try++ {
-		a, err = once(s)
-	}
-	if a == nil || err != nil || !s.Shared() {
-		return a, err
-	}
-	if err := s.Renew(context.Background(), bucket, a.Name); err != nil {
-		return nil, errors.Join(err, a.drop())
-	}
-	a.stop, a.done = make(chan struct{}), make(chan struct{})
-	go a.renew()
-	return a, nil
-}
-
-const tries = 10
-
-// once makes and locks a file once. Nil: another process looked at it before it was locked, and can have removed it.
-func once(s *database.Store) (*Process, error) {
 	a := &Process{Name: id.New("q_"), s: s}
-	f, err := os.OpenFile(s.Path(Folder, a.Name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	f, err := safefile.Claim(s.Path(Folder, a.Name))
 	if err != nil {
 		return nil, err
 	}
 	a.file = f
-	if locked, err := lock(f); !locked || err != nil {
-		_ = a.drop() // or who looked at it does
-		return nil, err
+	if s.Shared() {
+		if err := s.Renew(context.Background(), bucket, a.Name); err != nil {
+			return nil, errors.Join(err, safefile.Unclaim(f))
+		}
+		a.stop, a.done = make(chan struct{}), make(chan struct{})
+		go a.renew()
 	}
 	return a, nil
-}
-
-// lock takes the lock of a file that still has its name.
-func lock(f *os.File) (bool, error) {
-	locked, err := safefile.TryLock(f, false)
-	if !locked || err != nil {
-		return false, err
-	}
-	if _, err = os.Lstat(f.Name()); errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// drop removes the file and frees its lock, in this order: who has the lock of a file that is there keeps its name.
-// Where an open file cannot be removed, it is removed after.
-func (a *Process) drop() error {
-	removed := os.Remove(a.file.Name())
-	closed := a.file.Close()
-	if removed != nil {
-		removed = os.Remove(a.file.Name())
-	}
-	if errors.Is(removed, fs.ErrNotExist) {
-		removed = nil
-	}
-	return errors.Join(removed, closed)
 }
 
 // renew renews the lease until Close.
@@ -116,7 +74,7 @@ func (a *Process) renew() {
 
 // Close ends the claim that this process is at work.
 func (a *Process) Close() error {
-	err := a.drop()
+	err := safefile.Unclaim(a.file)
 	if a.stop != nil {
 		close(a.stop)
 		<-a.done
@@ -181,7 +139,8 @@ func Killed(s *database.Store) (out []*Process) {
 		if err != nil {
 			continue
 		}
-		if locked, err := lock(f); !locked || err != nil || !id.Is("q_", entry.Name()) {
+		locked, err := safefile.TryLock(f, false)
+		if _, gone := os.Lstat(f.Name()); !locked || err != nil || gone != nil || !id.Is("q_", entry.Name()) {
 			_ = f.Close()
 			continue
 		}

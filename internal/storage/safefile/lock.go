@@ -2,6 +2,8 @@ package safefile
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"time"
 )
@@ -18,4 +20,39 @@ func LockWithin(ctx context.Context, f *os.File) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// Claim makes a file, and locks it while it has its name. A process that finds a file before its maker locked it can lock
+// it for a moment, and remove it: then another is made.
+func Claim(path string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err = Lock(f, false); err == nil {
+			_, err = os.Lstat(path)
+		}
+		if err == nil {
+			return f, nil
+		}
+		_ = f.Close()
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+}
+
+// Unclaim removes a locked file and then frees its lock: who has the lock of a file that is there keeps its name. Where an
+// open file cannot be removed, it is removed after.
+func Unclaim(f *os.File) error {
+	removed := os.Remove(f.Name())
+	closed := f.Close()
+	if removed != nil {
+		removed = os.Remove(f.Name())
+	}
+	if errors.Is(removed, fs.ErrNotExist) {
+		removed = nil
+	}
+	return errors.Join(removed, closed)
 }

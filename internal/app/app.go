@@ -57,7 +57,6 @@ import (
 	"waldo/internal/pkginstall"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/sandbox"
-	"waldo/internal/storage/breakers"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/presence"
 	"waldo/internal/storage/secretsource"
@@ -370,25 +369,16 @@ func (h *App) openExecutors(s Options) {
 	}
 	h.Upstreams = upstream.New(h.Config.Servers, upstream.Options{
 		Launcher: h.launcher(), Remote: h.dialer().Options, Questions: h.lives, Seal: h.seal,
-		Eras: eras.New(h.Store, time.Now), Log: said, Lock: h.Lock, Scrub: h.Clean,
-		Window: h.known.Window, Version: s.Version, Breaker: h.noteBreaker,
-		Changed: func(server string) { h.lives.inForce().Catalogue.Invalidate(server) },
-		Offers:  func(server string) { h.lives.inForce().Catalogue.InvalidateOffer(server) },
-		Updated: func(server, uri string) {
-			if srv := h.lives.server.Load(); srv != nil {
-				srv.Updated(server, uri)
-			}
-		},
+		Eras: eras.New(h.Store, time.Now), Log: said, Lock: h.Lock, Watcher: h.lives,
+		Cleaner: cleaner{h, h.known}, Version: s.Version,
 	})
 	h.closers = append(h.closers, h.Upstreams.Close)
 }
 
-// noteBreaker stores the state of a server's circuit breaker, for waldo tools and the console.
-func (h *App) noteBreaker(server string, fails int, until time.Time) {
-	err := breakers.Note(context.Background(), h.Store, breakers.Breaker{Server: server, Process: h.process, Fails: fails, Until: until})
-	if err != nil {
-		slog.Warn("the state of a circuit breaker could not be stored", "server", server, "why", err)
-	}
+// cleaner takes secrets out of what the programs of servers write.
+type cleaner struct {
+	*App
+	*redact.Registry
 }
 
 // prepare readies a command of the configuration in force that runs outside of sandboxes.

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/storage/breakers"
 )
 
 // lives are the applications that share one state: the current one, and earlier ones until their calls end.
@@ -111,4 +113,26 @@ func (l *lives) change(next *App) {
 			srv.Replace(next.Catalogue)
 		}
 	})
+}
+
+// ToolsChanged drops the tools of a server that the catalogue in force has.
+func (l *lives) ToolsChanged(server string) { l.inForce().Catalogue.Invalidate(server) }
+
+// OffersChanged is the same for prompts and resources.
+func (l *lives) OffersChanged(server string) { l.inForce().Catalogue.InvalidateOffer(server) }
+
+// ResourceUpdated passes the change of a resource on to the hosts that have subscribed to it.
+func (l *lives) ResourceUpdated(server, uri string) {
+	if srv := l.server.Load(); srv != nil {
+		srv.Updated(server, uri)
+	}
+}
+
+// BreakerChanged stores the state of a server's circuit breaker, for waldo tools and the console.
+func (l *lives) BreakerChanged(server string, fails int, until time.Time) {
+	h := l.inForce()
+	err := breakers.Note(context.Background(), h.Store, breakers.Breaker{Server: server, Process: h.process, Fails: fails, Until: until})
+	if err != nil {
+		slog.Warn("the state of a circuit breaker could not be stored", "server", server, "why", err)
+	}
 }

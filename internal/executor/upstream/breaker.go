@@ -99,7 +99,7 @@ func (c *circuit) ended(tried, failed, gaveUp bool, now time.Time) (changed bool
 }
 
 // tell passes the state of the breaker on: the failures in a row, and until when it is open; zero: it is closed.
-func (c *circuit) tell(told func(fails int, until time.Time)) {
+func (c *circuit) tell(w Watcher, server string) {
 	c.noting.Lock()
 	defer c.noting.Unlock()
 	if c.over {
@@ -111,11 +111,11 @@ func (c *circuit) tell(told func(fails int, until time.Time)) {
 		until = time.Time{}
 	}
 	c.mu.Unlock()
-	told(fails, until)
+	w.BreakerChanged(server, fails, until)
 }
 
 // end passes on that an open breaker is closed, and nothing afterwards.
-func (c *circuit) end(told func(fails int, until time.Time)) {
+func (c *circuit) end(w Watcher, server string) {
 	c.noting.Lock()
 	defer c.noting.Unlock()
 	c.over = true
@@ -123,7 +123,7 @@ func (c *circuit) end(told func(fails int, until time.Time)) {
 	open := c.open > 0
 	c.mu.Unlock()
 	if open {
-		told(0, time.Time{})
+		w.BreakerChanged(server, 0, time.Time{})
 	}
 }
 

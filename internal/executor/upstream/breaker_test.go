@@ -62,9 +62,7 @@ func TestRetriesAndBreaker(t *testing.T) {
 	clock := &handClock{now: time.Now()}
 	var told []string
 	m := New(map[string]contract.Server{"s": {Command: []string{"s"}}}, Options{Launcher: f, Probe: 30 * time.Second, Clock: clock,
-		Breaker: func(server string, fails int, until time.Time) {
-			told = append(told, fmt.Sprint(server, " ", fails, " ", !until.IsZero()))
-		}})
+		Watcher: breakerNotes{told: &told}})
 	defer m.Close()
 	k := contract.Contract{Mode: contract.Read, Timeout: 50 * time.Millisecond,
 		Retry: contract.Retry{Max: 2, On: []string{"timeout"}}}
@@ -159,9 +157,7 @@ func TestBreakerAfterReload(t *testing.T) {
 	} {
 		f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(request, io.Writer) string { return fine })})
 		var told []string
-		o := Options{Launcher: f, Clock: &handClock{now: time.Now()}, Breaker: func(server string, fails int, until time.Time) {
-			told = append(told, fmt.Sprint(server, " ", fails, " ", !until.IsZero()))
-		}}
+		o := Options{Launcher: f, Clock: &handClock{now: time.Now()}, Watcher: breakerNotes{told: &told}}
 		servers := map[string]contract.Server{"s": {Command: []string{"s"}}}
 		before, after := New(servers, o), New(servers, o)
 		defer after.Close()
@@ -170,15 +166,14 @@ func TestBreakerAfterReload(t *testing.T) {
 			t.Fatalf("control: %s", text(o))
 		}
 		c := &before.servers["s"].circuit
-		note := func(fails int, until time.Time) { o.Breaker("s", fails, until) }
 		for range openAfter {
 			if c.ended(false, true, false, o.Clock.Now()) {
-				c.tell(note)
+				c.tell(o.Watcher, "s")
 			}
 		}
 		after.Inherit(before, func(string, []string) bool { return row.same })
 		if c.ended(true, true, false, o.Clock.Now()) { // a try that was under way
-			c.tell(note)
+			c.tell(o.Watcher, "s")
 		}
 		if !slices.Equal(told, row.want) {
 			t.Errorf("%s: told %q, want %q", row.why, told, row.want)
@@ -230,3 +225,21 @@ func TestStalledCallsOpenTheBreakerOnce(t *testing.T) {
 		t.Errorf("after a failed try: open for %v", c.open)
 	}
 }
+
+// breakerNotes notes the changes of breakers.
+type breakerNotes struct {
+	Unwatched
+	told *[]string
+}
+
+func (n breakerNotes) BreakerChanged(server string, fails int, until time.Time) {
+	*n.told = append(*n.told, fmt.Sprint(server, " ", fails, " ", !until.IsZero()))
+}
+
+// toolCount counts the changes of tools.
+type toolCount struct {
+	Unwatched
+	n *atomic.Int64
+}
+
+func (c toolCount) ToolsChanged(string) { c.n.Add(1) }

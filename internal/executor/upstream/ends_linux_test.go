@@ -79,9 +79,7 @@ read m; `
 		} {
 			var log bytes.Buffer
 			m := New(map[string]contract.Server{"s": {Placement: "outside"}},
-				Options{Launcher: sh(script), Scrub: func(s string) string { return s },
-					Window: func(s string, start, end int, _, _ bool) string { return s[max(0, start):end] },
-					Log:    slog.New(slog.NewTextHandler(&log, nil))})
+				Options{Launcher: sh(script), Cleaner: asIs{}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
 			if err := m.Close(); err != nil {
 				t.Error(err)
@@ -114,3 +112,10 @@ func TestEndingIsShort(t *testing.T) {
 		t.Fatal(len(got))
 	}
 }
+
+// asIs leaves a text as it is.
+type asIs struct{}
+
+func (asIs) Clean(text string) string { return text }
+
+func (asIs) Window(text string, start, end int, _, _ bool) string { return text[max(0, start):end] }

@@ -88,8 +88,8 @@ func (m *Manager) attempts(
 		if changed && failure != "" {
 			o.Facts.Warnings = append(o.Facts.Warnings, "the circuit breaker of the server is open now: it lets no call through for a while")
 		}
-		if changed && m.o.Breaker != nil {
-			c.tell(func(fails int, until time.Time) { m.o.Breaker(s.cfg.Name, fails, until) })
+		if changed {
+			c.tell(m.o.Watcher, s.cfg.Name)
 		}
 		renewed := failure == forgotten && try == 0 && d.Repeats()
 		repeat := ctx.Err() == nil && (renewed || again(d, failure, try)) && wait <= timeout

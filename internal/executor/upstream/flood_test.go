@@ -63,7 +63,7 @@ func TestFlood(t *testing.T) {
 					return fine
 				})})
 				log := &safely{}
-				m := manager(t, f, Options{Changed: func(string) { changed.Add(1) }, Log: slog.New(slog.NewTextHandler(log, nil))})
+				m := manager(t, f, Options{Watcher: toolCount{n: &changed}, Log: slog.New(slog.NewTextHandler(log, nil))})
 				begun := time.Now()
 				o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
 				if n := changed.Load(); n > 2+int64(time.Since(begun)/bounds.FirstPace) ||

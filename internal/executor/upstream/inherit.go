@@ -1,9 +1,6 @@
 package upstream
 
-import (
-	"maps"
-	"time"
-)
+import "maps"
 
 // Inherit takes over servers that run in the manager before it. Their processes and sessions go on, and end when both
 // managers are closed. same decides by the name of a server and by the digests of its processes (Process.Made).
@@ -13,9 +10,7 @@ func (m *Manager) Inherit(before *Manager, same func(name string, made []string)
 		fresh := m.servers[name]
 		made := s.made()
 		if fresh == nil || len(made) == 0 || !same(name, made) || !s.hold() {
-			if m.o.Breaker != nil {
-				s.circuit.end(func(fails int, until time.Time) { m.o.Breaker(name, fails, until) })
-			}
+			s.circuit.end(m.o.Watcher, name)
 			continue
 		}
 		fresh.holders.Store(0)

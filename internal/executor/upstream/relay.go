@@ -413,9 +413,9 @@ func (ses *session) notified(m jsonrpc.Message) {
 		s.changed.Ask(time.Now())
 	case m.Method == "notifications/prompts/list_changed" || m.Method == "notifications/resources/list_changed":
 		s.offers.Ask(time.Now())
-	case m.Method == "notifications/resources/updated" && s.m.o.Updated != nil:
+	case m.Method == "notifications/resources/updated":
 		if uri, ok := m.Param("uri").Text(); ok && s.subscribed(uri) {
-			s.m.o.Updated(s.cfg.Name, uri)
+			s.m.o.Watcher.ResourceUpdated(s.cfg.Name, uri)
 		}
 	}
 }

@@ -156,7 +156,7 @@ func TestSequences(t *testing.T) {
 			f := launchers(map[string]func(*bufio.Scanner, io.Writer){
 				"s": odd(row.before, row.call), "good": legacy(echoTool, answers(fine)),
 			})
-			m := manager(t, f, Options{Changed: func(string) { changed.Add(1) }})
+			m := manager(t, f, Options{Watcher: toolCount{n: &changed}})
 			steps := atomic.Int64{}
 			ctx := call.WithProgress(context.Background(), func(float64, float64, string) { steps.Add(1) })
 			ended := make(chan struct{})

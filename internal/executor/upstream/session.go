@@ -368,14 +368,14 @@ func (ses *session) ending(ctx context.Context, err error) error {
 
 // said describes how the server ended and the end of its stderr, without secrets, for the operator.
 func (ses *session) said() string {
-	if ses.s.m.o.Scrub == nil || ses.s.m.o.Window == nil {
+	if ses.s.m.o.Cleaner == nil {
 		return ""
 	}
 	say := ""
 	if ses.end != nil {
-		say = "; " + ses.s.m.o.Scrub(ses.end.Error())
+		say = "; " + ses.s.m.o.Cleaner.Clean(ses.end.Error())
 	}
-	if text := strings.TrimSpace(ses.s.m.o.Scrub(ses.stderr.Text(ses.s.m.o.Window))); text != "" {
+	if text := strings.TrimSpace(ses.s.m.o.Cleaner.Clean(ses.stderr.Text(ses.s.m.o.Cleaner.Window))); text != "" {
 		say += display.Wrote(ending(text, 600))
 	}
 	return say

@@ -89,18 +89,44 @@ type Options struct {
 	Seal      func(text string) string                                        // a keyed digest of this state directory
 	Lock      *lockfile.Lock                                                  // accepted definitions
 	Eras      *eras.Book                                                      // legacy servers; nil: not remembered
-	Changed   func(server string)                                             // called after a server's tools change
-	Offers    func(server string)                                             // the same of its prompts and resources
-	Updated   func(server, uri string)                                        // after a subscribed resource changed
-	Breaker   func(server string, fails int, until time.Time)                 // after a breaker opened, or closed: until is zero; nil: not passed on
-	Scrub     func(text string) string                                        // redacts stderr; nil: stderr is dropped
+	Watcher   Watcher                                                         // nil: nobody watches
+	Cleaner   Cleaner                                                         // nil: stderr is dropped
 	Log       *slog.Logger                                                    // nil: nothing is logged
 	Clock     Clock                                                           // nil: the machine's
 	Version   string                                                          // our version, sent to servers
 	Start     time.Duration                                                   // how long a start may take; 0: 60 s
 	Probe     time.Duration                                                   // reply timeout; 0: 3 s
-	// Window cuts a text and leaves no part of a secret at its edges; nil: stderr is dropped.
-	Window func(text string, start, end int, before, after bool) string
+}
+
+// Watcher is called after something of a server changed.
+type Watcher interface {
+	ToolsChanged(server string)
+	OffersChanged(server string) // its prompts and resources
+	ResourceUpdated(server, uri string)
+	// BreakerChanged is called after a circuit breaker opened, or closed: until is zero.
+	BreakerChanged(server string, fails int, until time.Time)
+}
+
+// Unwatched is a Watcher that does nothing.
+type Unwatched struct{}
+
+// ToolsChanged does nothing.
+func (Unwatched) ToolsChanged(string) {}
+
+// OffersChanged does nothing.
+func (Unwatched) OffersChanged(string) {}
+
+// ResourceUpdated does nothing.
+func (Unwatched) ResourceUpdated(string, string) {}
+
+// BreakerChanged does nothing.
+func (Unwatched) BreakerChanged(string, int, time.Time) {}
+
+// Cleaner takes secrets out of what a program wrote.
+type Cleaner interface {
+	Clean(text string) string
+	// Window cuts a text, and leaves no part of a secret at its edges.
+	Window(text string, start, end int, before, after bool) string
 }
 
 // Manager holds the upstreams of one configuration.
@@ -181,13 +207,16 @@ func New(servers map[string]contract.Server, o Options) *Manager {
 	if o.Clock == nil {
 		o.Clock = wallClock{}
 	}
+	if o.Watcher == nil {
+		o.Watcher = Unwatched{}
+	}
 	m := &Manager{o: o, servers: map[string]*server{}, room: make(chan struct{}, maxLaunches)}
 	m.lock.Store(o.Lock)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	for name, cfg := range servers {
 		cfg.Name = name
-		m.servers[name] = &server{m: m, cfg: cfg, changed: bounds.For(m.ctx, name, o.Changed), offers: bounds.For(m.ctx, name, o.Offers),
-			subs: map[string]map[call.Session]bool{}}
+		m.servers[name] = &server{m: m, cfg: cfg, changed: bounds.For(m.ctx, name, o.Watcher.ToolsChanged),
+			offers: bounds.For(m.ctx, name, o.Watcher.OffersChanged), subs: map[string]map[call.Session]bool{}}
 		m.servers[name].holders.Store(1)
 		m.own = append(m.own, m.servers[name])
 	}

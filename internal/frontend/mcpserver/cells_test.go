@@ -196,8 +196,7 @@ func serverFor(
 	var cat *catalog.Catalogue
 	var d *mcpserver.Server
 	up := upstream.New(cfg.Servers, upstream.Options{Launcher: serve, Version: "1", Probe: 30 * time.Second,
-		Changed: func(s string) { cat.Invalidate(s) }, Offers: func(s string) { cat.InvalidateOffer(s) },
-		Updated: func(s, uri string) { d.Updated(s, uri) }})
+		Watcher: watched{&cat, &d}})
 	t.Cleanup(func() { _ = up.Close() })
 	sources, offers, plain := map[string]catalog.Source{}, map[string]catalog.OfferSource{}, ""
 	for name, s := range cfg.Servers {
@@ -556,3 +555,15 @@ func TestWhatServersSayInEveryCell(t *testing.T) {
 		}
 	})
 }
+
+// watched passes changes of servers on, as the application does.
+type watched struct {
+	catalogue **catalog.Catalogue
+	server    **mcpserver.Server
+}
+
+func (w watched) ToolsChanged(s string)         { (*w.catalogue).Invalidate(s) }
+func (w watched) OffersChanged(s string)        { (*w.catalogue).InvalidateOffer(s) }
+func (w watched) ResourceUpdated(s, uri string) { (*w.server).Updated(s, uri) }
+
+func (w watched) BreakerChanged(string, int, time.Time) {}

@@ -18,8 +18,9 @@ func TestPostgres(t *testing.T) {
 	pgtest.Again(t, "^Test(Once|OneWinner|EqualCallsAtOnce|WrittenRows|RestartAndSweep|TheLogAloneDecides|Gone|Quorum)$", "^$")
 }
 
-// TestElsewhere: of two state directories on one database, each uses the answers of its own log alone.
-func TestElsewhere(t *testing.T) {
+// newHosts returns two state directories on one database, with one clock that stands still.
+func newHosts(t *testing.T) (a, b *fixture) {
+	t.Helper()
 	s, err := pgtest.Start()
 	if errors.Is(err, pgtest.ErrAbsent) {
 		t.Skip(err)
@@ -27,23 +28,30 @@ func TestElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Stop()
-	host := func() *fixture {
-		h := &fixture{dir: filepath.Join(t.TempDir(), "state")}
-		h.at.Store(time.Now().UnixMilli())
+	t.Cleanup(s.Stop)
+	a, b = &fixture{}, &fixture{}
+	now := time.Now().UnixMilli()
+	for _, h := range []*fixture{a, b} {
+		h.dir = filepath.Join(t.TempDir(), "state")
+		h.at.Store(now)
 		if _, _, err := database.Migrate(ctx, h.dir, s.URL("postgres", "postgres")); err != nil {
 			t.Fatal(err)
 		}
 		h.restart(t)
+	}
+	return a, b
+}
+
+// TestElsewhere: of two state directories on one database, each uses the answers of its own log alone.
+func TestElsewhere(t *testing.T) {
+	a, b := newHosts(t)
+	for _, h := range []*fixture{a, b} {
 		_, private, _ := ed25519.GenerateKey(nil)
 		h.ann = NewSigner("ann", private)
 		if _, err := h.EnrollKey(ctx, "ann", []string{"manager"}, private.Public().(ed25519.PublicKey), h.ann); err != nil {
 			t.Fatal(err)
 		}
-		return h
 	}
-	a, b := host(), host()
-	defer func() { _, _ = a.Store.Close(), b.Store.Close() }()
 	d := decide(t, `{"path":"x"}`)
 	asked := a.want(t, d, "waiting")
 	if all, err := b.Pending(ctx); err != nil || len(all) != 0 {
@@ -67,28 +75,12 @@ func TestElsewhere(t *testing.T) {
 // TestReplicas: two state directories on one database, whose configuration names one first approver, use each other's
 // signed statements. A row that says something else counts for nothing.
 func TestReplicas(t *testing.T) {
-	s, err := pgtest.Start()
-	if errors.Is(err, pgtest.ErrAbsent) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Stop()
 	_, private, _ := ed25519.GenerateKey(nil)
 	ann := NewSigner("ann", private)
-	start := time.Now()
-	host := func() *fixture {
-		h := &fixture{dir: filepath.Join(t.TempDir(), "state"), ann: ann}
-		h.at.Store(start.UnixMilli())
-		if _, _, err := database.Migrate(ctx, h.dir, s.URL("postgres", "postgres")); err != nil {
-			t.Fatal(err)
-		}
-		h.restart(t)
-		h.Root = fingerprint(hexKey(private))
-		return h
+	a, b := newHosts(t)
+	for _, h := range []*fixture{a, b} {
+		h.ann, h.Root = ann, fingerprint(hexKey(private))
 	}
-	a, b := host(), host()
 	if _, err := a.EnrollKey(ctx, "ann", []string{"manager"}, private.Public().(ed25519.PublicKey), ann); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +110,7 @@ func TestReplicas(t *testing.T) {
 	// What a writer of the rows tries between a question at A and the call there.
 	forge := func(bucket, name string, s carried) {
 		t.Helper()
-		if err := a.tellOthers(ctx, bucket+a.Root, name, database.Stamp(start.Add(time.Hour)), s); err != nil {
+		if err := a.tellOthers(ctx, bucket+a.Root, name, database.Stamp(a.now().Add(time.Hour)), s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -163,18 +155,18 @@ func TestReplicas(t *testing.T) {
 			answer(asked, bob, bob.(key).k, func(s *signedAnswer) { s.Shown = "sha256:other" })
 		}},
 		{"for a longer time", "waiting", func(asked string) {
-			answer(asked, bob, bob.(key).k, func(s *signedAnswer) { s.Expires = database.Stamp(start.Add(48 * time.Hour)) })
+			answer(asked, bob, bob.(key).k, func(s *signedAnswer) { s.Expires = database.Stamp(a.now().Add(48 * time.Hour)) })
 		}},
 		{"a first approver of its own", "waiting", func(asked string) {
 			own := NewSigner("eve", eve)
 			e := enrolment(Approver{Name: "eve", Key: hexKey(eve), Roles: []string{"manager"}, By: "eve",
-				At: database.Stamp(start)}, own)
+				At: database.Stamp(a.now())}, own)
 			forge(rightsBucket, "eve", carried{From: "sd_x", Right: &e})
 			answer(asked, own, eve, nil)
 		}},
 		{"an enrolment that ann did not sign", "waiting", func(asked string) {
 			e := enrolment(Approver{Name: "mallory", Key: hexKey(eve), Roles: []string{"manager"}, By: "ann",
-				At: database.Stamp(start)}, NewSigner("ann", eve))
+				At: database.Stamp(a.now())}, NewSigner("ann", eve))
 			forge(rightsBucket, "mallory", carried{From: "sd_x", Right: &e})
 			answer(asked, NewSigner("mallory", eve), eve, nil)
 		}},

@@ -1,0 +1,343 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"waldo/internal/frontend/mcpserver/identity"
+	"waldo/internal/storage/database"
+	"waldo/internal/testing/passkeytest"
+	"waldo/internal/testing/pgtest"
+	"waldo/internal/testing/terminaltest"
+)
+
+// replica is one waldo serve with a state directory of its own.
+type replica struct {
+	t          *testing.T
+	dir, state string
+	root       string // fingerprint of the first approver
+	c          *exec.Cmd
+	at         atomic.Pointer[url.URL]
+}
+
+// replicasOf binds two state directories to one PostgreSQL. Their configuration has a server that counts writes.
+func replicasOf(t *testing.T, config string) (all []*replica, o *oracle) {
+	t.Helper()
+	pg, err := pgtest.Start()
+	if errors.Is(err, pgtest.ErrAbsent) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pg.Stop)
+	dir, o := t.TempDir(), &oracle{made: map[string]int{}}
+	self, err := os.Executable()
+	if err == nil {
+		err = os.Symlink(self, filepath.Join(dir, "waldo"))
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "waldo.yaml"), fmt.Appendf(nil, config, o.serve(t), identity.Hash("waldo_ci")),
+			0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} {
+		r := &replica{t: t, dir: dir, state: filepath.Join(dir, name)}
+		if _, _, err := database.Migrate(t.Context(), r.state, pg.URL("postgres", "postgres")); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	return all, o
+}
+
+// start starts it and waits until it listens.
+func (r *replica) start() {
+	r.t.Helper()
+	r.c = exec.Command(filepath.Join(r.dir, "waldo"), "--state", r.state, "--config", filepath.Join(r.dir, "waldo.yaml"),
+		"serve", "--listen", "127.0.0.1:0")
+	r.c.Env = append(os.Environ(), "WALDO_APPROVER_ROOT="+r.root)
+	said, err := r.c.StderrPipe()
+	if err == nil {
+		err = r.c.Start()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(r.end)
+	lines := bufio.NewReader(said)
+	for all := ""; ; {
+		line, err := lines.ReadString('\n')
+		all += line
+		if _, after, ok := strings.Cut(line, "listening on "); ok {
+			go func() { _, _ = io.Copy(io.Discard, lines) }()
+			text, _, _ := strings.Cut(strings.TrimSpace(after), " ")
+			at, err := url.Parse(text)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			r.at.Store(at)
+			return
+		}
+		if err != nil {
+			r.t.Fatalf("%s%v", all, err)
+		}
+	}
+}
+
+func (r *replica) end() {
+	_ = r.c.Process.Signal(os.Interrupt)
+	_ = r.c.Wait()
+}
+
+// oracle is a server that counts the writes of each text.
+type oracle struct {
+	mu   sync.Mutex
+	made map[string]int
+}
+
+func (o *oracle) serve(t *testing.T) (url string) {
+	up := mcp.NewServer(&mcp.Implementation{Name: "notes", Version: "1"}, nil)
+	mcp.AddTool(up, &mcp.Tool{Name: "put"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in struct {
+			Text string `json:"text"`
+		}) (*mcp.CallToolResult, any, error) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.made[in.Text]++
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "put " + in.Text}}}, nil, nil
+		})
+	s := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return up },
+		&mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	return s.URL
+}
+
+func (o *oracle) times(text string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.made[text]
+}
+
+// reached connects a client of a revision of MCP.
+func reached(ctx context.Context, endpoint, revision string) (*mcp.ClientSession, error) {
+	return mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil).Connect(ctx, &mcp.StreamableClientTransport{
+		Endpoint: endpoint, HTTPClient: &http.Client{Transport: shows("waldo_ci")}, MaxRetries: -1},
+		&mcp.ClientSessionOptions{ProtocolVersion: revision})
+}
+
+// put makes one write, under a key unless that is empty, and returns the text of the answer.
+func put(ctx context.Context, s *mcp.ClientSession, text, key string) (answer string, failed bool, err error) {
+	p := &mcp.CallToolParams{Name: "notes__put", Arguments: map[string]any{"text": text}}
+	if key != "" {
+		p.Meta = mcp.Meta{"waldo/idempotency_key": key}
+	}
+	r, err := s.CallTool(ctx, p)
+	if err != nil {
+		return "", true, err
+	}
+	return r.Content[0].(*mcp.TextContent).Text, r.IsError, nil
+}
+
+// TestRollingRestart: two replicas on one PostgreSQL are restarted one after the other. Clients write with keys until
+// both have restarted, and try again at the other. Each write that was answered was made, and none was made twice.
+func TestRollingRestart(t *testing.T) {
+	all, o := replicasOf(t, "version: 1\nservers:\n  notes: {url: %q}\n"+
+		"capabilities:\n  notes.put: {mode: write, approval: none, idempotency: {window: 1h}}\n"+
+		"gateway: {auth: {tokens: {ci: %q}}}\n")
+	for _, r := range all {
+		r.start()
+	}
+	const clients = 4
+	var begun, ended sync.WaitGroup
+	begun.Add(clients)
+	restarted, answers := make(chan struct{}), make([][]string, clients)
+	for c := range clients {
+		ended.Go(func() {
+			last := false
+			for n := 0; !last && t.Context().Err() == nil; n++ {
+				select {
+				case <-restarted:
+					last = true
+				default:
+				}
+				answers[c] = append(answers[c], writes(t.Context(), all, c+n, fmt.Sprintf("%d-%d", c, n)))
+				if n == 0 {
+					begun.Done()
+				}
+			}
+		})
+	}
+	begun.Wait()
+	for _, r := range all {
+		r.end()
+		r.start()
+	}
+	close(restarted)
+	ended.Wait()
+	for c, all := range answers {
+		if len(all) < 2 || all[0] == unknown || all[len(all)-1] == unknown {
+			t.Errorf("client %d had no answer before or after: %q", c, all)
+		}
+		for n, answer := range all {
+			text := fmt.Sprintf("%d-%d", c, n)
+			if made := o.times(text); made > 1 || answer != unknown && (answer != "put "+text || made != 1) {
+				t.Errorf("%s: answered %q, made %d times", text, answer, made)
+			}
+		}
+	}
+	for _, r := range all {
+		operate(t, r.state, "log", "verify")
+	}
+}
+
+// writes makes one write under one key until it is answered, at one replica after the other.
+func writes(ctx context.Context, all []*replica, first int, text string) (answer string) {
+	for n := first; ctx.Err() == nil; n++ {
+		s, err := reached(ctx, all[n%len(all)].at.Load().String(), "2026-07-28")
+		if err != nil {
+			continue
+		}
+		got, failed, err := put(ctx, s, text, text)
+		_ = s.Close()
+		switch {
+		case err == nil && !failed:
+			return got
+		case strings.Contains(got, "idempotency.unknown"):
+			return unknown
+		}
+	}
+	return "none"
+}
+
+// unknown is the answer to a call that ended with its replica after it was sent.
+const unknown = "unknown"
+
+// balancer is one address for both replicas, which leads to one of them at a time.
+type balancer struct {
+	url string
+	to  atomic.Pointer[replica]
+}
+
+func newBalancer(t *testing.T) *balancer {
+	b := &balancer{}
+	s := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		at := *b.to.Load().at.Load()
+		at.Path = ""
+		r.SetURL(&at)
+		r.Out.Host = r.In.Host
+	}})
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	b.url = strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
+	return b
+}
+
+// console logs in at the console of a replica, by the name of the balancer or by its own.
+func (b *balancer) console(r *replica, own bool) *consoleClient {
+	r.t.Helper()
+	b.to.Store(r)
+	link := operate(r.t, r.state, "console", "--link", "--listen", r.at.Load().Host)
+	if _, token, ok := strings.Cut(link, "/login#"); ok && !own {
+		link = b.url + "/login#" + token
+	}
+	return enter(r.t, link)
+}
+
+// TestChangeReplica: behind one name, a client of MCP and a person with a passkey go on at another replica.
+func TestChangeReplica(t *testing.T) {
+	b := newBalancer(t)
+	all, o := replicasOf(t, "version: 1\nservers:\n  notes: {url: %q}\ncapabilities:\n"+
+		"  notes.put: {mode: write, approval: always}\ngateway: {url: "+b.url+"/mcp, auth: {tokens: {ci: %q}}}\n")
+	for _, r := range all {
+		operate(t, r.state, "trust", filepath.Join(r.dir, "waldo.yaml"))
+		r.start()
+	}
+	one, two := all[0], all[1]
+	person, key := b.console(one, false), passkeytest.New(b.url, "localhost")
+	terminal, _, seen, _ := onTTY(t, "--state", one.state, "--config", filepath.Join(one.dir, "waldo.yaml"), "approve",
+		"--enroll", "ann", "--passkey")
+	terminaltest.Until(t, "the secret", seen, func() bool { return seen.Has("waiting for the browser") })
+	if status, code := person.enrol(regexp.MustCompile(`\b[a-z2-7]{26}\b`).FindString(seen.Text()), key); status != 200 {
+		t.Fatalf("enrolling: %d %s", status, code)
+	}
+	terminaltest.Until(t, "the question", seen, func() bool { return seen.Has("Enrol it?") })
+	_, _ = terminal.WriteString("yes\r")
+	terminaltest.Until(t, "the enrolment", seen, func() bool { return seen.Has("enrolled ann, passkey sha256:") })
+	root := regexp.MustCompile(`sha256:[0-9a-f]{64}`).FindString(operate(t, one.state, "approve", "--list"))
+	for _, r := range all {
+		r.end()
+		r.root = root
+		r.start()
+	}
+	for _, row := range []struct {
+		name, revision        string
+		asked, answered, made *replica
+	}{{"made at the other", "2026-07-28", one, one, two}, {"answered at the other", "2026-07-28", one, two, one},
+		{"asked at the other", "2026-07-28", two, one, one}, {"a session of the client", "2025-11-25", one, two, two}} {
+		t.Run(row.name, func(t *testing.T) {
+			b.to.Store(row.asked)
+			s, err := reached(t.Context(), b.url+"/mcp", row.revision)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			said, _, err := put(t.Context(), s, row.name, "")
+			question := regexp.MustCompile(`a_[a-z2-7]{26}`).FindString(said)
+			if err != nil || question == "" {
+				t.Fatalf("%q %v", said, err)
+			}
+			status, code := b.console(row.answered, true).answer(question, "ann", "approve", key)
+			if status != 403 || code != "approval.origin" {
+				t.Errorf("at the replica's own name: %d %s", status, code)
+			}
+			if status, code = b.console(row.answered, false).answer(question, "ann", "approve", key); status != 200 {
+				t.Fatalf("%d %s", status, code)
+			}
+			b.to.Store(row.made)
+			said, _, err = put(t.Context(), s, row.name, "")
+			if row.revision == "2025-11-25" { // its session is of one replica; that of waldo is not
+				if err == nil || !strings.Contains(err.Error(), mcp.ErrSessionMissing.Error()) {
+					t.Fatalf("the session is known at another replica: %q %v", said, err)
+				}
+				if s, err = reached(t.Context(), b.url+"/mcp", row.revision); err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				said, _, err = put(t.Context(), s, row.name, "")
+			}
+			if err != nil || said != "put "+row.name || o.times(row.name) != 1 {
+				t.Errorf("%q %v, made %d times", said, err, o.times(row.name))
+			}
+			if row.made == one {
+				return
+			}
+			said, failed, err := put(t.Context(), s, row.name, "")
+			if again := regexp.MustCompile(`a_[a-z2-7]{26}`).FindString(said); err != nil || !failed || again == "" ||
+				again == question || o.times(row.name) != 1 {
+				t.Errorf("once more: %q %v, made %d times", said, err, o.times(row.name))
+			}
+		})
+	}
+	for _, r := range all {
+		operate(t, r.state, "log", "verify")
+	}
+}

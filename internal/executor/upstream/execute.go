@@ -17,6 +17,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
+	"waldo/internal/network/a2apeer"
 	"waldo/internal/network/mcphttp"
 	"waldo/internal/protocol/jsonrpc"
 )
@@ -298,7 +299,11 @@ func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy
 	case err == nil && m.kind() != "complete":
 		return failed(d, "the server wants more than an answer to this call; that is not supported"), ""
 	case err == nil:
-		return q.read(m, d), ""
+		o := q.read(m, d)
+		if _, nothing := m["_meta"].Member(a2apeer.SideEffect).Text(); nothing && s.cfg.Peer { // a2apeer writes it
+			o.Facts.SideEffect = facts.None
+		}
+		return o, ""
 	case errors.As(err, &fault):
 		o := failed(d, fmt.Sprintf("the server refused: %s", fault.Message))
 		o.Answered = true

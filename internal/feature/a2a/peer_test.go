@@ -44,6 +44,12 @@ func caller(t *testing.T, b *bench, url, key string) *calling {
 // the name of the peer.
 func callerOf(t *testing.T, url, key, token, pattern string) *calling {
 	t.Helper()
+	return callerIn(t, url, key, token, pattern, 20)
+}
+
+// callerIn is callerOf with the seconds that a call can take.
+func callerIn(t *testing.T, url, key, token, pattern string, seconds int) *calling {
+	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "waldo.yaml")
 	t.Setenv("PEER_TOKEN", token)
@@ -53,8 +59,8 @@ func callerOf(t *testing.T, url, key, token, pattern string) *calling {
 	name, _, _ := strings.Cut(pattern, ".")
 	text := fmt.Sprintf("version: 1\npeers: {%s: {url: %q, %sauth: {bearer: \"env:PEER_TOKEN\"}, "+
 		"server_requests: {elicitation: [form]}}}\ncapabilities:\n"+
-		"  %s: {transport: a2a, mode: write, approval: none, timeout_seconds: 20, redact: [email], a2a: {expose: true}}\n",
-		name, url, key, pattern)
+		"  %s: {transport: a2a, mode: write, approval: none, timeout_seconds: %d, redact: [email], a2a: {expose: true}}\n",
+		name, url, key, pattern, seconds)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -152,10 +158,31 @@ func TestPeer(t *testing.T) {
 	if r = a.call("t.note", map[string]any{"message": "y"}); !r.IsError || !strings.Contains(text(r), string(Rejected)) {
 		t.Errorf("denied there: %+v", r)
 	}
+	if r.Facts.SideEffect != facts.None {
+		t.Errorf("denied there: side effect %s", r.Facts.SideEffect)
+	}
 	args, _ := call.ParseArgs([]byte(`{"arguments": {"text": 1}}`))
 	k := call.Call{Capability: "b.t.echo", Args: args, Channel: "cli"}
 	if why := a.Prepare(t.Context(), &k); why == nil || why.Code != "args.schema" {
 		t.Errorf("the schema of the peer is not held to: %v", why)
+	}
+}
+
+// TestPeerOutOfTime: a call whose time ends while a person at the peer is asked comes back with its task, and did
+// nothing. The next call with that task goes on.
+func TestPeerOutOfTime(t *testing.T) {
+	b := newBench(t, "")
+	a := callerIn(t, b.url, "", b.token, "b.t.*", 8)
+	r := a.call("t.note", map[string]any{"message": "late"})
+	task, _ := r.Structured.Member("task_id").Text()
+	if r.IsError || r.Facts.SideEffect != facts.None || task == "" || b.noted.Load() != 0 ||
+		!strings.Contains(text(r), "The task "+task+" waits. Call the tool again with task_id to go on with it.") {
+		t.Fatalf("%s %+v", text(r), r)
+	}
+	b.answer(true)
+	r = a.call("t.note", map[string]any{"task_id": task})
+	if r.Status != facts.OK || text(r) != "noted late" || r.Facts.SideEffect != facts.Confirmed || b.noted.Load() != 1 {
+		t.Errorf("%s %+v", text(r), r)
 	}
 }
 
@@ -187,8 +214,12 @@ func TestPeerTaskOfAnother(t *testing.T) {
 		{"another seal", "", map[string]any{"task_id": raw + "." + strings.Repeat("A", 22)}, "no such task"},
 	} {
 		a.as = row.as
-		if got := a.call("t.echo", row.args); !strings.Contains(text(got), row.want) {
-			t.Errorf("%s: %s", row.why, text(got))
+		got, effect := a.call("t.echo", row.args), facts.Confirmed
+		if row.want == "no such task" {
+			effect = facts.None
+		}
+		if !strings.Contains(text(got), row.want) || got.Facts.SideEffect != effect {
+			t.Errorf("%s: %s, side effect %s", row.why, text(got), got.Facts.SideEffect)
 		}
 	}
 }

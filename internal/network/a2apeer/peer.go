@@ -29,8 +29,8 @@ const (
 	maxCard   = 4 << 20
 	pollFirst = 100 * time.Millisecond
 	pollMost  = 2 * time.Second
-	pauseMost = time.Minute     // for a person at the peer, where the call has no deadline
-	spare     = 3 * time.Second // of the deadline of a call, to answer in
+	pauseMost = time.Minute     // for a person at the peer, where the call has no limit
+	spare     = 3 * time.Second // of the time of a call, to answer in
 )
 
 // Options are what a connection is made of.
@@ -298,21 +298,28 @@ type wanted struct {
 	form        bool           // a question of the peer can be answered by a person at the caller
 }
 
-type ownerKey struct{}
+type callerKey struct{}
 
-// WithOwner returns a context whose calls have tasks and conversations that no other owner can name.
-func WithOwner(ctx context.Context, owner string) context.Context {
-	return context.WithValue(ctx, ownerKey{}, owner)
+// caller is who calls, and how long the call can still take.
+type caller struct {
+	owner string
+	left  func() time.Duration
+}
+
+// WithCaller returns a context whose calls have tasks and conversations that no other owner can name, and that come
+// back before left is zero where a person at the peer is asked.
+func WithCaller(ctx context.Context, owner string, left func() time.Duration) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller{owner, left})
 }
 
 // sealed is the id of a task or conversation for the owner of a call. The peer knows one caller, waldo, so waldo tells
 // its own callers apart.
 func (c *Conn) sealed(ctx context.Context, id string) string {
-	owner, has := ctx.Value(ownerKey{}).(string)
+	by, has := ctx.Value(callerKey{}).(caller)
 	if !has || c.o.Seal == nil || id == "" {
 		return id
 	}
-	b, _ := json.Marshal([]string{c.o.Name, owner, id}) // texts always encode
+	b, _ := json.Marshal([]string{c.o.Name, by.owner, id}) // texts always encode
 	return id + "." + c.o.Seal(string(b))
 }
 
@@ -383,14 +390,14 @@ func (c *Conn) call(
 ) (strictjson.Value, error) {
 	w, declined, err := c.wantedOf(ctx, params)
 	if errors.Is(err, errOthers) {
-		return result([]any{text(err.Error())}, true, nil)
+		return result([]any{text(err.Error())}, true, nil, true)
 	}
 	if err != nil {
 		return strictjson.Value{}, err
 	}
 	if declined {
 		c.give(w.task)
-		return result([]any{text("the person declined to answer what the agent asks, so its task was canceled")}, true, nil)
+		return result([]any{text("the person declined to answer what the agent asks, so its task was canceled")}, true, nil, false)
 	}
 	tell := &told{fn: progress}
 	v, err := c.send(ctx, w, tell)
@@ -398,7 +405,7 @@ func (c *Conn) call(
 		return v, err
 	}
 	if direct := v.Member("message"); !direct.IsZero() {
-		return result(contents(direct.Member("parts")), false, nil)
+		return result(contents(direct.Member("parts")), false, nil, false)
 	}
 	now, err := stateOf(v.Member("task"))
 	if err != nil {
@@ -437,10 +444,13 @@ func (c *Conn) send(ctx context.Context, w wanted, tell *told) (strictjson.Value
 	return c.askAt(ctx, e, "SendMessage", params)
 }
 
-// follow waits for a task.
+// follow waits for a task. It stops waiting for a person at the peer while the call has time to answer in.
 func (c *Conn) follow(ctx context.Context, now state, tell *told) (state, error) {
 	until := time.Now().Add(pauseMost)
-	if by, has := ctx.Deadline(); has {
+	if by, has := ctx.Value(callerKey{}).(caller); has {
+		until = time.Now().Add(by.left() - spare)
+	}
+	if by, has := ctx.Deadline(); has && by.Add(-spare).Before(until) {
 		until = by.Add(-spare)
 	}
 	shown := ""
@@ -448,14 +458,22 @@ func (c *Conn) follow(ctx context.Context, now state, tell *told) (state, error)
 		if shown = c.carry(ctx, now, shown); now.ended() {
 			break
 		}
-		if waits, person := now.asks(); waits && (!person || time.Now().After(until)) {
+		waits, person := now.asks()
+		if waits && (!person || !time.Now().Before(until)) {
 			break
 		}
+		nap := pause
+		if waits {
+			nap = min(nap, time.Until(until))
+		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(nap):
 		case <-ctx.Done():
 			c.give(now.id)
 			return now, ctx.Err()
+		}
+		if waits && !time.Now().Before(until) {
+			break
 		}
 		v, err := c.look(ctx, now.id)
 		if err != nil {
@@ -562,16 +580,26 @@ func (s state) result() (strictjson.Value, error) {
 		content = append(content, text("The task "+s.id+" ended as "+s.word+"."))
 	}
 	waits, _ := s.asks()
-	return result(content, s.word != "TASK_STATE_COMPLETED" && !waits, structured)
+	effect, _ := s.task.Member("metadata").Member(SideEffect).Text()
+	nothing := effect == "none" && (waits || s.word == "TASK_STATE_REJECTED") // a failed one can be a second try
+	return result(content, s.word != "TASK_STATE_COMPLETED" && !waits, structured, nothing)
 }
 
-func result(content []any, failed bool, structured map[string]any) (strictjson.Value, error) {
+// SideEffect is the member of _meta of a result, and of the metadata of a waldo's task. It is none where the call did
+// nothing.
+const SideEffect = "waldo/side_effect"
+
+// result is the answer of a tool. nothing: the call did nothing.
+func result(content []any, failed bool, structured map[string]any, nothing bool) (strictjson.Value, error) {
 	if len(content) == 0 {
 		content = []any{text("(no output)")}
 	}
 	out := map[string]any{"content": content, "isError": failed}
 	if structured != nil {
 		out["structuredContent"] = structured
+	}
+	if nothing {
+		out["_meta"] = map[string]any{SideEffect: "none"}
 	}
 	return value(out)
 }

@@ -314,7 +314,7 @@ func (k *Service) LastApproved(ctx context.Context, q Question) (found *Before, 
 			return err
 		}
 		for _, one := range ids {
-			if r, err := load(tx, one); err == nil && r.state != Void && r.q.ID != q.ID && r.q.comparable(q) {
+			if r, err := k.asked(tx, one); err == nil && r.state != Void && r.q.ID != q.ID && r.q.comparable(q) {
 				rows = append(rows, r)
 			}
 		}

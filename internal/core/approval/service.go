@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -244,7 +243,7 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 	fresh := false
 	err := k.Store.Update(ctx, func(tx *sql.Tx) error {
 		if quoted := d.Call.ApprovalID; quoted != "" {
-			r, err := load(tx, quoted)
+			r, err := k.asked(tx, quoted)
 			if err == nil && r.place != k.place() {
 				return elsewhere(r)
 			}
@@ -264,7 +263,7 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 			AND place = $3 ORDER BY created DESC, id DESC LIMIT 1`, q.Binding(), database.Stamp(k.now()), k.place()).
 			Scan(&open)
 		if err == nil {
-			found, err = load(tx, open)
+			found, err = k.asked(tx, open)
 			return err
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
@@ -340,18 +339,18 @@ func (k *Service) create(tx *sql.Tx, q Question, outlives bool) (row, error) {
 		q.Asker = k.Asker(q.Session)
 	}
 	q.ID, q.Created, q.Expires = id.New(id.Approval), now, now.Add(k.timeout())
-	b, err := json.Marshal(q)
+	text, err := k.sealed(q)
 	if err != nil {
 		return row{}, err
 	}
 	_, err = tx.Exec(`INSERT INTO approvals (id, binding, session, state, created, expires, question, answer, used_by,
 		place) VALUES ($1, $2, $3, 'pending', $4, $5, $6, '', '', $7)`, q.ID, q.Binding(), string(q.Session),
-		database.Stamp(q.Created), database.Stamp(q.Expires), string(b), k.place())
+		database.Stamp(q.Created), database.Stamp(q.Expires), text, k.place())
 	return row{q: q, binding: q.Binding(), state: Pending}, err
 }
 
-// load reads a question. One whose parts do not fit each other is void.
-func load(tx *sql.Tx, approvalID string) (row, error) {
+// asked reads a question. One whose parts do not fit each other is void, and so is one sealed with another key.
+func (k *Service) asked(tx *sql.Tx, approvalID string) (row, error) {
 	var r row
 	if !id.Is(id.Approval, approvalID) { // an id is printed as it is, so it must look like one
 		return row{}, sql.ErrNoRows
@@ -362,7 +361,7 @@ func load(tx *sql.Tx, approvalID string) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	err = json.Unmarshal([]byte(question), &r.q)
+	err = k.unsealed(question, approvalID, &r.q)
 	if err != nil || r.q.ID != approvalID || !r.q.genuine(r.binding) || database.Stamp(r.q.Expires) != expires {
 		r.q.ID, r.state = approvalID, Void
 	}
@@ -371,7 +370,7 @@ func load(tx *sql.Tx, approvalID string) (row, error) {
 
 func (k *Service) load(ctx context.Context, approvalID string) (r row, err error) {
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
-		r, err = load(tx, approvalID)
+		r, err = k.asked(tx, approvalID)
 		return err
 	})
 	if errors.Is(err, sql.ErrNoRows) {
@@ -449,7 +448,7 @@ func (k *Service) Pending(ctx context.Context) ([]Question, error) {
 			return err
 		}
 		for _, s := range ids {
-			r, err := load(tx, s)
+			r, err := k.asked(tx, s)
 			if err != nil && !errors.Is(err, sql.ErrNoRows) { // no row of waldo's has such an id
 				return err
 			}
@@ -472,7 +471,7 @@ func (k *Service) Standing(ctx context.Context, session call.Session, of call.Ca
 			return err
 		}
 		for _, one := range ids {
-			if r, err := load(tx, one); err == nil && r.state != Void && r.q.Capability == of && !k.gone(r.q) {
+			if r, err := k.asked(tx, one); err == nil && r.state != Void && r.q.Capability == of && !k.gone(r.q) {
 				out = append(out, r.q)
 			}
 		}
@@ -525,7 +524,7 @@ func (k *Service) PendingPage(ctx context.Context, cursor string, limit int) (ou
 				return err
 			}
 			for _, one := range ids {
-				r, err := load(tx, one)
+				r, err := k.asked(tx, one)
 				if err != nil && !errors.Is(err, sql.ErrNoRows) { // no row of waldo's has such an id
 					return err
 				}

@@ -4,7 +4,6 @@
 package programs
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,8 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"golang.org/x/crypto/chacha20poly1305"
 
 	"waldo/internal/model/id"
 	"waldo/internal/storage/safefile"
@@ -61,38 +58,12 @@ func (s Store) key() ([]byte, error) {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	at := filepath.Join(s.Dir, "key")
-	if b, err := safefile.Read(at); err == nil && len(b) == chacha20poly1305.KeySize {
-		return b, nil
-	}
-	b := make([]byte, chacha20poly1305.KeySize)
-	_, _ = rand.Read(b)
-	f, err := os.CreateTemp(s.Dir, "new-")
-	if err != nil {
-		return nil, err
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Link(f.Name(), at) // the first waldo wins
-	}
-	_ = os.Remove(f.Name())
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	if b, err = safefile.Read(at); err == nil && len(b) != chacha20poly1305.KeySize {
-		err = fmt.Errorf("programs: %s does not hold a key", at)
-	}
-	return b, err
+	return safefile.Key(filepath.Join(s.Dir, "key"))
 }
 
 // Save stores a program of the time At and returns its id.
 func (s Store) Save(p Program) (string, error) {
 	key, err := s.key()
-	if err != nil {
-		return "", err
-	}
-	aead, err := chacha20poly1305.NewX(key)
 	if err != nil {
 		return "", err
 	}
@@ -107,10 +78,10 @@ func (s Store) Save(p Program) (string, error) {
 			return "", errors.Join(err, fmt.Errorf("programs: %d are suspended, which is the most", Most))
 		}
 	}
-	text := append(append(head, '\n'), p.Image...)
-	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(text)+aead.Overhead())
-	_, _ = rand.Read(nonce)
-	sealed := aead.Seal(nonce, nonce, text, []byte(name)) // a file under another name does not open
+	sealed, err := safefile.Seal(key, append(append(head, '\n'), p.Image...), name) // a file under another name does not open
+	if err != nil {
+		return "", err
+	}
 	f, err := os.CreateTemp(s.Dir, "new-")
 	if err != nil {
 		return "", err
@@ -174,16 +145,9 @@ func (s Store) openFile(file, name string) (Program, error) {
 	if err != nil {
 		return Program{}, err
 	}
-	aead, err := chacha20poly1305.NewX(key)
+	text, err := safefile.Unseal(key, sealed, name)
 	if err != nil {
-		return Program{}, err
-	}
-	if len(sealed) < aead.NonceSize() {
-		return Program{}, ErrDamaged
-	}
-	text, err := aead.Open(nil, sealed[:aead.NonceSize()], sealed[aead.NonceSize():], []byte(name))
-	if err != nil {
-		return Program{}, ErrDamaged
+		return Program{}, errors.Join(ErrDamaged, err)
 	}
 	head, image, ok := strings.Cut(string(text), "\n")
 	var p Program

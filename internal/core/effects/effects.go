@@ -391,7 +391,7 @@ func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled
 	}
 	why = &call.Reason{Code: "idempotency.unknown", Text: "the call " + old.ID + " with this key ended, and whether it " +
 		"took effect is not known: look, or ask the operator for waldo settle " + old.ID}
-	if early := b.Early(old); early > 0 && d.Contract.Settle.By != "" {
+	if early := b.Early(old); early > 0 {
 		why = why.In(early)
 	}
 	return nil, why, false

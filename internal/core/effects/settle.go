@@ -72,8 +72,7 @@ func (b *Book) Settle(ctx context.Context, callID string, as call.Call) (call.Se
 	last := cmp.Or(b.Contract(out.By).Timeout, patience) // that the last read can take
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Within+last)
 	defer cancel()
-	under := time.Duration(1+k.Retry.Max)*k.Timeout + asked // that the call can have been under way
-	recent := e.process == b.Process || b.Now().Before(e.At.Add(under+s.Within))
+	recent := e.process == b.Process || b.left(e, k, 1+k.Retry.Max)+asked+s.Within > 0
 	early := b.Early(e)
 	happened, err := b.ask(ctx, s, e, as, &out, recent)
 	if err == nil && !happened && early > 0 {
@@ -124,17 +123,22 @@ func (e *Entry) Word() call.Settled {
 
 // Early returns for how long the server of a call that was cut short can still act on it, by the contract's timeout: it was
 // killed with its waldo, or cancelled, or its caller gave it less time. Until then no read shows that it did not happen.
+// A contract without settle has no read to wait for.
 func (b *Book) Early(e *Entry) time.Duration {
 	k := b.Contract(e.Capability)
-	tries := time.Duration(1 + k.Retry.Max)
 	switch {
+	case k.Settle.By == "":
 	case e.result == nil || e.result.Status == facts.Cancelled:
-	case e.result.Status == facts.Timeout:
-		tries = 1 // its last try has had its time
-	default:
-		return 0
+		return b.left(e, k, 1+k.Retry.Max)
+	case e.result.Status == facts.Timeout: // its last try has had its time
+		return b.left(e, k, 1)
 	}
-	return e.At.Add(tries * k.Timeout).Sub(b.Now())
+	return 0
+}
+
+// left returns for how long a call can still be under way with some tries; negative: since when it cannot.
+func (b *Book) left(e *Entry, k contract.Contract, tries int) time.Duration {
+	return e.At.Add(time.Duration(tries) * k.Timeout).Sub(b.Now())
 }
 
 // ask reads until the write has happened. Only a read that begins after the end of within says that it has not. A call

@@ -164,6 +164,16 @@ func TestNothingIsKnownEarly(t *testing.T) {
 		if word, err := b.Settle(t.Context(), d.Call.ID, d.Call); err != nil || word != call.StillUnknown {
 			t.Errorf("%s: %s %v before its timeout", status, word, err)
 		}
+		e, err := b.Get(t.Context(), d.Call.ID)
+		if early := b.Early(e); err != nil || early != time.Second {
+			t.Errorf("control: %s: early for %v, %v", status, early, err)
+		}
+		with := b.Contract
+		b.Contract = func(call.Capability) contract.Contract { return contract.Contract{Timeout: time.Minute} }
+		if early := b.Early(e); early != 0 {
+			t.Errorf("%s: a contract without settle waits %v", status, early)
+		}
+		b.Contract = with
 		b.now = b.now.Add(2 * time.Second)
 		if word, err := b.Settle(t.Context(), d.Call.ID, d.Call); err != nil || word != call.NotHappened || server.made < 2 {
 			t.Errorf("control: %s: %s %v, %d reads", status, word, err, server.made)

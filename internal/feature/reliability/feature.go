@@ -3,10 +3,12 @@
 package reliability
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,9 +81,11 @@ func recordKilled(ctx context.Context, h *app.App) (err error) {
 	return err
 }
 
-// settlePending settles the calls that an earlier waldo left open, each as its own caller.
+// settlePending settles the calls that an earlier waldo left open, each as its own caller. Those that can be settled
+// soonest come first.
 func settlePending(ctx context.Context, b *effects.Book, sessions *session.Shared) {
 	all, err := b.Pending(ctx)
+	slices.SortStableFunc(all, func(a, c *effects.Entry) int { return cmp.Compare(b.Early(a), b.Early(c)) })
 	for _, e := range all {
 		select {
 		case <-time.After(b.Early(e)):

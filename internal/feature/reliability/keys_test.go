@@ -3,6 +3,7 @@
 package reliability
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -120,6 +121,44 @@ func TestUnknownIsListed(t *testing.T) {
 		if word, err := h.Effects.Settle(t.Context(), e.ID, call.Call{}); word != call.StillUnknown || err == nil {
 			t.Errorf("%s is settled as %s: %v", e.ID, word, err)
 		}
+	}
+}
+
+// TestReadyIsSettledFirst: a killed call whose server can act on it for ten more minutes holds up no call that can be
+// settled now.
+func TestReadyIsSettledFirst(t *testing.T) {
+	b := newBench(t, settles)
+	config := filepath.Join(b.dir, "waldo.yaml")
+	text, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const short, long = "s.create: {mode: write, approval: none, timeout_seconds: 2", "00"
+	if err := os.WriteFile(config, []byte(strings.Replace(string(text), short, short+long, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.killed(t, create("slow", "kill_waldo_after", "k"))
+	ready := once("ready", "kill_waldo_after", "k")
+	ready.Args["request_id"] = "k"
+	b.killed(t, ready)
+	h := b.waldo(t)
+	all, err := h.Effects.Pending(t.Context())
+	if err != nil || len(all) != 2 || h.Effects.Early(all[0]) < time.Minute || h.Effects.Early(all[1]) > time.Minute {
+		t.Fatalf("control: %d pending, %v", len(all), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	sessions, done := h.SharedSessions(), make(chan struct{})
+	go func() { settlePending(ctx, h.Effects, sessions); close(done) }()
+	for e := all[1]; e.Word() == ""; time.Sleep(10 * time.Millisecond) { // the test's own time bounds it
+		if e, err = h.Effects.Get(t.Context(), e.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	<-done
+	sessions.Close()
+	if all, err := h.Effects.Pending(t.Context()); err != nil || len(all) != 1 || all[0].Capability != "s.create" {
+		t.Errorf("%d pending: %v", len(all), err)
 	}
 }
 

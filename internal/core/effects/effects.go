@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"waldo/internal/core/policy"
@@ -286,16 +287,16 @@ func (b *Book) repeats(d policy.Decision, old *Entry) bool {
 	return open && d.Contract.Idempotency.Argument != "" && d.Contract.Settle.By == "" && old.same(d.Call)
 }
 
-// fileOf returns the configuration file of a contract, one name for each file.
+// fileOf returns the configuration file of a contract, one name for each file, as a row can hold it.
 func fileOf(k contract.Contract) string {
 	at, err := filepath.Abs(k.At.File)
 	if err == nil {
 		at, err = filepath.EvalSymlinks(at)
 	}
 	if err != nil || k.BuiltIn || k.At.File == "" {
-		return k.At.File
+		at = k.At.File
 	}
-	return at
+	return strings.ToValidUTF8(at, "\ufffd")
 }
 
 // same reports whether a call has the arguments of the entry, and is made under the same delegation.

@@ -11,6 +11,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
+	"waldo/internal/protocol/strictjson"
 	"waldo/internal/testing/storetest"
 )
 
@@ -20,7 +21,7 @@ type bench struct {
 	now time.Time
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t testing.TB) *bench {
 	t.Helper()
 	s, err := storetest.Open(t, t.TempDir())
 	if err != nil {
@@ -225,4 +226,38 @@ func TestFull(t *testing.T) {
 	if got, err := b.Get(t.Context(), d.Call.ID); err != nil || got.State != Begun {
 		t.Errorf("the open call was forgotten: %v", err)
 	}
+}
+
+// FuzzDigest: the log binds a call by the digest of what waldo has in memory, and holds the row against it: the digest of
+// a row that was stored and read is the same.
+func FuzzDigest(f *testing.F) {
+	f.Add("done", `{"a":"<b>\u2028","n":1e3}`, "waldo.yaml")
+	f.Add("\xff\xfe a\xc3", `{"\u003c":null}`, "/srv/\xfe/waldo.yaml")
+	f.Add("a\x00\ufffd\u2029", `null`, "")
+	b := newBench(f)
+	f.Fuzz(func(t *testing.T, text, structured, file string) {
+		v, err := strictjson.Parse([]byte(structured))
+		if err != nil {
+			return
+		}
+		args, err := call.ReadArgs(v)
+		if err != nil {
+			args = call.Args{}
+		}
+		d := keyed(t, "", `{}`)
+		d.Call.Args, d.Contract.At.File = args, file
+		e := b.entry(d, Ended, Keep)
+		e.result = store(call.Result{Structured: v, Content: []call.Content{call.Text(text), {Type: "resource", Raw: v}}})
+		e.Undo = &call.Undo{By: "s.drop", Args: args}
+		if err := b.Store.Update(t.Context(), e.put); err != nil {
+			t.Fatal(err)
+		}
+		was, err := b.Get(t.Context(), e.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if was.digest() != e.digest() {
+			t.Errorf("the row is %+v, and was %+v", was.body(), e.body())
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"waldo/internal/core/policy"
@@ -18,7 +19,8 @@ import (
 	"waldo/internal/storage/database"
 )
 
-// stored is the result of a call as it was shown to the agent.
+// stored is the result of a call as it was shown to the agent. Its texts are UTF-8: a row holds no others, and digest
+// is the same before and after.
 type stored struct {
 	Status     facts.Status     `json:"status"`
 	IsError    bool             `json:"is_error"`
@@ -44,7 +46,7 @@ func store(r call.Result) *stored {
 		return s
 	}
 	for _, c := range r.Content {
-		k := block{Type: c.Type, Text: c.Text}
+		k := block{Type: c.Type, Text: strings.ToValidUTF8(c.Text, "\ufffd")}
 		if !c.Raw.IsZero() {
 			k.Raw = c.Raw.Raw()
 		}

@@ -405,7 +405,7 @@ func parallel(t *testing.T, b *bench, logs, writers, each int) {
 }
 
 func eachRecord(dir string, fn func(Record)) error {
-	return each(ctx, dir, "", nil, func(r Record) error { fn(r); return nil })
+	return each(ctx, dir, nil, func(r Record) error { fn(r); return nil })
 }
 
 func TestCorpusCrash(t *testing.T) {

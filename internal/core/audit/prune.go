@@ -102,7 +102,7 @@ func signed(
 	if old != nil {
 		l.Restore(old.Checkpoint)
 	}
-	err = each(ctx, dir, "", nil, func(r Record) error {
+	err = each(ctx, dir, nil, func(r Record) error {
 		if r.Seq <= through && slices.Contains([]string{kindGenesis, KindTrust, KindApprover}, r.Kind) {
 			_ = tell(&l, r) // the keys that do not count; what does not hold is not carried
 		}
@@ -116,7 +116,7 @@ func signed(
 func checkpoint(ctx context.Context, dir string) (p *Pruned, err error) {
 	match := func(b []byte) bool { return bytes.Contains(b, []byte(`"kind":"`+KindPruned+`"`)) }
 	signed := false
-	err = each(ctx, dir, "", match, func(r Record) error {
+	err = each(ctx, dir, match, func(r Record) error {
 		found, ok := prunedRecord(r)
 		if holds := ok && found.Signed(); ok && (holds && (!signed || found.Through >= p.Through) || !signed) {
 			p, signed = &found, holds

@@ -30,41 +30,45 @@ func (r Record) named() named {
 	return n
 }
 
-// each calls fn for every record that parses, oldest first, from the segment named first on. match
-// looks at the raw line before it is parsed; nil: every line.
-func each(ctx context.Context, dir string, first string, match func([]byte) bool, fn func(Record) error) error {
+// each calls fn for every record that parses, oldest first. match looks at the raw line before it is parsed; nil: every
+// line.
+func each(ctx context.Context, dir string, match func([]byte) bool, fn func(Record) error) error {
 	names, sizes, err := extent(dir)
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 	for i, name := range names {
-		if name < first {
-			continue
-		}
-		f, err := openSegment(dir, name, os.O_RDONLY)
-		if err != nil {
-			return fmt.Errorf("audit: %w", err)
-		}
-		err = lines(f, 0, sizes[i], func(ln line) error {
-			if !ln.whole || (match != nil && !match(ln.text)) {
-				return nil
-			}
-			r, err := parseRecord(ln.text)
-			if err != nil {
-				return nil // Verify tells; a search goes on
-			}
-			return errors.Join(fn(r), ctx.Err())
-		})
-		if err = errors.Join(err, f.Close()); err != nil {
+		if err := within(ctx, dir, name, sizes[i], match, fn); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// within is each for one segment.
+func within(
+	ctx context.Context, dir, name string, size int64, match func([]byte) bool, fn func(Record) error,
+) error {
+	f, err := openSegment(dir, name, os.O_RDONLY)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	err = lines(f, 0, size, func(ln line) error {
+		if !ln.whole || (match != nil && !match(ln.text)) {
+			return nil
+		}
+		r, err := parseRecord(ln.text)
+		if err != nil {
+			return nil // Verify reports it; a search goes on
+		}
+		return errors.Join(fn(r), ctx.Err())
+	})
+	return errors.Join(err, f.Close())
+}
+
 // All calls fn for every record of a log, oldest first, without the index.
 func All(ctx context.Context, dir string, fn func(Record) error) (n Counted, err error) {
-	err = each(ctx, dir, "", nil, func(r Record) error {
+	err = each(ctx, dir, nil, func(r Record) error {
 		if n.Last > 0 && r.Seq > n.Last+1 {
 			n.Missing += r.Seq - n.Last - 1
 		}
@@ -79,34 +83,49 @@ func All(ctx context.Context, dir string, fn func(Record) error) (n Counted, err
 // Find returns the records about a call, a decision, an approval, a delivery, or with a record's own id, the
 // oldest first. A parent's records do not bring those of its calls, but each of those names it. It reads the log and no
 // index, for those who act by what they find; Select is faster.
-func Find(ctx context.Context, dir, id string) ([]Record, error) {
-	quoted := []byte(strconv.Quote(id))
-	out := []Record{}
-	err := each(ctx, dir, "", func(b []byte) bool { return bytes.Contains(b, quoted) }, func(r Record) error {
-		n := r.named()
-		if slices.Contains([]string{r.ID, n.CallID, n.DecisionID, n.ApprovalID, n.Parent, n.DeliveryID}, id) {
-			out = append(out, r)
+func Find(ctx context.Context, dir, id string) ([]Record, error) { return findTo(ctx, dir, id, nil) }
+
+// findTo is Find that reads the newest segment first, and none older than the one with the record that last accepts.
+func findTo(ctx context.Context, dir, id string, last func(Record) bool) ([]Record, error) {
+	names, sizes, err := extent(dir)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	quoted, out, done := []byte(strconv.Quote(id)), []Record{}, false
+	match := func(b []byte) bool { return bytes.Contains(b, quoted) }
+	for i := len(names) - 1; i >= 0 && !done; i-- {
+		var some []Record
+		err := within(ctx, dir, names[i], sizes[i], match, func(r Record) error {
+			n := r.named()
+			if slices.Contains([]string{r.ID, n.CallID, n.DecisionID, n.ApprovalID, n.Parent, n.DeliveryID}, id) {
+				some, done = append(some, r), last != nil && last(r) || done
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	})
-	return out, err
+		out = append(some, out...)
+	}
+	return out, nil
 }
 
 // Fate returns what the log knows of the effect of a call that has ended; false where it does not say that
 // it has.
 func Fate(ctx context.Context, dir, callID string) (effect facts.SideEffect, ended bool) {
-	all, _ := Find(ctx, dir, callID) // unreadable records are skipped
-	for _, r := range all {
+	_, _ = findTo(ctx, dir, callID, func(r Record) bool { // unreadable records are skipped
 		var e struct {
 			CallID string `json:"call_id"`
 			Facts  struct {
 				SideEffect facts.SideEffect `json:"side_effect"`
 			} `json:"facts"`
 		}
-		if r.Kind == KindOutcome && json.Unmarshal(r.Body, &e) == nil && e.CallID == callID {
+		ends := r.Kind == KindOutcome && json.Unmarshal(r.Body, &e) == nil && e.CallID == callID
+		if ends {
 			effect, ended = e.Facts.SideEffect, true
 		}
-	}
+		return ends
+	})
 	return effect, ended
 }
 

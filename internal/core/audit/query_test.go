@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"waldo/internal/core/approval"
+	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 )
@@ -63,6 +64,69 @@ func TestFind(t *testing.T) {
 	}
 	if _, ended := Fate(ctx, dir, "c_x"); ended { // a decision and no outcome
 		t.Error("c_x has no end")
+	}
+}
+
+// TestSearchesStop: a search about a call reads no segment older than what it looks for, and finds all that is newer. The
+// oldest segment cannot be read here. The control needs it.
+func TestSearchesStop(t *testing.T) {
+	dir := t.TempDir()
+	r := &Recorder{Log: openLog(t, dir, Options{Heads: &memory{}, SegmentBytes: 3000})}
+	of := func(n int) policy.Decision {
+		d := decision(t, `{}`)
+		d.ID, d.Call.ID = fmt.Sprint("d_", n), fmt.Sprint("c_", n)
+		return d
+	}
+	undo := func(id string, effect facts.SideEffect) {
+		d := of(0)
+		d.ID, d.Call.ID, d.Call.Parent, d.Call.Capability, d.Effect = "d_"+id, "c_"+id, "c_8", "s.drop", policy.Allow
+		res := call.Result{Status: facts.OK, Facts: facts.New()}
+		res.Facts.SideEffect = effect
+		if err := r.Decision(ctx, d); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Outcome(ctx, d, res); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := func(from int) {
+		for n := range 10 {
+			if err := r.Decision(ctx, of(from+n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	asked(0)
+	names, err := segments(dir)
+	if err != nil || len(names) < 3 {
+		t.Fatalf("control: %v %v", names, err)
+	}
+	first := filepath.Join(dir, names[0])
+	if err := errors.Join(os.Rename(first, first+".away"), os.Symlink(first+".away", first)); err != nil {
+		t.Fatal(err)
+	}
+	if by, err := r.Undone(ctx, of(8), "s.drop"); by != "" || err != nil || !r.Asked(ctx, of(8), false) {
+		t.Errorf("c_8: undone by %q, %v, or nobody asked for it", by, err)
+	}
+	if _, err := r.Undone(ctx, of(0), "s.drop"); err == nil || r.Asked(ctx, of(0), false) {
+		t.Error("control: the oldest segment was read")
+	}
+	other := of(8)
+	other.ID = "d_other"
+	if r.Asked(ctx, other, false) {
+		t.Error("another decision was asked for")
+	}
+	undo("failed", facts.None)
+	undo("done", facts.Confirmed)
+	if err := r.Decision(ctx, other); err != nil { // the call comes again, after it was undone
+		t.Fatal(err)
+	}
+	asked(100)
+	if by, err := r.Undone(ctx, of(8), "s.drop"); by != "c_done" || err != nil {
+		t.Errorf("c_8: undone by %q, %v", by, err)
+	}
+	if effect, ended := Fate(ctx, dir, "c_failed"); effect != facts.None || !ended {
+		t.Errorf("the undo that failed: %s %t", effect, ended)
 	}
 }
 

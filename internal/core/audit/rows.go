@@ -59,27 +59,24 @@ func (w *Witness) Bound(ctx context.Context, about, digest string, shared bool) 
 	if held {
 		return nil
 	}
+	forged, earlier := false, false
 	var all []Record
 	if err == nil {
-		all, err = Find(ctx, w.Dir, about)
+		all, err = findTo(ctx, w.Dir, about, func(r Record) bool {
+			var b bound
+			ofCall := r.Kind == KindOutcome && json.Unmarshal(r.Body, &b) == nil && b.CallID == about
+			ofDelivery := r.Kind != KindOutcome && json.Unmarshal(r.Body, &b) == nil && b.DeliveryID == about &&
+				slices.Contains([]string{"received", "queued"}, b.Event)
+			of := ofCall || ofDelivery
+			forged, earlier = forged || of && b.Row != nil, earlier || of
+			return forged
+		})
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return &call.Reason{Code: "row.unproven", Cause: err.Error(), Text: "the log cannot be read to its end, so what waldo " +
 			"remembers of " + about + " is not known to be true; an operator finds why with: waldo log verify"}
-	}
-	earlier := shared && len(all) == 0
-	for _, r := range all {
-		var b bound
-		ofCall := r.Kind == KindOutcome && json.Unmarshal(r.Body, &b) == nil && b.CallID == about
-		ofDelivery := r.Kind != KindOutcome && json.Unmarshal(r.Body, &b) == nil && b.DeliveryID == about &&
-			slices.Contains([]string{"received", "queued"}, b.Event)
-		if (ofCall || ofDelivery) && b.Row != nil {
-			earlier = false
-			break
-		}
-		earlier = earlier || ofCall || ofDelivery
-	}
-	if earlier {
+	case !forged && (earlier || shared && len(all) == 0):
 		return nil
 	}
 	return &call.Reason{Code: "row.forged", Text: "what the database says of " + about +
@@ -93,24 +90,32 @@ func (r *Recorder) Bound(ctx context.Context, callID, digest string, shared bool
 
 // Asked reports whether the log has a call as it is given. A database that several hosts share has calls of others.
 func (r *Recorder) Asked(ctx context.Context, d policy.Decision, shared bool) bool {
-	all, err := Find(ctx, r.Log.dir, d.Call.ID)
-	return err == nil && (shared && len(all) == 0 || slices.ContainsFunc(all, func(r Record) bool {
+	asked := false
+	all, err := findTo(ctx, r.Log.dir, d.Call.ID, func(r Record) bool {
 		var b Decided
-		return r.Kind == KindDecision && json.Unmarshal(r.Body, &b) == nil && b.CallID == d.Call.ID && b.DecisionID == d.ID &&
-			b.Capability == short(string(d.Call.Capability)) && b.Principal == short(string(d.Call.Principal)) &&
-			b.ArgsDigest == d.Call.Args.Digest()
-	}))
+		asked = asked || r.Kind == KindDecision && json.Unmarshal(r.Body, &b) == nil && b.CallID == d.Call.ID &&
+			b.DecisionID == d.ID && b.Capability == short(string(d.Call.Capability)) &&
+			b.Principal == short(string(d.Call.Principal)) && b.ArgsDigest == d.Call.Args.Digest()
+		return asked
+	})
+	return err == nil && (asked || shared && len(all) == 0)
 }
 
-// Undone returns the call of a capability that has undone another, or can have; empty: there is none.
-func (r *Recorder) Undone(ctx context.Context, callID string, by call.Capability) (string, error) {
-	all, err := Find(ctx, r.Log.dir, callID)
-	for _, one := range all {
+// Undone returns the call of a capability that has undone the call of a decision, or can have; empty: there is none. It
+// reads the log from that decision on.
+func (r *Recorder) Undone(ctx context.Context, of policy.Decision, by call.Capability) (string, error) {
+	var undo []Decided
+	_, err := findTo(ctx, r.Log.dir, of.Call.ID, func(r Record) bool {
 		var d Decided
-		if one.Kind != KindDecision || json.Unmarshal(one.Body, &d) != nil || d.Parent != callID ||
-			d.Capability != short(string(by)) || d.Effect == policy.Deny || d.DryRun {
-			continue
+		if r.Kind != KindDecision || json.Unmarshal(r.Body, &d) != nil {
+			return false
 		}
+		if d.Parent == of.Call.ID && d.Capability == short(string(by)) && d.Effect != policy.Deny && !d.DryRun {
+			undo = append(undo, d)
+		}
+		return d.CallID == of.Call.ID && d.DecisionID == of.ID
+	})
+	for _, d := range undo {
 		if effect, ended := Fate(ctx, r.Log.dir, d.CallID); !ended || effect != facts.None {
 			return d.CallID, err
 		}

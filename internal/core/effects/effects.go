@@ -93,8 +93,8 @@ type Recorder interface {
 	Bound(ctx context.Context, callID, digest string, shared bool) *call.Reason
 	// Asked reports whether the log has a call with these arguments.
 	Asked(ctx context.Context, d policy.Decision, shared bool) bool
-	// Undone returns the call that has undone another, or can have; empty: there is none.
-	Undone(ctx context.Context, callID string, by call.Capability) (string, error)
+	// Undone returns the call that has undone that of a decision, or can have; empty: there is none.
+	Undone(ctx context.Context, of policy.Decision, by call.Capability) (string, error)
 }
 
 // Caller makes a call through the pipeline.

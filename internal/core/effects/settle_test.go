@@ -46,7 +46,7 @@ func (*notes) Bound(context.Context, string, string, bool) *call.Reason {
 	return nil
 }
 func (*notes) Asked(context.Context, policy.Decision, bool) bool { return true }
-func (*notes) Undone(context.Context, string, call.Capability) (string, error) {
+func (*notes) Undone(context.Context, policy.Decision, call.Capability) (string, error) {
 	return "", nil
 }
 func (n *notes) Settled(_ context.Context, s Settlement) error {
@@ -249,7 +249,7 @@ func TestUndoOfAnEarlierWaldo(t *testing.T) {
 // recorded is a log that names the undo of each call.
 type recorded struct{ notes }
 
-func (*recorded) Undone(context.Context, string, call.Capability) (string, error) {
+func (*recorded) Undone(context.Context, policy.Decision, call.Capability) (string, error) {
 	return "c_lost", nil
 }
 

@@ -32,7 +32,7 @@ func (b *Book) Undo(ctx context.Context, callID string, as call.Call) (r call.Re
 	if why := b.Log.Bound(ctx, callID, e.digest(), b.Store.Shared()); why != nil {
 		return r, fmt.Errorf("%s: %s", why.Code, why.Text)
 	}
-	done, err := b.Log.Undone(ctx, callID, e.Undo.By)
+	done, err := b.Log.Undone(ctx, e.decision(), e.Undo.By)
 	if err != nil {
 		return r, err
 	}

@@ -72,6 +72,18 @@ func TestElsewhere(t *testing.T) {
 	b.want(t, there, "approval.elsewhere")
 }
 
+// marks returns what live pages of two hosts look at.
+func marks(t *testing.T, a, b *fixture) (out [2]string) {
+	t.Helper()
+	for i, h := range []*fixture{a, b} {
+		var err error
+		if out[i], err = h.Mark(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
 // TestReplicas: two state directories on one database, whose configuration names one first approver, use each other's
 // signed statements. A row that says something else counts for nothing.
 func TestReplicas(t *testing.T) {
@@ -99,8 +111,14 @@ func TestReplicas(t *testing.T) {
 	// Each way: asked at one, answered at the other, used once at either.
 	for i, way := range [][3]*fixture{{a, b, a}, {b, a, b}, {a, b, b}, {a, a, b}} {
 		d := decide(t, fmt.Sprintf(`{"path":"%d"}`, i))
+		before := marks(t, a, b)
 		asked := way[0].want(t, d, "waiting")
+		between := marks(t, a, b)
 		way[1].say(t, asked, true)
+		if after := marks(t, a, b); before[0] == between[0] || before[1] == between[1] || between[0] == after[0] ||
+			between[1] == after[1] {
+			t.Errorf("live pages hear nothing: %q %q %q", before, between, after)
+		}
 		way[2].want(t, d, "yes")
 		d.Call.ApprovalID = asked
 		a.want(t, d, "approval.used")

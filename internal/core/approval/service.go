@@ -555,14 +555,19 @@ func (k *Service) CountPending(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// Mark returns a text that changes with each question and answer.
+// Mark returns a text that changes with each question and answer, also with those of other waldos.
 func (k *Service) Mark(ctx context.Context) (mark string, err error) {
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
-		var all, open, written int
-		var last string
+		var all, open, written, there, size int
+		var last, changed string
 		err := tx.QueryRow(`SELECT COUNT(*), COUNT(CASE WHEN state = 'pending' AND expires > $1 THEN 1 END), COALESCE(SUM(LENGTH(answer)), 0), COALESCE(MAX(created), '')
 			FROM approvals WHERE place = $2`, database.Stamp(k.now()), k.place()).Scan(&all, &open, &written, &last)
-		mark = fmt.Sprint(all, open, written, last)
+		if err != nil {
+			return err
+		}
+		err = tx.QueryRow(`SELECT COUNT(*), COALESCE(SUM(LENGTH(value)), 0), COALESCE(MAX(at), '') FROM kv WHERE bucket = $1`,
+			k.Store.Bucket(bucket)).Scan(&there, &size, &changed)
+		mark = fmt.Sprint(all, open, written, last, there, size, changed)
 		return err
 	})
 	return mark, err

@@ -12,7 +12,7 @@ import (
 )
 
 // TestElsewhere: a passkey signs the answer to a question of another waldo in the console. It counts there for an
-// approver who is enrolled there with the same passkey, and for no other.
+// approver who is enrolled there with the same passkey, and for no other. Live pages hear of each step.
 func TestElsewhere(t *testing.T) {
 	bottom, top := open(t), open(t)
 	for _, d := range []*desk{bottom, top} {
@@ -54,9 +54,24 @@ func TestElsewhere(t *testing.T) {
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
+	events, _, err := top.op.Live(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hear := func(want string) {
+		t.Helper()
+		for e := range events {
+			if e.Kind == "approvals" && string(e.Data) == want {
+				return
+			}
+		}
+		t.Fatalf("no event %s", want)
+	}
+	hear(`{"open":0}`)
 	if _, ok := top.k.Pass(t.Context(), "b", raw); !ok {
 		t.Fatal("the question is not passed on")
 	}
+	hear(`{"open":1}`)
 	b := top.login(site.RoleApprover)
 	var l site.List[site.Approval]
 	if b.do("GET", "/api/v1/approvals", nil, &l); len(l.Items) != 1 || l.Items[0].ID != asked || l.Items[0].Peer != "b" {
@@ -74,6 +89,7 @@ func TestElsewhere(t *testing.T) {
 		if status, code := b.settle(asked, "approve", c.Draft, row.sign(c.Options.Challenge)); status != 200 {
 			t.Fatalf("%s: %d %s", row.name, status, code)
 		}
+		hear(`{"open":1}`)
 		answer, _ := top.k.Pass(t.Context(), "b", raw)
 		err := bottom.k.Deliver(t.Context(), asked, answer)
 		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
@@ -83,4 +99,8 @@ func TestElsewhere(t *testing.T) {
 			t.Errorf("%s: %+v", row.name, a)
 		}
 	}
+	if err := top.k.Over(t.Context(), asked); err != nil {
+		t.Fatal(err)
+	}
+	hear(`{"open":0}`)
 }

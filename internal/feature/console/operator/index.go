@@ -413,15 +413,25 @@ func (x *index) watch(ctx context.Context, k *approval.Service) {
 		if err != nil || mark == last && time.Since(counted) < countTime {
 			continue
 		}
-		open, err := k.Pending(ctx)
-		if counted = time.Now(); err != nil || mark == last && len(open) == n {
+		open, err := waiting(ctx, k)
+		if counted = time.Now(); err != nil || mark == last && open == n {
 			continue
 		}
-		last, n = mark, len(open)
+		last, n = mark, open
 		x.mu.Lock()
 		x.send(site.LiveEvent{Kind: "approvals", Data: json.RawMessage(fmt.Sprintf(`{"open":%d}`, n))})
 		x.mu.Unlock()
 	}
+}
+
+// waiting counts the questions in the inbox: those of this waldo, and those that peers passed on.
+func waiting(ctx context.Context, k *approval.Service) (int, error) {
+	open, err := k.Pending(ctx)
+	if err != nil {
+		return 0, err
+	}
+	there, err := k.AllElsewhere(ctx)
+	return len(open) + len(there), err
 }
 
 // live returns a channel of the events after a number. Zero begins with the next one.

@@ -103,8 +103,8 @@ func (p *Operator) Here(ctx context.Context) (site.Here, error) {
 	if h.Machine, err = os.Hostname(); err != nil {
 		return h, err
 	}
-	open, err := p.o.Approvals.Pending(ctx)
-	h.Open = len(open)
+	open, err := waiting(ctx, p.o.Approvals)
+	h.Open = open
 	return h, problem(err)
 }
 

@@ -188,7 +188,7 @@ func TestHiddenWithoutAContract(t *testing.T) {
 	if _, ok := c.Lookup(context.Background(), "a__y"); ok {
 		t.Error("a hidden tool is found by name")
 	}
-	if got := names(c.Search(context.Background(), Viewer{}, "y typescript", 0)); got != "" {
+	if got := names(c.Search(context.Background(), Viewer{}, "y typescript", 0)); got != "run_code" {
 		t.Errorf("a hidden tool is found by search: %s", got)
 	}
 }
@@ -354,8 +354,10 @@ func TestSearch(t *testing.T) {
 	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{
 		"github": fixed(tool(t, "github.create_issue", "Open a new issue in a repository", o),
 			tool(t, "github.listIssues", "List the issues of a repository", o),
-			tool(t, "github.merge", "Merge a pull request", `{"type":"object","properties":{"commitTitle":{}}}`)),
-		"slack": fixed(tool(t, "slack.send_message", "Send a message to a channel", o)),
+			tool(t, "github.merge", "Merge a pull request", `{"type":"object","properties":
+				{"commitTitle":{},"how":{"enum":["squash","rebase"]}}}`)),
+		"slack": fixed(tool(t, "slack.send_message", "Send a message to a channel", o),
+			tool(t, "slack.tips", "Help to know more", o)),
 	}})
 	defer c.Close()
 	for _, row := range []struct{ query, want, why string }{
@@ -364,6 +366,12 @@ func TestSearch(t *testing.T) {
 		{"send messages", "slack__send_message", "a plural is its singular"},
 		{"list issue", "github__listIssues github__create_issue", "a capital begins a word"},
 		{"commit", "github__merge", "names of parameters count"},
+		{"squash", "github__merge", "as do values of parameters"},
+		{"can you help me, I would like to know more about that channel", "slack__send_message",
+			"the words around a question do not"},
+		{"help", "slack__tips", "control: alone they do"},
+		{"merge issue issue issue", "github__merge github__create_issue github__listIssues",
+			"a word that is said again counts once"},
 		{"MERGE", "github__merge", "capitals do not matter"},
 		{"github__merge", "github__merge", "a whole name returns its tool alone"},
 		{" github.listIssues ", "github__listIssues", "as does its name in contracts"},

@@ -62,7 +62,7 @@ const (
 	inFirst       = 2   // the first sentence of the description
 	inRest        = 1   // the remaining text
 	inParam       = 0.8 // the name of a parameter
-	inParamText   = 0.2 // its description
+	inParamText   = 0.5 // its description, and the values that it may have
 	asSynonym     = 0.65
 	exactWeight   = 1e6 // more than any words
 	maxQueryWords = 40
@@ -198,14 +198,11 @@ func (ix *index) search(query string, max int, hidden map[call.Capability]bool) 
 	different := 0
 	asked = asked[:min(len(asked), maxQueryWords)]
 	for i, word := range asked {
-		again := slices.Contains(asked[:i], word)
-		if !again {
-			different++
+		if slices.Contains(asked[:i], word) {
+			continue
 		}
+		different++
 		for _, p := range ix.postings[word] {
-			if again {
-				p.fit = 0
-			}
 			add(p)
 		}
 	}
@@ -270,6 +267,7 @@ func terms(e *Entry) map[string]float32 {
 		add(name, inParam)
 		text, _ := p.Member("description").Text()
 		add(text, inParamText)
+		add(string(p.Member("enum").Raw()), inParamText)
 	}
 	return count
 }

@@ -7,11 +7,17 @@ import (
 	"unicode"
 )
 
-// stopWords carry no information about a tool: articles, prepositions, pronouns and the opening words of polite
-// questions.
-var stopWords = wordSet(`a an and any are as at be by can could do does for from give has have how i in into is it its let
- me my need of on or our please so some something that the their them then there this to use using want was we were what
- when where who whose will with would you your`)
+// stopWords carry no information about a tool: articles, prepositions, pronouns and the words around a question that
+// somebody asks in a sentence.
+var stopWords = wordSet(`a about again also am an and any anyone anything are as at be because been being both but by can
+ cannot could d did do does doing don done few for from further had has have having he her here hers him his how i if in into
+ is it its itself just ll m me more most my myself no nor not now of on once only or other our ours own please re s same she
+ should so some someone something such t than that the their theirs them themselves then there these they this those through
+ to too until us use used using ve very was we were what when where which while who whom whose why will with would yes you your
+ yours yourself
+ appreciate assist assistance curious give giving going great hello help helps hey hi interested know let like looking may
+ maybe might much must need needs ok okay really specific specifically sure tell thank thanks think thought understand want
+ wanted wants way ways well wish wonder wondering`)
 
 func wordSet(s string) map[string]bool {
 	set := map[string]bool{}

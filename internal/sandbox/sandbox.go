@@ -30,8 +30,8 @@ type Profile struct {
 	Network  Network
 	Share    *Share    // whose processes and ports the commands share; nil: those of no other sandbox
 	Prestart *Prestart // the first command, as far as it is known; a driver may have started it already; nil: nothing is
-	// Terminals gives its commands pseudo-terminals, /dev/tty, and a debugger for their own processes, where
-	// the driver can (namespace).
+	// Terminals gives its commands pseudo-terminals, /dev/tty, all processors, and a debugger for their own
+	// processes, where the driver can (namespace).
 	Terminals bool
 	Only      *Only // what its commands may execute, open and change of that; nil: all of it
 }

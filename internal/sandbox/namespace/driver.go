@@ -30,7 +30,7 @@ import (
 
 // Options are what a driver is made with. The zero Options are for use.
 type Options struct {
-	MilliCPU int64 // thousandths of a processor that one sandbox may use at a time; 0: as many as there are
+	MilliCPU int64 // thousandths of a processor that one sandbox may use at a time; 0, or with Terminals: as many as there are
 	Prewarm  int   // namespaces prepared in advance: enough for this many sandboxes of any kind, from the first sandbox on
 }
 
@@ -147,7 +147,7 @@ func (d *Driver) startOnce(
 			return nil, err
 		}
 		b.uid, b.gid = b.shares.IDs()
-	} else if prewarmed, ok := d.takePrewarmed(from); ok {
+	} else if prewarmed, ok := d.takePrewarmed(p, from); ok {
 		b.stage, b.group, b.uid, b.gid, b.joined = prewarmed.stage, prewarmed.group, prewarmed.uid, prewarmed.gid, true
 	} else {
 		var err error
@@ -237,10 +237,19 @@ func (b *instance) prepare(machine *os.File, from *zygote.Zygote) error {
 	return b.launch(machine, from, files, s)
 }
 
+// milliCPU returns the bound on processors. A session has them all, as its /proc says: builds run in it. Its weight holds
+// it to the share of one owner beside others.
+func (b *instance) milliCPU() int64 {
+	if b.profile.Terminals {
+		return 0
+	}
+	return b.driver.options.MilliCPU
+}
+
 // launch has PID 1 made, where it is not, and sends it what it is to do.
 func (b *instance) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s *setup) (err error) {
 	l := b.profile.Limits
-	limits := cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU}
+	limits := cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.milliCPU()}
 	if b.stage != nil {
 		err = b.group.Bound(limits)
 	} else if b.shares != nil {
@@ -363,7 +372,7 @@ func (b *instance) join() error {
 			return fmt.Errorf("namespace: %w", err)
 		}
 	}
-	if milli := b.driver.options.MilliCPU; b.forked && milli > 0 && !b.host.CPUs() { // others are from their beginning
+	if milli := b.milliCPU(); b.forked && milli > 0 && !b.host.CPUs() { // others are from their beginning
 		_, err := spawn.Pin(b.stage.Init.Pid, milli)
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/prewarm"
@@ -70,8 +71,12 @@ func (d *Driver) prewarmOf(from *zygote.Zygote) int {
 	return d.options.Prewarm
 }
 
-// takePrewarmed returns an init of the zygote, or of none, if one is ready.
-func (d *Driver) takePrewarmed(from *zygote.Zygote) (*prewarmed, bool) {
+// takePrewarmed returns an init of the zygote, or of none, if one is ready. None is for a session, whose bound on
+// processors is another.
+func (d *Driver) takePrewarmed(p sandbox.Profile, from *zygote.Zygote) (*prewarmed, bool) {
+	if p.Terminals {
+		return nil, false
+	}
 	d.ready.Want(from, d.prewarmOf(from))
 	return d.ready.Take(from)
 }

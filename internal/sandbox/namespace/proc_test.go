@@ -3,9 +3,14 @@
 package namespace
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"waldo/internal/testing/sandboxtest"
 )
@@ -56,4 +61,55 @@ for f in cpuinfo sys version; do umount $f 2>/dev/null && echo "uncovered $f"; m
 	if got != strings.TrimSpace(want.String()) {
 		t.Errorf("got\n%s\nwant\n%s", got, want.String())
 	}
+}
+
+// TestSessionProcessors: a session may use all processors, also where sandboxes are ready, as its /proc/cpuinfo says. The
+// control is a sandbox of code, which has one.
+func TestSessionProcessors(t *testing.T) {
+	d := New(Options{MilliCPU: 1000, Prewarm: 1})
+	defer d.Close()
+	for _, session := range []bool{false, true, false, true} {
+		p := sandboxtest.Profile()
+		p.Terminals = session
+		b, err := d.Start(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := processors(t, b.(*instance)); (got == "all") != session {
+			t.Errorf("terminals %t: it may use %s", session, got)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// processors returns what bounds the processors of a sandbox: its group, or else those that it is pinned to.
+func processors(t *testing.T, b *instance) string {
+	if !b.host.CPUs() {
+		var all, own unix.CPUSet
+		if err := errors.Join(unix.SchedGetaffinity(0, &all), unix.SchedGetaffinity(b.init.Pid, &own)); err != nil {
+			t.Fatal(err)
+		}
+		if all.Count() == 1 {
+			t.Skip("this machine has one processor, and no cgroup bounds its use")
+		}
+		if all == own {
+			return "all"
+		}
+		return fmt.Sprintf("%d processors", own.Count())
+	}
+	for _, fd := range append([]int{b.group.UnifiedFD}, b.group.JoinFDs...) {
+		at, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)) // -1: nowhere
+		for _, name := range []string{"cpu.max", "cpu.cfs_quota_us"} {
+			text, err := os.ReadFile(filepath.Join(filepath.Dir(at), name))
+			if first, _, _ := strings.Cut(strings.TrimSpace(string(text)), " "); err == nil && (first == "max" || first == "-1") {
+				return "all"
+			} else if err == nil {
+				return first + " µs of 100,000"
+			}
+		}
+	}
+	t.Fatal("no group of the sandbox has a bound on processors to read")
+	return ""
 }

@@ -176,7 +176,7 @@ def measure(root, name, rounds, srt):
     for label, before, command in commands:
         got = {s.kind: ([], []) for s in sides}
         for turn in range((rounds or usual) + (usual > 2)):
-            for s in sides:
+            for s in sides[::1 if turn % 2 else -1]:  # both orders
                 cost = s.run(before, command)
                 if turn or usual <= 2:  # the first one fills caches
                     got[s.kind][0].append(cost[0]), got[s.kind][1].append(cost[1])

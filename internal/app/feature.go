@@ -36,6 +36,7 @@ type Running struct {
 	Witness  broker.Witness                                 // has other machines cosign the log before calls
 	Events   inbox.Operator                                 // retries and drops waiting deliveries
 	Agent    Agent                                          // takes tasks of front ends
+	Uncopied func(ctx context.Context) (uint64, error)      // records of the log that its bucket does not have
 	Close    func() error
 }
 
@@ -117,6 +118,17 @@ func (h *App) openFeatures() error {
 		h.Approvals.Carriers = append(h.Approvals.Carriers, h.carriers()...)
 	}
 	return nil
+}
+
+// Uncopied returns how many records of the log its bucket does not have. It returns false if there is no bucket.
+func (h *App) Uncopied(ctx context.Context) (records uint64, has bool, err error) {
+	for _, r := range h.running {
+		if r.Uncopied != nil {
+			records, err = r.Uncopied(ctx)
+			return records, true, err
+		}
+	}
+	return 0, false, nil
 }
 
 // Require returns an error where a feature cannot serve this configuration.

@@ -376,6 +376,15 @@ func (w witness) Back(ctx context.Context) *call.Reason {
 	return m.Against
 }
 
+// behind returns how many records of the log are not in the bucket, as far as this state directory knows.
+func (c *copies) behind(ctx context.Context) (uint64, error) {
+	head, err := c.store.Head(ctx, audit.Name)
+	if err != nil || head == nil {
+		return 0, err
+	}
+	return head.Seq - min(head.Seq, uint64(c.read().Size)), nil
+}
+
 // keepCopying copies the log while waldo serves, to the bucket of the configuration in force.
 func keepCopying(ctx context.Context, h *app.App) {
 	said := ""

@@ -192,6 +192,22 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// TestBehind: records count as not copied until the next copy.
+func TestBehind(t *testing.T) {
+	c := newCopying(t, 20)
+	behind := func(want uint64) {
+		t.Helper()
+		if n, err := c.behind(t.Context()); n != want || err != nil {
+			t.Errorf("%d records are not copied, %v; want %d", n, err, want)
+		}
+	}
+	behind(21) // with the first one, of the log itself
+	c.copyAll()
+	behind(0)
+	c.more(5)
+	behind(5)
+}
+
 // TestWentBack: a state directory that went back in time is found by the bucket, also once it grew beyond it, and
 // copies nothing more. So is one that was replaced or removed, and a second waldo with the same prefix.
 func TestWentBack(t *testing.T) {

@@ -46,8 +46,12 @@ func open(h *app.App) (app.Running, error) {
 		return app.Running{}, err
 	}
 	w := witness{tree: treeOf(h.Store), store: h.Store, config: h.Config, copies: c}
-	return app.Running{Serve: func(ctx context.Context) { serve(ctx, h) }, Work: func(ctx context.Context) { keepCopying(ctx, h) },
-		Witness: w}, nil
+	r := app.Running{Serve: func(ctx context.Context) { serve(ctx, h) }, Work: func(ctx context.Context) { keepCopying(ctx, h) },
+		Witness: w}
+	if c != nil {
+		r.Uncopied = c.behind
+	}
+	return r, nil
 }
 
 // witness asks the witnesses of one configuration before a call whose contract requires them.

@@ -23,6 +23,7 @@ func (quiet) Waiting(context.Context) ([]approval.Question, error) { return nil,
 func (quiet) Sessions() []session.Info                             { return nil }
 func (quiet) Store(context.Context) error                          { return nil }
 func (quiet) Unsynced() uint64                                     { return 0 }
+func (quiet) Uncopied(context.Context) (uint64, bool, error)       { return 0, false, nil }
 
 // BenchmarkCall is what telemetry adds to one call: /metrics alone, and with a collector for traces and metrics. Its
 // time includes the export; spans that a full queue drops are counted.

@@ -40,6 +40,7 @@ const (
 	metricSession     = "waldo.session.duration"
 	metricStore       = "waldo.store.latency"
 	metricLogBehind   = "waldo.log.unsynced"
+	metricUncopied    = "waldo.log.uncopied"
 	metricSpansLost   = "waldo.telemetry.dropped"
 	spanSandbox       = "sandbox"
 	spanEgress        = "egress"
@@ -68,7 +69,7 @@ const (
 // Metrics are the names of all metrics. The dashboard and the alerts name no other.
 var Metrics = []string{metricServerDuration, metricClientDuration, metricStep, metricDecisions, metricActive, metricRuns,
 	metricEgress, metricBytes, metricMasked, metricWaiting, metricOldest, metricSessions, metricSession, metricStore, metricLogBehind,
-	metricSpansLost}
+	metricUncopied, metricSpansLost}
 
 // Spans are the names of all spans below that of the call.
 var Spans = []string{string(broker.StepDecide), string(broker.StepRecord), string(broker.StepAsk),

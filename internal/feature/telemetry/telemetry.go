@@ -60,6 +60,8 @@ type Source interface {
 	Sessions() []session.Info
 	Store(ctx context.Context) error // one read
 	Unsynced() uint64                // records of the log that are not on the disk
+	// records of the log that its bucket does not have; false: there is no bucket
+	Uncopied(ctx context.Context) (records uint64, has bool, err error)
 }
 
 // Options are what telemetry is made of.
@@ -257,6 +259,7 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 	waiting, sessions := count(metricWaiting, "Questions to people."), count(metricSessions, "Open sessions.")
 	oldest, store := age(metricOldest, "Age of the oldest question."), age(metricStore, "One read of the database.")
 	behind := count(metricLogBehind, "Records of the log that are not on the disk yet.")
+	uncopied := count(metricUncopied, "Records of the log that its bucket does not have.")
 	lost, err := m.Int64ObservableCounter(metricSpansLost, metric.WithUnit("{span}"),
 		metric.WithDescription("Spans that no collector got."))
 	if err != nil {
@@ -266,6 +269,9 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 		o.ObserveInt64(lost, t.Dropped())
 		o.ObserveInt64(sessions, int64(len(t.from.Sessions())))
 		o.ObserveInt64(behind, int64(t.from.Unsynced()))
+		if n, has, err := t.from.Uncopied(ctx); has && err == nil {
+			o.ObserveInt64(uncopied, int64(n))
+		}
 		began := time.Now()
 		if err := t.from.Store(ctx); err != nil {
 			return err
@@ -282,7 +288,7 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 		}
 		o.ObserveFloat64(oldest, since.Seconds())
 		return nil
-	}, waiting, sessions, oldest, store, behind, lost)
+	}, waiting, sessions, oldest, store, behind, uncopied, lost)
 	return err
 }
 
@@ -322,6 +328,9 @@ func (s source) Waiting(ctx context.Context) ([]approval.Question, error) {
 }
 func (s source) Sessions() []session.Info { return s.h.Sessions.List() }
 func (s source) Unsynced() uint64         { return s.h.Log.Unsynced() }
+func (s source) Uncopied(ctx context.Context) (uint64, bool, error) {
+	return s.h.InForce().Uncopied(ctx)
+}
 func (s source) Store(ctx context.Context) error {
 	_, _, err := s.h.Store.Get(ctx, "ready", "")
 	return err

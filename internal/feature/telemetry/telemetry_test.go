@@ -103,6 +103,11 @@ capabilities:
   files.read: {transport: direct, mode: read, root: ., approval: none}
 `
 
+// bucket is a feature whose copy of the log lags behind.
+func bucket(*app.App) (app.Running, error) {
+	return app.Running{Uncopied: func(context.Context) (uint64, error) { return 7, nil }}, nil
+}
+
 func opened(t *testing.T, otlp string, warm int) *app.App {
 	t.Helper()
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SDK_DISABLED", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
@@ -120,7 +125,7 @@ func opened(t *testing.T, otlp string, warm int) *app.App {
 		t.Fatal(err)
 	}
 	h, err := app.New(t.Context(), app.Options{State: filepath.Join(dir, "state"), Source: configfile.Source{Config: file},
-		Openers: []app.Opener{telemetry.Feature.Open}, Warm: warm, Version: "1.2.3", Tells: true})
+		Openers: []app.Opener{telemetry.Feature.Open, bucket}, Warm: warm, Version: "1.2.3", Tells: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +295,8 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, name := range []string{"mcp_server_operation_duration_seconds", "waldo_step_duration_seconds", "waldo_decisions_total",
 		"waldo_calls_active", "waldo_sandbox_runs_total", "waldo_approvals_waiting", "waldo_approvals_oldest_seconds",
-		"waldo_sessions_live", "waldo_session_duration_seconds", "waldo_store_latency_seconds", "waldo_log_unsynced", "waldo_telemetry_dropped_total", "target_info",
+		"waldo_sessions_live", "waldo_session_duration_seconds", "waldo_store_latency_seconds", "waldo_log_unsynced",
+		"waldo_log_uncopied", "waldo_telemetry_dropped_total", "target_info",
 		"process_open_fds", "go_goroutines"} {
 		if names[name] == 0 {
 			t.Errorf("/metrics has no %s", name)

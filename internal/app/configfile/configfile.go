@@ -83,13 +83,15 @@ func (s Source) Here() string {
 	return "waldo.yaml"
 }
 
-// wasTrusted reports whether waldo trust ever recorded a configuration, in trust.json or, where that is gone, in the log.
-// A record that cannot be read counts as one.
+// wasTrusted reports whether waldo trust ever recorded a configuration.
 func (s Source) wasTrusted(file string) bool {
 	state, err := StateDir(s.State)
-	if err != nil {
-		return false // no state, no record
-	}
+	return err == nil && wasTrusted(state, file) // no state, no record
+}
+
+// wasTrusted looks in trust.json and in the log: an entry can be edited out of the file. A record that cannot be read
+// counts as one.
+func wasTrusted(state, file string) bool {
 	all, key, err := trust.Of(state, &contract.Config{File: file})
 	return err != nil || all[key].Digest != "" || trust.Recorded(context.Background(), state, key)
 }
@@ -129,7 +131,7 @@ func (s Source) Load(state string) (*contract.Config, error) {
 	cfg.Places = files.Places(cfg)
 	was, err := trust.Held(state, cfg)
 	cfg.Programs, cfg.Log.Accepted = was.Programs, was.Policy
-	if own, none := UserConfig(); err != nil && s.Hosted && s.Trusted == "" && none == nil && neverTrusted(state, cfg) {
+	if own, none := UserConfig(); err != nil && s.Hosted && s.Trusted == "" && none == nil && !wasTrusted(state, cfg.File) {
 		// The operator did not decide about this folder: the user's own configuration applies.
 		if _, none := os.Stat(own); none == nil {
 			s.Say(fmt.Sprintf("%v; %s holds instead", err, own))
@@ -164,10 +166,4 @@ func asFound(cfg *contract.Config) (_ *contract.Config, err error) {
 	cfg.Places = files.Places(cfg)
 	cfg.Log.Accepted, err = trust.Policy(cfg)
 	return cfg, err
-}
-
-// neverTrusted reports whether no waldo trust ever recorded a configuration.
-func neverTrusted(state string, cfg *contract.Config) bool {
-	all, key, err := trust.Of(state, cfg)
-	return err == nil && all[key].Digest == ""
 }

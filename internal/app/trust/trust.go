@@ -59,11 +59,11 @@ func Read(state string) (map[string]Record, error) {
 	return m, nil
 }
 
-// Recorded reports whether the log says that a file was trusted, where trust.json is gone, which knows it otherwise. A
-// log that cannot be read counts as one that has it.
+// Recorded reports whether the log says that a file was trusted, whatever trust.json has. Where that is gone, a log that
+// cannot be read counts as one that has it.
 func Recorded(ctx context.Context, state, path string) (trusted bool) {
 	_, known := os.Lstat(file(state))
-	if _, none := os.Stat(audit.Dir(state)); !errors.Is(known, fs.ErrNotExist) || errors.Is(none, fs.ErrNotExist) {
+	if _, none := os.Stat(audit.Dir(state)); errors.Is(none, fs.ErrNotExist) {
 		return false
 	}
 	_, err := audit.Select(ctx, audit.Dir(state), audit.Selection{Kind: audit.KindChange}, func(r audit.Record) error {
@@ -73,7 +73,7 @@ func Recorded(ctx context.Context, state, path string) (trusted bool) {
 		}
 		return nil
 	})
-	return trusted || err != nil
+	return trusted || err != nil && errors.Is(known, fs.ErrNotExist)
 }
 
 func Write(state string, m map[string]Record) error {

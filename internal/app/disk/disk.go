@@ -33,7 +33,7 @@ var holds = map[string]string{
 	"agents": "conversations of waldo agent",
 	"askers": "a lock for each running waldo", "warned": "when the last warning about this machine was shown", "waldo.lock": "pinned servers without a configuration file",
 	"questions.key": "the key of questions with values of tokens in waldo.db",
-	"programs": "suspended programs; waldo du --programs", "engine": "compiled interpreters; written again when needed",
+	"programs":      "suspended programs; waldo du --programs", "engine": "compiled interpreters; written again when needed",
 	"output": "output of background commands; waldo sandbox rm",
 }
 

@@ -358,6 +358,7 @@ func TestSearch(t *testing.T) {
 				{"commitTitle":{},"how":{"enum":["squash","rebase"]}}}`)),
 		"slack": fixed(tool(t, "slack.send_message", "Send a message to a channel", o),
 			tool(t, "slack.tips", "Help to know more", o)),
+		"maps": fixed(tool(t, "maps.a", "根据城市名称查询指定城市的天气", o), tool(t, "maps.b", "查询两点之间的GitHub路线", o)),
 	}})
 	defer c.Close()
 	for _, row := range []struct{ query, want, why string }{
@@ -372,6 +373,9 @@ func TestSearch(t *testing.T) {
 		{"help", "slack__tips", "control: alone they do"},
 		{"merge issue issue issue", "github__merge github__create_issue github__listIssues",
 			"a word that is said again counts once"},
+		{"北京天气", "maps__a", "two characters are a word where none are apart"},
+		{"路线", "maps__b", "nor are they apart from letters"},
+		{"北京", "", "control: those of no tool"},
 		{"MERGE", "github__merge", "capitals do not matter"},
 		{"github__merge", "github__merge", "a whole name returns its tool alone"},
 		{" github.listIssues ", "github__listIssues", "as does its name in contracts"},

@@ -50,30 +50,47 @@ var synonyms = sync.OnceValue(func() map[string][]string {
 })
 
 // words splits text into lower-case words. It splits at every character that is not a letter or digit, and before a
-// capital (createIssue).
+// capital (createIssue). Chinese and Japanese have no spaces between words: each two characters there are one.
 func words(s string) []string {
 	var out []string
 	var word strings.Builder
 	flush := func() {
 		if w := word.String(); w != "" {
-			out = append(out, strings.ToLower(w))
+			out = append(out, pairs(strings.ToLower(w))...)
 		}
 		word.Reset()
 	}
-	small := false
+	small, packed := false, false
 	for _, r := range s {
 		switch {
 		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
 			flush()
 			small = false
 			continue
-		case unicode.IsUpper(r) && small:
+		case unicode.IsUpper(r) && small, packed != isPacked(r):
 			flush()
 		}
-		small = unicode.IsLower(r)
+		small, packed = unicode.IsLower(r), isPacked(r)
 		word.WriteRune(r)
 	}
 	flush()
+	return out
+}
+
+// isPacked reports whether a letter is of a script that has no spaces between words.
+func isPacked(r rune) bool {
+	return r >= 0x3000 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana)
+}
+
+// pairs returns the pairs of characters of a word that has no spaces within; another word as it is.
+func pairs(w string) (out []string) {
+	runes := []rune(w)
+	if len(runes) < 3 || !isPacked(runes[0]) {
+		return []string{w}
+	}
+	for i := range len(runes) - 1 {
+		out = append(out, string(runes[i:i+2]))
+	}
 	return out
 }
 

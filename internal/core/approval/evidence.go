@@ -255,7 +255,7 @@ func (k *Service) deadline(q Question) time.Time {
 }
 
 // resolve returns what the log means for a decision now. r is the row that was found for it, whose binding is that of
-// the decision. again: another caller spent the yes meanwhile.
+// the decision. again: another caller spent the yes meanwhile, or the decision asks another question now.
 func (k *Service) resolve(ctx context.Context, d policy.Decision, r row) (a *Answer, again bool, err error) {
 	if r.state != Void && !k.now().Before(k.deadline(r.q)) {
 		if k.now().Before(r.q.Expires) { // the timeout is shorter than when it was asked: the next call asks anew
@@ -307,22 +307,23 @@ func (k *Service) resolve(ctx context.Context, d policy.Decision, r row) (a *Ans
 	if len(e.yes) < max(r.q.Need, 1) {
 		return k.bySession(ctx, d, r, e.whole)
 	}
-	if why := k.unwitnessed(ctx, d); why != nil {
-		return nil, false, why
+	if differs, err := k.ready(ctx, d, r); differs || err != nil {
+		return nil, differs, err
 	}
 	last := len(e.yes) - 1
 	return k.spend(ctx, d, r, e.yes[last].answer(r.q, d.ID, e.yes[:last]))
 }
 
-// unwitnessed returns why a yes cannot be used yet: its contract requires a witness, and none cosigns the log.
-func (k *Service) unwitnessed(ctx context.Context, d policy.Decision) error {
-	if !d.Contract.Witness || k.Cosigner == nil {
-		return nil
+// ready returns why a yes cannot be used yet: its contract requires a witness, and none cosigns the log. differs: the
+// decision asks another question now, as when its preview has changed, and the yes is not for that.
+func (k *Service) ready(ctx context.Context, d policy.Decision, r row) (differs bool, err error) {
+	if d.Contract.Witness && k.Cosigner != nil {
+		if why := k.Cosigner.Cosigned(ctx); why != nil {
+			return false, refused(why.Code, "%s; the approval was not used", why.Text)
+		}
 	}
-	if why := k.Cosigner.Cosigned(ctx); why != nil {
-		return refused(why.Code, "%s; the approval was not used", why.Text)
-	}
-	return nil
+	q, err := k.draw(ctx, d) // last, because the others take time
+	return err == nil && q.Binding() != r.binding, err
 }
 
 // spend consumes a yes for a decision.

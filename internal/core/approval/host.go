@@ -137,8 +137,8 @@ func (k *Service) bySession(ctx context.Context, d policy.Decision, r row, whole
 	if !ok || s.session != d.Call.Session || s.shown != r.q.Digest() || !k.hosts(r.q) {
 		return nil, false, nil
 	}
-	if why := k.unwitnessed(ctx, d); why != nil {
-		return nil, false, why
+	if differs, err := k.ready(ctx, d, r); differs || err != nil {
+		return nil, differs, err
 	}
 	k.mu.Lock()
 	delete(k.said, r.q.ID)

@@ -147,7 +147,7 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 	if d.DryRun {
 		return nil, "", nil
 	}
-	q, err := newQuestion(d, lines(k.Notes, d), k.preview(ctx, d))
+	q, err := k.draw(ctx, d)
 	if err != nil {
 		return nil, "", err
 	}
@@ -171,7 +171,10 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 		case a != nil:
 			return a, "", nil
 		case again:
-			r, err = k.find(ctx, d, q)
+			if q, err = k.draw(ctx, d); err == nil {
+				q.Until = deadline
+				r, err = k.find(ctx, d, q)
+			}
 		case !k.now().Before(deadline) || !sleep(ctx, poll):
 			return nil, r.q.ID, nil
 		default:
@@ -185,10 +188,15 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 	return nil, "", fmt.Errorf("approval: %w", err)
 }
 
+// draw returns the question that a decision asks now, without id and times.
+func (k *Service) draw(ctx context.Context, d policy.Decision) (Question, error) {
+	return newQuestion(d, lines(k.Notes, d), k.preview(ctx, d))
+}
+
 // Draw returns the question that a decision would ask, without id and times, and whether it was asked and can still be
 // answered or use its answer.
 func (k *Service) Draw(ctx context.Context, d policy.Decision) (q Question, asked bool, err error) {
-	if q, err = newQuestion(d, lines(k.Notes, d), k.preview(ctx, d)); err != nil {
+	if q, err = k.draw(ctx, d); err != nil {
 		return Question{}, false, err
 	}
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
@@ -252,8 +260,8 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 			}
 			if err == nil && r.binding != q.Binding() {
 				return refused("approval.mismatch",
-					"approval %s is for another call: the arguments, the tool, the principal or the configuration differ; "+
-						"ask without quoting it", r.q.ID)
+					"approval %s is for another call: the arguments, the tool, the principal, the configuration or what it would "+
+						"do differ; ask without quoting it", r.q.ID)
 			}
 			found = r
 			return err

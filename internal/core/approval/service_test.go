@@ -648,6 +648,79 @@ func TestWaitsForAnAnswer(t *testing.T) {
 	}
 }
 
+// TestPreviewWhileItWaits: what a call would do changes between its question and the yes, while the call waits for it.
+// The yes is used by no call: the question is asked anew, with what the call would do now. A yes to that one counts. A
+// call that quotes the old question is refused.
+func TestPreviewWhileItWaits(t *testing.T) {
+	const one, two = "deletes d and the 1 file in it", "deletes d and the 2 files in it"
+	for _, row := range []struct {
+		why    string
+		change bool
+		host   bool // the yes is that of the agent's host
+		quoted bool
+		want   string
+	}{
+		{"control: the same preview", false, false, false, one},
+		{"another preview", true, false, false, two},
+		{"control: the same preview, by the host", false, true, false, one},
+		{"another preview, by the host", true, true, false, two},
+		{"control: the same preview, quoted", false, false, true, one},
+		{"another preview, quoted", true, false, true, "approval.mismatch"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			h := newFixture(t)
+			h.Now = nil
+			h.Rules = func() contract.Approvals { return contract.Approvals{Carriers: []string{contract.Elicitation}} }
+			var preview atomic.Value
+			preview.Store(one)
+			h.Preview = func(context.Context, policy.Decision) []string { return []string{preview.Load().(string)} }
+			d := decide(t, `{"path":"d","recursive":true}`)
+			d.Contract.Approval.By = ""
+			if row.quoted {
+				d.Call.ApprovalID = h.want(t, d, "waiting")
+			}
+			h.WaitTimeout = func(string) time.Duration { return time.Minute }
+			var shown []Question
+			yes := func(q Question) {
+				shown = append(shown, q)
+				if row.change && len(shown) == 1 {
+					preview.Store(two)
+				}
+				if !row.host {
+					if err := h.Answer(ctx, h.ann, q.ID, true, ""); err != nil {
+						t.Error(err)
+					}
+				} else if _, ok := h.Put(ctx, q.Session, q.ID); !ok || h.Said(ctx, q.Session, q.ID, true) != nil {
+					t.Error("control: the host answers")
+				}
+			}
+			h.Carriers = []Notifier{carrier(yes)}
+			if row.quoted {
+				q, _, err := h.Question(ctx, d.Call.ApprovalID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				h.Carriers = nil
+				waits := untilItWaits{ctx, sync.OnceFunc(func() { yes(q) })}
+				a, _, err := h.Ask(waits, d)
+				if err != nil || a == nil || row.change && a.Refusal != row.want || !row.change && !a.Yes {
+					t.Errorf("%+v %v", a, err)
+				}
+				return
+			}
+			used := h.want(t, d, "yes")
+			h.Told(time.Minute)
+			last := shown[len(shown)-1]
+			if used != last.ID || !slices.Equal(last.Preview, []string{row.want}) || row.change != (len(shown) == 2) {
+				t.Errorf("the yes to %s was used, of %+v", used, shown)
+			}
+			if _, state, err := h.Question(ctx, shown[0].ID); err != nil || (state == Used) == row.change {
+				t.Errorf("the first question is %s %v", state, err)
+			}
+		})
+	}
+}
+
 // untilItWaits is the context of one call to Ask. It notes when the call first waits for its next look at its question,
 // which it has found by then.
 type untilItWaits struct {

@@ -131,6 +131,8 @@ func (t Template) IDs() (uid, gid int) {
 // Mount shows a folder or file of the host inside the sandbox, without devices or setuid.
 type Mount struct {
 	Source, Target string
+	// Exact says that no part of Source is a link. One that appears is refused, also at that moment.
+	Exact bool
 	// Writable shows the folder itself, and writes to it persist. Their size is not limited.
 	Writable bool
 	// Live, with Writable: a person's own folder, whose files can be watched as outside. The machine's own folders are

@@ -373,7 +373,7 @@ func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) 
 	for _, f := range []workspace.Folder{workspace.Input, workspace.Output, workspace.Tmp} {
 		at := path.Join("/workspace", string(f))
 		if f == workspace.Input && o.Input != "" {
-			p.Mounts = append(p.Mounts, sandbox.Mount{Source: o.Input, Target: at, Hidden: o.hidden})
+			p.Mounts = append(p.Mounts, sandbox.Mount{Source: o.Input, Target: at, Hidden: o.hidden, Exact: true})
 			continue
 		}
 		t := sandbox.Tmpfs{Target: at, Bytes: l.Disk, Inodes: l.Inodes}

@@ -17,6 +17,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
+	"waldo/internal/storage/safefile"
 )
 
 // Changes lists what runs change below their writable mounts, and keeps what a person may take or take back.
@@ -28,6 +29,7 @@ type Changes interface {
 // Folder is a writable mount.
 type Folder struct {
 	Source, Target string
+	Root           *os.Root // the folder itself, wherever its path leads by now
 	Rules          protect.Rules
 }
 
@@ -52,7 +54,7 @@ func (r *Runner) ledger(d policy.Decision, o *Options) (Ledger, *call.Reason) {
 	var all []Folder
 	for _, m := range o.mounts {
 		if m.Writable {
-			all = append(all, Folder{m.Source, m.Target, m.rules})
+			all = append(all, Folder{m.Source, m.Target, m.root, m.rules})
 		}
 	}
 	switch {
@@ -110,40 +112,51 @@ func (n notedLedger) Close() error {
 // liveMount is a mount of a contract.
 type liveMount struct {
 	sandbox.Mount
+	root     *os.Root // opened once; nil: it is a file
 	rules    protect.Rules
 	before   []protect.Found
 	uid, gid int // of the folder's owner, where the sandbox has this number too
 }
 
-// mounted returns the mounts of a call: those of its contract, or those of them that the call names.
-func (r *Runner) mounted(d policy.Decision, o Options, driver sandbox.Driver) (out []liveMount, why *call.Reason) {
+// release closes the folders of a run that has ended.
+func (o *Options) release() {
+	for _, m := range o.mounts {
+		if m.root != nil {
+			_ = m.root.Close()
+		}
+	}
+}
+
+// mounted opens the mounts of a call: those of its contract, or those of them that the call names.
+func (r *Runner) mounted(d policy.Decision, o *Options, driver sandbox.Driver) *call.Reason {
 	rules, err := protect.New(d.Contract.Protect, d.Contract.Unprotect)
 	if err != nil {
-		return nil, &call.Reason{Code: "mounts.protect", Text: err.Error()}
+		return &call.Reason{Code: "mounts.protect", Text: err.Error()}
 	}
 	chosen, why := chosen(d.Contract, o.Mounts)
 	if why != nil {
-		return nil, why
+		return why
 	}
 	for _, m := range chosen {
 		from, err := r.Machine.Place(m.At, m.From)
 		if f := (serverfiles.Fault{}); errors.As(err, &f) && f.Refused {
-			return nil, operator(d, "mounts.refused", "may not be shown", m, err)
+			return operator(d, "mounts.refused", "may not be shown", m, err)
 		}
 		if err != nil {
-			return nil, operator(d, "mounts.absent", "is not there", m, err)
+			return operator(d, "mounts.absent", "is not there", m, err)
 		}
-		p := liveMount{Mount: sandbox.Mount{Source: from, Target: m.Target, Writable: m.Writable, Live: m.Writable}, rules: rules}
+		p := liveMount{Mount: sandbox.Mount{Source: from, Target: m.Target, Writable: m.Writable, Live: m.Writable, Exact: true},
+			rules: rules}
 		if m.Writable && driver.Name() != "namespace" {
-			return nil, &call.Reason{Code: "mounts.isolation", Text: "isolation " + driver.Name() +
+			return &call.Reason{Code: "mounts.isolation", Text: "isolation " + driver.Name() +
 				" cannot keep protected names of a writable folder read-only; isolation namespace can"}
 		}
-		if why := p.look(d, m); why != nil {
-			return nil, why
+		why := p.look(d, m)
+		if o.mounts = append(o.mounts, p); why != nil {
+			return why
 		}
-		out = append(out, p)
 	}
-	return out, nil
+	return nil
 }
 
 // place looks at the mounts of a run. With a writable one, no other run of this state directory starts before start.end.
@@ -157,7 +170,7 @@ func (r *Runner) place(ctx context.Context, d policy.Decision, o *Options, drive
 				Cause: err.Error()}
 		}
 	}
-	if o.mounts, why = r.mounted(d, *o, driver); why != nil || o.start == nil {
+	if why = r.mounted(d, o, driver); why != nil || o.start == nil {
 		return why
 	}
 	for i := range o.mounts {
@@ -205,13 +218,22 @@ func chosen(c contract.Contract, asked []call.Mount) (out []contract.Mount, why 
 
 // look finds the protected names of a mount, and whose it is.
 func (p *liveMount) look(d policy.Decision, m contract.Mount) *call.Reason {
-	info, err := os.Stat(p.Source)
-	if err == nil && !info.IsDir() {
+	info, err := os.Lstat(p.Source)
+	if err == nil && info.Mode().IsRegular() {
 		if p.Writable {
 			return operator(d, "mounts.file", "is a file, and only a folder can be writable", m,
 				errors.New("only a folder can be writable: "+p.Source+" is a file"))
 		}
 		return nil
+	}
+	if err == nil {
+		p.root, err = safefile.Exact(p.Source)
+	}
+	if errors.Is(err, safefile.ErrChanged) {
+		return operator(d, "mounts.refused", "may not be shown", m, err)
+	}
+	if err == nil {
+		info, err = p.root.Stat(".")
 	}
 	if err == nil && p.Writable {
 		p.uid, p.gid, err = owner(info)
@@ -219,12 +241,7 @@ func (p *liveMount) look(d policy.Decision, m contract.Mount) *call.Reason {
 	if err != nil {
 		return operator(d, "mounts.owner", "belongs to another user", m, err)
 	}
-	root, err := os.OpenRoot(p.Source)
-	if err == nil {
-		defer root.Close()
-		p.before, err = p.rules.Look(root)
-	}
-	if err != nil {
+	if p.before, err = p.rules.Look(p.root); err != nil {
 		return operator(d, "mounts.protected", "cannot be looked through for protected names", m, err)
 	}
 	for _, f := range p.before {
@@ -308,6 +325,10 @@ func (o Options) appeared(l Ledger, f *facts.Facts) {
 		if n++; p.Aside != "" {
 			continue // it is in no folder of the person's
 		}
+		if !safefile.Same(p.root, p.Source) {
+			f.Warnings = append(f.Warnings, fmt.Sprintf("mounts.moved: the folder of %s is not at its place any more; what "+
+				"appeared was looked for in the folder itself", p.Target))
+		}
 		held, err := p.takeOut(l, n)
 		for _, h := range held {
 			name := filepath.Join(p.Target, h.Path)
@@ -327,17 +348,12 @@ func (o Options) appeared(l Ledger, f *facts.Facts) {
 }
 
 func (p liveMount) takeOut(l Ledger, n int) (held []protect.Found, err error) {
-	root, err := os.OpenRoot(p.Source)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	found, err := p.rules.Appeared(root, p.before)
+	found, err := p.rules.Appeared(p.root, p.before)
 	for _, f := range found {
 		if !f.Deep() {
 			err = errors.Join(err, l.Hold(n, f.Path))
 		}
-		if gone := protect.Remove(root, f.Path); gone != nil {
+		if gone := protect.Remove(p.root, f.Path); gone != nil {
 			err = errors.Join(err, gone)
 			continue
 		}

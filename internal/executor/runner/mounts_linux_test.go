@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"waldo/internal/executor/protect"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/sandbox"
 )
 
 // inProject runs a shell command in a sandbox with a writable mount, and without one of the protections if it is named.
@@ -271,4 +273,87 @@ func TestRefusedMounts(t *testing.T) {
 	if out.Refused != nil || !strings.Contains(out.Facts.Stdout, "ref:") {
 		t.Errorf("read-only: %+v %s", out.Refused, out.Facts.Stderr)
 	}
+}
+
+// A folder that is moved during a run, with a link in its place, is swept where it is. What the link leads to stays. So it
+// does where the link comes between the look at the folder and the start of the sandbox.
+func TestMovedFolder(t *testing.T) {
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(home, "project", "sub")
+	makeFiles(t, home, ".bashrc", "private/id", "project/sub/f")
+	r, _ := real(t)
+	r.State = t.TempDir()
+	moved := dir + "_"
+	began := filepath.Join(dir, "began")
+	go func() {
+		for {
+			if _, err := os.Stat(began); err == nil {
+				break
+			}
+			if t.Context().Err() != nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if os.Rename(dir, moved) == nil {
+			_ = os.Symlink("..", dir)
+			_ = os.WriteFile(filepath.Join(moved, "go"), nil, 0o644)
+		}
+	}()
+	out := inProject(t, r, dir, "touch began; while [ ! -e go ]; do sleep 0.01; done; echo x > .mcp.json; ls -a", nil)
+	if _, err := os.Lstat(filepath.Join(moved, "began")); err != nil {
+		t.Fatalf("control: the folder was not moved: %v %v", err, out.Facts.Warnings)
+	}
+	if _, err := os.Lstat(filepath.Join(moved, ".mcp.json")); err == nil {
+		t.Error("a planted name stays in the moved folder")
+	}
+	for _, own := range []string{".bashrc", "private/id"} {
+		if _, err := os.Stat(filepath.Join(home, own)); err != nil {
+			t.Error(err)
+		}
+	}
+	if !strings.Contains(strings.Join(out.Facts.Warnings, " "), "mounts.moved") {
+		t.Errorf("warnings: %q", out.Facts.Warnings)
+	}
+
+	exchanged := filepath.Join(home, "project", "late")
+	makeFiles(t, home, "project/late/f")
+	r.Drivers = map[string]sandbox.Driver{"namespace": exchanges{r.Drivers["namespace"], func() {
+		if err := os.Rename(exchanged, exchanged+"_"); err == nil {
+			_ = os.Symlink(filepath.Join(home, "private"), exchanged)
+		}
+	}}}
+	a, err := call.ArgsOf(map[string]any{"command": "cat " + exchanged + "/id"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, writable := range []bool{true, false} {
+		g, _ := allowed(t, "run_shell", string(a.Raw()), func(c *contract.Contract) {
+			c.Filesystem, c.Isolation = contract.WorkspaceOnly, "namespace"
+			c.Mounts = []contract.Mount{{Target: exchanged, From: exchanged, Writable: writable}}
+		})
+		out, err = r.Execute(context.Background(), g)
+		if strings.Contains((out.Facts.Stdout+out.Facts.Stderr), "old") || err == nil && out.Refused == nil {
+			t.Errorf("writable %t: the sandbox was shown what a link leads to: %v %s", writable, err,
+				(out.Facts.Stdout + out.Facts.Stderr))
+		}
+		_ = os.Remove(exchanged)
+		if err := os.Rename(exchanged+"_", exchanged); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// exchanges is a driver before whose start something happens.
+type exchanges struct {
+	sandbox.Driver
+	do func()
+}
+
+func (e exchanges) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
+	e.do()
+	return e.Driver.Start(ctx, p)
 }

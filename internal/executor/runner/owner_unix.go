@@ -29,3 +29,18 @@ func owner(info fs.FileInfo) (uid, gid int, err error) {
 	}
 	return uid, gid, nil
 }
+
+// identity returns the device and the inode of a folder; zeros: they are not known.
+func identity(root *os.Root) (device, inode uint64) {
+	if root == nil {
+		return 0, 0
+	}
+	info, err := root.Stat(".")
+	if err != nil {
+		return 0, 0
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(st.Dev), st.Ino
+	}
+	return 0, 0
+}

@@ -26,6 +26,7 @@ const mountNotes = "mounts"
 // note is what a run with writable mounts must find again.
 type note struct {
 	Source             string
+	Device, Inode      uint64 // of the folder; a note of an earlier waldo has none
 	Protect, Unprotect []string
 	Before             []protect.Found
 }
@@ -112,7 +113,8 @@ func (o Options) noted(state string, d policy.Decision) (forget func(), err erro
 	var all []note
 	for _, m := range o.mounts {
 		if m.Writable && m.Aside == "" {
-			all = append(all, note{m.Source, d.Contract.Protect, d.Contract.Unprotect, m.before})
+			device, inode := identity(m.root)
+			all = append(all, note{m.Source, device, inode, d.Contract.Protect, d.Contract.Unprotect, m.before})
 		}
 	}
 	if state == "" || len(all) == 0 {
@@ -193,22 +195,31 @@ func (n note) takeOut(call, held string) error {
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(n.Source)
+	root, err := safefile.Exact(n.Source)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // the person has removed the folder
+	}
+	if err == nil {
+		defer root.Close()
+	}
+	device, inode := identity(root)
+	if errors.Is(err, safefile.ErrChanged) || err == nil && n.Inode != 0 && (device != n.Device || inode != n.Inode) {
+		slog.Warn("the folder of a run whose waldo was killed is not at its place any more: look for protected names that it planted",
+			"call", call, "folder", n.Source)
+		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer root.Close()
 	found, err := rules.Appeared(root, n.Before)
 	for _, f := range found {
 		from, to := filepath.Join(n.Source, f.Path), filepath.Join(held, call, f.Path)
 		bad := os.MkdirAll(filepath.Dir(to), 0o700)
-		if bad == nil && os.Rename(from, to) != nil { // another file system
-			if bad = copied(root, f, to); bad == nil {
-				bad = protect.Remove(root, f.Path)
-			}
+		if bad == nil {
+			bad = copied(root, f, to)
+		}
+		if bad == nil {
+			bad = protect.Remove(root, f.Path)
 		}
 		if err = errors.Join(err, bad); bad == nil {
 			slog.Warn("a run whose waldo was killed had planted a protected name, which was moved away", "call", call,

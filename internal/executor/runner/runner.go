@@ -180,6 +180,7 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 	}
 	if why == nil {
 		why = r.place(ctx, d, &o, driver)
+		defer o.release()
 		defer o.start.end()
 	}
 	if why != nil {

@@ -52,7 +52,7 @@ func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, er
 	var all []*step
 	var conflicts []error
 	for n, f := range r.Folders {
-		root, err := os.OpenRoot(f.Source)
+		root, err := safefile.Exact(f.Source)
 		if err != nil {
 			return 0, nil, err
 		}

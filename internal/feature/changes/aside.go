@@ -20,12 +20,7 @@ func (l *ledger) endAside(n int, f *Folder) error {
 		return err
 	}
 	defer up.Close()
-	low, err := os.OpenRoot(f.Source)
-	if err != nil {
-		return err
-	}
-	defer low.Close()
-	d := &differ{up: up, low: low, folder: f}
+	d := &differ{up: up, low: l.roots[n], folder: f}
 	if err := d.compare("."); err != nil {
 		return err
 	}

@@ -44,7 +44,12 @@ func begin(t *testing.T, mode, script string, files map[string]string) *session 
 		t.Fatal(err)
 	}
 	time.Sleep(20 * time.Millisecond) // the clock of files has moved on
-	l, err := s.store.Begin(s.id, mode, []runner.Folder{{Source: dir, Target: "/p", Rules: rules}})
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	l, err := s.store.Begin(s.id, mode, []runner.Folder{{Source: dir, Target: "/p", Root: root, Rules: rules}})
 	if err != nil {
 		t.Fatal(err)
 	}

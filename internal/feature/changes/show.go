@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
+	"waldo/internal/storage/safefile"
 )
 
 // maxText is how large a file is shown as text, in bytes.
@@ -23,7 +24,7 @@ const maxText = 128 << 10
 func (s *Store) Show(w io.Writer, r *Record, paths []string) error {
 	for n, f := range r.Folders {
 		display.Fprintf(w, "%s (%s)\n", facts.Name(f.Source), r.Mode)
-		low, err := os.OpenRoot(f.Source)
+		low, err := safefile.Exact(f.Source)
 		if err != nil {
 			return err
 		}

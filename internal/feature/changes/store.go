@@ -151,6 +151,7 @@ type ledger struct {
 	store   *Store
 	record  *Record
 	rules   []protect.Rules
+	roots   []*os.Root // of the folders
 	before  []*tree    // with Keep
 	copies  []*archive // with Keep, where they were asked for
 	discard bool
@@ -168,16 +169,16 @@ func (s *Store) Begin(call, mode string, folders []runner.Folder) (_ runner.Ledg
 	}
 	for i, f := range folders {
 		l.record.Folders = append(l.record.Folders, &Folder{Source: f.Source, Target: f.Target})
-		l.rules = append(l.rules, f.Rules)
+		l.rules, l.roots = append(l.rules, f.Rules), append(l.roots, f.Root)
 		if l.record.Mode != Keep {
-			err = errors.Join(err, s.makeAside(call, i, f.Source))
+			err = errors.Join(err, s.makeAside(call, i, f.Root))
 			continue
 		}
-		t, bad := look(f.Source)
+		t, bad := look(f.Root)
 		err = errors.Join(err, bad)
 		l.before, l.copies = append(l.before, t), append(l.copies, nil)
 		if mode == Keep && bad == nil {
-			l.copies[i], bad = pack(f.Source, t, s.at(call, fmt.Sprint("copies", i)))
+			l.copies[i], bad = pack(f.Root, t, s.at(call, fmt.Sprint("copies", i)))
 			err = errors.Join(err, bad)
 		}
 	}
@@ -188,8 +189,8 @@ func (s *Store) Begin(call, mode string, folders []runner.Folder) (_ runner.Ledg
 }
 
 // makeAside makes the folders of an overlay, which belong to the owner of the folder.
-func (s *Store) makeAside(call string, n int, source string) error {
-	info, err := os.Stat(source)
+func (s *Store) makeAside(call string, n int, source *os.Root) error {
+	info, err := source.Stat(".")
 	if err != nil {
 		return err
 	}
@@ -226,12 +227,7 @@ func (l *ledger) Aside(folder int) string {
 func (l *ledger) Hold(folder int, path string) error {
 	f := l.record.Folders[folder]
 	f.Held = append(f.Held, path)
-	root, err := os.OpenRoot(f.Source)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return copyTree(root, path, l.store.at(l.record.ID, heldDir(folder)))
+	return copyTree(l.roots[folder], path, l.store.at(l.record.ID, heldDir(folder)))
 }
 
 // End implements runner.Ledger.

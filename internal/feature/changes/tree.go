@@ -32,12 +32,7 @@ func skipped(at string) bool {
 	return name == "node_modules" || name == "objects" && path.Base(path.Dir(at)) == ".git"
 }
 
-func look(folder string) (*tree, error) {
-	root, err := os.OpenRoot(folder)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
+func look(root *os.Root) (*tree, error) {
 	t := &tree{entries: map[string]stamp{}, closed: map[string]bool{}}
 	t.add(root, "")
 	return t, nil
@@ -79,7 +74,7 @@ type archive struct {
 }
 
 // pack copies the small files of a folder.
-func pack(folder string, t *tree, to string) (*archive, error) {
+func pack(folder *os.Root, t *tree, to string) (*archive, error) {
 	f, err := os.OpenFile(to, os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
@@ -88,14 +83,14 @@ func pack(folder string, t *tree, to string) (*archive, error) {
 	w := bufio.NewWriterSize(f, 1<<20)
 	var size int64
 	for _, name := range slices.Sorted(maps.Keys(t.entries)) {
-		st, at := t.entries[name], filepath.Join(folder, name)
+		st := t.entries[name]
 		switch {
 		case st.Mode.Type() == fs.ModeSymlink:
-			if to, err := os.Readlink(at); err == nil {
+			if to, err := folder.Readlink(name); err == nil {
 				a.links[name] = to
 			}
 		case st.Mode.IsRegular() && st.Size <= maxCopied && size+st.Size <= maxCopies:
-			in, err := os.Open(at)
+			in, err := folder.Open(name)
 			if err != nil {
 				continue // it has no copy, so it is not taken back
 			}
@@ -134,7 +129,7 @@ func (a *archive) unpack(name, to string) bool {
 // endKept compares a folder with what it was, and keeps copies of what was overwritten or removed.
 func (l *ledger) endKept(n int, f *Folder) error {
 	before, copies := l.before[n], l.copies[n]
-	now, err := look(f.Source)
+	now, err := look(l.roots[n])
 	if err != nil {
 		return err
 	}

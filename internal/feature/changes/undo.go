@@ -7,13 +7,15 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+
+	"waldo/internal/storage/safefile"
 )
 
 // Undo takes back the changes that were made, all or those below the paths. It leaves files that something else has
 // changed since, and those without a copy, and returns them.
 func (s *Store) Undo(r *Record, paths []string) (n int, left []Conflict, err error) {
 	for i, f := range r.Folders {
-		root, err := os.OpenRoot(f.Source)
+		root, err := safefile.Exact(f.Source)
 		if err != nil {
 			return n, left, err
 		}

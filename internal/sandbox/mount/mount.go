@@ -20,16 +20,24 @@ import (
 
 // Source is the file or folder that a mount of a profile shows to a sandbox.
 type Source struct {
-	Path string // without links
-	Info fs.FileInfo
-	Held bool // by a copy of which waldo takes hold (Copy): the sandbox's user cannot go where only waldo can
+	Path  string // without links
+	Exact bool   // of the mount
+	Info  fs.FileInfo
+	Held  bool // by a copy of which waldo takes hold (Copy): the sandbox's user cannot go where only waldo can
 }
 
 // SourceOf opens the source of a mount for a sandbox that runs as uid outside. If mounts cannot be copied, a
 // user other than waldo's can only be shown a source that all users can read.
 func SourceOf(m sandbox.Mount, uid int) (s Source, err error) {
-	if s.Path, err = filepath.EvalSymlinks(m.Source); err == nil {
-		s.Info, err = os.Stat(s.Path)
+	if s.Path, s.Exact = m.Source, m.Exact; !s.Exact {
+		s.Path, err = filepath.EvalSymlinks(m.Source)
+	}
+	if err == nil {
+		var f *os.File
+		if f, err = s.open(); err == nil {
+			s.Info, err = f.Stat()
+			_ = f.Close()
+		}
 	}
 	switch {
 	case err != nil:
@@ -47,9 +55,22 @@ func SourceOf(m sandbox.Mount, uid int) (s Source, err error) {
 	return s, err
 }
 
+// open opens the source for what needs no right to read it. An exact one is not opened through a link.
+func (s Source) open() (*os.File, error) {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
+	if s.Exact {
+		how.Resolve = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, s.Path, how)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: s.Path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), s.Path), nil
+}
+
 // Folder is the folder of a file, with the file's owner.
 func (s Source) Folder() Source {
-	return Source{Path: filepath.Dir(s.Path), Info: s.Info, Held: s.Held}
+	return Source{Path: filepath.Dir(s.Path), Exact: s.Exact, Info: s.Info, Held: s.Held}
 }
 
 // Below returns the paths at which other file systems are mounted below a folder, outer ones first.
@@ -120,7 +141,12 @@ func (s Source) CopyAlone(target string, namespace Namespace) (tree *os.File, wa
 type Namespace func(owner, group uint32) (*os.File, error)
 
 func (s Source) copy(target string, how uint, namespace Namespace) (tree *os.File, warning string, err error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, s.Path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|how)
+	f, err := s.open()
+	if err != nil {
+		return nil, "", fmt.Errorf("mount %s: %w", target, err)
+	}
+	defer f.Close()
+	fd, err := unix.OpenTree(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|how)
 	if err != nil {
 		return nil, "", fmt.Errorf("mount %s: %w", target, err)
 	}

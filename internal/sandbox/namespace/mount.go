@@ -3,6 +3,7 @@
 package namespace
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,6 +28,7 @@ import (
 // shown is a folder of the host on its way into a sandbox.
 type shown struct {
 	lower  string   // its path on the host
+	exact  bool     // no part of the path is a link, and none may be
 	tree   *os.File // a detached copy of its mount; nil: PID 1 can reach it by its path
 	target string   // where all of it is shown; empty: only its parts are
 	parts  []part
@@ -130,7 +132,7 @@ func (b *instance) folder(out []shown, m sandbox.Mount, source mount.Source) ([]
 // aside is folder for one whose writes go aside: the folder for them comes first.
 func (b *instance) aside(out []shown, m sandbox.Mount, source mount.Source) ([]shown, error) {
 	beside := source
-	beside.Path = m.Aside
+	beside.Path, beside.Exact = m.Aside, false // waldo's own
 	out, err := b.hold(out, shown{lower: m.Aside, target: m.Target, beside: true}, beside)
 	if err != nil {
 		return out, err
@@ -142,6 +144,7 @@ func (b *instance) aside(out []shown, m sandbox.Mount, source mount.Source) ([]s
 func (b *instance) hold(out []shown, m shown, source mount.Source) ([]shown, error) {
 	var warning string
 	var err error
+	m.exact = source.Exact
 	if source.Held {
 		m.tree, warning, err = source.CopyAlone(m.name(), b.userNamespace)
 	}
@@ -292,6 +295,9 @@ func (s *setup) show(made map[string]bool, m shown, fd int) {
 	if m.tree != nil {
 		s.Call(name, unix.SYS_MOVE_MOUNT, fd, "", atCWD, lobby, unix.MOVE_MOUNT_F_EMPTY_PATH)
 		from = lobby
+	} else if m.exact {
+		s.enter(name, from)
+		from = "."
 	}
 	switch {
 	case m.over:
@@ -311,6 +317,9 @@ func (s *setup) show(made map[string]bool, m shown, fd int) {
 		s.Call(name, unix.SYS_MOUNT, from, at, 0, unix.MS_BIND, 0)
 		s.attributes(at, sealed, false)
 	}
+	if from == "." {
+		s.Call("return to the root", unix.SYS_CHDIR, "/")
+	}
 	for _, p := range m.parts {
 		if p.folder {
 			s.mkdir(made, p.target)
@@ -323,6 +332,17 @@ func (s *setup) show(made map[string]bool, m shown, fd int) {
 		s.Call("show "+p.target, unix.SYS_MOVE_MOUNT, s.free, "", atCWD, p.target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 		s.Call("close "+p.target, unix.SYS_CLOSE, s.free)
 	}
+}
+
+// enter appends steps that make a folder the current one, and go through no link.
+func (s *setup) enter(name, folder string) {
+	how := binary.LittleEndian.AppendUint64(nil, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	how = binary.LittleEndian.AppendUint64(how, 0) // the mode of a new file
+	how = binary.LittleEndian.AppendUint64(how, unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
+	s.Call(name, unix.SYS_OPENAT2, atCWD, folder, how, len(how))
+	s.Hint("a part of " + strings.TrimPrefix(folder, old) + " is a link by now, or the kernel has no openat2 (Linux 5.6)")
+	s.Call(name, unix.SYS_FCHDIR, s.free)
+	s.Call(name, unix.SYS_CLOSE, s.free)
 }
 
 // hide appends steps that cover the hidden paths of the shown folders and the template's credentials, with an empty file

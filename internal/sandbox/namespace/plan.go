@@ -75,7 +75,7 @@ func (s *setup) key() string {
 		key += fmt.Sprintf(" %q %d %d %t", t.Target, t.Bytes, t.Inodes, t.Sealed)
 	}
 	for _, m := range s.mounts {
-		key += fmt.Sprintf(" %q %q %t %t %#v", m.lower, m.target, m.whole, m.tree != nil, m.parts)
+		key += fmt.Sprintf(" %q %q %t %t %t %#v", m.lower, m.target, m.exact, m.whole, m.tree != nil, m.parts)
 		key += fmt.Sprintf(" %t %t %t %t %q %q", m.writable, m.live, m.beside, m.over, m.seals, m.hidden)
 	}
 	key += fmt.Sprint(s.refused)

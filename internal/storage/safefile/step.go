@@ -3,6 +3,7 @@ package safefile
 import (
 	"errors"
 	"os"
+	"path/filepath"
 )
 
 // The reasons of Step.
@@ -29,4 +30,34 @@ func stepPortably(here *os.Root, part string) (*os.Root, error) {
 		return nil, errors.Join(ErrChanged, err)
 	}
 	return next, nil
+}
+
+// exactPortably opens a folder whose path has no link.
+func exactPortably(path string) (*os.Root, error) {
+	was, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	is, err := root.Stat(".")
+	real, rerr := filepath.EvalSymlinks(path)
+	if err = errors.Join(err, rerr); err != nil || real != path || !os.SameFile(was, is) {
+		return nil, errors.Join(ErrChanged, err, root.Close())
+	}
+	return root, nil
+}
+
+// Same reports whether a path without links is the open folder.
+func Same(root *os.Root, path string) bool {
+	now, err := Exact(path)
+	if err != nil {
+		return false
+	}
+	defer now.Close()
+	a, err := root.Stat(".")
+	b, berr := now.Stat(".")
+	return err == nil && berr == nil && os.SameFile(a, b)
 }

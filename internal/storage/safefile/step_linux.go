@@ -8,6 +8,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Exact opens a folder by an absolute path. A part of the path that is a link, also one that appears at that moment, is
+// refused.
+func Exact(path string) (*os.Root, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	switch {
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+		return exactPortably(path)
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EAGAIN):
+		return nil, &os.PathError{Op: "open", Path: path, Err: ErrChanged}
+	case err != nil:
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	was, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(path) // its name is the path
+	if err != nil {
+		return nil, err
+	}
+	if is, err := root.Stat("."); err != nil || !os.SameFile(was, is) {
+		return nil, errors.Join(&os.PathError{Op: "open", Path: path, Err: ErrChanged}, err, root.Close())
+	}
+	return root, nil
+}
+
 // Step opens a folder by its name. The kernel refuses a link there, also one that appears at that moment (openat2(2),
 // Linux 5.6). Without openat2 or /proc the portable way is taken.
 func Step(here *os.Root, part string) (*os.Root, error) {

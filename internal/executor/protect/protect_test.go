@@ -231,6 +231,39 @@ func TestDeep(t *testing.T) {
 	}
 }
 
+// TestProgramNames: names by which other programs find a program to run are taken for planted, in other case, too.
+// .goosehints, which a model reads, is marked. Their neighbours are neither.
+func TestProgramNames(t *testing.T) {
+	root := tree(t, map[string]string{"main.go": ""})
+	r, err := New(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := r.Look(root)
+	if err != nil || len(before) > 0 {
+		t.Fatal(paths(before), err)
+	}
+	want := []string{".bundle/config", ".bundle/plugin", ".clinerules", ".hg/sharedpath", ".jvmopts", ".perldb", ".pylintrc",
+		".pylintrc.toml", ".sbtopts", "a/Global.JSON", "a/tools/bazel", "a/tools/bazel.linux-arm64", "pylintrc", "pylintrc.toml",
+		"rust-toolchain"}
+	for _, name := range slices.Concat(want, []string{".bundle/ruby", ".hg/requires", ".perltidyrc", "bazel", "a/tools/bazelisk",
+		"a/globals.json", "pylintrc.py", ".goosehints"}) {
+		if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := root.WriteFile(name, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := r.Appeared(root, before)
+	if err != nil || !slices.Equal(paths(got), want) {
+		t.Errorf("%v\n got %q\nwant %q", err, paths(got), want)
+	}
+	if row, ok := r.Name("a/.goosehints"); !ok || row.Kind != Show {
+		t.Errorf(".goosehints: %v %v", row, ok)
+	}
+}
+
 // TestPage: the page for people has every row of the table.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/inside.md")

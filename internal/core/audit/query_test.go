@@ -74,7 +74,7 @@ func TestSearchesStop(t *testing.T) {
 	r := &Recorder{Log: openLog(t, dir, Options{Heads: &memory{}, SegmentBytes: 3000})}
 	of := func(n int) policy.Decision {
 		d := decision(t, `{}`)
-		d.ID, d.Call.ID = fmt.Sprint("d_", n), fmt.Sprint("c_", n)
+		d.ID, d.Call.ID, d.Effect = fmt.Sprint("d_", n), fmt.Sprint("c_", n), policy.Allow
 		return d
 	}
 	undo := func(id string, effect facts.SideEffect) {
@@ -105,15 +105,15 @@ func TestSearchesStop(t *testing.T) {
 	if err := errors.Join(os.Rename(first, first+".away"), os.Symlink(first+".away", first)); err != nil {
 		t.Fatal(err)
 	}
-	if by, err := r.Undone(ctx, of(8), "s.drop"); by != "" || err != nil || !r.Asked(ctx, of(8), false) {
+	if by, err := r.Undone(ctx, of(8), "s.drop"); by != "" || err != nil || !r.Standing(ctx, of(8), false).Allowed {
 		t.Errorf("c_8: undone by %q, %v, or nobody asked for it", by, err)
 	}
-	if _, err := r.Undone(ctx, of(0), "s.drop"); err == nil || r.Asked(ctx, of(0), false) {
+	if _, err := r.Undone(ctx, of(0), "s.drop"); err == nil || r.Standing(ctx, of(0), false).Allowed {
 		t.Error("control: the oldest segment was read")
 	}
 	other := of(8)
 	other.ID = "d_other"
-	if r.Asked(ctx, other, false) {
+	if r.Standing(ctx, other, false).Allowed {
 		t.Error("another decision was asked for")
 	}
 	undo("failed", facts.None)

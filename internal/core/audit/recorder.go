@@ -314,12 +314,6 @@ func (r *Recorder) Settled(ctx context.Context, s effects.Settlement) error {
 	return r.append(ctx, KindSettled, s, true)
 }
 
-// Fate reports whether the outcome of a call is recorded.
-func (r *Recorder) Fate(ctx context.Context, callID string) bool {
-	_, ended := Fate(ctx, r.Log.dir, callID)
-	return ended
-}
-
 func (r *Recorder) append(ctx context.Context, kind string, body any, sync bool) error {
 	b, err := json.Marshal(body)
 	if err != nil {

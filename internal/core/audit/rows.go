@@ -6,8 +6,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"waldo/internal/core/approval"
+	"waldo/internal/core/effects"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
@@ -59,16 +61,16 @@ func (w *Witness) Bound(ctx context.Context, about, digest string, shared bool) 
 	if held {
 		return nil
 	}
-	forged, earlier := false, false
-	var all []Record
+	forged, earlier, decided := false, false, false
 	if err == nil {
-		all, err = findTo(ctx, w.Dir, about, func(r Record) bool {
+		_, err = findTo(ctx, w.Dir, about, func(r Record) bool {
 			var b bound
 			ofCall := r.Kind == KindOutcome && json.Unmarshal(r.Body, &b) == nil && b.CallID == about
 			ofDelivery := r.Kind != KindOutcome && json.Unmarshal(r.Body, &b) == nil && b.DeliveryID == about &&
 				slices.Contains([]string{"received", "queued"}, b.Event)
 			of := ofCall || ofDelivery
 			forged, earlier = forged || of && b.Row != nil, earlier || of
+			decided = decided || r.Kind == KindDecision && r.named().CallID == about
 			return forged
 		})
 	}
@@ -76,7 +78,7 @@ func (w *Witness) Bound(ctx context.Context, about, digest string, shared bool) 
 	case err != nil:
 		return &call.Reason{Code: "row.unproven", Cause: err.Error(), Text: "the log cannot be read to its end, so what waldo " +
 			"remembers of " + about + " is not known to be true; an operator finds why with: waldo log verify"}
-	case !forged && (earlier || shared && len(all) == 0):
+	case !forged && (earlier || shared && !decided):
 		return nil
 	}
 	return &call.Reason{Code: "row.forged", Text: "what the database says of " + about +
@@ -88,17 +90,63 @@ func (r *Recorder) Bound(ctx context.Context, callID, digest string, shared bool
 	return r.Witness.Bound(ctx, callID, digest, shared)
 }
 
-// Asked reports whether the log has a call as it is given. A database that several hosts share has calls of others.
-func (r *Recorder) Asked(ctx context.Context, d policy.Decision, shared bool) bool {
-	asked := false
-	all, err := findTo(ctx, r.Log.dir, d.Call.ID, func(r Record) bool {
-		var b Decided
-		asked = asked || r.Kind == KindDecision && json.Unmarshal(r.Body, &b) == nil && b.CallID == d.Call.ID &&
-			b.DecisionID == d.ID && b.Capability == short(string(d.Call.Capability)) &&
-			b.Principal == short(string(d.Call.Principal)) && b.ArgsDigest == d.Call.Args.Digest()
-		return asked
-	})
-	return err == nil && (asked || shared && len(all) == 0)
+// told are the members by which a record says what became of a call.
+type told struct {
+	CallID  string       `json:"call_id"`
+	Yes     bool         `json:"yes"`
+	Refusal string       `json:"refusal"`
+	Settled call.Settled `json:"settled"`
+	Facts   struct {
+		SideEffect facts.SideEffect `json:"side_effect"`
+	} `json:"facts"`
+}
+
+// Standing returns what the log has of a call. It counts as allowed if its decision has the call as it is given, and is no
+// denial and no dry run, and a human said yes where one was asked.
+func (r *Recorder) Standing(ctx context.Context, d policy.Decision, shared bool) (s effects.Standing) {
+	decided := func(r Record) bool {
+		n := r.named()
+		return r.Kind == KindDecision && n.CallID == d.Call.ID && n.DecisionID == d.ID
+	}
+	all, err := findTo(ctx, r.Log.dir, d.Call.ID, decided)
+	if err != nil {
+		return s
+	}
+	s.Foreign, s.Allowed = shared, shared // unless this log has a decision of it
+	asks := false
+	for _, one := range all {
+		var t told
+		if json.Unmarshal(one.Body, &t) != nil || t.CallID != d.Call.ID {
+			continue
+		}
+		switch one.Kind {
+		case KindDecision:
+			allows, asked := permits(one, d)
+			s.Allowed, asks, s.Foreign = s.Allowed && !s.Foreign || allows, asks || asked, false
+		case KindAnswer:
+			s.Allowed = s.Allowed || asks && t.Yes && t.Refusal == ""
+		case KindOutcome:
+			s.Ended, s.Known = true, t.Facts.SideEffect != facts.Unknown
+		case KindSettled:
+			if t.Settled == call.Happened || t.Settled == call.NotHappened {
+				s.Known, s.Settled = true, t.Settled
+			}
+		}
+	}
+	return s
+}
+
+// permits reports whether a decision allows a call as it is given, or asks a human first.
+func permits(r Record, d policy.Decision) (allows, asks bool) {
+	var b Decided
+	under := ""
+	if json.Unmarshal(r.Body, &b) == nil && len(b.Delegation) > 0 {
+		under = b.Delegation[len(b.Delegation)-1]
+	}
+	same := b.DecisionID == d.ID && b.Capability == short(string(d.Call.Capability)) &&
+		b.Principal == short(string(d.Call.Principal)) && b.ArgsDigest == d.Call.Args.Digest() && !b.DryRun &&
+		under == strings.Join(d.Call.Chain, "")
+	return same && b.Effect == policy.Allow, same && b.Effect == policy.Ask
 }
 
 // Undone returns the call of a capability that has undone the call of a decision, or can have; empty: there is none. It

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"waldo/internal/core/policy"
@@ -81,18 +82,27 @@ type Book struct {
 	Most    int    // remembered calls of one principal; 0: MaxCalls
 	// Contract returns the contract in force for a capability.
 	Contract func(call.Capability) contract.Contract
+
+	ended sync.Map // digests of rows as this process stored them, by calls whose outcome it records next
+}
+
+// Standing is what the log has of a call.
+type Standing struct {
+	Allowed bool         // as it is given; a dry run and a denial are not
+	Foreign bool         // another host decided it, in a database that several share
+	Ended   bool         // its outcome is recorded
+	Known   bool         // the last outcome or settlement says whether it acted
+	Settled call.Settled // the last word of a settlement, happened or not_happened; empty: there is none
 }
 
 // Recorder is the part of the audit log that the book needs.
 type Recorder interface {
 	Outcome(ctx context.Context, d policy.Decision, r call.Result) (call.Logged, error)
 	Settled(ctx context.Context, s Settlement) error
-	// Fate reports whether the outcome of a call is recorded.
-	Fate(ctx context.Context, callID string) bool
 	// Bound returns the reason against acting by what the store says of a call: the log does not have its digest.
 	Bound(ctx context.Context, callID, digest string, shared bool) *call.Reason
-	// Asked reports whether the log has a call with these arguments.
-	Asked(ctx context.Context, d policy.Decision, shared bool) bool
+	// Standing returns what the log has of a call.
+	Standing(ctx context.Context, d policy.Decision, shared bool) Standing
 	// Undone returns the call that has undone that of a decision, or can have; empty: there is none.
 	Undone(ctx context.Context, of policy.Decision, by call.Capability) (string, error)
 }
@@ -312,6 +322,14 @@ func leaf(c call.Call) string {
 	return c.Chain[len(c.Chain)-1]
 }
 
+// chain returns delegations that end with one; empty: there are none.
+func chain(leaf string) []string {
+	if leaf == "" {
+		return nil
+	}
+	return []string{leaf}
+}
+
 var errFull = errors.New("effects: the principal has as many remembered calls as it can have")
 
 // insert notes a call that begins.
@@ -383,7 +401,7 @@ func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled
 	switch {
 	case old.State == Ended || old.Word() != "":
 		return b.known(ctx, d, old)
-	case old.State == Begun && !b.Gone(old.process):
+	case !b.open(old), old.process != "" && old.process != b.Process && !b.Gone(old.process):
 		return nil, nil, false
 	case d.Contract.Settle.By != "" && !settled:
 		if _, err := b.Settle(ctx, old.ID, d.Call); err == nil {
@@ -439,6 +457,7 @@ func (b *Book) End(ctx context.Context, d policy.Decision, r call.Result, answer
 	err = b.change(ctx, d.Call.ID, func(_ *sql.Tx, e *Entry) (bool, error) {
 		if e.State, e.Undo, e.result = state, r.Undo, store(r); state != "" {
 			r.Row = e.digest()
+			b.ended.Store(e.ID, r.Row)
 		}
 		return state != "", nil
 	})
@@ -458,6 +477,7 @@ func hidden(args call.Args, masked int) bool {
 
 // Recorded notes that the outcome of a call is in the log.
 func (b *Book) Recorded(ctx context.Context, callID string) error {
+	b.ended.Delete(callID)
 	return b.change(ctx, callID, func(_ *sql.Tx, e *Entry) (bool, error) {
 		e.process = ""
 		return true, nil

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -47,15 +48,12 @@ const asked = 10 * time.Minute
 // the caller of as, and records what it says. A write that is still on its way can happen later, so "it did not happen"
 // takes the whole of settle.within. A call with a known outcome keeps it.
 func (b *Book) Settle(ctx context.Context, callID string, as call.Call) (call.Settled, error) {
-	e, err := b.Get(ctx, callID)
+	e, err := b.current(ctx, callID)
 	if err != nil {
-		return "", err
+		return call.StillUnknown, err
 	}
-	if e.State == Begun && !b.open(e) {
-		return call.StillUnknown, ErrUnderWay
-	}
-	if word := e.Word(); word != "" || !b.open(e) {
-		return word, nil
+	if !b.open(e) {
+		return b.said(ctx, e)
 	}
 	k := b.Contract(e.Capability)
 	if own := fileOf(k); own != e.File {
@@ -65,8 +63,8 @@ func (b *Book) Settle(ctx context.Context, callID string, as call.Call) (call.Se
 	if s.By == "" {
 		return call.StillUnknown, ErrNoSettle
 	}
-	if e.ArgsDigest != e.Args.Digest() || !b.Log.Asked(ctx, e.decision(), b.Store.Shared()) {
-		return call.StillUnknown, ErrForged
+	if word, err := b.proven(ctx, e); word != "" || err != nil {
+		return cmp.Or(word, call.StillUnknown), err
 	}
 	out := Settlement{CallID: e.ID, DecisionID: e.DecisionID, Capability: e.Capability, By: call.Capability(s.By)}
 	last := cmp.Or(b.Contract(out.By).Timeout, patience) // that the last read can take
@@ -94,15 +92,87 @@ func (b *Book) Settle(ctx context.Context, callID string, as call.Call) (call.Se
 	if err := b.Log.Settled(ctx, out); err != nil {
 		return call.StillUnknown, fmt.Errorf("recording the settlement: %w", err)
 	}
+	var ended *Entry // meanwhile
 	err = b.change(ctx, callID, func(_ *sql.Tx, now *Entry) (bool, error) {
-		if b.open(now) {
+		if ended = nil; b.open(now) {
 			now.State = state
 		} else {
-			out.Settled = now.Word()
+			ended = now
 		}
 		return true, nil
 	})
+	if err == nil && ended != nil {
+		return b.said(ctx, ended)
+	}
 	return out.Settled, err
+}
+
+// current returns a remembered call, whose outcome is recorded where its process was killed before it could.
+func (b *Book) current(ctx context.Context, callID string) (*Entry, error) {
+	e, err := b.Get(ctx, callID)
+	if err != nil || !b.open(e) || e.process == "" || b.own(e) {
+		return e, err
+	}
+	if !b.Gone(e.process) {
+		return nil, ErrUnderWay
+	}
+	if err := b.recover(ctx, e); err != nil {
+		return nil, err
+	}
+	return b.Get(ctx, callID)
+}
+
+// own reports whether a row is as this process stored it, and the outcome of its call is about to be recorded.
+func (b *Book) own(e *Entry) bool {
+	digest, held := b.ended.Load(e.ID)
+	return held && digest == e.digest()
+}
+
+// said returns what a settlement found about a call that is not open, by its row, if the log has that.
+func (b *Book) said(ctx context.Context, e *Entry) (call.Settled, error) {
+	switch {
+	case e.State == Begun:
+		return call.StillUnknown, ErrUnderWay
+	case e.Word() != "" && b.Log.Bound(ctx, e.ID, e.digest(), b.Store.Shared()) != nil:
+		return call.StillUnknown, ErrForged
+	}
+	return e.Word(), nil
+}
+
+// proven returns an error unless the log allowed a call and has its row. A call that the log has settled keeps its word,
+// and its row is put right.
+func (b *Book) proven(ctx context.Context, e *Entry) (call.Settled, error) {
+	log, own := b.standing(ctx, e), b.own(e)
+	was := e.digest()
+	switch {
+	case !log.Allowed, !own && b.Log.Bound(ctx, e.ID, was, b.Store.Shared()) != nil:
+		return "", ErrForged
+	case own || !log.Known:
+		return "", nil
+	case log.Settled == call.Happened:
+		e.State = Happened
+	case log.Settled == call.NotHappened:
+		e.State = NotHappened
+	default:
+		return "", ErrForged
+	}
+	word, err := b.said(ctx, e)
+	if err == nil {
+		err = b.change(ctx, e.ID, func(_ *sql.Tx, now *Entry) (bool, error) {
+			if now.digest() == was {
+				now.State = e.State
+			}
+			return true, nil
+		})
+	}
+	return word, err
+}
+
+// standing returns what the log has of the call of a row.
+func (b *Book) standing(ctx context.Context, e *Entry) Standing {
+	s := b.Log.Standing(ctx, e.decision(), b.Store.Shared())
+	s.Allowed = s.Allowed && e.ArgsDigest == e.Args.Digest()
+	return s
 }
 
 // open reports whether the outcome of a call is unknown: it ended so, or its process was killed.
@@ -235,16 +305,23 @@ func (b *Book) Recover(ctx context.Context, killed []string) error {
 			return err
 		}
 		if slices.Contains(killed, e.process) || b.Gone(e.process) {
-			err = b.recover(ctx, e)
+			if err = b.recover(ctx, e); errors.Is(err, ErrForged) { // it stays as it is
+				slog.Warn("a remembered call was not recovered", "call", e.ID, "why", err)
+				err = nil
+			}
 		}
 	}
 	return err
 }
 
-// recover records the outcome of a call whose process was killed: unknown, unless the log has it or a settlement.
+// recover records the outcome of a call whose process was killed: unknown, unless the log has it or a settlement. A call
+// that the log did not allow has none. That of another host is recorded there.
 func (b *Book) recover(ctx context.Context, e *Entry) error {
-	was := e.digest()
-	if !b.Log.Fate(ctx, e.ID) {
+	was, log := e.digest(), b.standing(ctx, e)
+	if !log.Allowed {
+		return ErrForged
+	}
+	if !log.Ended && !log.Foreign {
 		if b.Log.Bound(ctx, e.ID, was, false) != nil {
 			e.State, e.result, e.Undo = Unknown, nil, nil
 		}
@@ -268,7 +345,8 @@ func (b *Book) recover(ctx context.Context, e *Entry) error {
 // decision returns the part of a call's decision that its outcome names.
 func (e *Entry) decision() policy.Decision {
 	return policy.Decision{ID: e.DecisionID, Contract: contract.Contract{Mode: e.Mode},
-		Call: call.Call{ID: e.ID, Capability: e.Capability, Principal: e.Principal, Args: e.Args}}
+		Call: call.Call{ID: e.ID, Capability: e.Capability, Principal: e.Principal, Args: e.Args,
+			Chain: chain(e.Delegation)}}
 }
 
 // Killed is the result of a call whose process was killed while it was under way.

@@ -41,11 +41,12 @@ type notes struct{ settled []Settlement }
 func (*notes) Outcome(context.Context, policy.Decision, call.Result) (l call.Logged, _ error) {
 	return l, nil
 }
-func (*notes) Fate(context.Context, string) bool { return true }
 func (*notes) Bound(context.Context, string, string, bool) *call.Reason {
 	return nil
 }
-func (*notes) Asked(context.Context, policy.Decision, bool) bool { return true }
+func (*notes) Standing(context.Context, policy.Decision, bool) Standing {
+	return Standing{Allowed: true, Ended: true}
+}
 func (*notes) Undone(context.Context, policy.Decision, call.Capability) (string, error) {
 	return "", nil
 }

@@ -87,8 +87,8 @@ type Effects interface {
 	End(ctx context.Context, d policy.Decision, r call.Result, answered bool) (_ call.Result, open bool, _ error)
 	// Settle finds out whether a call with an unknown outcome happened.
 	Settle(ctx context.Context, callID string, as call.Call) (call.Settled, error)
-	// Lost remembers a write whose outcome is unknown.
-	Lost(ctx context.Context, d policy.Decision, r call.Result, answered bool) error
+	// Lost remembers a write whose outcome is unknown, and returns the digest of what it remembers.
+	Lost(ctx context.Context, d policy.Decision, r call.Result, answered bool) (row string, err error)
 	// Recorded notes that the outcome is in the log.
 	Recorded(ctx context.Context, callID string) error
 }
@@ -242,7 +242,8 @@ func (b *Broker) carryOut(
 	}
 	r, answered, err := b.act(ctx, d, g, trail)
 	if r.Facts.SideEffect == facts.Unknown && r.Status != facts.OK {
-		err = errors.Join(err, b.Effects.Lost(context.WithoutCancel(ctx), d, r, answered))
+		row, lostErr := b.Effects.Lost(context.WithoutCancel(ctx), d, r, answered)
+		r.Row, err = row, errors.Join(err, lostErr)
 	}
 	return b.record(ctx, d, r, err, trail)
 }

@@ -105,8 +105,8 @@ type remembered struct {
 	h *fixture
 }
 
-func (r remembered) Lost(context.Context, policy.Decision, call.Result, bool) error {
-	return r.h.note("unknown")
+func (r remembered) Lost(context.Context, policy.Decision, call.Result, bool) (string, error) {
+	return "", r.h.note("unknown")
 }
 
 func (h *fixture) call(t *testing.T) (call.Result, error) {

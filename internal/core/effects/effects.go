@@ -367,19 +367,22 @@ func (b *Book) entry(d policy.Decision, state State, window time.Duration) *Entr
 
 // Lost remembers a write that is not tracked and whose outcome is unknown, so that it can be listed and settled. Such
 // calls take at most a tenth of what their principal can have: the log alone has the rest. Programs of a sandbox are
-// left out: the calls that they make have outcomes of their own.
-func (b *Book) Lost(ctx context.Context, d policy.Decision, r call.Result, answered bool) error {
+// left out: the calls that they make have outcomes of their own. It returns the digest for the outcome.
+func (b *Book) Lost(ctx context.Context, d policy.Decision, r call.Result, answered bool) (row string, err error) {
 	if stateOf(r, answered) != Unknown || d.Mode() == contract.Read || d.Contract.Transport == contract.SandboxedExec {
-		return nil
+		return "", nil
 	}
-	return b.Store.Update(ctx, func(tx *sql.Tx) error {
+	err = b.Store.Update(ctx, func(tx *sql.Tx) error {
+		row = ""
 		if full, err := b.full(tx, d.Call.Principal, 10); err != nil || full {
 			return err
 		}
 		e := b.entry(d, Unknown, Keep)
 		e.tokens = token().Match(d.Call.Args.Raw())
+		row = e.digest()
 		return e.put(tx)
 	})
+	return row, err
 }
 
 // full reports whether a principal has the given part of the calls that can be remembered.

@@ -119,7 +119,7 @@ func TestLost(t *testing.T) {
 	lost := func(change func(*policy.Decision), r call.Result, answered bool) (listed bool) {
 		d := keyed(t, "", `{"a":1}`)
 		change(&d)
-		if err := b.Lost(t.Context(), d, r, answered); err != nil {
+		if _, err := b.Lost(t.Context(), d, r, answered); err != nil {
 			t.Fatal(err)
 		}
 		all, err := b.Pending(t.Context())

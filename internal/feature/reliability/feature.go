@@ -54,7 +54,7 @@ func open(h *app.App) (app.Running, error) {
 }
 
 // recordKilled records the outcomes of calls whose process was killed while they were under way: what the book remembers
-// first, and then that all others are unknown. The order matters: an outcome of the second kind binds no row.
+// first, and then that all others are unknown. The order matters: an outcome of the second kind binds no row that was there.
 func recordKilled(ctx context.Context, h *app.App) (err error) {
 	killed := presence.Killed(h.Store)
 	names := make([]string, len(killed))
@@ -71,7 +71,7 @@ func recordKilled(ctx context.Context, h *app.App) (err error) {
 		r := effects.Killed(d.Call.ID, d.ID)
 		var failed error
 		if k := (policy.Decision{Contract: h.Effects.Contract(d.Call.Capability)}); !k.Tracked() { // else it never began
-			failed = h.Effects.Lost(ctx, d, r, false)
+			r.Row, failed = h.Effects.Lost(ctx, d, r, false)
 		}
 		if failed == nil {
 			_, failed = log.Outcome(ctx, d, r)

@@ -301,7 +301,7 @@ func (d dying) End(ctx context.Context, dec policy.Decision, r call.Result, answ
 	return r, open, err
 }
 
-func (d dying) Lost(ctx context.Context, dec policy.Decision, r call.Result, answered bool) error {
+func (d dying) Lost(ctx context.Context, dec policy.Decision, r call.Result, answered bool) (string, error) {
 	d.die("lost")
 	return d.Effects.Lost(ctx, dec, r, answered)
 }

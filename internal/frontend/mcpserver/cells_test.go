@@ -233,7 +233,9 @@ func serverFor(
 // forgets remembers no call with an unknown outcome.
 type forgets struct{ broker.Effects }
 
-func (forgets) Lost(context.Context, policy.Decision, call.Result, bool) error { return nil }
+func (forgets) Lost(context.Context, policy.Decision, call.Result, bool) (string, error) {
+	return "", nil
+}
 
 // join connects the SDK's client to a server.
 func join(

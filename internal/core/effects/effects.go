@@ -401,6 +401,7 @@ func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled
 		return nil, &call.Reason{Code: "idempotency.conflict",
 			Text: "the key belongs to the call " + old.ID + ", which has other arguments or another delegation"}, false
 	}
+	early := b.Early(old) // before a settlement, which takes its time
 	switch {
 	case old.State == Ended || old.Word() != "":
 		return b.known(ctx, d, old)
@@ -413,7 +414,7 @@ func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled
 	}
 	why = &call.Reason{Code: "idempotency.unknown", Text: "the call " + old.ID + " with this key ended, and whether it " +
 		"took effect is not known: look, or ask the operator for waldo settle " + old.ID}
-	if early := b.Early(old); early > 0 {
+	if early > 0 {
 		why = why.In(early)
 	}
 	return nil, why, false

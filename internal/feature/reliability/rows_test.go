@@ -125,12 +125,13 @@ func TestSettledAsRecorded(t *testing.T) {
 	}
 }
 
-// TestSettlingIsNoBinding: an edited row of a call that ended is not settled, so neither its undo nor its outcome becomes
-// what the log has. TestSettledAsRecorded is the control.
+// TestSettlingIsNoBinding: an edited row of a call that ended is not settled, so neither its undo nor its outcome
+// becomes what the log has. TestSettledAsRecorded is the control.
 func TestSettlingIsNoBinding(t *testing.T) {
 	const evil = `body = replace(body, '"args":{"id":1}', '"args":{"id":7}')`
 	for _, set := range []string{
-		`state = 'unknown', ` + evil, `state = 'begun', process = 'q_gone', ` + evil, `state = 'unknown'`, `state = 'begun', process = 'q_gone'`,
+		`state = 'unknown', ` + evil, `state = 'begun', process = 'q_gone', ` + evil,
+		`state = 'unknown'`, `state = 'begun', process = 'q_gone'`,
 	} {
 		b := newBench(t, settles+`, rollback: {by: s.delete, args: {id: result.id}}`)
 		h := b.waldo(t)
@@ -140,7 +141,8 @@ func TestSettlingIsNoBinding(t *testing.T) {
 		if word != call.StillUnknown || err == nil || !strings.HasPrefix(err.Error(), "row.forged: ") {
 			t.Errorf("%s: %s %v", set, word, err)
 		}
-		if r := create("a", "", "k").must(t, h); r.Status != facts.Denied || first(r) != "idempotency.unknown" || b.effects(t, "a") != 1 {
+		if r := create("a", "", "k").must(t, h); r.Status != facts.Denied ||
+			first(r) != "idempotency.unknown" || b.effects(t, "a") != 1 {
 			t.Errorf("%s: the same key: %s%s", set, r.Status, codes(r))
 		}
 		if _, err := h.Effects.Undo(t.Context(), made.CallID, own(t, h)); err == nil || b.effects(t, "deleted-7") != 0 {
@@ -190,7 +192,8 @@ func TestLostIsBound(t *testing.T) {
 		h := b.waldo(t)
 		edit(t, h, set)
 		word, err := h.Effects.Settle(t.Context(), lost.CallID, own(t, h))
-		if sound := set == untouched; sound != (word == call.Happened) || !sound && (err == nil || !strings.HasPrefix(err.Error(), "row.forged: ")) {
+		if sound := set == untouched; sound != (word == call.Happened) ||
+			!sound && (err == nil || !strings.HasPrefix(err.Error(), "row.forged: ")) {
 			t.Errorf("%s: %s %v", set, word, err)
 		}
 	}
@@ -212,8 +215,9 @@ func TestNobodyAsked(t *testing.T) {
 		"other delegation": func(d *policy.Decision) { d.Call.Chain = []string{"g_other"} },
 	} {
 		args, err := call.ArgsOf(map[string]any{"title": name})
-		d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Allow, Contract: h.Effects.Contract("s.create"), Call: call.Call{
-			ID: id.New(id.Call), Capability: "s.create", Principal: "os:1", Args: args, Key: strings.ReplaceAll(name, " ", "-"), Channel: "cli"}}
+		d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Allow, Contract: h.Effects.Contract("s.create")}
+		d.Call = call.Call{ID: id.New(id.Call), Capability: "s.create", Principal: "os:1", Args: args, Key: strings.ReplaceAll(name, " ", "-"),
+			Channel: "cli"}
 		said := d
 		if change != nil {
 			change(&said)

@@ -79,7 +79,7 @@ func newCopy(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "copy", Short: "Copy what is new in the log to the bucket of waldo.yaml", Args: cobra.NoArgs,
 		Long: "Puts the closed segments, the tiles and the newest checkpoint into the bucket of blobs.url, each once. waldo serve\n" +
-			"does so every minute. It compares the bucket with the log first, and copies nothing where they differ.",
+			"does so every minute. It compares the bucket with the log first, and copies nothing where that is another log.",
 		Example: "  waldo log copy\n  waldo log verify --bucket",
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, cfg, err := g.Configured()

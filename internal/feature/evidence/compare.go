@@ -16,6 +16,7 @@ import (
 	"waldo/internal/app/secrets"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/redact"
+	"waldo/internal/feature/evidence/bucket"
 	"waldo/internal/model/contract"
 	"waldo/internal/storage/database"
 )
@@ -35,12 +36,13 @@ func inBucket(ctx context.Context, s *database.Store, cfg *contract.Config, whol
 	return c.verify(ctx, whole)
 }
 
-// verify compares the bucket with the log: the names of its objects and its newest checkpoint, or with whole every byte.
+// verify compares the bucket with the log: the names of its objects and all its checkpoints, or with whole every byte.
 func (c *copies) verify(ctx context.Context, whole bool) []audit.Finding {
 	unreachable := func(err error) []audit.Finding {
 		return []audit.Finding{audit.Unchecked("bucket.unreachable", "%s was not compared: %v", c.url, err)}
 	}
 	m := c.read()
+	m.Through = 0
 	size, found, err := c.newest(ctx, &m)
 	if err != nil {
 		return unreachable(err)
@@ -58,6 +60,9 @@ func (c *copies) verify(ctx context.Context, whole bool) []audit.Finding {
 		there[name] = true
 	}
 	expected, err := c.expected(at, size)
+	if size > 0 && (m.Size == 0 || m.Key != "") { // else an earlier version of waldo copied last, which put none
+		expected = append(expected, keyObject)
+	}
 	if err != nil {
 		return append(found, audit.Unchecked("bucket.unread", "%v", err))
 	}
@@ -124,20 +129,8 @@ func (c *copies) object(
 	kind, rest, _ := strings.Cut(name, "/")
 	var want func(b []byte) (bool, error)
 	switch {
-	case name == originObject || name == onceObject: // compared before, and by bucket.WriteOnce
-		return nil, nil
-	case kind+"/" == checkpoints:
-		if !whole {
-			return nil, nil
-		}
-		was, err := c.checkpoint(ctx, at, name)
-		if errors.Is(err, errForged) {
-			return []audit.Finding{problem("bucket.foreign", "%s: %v", name, err)}, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		return c.compare(ctx, was)
+	case name == originObject || name == keyObject || name == onceObject || kind+"/" == checkpoints:
+		return nil, nil // compared before, and by bucket.WriteOnce
 	case kind == "tile":
 		tile, err := torchwood.ParseTilePath(name)
 		if err != nil || tile.L < 0 || tile.L > 7 || tile.N > at.N || tile.N<<8+int64(tile.W) > at.N>>(8*tile.L) {
@@ -155,7 +148,10 @@ func (c *copies) object(
 	if !whole {
 		return nil, nil
 	}
-	b, err := c.bucket.Get(ctx, name)
+	b, err := c.bucket.Get(ctx, name, bucket.MaxObject)
+	if errors.Is(err, bucket.ErrUnreadable) {
+		return differs, nil
+	}
 	if err != nil {
 		return nil, err
 	}

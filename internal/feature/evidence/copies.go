@@ -43,10 +43,12 @@ type copies struct {
 type copied struct {
 	URL     string       `json:"url"`
 	Origin  string       `json:"origin"`
-	Size    int64        `json:"size"`    // records of the newest checkpoint that was stored
-	Segment uint64       `json:"segment"` // the last record of the segments that were stored
-	At      time.Time    `json:"at"`      // of the last copy
-	Looked  time.Time    `json:"looked"`  // when the bucket was compared with the log, or that was tried
+	Key     string       `json:"key,omitempty"` // of the checkpoints, as it was put
+	Size    int64        `json:"size"`          // records of the newest checkpoint that was stored
+	Through int64        `json:"through"`       // the checkpoints up to this size were compared
+	Segment uint64       `json:"segment"`       // the last record of the segments that were stored
+	At      time.Time    `json:"at"`            // of the last copy
+	Looked  time.Time    `json:"looked"`        // when the bucket was compared with the log, or that was tried
 	Against *call.Reason `json:"against,omitempty"`
 	Error   string       `json:"error,omitempty"`  // of the last look
 	Failed  string       `json:"failed,omitempty"` // of the last copy
@@ -60,12 +62,14 @@ const (
 	looksHold  = 2 * copyEvery   // a comparison is good for so long
 	lookWithin = 5 * time.Second // for a call that needs one
 	mostNames  = 20              // that findings list
-	mostForged = 32              // checkpoints without the log's signature that are passed over
+	mostForged = 32              // names from the last on among which the newest checkpoint is looked for first
+	mostSigned = 4 << 10         // bytes of a checkpoint, an origin or a key
 )
 
 // The names of objects. Segments and tiles have the names of their files.
 const (
 	originObject = "origin"
+	keyObject    = "key"
 	onceObject   = "write-once" // of bucket.WriteOnce
 	checkpoints  = "checkpoint/"
 	segments     = "segment/"
@@ -76,6 +80,7 @@ func checkpointObject(size int64) string { return fmt.Sprintf("%s%016d", checkpo
 var (
 	errDiffers = errors.New("the bucket has another object under this name")
 	errForged  = errors.New("it is not a checkpoint that this log's key signed")
+	errPart    = errors.New("the time was over before each checkpoint in the bucket was compared")
 )
 
 // The codes of findings that stop dangerous calls: the log is not the one of the bucket.
@@ -118,23 +123,30 @@ func (c *copies) current(ctx context.Context) (*Checkpoint, error) {
 }
 
 // look compares the bucket with the log, and stores the result. An earlier reason against calls stays while the bucket
-// cannot be reached.
+// cannot be reached, or not all was compared.
 func (c *copies) look(ctx context.Context) (copied, error) {
 	unlock, err := c.tree.lock(ctx, lookLock)
 	if errors.Is(err, ErrEmpty) { // no log yet, and no folder for it
 		m := c.read()
 		_, found, err := c.newest(ctx, &m)
 		m.settle(found, err)
-		return m, nil
+		return m, err
 	}
 	if err != nil {
 		return c.read(), err
 	}
 	defer unlock()
 	m := c.read()
+	before := m.Through
 	_, found, err := c.newest(ctx, &m)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errPart
+	}
 	m.settle(found, err)
-	return m, c.write(m)
+	if err != nil && m.Through > before {
+		m.Looked = time.Time{} // the next call goes on from there
+	}
+	return m, errors.Join(err, c.write(m))
 }
 
 // settle notes the result of a comparison.
@@ -153,7 +165,8 @@ func (m *copied) settle(found []audit.Finding, err error) {
 	}
 }
 
-// newest compares the newest checkpoint of the bucket with the log, and returns its size.
+// newest compares the checkpoints of the bucket that were not compared yet with the log, and returns the size of the
+// newest that the log's key signed.
 func (c *copies) newest(ctx context.Context, m *copied) (size int64, found []audit.Finding, err error) {
 	at, err := c.current(ctx)
 	if errors.Is(err, ErrForked) {
@@ -162,51 +175,31 @@ func (c *copies) newest(ctx context.Context, m *copied) (size int64, found []aud
 	if err != nil {
 		return 0, nil, err
 	}
-	if at != nil && m.Origin != at.Origin {
-		*m = copied{URL: m.URL, Origin: at.Origin, Looked: m.Looked}
-	}
-	origin, err := c.bucket.Get(ctx, originObject)
-	name := strings.TrimSpace(string(origin))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if m.Size > 0 {
-			found = append(found, problem("bucket.missing", "%s is not in the bucket any more", originObject))
+	own, vkey := "", ""
+	if at != nil {
+		own = at.Origin
+		if vkey, err = c.tree.Key(own); err != nil {
+			return 0, nil, err
 		}
-	case err != nil:
-		return 0, nil, err
-	case at == nil:
-		return 0, []audit.Finding{problem("bucket.back", "the bucket holds the log %.80q, and this state directory has no log: "+
-			"it was removed, or blobs.url needs another prefix", name)}, nil
-	case name != at.Origin:
-		return 0, []audit.Finding{problem("bucket.other", "the bucket holds the log %.80q, and this one is %s: it was replaced, "+
-			"or another waldo writes there and blobs.url needs another prefix", name, at.Origin)}, nil
 	}
-	if at == nil {
-		return 0, nil, nil
+	found, err = c.whose(ctx, m, own, vkey)
+	if err != nil || at == nil || m.stops(found) {
+		return 0, found, err
+	}
+	if m.Origin != own || m.Key != vkey && m.Key != "" {
+		*m = copied{URL: m.URL, Origin: own, Looked: m.Looked}
 	}
 	after := ""
-	if m.Size > 0 {
-		after = checkpointObject(m.Size - 1)
+	if from := min(m.Size, m.Through); from > 0 {
+		after = checkpointObject(from - 1)
 	}
 	names, err := c.bucket.List(ctx, checkpoints, after)
 	if err != nil {
 		return 0, nil, err
 	}
-	for i, name := range slices.Backward(names) {
-		was, err := c.checkpoint(ctx, at, name)
-		if errors.Is(err, errForged) && len(names)-i <= mostForged {
-			found = append(found, problem("bucket.foreign", "%s: %v", name, err))
-			continue
-		}
-		if err != nil {
-			return 0, nil, err
-		}
-		back, err := c.compare(ctx, was)
-		if err != nil {
-			return 0, nil, err
-		}
-		size, found = was.N, append(found, back...)
-		break
+	size, back, err := c.each(ctx, at, vkey, names, m)
+	if found = append(back, found...); err != nil || m.stops(found) {
+		return size, found, err
 	}
 	if size < m.Size {
 		found = append(found, problem("bucket.missing", "%s is not in the bucket any more: this waldo stored it there",
@@ -215,21 +208,122 @@ func (c *copies) newest(ctx context.Context, m *copied) (size int64, found []aud
 	return size, found, nil
 }
 
-// checkpoint reads a checkpoint of the bucket, which this log's key signed.
-func (c *copies) checkpoint(ctx context.Context, at *Checkpoint, name string) (was torchwood.Checkpoint, err error) {
-	b, err := c.bucket.Get(ctx, name)
-	if err != nil {
-		return was, err
+// whose compares the log and the key that a bucket names with those of this log. Who can write to the bucket can change
+// the names: others stop calls where this waldo remembers them, or with a checkpoint that the other key signed. They are
+// a finding where this waldo remembers its own.
+func (c *copies) whose(ctx context.Context, m *copied, own, vkey string) (found []audit.Finding, err error) {
+	named, differs := map[string]string{}, false
+	for _, o := range []struct{ name, own, was string }{{originObject, own, m.Origin}, {keyObject, vkey, m.Key}} {
+		b, err := c.bucket.Get(ctx, o.name, mostSigned)
+		named[o.name] = strings.TrimSpace(string(b))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			if m.Size > 0 && o.was != "" {
+				found = append(found, problem("bucket.missing", "%s is not in the bucket any more", o.name))
+			}
+		case err != nil && !errors.Is(err, bucket.ErrUnreadable):
+			return nil, err
+		case err != nil || named[o.name] != o.own:
+			differs = true
+			found = append(found, problem("bucket.differs", "%s in the bucket is another than that of this log", o.name))
+		}
 	}
-	vkey, err := c.tree.Key(at.Origin)
-	if err != nil {
-		return was, err
+	another := m.Size > 0 && (m.Origin != own || m.Key != "" && m.Key != vkey) // by what this waldo remembers
+	if !differs || m.Size > 0 && !another {
+		return found, nil
 	}
+	origin := m.Origin
+	if !another {
+		origin, _, _ = strings.Cut(named[keyObject], "+")
+		if signed, err := c.signedBy(ctx, origin, named[keyObject]); err != nil || !signed {
+			return found, err
+		}
+	}
+	switch own {
+	case "":
+		return []audit.Finding{problem("bucket.back", "the bucket holds the log %.80q, and this state directory has no log: "+
+			"it was removed, or blobs.url needs another prefix", origin)}, nil
+	case origin:
+		return []audit.Finding{problem("bucket.back", "the bucket has this log by another key: the log went back to before it "+
+			"had a key, or its key was replaced")}, nil
+	}
+	return []audit.Finding{problem("bucket.other", "the bucket holds the log %.80q, and this one is %s: it was replaced, "+
+		"or another waldo writes there and blobs.url needs another prefix", origin, own)}, nil
+}
+
+// signedBy reports whether the bucket has a checkpoint of an origin that a key signed.
+func (c *copies) signedBy(ctx context.Context, origin, vkey string) (bool, error) {
+	if _, err := note.NewVerifier(vkey); err != nil {
+		return false, nil
+	}
+	names, err := c.bucket.List(ctx, checkpoints, "")
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		if _, err := c.checkpoint(ctx, origin, vkey, name); !errors.Is(err, errForged) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// each compares checkpoints with the log, up to one that is not of it. The newest is the first to be compared, then
+// they are in their order, so that names behind them do not hide one. m notes how far it came.
+func (c *copies) each(
+	ctx context.Context, at *Checkpoint, vkey string, names []string, m *copied,
+) (size int64, found []audit.Finding, err error) {
+	for _, name := range slices.Backward(names[max(len(names)-mostForged, 0):]) {
+		was, err := c.checkpoint(ctx, at.Origin, vkey, name)
+		if errors.Is(err, errForged) {
+			continue
+		}
+		if err != nil {
+			return 0, nil, err
+		}
+		if back, err := c.compare(ctx, at, was); err != nil || len(back) > 0 {
+			return 0, back, err
+		}
+		break
+	}
+	forged := 0
+	for _, name := range names {
+		was, err := c.checkpoint(ctx, at.Origin, vkey, name)
+		if errors.Is(err, errForged) {
+			if forged++; forged <= mostNames {
+				found = append(found, problem("bucket.foreign", "%.200s: %v", name, err))
+			}
+			continue
+		}
+		if err != nil {
+			return size, found, err
+		}
+		if back, err := c.compare(ctx, at, was); err != nil || len(back) > 0 {
+			return size, append(back, found...), err
+		}
+		size = was.N
+		m.Through = max(m.Through, size)
+	}
+	if more := forged - mostNames; more > 0 {
+		found = append(found, problem("bucket.more", "the bucket has %d more such objects", more))
+	}
+	return size, found, nil
+}
+
+// checkpoint reads a checkpoint of the bucket, which a log's key signed. What is no such checkpoint is errForged.
+func (c *copies) checkpoint(ctx context.Context, origin, vkey, name string) (was torchwood.Checkpoint, err error) {
 	own, err := note.NewVerifier(vkey)
 	if err != nil {
 		return was, err
 	}
-	was, _, err = torchwood.VerifyCheckpoint(b, torchwood.ThresholdPolicy(2, torchwood.OriginPolicy(at.Origin),
+	b, err := c.bucket.Get(ctx, name, mostSigned)
+	if errors.Is(err, bucket.ErrUnreadable) || errors.Is(err, fs.ErrNotExist) {
+		return was, fmt.Errorf("%w: %w", errForged, err)
+	}
+	if err != nil {
+		return was, err
+	}
+	was, _, err = torchwood.VerifyCheckpoint(b, torchwood.ThresholdPolicy(2, torchwood.OriginPolicy(origin),
 		torchwood.SingleVerifierPolicy(own)))
 	if err != nil || checkpointObject(was.N) != name {
 		return was, errForged
@@ -238,10 +332,11 @@ func (c *copies) checkpoint(ctx context.Context, at *Checkpoint, name string) (w
 }
 
 // compare returns the finding against a log that does not continue a checkpoint of its own key.
-func (c *copies) compare(ctx context.Context, was torchwood.Checkpoint) ([]audit.Finding, error) {
-	at, err := c.current(ctx) // after the bucket was read: other processes of this state directory copy, too
-	if err != nil {
-		return nil, err
+func (c *copies) compare(ctx context.Context, at *Checkpoint, was torchwood.Checkpoint) (_ []audit.Finding, err error) {
+	if was.N > at.N { // other processes of this state directory copy, too
+		if at, err = c.current(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if at == nil || was.N > at.N {
 		return []audit.Finding{problem("bucket.back", "the bucket has a checkpoint of %d records that this log's key signed, and "+
@@ -268,16 +363,20 @@ func (c *copies) copy(ctx context.Context) (err error) {
 		return err
 	}
 	defer unlock()
-	m, err := c.look(ctx)
-	if err == nil && m.Error != "" {
-		err = errors.New(m.Error)
+	short, cancel := context.WithTimeout(ctx, copyEvery/4)
+	defer cancel()
+	m, err := c.look(short)
+	if m.Against != nil {
+		return errors.New(m.Against.Text)
 	}
-	if err != nil {
+	if err != nil && (!errors.Is(err, errPart) || ctx.Err() != nil) {
 		return err
 	}
 	m.Failed = ""
 	if err = c.more(ctx, &m); err != nil {
 		m.Failed = err.Error()
+	} else if m.Error != "" {
+		err = fmt.Errorf("the log was copied, and its bucket has a fault: %s", m.Error)
 	}
 	unlook, lerr := c.tree.lock(ctx, lookLock)
 	if lerr != nil {
@@ -285,20 +384,27 @@ func (c *copies) copy(ctx context.Context) (err error) {
 	}
 	defer unlook()
 	now := c.read()
-	now.Origin, now.Size, now.Segment, now.At, now.Failed = m.Origin, m.Size, m.Segment, m.At, m.Failed
+	now.Origin, now.Key, now.Size, now.Segment, now.At, now.Failed = m.Origin, m.Key, m.Size, m.Segment, m.At, m.Failed
 	return errors.Join(err, c.write(now))
 }
 
-// more puts what is new, and notes in m what was put.
-func (c *copies) more(ctx context.Context, m *copied) error {
+// more puts what is new, and notes in m what was put. A name that has another object is passed over, and is the error.
+func (c *copies) more(ctx context.Context, m *copied) (err error) {
 	at, err := c.current(ctx)
 	if err != nil || at == nil || m.Origin != at.Origin {
 		return err
 	}
-	if m.Size == 0 {
-		if err := errors.Join(bucket.WriteOnce(ctx, c.bucket), c.put(ctx, originObject, []byte(at.Origin+"\n"))); err != nil {
+	var taken error
+	if m.Key == "" {
+		vkey, err := c.tree.Key(at.Origin)
+		if err == nil {
+			err = errors.Join(bucket.WriteOnce(ctx, c.bucket), c.put(ctx, originObject, []byte(at.Origin+"\n"), &taken),
+				c.put(ctx, keyObject, []byte(vkey+"\n"), &taken))
+		}
+		if err != nil {
 			return err
 		}
+		m.Key = vkey
 	}
 	closed, err := audit.ClosedSegments(c.tree.Dir)
 	if err != nil {
@@ -310,7 +416,7 @@ func (c *copies) more(ctx context.Context, m *copied) error {
 		}
 		b, err := c.segment(s.Name)
 		if err == nil {
-			err = c.put(ctx, segments+s.Name, b)
+			err = c.put(ctx, segments+s.Name, b, &taken)
 		}
 		if err != nil {
 			return err
@@ -318,22 +424,23 @@ func (c *copies) more(ctx context.Context, m *copied) error {
 		m.Segment, m.At = s.Through, time.Now().UTC()
 	}
 	if m.Size == at.N {
-		return nil
+		return taken
 	}
 	for _, tile := range tlog.NewTiles(torchwood.TileHeight, m.Size, at.N) {
 		data, err := tlog.ReadTileData(tile, c.tree.hashes(at))
 		if err == nil {
-			err = c.put(ctx, torchwood.TilePath(tile), data)
+			err = c.put(ctx, torchwood.TilePath(tile), data, &taken)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if err := c.put(ctx, checkpointObject(at.N), at.Signed); err != nil {
-		return err
+	var last error
+	if err := c.put(ctx, checkpointObject(at.N), at.Signed, &last); err != nil || last != nil {
+		return cmp.Or(err, last) // the next one has another name
 	}
 	m.Size, m.At = at.N, time.Now().UTC()
-	return nil
+	return taken
 }
 
 // segment reads a segment of the log.
@@ -346,15 +453,15 @@ func (c *copies) segment(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, bucket.MaxObject))
 }
 
-// put writes an object that is not there yet. One that is there must be the same.
-func (c *copies) put(ctx context.Context, name string, b []byte) error {
+// put writes an object that is not there yet. taken is the first error of names that had another object.
+func (c *copies) put(ctx context.Context, name string, b []byte, taken *error) error {
 	err := c.bucket.Put(ctx, name, b)
 	if !errors.Is(err, bucket.ErrExists) {
 		return err
 	}
-	was, err := c.bucket.Get(ctx, name)
-	if err == nil && !bytes.Equal(was, b) {
-		err = fmt.Errorf("%w: %s", errDiffers, name)
+	was, err := c.bucket.Get(ctx, name, len(b))
+	if errors.Is(err, bucket.ErrUnreadable) || err == nil && !bytes.Equal(was, b) {
+		*taken, err = cmp.Or(*taken, fmt.Errorf("%w: %s", errDiffers, name)), nil
 	}
 	return err
 }
@@ -426,8 +533,10 @@ func doctor(ctx context.Context, place app.Place) []sandbox.Ability {
 		err = bucket.WriteOnce(ctx, c.bucket)
 	}
 	if err == nil {
+		short, cancel := context.WithTimeout(ctx, copyEvery/4)
+		defer cancel()
 		var m copied
-		if m, err = c.look(ctx); err == nil && m.Error+m.Failed != "" {
+		if m, err = c.look(short); err == nil && m.Error+m.Failed != "" {
 			err, hint = errors.New(cmp.Or(m.Error, m.Failed)), "waldo log verify --bucket names each object"
 		}
 		what = fmt.Sprintf("%s keeps what is written once; it has the first %d records", c.url, m.Size)

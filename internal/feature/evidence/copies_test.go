@@ -1,12 +1,19 @@
 package evidence
 
 import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"filippo.io/torchwood"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"waldo/internal/core/audit"
 	"waldo/internal/feature/evidence/bucket"
@@ -160,7 +167,7 @@ func TestCopies(t *testing.T) {
 		{"a segment is removed", func(c *copying) { _ = os.Remove(c.first(segments)) }, "bucket.missing", "bucket.missing", ""},
 		{"a tile is replaced", func(c *copying) { c.replace(c.first("tile/"), flip) }, "bucket.differs", "bucket.seen", ""},
 		{"a tile is removed", func(c *copying) { _ = os.Remove(c.first("tile/0/000")) }, "bucket.missing", "bucket.missing", ""},
-		{"an old checkpoint is replaced", func(c *copying) { c.replace(c.first(checkpoints), flip) }, "bucket.foreign", "bucket.seen", ""},
+		{"an old checkpoint is replaced", func(c *copying) { c.replace(c.first(checkpoints), flip) }, "bucket.foreign", "bucket.foreign", ""},
 		{"the newest checkpoint is removed", func(c *copying) {
 			_ = os.Remove(filepath.Join(c.folder, checkpointObject(c.read().Size)))
 		}, "bucket.missing", "bucket.missing", ""},
@@ -174,7 +181,7 @@ func TestCopies(t *testing.T) {
 		}, "bucket.foreign", "bucket.foreign", ""},
 		{"the bucket is another log's", func(c *copying) {
 			c.replace(c.first(originObject), func([]byte) []byte { return []byte("waldo/0123456789abcdef/1\n") })
-		}, "bucket.other", "bucket.other", "bucket.other"},
+		}, "bucket.differs", "bucket.differs", ""}, // the origin alone proves nothing
 		{"the bucket is away", func(c *copying) { _ = os.Rename(c.folder, c.folder+"-gone") },
 			"bucket.unreachable", "bucket.unreachable", ""},
 	} {
@@ -265,6 +272,208 @@ func TestWentBack(t *testing.T) {
 	after, err := bucket.Folder(c.folder).List(t.Context(), "", "")
 	if err != nil || !slices.Equal(before, after) {
 		t.Errorf("objects were added: %v %v", after, err)
+	}
+}
+
+// plant writes an object into the folder of the bucket, in place of one that is there.
+func (c *copying) plant(name string, b []byte) {
+	c.t.Helper()
+	file := filepath.Join(c.folder, filepath.FromSlash(name))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, b, 0o600)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// forget removes what a waldo knows of its bucket.
+func (c *copying) forget() {
+	c.t.Helper()
+	if err := os.Remove(filepath.Join(c.ground.tree.Dir, copiedFile)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestPlanted: objects that the log's key did not sign stop neither calls nor copies, and hide no checkpoint that it signed.
+func TestPlanted(t *testing.T) {
+	for name, plant := range map[string]func(c *copying){
+		"nothing": func(*copying) {},
+		"40 checkpoints": func(c *copying) {
+			for i := range int64(40) {
+				c.plant(checkpointObject(9000000000000000+i), []byte("junk"))
+			}
+		},
+		"a large checkpoint": func(c *copying) {
+			c.plant(checkpointObject(9000000000000000), nil)
+			if err := os.Truncate(filepath.Join(c.folder, checkpointObject(9000000000000000)), 1<<40); err != nil {
+				c.t.Skip(err)
+			}
+		},
+		"a link": func(c *copying) {
+			if err := os.Symlink("/dev/zero", filepath.Join(c.folder, checkpointObject(9000000000000000))); err != nil {
+				c.t.Skip(err)
+			}
+		},
+		"an origin and a key": func(c *copying) { c.plant(originObject, []byte("x")); c.plant(keyObject, []byte("x")) },
+		"tiles":               func(c *copying) { c.plant("tile/0/000.p/251", []byte("x")); c.plant("tile/0/001.p/45", []byte("x")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCopying(t, 100)
+			c.copyAll()
+			old := c.sibling()
+			c.more(100)
+			c.copyAll()
+			plant(c)
+			c.more(50)
+			err := c.copies.copy(t.Context())
+			if m := c.read(); m.Size != 251 || (err == nil) != (name == "nothing") {
+				t.Errorf("a copy: %+v, %v", m, err)
+			}
+			c.more(50)
+			_ = c.copies.copy(t.Context())
+			if m, got := c.read(), c.back(); m.Size != 301 || got != "" {
+				t.Errorf("a call: %q, %+v", got, m)
+			}
+			if got := c.codes(true); (got == "bucket.seen") != (name == "nothing") || strings.Contains(got, "unreachable") {
+				t.Errorf("verify: %s", got)
+			}
+			if got, found := old.back(), old.codes(false); got != "bucket.back" || !strings.HasPrefix(found, got) {
+				t.Errorf("back in time: %q, %s", got, found)
+			}
+			old.forget()
+			if got := old.back(); got != "bucket.back" {
+				t.Errorf("back in time, without its note: %q", got)
+			}
+		})
+	}
+}
+
+// TestAdded: checkpoints that the log's key signed for a log that was rewritten do not hide the older ones.
+func TestAdded(t *testing.T) {
+	c := newCopying(t, 100)
+	c.copyAll()
+	old := c.sibling()
+	c.more(50)
+	c.copyAll()
+	old.more(100)
+	if got := old.back(); got != "bucket.back" {
+		t.Fatalf("control: %q", got)
+	}
+	there := old.folder
+	old.folder = t.TempDir()
+	old.reopen()
+	old.copyAll()
+	for _, name := range []string{checkpointObject(201), "tile/0/000.p/201"} {
+		b, err := os.ReadFile(filepath.Join(old.folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.plant(name, b)
+	}
+	old.folder = there
+	old.reopen()
+	for _, forgets := range []bool{false, true} {
+		if forgets {
+			old.forget()
+		}
+		if got, found := old.back(), old.codes(false); got != "bucket.back" || found != got {
+			t.Errorf("rewritten: %q, %s", got, found)
+		}
+	}
+}
+
+// TestAnotherKey: a log without its key is not the one of the bucket. Who can only write there cannot say so.
+func TestAnotherKey(t *testing.T) {
+	c := newCopying(t, 100)
+	c.copyAll()
+	keyless, aware := c.sibling(), c.sibling()
+	origin := c.grow().Origin
+	if got := keyless.back(); got != "" {
+		t.Fatalf("control: %q", got)
+	}
+	keyless.forget()
+	for _, one := range []*copying{keyless, aware} {
+		_, key, err := ed25519.GenerateKey(nil)
+		err = errors.Join(err, os.Remove(filepath.Join(one.ground.tree.Dir, checkpointFile)),
+			one.ground.tree.Keys.Set(slot(origin), secret.NewValue(base64.StdEncoding.EncodeToString(key.Seed()))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, found := one.back(), one.codes(false); got != "bucket.back" || found != got {
+			t.Errorf("another key: %q, %s", got, found)
+		}
+		one.more(50)
+		if err := one.copies.copy(t.Context()); err == nil || !strings.Contains(err.Error(), "by another key") {
+			t.Errorf("it was copied: %v", err)
+		}
+	}
+	if got := c.codes(true) + c.back(); got != "bucket.seen" {
+		t.Errorf("the log that the bucket has: %s", got)
+	}
+	private, public, err := note.GenerateKey(nil, origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := note.NewSigner(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := torchwood.Checkpoint{Origin: origin, Tree: tlog.Tree{N: 7}}.String()
+	signed, err := note.Sign(&note.Note{Text: text}, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.plant(keyObject, []byte(public))
+	c.forget()
+	if got, found := c.back(), c.codes(false); got != "" || found != "bucket.differs" {
+		t.Errorf("a key that signed nothing: %q, %s", got, found)
+	}
+	c.plant(checkpointObject(7), signed)
+	if got, found := c.back(), c.codes(false); got != "bucket.back" || found != got {
+		t.Errorf("a key that signed, and this waldo remembers none: %q, %s", got, found)
+	}
+	again := newCopying(t, 100)
+	again.copyAll()
+	again.plant(keyObject, []byte(public))
+	again.plant(checkpointObject(7), signed)
+	if got, found := again.back(), again.codes(false); got != "" || found != "bucket.foreign bucket.differs" {
+		t.Errorf("a key that signed, and this waldo remembers its own: %q, %s", got, found)
+	}
+}
+
+// slow is a bucket that has no time left at one name.
+type slow struct {
+	bucket.Bucket
+	at string
+}
+
+func (s slow) Get(ctx context.Context, name string, most int) ([]byte, error) {
+	if name == s.at {
+		return nil, context.DeadlineExceeded
+	}
+	return s.Bucket.Get(ctx, name, most)
+}
+
+// TestPartOfThem: where the time ends before each checkpoint was compared, the next comparison goes on from there.
+func TestPartOfThem(t *testing.T) {
+	c := newCopying(t, 100)
+	c.copyAll()
+	c.more(50)
+	c.copyAll()
+	c.more(50)
+	c.forget()
+	c.copies.bucket = slow{c.copies.bucket, checkpointObject(151)}
+	c.plant(checkpointObject(170), []byte("junk"))
+	if _, err := c.look(t.Context()); !errors.Is(err, errPart) {
+		t.Fatalf("%v", err)
+	}
+	for i := range int64(40) { // the newest is not among the last names
+		c.plant(checkpointObject(9000000000000000+i), []byte("junk"))
+	}
+	m, err := c.look(t.Context())
+	if !errors.Is(err, errPart) || m.Through != 101 || !m.Looked.IsZero() {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if err := c.copies.copy(t.Context()); err == nil || c.read().Size != 201 || !strings.Contains(err.Error(), "the time was over") {
+		t.Errorf("a copy: %v, %+v", err, c.read())
 	}
 }
 

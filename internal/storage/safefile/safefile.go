@@ -13,6 +13,9 @@ import (
 // MaxRead is the most that Read reads, in bytes: no file of a state directory that is read whole is larger.
 const MaxRead = 64 << 20
 
+// ErrIrregular: it is a link, a pipe, a folder or a device.
+var ErrIrregular = errors.New("is not a regular file")
+
 // Open opens a regular file. It does not follow a link, and does not wait for a pipe. Flags are those of os.OpenFile.
 func Open(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|NoFollow|noWait, 0o600)
@@ -21,11 +24,30 @@ func Open(path string, flags int) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
+		err = fmt.Errorf("%s %w", path, ErrIrregular)
 	}
 	if err != nil {
 		_ = f.Close()
 		return nil, err
+	}
+	return f, nil
+}
+
+// OpenIn opens a regular file of a folder for reading, as Open does.
+func OpenIn(here *os.Root, name string) (*os.File, error) {
+	was, err := here.Lstat(name)
+	if err == nil && !was.Mode().IsRegular() {
+		err = fmt.Errorf("%s %w", name, ErrIrregular)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := here.OpenFile(name, os.O_RDONLY|noWait, 0)
+	if err != nil {
+		return nil, err
+	}
+	if is, err := f.Stat(); err != nil || !os.SameFile(was, is) {
+		return nil, errors.Join(ErrChanged, err, f.Close())
 	}
 	return f, nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"path/filepath"
 
@@ -18,8 +19,9 @@ import (
 type Bucket interface {
 	// Put writes an object. Where the name has one already, that stays, and the error is ErrExists.
 	Put(ctx context.Context, name string, b []byte) error
-	// Get returns an object of at most MaxObject bytes; fs.ErrNotExist: there is none.
-	Get(ctx context.Context, name string) ([]byte, error)
+	// Get returns an object of at most so many bytes; fs.ErrNotExist: there is none. ErrUnreadable is of this object
+	// alone: it has more bytes, is no regular file, or may not be read.
+	Get(ctx context.Context, name string, most int) ([]byte, error)
 	// List returns the names that begin with a prefix and sort behind another name, in order.
 	List(ctx context.Context, prefix, after string) ([]string, error)
 }
@@ -30,6 +32,8 @@ const MaxObject = 128 << 20
 var (
 	// ErrExists: the name has an object already.
 	ErrExists = errors.New("an object with this name is there already")
+	// ErrUnreadable: this one object cannot be read.
+	ErrUnreadable = errors.New("the object cannot be read")
 	// ErrOverwrites: the bucket replaces objects in spite of If-None-Match.
 	ErrOverwrites = errors.New("the bucket overwrites objects: it ignores If-None-Match. Use one that keeps the first")
 )
@@ -54,6 +58,9 @@ func WriteOnce(ctx context.Context, b Bucket) error {
 	const name = "write-once"
 	text := []byte("waldo wrote this object once, to see that it cannot be replaced\n")
 	err := b.Put(ctx, name, text)
+	if errors.Is(err, ErrExists) { // whatever it is: it was kept
+		return nil
+	}
 	if err == nil {
 		err = b.Put(ctx, name, []byte("replaced\n"))
 	}
@@ -63,10 +70,19 @@ func WriteOnce(ctx context.Context, b Bucket) error {
 	case !errors.Is(err, ErrExists):
 		return err
 	}
-	if was, err := b.Get(ctx, name); err != nil {
+	if was, err := b.Get(ctx, name, len(text)); err != nil {
 		return err
 	} else if !bytes.Equal(was, text) {
 		return fmt.Errorf("%w (%s)", ErrOverwrites, name)
 	}
 	return nil
+}
+
+// whole reads an object of at most so many bytes.
+func whole(r io.Reader, most int) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	if err == nil && len(b) > most {
+		err = fmt.Errorf("%w: it has more than %d bytes", ErrUnreadable, most)
+	}
+	return b, err
 }

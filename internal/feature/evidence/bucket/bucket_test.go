@@ -58,17 +58,17 @@ func conforms(t *testing.T, b Bucket) {
 		if err := b.Put(ctx, name, text); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if got, err := b.Get(ctx, name); err != nil || !bytes.Equal(got, text) {
+		if got, err := b.Get(ctx, name, MaxObject); err != nil || !bytes.Equal(got, text) {
 			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
 	}
 	if err := b.Put(ctx, "a/1", []byte("two")); !errors.Is(err, ErrExists) {
 		t.Errorf("a second put: %v", err)
 	}
-	if got, err := b.Get(ctx, "a/1"); err != nil || string(got) != "one" {
+	if got, err := b.Get(ctx, "a/1", MaxObject); err != nil || string(got) != "one" {
 		t.Errorf("after a second put: %q %v", got, err)
 	}
-	if _, err := b.Get(ctx, "a/3"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := b.Get(ctx, "a/3", MaxObject); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an absent object: %v", err)
 	}
 	for _, c := range []struct{ prefix, after, want string }{
@@ -89,12 +89,57 @@ func TestFolder(t *testing.T) {
 	}
 	conforms(t, b)
 	gone := Folder(filepath.Join(t.TempDir(), "gone"))
-	_, get := gone.Get(t.Context(), "x")
+	_, get := gone.Get(t.Context(), "x", MaxObject)
 	_, list := gone.List(t.Context(), "", "")
 	for _, err := range []error{get, list, gone.Put(t.Context(), "x", nil)} {
 		if err == nil || get != nil && errors.Is(get, fs.ErrNotExist) {
 			t.Errorf("a folder that is not mounted: %v", err)
 		}
+	}
+}
+
+// TestFolderLinks: what a folder has in place of a file or a folder of waldo's is no object, and nothing is written through it.
+func TestFolderLinks(t *testing.T) {
+	ctx, dir, elsewhere := t.Context(), t.TempDir(), t.TempDir()
+	b := Folder(dir)
+	if err := b.Put(ctx, "real/1", []byte("one")); err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	if got, err := b.Get(ctx, "real/1", 3); err != nil || string(got) != "one" {
+		t.Fatalf("control: %q %v", got, err)
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(elsewhere, "1"), []byte("secret"), 0o600), os.Mkdir(filepath.Join(dir, "real", "dir"), 0o700),
+		os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Symlink(elsewhere, filepath.Join(dir, "link")),
+		os.Symlink(filepath.Join(elsewhere, "1"), filepath.Join(dir, "real", "2")), os.Symlink("1", filepath.Join(dir, "real", "3"))); err != nil {
+		t.Skipf("no links: %v", err)
+	}
+	for _, name := range []string{"link/1", "real/2", "real/3", "real/dir", "file/1"} {
+		if got, err := b.Get(ctx, name, 100); !errors.Is(err, ErrUnreadable) {
+			t.Errorf("%s: %q %v", name, got, err)
+		}
+	}
+	if _, err := b.Get(ctx, "real/1", 2); !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), "more than 2 bytes") {
+		t.Errorf("a large object: %v", err)
+	}
+	for _, name := range []string{"link/new", "link/a/new", "file/new"} {
+		if err := b.Put(ctx, name, nil); !errors.Is(err, ErrUnreadable) {
+			t.Errorf("%s was written: %v", name, err)
+		}
+	}
+	if err := b.Put(ctx, "real/2", nil); !errors.Is(err, ErrExists) {
+		t.Errorf("onto a link: %v", err)
+	}
+	there, err := os.ReadDir(elsewhere)
+	if names, lerr := b.List(ctx, "real/", ""); err != nil || lerr != nil || len(there) != 1 || !slices.Equal(names, []string{"real/1", "real/2", "real/3"}) {
+		t.Errorf("%v, %v, %v, %v", there, err, names, lerr)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := b.Get(ended, "real/1", 3); !errors.Is(err, context.Canceled) {
+		t.Errorf("out of time: %v", err)
 	}
 }
 
@@ -178,7 +223,7 @@ func TestServers(t *testing.T) {
 	moved := lying(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
 	})
-	if _, err := moved.Get(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "307") {
+	if _, err := moved.Get(t.Context(), "x", MaxObject); err == nil || !strings.Contains(err.Error(), "307") {
 		t.Errorf("a redirect: %v", err)
 	}
 

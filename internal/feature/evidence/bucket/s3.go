@@ -130,17 +130,21 @@ func (s *s3) Put(ctx context.Context, name string, b []byte) error {
 	return err
 }
 
-// Get reads an object.
-func (s *s3) Get(ctx context.Context, name string) ([]byte, error) {
+// Get reads an object. A refusal can be of this object alone: one in an archive, or sealed with another key.
+func (s *s3) Get(ctx context.Context, name string, most int) ([]byte, error) {
 	r, err := s.do(ctx, http.MethodGet, name, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = r.Body.Close() }()
 	if r.StatusCode != http.StatusOK {
-		return nil, refusal(name, r)
+		err = refusal(name, r)
+		if r.StatusCode == http.StatusForbidden || r.StatusCode == http.StatusBadRequest {
+			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
+		}
+		return nil, err
 	}
-	return whole(r.Body)
+	return whole(r.Body, most)
 }
 
 // List asks for page after page.

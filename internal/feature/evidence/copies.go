@@ -31,7 +31,8 @@ import (
 	"waldo/internal/storage/safefile"
 )
 
-// copies puts the closed segments of a log, its tiles and its checkpoints into a bucket, each once, and compares the two.
+// copies puts the closed segments of a log, its tiles and its checkpoints into a bucket, each once, and
+// compares the two.
 type copies struct {
 	tree   *Tree
 	store  *database.Store
@@ -113,7 +114,8 @@ func (c *copies) write(m copied) error {
 	return safefile.Replace(filepath.Join(c.tree.Dir, copiedFile), append(b, '\n'), 0o600)
 }
 
-// current takes the records up to the head into the tree. Nil: there are none. Another process can take more in between.
+// current takes the records up to the head into the tree. Nil: there are none. Another process can take more
+// in between.
 func (c *copies) current(ctx context.Context) (*Checkpoint, error) {
 	at, err := c.tree.grown(ctx, c.store)
 	if errors.Is(err, ErrForked) {
@@ -122,7 +124,8 @@ func (c *copies) current(ctx context.Context) (*Checkpoint, error) {
 	return at, err
 }
 
-// look compares the bucket with the log, and stores the result. An earlier reason against calls stays while the bucket
+// look compares the bucket with the log, and stores the result. An earlier reason against calls stays while
+// the bucket
 // cannot be reached, or not all was compared.
 func (c *copies) look(ctx context.Context) (copied, error) {
 	unlock, err := c.tree.lock(ctx, lookLock)
@@ -208,8 +211,10 @@ func (c *copies) newest(ctx context.Context, m *copied) (size int64, found []aud
 	return size, found, nil
 }
 
-// whose compares the log and the key that a bucket names with those of this log. Who can write to the bucket can change
-// the names: others stop calls where this waldo remembers them, or with a checkpoint that the other key signed. They are
+// whose compares the log and the key that a bucket names with those of this log. Who can write to the bucket
+// can change
+// the names: others stop calls where this waldo remembers them, or with a checkpoint that the other key
+// signed. They are
 // a finding where this waldo remembers its own.
 func (c *copies) whose(ctx context.Context, m *copied, own, vkey string) (found []audit.Finding, err error) {
 	named, differs := map[string]string{}, false
@@ -388,7 +393,8 @@ func (c *copies) copy(ctx context.Context) (err error) {
 	return errors.Join(err, c.write(now))
 }
 
-// more puts what is new, and notes in m what was put. A name that has another object is passed over, and is the error.
+// more puts what is new, and notes in m what was put. A name that has another object is passed over, and is
+// the error.
 func (c *copies) more(ctx context.Context, m *copied) (err error) {
 	at, err := c.current(ctx)
 	if err != nil || at == nil || m.Origin != at.Origin {

@@ -146,7 +146,8 @@ func (c *copying) replace(file string, change func(b []byte) []byte) {
 
 func flip(b []byte) []byte { b[len(b)/2] ^= 1; return b }
 
-// TestCopies: a log that grows is in the bucket as it is here. Each object that was replaced, removed or added there is
+// TestCopies: a log that grows is in the bucket as it is here. Each object that was replaced, removed or
+// added there is
 // a finding, by its name, and only a log that is not the one of the bucket stops dangerous calls.
 func TestCopies(t *testing.T) {
 	sound := func(c *copying) {
@@ -292,7 +293,8 @@ func (c *copying) forget() {
 	}
 }
 
-// TestPlanted: objects that the log's key did not sign stop neither calls nor copies, and hide no checkpoint that it signed.
+// TestPlanted: objects that the log's key did not sign stop neither calls nor copies, and hide no checkpoint
+// that it signed.
 func TestPlanted(t *testing.T) {
 	for name, plant := range map[string]func(c *copying){
 		"nothing": func(*copying) {},

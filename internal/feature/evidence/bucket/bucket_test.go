@@ -98,7 +98,8 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// TestFolderLinks: what a folder has in place of a file or a folder of waldo's is no object, and nothing is written through it.
+// TestFolderLinks: what a folder has in place of a file or a folder of waldo's is no object, and nothing is
+// written through it.
 func TestFolderLinks(t *testing.T) {
 	ctx, dir, elsewhere := t.Context(), t.TempDir(), t.TempDir()
 	b := Folder(dir)
@@ -108,12 +109,14 @@ func TestFolderLinks(t *testing.T) {
 	if got, err := b.Get(ctx, "real/1", 3); err != nil || string(got) != "one" {
 		t.Fatalf("control: %q %v", got, err)
 	}
-	if err := errors.Join(os.WriteFile(filepath.Join(elsewhere, "1"), []byte("secret"), 0o600), os.Mkdir(filepath.Join(dir, "real", "dir"), 0o700),
+	if err := errors.Join(os.WriteFile(filepath.Join(elsewhere, "1"), []byte("secret"), 0o600),
+		os.Mkdir(filepath.Join(dir, "real", "dir"), 0o700),
 		os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.Symlink(elsewhere, filepath.Join(dir, "link")),
-		os.Symlink(filepath.Join(elsewhere, "1"), filepath.Join(dir, "real", "2")), os.Symlink("1", filepath.Join(dir, "real", "3"))); err != nil {
+		os.Symlink(filepath.Join(elsewhere, "1"), filepath.Join(dir, "real", "2")),
+		os.Symlink("1", filepath.Join(dir, "real", "3"))); err != nil {
 		t.Skipf("no links: %v", err)
 	}
 	for _, name := range []string{"link/1", "real/2", "real/3", "real/dir", "file/1"} {
@@ -186,7 +189,8 @@ func lying(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) Bu
 	return at(t, srv.URL, s3test.Secret)
 }
 
-// TestServers: a server that overwrites, redirects or sends lists without end or order is an error, and gets no secret.
+// TestServers: a server that overwrites, redirects or sends lists without end or order is an error, and gets
+// no secret.
 func TestServers(t *testing.T) {
 	objects := map[string][]byte{}
 	keeps := true

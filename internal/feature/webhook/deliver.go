@@ -87,13 +87,15 @@ func (h *Hooks) takeAll(ctx, work context.Context, target string, free chan stru
 		all.Go(func() {
 			defer h.Wake()
 			defer func() { <-free }()
-			h.handOver(work, d)
+			if err := h.carry(work, d); err != nil {
+				slog.Warn("the end of a delivery was not noted", "delivery", d.ID, "why", err)
+			}
 		})
 	}
 }
 
-// handOver tries one claimed delivery.
-func (h *Hooks) handOver(ctx context.Context, d *inbox.Delivery) {
+// carry tries one claimed delivery. One that arrived has no State then.
+func (h *Hooks) carry(ctx context.Context, d *inbox.Delivery) error {
 	why := h.forged(ctx, d)
 	switch {
 	case why != nil:
@@ -102,9 +104,11 @@ func (h *Hooks) handOver(ctx context.Context, d *inbox.Delivery) {
 	default:
 		why = h.call(ctx, d)
 	}
-	if err := h.end(ctx, d, why); err != nil {
-		slog.Warn("the end of a delivery was not noted", "delivery", d.ID, "why", err)
+	err := h.end(ctx, d, why)
+	if err == nil && why == nil {
+		d.State = ""
 	}
+	return err
 }
 
 // forged returns why a delivery is not handed over: the log did not record it as it is.

@@ -43,7 +43,7 @@ func (h *Hooks) Send(ctx context.Context, o Outgoing) (*inbox.Delivery, error) {
 	if err := h.record(ctx, e, true); err != nil {
 		return nil, errors.Join(err, h.o.Queue.Undo(ctx, d, inbox.Seen{}))
 	}
-	return d, h.try(ctx, d)
+	return d, h.carry(ctx, d)
 }
 
 // Again tries to send one delivery that is due. It returns nil where another waldo has it, or it is gone.
@@ -52,22 +52,7 @@ func (h *Hooks) Again(ctx context.Context, id string) (*inbox.Delivery, error) {
 	if d == nil || err != nil {
 		return nil, err
 	}
-	return d, h.try(ctx, d)
-}
-
-// try sends a claimed delivery once.
-func (h *Hooks) try(ctx context.Context, d *inbox.Delivery) error {
-	why := h.forged(ctx, d)
-	if why == nil {
-		why = h.send(ctx, d)
-	}
-	if err := h.end(ctx, d, why); err != nil {
-		return err
-	}
-	if why == nil {
-		d.State = ""
-	}
-	return nil
+	return d, h.carry(ctx, d)
 }
 
 // send posts an outgoing delivery, with the same id at each try.

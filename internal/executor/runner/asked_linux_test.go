@@ -106,7 +106,12 @@ func TestOwnTimeout(t *testing.T) {
 	}
 }
 
-// TestOutputAsProgress: the output of a run, and of a cell of a session, is told while it runs.
+// untold closes nothing.
+type untold struct{ io.Writer }
+
+func (untold) Close() error { return nil }
+
+// TestOutputAsProgress: the output of a run, and of a cell of a session, is reported while it runs.
 func TestOutputAsProgress(t *testing.T) {
 	r, _ := staying(t)
 	r.Stream = func(_ contract.Contract, w io.Writer) io.WriteCloser { return untold{w} }

@@ -431,9 +431,10 @@ func (r *Runner) inside(
 		stop = r.Bridge(call.WithWait(ctx, c.Clock.Stop), j.caller(d.Call), ours, j.place)
 	}
 	if c.Stdout == nil && o.TTY == nil {
-		out := r.said(ctx, d)
-		c.Stdout = out
-		defer func() { _ = out.Close() }() // the host can be gone
+		if out := r.said(ctx, d); out != nil {
+			c.Stdout = out
+			defer func() { _ = out.Close() }() // the host can be gone
+		}
 	}
 	over := func() {}
 	if o.Started != nil {
@@ -452,19 +453,14 @@ func (r *Runner) inside(
 	return f, err
 }
 
-// said returns what tells a host the output of a call as its progress; nothing is told if the host did not ask for it.
+// said returns a writer that reports the output of a call to its host as progress; nil: the host did not ask for it.
 func (r *Runner) said(ctx context.Context, d policy.Decision) io.WriteCloser {
 	told := call.Progress(ctx)
 	if told == nil || r.Stream == nil {
-		return untold{io.Discard}
+		return nil
 	}
 	return r.Stream(d.Contract, &spoken{told: told})
 }
-
-// untold closes nothing.
-type untold struct{ io.Writer }
-
-func (untold) Close() error { return nil }
 
 // spoken reports the output of a run as its progress: bytes so far, and the newest of them.
 type spoken struct {

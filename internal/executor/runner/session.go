@@ -486,8 +486,12 @@ func isPNG(data string) bool {
 func (i *resident) exchange(
 	ctx context.Context, cell io.Reader, room *budget.Lease, said io.WriteCloser,
 ) (v reply, err error) {
+	var to io.Writer = io.Discard
+	if said != nil {
+		defer func() { _ = said.Close() }() // the host can be gone
+		to = said
+	}
 	defer func() {
-		_ = said.Close() // the host can be gone
 		if v.room = room; err != nil {
 			_ = room.Close() // never fails
 		}
@@ -507,7 +511,7 @@ func (i *resident) exchange(
 			return v, fmt.Errorf("an answer of %q bytes", head)
 		}
 		if piece {
-			_, _ = io.CopyN(said, i.out, int64(n)) // what is missing fails the next head
+			_, _ = io.CopyN(to, i.out, int64(n)) // what is missing fails the next head
 		}
 	}
 	if full := room.Cover(ctx, replyMemory*int64(n)); full != nil {

@@ -403,7 +403,15 @@ func enrol(c *cobra.Command, g *cli.Context, name string, roles []string, public
 		}
 	}
 	if public != "" {
-		return enrolPublic(c, k, name, roles, public, by)
+		if by == nil {
+			return exitcode.Mistake("at a terminal: waldo approve --enroll NAME", "the first approver needs a key here")
+		}
+		a, err := k.EnrollPublic(c.Context(), name, roles, public, by)
+		if err != nil {
+			return refusedAnswer(err)
+		}
+		display.Fprintf(c.OutOrStdout(), "enrolled %s, key %s\n", a.Name, a.Fingerprint())
+		return nil
 	}
 	var trusted []approval.Configuration
 	if by == nil {

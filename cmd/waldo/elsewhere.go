@@ -112,25 +112,3 @@ func awaitTaken(ctx context.Context, k *approval.Service, question string) (stri
 	}
 	return "it is sent with the call that waits, or with the next one that names its task", nil
 }
-
-// enrolPublic enrols an approver whose private key another waldo has.
-func enrolPublic(
-	c *cobra.Command, k *approval.Service, name string, roles []string, key string, by approval.Signer,
-) error {
-	if by == nil {
-		return exitcode.Mistake("at a terminal: waldo approve --enroll NAME", "the first approver needs a key here")
-	}
-	a, err := k.NewApprover(name, roles, key, by.Name())
-	if err != nil {
-		return err
-	}
-	sig, err := by.Sign(a.Message())
-	if err != nil {
-		return err
-	}
-	if err := k.EnrollSigned(c.Context(), a, sig); err != nil {
-		return refusedAnswer(err)
-	}
-	display.Fprintf(c.OutOrStdout(), "enrolled %s, key %s\n", a.Name, a.Fingerprint())
-	return nil
-}

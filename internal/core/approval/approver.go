@@ -154,7 +154,14 @@ func (k *Service) Enroll(
 func (k *Service) EnrollKey(
 	ctx context.Context, name string, roles []string, pub ed25519.PublicKey, by Signer, trusted ...Configuration,
 ) (Approver, error) {
-	a, err := k.NewApprover(name, roles, hex.EncodeToString(pub), by.Name(), trusted...)
+	return k.EnrollPublic(ctx, name, roles, hex.EncodeToString(pub), by, trusted...)
+}
+
+// EnrollPublic is EnrollKey for a public key as Approver.Key has it, also of a passkey.
+func (k *Service) EnrollPublic(
+	ctx context.Context, name string, roles []string, public string, by Signer, trusted ...Configuration,
+) (Approver, error) {
+	a, err := k.NewApprover(name, roles, public, by.Name(), trusted...)
 	if err != nil {
 		return Approver{}, err
 	}

@@ -85,7 +85,7 @@ func marks(t *testing.T, a, b *fixture) (out [2]string) {
 }
 
 // TestReplicas: two state directories on one database, whose configuration names one first approver, use each other's
-// signed statements. A row that says something else counts for nothing.
+// signed statements. A row with something else counts for nothing.
 func TestReplicas(t *testing.T) {
 	_, private, _ := ed25519.GenerateKey(nil)
 	ann := NewSigner("ann", private)

@@ -51,7 +51,7 @@ type Service struct {
 	// Trust writes a signed configuration of another replica to the log. Nil: this process takes nothing from replicas.
 	Trust    func(ctx context.Context, c Configuration, from string) error
 	Asker    func(n call.Session) string // names this process where a session ends with it; nil: no session does
-	Gone     func(asker string) bool     // first approver's fingerprint, besides the configuration's; may be empty
+	Gone     func(asker string) bool     // whether a process has ended; nil: none has
 	Root     string                      // first approver's fingerprint besides the configuration's; can be empty
 	Carriers []Notifier
 	Now      func() time.Time // nil: time.Now

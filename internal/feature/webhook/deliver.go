@@ -117,11 +117,7 @@ func (h *Hooks) forged(ctx context.Context, d *inbox.Delivery) *inbox.Failure {
 	if why == nil {
 		return nil
 	}
-	f := &inbox.Failure{Final: true, Reason: why.Code + ": " + why.Text}
-	if err := h.o.Queue.Forget(ctx, d); err != nil { // a waldo that was killed before its record gave no answer
-		f.Reason += "; " + err.Error()
-	}
-	return f
+	return &inbox.Failure{Final: true, Reason: why.Code + ": " + why.Text}
 }
 
 // end notes how a try ended: in the queue, which decides, then in the log.

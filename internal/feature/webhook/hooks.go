@@ -5,7 +5,6 @@ package webhook
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -112,7 +111,8 @@ func (h *Hooks) hook(name string) (contract.Webhook, bool) {
 	return w, ok
 }
 
-// accept stores a webhook and records it. Without its record it is removed again.
+// accept records a webhook and stores it, in this order: what is acknowledged to its sender has its record. A waldo that is
+// killed in between has answered nothing, and the sender's next try is another delivery.
 func (h *Hooks) accept(ctx context.Context, a receive.Arrival) (receive.Verdict, error) {
 	w, ok := h.hook(a.Hook)
 	if !ok {
@@ -128,18 +128,19 @@ func (h *Hooks) accept(ctx context.Context, a receive.Arrival) (receive.Verdict,
 	}
 	d := &inbox.Delivery{Hook: a.Hook, Target: target, Body: a.Body, About: inbox.About{
 		At: h.o.Now(), Name: a.Name, Event: a.Event, ContentType: clip(a.ContentType)}}
+	is, err := h.o.Queue.New(ctx, d, a.Name)
+	if err == nil && is {
+		err = h.record(ctx, receive.Event{Event: "received", Hook: a.Hook, Principal: receive.Principal(a.Hook),
+			Delivery: d.ID, Digest: sign.Digest(a.Body), Bytes: len(a.Body), Peer: a.Peer, Row: d.Digest()}, true)
+	}
+	if err != nil {
+		return receive.Refused, err
+	}
 	v, err := h.o.Queue.Accept(ctx, d, seen)
 	if err != nil {
 		return receive.Refused, err
 	}
 	if v == inbox.Stored {
-		if err := h.record(ctx, receive.Event{Event: "received", Hook: a.Hook, Principal: receive.Principal(a.Hook),
-			Delivery: d.ID, Digest: sign.Digest(a.Body), Bytes: len(a.Body), Peer: a.Peer, Row: d.Digest()}, true); err != nil {
-			return receive.Refused, errors.Join(err, h.o.Queue.Undo(ctx, d, seen))
-		}
-		if err := h.o.Queue.Release(ctx, d); err != nil {
-			return receive.Refused, err
-		}
 		h.Wake()
 	}
 	return verdicts[v], nil

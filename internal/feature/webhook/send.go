@@ -35,13 +35,16 @@ func (h *Hooks) Send(ctx context.Context, o Outgoing) (*inbox.Delivery, error) {
 	}
 	d := &inbox.Delivery{Hook: u.Hostname(), Target: inbox.Out, Body: o.Body, About: inbox.About{At: h.o.Now(),
 		ContentType: o.ContentType, URL: u.String(), Key: string(o.Key), Private: o.Private, By: string(o.By)}}
-	if err := h.o.Queue.Add(ctx, d); err != nil {
-		return nil, err
+	if is, err := h.o.Queue.New(ctx, d, ""); !is || err != nil {
+		return nil, errors.Join(err, h.o.Queue.Add(ctx, d))
 	}
 	e := h.about(d, "queued")
 	e.Row = d.Digest()
 	if err := h.record(ctx, e, true); err != nil {
-		return nil, errors.Join(err, h.o.Queue.Undo(ctx, d, inbox.Seen{}))
+		return nil, err
+	}
+	if err := h.o.Queue.Add(ctx, d); err != nil {
+		return nil, err
 	}
 	return d, h.carry(ctx, d)
 }

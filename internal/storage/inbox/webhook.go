@@ -156,8 +156,24 @@ const (
 	Full             // too many deliveries of the hook wait
 )
 
-// Accept stores a delivery and remembers it, in one transaction. It is on the disk when Accept returns Stored, claimed
-// by this process until Release. A process that ends before leaves it to the next.
+// New gives a delivery its id, and reports whether Accept would store it: no webhook with its name was accepted, and the
+// queue has room.
+func (q *Queue) New(ctx context.Context, d *Delivery, name string) (is bool, err error) {
+	d.ID = id.New(id.Delivery)
+	err = q.Store.View(ctx, func(tx *sql.Tx) error {
+		var seen int
+		if err := tx.QueryRow(`SELECT COUNT(*) FROM seen_webhooks WHERE hook = $1 AND name = $2 AND until >= $3`, d.Hook, name,
+			database.Stamp(q.now())).Scan(&seen); err != nil {
+			return err
+		}
+		full, err := q.full(tx, d)
+		is = seen == 0 && !full
+		return err
+	})
+	return is, err
+}
+
+// Accept stores a delivery and remembers it, in one transaction. It is on the disk when Accept returns Stored.
 func (q *Queue) Accept(ctx context.Context, d *Delivery, s Seen) (v Verdict, err error) {
 	at := database.Stamp(q.now())
 	signed, until := int64(0), "9999"
@@ -194,38 +210,12 @@ func (q *Queue) Accept(ctx context.Context, d *Delivery, s Seen) (v Verdict, err
 			return err
 		}
 		v = Stored
-		return q.insert(tx, d, true)
+		return q.insert(tx, d, false)
 	})
 	if err != nil {
 		return Refused, fmt.Errorf("webhooks: %w", err)
 	}
 	return v, nil
-}
-
-// Release lets a delivery that Accept stored be claimed.
-func (q *Queue) Release(ctx context.Context, d *Delivery) error {
-	return q.held(ctx, d, `UPDATE deliveries SET state = 'queued', holder = '', tries = 0, work = $1
-		WHERE id = $2 AND claim = $3 AND state = $4`, "")
-}
-
-// Undo removes a delivery that Accept stored, and forgets it: the sender's next try is accepted.
-func (q *Queue) Undo(ctx context.Context, d *Delivery, s Seen) error {
-	return q.Store.Update(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.Exec(`DELETE FROM deliveries WHERE id = $1`, d.ID); err != nil {
-			return err
-		}
-		return forget(tx, d.Hook, s.Name)
-	})
-}
-
-// Forget lets the sender's next try of a webhook be accepted.
-func (q *Queue) Forget(ctx context.Context, d *Delivery) error {
-	return q.Store.Update(ctx, func(tx *sql.Tx) error { return forget(tx, d.Hook, d.Name) })
-}
-
-func forget(tx *sql.Tx, hook, name string) error {
-	_, err := tx.Exec(`DELETE FROM seen_webhooks WHERE hook = $1 AND name = $2`, hook, name)
-	return err
 }
 
 // Add stores a delivery that needs no memory of it: an outgoing one. It is claimed by this process.

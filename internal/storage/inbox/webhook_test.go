@@ -44,40 +44,36 @@ func (k *desk) accept(t *testing.T, name string, signed time.Time) Verdict {
 	t.Helper()
 	d := &Delivery{Hook: "h", Target: Agent, About: About{At: k.at, Name: name}, Body: []byte("\x00body of " + name)}
 	v, err := k.Accept(t.Context(), d, Seen{Name: name, Signed: signed, Until: k.at.Add(time.Hour)})
-	if err == nil && v == Stored {
-		err = k.Release(t.Context(), d)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return v
 }
 
-// TestStoredBeforeReleased: a process that ends after it stored a webhook leaves it to the next; one that undoes it
-// leaves nothing.
-func TestStoredBeforeReleased(t *testing.T) {
+// TestNew: what is recorded before it is stored is what Accept stores.
+func TestNew(t *testing.T) {
 	k := open(t)
 	d, s := &Delivery{Hook: "h", Target: Agent}, Seen{Name: "x", Signed: k.at, Until: k.at.Add(time.Hour)}
-	ended := k.as("ended")
-	if v, err := ended.Accept(t.Context(), d, s); v != Stored || err != nil {
+	is, err := k.New(t.Context(), d, s.Name)
+	if named := d.ID; !is || err != nil || named == "" {
+		t.Fatalf("%q is new: %t %v", named, is, err)
+	} else if v, err := k.Accept(t.Context(), d, s); v != Stored || err != nil || d.ID != named {
 		t.Fatal(v, err)
 	}
-	if early, err := k.Claim(t.Context(), Agent); early != nil || err != nil {
-		t.Fatalf("before it is released: %v %v", early, err)
-	}
-	k.gone["ended"] = true
 	got, err := k.Claim(t.Context(), Agent)
-	if err != nil || got == nil || got.ID != d.ID || got.Work != "" {
+	if err != nil || got == nil || got.ID != d.ID || got.Digest() != d.Digest() {
 		t.Fatalf("%+v %v", got, err)
 	}
-	if v, err := k.Accept(t.Context(), &Delivery{Hook: "h"}, s); v != Replayed || err != nil {
-		t.Errorf("%v %v", v, err)
+	if is, err := k.New(t.Context(), &Delivery{Hook: "h"}, s.Name); is || err != nil {
+		t.Errorf("an accepted one is new: %t %v", is, err)
 	}
-	if err := k.Undo(t.Context(), got, s); err != nil {
-		t.Fatal(err)
+	k.at = k.at.Add(2 * time.Hour)
+	if is, err := k.New(t.Context(), &Delivery{Hook: "h"}, s.Name); !is || err != nil {
+		t.Errorf("control: after its time it is new: %t %v", is, err)
 	}
-	if v, err := k.Accept(t.Context(), &Delivery{Hook: "h"}, s); v != Stored || err != nil {
-		t.Errorf("after it was undone: %v %v", v, err)
+	k.Bytes = 3
+	if is, err := k.New(t.Context(), &Delivery{Hook: "h", Body: []byte("long")}, "y"); is || err != nil {
+		t.Errorf("one that the queue has no room for is new: %t %v", is, err)
 	}
 }
 
@@ -164,10 +160,12 @@ func TestFull(t *testing.T) {
 	if v, _ := k.Accept(t.Context(), &Delivery{Hook: "other", Target: Agent}, Seen{Name: "1"}); v != Stored {
 		t.Errorf("another hook: %v", v)
 	}
-	all, err := k.List(t.Context())
-	of := slices.IndexFunc(all, func(d *Delivery) bool { return d.Hook == "h" }) // those of one moment have no order
+	d, err := k.Claim(t.Context(), Agent)
+	for err == nil && d != nil && d.Hook != "h" {
+		d, err = k.Claim(t.Context(), Agent)
+	}
 	if err == nil {
-		err = k.Undo(t.Context(), all[of], Seen{})
+		err = k.Done(t.Context(), d)
 	}
 	if err != nil {
 		t.Fatal(err)

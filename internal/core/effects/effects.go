@@ -401,13 +401,14 @@ func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled
 		return nil, &call.Reason{Code: "idempotency.conflict",
 			Text: "the key belongs to the call " + old.ID + ", which has other arguments or another delegation"}, false
 	}
-	early := b.Early(old) // before a settlement, which takes its time
 	switch {
 	case old.State == Ended || old.Word() != "":
 		return b.known(ctx, d, old)
 	case !b.open(old), old.process != "" && old.process != b.Process && !b.Gone(old.process):
 		return nil, nil, false
-	case d.Contract.Settle.By != "" && !settled:
+	}
+	early := b.Early(old) // before a settlement, which takes its time
+	if d.Contract.Settle.By != "" && !settled {
 		if _, err := b.Settle(ctx, old.ID, d.Call); err == nil {
 			return nil, nil, true
 		}

@@ -317,19 +317,28 @@ func (b *Book) Recover(ctx context.Context, killed []string) error {
 // recover records the outcome of a call whose process was killed: unknown, unless the log has it or a settlement. A call
 // that the log did not allow has none. That of another host is recorded there.
 func (b *Book) recover(ctx context.Context, e *Entry) error {
+	e, err := b.Get(ctx, e.ID) // as its process, which is gone, has left it
+	if errors.Is(err, ErrAbsent) || err == nil && e.process == "" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	was, log := e.digest(), b.standing(ctx, e)
 	if !log.Allowed {
 		return ErrForged
 	}
 	if !log.Ended && !log.Foreign {
 		if b.Log.Bound(ctx, e.ID, was, false) != nil {
-			e.State, e.result, e.Undo = Unknown, nil, nil
+			e = e.lost()
 		}
 		r := Killed(e.ID, e.DecisionID)
 		r.Row = e.digest()
 		if _, err := b.Log.Outcome(ctx, e.decision(), r); err != nil {
 			return err
 		}
+	} else if lost := e.lost(); b.Log.Bound(ctx, e.ID, was, false) != nil && b.Log.Bound(ctx, e.ID, lost.digest(), false) == nil {
+		e = lost // who recorded it was killed before it changed the row
 	} else if e.State == Begun {
 		e.State = Unknown
 	}
@@ -340,6 +349,13 @@ func (b *Book) recover(ctx context.Context, e *Entry) error {
 		now.process = ""
 		return true, nil
 	})
+}
+
+// lost returns the entry as one whose outcome is unknown.
+func (e *Entry) lost() *Entry {
+	l := *e
+	l.State, l.result, l.Undo = Unknown, nil, nil
+	return &l
 }
 
 // decision returns the part of a call's decision that its outcome names.

@@ -81,6 +81,10 @@ func Main() {
 func (q question) answer() (r reply) {
 	ctx, cancel := context.WithTimeout(context.Background(), q.Time)
 	defer cancel()
+	before, err := opened()
+	if err != nil {
+		return reply{Failed: err.Error()}
+	}
 	db, c, err := open(ctx, q.Path)
 	if err == nil {
 		defer db.Close()
@@ -89,6 +93,9 @@ func (q question) answer() (r reply) {
 			r.Rows, err = ask(ctx, c, q.Query, q.Arguments, q.Limits)
 		} else {
 			r.Schema, err = describe(ctx, c, q.Part)
+		}
+		if moved := beside(q.Path, before); moved != nil {
+			r, err = reply{}, moved
 		}
 	}
 	switch {

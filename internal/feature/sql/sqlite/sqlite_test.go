@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -210,6 +211,33 @@ func TestFile(t *testing.T) {
 		}
 	}
 }
+
+// TestExchangedFolder: a folder on the way that became a link after it was looked at leads to no other database.
+func TestExchangedFolder(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux says which files a process has open")
+	}
+	for _, wal := range []bool{false, true} {
+		real := file(t, wal)
+		link := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(filepath.Dir(real), link); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Query(t.Context(), real, "SELECT 1", nil, wide, nil); err != nil {
+			t.Errorf("control: %v", err)
+		}
+		for what, err := range map[string]error{
+			"query":  second(Query(t.Context(), filepath.Join(link, filepath.Base(real)), "SELECT 1", nil, wide, nil)),
+			"schema": second(Describe(t.Context(), filepath.Join(link, filepath.Base(real)), "", nil)),
+		} {
+			if !isRefusal(err, "sql.file") {
+				t.Errorf("%s, WAL %t: %v", what, wal, err)
+			}
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
 
 type sqlRow struct{ Input struct{ SQL string } }
 

@@ -5,6 +5,7 @@ package generation
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 )
 
@@ -73,12 +74,13 @@ func (g *Generations[T]) leave(v T) {
 func (g *Generations[T]) End() error {
 	g.gone.Wait()
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	open := maps.Clone(g.calls)
+	clear(g.calls)
+	g.mu.Unlock()
 	var errs []error
-	for v := range g.calls {
+	for v := range open { // not under the lock: what ends can ask for the value in force
 		errs = append(errs, g.retire(v))
 	}
-	clear(g.calls)
 	return errors.Join(errs...)
 }
 

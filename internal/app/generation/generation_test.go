@@ -49,3 +49,13 @@ func TestGenerations(t *testing.T) {
 		t.Error("the end leaves a value open", err)
 	}
 }
+
+// TestEndAsks: what ends can ask for the value in force, as the metrics of telemetry do when they are sent at the end.
+func TestEndAsks(t *testing.T) {
+	var g *Generations[string]
+	asked := ""
+	g = New("first", func(string) error { asked = g.Now(); return nil })
+	if err := g.End(); err != nil || asked != "first" {
+		t.Errorf("%v %q", err, asked)
+	}
+}

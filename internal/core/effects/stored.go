@@ -15,6 +15,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/storage/database"
 )
@@ -96,7 +97,11 @@ func (e *Entry) replay(d policy.Decision) *call.Result {
 	}
 	if e.Undone != "" {
 		r.Undo = nil
-		r.Content = append(r.Content, call.Text("waldo: the call "+e.ID+" was undone since, by "+e.Undone+"."))
+		by := ""
+		if id.Is(id.Call, e.Undone) { // the row alone says who: no other text reaches the model
+			by = ", by " + e.Undone
+		}
+		r.Content = append(r.Content, call.Text("waldo: the call "+e.ID+" was undone since"+by+"."))
 	}
 	f.Status = r.Status
 	r.Facts = f

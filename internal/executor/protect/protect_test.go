@@ -243,7 +243,8 @@ func TestProgramNames(t *testing.T) {
 	if err != nil || len(before) > 0 {
 		t.Fatal(paths(before), err)
 	}
-	want := []string{".bundle/config", ".bundle/plugin", ".clinerules", ".hg/sharedpath", ".jvmopts", ".perldb", ".pylintrc",
+	want := []string{".bundle/config", ".bundle/plugin", ".clinerules", ".hg/sharedpath", ".jvmopts", ".perldb",
+		".pylintrc",
 		".pylintrc.toml", ".sbtopts", "a/Global.JSON", "a/tools/bazel", "a/tools/bazel.linux-arm64", "pylintrc", "pylintrc.toml",
 		"rust-toolchain"}
 	for _, name := range slices.Concat(want, []string{".bundle/ruby", ".hg/requires", ".perltidyrc", "bazel", "a/tools/bazelisk",

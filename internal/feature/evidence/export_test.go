@@ -53,7 +53,8 @@ func (g *ground) export(x exporter) {
 func decided(n int, name string, effect policy.Effect, mode contract.Mode) policy.Decision {
 	return policy.Decision{
 		ID: fmt.Sprintf("d_%026d", n), Effect: effect, Danger: 2, Reasons: []call.Reason{{Code: "mode." + mode.String(), Text: "why"}},
-		Call: call.Call{ID: fmt.Sprintf("c_%026d", n), Capability: call.Capability(name), Principal: "os:1000", Session: "n_a",
+		Call: call.Call{ID: fmt.Sprintf("c_%026d", n), Capability: call.Capability(name), Principal: "os:1000",
+			Session: "n_a",
 			Channel: "mcp", Agent: "claude-code/2"},
 		Contract: contract.Contract{Pattern: name, Mode: mode},
 	}
@@ -73,8 +74,10 @@ func (g *ground) story() {
 			_, err := r.Outcome(ctx, d, call.Result{Status: status, Facts: f})
 			must(err)
 		}
-		read, no := decided(1, "notes.read", policy.Allow, contract.Read), decided(2, "notes.drop", policy.Deny, contract.Write)
-		run, wait := decided(3, "run_python", policy.Ask, contract.HighRisk), decided(4, "mail.send", policy.Ask, contract.Write)
+		read, no := decided(1, "notes.read", policy.Allow, contract.Read), decided(2, "notes.drop", policy.Deny,
+			contract.Write)
+		run, wait := decided(3, "run_python", policy.Ask, contract.HighRisk), decided(4, "mail.send", policy.Ask,
+			contract.Write)
 		for _, d := range []policy.Decision{read, no, run, wait} {
 			must(r.Decision(ctx, d))
 		}
@@ -83,12 +86,14 @@ func (g *ground) story() {
 		ended(wait, facts.Waiting, facts.New())
 		f, code := facts.New(), 3
 		f.Sandbox, f.ExitCode = facts.Sandbox{ID: "s_1", Driver: "namespace"}, &code
-		f.Network.Attempts = []facts.Attempt{{Host: "api.example.com", Port: 443, Allowed: true, Times: 2, Sent: 10, Received: 20},
+		f.Network.Attempts = []facts.Attempt{{Host: "api.example.com", Port: 443, Allowed: true, Times: 2, Sent: 10,
+			Received: 20},
 			{Host: "169.254.169.254", Port: 80, Why: "host.private"},
 			{Host: "api.example.com", Port: 443, Allowed: true, Method: "POST", Times: 1},
 			{Host: "api.example.com", Port: 443, Why: "egress.request", Method: "DELETE", Times: 1},
 			{Host: "api.example.com", Port: 443, Allowed: true, Why: "egress.connect", Method: "OTHER", Times: 1}}
-		said := approval.Answer{ApprovalID: "a_1", DecisionID: run.ID, Capability: "run_python", Yes: true, By: "approver:ann"}
+		said := approval.Answer{ApprovalID: "a_1", DecisionID: run.ID, Capability: "run_python", Yes: true,
+			By: "approver:ann"}
 		must(r.Verdict(ctx, said))
 		said.Yes, said.Refusal, said.Reason = false, "approval.expired", "it expired"
 		must(r.Answer(ctx, run, said))
@@ -223,7 +228,8 @@ func TestDSSE(t *testing.T) {
 	}
 	out.Reset()
 	_, err = audit.All(t.Context(), g.tree.Dir, envelopesOf(&out).record)
-	if !errors.Is(err, ErrForked) || !strings.Contains(err.Error(), "record 1 is another than the tree has") || out.Len() > 0 {
+	if !errors.Is(err, ErrForked) || !strings.Contains(err.Error(), "record 1 is another than the tree has") ||
+		out.Len() > 0 {
 		t.Errorf("a rewritten log: %v, %s", err, out.String())
 	}
 

@@ -35,8 +35,12 @@ func (h *Hooks) Send(ctx context.Context, o Outgoing) (*inbox.Delivery, error) {
 	}
 	d := &inbox.Delivery{Hook: u.Hostname(), Target: inbox.Out, Body: o.Body, About: inbox.About{At: h.o.Now(),
 		ContentType: o.ContentType, URL: u.String(), Key: string(o.Key), Private: o.Private, By: string(o.By)}}
-	if is, err := h.o.Queue.New(ctx, d, ""); !is || err != nil {
-		return nil, errors.Join(err, h.o.Queue.Add(ctx, d))
+	is, err := h.o.Queue.New(ctx, d, "")
+	if err == nil && !is {
+		err = inbox.NoRoom(d)
+	}
+	if err != nil {
+		return nil, err
 	}
 	e := h.about(d, "queued")
 	e.Row = d.Digest()

@@ -223,13 +223,18 @@ func (q *Queue) Add(ctx context.Context, d *Delivery) error {
 	return q.Store.Update(ctx, func(tx *sql.Tx) error {
 		full, err := q.full(tx, d)
 		if full {
-			err = fmt.Errorf("%d deliveries for %s wait already: waldo hook list shows them", MaxWaiting, d.Hook)
+			err = NoRoom(d)
 		}
 		if err == nil {
 			err = q.insert(tx, d, q.Holder != "")
 		}
 		return err
 	})
+}
+
+// NoRoom is the error for an outgoing delivery that the queue has no room for.
+func NoRoom(d *Delivery) error {
+	return fmt.Errorf("%d deliveries for %s wait already: waldo hook list shows them", MaxWaiting, d.Hook)
 }
 
 func (q *Queue) full(tx *sql.Tx, d *Delivery) (bool, error) {

@@ -38,14 +38,24 @@ func exactPortably(path string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
+	root, err := openAs(path, was)
+	if err != nil {
+		return nil, err
+	}
+	if real, err := filepath.EvalSymlinks(path); err != nil || real != path {
+		return nil, errors.Join(ErrChanged, err, root.Close())
+	}
+	return root, nil
+}
+
+// openAs opens the folder of a path, whose name the root has. It must be the one that was looked at.
+func openAs(path string, was os.FileInfo) (*os.Root, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, err
 	}
-	is, err := root.Stat(".")
-	real, rerr := filepath.EvalSymlinks(path)
-	if err = errors.Join(err, rerr); err != nil || real != path || !os.SameFile(was, is) {
-		return nil, errors.Join(ErrChanged, err, root.Close())
+	if is, err := root.Stat("."); err != nil || !os.SameFile(was, is) {
+		return nil, errors.Join(&os.PathError{Op: "open", Path: path, Err: ErrChanged}, err, root.Close())
 	}
 	return root, nil
 }

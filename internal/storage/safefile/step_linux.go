@@ -29,14 +29,7 @@ func Exact(path string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(path) // its name is the path
-	if err != nil {
-		return nil, err
-	}
-	if is, err := root.Stat("."); err != nil || !os.SameFile(was, is) {
-		return nil, errors.Join(&os.PathError{Op: "open", Path: path, Err: ErrChanged}, err, root.Close())
-	}
-	return root, nil
+	return openAs(path, was)
 }
 
 // Step opens a folder by its name. The kernel refuses a link there, also one that appears at that moment (openat2(2),

@@ -174,10 +174,10 @@ func (s *Store) Begin(call, mode string, folders []runner.Folder) (_ runner.Ledg
 			err = errors.Join(err, s.makeAside(call, i, f.Root))
 			continue
 		}
-		t, bad := look(f.Root)
-		err = errors.Join(err, bad)
+		t := look(f.Root)
 		l.before, l.copies = append(l.before, t), append(l.copies, nil)
-		if mode == Keep && bad == nil {
+		if mode == Keep {
+			var bad error
 			l.copies[i], bad = pack(f.Root, t, s.at(call, fmt.Sprint("copies", i)))
 			err = errors.Join(err, bad)
 		}

@@ -32,10 +32,10 @@ func skipped(at string) bool {
 	return name == "node_modules" || name == "objects" && path.Base(path.Dir(at)) == ".git"
 }
 
-func look(root *os.Root) (*tree, error) {
+func look(root *os.Root) *tree {
 	t := &tree{entries: map[string]stamp{}, closed: map[string]bool{}}
 	t.add(root, "")
-	return t, nil
+	return t
 }
 
 // add looks at the names of one folder below the root, and at those below them. What is gone meanwhile is left out.
@@ -127,12 +127,9 @@ func (a *archive) unpack(name, to string) bool {
 }
 
 // endKept compares a folder with what it was, and keeps copies of what was overwritten or removed.
-func (l *ledger) endKept(n int, f *Folder) error {
+func (l *ledger) endKept(n int, f *Folder) (err error) {
 	before, copies := l.before[n], l.copies[n]
-	now, err := look(l.roots[n])
-	if err != nil {
-		return err
-	}
+	now := look(l.roots[n])
 	f.Partial = before.partial || now.partial
 	for at := range now.closed { // the run has closed it
 		f.Partial = f.Partial || !before.closed[at]

@@ -90,8 +90,8 @@ func (r *Recorder) Bound(ctx context.Context, callID, digest string, shared bool
 	return r.Witness.Bound(ctx, callID, digest, shared)
 }
 
-// told are the members by which a record says what became of a call.
-type told struct {
+// ending are the members of a record about what became of a call.
+type ending struct {
 	CallID  string       `json:"call_id"`
 	Yes     bool         `json:"yes"`
 	Refusal string       `json:"refusal"`
@@ -115,7 +115,7 @@ func (r *Recorder) Standing(ctx context.Context, d policy.Decision, shared bool)
 	s.Foreign, s.Allowed = shared, shared // unless this log has a decision of it
 	asks := false
 	for _, one := range all {
-		var t told
+		var t ending
 		if json.Unmarshal(one.Body, &t) != nil || t.CallID != d.Call.ID {
 			continue
 		}

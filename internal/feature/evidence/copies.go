@@ -31,8 +31,7 @@ import (
 	"waldo/internal/storage/safefile"
 )
 
-// copies puts the closed segments of a log, its tiles and its checkpoints into a bucket, each once, and
-// compares the two.
+// copies puts the closed segments of a log, its tiles and its checkpoints into a bucket, each once, and compares the two.
 type copies struct {
 	tree   *Tree
 	store  *database.Store
@@ -114,8 +113,7 @@ func (c *copies) write(m copied) error {
 	return safefile.Replace(filepath.Join(c.tree.Dir, copiedFile), append(b, '\n'), 0o600)
 }
 
-// current takes the records up to the head into the tree. Nil: there are none. Another process can take more
-// in between.
+// current takes the records up to the head into the tree. Nil: there are none. Another process can take more in between.
 func (c *copies) current(ctx context.Context) (*Checkpoint, error) {
 	at, err := c.tree.grown(ctx, c.store)
 	if errors.Is(err, ErrForked) {
@@ -124,8 +122,7 @@ func (c *copies) current(ctx context.Context) (*Checkpoint, error) {
 	return at, err
 }
 
-// look compares the bucket with the log, and stores the result. An earlier reason against calls stays while
-// the bucket
+// look compares the bucket with the log, and stores the result. An earlier reason against calls stays while the bucket
 // cannot be reached, or not all was compared.
 func (c *copies) look(ctx context.Context) (copied, error) {
 	unlock, err := c.tree.lock(ctx, lookLock)

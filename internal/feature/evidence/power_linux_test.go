@@ -70,6 +70,7 @@ capabilities:
   s.create:
     mode: write
     approval: none
+    timeout_seconds: 5
     settle: {by: s.find, args: {title: args.title}, happened: "result.total > 0.0", within: 1s}
   s.pay: {mode: write, approval: always}
 `
@@ -484,6 +485,10 @@ func (w world) resume(t *testing.T, h *app.App, n session.Info, past []acked) {
 		var err error
 		if a.Approval == "" {
 			r, err = order(ctx, h, n, "create", title, title, "")
+			if why := r.Cause(); a.What == "begun" && len(why) > 0 && why[0].Code == "idempotency.unknown" {
+				time.Sleep(time.Duration(why[0].RetryAfter) * time.Second) // its server could still act on it, by its timeout
+				r, err = order(ctx, h, n, "create", title, title, "")
+			}
 			if err != nil || r.Status != facts.OK || a.What == "done" && r.Replayed == "" {
 				t.Errorf("%s, which was %s: %s %v %v, replay of %q", title, a.What, r.Status, r.Why, err, r.Replayed)
 			}

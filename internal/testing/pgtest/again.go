@@ -50,7 +50,8 @@ func Place(t testing.TB, dir string) string {
 	}
 	schema := fmt.Sprintf("s%x", sha256.Sum256([]byte(dir)))[:20]
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/psql")
-	out, err := exec.Command(found[len(found)-1], url, "-qc", "CREATE SCHEMA IF NOT EXISTS "+schema).CombinedOutput()
+	one := "SELECT pg_advisory_xact_lock(1); CREATE SCHEMA IF NOT EXISTS " + schema // two at once would collide
+	out, err := exec.Command(found[len(found)-1], url, "-qc", one).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

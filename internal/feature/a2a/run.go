@@ -1,10 +1,13 @@
 package a2a
 
 import (
+	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -384,7 +387,7 @@ func text(r call.Result) string {
 	return strings.Join(all, "\n")
 }
 
-// artifacts are the contents of a result as one artifact: texts, structured content as data, images and audio as files.
+// artifacts are the contents of a result as one artifact: texts, files, links to files, and structured content as data.
 func artifacts(j *job, r call.Result) []Artifact {
 	var parts []Part
 	size := 0
@@ -420,9 +423,27 @@ func part(c call.Content) (Part, bool) {
 	case c.Raw.IsZero():
 		return Part{}, false
 	}
-	kind, _ := c.Raw.Member("mimeType").Text()
-	if data, ok := c.Raw.Member("data").Text(); ok && (c.Type == "image" || c.Type == "audio") {
-		return Part{Raw: &data, MediaType: kind}, true
+	of := c.Raw
+	if c.Type == "resource" {
+		of = of.Member("resource")
+	}
+	member := func(name string) string { s, _ := of.Member(name).Text(); return s }
+	file := Part{MediaType: member("mimeType"), Filename: cmp.Or(member("name"), strings.Trim(path.Base(member("uri")), "./"))}
+	for _, is := range []struct {
+		kind, member string
+		at           **string
+	}{
+		{"image", "data", &file.Raw}, {"audio", "data", &file.Raw}, {"resource_link", "uri", &file.URL},
+		{"resource", "blob", &file.Raw}, {"resource", "text", &file.Text},
+	} {
+		s, ok := of.Member(is.member).Text()
+		if !ok || c.Type != is.kind {
+			continue
+		}
+		if _, err := base64.StdEncoding.DecodeString(s); err == nil || is.at != &file.Raw {
+			*is.at = &s
+			return file, true
+		}
 	}
 	return Part{Data: c.Raw, MediaType: "application/json"}, true
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"waldo/internal/model/call"
+	"waldo/internal/protocol/strictjson"
 	"waldo/internal/testing/repo"
 )
 
@@ -187,5 +188,27 @@ func TestClientOnTheWire(t *testing.T) {
 	}
 	if seen := w.judge(t); seen["SendMessageRequest"] < 6 || seen["GetTaskRequest"] == 0 {
 		t.Errorf("%v", seen)
+	}
+}
+
+func TestPartsOfContents(t *testing.T) {
+	odd := `{"type":"resource","resource":{"uri":"file:///o.txt","blob":"no base64"}}`
+	for content, want := range map[string]string{
+		`{"type":"image","data":"aGk=","mimeType":"image/png"}`: `{"raw":"aGk=","mediaType":"image/png"}`,
+		`{"type":"resource_link","uri":"https://a.example/b.txt","name":"n.txt"}`: `{"url":"https://a.example/b.txt",` +
+			`"filename":"n.txt"}`,
+		`{"type":"resource","resource":{"uri":"file:///o.bin","blob":"aGk="}}`: `{"raw":"aGk=","filename":"o.bin"}`,
+		`{"type":"resource","resource":{"uri":"file:///o.txt","text":"hi"}}`:   `{"text":"hi","filename":"o.txt"}`,
+		odd: `{"data":` + odd + `,"mediaType":"application/json"}`,
+	} {
+		raw, err := strictjson.Parse([]byte(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind, _ := raw.Member("type").Text()
+		p, ok := part(call.Content{Type: kind, Raw: raw})
+		if b, err := json.Marshal(p); !ok || err != nil || string(b) != want {
+			t.Errorf("%s: %s %v", content, b, err)
+		}
 	}
 }

@@ -101,8 +101,8 @@ type ending struct {
 	} `json:"facts"`
 }
 
-// Standing returns what the log has of a call. It counts as allowed if its decision has the call as it is given, and is no
-// denial and no dry run, and a human said yes where one was asked.
+// Standing returns what the log has of a call. It counts as allowed if its decision has the call as it is given, and is
+// no denial and no dry run, and a human said yes where one was asked.
 func (r *Recorder) Standing(ctx context.Context, d policy.Decision, shared bool) (s effects.Standing) {
 	decided := func(r Record) bool {
 		n := r.named()
@@ -126,7 +126,7 @@ func (r *Recorder) Standing(ctx context.Context, d policy.Decision, shared bool)
 		case KindAnswer:
 			s.Allowed = s.Allowed || asks && t.Yes && t.Refusal == ""
 		case KindOutcome:
-			s.Ended, s.Known = true, t.Facts.SideEffect != facts.Unknown
+			s.Ended, s.Known = true, t.Facts.SideEffect != facts.Unknown || s.Settled == call.Happened
 		case KindSettled:
 			if t.Settled == call.Happened || t.Settled == call.NotHappened {
 				s.Known, s.Settled = true, t.Settled

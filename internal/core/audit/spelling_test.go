@@ -75,7 +75,7 @@ func TestAnswersOfOtherCalls(t *testing.T) {
 		{"the answer has other arguments", 1, 2, []Record{first, verdict,
 			said(KindAnswer, "d1", "c_d1", "files.delete", "b", "")}},
 	} {
-		v := &verifier{start: row.start, decided: map[uint64][2]uint64{}, shown: map[uint64]uint64{}}
+		v := &verifier{start: row.start, decided: map[uint64]fate{}, shown: map[uint64]uint64{}}
 		for _, r := range row.all {
 			v.answers(r)
 		}

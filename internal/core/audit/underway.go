@@ -13,7 +13,7 @@ import (
 )
 
 // UnderWay returns the decisions, as far as their outcomes name them, of calls that processes made and that have no
-// outcome. It reads the last two segments of the log.
+// outcome. One with the effect Ask had no yes: nothing was done. It reads the last two segments of the log.
 func UnderWay(ctx context.Context, dir string, processes []string) ([]policy.Decision, error) {
 	names, _, err := extent(dir)
 	if err != nil || len(names) == 0 {
@@ -23,18 +23,27 @@ func UnderWay(ctx context.Context, dir string, processes []string) ([]policy.Dec
 	var order []string
 	open := map[string]policy.Decision{}
 	err = Range(ctx, dir, first-1, math.MaxUint64, func(r Record) error {
-		var d Decided
+		var d struct {
+			Decided
+			Yes     bool   `json:"yes"`
+			Refusal string `json:"refusal"`
+		}
 		switch {
-		case r.Kind != KindDecision && r.Kind != KindOutcome || json.Unmarshal(r.Body, &d) != nil:
+		case r.Kind != KindDecision && r.Kind != KindAnswer && r.Kind != KindOutcome || json.Unmarshal(r.Body, &d) != nil:
 		case r.Kind == KindOutcome:
 			delete(open, d.DecisionID)
+		case r.Kind == KindAnswer:
+			if asked, waits := open[d.DecisionID]; waits && d.Yes && d.Refusal == "" {
+				asked.Effect = policy.Allow
+				open[d.DecisionID] = asked
+			}
 		case d.Effect != policy.Deny && !d.DryRun && slices.Contains(processes, cmp.Or(d.Asker, d.Process)):
 			order = append(order, d.DecisionID)
 			k := contract.Contract{Mode: d.Mode}
 			if d.Contract != nil {
 				k.Transport = d.Contract.Transport
 			}
-			open[d.DecisionID] = policy.Decision{ID: d.DecisionID, Contract: k,
+			open[d.DecisionID] = policy.Decision{ID: d.DecisionID, Effect: d.Effect, Contract: k,
 				Call: call.Call{ID: d.CallID, Capability: call.Capability(d.Capability), Principal: call.Principal(d.Principal)}}
 		}
 		return nil

@@ -90,8 +90,8 @@ type verifier struct {
 	expect  Expect
 	ledger  approval.Ledger
 
-	decided     map[uint64][2]uint64 // what decisions were about, and their calls, by their ids, as hashes
-	shown       map[uint64]uint64    // what verdicts were about, by their approvals
+	decided     map[uint64]fate   // by hashes of the ids of decisions
+	shown       map[uint64]uint64 // what verdicts were about, by their approvals
 	delegations delegation.Ledger
 	bad         bool          // a problem was found, listed or not
 	skipped     int           // findings that are not listed
@@ -127,7 +127,7 @@ func Anchors(ctx context.Context, o Options) ([]Anchor, error) {
 func Verify(ctx context.Context, dir string, anchors []Anchor, now time.Time, e Expect) (Report, error) {
 	v := &verifier{
 		anchors: anchors, now: now, dir: dir, expect: e, next: 1, prev: genesis, past: make([]time.Time, len(anchors)),
-		decided: map[uint64][2]uint64{}, shown: map[uint64]uint64{},
+		decided: map[uint64]fate{}, shown: map[uint64]uint64{},
 	}
 	v.Findings = append([]Finding{}, e.Unchecked...)
 	names, sizes, err := extent(dir)
@@ -261,6 +261,7 @@ func (v *verifier) check(ln line) {
 		}
 		v.approvals(r)
 		v.answers(r)
+		v.endings(r)
 		err := delegated(&v.delegations, r)
 		if pruned := v.start > 1 && errors.Is(err, delegation.ErrAbsent); err != nil && !pruned {
 			v.problem("delegation.record", "record %d: %v", r.Seq, err)
@@ -306,7 +307,7 @@ func (v *verifier) answers(r Record) {
 	if r.Kind != KindDecision && r.Kind != KindVerdict && r.Kind != KindAnswer {
 		return
 	}
-	var of struct{ decision, capability, args, call, refusal, approval []byte }
+	var of struct{ decision, capability, args, call, refusal, approval, effect, dry, yes []byte }
 	members(r.Body, func(name, value []byte) {
 		switch string(name) {
 		case `"decision_id"`:
@@ -321,21 +322,33 @@ func (v *verifier) answers(r Record) {
 			of.refusal = value
 		case `"approval_id"`:
 			of.approval = value
+		case `"effect"`:
+			of.effect = value
+		case `"dry_run"`:
+			of.dry = value
+		case `"yes"`:
+			of.yes = value
 		}
 	})
 	id, about := hashID(string(of.decision)), hashID(string(of.capability)+"\n"+string(of.args))
 	if r.Kind == KindDecision {
-		now := [2]uint64{about, hashID(string(of.call))}
-		if was, known := v.decided[id]; known && was != now {
+		now := fate{about: about, call: hashID(string(of.call)), decided: permitOf(of.effect, of.dry)}
+		was, known := v.decided[id]
+		if known && (was.about != now.about || was.call != now.call || was.decided != now.decided) {
 			v.problem("decision.twice", "record %d is another decision under the id %s", r.Seq, of.decision)
 		}
-		v.decided[id] = now
+		if !known {
+			v.decided[id] = now
+		}
 		return
 	}
 	switch was, known := v.decided[id]; {
 	case of.refusal != nil || !known: // waldo's own; or the decision was removed
-	case was[0] != about, r.Kind == KindAnswer && was[1] != hashID(string(of.call)):
+	case was.about != about, r.Kind == KindAnswer && was.call != hashID(string(of.call)):
 		v.problem("answer.decision", "record %d is not about what decision %s was about", r.Seq, of.decision)
+	case r.Kind == KindAnswer && string(of.yes) == "true":
+		was.yes = true
+		v.decided[id] = was
 	}
 	asked := hashID(string(of.approval))
 	if was, known := v.shown[asked]; known && was != about && of.refusal == nil {
@@ -346,10 +359,10 @@ func (v *verifier) answers(r Record) {
 	}
 }
 
-// Doubts returns what speaks against the answers among some records, by their numbers: a signature that does not hold by
-// the enrolments among them, or another call. Answers through an agent's host have no signature.
+// Doubts returns what speaks against the answers among some records, by their numbers: a signature that does not hold
+// by the enrolments among them, or another call. Answers through an agent's host have no signature.
 func Doubts(all []Record) map[uint64]string {
-	v := &verifier{decided: map[uint64][2]uint64{}, shown: map[uint64]uint64{}}
+	v := &verifier{decided: map[uint64]fate{}, shown: map[uint64]uint64{}}
 	for _, r := range all {
 		v.next = r.Seq
 		v.answers(r)

@@ -85,7 +85,11 @@ func (b *Book) Settle(ctx context.Context, callID string, as call.Call) (call.Se
 	default:
 		out.Settled, state = call.NotHappened, NotHappened
 	}
-	if ctx = context.WithoutCancel(ctx); state != Unknown {
+	ctx = context.WithoutCancel(ctx)
+	if now, err := b.Get(ctx, callID); err == nil && !b.open(now) { // another settled it, or tries it again
+		return b.said(ctx, now)
+	}
+	if state != Unknown {
 		e.State = state
 		out.Row = e.digest()
 	}
@@ -139,8 +143,8 @@ func (b *Book) said(ctx context.Context, e *Entry) (call.Settled, error) {
 	return e.Word(), nil
 }
 
-// proven returns an error unless the log allowed a call and has its row. A call that the log has settled keeps its word,
-// and its row is put right.
+// proven returns an error unless the log allowed a call and has its row. A call that the log has settled keeps its
+// word, and its row is put right.
 func (b *Book) proven(ctx context.Context, e *Entry) (call.Settled, error) {
 	log, own := b.standing(ctx, e), b.own(e)
 	was := e.digest()
@@ -192,8 +196,8 @@ func (e *Entry) Word() call.Settled {
 }
 
 // Early returns for how long the server of a call that was cut short can still act on it, by the contract's timeout: it was
-// killed with its waldo, or cancelled, or its caller gave it less time. Until then no read shows that it did not happen.
-// A contract without settle has no read to wait for.
+// killed with its waldo, or cancelled, or its caller gave it less time. Until then no read shows that it did not
+// happen. A contract without settle has no read to wait for.
 func (b *Book) Early(e *Entry) time.Duration {
 	k := b.Contract(e.Capability)
 	switch {
@@ -314,12 +318,13 @@ func (b *Book) Recover(ctx context.Context, killed []string) error {
 	return err
 }
 
-// recover records the outcome of a call whose process was killed: unknown, unless the log has it or a settlement. A call
-// that the log did not allow has none. That of another host is recorded there.
+// recover records the outcome of a call whose process was killed: unknown, unless the log has it or a settlement. A
+// call that the log did not allow has none. That of another host is recorded there.
 func (b *Book) recover(ctx context.Context, e *Entry) error {
+	gone := e.process
 	e, err := b.Get(ctx, e.ID) // as its process, which is gone, has left it
-	if errors.Is(err, ErrAbsent) || err == nil && e.process == "" {
-		return nil
+	if errors.Is(err, ErrAbsent) || err == nil && e.process != gone {
+		return nil // another waldo recovers it
 	}
 	if err != nil {
 		return err
@@ -328,14 +333,22 @@ func (b *Book) recover(ctx context.Context, e *Entry) error {
 	if !log.Allowed {
 		return ErrForged
 	}
+	if mine, err := b.hand(ctx, e.ID, gone, b.Process); !mine || err != nil {
+		return err
+	}
 	if !log.Ended && !log.Foreign {
-		if b.Log.Bound(ctx, e.ID, was, false) != nil {
+		r, settled := Killed(e.ID, e.DecisionID), *e
+		settled.State = Happened
+		switch {
+		case log.Settled == call.Happened && b.Log.Bound(ctx, e.ID, settled.digest(), false) == nil:
+			e, r.Facts.SideEffect = &settled, facts.Confirmed
+		case b.Log.Bound(ctx, e.ID, was, false) != nil:
 			e = e.lost()
 		}
-		r := Killed(e.ID, e.DecisionID)
 		r.Row = e.digest()
 		if _, err := b.Log.Outcome(ctx, e.decision(), r); err != nil {
-			return err
+			_, undone := b.hand(ctx, e.ID, b.Process, gone)
+			return errors.Join(err, undone)
 		}
 	} else if lost := e.lost(); b.Log.Bound(ctx, e.ID, was, false) != nil && b.Log.Bound(ctx, e.ID, lost.digest(), false) == nil {
 		e = lost // who recorded it was killed before it changed the row
@@ -349,6 +362,18 @@ func (b *Book) recover(ctx context.Context, e *Entry) error {
 		now.process = ""
 		return true, nil
 	})
+}
+
+// hand gives a call from one process to another, so that one alone records its outcome; false: another waldo was first.
+// A waldo without a mark leaves it as it is.
+func (b *Book) hand(ctx context.Context, callID, from, to string) (mine bool, err error) {
+	err = b.change(ctx, callID, func(_ *sql.Tx, e *Entry) (bool, error) {
+		if mine = e.process == from; mine && b.Process != "" {
+			e.process = to
+		}
+		return true, nil
+	})
+	return mine, err
 }
 
 // lost returns the entry as one whose outcome is unknown.

@@ -69,8 +69,8 @@ func killed(t *testing.T, b *bench, file string) policy.Decision {
 	return d
 }
 
-// TestSettleOnlyOwn: the configuration that decided a call finds out whether it happened, and no other one: its read can
-// look somewhere else.
+// TestSettleOnlyOwn: the configuration that decided a call finds out whether it happened, and no other one: its read
+// can look somewhere else.
 func TestSettleOnlyOwn(t *testing.T) {
 	dir := t.TempDir()
 	own, other, link := filepath.Join(dir, "own.yaml"), filepath.Join(dir, "other.yaml"), filepath.Join(dir, "link.yaml")
@@ -145,8 +145,8 @@ func TestSettleReadsAtTheEndOfWithin(t *testing.T) {
 	}
 }
 
-// TestNothingIsKnownEarly: a read does not show that a call did not happen while its server can still act on it: its waldo
-// was killed, or its caller gave up. The control comes when the contract's timeout is over.
+// TestNothingIsKnownEarly: a read does not show that a call did not happen while its server can still act on it: its
+// waldo was killed, or its caller gave up. The control comes when the contract's timeout is over.
 func TestNothingIsKnownEarly(t *testing.T) {
 	for _, status := range []facts.Status{"", facts.Cancelled, facts.Timeout} {
 		b, _, server := settling(t, "own.yaml", "0")
@@ -254,8 +254,8 @@ func (*recorded) Undone(context.Context, policy.Decision, call.Capability) (stri
 	return "c_lost", nil
 }
 
-// TestUndoOfAKilledWaldo: an undo whose waldo was killed before its call was decided can be made. One that the log knows
-// cannot.
+// TestUndoOfAKilledWaldo: an undo whose waldo was killed before its call was decided can be made. One that the log
+// knows cannot.
 func TestUndoOfAKilledWaldo(t *testing.T) {
 	for _, log := range []Recorder{&notes{}, &recorded{}} {
 		b, _, server := settling(t, "own.yaml", "1")
@@ -359,5 +359,110 @@ func contracts(file string) func(call.Capability) contract.Contract {
 		k.At.File = file
 		k.Settle = contract.Settle{By: "s.find", Happened: "result.count > 0"}
 		return k
+	}
+}
+
+// meanwhile is a log that another waldo uses while an outcome is recorded.
+type meanwhile struct {
+	notes
+	other   func()
+	results []call.Result
+	before  call.Settled // a settlement before the outcome
+	bound   string       // the digest that the log has
+}
+
+func (m *meanwhile) Outcome(_ context.Context, _ policy.Decision, r call.Result) (l call.Logged, _ error) {
+	if other := m.other; other != nil {
+		m.other = nil
+		other()
+	}
+	m.results = append(m.results, r)
+	return l, nil
+}
+
+func (m *meanwhile) Standing(context.Context, policy.Decision, bool) Standing {
+	return Standing{Allowed: true, Settled: m.before}
+}
+
+func (m *meanwhile) Bound(_ context.Context, _, digest string, _ bool) *call.Reason {
+	if m.bound == "" || m.bound == digest {
+		return nil
+	}
+	return &call.Reason{Code: "row.forged"}
+}
+
+// TestRecoveredOnce: of two waldos that find a killed call at one moment, one records its outcome. One whose log fails
+// leaves the call to the next.
+func TestRecoveredOnce(t *testing.T) {
+	b := newBench(t)
+	log := &meanwhile{}
+	d := killed(t, &bench{Book: &Book{Store: b.Store, Process: "q_gone", Log: log, Gone: b.Gone, Now: b.Now,
+		Contract: contracts("own.yaml")}}, "own.yaml")
+	b.Log = log
+	second := &Book{Store: b.Store, Process: "q_second", Log: log, Gone: b.Gone, Now: b.Now, Contract: b.Contract}
+	log.other = func() {
+		if err := second.Recover(t.Context(), []string{"q_gone"}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := b.Recover(t.Context(), []string{"q_gone"}); err != nil {
+		t.Fatal(err)
+	}
+	e, err := b.Get(t.Context(), d.Call.ID)
+	if len(log.results) != 1 || err != nil || e.process != "" || e.State != Begun && e.State != Unknown {
+		t.Errorf("%d outcomes, %+v %v", len(log.results), e, err)
+	}
+}
+
+// unwritable is a log that takes no outcome.
+type unwritable struct{ meanwhile }
+
+func (*unwritable) Outcome(context.Context, policy.Decision, call.Result) (l call.Logged, _ error) {
+	return l, errors.New("no space")
+}
+
+func TestUnrecordedRecovery(t *testing.T) {
+	b := newBench(t)
+	d := killed(t, &bench{Book: &Book{Store: b.Store, Process: "q_gone", Log: &meanwhile{}, Gone: b.Gone, Now: b.Now,
+		Contract: contracts("own.yaml")}}, "own.yaml")
+	b.Log = &unwritable{}
+	if err := b.Recover(t.Context(), nil); err == nil {
+		t.Error("control: the log took the outcome")
+	}
+	log := &meanwhile{}
+	b.Log = log
+	if err := b.Recover(t.Context(), nil); err != nil || len(log.results) != 1 || log.results[0].CallID != d.Call.ID {
+		t.Errorf("later: %v %+v", err, log.results)
+	}
+}
+
+// TestRecoveredAsSettled: a call that the log has settled as happened, and whose waldo was killed before its outcome,
+// has happened. The control has another row in the log.
+func TestRecoveredAsSettled(t *testing.T) {
+	for _, forged := range []bool{false, true} {
+		b := newBench(t)
+		log := &meanwhile{before: call.Happened}
+		d := killed(t, &bench{Book: &Book{Store: b.Store, Process: "q_gone", Log: log, Gone: b.Gone, Now: b.Now,
+			Contract: contracts("own.yaml")}}, "own.yaml")
+		b.Log = log
+		e, err := b.Get(t.Context(), d.Call.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.State = Happened; forged {
+			e.ArgsDigest = "sha256:0"
+		}
+		log.bound = e.digest()
+		if err := b.Recover(t.Context(), nil); err != nil || len(log.results) != 1 {
+			t.Fatal(err, log.results)
+		}
+		want, effect := Happened, facts.Confirmed
+		if forged {
+			want, effect = Unknown, facts.Unknown
+		}
+		now, err := b.Get(t.Context(), d.Call.ID)
+		if err != nil || now.State != want || log.results[0].Facts.SideEffect != effect {
+			t.Errorf("forged %t: %s, %v, %v", forged, now.State, log.results[0].Facts.SideEffect, err)
+		}
 	}
 }

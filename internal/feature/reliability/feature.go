@@ -24,6 +24,7 @@ import (
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
 	"waldo/internal/storage/presence"
 )
 
@@ -53,8 +54,8 @@ func open(h *app.App) (app.Running, error) {
 	}, nil
 }
 
-// recordKilled records the outcomes of calls whose process was killed while they were under way: what the book remembers
-// first, and then that all others are unknown. The order matters: an outcome of the second kind
+// recordKilled records the outcomes of calls whose process was killed while they were under way: what the book
+// remembers first, and then that all others are unknown. The order matters: an outcome of the second kind
 // binds no row.
 func recordKilled(ctx context.Context, h *app.App) (err error) {
 	killed := presence.Killed(h.Store)
@@ -71,6 +72,9 @@ func recordKilled(ctx context.Context, h *app.App) (err error) {
 	for _, d := range open {
 		r := effects.Killed(d.Call.ID, d.ID)
 		var failed error
+		if d.Effect == policy.Ask {
+			r.Facts.SideEffect = facts.None
+		}
 		if k := (policy.Decision{Contract: h.Effects.Contract(d.Call.Capability)}); !k.Tracked() { // else it never began
 			r.Row, failed = h.Effects.Lost(ctx, d, r, false)
 		}

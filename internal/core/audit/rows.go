@@ -19,7 +19,12 @@ import (
 // digest of it: in the record of the outcome, of the settlement, or of the delivery.
 
 // rows are the digests of rows that the log has, shortened.
-type rows map[[16]byte]struct{}
+type rows struct {
+	held map[[16]byte]struct{}
+	of   map[string][16]byte // of deliveries that have not ended, by their ids
+}
+
+func newRows() rows { return rows{map[[16]byte]struct{}{}, map[string][16]byte{}} }
 
 // bound are the members of a body that bind a row, and end what one is good for.
 type bound struct {
@@ -31,19 +36,32 @@ type bound struct {
 	Event      string `json:"event"`
 }
 
-// tell takes a record in.
+// tell takes a record in. A delivery that is dead acts no more, whatever its row says, until its operator has it retried
+// as it was.
 func (s rows) tell(r Record) {
-	if !bytes.Contains(r.Body, []byte(`"row`)) || bytes.Contains(r.Body, []byte(`"row":""`)) {
+	if !bytes.Contains(r.Body, []byte(`"row`)) && !bytes.Contains(r.Body, []byte(`"dead"`)) ||
+		bytes.Contains(r.Body, []byte(`"row":""`)) {
 		return
 	}
 	var b bound
 	if json.Unmarshal(r.Body, &b) != nil { // Verify reports it; it binds nothing
 		return
 	}
-	if b.Row != nil {
-		s[short16(*b.Row)] = struct{}{}
+	known, open := s.of[b.DeliveryID]
+	switch {
+	case b.Event == "dead":
+		delete(s.held, known)
+	case b.Row == nil, b.Event == "retried" && !(open && known == short16(*b.Row)):
+	default:
+		s.held[short16(*b.Row)] = struct{}{}
+		if b.DeliveryID != "" {
+			s.of[b.DeliveryID] = short16(*b.Row)
+		}
 	}
-	delete(s, short16(b.Ended))
+	if b.Ended != "" {
+		delete(s.held, short16(b.Ended))
+		delete(s.of, b.DeliveryID)
+	}
 }
 
 func short16(digest string) (k [16]byte) {
@@ -57,7 +75,7 @@ func short16(digest string) (k [16]byte) {
 // in a database that several share.
 func (w *Witness) Bound(ctx context.Context, about, digest string, shared bool) *call.Reason {
 	held := false
-	err := w.Look(ctx, func(*approval.Ledger) { _, held = w.rows[short16(digest)] })
+	err := w.Look(ctx, func(*approval.Ledger) { _, held = w.rows.held[short16(digest)] })
 	if held {
 		return nil
 	}

@@ -98,7 +98,7 @@ func (w *Witness) begin(ctx context.Context, name string) error {
 		return nil
 	}
 	w.at, w.ledger = place{hash: genesis, segment: segmentName(1)}, approval.Ledger{}
-	w.delegations, w.rows = delegation.Ledger{}, rows{}
+	w.delegations, w.rows = delegation.Ledger{}, newRows()
 	if first <= 1 {
 		return nil
 	}

@@ -37,7 +37,7 @@ type HandedOver struct {
 	Tries     int            `json:"tries"`
 	Result    string         `json:"result,omitempty"` // of the operator's change: begun, done or refused
 	Reason    string         `json:"reason,omitempty"`
-	Row       string         `json:"row,omitempty"`       // digest of a queued delivery
+	Row       string         `json:"row,omitempty"`       // digest of a queued or retried delivery
 	Ended     string         `json:"row_ended,omitempty"` // of one that is not handed over any more
 }
 

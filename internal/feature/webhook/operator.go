@@ -29,6 +29,9 @@ func (h *Hooks) act(
 	}
 	e := h.about(d, event)
 	e.Principal, e.Result = call.Principal(by), "begun"
+	if event == "retried" {
+		e.Row = d.Digest()
+	}
 	if err := h.record(ctx, e, true); err != nil {
 		return nil, err
 	}

@@ -79,7 +79,13 @@ func (h *Hooks) send(ctx context.Context, d *inbox.Delivery) *inbox.Failure {
 	if f.Gone {
 		f.Why += ": it wants no more webhooks"
 		same := func(o *inbox.Delivery) bool { return o.URL == d.URL }
-		if err := h.o.Queue.Abandon(ctx, inbox.Out, same, f.Why); err != nil {
+		also, err := h.o.Queue.Abandon(ctx, inbox.Out, same, f.Why)
+		for _, o := range also {
+			e := h.about(o, "dead")
+			e.Reason = f.Why
+			err = errors.Join(err, h.record(ctx, e, false))
+		}
+		if err != nil {
 			return &inbox.Failure{Reason: err.Error()}
 		}
 	}

@@ -283,6 +283,47 @@ func TestForgedDeliveries(t *testing.T) {
 	}
 }
 
+// TestDeadIsTheEnd: a dead delivery whose row is queued again, by another than its operator, is not handed over. Nor is
+// one that was edited before the operator retried it. The control is retried as it was.
+func TestDeadIsTheEnd(t *testing.T) {
+	for _, row := range []struct {
+		set            string
+		retried, again bool
+	}{
+		{`size = size`, true, true}, {`state = 'queued', due = '2000-01-01T00:00:00Z', tries = 0`, false, false},
+		{`about = replace(about, '/a', '/b')`, true, false}, {`state = 'queued', tries = 0`, true, true},
+	} {
+		b := newBench(t)
+		r := newRemote(t, 400, 503)
+		d, err := b.Send(t.Context(), b.outgoing(r.URL+"/a", true))
+		if err != nil || d.State != inbox.Dead || len(r.got) != 1 {
+			t.Fatal(d, err)
+		}
+		b.edit(t, `UPDATE deliveries SET `+row.set)
+		if row.retried {
+			if _, err := b.Retry(t.Context(), d.ID, "os:7"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next, err := b.Again(t.Context(), d.ID)
+		if err != nil || next == nil || (len(r.got) == 2) != row.again ||
+			!row.again && (next.State != inbox.Dead || !strings.HasPrefix(next.Reason, "row.forged: ")) {
+			t.Errorf("%s: %+v %v, %d requests", row.set, next, err, len(r.got))
+		}
+	}
+	b := newBench(t) // one that died with another to its receiver
+	r := newRemote(t, 503, 410)
+	d, err := b.Send(t.Context(), b.outgoing(r.URL, true))
+	if _, gone := b.Send(t.Context(), b.outgoing(r.URL, true)); err != nil || gone != nil {
+		t.Fatal(err, gone)
+	}
+	b.edit(t, `UPDATE deliveries SET state = 'queued', due = '2000-01-01T00:00:00Z'`)
+	next, err := b.Again(t.Context(), d.ID)
+	if err != nil || next == nil || next.State != inbox.Dead || !strings.HasPrefix(next.Reason, "row.forged: ") {
+		t.Errorf("abandoned: %+v %v, %d requests", next, err, len(r.got))
+	}
+}
+
 // edit changes the database as another process of the user can.
 func (b *bench) edit(t *testing.T, query string) {
 	t.Helper()

@@ -129,22 +129,30 @@ func (q *Queue) Take(ctx context.Context, id, target string) (*Delivery, error) 
 	return d, err
 }
 
-// Abandon makes the queued deliveries to a target dead that meant names.
-func (q *Queue) Abandon(ctx context.Context, target string, meant func(*Delivery) bool, reason string) error {
+// Abandon makes the queued deliveries to a target dead that meant names, and returns them.
+func (q *Queue) Abandon(
+	ctx context.Context, target string, meant func(*Delivery) bool, reason string,
+) (dead []*Delivery, err error) {
 	all, err := q.List(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return q.Store.Update(ctx, func(tx *sql.Tx) error {
+	err = q.Store.Update(ctx, func(tx *sql.Tx) error {
+		dead = nil
 		for _, d := range all {
 			if d.Target != target || !meant(d) {
 				continue
 			}
-			if _, err := tx.Exec(`UPDATE deliveries SET state = $1, reason = $2 WHERE id = $3 AND state = $4`,
-				Dead, reason, d.ID, Queued); err != nil {
+			r, err := tx.Exec(`UPDATE deliveries SET state = $1, reason = $2 WHERE id = $3 AND state = $4`,
+				Dead, reason, d.ID, Queued)
+			if err != nil {
 				return err
+			}
+			if changed(r) {
+				dead = append(dead, d)
 			}
 		}
 		return nil
 	})
+	return dead, err
 }

@@ -1,6 +1,7 @@
 package protect
 
 import (
+	"cmp"
 	"io"
 	"io/fs"
 	"os"
@@ -29,7 +30,7 @@ func (r Rules) Appeared(root *os.Root, before []Found) ([]Found, error) {
 			continue
 		}
 		if f.Row.Kind != Hide && !harmless(root, f) {
-			if f = f.disarming(); !slices.ContainsFunc(out, func(o Found) bool { return o.Path == f.Path }) {
+			if f = r.disarming(f); !slices.ContainsFunc(out, func(o Found) bool { return o.Path == f.Path }) {
 				out = append(out, f)
 			}
 		}
@@ -39,8 +40,8 @@ func (r Rules) Appeared(root *os.Root, before []Found) ([]Found, error) {
 
 // disarming returns what to take out. In a folder that is a repository by what it holds alone, that is HEAD: its other
 // names can be the person's own, as a folder config. Below a folder .git, all names are git's.
-func (f Found) disarming() Found {
-	if repo := strings.Split(f.Path, "/"); f.Row.git {
+func (r Rules) disarming(f Found) Found {
+	if repo := strings.Split(f.Path, "/"); f.Row.git && r.inGit == nil && !slices.Contains(r.base, ".git") {
 		repo = repo[:len(repo)-len(f.Row.parts)]
 		if !slices.ContainsFunc(repo, func(part string) bool { return keyfiles.Folded(part) == ".git" }) {
 			f.Path = path.Join(path.Join(repo...), "HEAD")
@@ -86,10 +87,10 @@ func ofWorktree(root *os.Root, f Found) bool {
 	b, ok := small(root, f)
 	parts := strings.Split(f.Path, "/")
 	n := len(parts) - 3 // REPOSITORY/worktrees/NAME/commondir
-	if !ok || strings.TrimSpace(string(b)) != "../.." || n < 1 || parts[n] != "worktrees" {
+	if !ok || strings.TrimSpace(string(b)) != "../.." || n < 0 || parts[n] != "worktrees" {
 		return false
 	}
-	repo := path.Join(parts[:n]...)
+	repo := cmp.Or(path.Join(parts[:n]...), ".")
 	if keyfiles.Folded(path.Base(repo)) == ".git" {
 		return true
 	}

@@ -49,19 +49,29 @@ func (r Rules) lookInto(root *os.Root) ([]Found, error) {
 }
 
 func (r Rules) found(w *walk) ([]Found, error) {
-	if err := w.folder(".", nil, nil); err != nil {
+	if err := w.folder(".", r.base, r.inGit); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(w.found, func(a, b Found) int { return strings.Compare(a.Path, b.Path) })
 	return w.found, nil
 }
 
-// Marks returns the names of a folder that a person must look at before taking them: those of Look, and those that are
-// shown. The folder can be any, as one of writes that went aside.
-func (r Rules) Marks(root *os.Root) (map[string]Row, error) {
-	w := walk{rules: r, root: root, marks: map[string]Row{}}
-	err := w.folder(".", nil, nil)
+// made is the row of a name that makes a folder a repository: what is in it counts from then on.
+var made = Row{Pattern: "git:", Kind: Seal, Reason: "with it, git takes the folder for a repository"}
+
+// Marks returns the names of a folder of writes that went aside which a person must look at before taking them: those of
+// Look, and those that are shown. A folder is a repository by what it holds together with the same folder below.
+func (r Rules) Marks(aside, below *os.Root) (map[string]Row, error) {
+	w := walk{rules: r, root: aside, below: below, marks: map[string]Row{}}
+	err := w.folder(".", r.base, r.inGit)
 	return w.marks, err
+}
+
+// Repositories returns the folders of writes that went aside which git takes for repositories, as Marks does.
+func (r Rules) Repositories(aside, below *os.Root) ([]string, error) {
+	w := walk{rules: r, root: aside, below: below, marks: map[string]Row{}}
+	err := w.folder(".", r.base, r.inGit)
+	return w.repositories, err
 }
 
 // maxDepth is how many folders deep a folder is looked through: the time grows with the square of the depth.
@@ -77,8 +87,11 @@ type walk struct {
 	rules Rules
 	marks map[string]Row // with it, what is found goes there
 	root  *os.Root
-	after bool // the run is over: a folder that cannot be read is opened, or an error
+	below *os.Root // what the names of root go over; nil: nothing
+	after bool     // the run is over: a folder that cannot be read is opened, or an error
 	found []Found
+
+	repositories []string
 }
 
 func (w *walk) folder(dir string, names, inGit []string) error {
@@ -99,8 +112,8 @@ func (w *walk) folder(dir string, names, inGit []string) error {
 	if keyfiles.IsState(all) && w.marks == nil {
 		return fmt.Errorf("%s: %w", dir, keyfiles.ErrState)
 	}
-	if isGit(names, all) && !branches(names, inGit) {
-		inGit = []string{}
+	if isGit(names, w.with(dir, all)) && !branches(names, inGit) {
+		inGit, w.repositories = []string{}, append(w.repositories, dir)
 	}
 	for _, e := range all {
 		if err := w.entry(dir, e, names, inGit); err != nil {
@@ -108,6 +121,24 @@ func (w *walk) folder(dir string, names, inGit []string) error {
 		}
 	}
 	return nil
+}
+
+// with adds what a folder below has to the entries of one, and marks those that make it a repository.
+func (w *walk) with(dir string, all []fs.DirEntry) []fs.DirEntry {
+	if w.below == nil {
+		return all
+	}
+	low, err := fs.ReadDir(w.below.FS(), dir)
+	both := slices.Concat(all, low)
+	if err != nil || len(low) == 0 || isGit(nil, low) || !isGit(nil, both) {
+		return both
+	}
+	for _, e := range all {
+		if slices.Contains(repository, keyfiles.Folded(e.Name())) {
+			w.marks[path.Join(dir, e.Name())] = made
+		}
+	}
+	return both
 }
 
 func (w *walk) list(dir string) ([]fs.DirEntry, error) {
@@ -154,7 +185,7 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 	if link != "" && !ok {
 		row, ok = linked, true
 	}
-	if ok && !row.git && row.Pattern != ".git" && slices.Contains(names[:len(names)-1], modules) {
+	if ok && !row.git && row.Pattern != ".git" && slices.Contains(names[len(w.rules.base):len(names)-1], modules) {
 		ok = false // a package's own settings
 	}
 	if ok && folded == ".git" && row.Pattern == ".git" && e.IsDir() {
@@ -163,7 +194,7 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 	if !ok && w.marks == nil && e.Type()&(fs.ModeSocket|fs.ModeNamedPipe|fs.ModeDevice) != 0 {
 		row, ok = Row{Pattern: e.Name(), Kind: Hide, Reason: "connects with programs of this machine"}, true
 	}
-	if !ok && e.IsDir() && len(names) > maxDepth {
+	if !ok && e.IsDir() && len(names)-len(w.rules.base) > maxDepth {
 		row, ok = deep, true
 	}
 	if ok && w.marks != nil {
@@ -220,6 +251,9 @@ func plain(names, inGit []string) bool {
 	}
 	return len(inGit) == 2 && inGit[0] == "objects" && inGit[1] != "info"
 }
+
+// repository holds the names by which git knows a repository.
+var repository = []string{"head", "commondir", "objects", "refs"}
 
 // isGit reports whether git takes a folder for a repository, or for the part of one that belongs to a working tree.
 func isGit(names []string, all []fs.DirEntry) bool {

@@ -5,7 +5,9 @@ package protect
 import (
 	_ "embed"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +81,8 @@ type Rules struct {
 	rows  []Row
 	byEnd map[string][]int // of the rows whose last name is a text: their numbers
 	globs []glob           // of the others
+	base  []string         // folded names of the folder's own path: a name can begin there, as tools in tools/bazel
+	inGit []string         // of base, those below the repository that it is in; nil: it is in none
 }
 
 // glob is a row whose last name is a pattern, with the texts before its first and after its last star.
@@ -120,6 +124,27 @@ func New(protect, unprotect []string) (Rules, error) {
 	return r, nil
 }
 
+// At returns the rules for a folder at an absolute path.
+func (r Rules) At(dir string) Rules {
+	dir = filepath.ToSlash(filepath.Clean(dir))
+	r.base, r.inGit = nil, nil
+	for at := dir; at != path.Dir(at); at = path.Dir(at) {
+		r.base = append(r.base, keyfiles.Folded(path.Base(at)))
+		if above := path.Dir(at); r.inGit == nil && (keyfiles.Folded(path.Base(above)) == ".git" || holdsRepository(above)) {
+			r.inGit = slices.Clone(r.base)
+		}
+	}
+	slices.Reverse(r.base)
+	slices.Reverse(r.inGit)
+	return r
+}
+
+// holdsRepository reports whether git takes a folder of this machine for a repository, by what it holds.
+func holdsRepository(dir string) bool {
+	all, _ := os.ReadDir(dir) // of one that cannot be read, nothing is known
+	return isGit(nil, all)
+}
+
 // match returns the row of a path, as its folded names: those below the folder, and those below the repository, if it
 // is in one.
 func (r Rules) match(names, inGit []string) (Row, bool) {
@@ -147,9 +172,13 @@ func (r Rules) is(i int, names, inGit []string) bool {
 	return len(names) >= len(row.parts) && matches(row.parts, names[len(names)-len(row.parts):]) && !template(*row, names)
 }
 
-// Name returns the row of a path below a folder, or of a folder above it. It knows repositories by the name .git alone.
+// Name returns the row of a path below a folder, or of a folder above it. Below it, repositories are known by the name
+// .git alone.
 func (r Rules) Name(name string) (Row, bool) {
-	var names, inGit []string
+	names, inGit := slices.Clone(r.base), slices.Clone(r.inGit)
+	if len(names) > 0 && names[len(names)-1] == ".git" {
+		inGit = []string{}
+	}
 	for part := range strings.SplitSeq(name, "/") {
 		part = keyfiles.Folded(part)
 		names = append(names, part)

@@ -84,6 +84,45 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// TestBelow: a name counts also where the folder's own path is its beginning, and a folder of a repository is one.
+func TestBelow(t *testing.T) {
+	root := tree(t, map[string]string{
+		"tools/bazel": "", "tools/other": "", ".cargo/config.toml": "", "r/.git/HEAD": "", "r/.git/config": "",
+		"r/.git/info/attributes": "", "r/.git/modules/lib/x": "", "bare/HEAD": "", "bare/objects/x": "", "bare/refs/x": "",
+		"bare/info/attributes": "", "plain/info/attributes": "", "node_modules/m/AGENTS.md": "", "node_modules/m/.npmrc": "a=b",
+	})
+	all, err := New(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string][]string{
+		"tools": {"bazel"}, ".cargo": {"config.toml"}, "r/.git": {"config", "info/attributes"}, "r/.git/info": {"attributes"},
+		"bare/info": {"attributes"}, "plain/info": nil, "node_modules/m": {".npmrc"},
+	} {
+		at := filepath.Join(root.Name(), dir)
+		below, err := os.OpenRoot(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := all.At(at).Look(below)
+		if err != nil || !slices.Equal(paths(got), want) {
+			t.Errorf("%s: %v\n got %q\nwant %q", dir, err, paths(got), want)
+		}
+		if dir != "r/.git" {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Join(at, "hooks"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(at, "hooks/pre-commit"), nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if new, err := all.At(at).Appeared(below, got); err != nil || !slices.Equal(paths(new), []string{"hooks"}) {
+			t.Errorf("appeared: %q %v", paths(new), err)
+		}
+	}
+}
+
 // TestAppeared: what a run plants is named; what git itself writes for a clone, a worktree or a submodule is not.
 func TestAppeared(t *testing.T) {
 	root := tree(t, map[string]string{".git/HEAD": "", ".git/config": "[core]\n"})

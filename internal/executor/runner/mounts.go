@@ -146,7 +146,7 @@ func (r *Runner) mounted(d policy.Decision, o *Options, driver sandbox.Driver) *
 			return operator(d, "mounts.absent", "is not there", m, err)
 		}
 		p := liveMount{Mount: sandbox.Mount{Source: from, Target: m.Target, Writable: m.Writable, Live: m.Writable, Exact: true},
-			rules: rules}
+			rules: rules.At(from)}
 		if m.Writable && driver.Name() != "namespace" {
 			return &call.Reason{Code: "mounts.isolation", Text: "isolation " + driver.Name() +
 				" cannot keep protected names of a writable folder read-only; isolation namespace can"}

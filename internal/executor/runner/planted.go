@@ -211,7 +211,7 @@ func (n note) takeOut(call, held string) error {
 	if err != nil {
 		return err
 	}
-	found, err := rules.Appeared(root, n.Before)
+	found, err := rules.At(n.Source).Appeared(root, n.Before)
 	for _, f := range found {
 		from, to := filepath.Join(n.Source, f.Path), filepath.Join(held, call, f.Path)
 		bad := os.MkdirAll(filepath.Dir(to), 0o700)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"waldo/internal/executor/protect"
 	"waldo/internal/storage/safefile"
 )
 
@@ -26,6 +27,7 @@ const (
 	whyThere     = "it exists outside by now"
 	whyGone      = "it is gone outside"
 	whyProtected = "its name is protected, so it is taken by its own path alone"
+	whyGit       = "a folder above it is a repository by now, so it is taken by its own path alone"
 	whyKind      = "it was a file and is a folder, or the other way round: that is not taken back"
 	whyTouched   = "it changed since"
 	whyNoCopy    = "there is no copy of what it was: it was over 256 KiB, or --changes keep was not given"
@@ -62,6 +64,10 @@ func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, er
 			return 0, nil, err
 		}
 		defer up.Close()
+		repositories, err := protect.Rules{}.At(f.Source).Repositories(up, root)
+		if err != nil {
+			return 0, nil, err
+		}
 		replaced := map[string]bool{}
 		for _, e := range f.Entries {
 			yes, exactly := chosen(f, e, paths)
@@ -71,6 +77,12 @@ func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, er
 			full := filepath.Join(f.Source, e.Path)
 			if e.Protected != "" && !exactly {
 				left = append(left, Conflict{full, whyProtected})
+				continue
+			}
+			if !exactly && slices.ContainsFunc(repositories, func(r string) bool {
+				return within(e.Path, r) && !slices.Contains(f.Repositories, r)
+			}) {
+				left = append(left, Conflict{full, whyGit})
 				continue
 			}
 			if why := conflict(root, r, e, replaced[e.Path]); why != "" {
@@ -95,6 +107,9 @@ func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, er
 	}
 	return len(all), left, s.save(r)
 }
+
+// within reports whether a path is below a folder.
+func within(name, folder string) bool { return folder == "." || strings.HasPrefix(name, folder+"/") }
 
 // errLink is returned for a path through a link: what it leads to has another name, which nobody was asked about.
 var errLink = errors.New("a folder above it is a link or a file by now")

@@ -25,8 +25,11 @@ func (l *ledger) endAside(n int, f *Folder) error {
 		return err
 	}
 	order(f.Entries)
-	marks, err := l.rules[n].Marks(up)
+	marks, err := l.rules[n].Marks(up, l.roots[n])
 	mark(f.Entries, l.rules[n], marks)
+	if err == nil {
+		f.Repositories, err = l.rules[n].Repositories(up, l.roots[n])
+	}
 	return err
 }
 

@@ -229,6 +229,45 @@ func TestReviewLinks(t *testing.T) {
 	}
 }
 
+// TestReviewOfRepositories: what runs later is protected also in a repository whose folder has another name, in one that a
+// run completes, and in one that another run has made meanwhile.
+func TestReviewOfRepositories(t *testing.T) {
+	const plant = "mkdir -p r/hooks; echo x > r/hooks/post-checkout; echo x > r/config; echo x > r/notes"
+	all := map[string]string{"r/HEAD": "ref: refs/heads/main\n", "r/objects/x": "", "r/refs/x": "", "r/config": "y"}
+	for name, c := range map[string]struct {
+		files  map[string]string
+		script string
+		left   []string
+	}{
+		"control: no repository": {map[string]string{"r/HEAD": "x"}, plant, nil},
+		"one below":              {all, plant, []string{"r/config", "r/hooks", "r/hooks/post-checkout"}},
+		"one that it completes": {map[string]string{"r/hooks/post-checkout": "x", "r/config": "y"},
+			"mkdir r/objects r/refs; echo x > r/HEAD", []string{"r/HEAD", "r/objects", "r/refs"}},
+	} {
+		s := begin(t, Review, c.script, c.files)
+		_, left, err := s.store.Apply(s.record(), nil)
+		got := []string(nil)
+		for _, l := range left {
+			at, _ := filepath.Rel(s.dir, l.Path)
+			got = append(got, at)
+		}
+		if err != nil || !slices.Equal(sorted(got), c.left) {
+			t.Errorf("%s: left %q, %v", name, got, err)
+		}
+	}
+	s := begin(t, Review, plant, map[string]string{"r/a": "a"})
+	for name, text := range map[string]string{"r/HEAD": "x", "r/objects/x": "", "r/refs/x": ""} {
+		s.put(name, text)
+	}
+	if n, left, err := s.store.Apply(s.record(), nil); err != nil || n != 0 || len(left) != 4 || left[0].Why != whyGit {
+		t.Errorf("made meanwhile: %d taken, left %v, %v", n, left, err)
+	}
+	s = begin(t, Review, plant, map[string]string{"r/a": "a"})
+	if n, left, err := s.store.Apply(s.record(), nil); err != nil || n != 4 || len(left) > 0 {
+		t.Errorf("control: %d taken, left %v, %v", n, left, err)
+	}
+}
+
 // TestDrop: dropped changes are not taken, and what went aside is gone when none waits.
 func TestDrop(t *testing.T) {
 	s := begin(t, Review, work, project)

@@ -43,6 +43,8 @@ type Folder struct {
 	Entries []*Entry `json:"entries"` // sorted: removed names before those that take their places
 	Partial bool     `json:"partial,omitempty"`
 	Held    []string `json:"held,omitempty"` // protected names that appeared; copies are in held/N
+
+	Repositories []string `json:"repositories,omitempty"` // folders of writes aside that git took for repositories
 }
 
 // Op is what happened to a name.

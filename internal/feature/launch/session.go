@@ -109,7 +109,7 @@ func (p *plan) look() error {
 		return err
 	}
 	defer root.Close()
-	found, err := rules.Look(root)
+	found, err := rules.At(p.project).Look(root)
 	for _, f := range found {
 		if f.Hidden {
 			p.hidden = append(p.hidden, f.Path)

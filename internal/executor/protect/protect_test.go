@@ -68,7 +68,8 @@ func TestLook(t *testing.T) {
 		}
 	}
 	got, err := r.Look(root)
-	want := []string{".Claude", "(.env)", ".git/config", ".git/hooks", ".git/info/attributes", ".git/modules/lib/config",
+	want := []string{".Claude", "(.env)", ".git/config", ".git/hooks", ".git/info/attributes",
+		".git/modules/lib/config",
 		".git/objects/info/alternates", ".git/worktrees/w/commondir", ".git/worktrees/w/config.worktree", "(.npmrc)",
 		"a/.ENVRC", "b/.npmrc", "bare/hooks", "deploy/go.sh", "sub/.GIT/config", "(tls/b.pem)", "wt/.git"}
 	if err != nil || !slices.Equal(paths(got), want) {
@@ -96,7 +97,8 @@ func TestBelow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string][]string{
-		"tools": {"bazel"}, ".cargo": {"config.toml"}, "r/.git": {"config", "info/attributes"}, "r/.git/info": {"attributes"},
+		"tools": {"bazel"}, ".cargo": {"config.toml"}, "r/.git": {"config",
+			"info/attributes"}, "r/.git/info": {"attributes"},
 		"bare/info": {"attributes"}, "plain/info": nil, "node_modules/m": {".npmrc"},
 	} {
 		at := filepath.Join(root.Name(), dir)
@@ -202,7 +204,8 @@ func TestLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, to := range map[string]string{".git/info/exclude": "/etc/hosts", ".git/description": "/etc/hosts", ".git/own": "../src/a"} {
+	for name, to := range map[string]string{".git/info/exclude": "/etc/hosts", ".git/description": "/etc/hosts",
+		".git/own": "../src/a"} {
 		link(to, name)
 	}
 	r, err := New(nil, nil)
@@ -210,7 +213,8 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, err := r.Look(root)
-	if want := []string{".git/description", ".git/info/exclude", ".git/own", ".git/worktrees/w/commondir"}; err != nil ||
+	if want := []string{".git/description", ".git/info/exclude", ".git/own",
+		".git/worktrees/w/commondir"}; err != nil ||
 		!slices.Equal(paths(before), want) {
 		t.Fatalf("%v %q", err, paths(before))
 	}
@@ -220,8 +224,9 @@ func TestLinks(t *testing.T) {
 	link("refs/heads/mise.toml", ".git/HEAD") // the control
 	link("/etc/hosts", "src/out")             // in no repository
 	link("../hooks/pre-commit", "bare/HEAD.lock")
-	for name, to := range map[string]string{".git/logs/HEAD": "../../../.bashrc", ".git/COMMIT_EDITMSG": "hooks/pre-commit",
-		".git/logs/in": "../refs/heads/mise.toml", ".git/worktrees/w/HEAD.x": "../../hooks/pre-commit", ".git/refs/remotes": "/etc", ".git/logs/refs/heads/y": "/etc/hosts",
+	for name, to := range map[string]string{".git/logs/HEAD": "../../../.bashrc",
+		".git/COMMIT_EDITMSG": "hooks/pre-commit",
+		".git/logs/in":        "../refs/heads/mise.toml", ".git/worktrees/w/HEAD.x": "../../hooks/pre-commit", ".git/refs/remotes": "/etc", ".git/logs/refs/heads/y": "/etc/hosts",
 		".git/MERGE_MSG": "../src/../../x", ".git/FETCH_HEAD": "../nowhere/../../x", ".git/objects": "/var", "bare/ORIG_HEAD": "/etc/hosts",
 		".git/worktrees/w/logs": "/etc"} {
 		link(to, name)
@@ -286,7 +291,8 @@ func TestProgramNames(t *testing.T) {
 		".pylintrc",
 		".pylintrc.toml", ".sbtopts", "a/Global.JSON", "a/tools/bazel", "a/tools/bazel.linux-arm64", "pylintrc", "pylintrc.toml",
 		"rust-toolchain"}
-	for _, name := range slices.Concat(want, []string{".bundle/ruby", ".hg/requires", ".perltidyrc", "bazel", "a/tools/bazelisk",
+	for _, name := range slices.Concat(want, []string{".bundle/ruby", ".hg/requires", ".perltidyrc", "bazel",
+		"a/tools/bazelisk",
 		"a/globals.json", "pylintrc.py", ".goosehints"}) {
 		if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)

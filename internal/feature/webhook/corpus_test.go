@@ -272,7 +272,8 @@ func sequence(t *testing.T, b *bench, r row) {
 		t.Fatal(err)
 	}
 	want := map[string][2]any{
-		"[accept reject]": {"[202 401]", 1}, "[accept duplicate_id]": {"[202 200]", 1}, "[error accept]": {"[503 202]", 1},
+		"[accept reject]": {"[202 401]", 1}, "[accept duplicate_id]": {"[202 200]",
+			1}, "[error accept]": {"[503 202]", 1},
 		"[reject accept]": {"[401 202]", 1}, "[accept accept_or_reject_documented]": {"[202 202]", 2},
 		"[reject_or_bounded]": {"", 0}, "[exactly_one_accept]": {"", 1},
 	}[fmt.Sprint(r.Expect)]

@@ -27,7 +27,8 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, a := range got {
-		if ok, there := want[a.Name]; !there || a.OK != ok || a.OK != (a.Hint == "") || strings.Contains(a.What, "xyzzy") {
+		if ok, there := want[a.Name]; !there || a.OK != ok || a.OK != (a.Hint == "") || strings.Contains(a.What,
+			"xyzzy") {
 			t.Errorf("%+v", a)
 		}
 	}

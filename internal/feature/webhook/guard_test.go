@@ -268,7 +268,8 @@ func TestArguments(t *testing.T) {
 		}
 	}
 	for _, body := range []string{"\xff", `{"a":1,"a":2}`, "[1"} {
-		if args, err := arguments(map[string]any{"v": map[bool]string{true: "$payload", false: "$json"}[body == "\xff"]},
+		if args, err := arguments(map[string]any{"v": map[bool]string{true: "$payload",
+			false: "$json"}[body == "\xff"]},
 			&inbox.Delivery{Body: []byte(body)}); err == nil {
 			t.Errorf("%q: %s", body, args.Raw())
 		}
@@ -319,8 +320,10 @@ func TestJudge(t *testing.T) {
 		final, free bool
 	}{
 		{result(facts.OK, facts.Confirmed), true, false, false}, {result(facts.Denied, facts.None), false, true, false},
-		{result(facts.Failed, facts.Unknown), false, true, false}, {result(facts.Failed, facts.Confirmed), false, true, false},
-		{result(facts.Failed, facts.None), false, false, false}, {result(facts.Waiting, facts.None), false, false, true},
+		{result(facts.Failed, facts.Unknown), false, true, false}, {result(facts.Failed, facts.Confirmed), false,
+			true, false},
+		{result(facts.Failed, facts.None), false, false, false}, {result(facts.Waiting, facts.None), false, false,
+			true},
 		{result("", facts.Unknown), false, true, false},
 	} {
 		why := judge(row.r, contract.Webhook{Tries: 3})

@@ -71,7 +71,8 @@ func child(state, at string) error {
 	}
 	q := &inbox.Queue{Store: s, Holder: me.Name, Gone: presence.Gone(s)}
 	record := &audit.Recorder{Log: log}
-	cfg := &contract.Config{Webhooks: map[string]contract.Webhook{"h": {Name: "h", Scheme: "standard", Window: time.Hour,
+	cfg := &contract.Config{Webhooks: map[string]contract.Webhook{"h": {Name: "h", Scheme: "standard",
+		Window: time.Hour,
 		Secret: "env:S", MaxKB: 64, Tries: 100, Rate: contract.Rate{Calls: 10_000, Per: time.Second},
 		Deliver: contract.HookTool{Tool: "s.t", Args: map[string]any{"id": "$json/id"}}}}}
 	b := &bench{cfg: *cfg, secrets: map[secret.Ref]string{"env:S": standardSecret}}

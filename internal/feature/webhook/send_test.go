@@ -49,8 +49,9 @@ func newRemote(t *testing.T, answers ...int) *remote {
 
 func (b *bench) outgoing(url string, private bool) Outgoing {
 	b.secrets["env:OUT"] = standardSecret
-	return Outgoing{URL: url, Key: "env:OUT", ContentType: "application/json", Body: []byte(`{"a":1}`), Private: private,
-		By: "os:1"}
+	return Outgoing{URL: url, Key: "env:OUT", ContentType: "application/json", Body: []byte(`{"a":1}`),
+		Private: private,
+		By:      "os:1"}
 }
 
 // until tries a delivery each time that it is due, at most n times.
@@ -134,7 +135,8 @@ func TestCorpusOut(t *testing.T) {
 		},
 		"crash between send and record": func(t *testing.T, b *bench) {
 			r := newRemote(t)
-			d := &inbox.Delivery{Hook: "h", Target: inbox.Out, About: inbox.About{URL: r.URL, Key: "env:OUT", Private: true}}
+			d := &inbox.Delivery{Hook: "h", Target: inbox.Out, About: inbox.About{URL: r.URL, Key: "env:OUT",
+				Private: true}}
 			b.outgoing("", true)
 			gone := map[string]bool{}
 			b.o.Queue.Gone = func(h string) bool { return gone[h] }

@@ -110,9 +110,10 @@ func (s *Store) Update(ctx context.Context, fn func(*sql.Tx) error) error {
 	return s.told(<-w.result) // bounded by the busy timeout: a begun write is never given up half-way
 }
 
-// The codes of SQLite for which there may be no room on the disk (the low byte says which kind).
+// The codes of SQLite that waldo knows: the low byte says which kind.
 const (
 	sqliteIO   = 10
+	sqliteBusy = 5
 	sqliteFull = 13
 )
 
@@ -167,12 +168,22 @@ func (s *Store) openDB() error {
 		return fmt.Errorf("store: %s: %w", file, err)
 	}
 	db.SetMaxIdleConns(2)
-	if err := migrate(db, file); err != nil {
+	err = migrate(db, file)
+	// of several processes that make a database, SQLite lets those that come second wait for nothing
+	for until := time.Now().Add(10 * time.Second); busy(err) && time.Now().Before(until); err = migrate(db, file) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
 		_ = db.Close()
 		return fmt.Errorf("store: %s: %w", file, err)
 	}
 	s.db = db
 	return nil
+}
+
+func busy(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && e.Code()&0xff == sqliteBusy
 }
 
 // openShared opens the PostgreSQL database. waldo store migrate alone changes its tables: others write them, too.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"waldo/internal/testing/pgtest"
 )
@@ -305,6 +306,30 @@ func TestProcesses(t *testing.T) {
 	all, err := open(t, dir).List(ctx, "b")
 	if err != nil || len(all) != 200 {
 		t.Fatalf("%d rows, %v; want 200", len(all), err)
+	}
+}
+
+// TestNewAtOnce: a process that comes second waits for one that makes the database.
+func TestNewAtOnce(t *testing.T) {
+	dir, err := CheckDir(filepath.Join(t.TempDir(), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := sql.Open("sqlite", filepath.Join(dir, sqliteFile)+"?_txlock=immediate") // has no WAL yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	tx, err := first.Begin()
+	if err == nil {
+		_, err = tx.Exec("CREATE TABLE other (x INT)")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(300*time.Millisecond, func() { _ = tx.Commit() })
+	if err := open(t, dir).Put(t.Context(), "b", "n", "v"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -265,7 +265,8 @@ func TestGuards(t *testing.T) {
 			map[string]string{"Authorization": "Bearer view"}, 403, "role"},
 		"a viewer stops": {"POST", "/api/v1/agents/n_1/stop", "", map[string]string{"Authorization": "Bearer view"},
 			403, "role"},
-		"an agent's token": {"GET", "/api/v1/calls", "", map[string]string{"Authorization": "Bearer none"}, 403, "role"},
+		"an agent's token": {"GET", "/api/v1/calls", "", map[string]string{"Authorization": "Bearer none"}, 403,
+			"role"},
 		"an unknown token": {"GET", "/api/v1/calls", "", map[string]string{"Authorization": "Bearer x"}, 401, "token"},
 		"a token and a cookie": {"GET", "/api/v1/calls", "", with(map[string]string{"Authorization": "Bearer x"}),
 			401, "token"},
@@ -299,7 +300,8 @@ func TestGuards(t *testing.T) {
 func TestLink(t *testing.T) {
 	f := &fake{role: RoleViewer}
 	s := newServer(f)
-	if w := visit(s, "GET", "/login?token=good", "", nil); w.Code != 200 || f.used || w.Header().Get("Set-Cookie") != "" {
+	if w := visit(s, "GET", "/login?token=good", "",
+		nil); w.Code != 200 || f.used || w.Header().Get("Set-Cookie") != "" {
 		t.Fatalf("a preview: %d, spent %v", w.Code, f.used)
 	}
 	cross := map[string]string{"Content-Type": "application/x-www-form-urlencoded", "Origin": "https://evil.example"}
@@ -308,7 +310,8 @@ func TestLink(t *testing.T) {
 	}
 	in := enter(t, s)
 	for range maxFailed {
-		w := visit(s, "POST", "/login", "token=good", map[string]string{"Content-Type": "application/x-www-form-urlencoded"})
+		w := visit(s, "POST", "/login", "token=good",
+			map[string]string{"Content-Type": "application/x-www-form-urlencoded"})
 		if w.Code != 403 || w.Header().Get("Set-Cookie") != "" {
 			t.Fatalf("the link again: %d", w.Code)
 		}
@@ -470,12 +473,14 @@ func TestPages(t *testing.T) {
 	} {
 		w := visit(s, "GET", path, "", in)
 		page := w.Body.String()
-		for _, bad := range []string{"<script>alert", "<img", "\x1b", "\u202e", "onerror=alert(1)>", "style=", "ZgotmplZ"} {
+		for _, bad := range []string{"<script>alert", "<img", "\x1b", "\u202e", "onerror=alert(1)>", "style=",
+			"ZgotmplZ"} {
 			if strings.Contains(page, bad) {
 				t.Errorf("%s holds %q:\n%s", path, bad, page)
 			}
 		}
-		if strings.Count(page, "<script") != 1 || !strings.Contains(page, `<script src="/assets/app.js" defer></script>`) {
+		if strings.Count(page, "<script") != 1 || !strings.Contains(page,
+			`<script src="/assets/app.js" defer></script>`) {
 			t.Errorf("%s: scripts:\n%s", path, page)
 		}
 		h := w.Header()
@@ -580,14 +585,18 @@ func TestStory(t *testing.T) {
 	for _, row := range []struct{ kind, body, want string }{
 		{"decision", `{"effect":"deny","capability":"github.merge","principal":"os:1","agent":"claude-code 2",` +
 			`"reasons":[{"code":"rule","text":"not on Fridays"}]}`, "bad|Denied|claude-code 2|github.merge: not on Fridays"},
-		{"decision", `{"effect":"ask","capability":"github.merge","principal":"os:1"}`, "warn|Question|os:1|github.merge"},
-		{"verdict", `{"yes":true,"capability":"github.merge","by":"alice","reason":"fine"}`, "good|Answer: yes|alice|github.merge: fine"},
+		{"decision", `{"effect":"ask","capability":"github.merge","principal":"os:1"}`,
+			"warn|Question|os:1|github.merge"},
+		{"verdict", `{"yes":true,"capability":"github.merge","by":"alice","reason":"fine"}`,
+			"good|Answer: yes|alice|github.merge: fine"},
 		{"answer", `{"yes":false,"capability":"github.merge","by":"alice"}`, "bad|Answer: no|alice|github.merge"},
-		{"outcome", `{"status":"timeout","capability":"run_python","why":[{"code":"limit.wall"}]}`, "bad|Timeout||run_python: limit.wall"},
+		{"outcome", `{"status":"timeout","capability":"run_python","why":[{"code":"limit.wall"}]}`,
+			"bad|Timeout||run_python: limit.wall"},
 		{"outcome", `{}`, "|||"},
 		{"stop", `{"name":"n_1","by":"os:1","release":true}`, "|Agent let in again|os:1|n_1"},
 		{"webhook", `{"event":"retry","hook":"ci","status":7}`, "|Webhook||retry ci"},
-		{"egress", `{"server":"github"}`, "|Egress of a server||github"}, {"odd", "[]", "|odd||"}, {"odd", "", "|odd||"},
+		{"egress", `{"server":"github"}`, "|Egress of a server||github"}, {"odd", "[]", "|odd||"}, {"odd", "",
+			"|odd||"},
 	} {
 		s := storyOf(Record{Kind: row.kind, Body: []byte(row.body)})
 		if got := strings.Join([]string{s.Class, s.What, s.Who, s.Detail}, "|"); got != row.want {
@@ -617,7 +626,8 @@ func TestMoments(t *testing.T) {
 
 // TestPlaces: a session is named by its folder, below a home with ~, else by how it calls.
 func TestPlaces(t *testing.T) {
-	for folder, want := range map[string]string{"/home/mika/shop": "in ~/shop", "/srv/shop": "in /srv/shop", "": "over mcp",
+	for folder, want := range map[string]string{"/home/mika/shop": "in ~/shop", "/srv/shop": "in /srv/shop",
+		"":           "over mcp",
 		"/home/mika": "in /home/mika"} {
 		if got := placeOf(folder, "mcp"); got != want {
 			t.Errorf("%q: %s", folder, got)
@@ -637,7 +647,8 @@ func TestTexts(t *testing.T) {
 	if v.Args = json.RawMessage(`[1]`); v.Texts() != nil || string(v.Plain()) != `[1]` {
 		t.Errorf("no object: %v %s", v.Texts(), v.Plain())
 	}
-	for status, acted := range map[facts.Status]bool{facts.OK: true, facts.Timeout: true, facts.Denied: false, facts.Waiting: false} {
+	for status, acted := range map[facts.Status]bool{facts.OK: true, facts.Timeout: true, facts.Denied: false,
+		facts.Waiting: false} {
 		if got := (ran{Facts: facts.Facts{Status: status}}).Acted(); got != acted {
 			t.Errorf("%s: %t", status, got)
 		}

@@ -275,8 +275,7 @@ func TestRefusedMounts(t *testing.T) {
 	}
 }
 
-// A folder that is moved during a run, with a link in its place, is swept where it is. What the link leads to stays. So it
-// does where the link comes between the look at the folder and the start of the sandbox.
+// A folder that is moved during a run, with a link in its place, is swept where it is. What the link leads to stays.
 func TestMovedFolder(t *testing.T) {
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -319,30 +318,45 @@ func TestMovedFolder(t *testing.T) {
 		t.Errorf("warnings: %q", out.Facts.Warnings)
 	}
 
-	exchanged := filepath.Join(home, "project", "late")
-	makeFiles(t, home, "project/late/f")
-	r.Drivers = map[string]sandbox.Driver{"namespace": exchanges{r.Drivers["namespace"], func() {
-		if err := os.Rename(exchanged, exchanged+"_"); err == nil {
-			_ = os.Symlink(filepath.Join(home, "private"), exchanged)
-		}
-	}}}
-	a, err := call.ArgsOf(map[string]any{"command": "cat " + exchanged + "/id"})
+}
+
+// TestLinkAtStart: a folder that becomes a link between the look at it and the start of the sandbox is refused, whether
+// it is the folder itself or one above it. The control: the same folder without a link is shown.
+func TestLinkAtStart(t *testing.T) {
+	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, writable := range []bool{true, false} {
-		g, _ := allowed(t, "run_shell", string(a.Raw()), func(c *contract.Contract) {
-			c.Filesystem, c.Isolation = contract.WorkspaceOnly, "namespace"
-			c.Mounts = []contract.Mount{{Target: exchanged, From: exchanged, Writable: writable}}
-		})
-		out, err = r.Execute(context.Background(), g)
-		if strings.Contains((out.Facts.Stdout+out.Facts.Stderr), "old") || err == nil && out.Refused == nil {
-			t.Errorf("writable %t: the sandbox was shown what a link leads to: %v %s", writable, err,
-				(out.Facts.Stdout + out.Facts.Stderr))
-		}
-		_ = os.Remove(exchanged)
-		if err := os.Rename(exchanged+"_", exchanged); err != nil {
-			t.Fatal(err)
+	above, private := filepath.Join(home, "project"), filepath.Join(home, "private")
+	shown := filepath.Join(above, "late")
+	makeFiles(t, home, "project/late/id", "private/id", "private/late/id")
+	for _, x := range []struct{ name, secret string }{{shown, private}, {above, private}, {"", ""}} {
+		for _, from := range []string{shown, shown + "/id"} {
+			for _, writable := range []bool{true, false} {
+				if writable && from != shown {
+					continue // a file cannot be
+				}
+				r, _ := real(t)
+				r.Drivers = map[string]sandbox.Driver{"namespace": exchanges{r.Drivers["namespace"], func() {
+					if x.name != "" && os.Rename(x.name, x.name+"_") == nil {
+						_ = os.Symlink(x.secret, x.name)
+					}
+				}}}
+				out := inProject(t, r, shown, "cat "+shown+"/id", func(c *contract.Contract) {
+					c.Mounts[0].From, c.Mounts[0].Target, c.Mounts[0].Writable = from, from, writable
+				})
+				refused := out.Refused != nil && out.Refused.Code == "mounts.refused"
+				if read := strings.Contains(out.Facts.Stdout, "old"); refused == (x.name == "") || read == refused {
+					t.Errorf("link %q, mount %s, writable %t: %+v %q %s", x.name, from, writable, out.Refused, out.Facts.Stdout,
+						out.Facts.Stderr)
+				}
+				if x.name != "" {
+					_ = os.Remove(x.name)
+					if err := os.Rename(x.name+"_", x.name); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
 		}
 	}
 }

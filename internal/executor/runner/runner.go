@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"waldo/internal/budget"
@@ -346,6 +347,9 @@ func notStarted(driver sandbox.Driver, err error) *call.Reason {
 	case errors.Is(err, sandbox.ErrOnly):
 		return &call.Reason{Code: "isolation.narrow", Text: "isolation " + driver.Name() + " cannot keep this program " +
 			"from other programs and files here; the operator can write isolation: namespace"}
+	case errors.Is(err, syscall.ELOOP): // nothing but the source of a mount is opened so that a link is an error
+		return &call.Reason{Code: "mounts.refused", Text: "a folder that this run shows became a link, and is not shown through " +
+			"it", Cause: err.Error()}
 	}
 	return nil
 }

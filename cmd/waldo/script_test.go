@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "npmregistry": serveNpm, "pypi": servePyPI, "tamper": tamper, "registry": serveImage,
-			"remote": serveRemote, "postgres": servePostgres, "model": serveModel, "website": serveWebsite,
+			"remote": serveRemote, "postgres": servePostgres, "model": serveModel, "website": serveWebsite, "issuer": serveIssuer,
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {

@@ -76,7 +76,10 @@ func (a *Assembler) ForLines(lines []string, n contract.Network, secrets map[str
 		return nil, err
 	}
 	e := &Egress{Hosts: slices.Clone(lines), Env: env}
-	o := egress.Options{Credentials: a.credentials(e, p, secrets)}
+	var o egress.Options
+	if o.Credentials, err = a.credentials(e, p, secrets); err != nil {
+		return nil, err
+	}
 	if len(from) > 0 {
 		if o.Cache, err = pkgcache.Open(filepath.Join(a.State, "cache"), cacheBytes); err != nil {
 			return nil, fmt.Errorf("package cache: %w", err)
@@ -100,10 +103,11 @@ func (a *Assembler) policy(rules []egress.Rule, l contract.Traffic) *egress.Poli
 }
 
 // credentials returns the secrets that egress injects, and gives the sandbox their placeholders. It leaves out secrets
-// of hosts that the policy does not allow, so that their variables are absent.
+// of hosts that the policy does not allow, so that their variables are absent. Where a program would have its login
+// renewed, the policy gets waldo's own answer.
 func (a *Assembler) credentials(
 	e *Egress, p *egress.Policy, secrets map[string]secret.Ref,
-) (creds []egress.Credential) {
+) (creds []egress.Credential, err error) {
 	for v, ref := range secrets {
 		b := a.Config.Secrets[string(ref)].Inject
 		if b == nil {
@@ -118,11 +122,19 @@ func (a *Assembler) credentials(
 			e.Secret = append(e.Secret, c.Host)
 		}
 		e.Env = append(e.Env, v+"="+c.Placeholder)
+		if b.Renew != "" {
+			r, err := egress.ParseRule(b.Renew)
+			if err != nil {
+				return nil, err
+			}
+			r.Reply = &egress.Reply{Body: []byte(b.Renewed), Fresh: c.Value}
+			p.Rules = append(p.Rules, r)
+		}
 		if c.As == egress.SigV4 {
 			e.Env = append(e.Env, "AWS_ACCESS_KEY_ID=waldo", "AWS_REGION="+c.Region, "AWS_DEFAULT_REGION="+c.Region)
 		}
 	}
-	return creds
+	return creds, nil
 }
 
 // injections maps the words of waldo.yaml to the ways in which egress adds a secret to a request.

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -30,6 +31,18 @@ type Login struct {
 	Expires string            `yaml:"expires"` // the field with the end, in ms since 1970; empty: the token is a JWT
 	Renewed string            `yaml:"renewed"` // the field with the time of the last renewal; empty: none
 	Fields  map[string]string `yaml:"fields"`  // of the answer, to fields of the file
+	Inside  string            `yaml:"inside"`  // what waldo answers a host that asks in its sandbox; empty: that is off
+}
+
+// inside returns the line of egress by which a host in a sandbox asks its issuer for a renewal, and what waldo answers
+// there itself: the session's placeholder, which does not end, and others for what a host has besides.
+func (l Login) inside(holder string) (line, answer string, err error) {
+	u, err := url.Parse(l.URL)
+	if l.Inside == "" || err != nil {
+		return "", "", err
+	}
+	return "POST " + u.Hostname() + ":" + cmp.Or(u.Port(), "443") + u.Path,
+		strings.NewReplacer("{token}", holder, "{random}", placeholder(""), "{jwt}", placeholder("jwt")).Replace(l.Inside), nil
 }
 
 // ahead is how long before its end a login is renewed. A session asks for the token at least as often.

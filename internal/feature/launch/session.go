@@ -210,8 +210,16 @@ func (p *plan) credential() error {
 		}
 		name := "launch." + p.profile.Name
 		holder := placeholder(k.Shape)
+		var renew, renewed string
+		if login {
+			var err error
+			if renew, renewed, err = k.Renew.inside(holder); err != nil {
+				return err
+			}
+		}
 		p.secrets[name] = contract.Secret{Name: name, At: p.contract.At, Spec: spec, Inject: &contract.Inject{
 			Host: k.Host, Port: 443, Methods: k.Methods, Paths: k.Paths, As: k.As, Name: k.Name, Placeholder: holder,
+			Renew: renew, Renewed: renewed,
 		}}
 		p.contract.Secrets[v], p.key, p.tail = secret.Ref(name), v, holder[max(0, len(holder)-20):]
 		p.auth = k.Auth

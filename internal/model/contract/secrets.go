@@ -37,6 +37,7 @@ type Inject struct {
 	Key, Token      secret.Ref
 	Region, Service string
 	Placeholder     string `json:"-"` // of a shape that the program accepts, of this session alone; empty: one is made
+	Renew, Renewed  string `json:"-"` // a line of egress that waldo answers itself, and the answer in JSON; empty: none
 }
 
 // Placeholders returns the variables that hold a placeholder in the sandbox: all but the revealed ones.

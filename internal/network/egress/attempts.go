@@ -146,7 +146,7 @@ func (s *Server) Report(f *facts.Facts) {
 		where = strings.ToValidUTF8(where, "\uFFFD")
 		f.Network.Attempts = append(f.Network.Attempts, news)
 		switch {
-		case a.code == errOff.Code: // no surprise to anybody
+		case a.code == errOff.Code, a.code == errReplied.Code: // no surprise to anybody
 		case a.refused:
 			f.Network.Denied = append(f.Network.Denied, where)
 			f.Denials = append(f.Denials, facts.Denial{Kind: "network", What: where, Errno: a.code})

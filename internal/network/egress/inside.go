@@ -11,10 +11,11 @@ import (
 	"waldo/internal/detect/scrub"
 )
 
-// inside reports whether waldo must intercept TLS to a host: every rule for it looks at requests, or a secret belongs
-// to it. TLS to all other hosts stays between the sandbox and the host.
+// inside reports whether waldo must intercept TLS to a host: every rule for it looks at requests, a secret belongs to
+// it, or waldo answers some itself. TLS to all other hosts stays between the sandbox and the host.
 func (s *Server) inside(host string, port uint16) bool {
-	return s.brokered(Target{Scheme: "https", Host: host, Port: port}) || s.policy.requestsOnly(host, port)
+	return s.brokered(Target{Scheme: "https", Host: host, Port: port}) || s.policy.requestsOnly(host, port) ||
+		slices.ContainsFunc(s.policy.rules(host, port), func(r Rule) bool { return r.Reply != nil })
 }
 
 func (s *Server) brokered(t Target) bool {

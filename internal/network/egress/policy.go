@@ -35,6 +35,7 @@ type Rule struct {
 	Paths    []string         // of HTTP, as in /v1/* where * matches any suffix; empty: any
 	Internal bool             // the host is of the operator's own network: its private addresses may be dialled
 	Registry *packages.Source // the host is a registry: only its packages pass; nil: an ordinary host
+	Reply    *Reply           // waldo answers these requests itself; nil: they go out
 }
 
 // standard are the ports of a rule that names none.

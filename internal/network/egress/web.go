@@ -65,6 +65,12 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 	if why == nil {
 		why = s.judge(r, t)
 	}
+	if why == nil {
+		if with := s.policy.reply(r.Method, t); with != nil {
+			s.renew(w, r, t, with)
+			return
+		}
+	}
 	var use injection
 	if why == nil {
 		use, why = s.inject(r, &t)

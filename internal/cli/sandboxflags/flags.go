@@ -78,7 +78,7 @@ func (b *Flags) Add(c *cobra.Command) {
 	f.BoolVar(&b.seccomp, "seccomp", true, "filter system calls: always on, with or without this flag")
 	f.BoolVar(&b.firejail, "firejail", false, "accepted for scripts of firejail, without effect: waldo's own sandbox is always used")
 	f.BoolVar(&b.AllowNetwork, "allow-network", false,
-		"reach every public host at ports 80 and 443, with a warning; refused with a configuration: name hosts with --allow-host")
+		"reach every public host at ports 80 and 443, with a warning; with a configuration a human is asked first")
 	f.BoolVar(&b.denyNetwork, "disable-network", true, "no network: the default, with or without this flag")
 	f.BoolVarP(&b.Quiet, "quiet", "q", false, "do not print the usage report")
 }

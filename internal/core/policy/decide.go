@@ -222,6 +222,7 @@ func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
 	p.reachable(&j, c.Channel)
 	j.danger = j.c.Danger
 	j.own(c, e.contract)
+	j.public(c)
 	if !open && p.machine.Judge != nil {
 		j.judged(p.machine.Judge(c, j.c))
 	}
@@ -333,6 +334,18 @@ func (j *judgement) own(c call.Call, written contract.Contract) {
 	case mode.Danger() > written.Danger:
 		j.notes = append(j.notes, why)
 	}
+}
+
+// public asks a human about a run of a person that reaches every public host (--allow-network) where its contract does
+// not. A written network without hosts, and a delegation, stay as they are: the runner refuses such a run.
+func (j *judgement) public(c call.Call) {
+	n := &j.c.Network
+	_, written := j.c.Keys["network"]
+	if c.Run == nil || !c.Run.Public || n.Public || written && !n.Reaches() || len(c.Chain) > 0 {
+		return
+	}
+	n.Public, j.danger = true, 3
+	j.asks = append(j.asks, j.reason("network.public", "the run reaches every public host, beyond its contract", "network"))
 }
 
 // judged takes the verdict on the arguments of one of waldo's own tools, as a rule of the contract would be.

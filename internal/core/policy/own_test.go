@@ -47,6 +47,37 @@ capabilities:
 	}
 }
 
+// TestPublic: a run asks for every public host where its contract does not say that it reaches none.
+func TestPublic(t *testing.T) {
+	p := compileText(t, `capabilities:
+  run_python: {mode: write, isolation: namespace, approval: none}
+  run_shell: {mode: write, isolation: namespace, approval: none, network: denied}
+  exec: {mode: write, isolation: namespace, approval: none, network: {allow: [a.example.com]}}
+`, everything)
+	for _, c := range []struct {
+		name   string
+		run    *call.Run
+		chain  []string
+		effect Effect
+		public bool
+	}{
+		{"run_python", nil, nil, Allow, false}, // the control
+		{"run_python", &call.Run{Offline: true}, nil, Allow, false},
+		{"run_python", &call.Run{Public: true}, nil, Ask, true},
+		{"exec", &call.Run{Public: true}, nil, Ask, true},
+		{"run_shell", &call.Run{Public: true}, nil, Allow, false}, // the runner refuses it
+		{"exec", &call.Run{Public: true}, []string{"a"}, Allow, false},
+	} {
+		asked := ask(t, c.name, `{}`)
+		asked.Run, asked.Chain = c.run, c.chain
+		d := p.Decide(asked)
+		if d.Effect != c.effect || d.Contract.Network.Public != c.public || c.public &&
+			(d.Danger != 3 || d.Reasons[0].Code != "network.public") {
+			t.Errorf("%s %+v: %s, danger %d, public %t: %v", c.name, c.run, d.Effect, d.Danger, d.Contract.Network.Public, d.Reasons)
+		}
+	}
+}
+
 // TestJudge: a verdict on the arguments raises the danger, asks or refuses; it never lowers anything.
 func TestJudge(t *testing.T) {
 	m := everything

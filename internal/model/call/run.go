@@ -9,7 +9,7 @@ import (
 )
 
 // Run holds the operator's restrictions of one call's sandbox, in addition to its contract. It is part of the
-// decision and of the record, and can only narrow the contract.
+// decision and of the record, and can only narrow the contract. Public alone can widen it, where a human says yes.
 type Run struct {
 	Name      string   `json:"name,omitempty"`      // of the script, for its errors
 	Isolation string   `json:"isolation,omitempty"` // empty: the contract's; another than the contract names is refused
@@ -20,7 +20,7 @@ type Run struct {
 	Dir       string   `json:"dir,omitempty"`       // where a command starts; empty: the image's folder, or /workspace
 	Env       []string `json:"env,omitempty"`       // more of the environment, as K=V; PATH, HOME and TMPDIR stay waldo's
 	Hosts     []string `json:"hosts,omitempty"`     // if any, only those of the contract's hosts can be reached
-	Public    bool     `json:"public,omitempty"`    // every public host, where the contract reaches those
+	Public    bool     `json:"public,omitempty"`    // every public host; beyond the contract a human is asked
 	Offline   bool     `json:"offline,omitempty"`   // no host can be reached
 	Secrets   []string `json:"secrets,omitempty"`   // variables; if any, only those of the contract's secrets are given
 	NoTools   bool     `json:"no_tools,omitempty"`  // no bridge even where there could be one

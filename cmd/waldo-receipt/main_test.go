@@ -1,0 +1,288 @@
+package main
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"filippo.io/torchwood"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"waldo/internal/feature/evidence"
+)
+
+// ground is a log whose key the attacker has, and its policy. The keys of approvers are their own.
+type ground struct {
+	testing.TB
+	dir, policy string
+	signer      note.Signer
+}
+
+const origin = "waldo/0123456789abcdef/1"
+
+func newGround(t testing.TB) *ground {
+	t.Helper()
+	private, public, err := note.GenerateKey(rand.Reader, origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &ground{TB: t, dir: t.TempDir()}
+	if g.signer, err = note.NewSigner(private); err != nil {
+		t.Fatal(err)
+	}
+	g.policy = g.file("policy", []byte("log "+public+"\nquorum none\n"))
+	return g
+}
+
+func (g *ground) file(name string, b []byte) string {
+	name = filepath.Join(g.dir, name)
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		g.Fatal(err)
+	}
+	return name
+}
+
+// receipts are those of the records of a log, each "KIND BODY".
+func (g *ground) receipts(records ...string) (files []string) {
+	var stored []tlog.Hash
+	reader := tlog.HashReaderFunc(func(at []int64) (out []tlog.Hash, _ error) {
+		for _, i := range at {
+			out = append(out, stored[i])
+		}
+		return out, nil
+	})
+	var lines [][]byte
+	for i, one := range records {
+		kind, body, _ := strings.Cut(one, " ")
+		head := fmt.Sprintf(`{"v":1,"seq":%d,"id":"e_%s","at":"2026-11-28T05:00:00.000Z","prev":"%064d","kind":"%s",`+
+			`"body":%s`, i+1, strings.Repeat("a", 26), 0, kind, body)
+		leaf := sha256.Sum256([]byte(head))
+		lines = append(lines, fmt.Appendf(nil, `%s,"hash":"%x"}`, head, leaf))
+		more, err := tlog.StoredHashesForRecordHash(int64(i), tlog.RecordHash(leaf[:]), reader)
+		if err != nil {
+			g.Fatal(err)
+		}
+		stored = append(stored, more...)
+	}
+	n := int64(len(records))
+	root, err := tlog.TreeHash(n, reader)
+	if err != nil {
+		g.Fatal(err)
+	}
+	signed, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n%d\n%v\n", origin, n, root)}, g.signer)
+	if err != nil {
+		g.Fatal(err)
+	}
+	for i, line := range lines {
+		proof, err := tlog.ProveRecord(n, int64(i), reader)
+		if err != nil {
+			g.Fatal(err)
+		}
+		b := torchwood.FormatProofWithExtraData(int64(i), line, proof, signed)
+		files = append(files, g.file(fmt.Sprint(i+1), b))
+	}
+	return files
+}
+
+// agree runs both verifiers. What this one takes, waldo takes.
+func (g *ground) agree(name string, files ...string) (alone, waldo bool) {
+	g.Helper()
+	faults := run(g.policy, files)
+	err := evidence.Evidence{}.Receipt(io.Discard, files, g.policy, false)
+	if len(faults) == 0 && err != nil {
+		g.Errorf("%s: waldo refuses it: %v", name, err)
+	}
+	return len(faults) == 0, err == nil
+}
+
+// person is an approver with a key of the test.
+type person struct {
+	name string
+	key  ed25519.PrivateKey
+}
+
+func newPerson(name string, n byte) person {
+	return person{name, ed25519.NewKeyFromSeed([]byte(strings.Repeat(string(rune('a'+n)), ed25519.SeedSize)))}
+}
+
+func (p person) public() string { return hex.EncodeToString(p.key.Public().(ed25519.PublicKey)) }
+func (p person) fingerprint() string {
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(p.public())))
+}
+func (p person) sign(text []byte) string {
+	return base64.StdEncoding.EncodeToString(ed25519.Sign(p.key, text))
+}
+
+const signedAt = "2026-11-28T04:00:00Z"
+
+// enrols is the record of an enrolment that p signs.
+func (p person) enrols(who person, at string) string {
+	text := canonical("waldo approver v1\n", approver{At: at, By: p.name, Key: who.public(), Name: who.name,
+		Roles: []string{}})
+	return encode("approver", map[string]any{"action": "enrol", "approver": who.name, "key": who.fingerprint(),
+		"public_key": who.public(), "by": p.name, "signed_at": at, "signature": p.sign(text), "principal": "os:1"})
+}
+
+func (p person) revokes(who person, at string) string {
+	text := []byte("waldo approver revoked v1\n" + who.name + "\n" + at)
+	return encode("approver", map[string]any{"action": "revoke", "approver": who.name, "by": p.name, "signed_at": at,
+		"signature": p.sign(text), "principal": "os:1"})
+}
+
+// says is a signed yes to a question that needs some approvers.
+func (p person) says(need int, shown string) map[string]any {
+	s := signed{ApprovalID: "q", ArgsDigest: "sha256:a", At: signedAt, Binding: "b", By: p.name, Created: signedAt,
+		Expires: signedAt, Key: p.fingerprint(), Need: need, Reason: "it is right", Shown: shown, Yes: true}
+	return map[string]any{"by": "approver:" + p.name, "key": p.fingerprint(), "signed": s,
+		"signature": p.sign(canonical("waldo approval answer v3\n", s))}
+}
+
+func answers(kind string, first map[string]any, also ...map[string]any) string {
+	body := map[string]any{"decision_id": "d", "call_id": "c", "approval_id": "q", "capability": "x.y",
+		"args_digest": "sha256:a", "yes": true, "reason": "it is right", "answered_at": signedAt}
+	for name, v := range first {
+		body[name] = v
+	}
+	if len(also) > 0 {
+		body["also"] = also
+	}
+	return encode(kind, body)
+}
+
+func encode(kind string, body any) string {
+	b, err := json.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	return kind + " " + string(b)
+}
+
+// TestApprovers: the verifier counts the approvers that an answer needs, and looks at who enrolled and revoked them, as
+// waldo log verify --proof does.
+func TestApprovers(t *testing.T) {
+	ann, bob, eve := newPerson("ann", 0), newPerson("bob", 1), newPerson("eve", 2)
+	root, second := ann.enrols(ann, signedAt), ann.enrols(bob, signedAt)
+	const later = "2026-11-28T04:30:00Z"
+	for _, row := range []struct {
+		why     string
+		sound   bool
+		records []string
+	}{
+		{"control: one of one", true, []string{root, answers("answer", ann.says(0, "s"))}},
+		{"control: two of two", true, []string{root, second, answers("answer", ann.says(2, "s"), bob.says(2, "s"))}},
+		{"control: a first yes of two", true, []string{root, answers("verdict", ann.says(2, "s"))}},
+		{"one of two", false, []string{root, second, answers("answer", ann.says(2, "s"))}},
+		{"one of two, twice", false, []string{root, answers("answer", ann.says(2, "s"), ann.says(2, "s"))}},
+		{"one of two, whose other is to another question", false,
+			[]string{root, second, answers("answer", ann.says(2, "s"), bob.says(2, "other"))}},
+		{"one of three, whose other says two", false,
+			[]string{root, second, answers("answer", ann.says(2, "s"), bob.says(3, "s"))}},
+		{"enrolled by nobody", false, []string{root, eve.enrols(bob, signedAt), answers("answer", bob.says(0, "s"))}},
+		{"enrolled by who is no first approver", false,
+			[]string{root, second, bob.enrols(eve, signedAt), answers("answer", eve.says(0, "s"))}},
+		{"revoked before", false, []string{root, second, ann.revokes(bob, later), answers("answer", bob.says(0, "s"))}},
+		{"control: revoked after", true,
+			[]string{root, second, answers("answer", bob.says(0, "s")), ann.revokes(bob, later)}},
+		{"enrolled again as it was", false,
+			[]string{root, second, ann.revokes(bob, later), second, answers("answer", bob.says(0, "s"))}},
+		{"enrolled late, and revoked since", false,
+			[]string{root, ann.revokes(bob, later), second, answers("answer", bob.says(0, "s"))}},
+		{"revoked by nobody", false, []string{root, second, eve.revokes(bob, later), answers("answer", bob.says(0, "s"))}},
+	} {
+		g := newGround(t)
+		alone, waldo := g.agree(row.why, g.receipts(row.records...)...)
+		if alone != row.sound || waldo != row.sound {
+			t.Errorf("%s: alone %t, waldo %t", row.why, alone, waldo)
+		}
+	}
+}
+
+// TestOtherTypes: no value of another type, in the place of any in a record, ends the verifier or makes it take what
+// waldo refuses. Arrays did: they are not comparable.
+func TestOtherTypes(t *testing.T) {
+	g := newGround(t)
+	ann, bob := newPerson("ann", 0), newPerson("bob", 1)
+	root, second := ann.enrols(ann, signedAt), ann.enrols(bob, signedAt)
+	two := answers("answer", ann.says(2, "s"), bob.says(2, "s"))
+	for _, record := range []string{two, second, ann.revokes(bob, signedAt)} {
+		kind, text, _ := strings.Cut(record, " ")
+		var body any
+		if err := json.Unmarshal([]byte(text), &body); err != nil {
+			t.Fatal(err)
+		}
+		try := func() bool {
+			alone, _ := g.agree(record, g.receipts(root, second, encode(kind, body))...)
+			return alone
+		}
+		if !try() {
+			t.Fatalf("control: %s", record)
+		}
+		n := 0
+		each(body, func(set func(any), was any) {
+			for _, v := range []any{nil, true, 1, "", []any{}, []any{"a"}, map[string]any{},
+				[]any{map[string]any{"by": was}}} {
+				set(v)
+				_ = try()
+				n++
+			}
+			set(was)
+		})
+		if n < 40 || !try() {
+			t.Errorf("control: %d values", n)
+		}
+	}
+}
+
+// each calls fn for each value within one, with what sets it.
+func each(v any, fn func(set func(any), was any)) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, was := range v {
+			fn(func(now any) { v[name] = now }, was)
+			each(was, fn)
+		}
+	case []any:
+		for i, was := range v {
+			fn(func(now any) { v[i] = now }, was)
+			each(was, fn)
+		}
+	}
+}
+
+// FuzzAgrees: whatever record the key of the log has signed, and whatever bytes a receipt has, this verifier agrees
+// with waldo log verify --proof, or refuses.
+func FuzzAgrees(f *testing.F) {
+	g := newGround(f)
+	ann, bob := newPerson("ann", 0), newPerson("bob", 1)
+	root, second := ann.enrols(ann, signedAt), ann.enrols(bob, signedAt)
+	two := answers("answer", ann.says(2, "s"), bob.says(2, "s"))
+	for _, record := range []string{two, answers("verdict", ann.says(0, "s")), second, ann.revokes(bob, signedAt),
+		strings.Replace(two, `"q"`, `["q"]`, 2), strings.Replace(two, `"yes"`, `"Yes":false,"yes"`, 1),
+		strings.Replace(two, `"d"`, `"\u0064","\ud800":{}`, 1), `trust {"key":[]}`, `decision {"args":{"A":1,"A":2}}`} {
+		f.Add(record, 0, byte(0))
+		f.Add(record, 300, byte(2))
+	}
+	f.Fuzz(func(t *testing.T, record string, at int, with byte) {
+		g := &ground{TB: t, dir: g.dir, policy: g.policy, signer: g.signer}
+		files := g.receipts(root, second, record)
+		b, err := os.ReadFile(files[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at >= 0 && at < len(b) {
+			b[at] ^= with
+		}
+		g.file("3", b)
+		g.agree(record, files...)
+	})
+}

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -86,6 +88,7 @@ type indexed struct {
 	cols  [columns][]byte // as in the file
 	ok    [][]bool        // which words fit the tests of one query
 	free  *[][]byte       // columns that one query has used; nil: none
+	pages []byte          // the table of pages of ids
 }
 
 // indexHead is the first line of an index's file.
@@ -99,9 +102,18 @@ type indexHead struct {
 	Words int64           `json:"words"` // bytes
 	Sums  [columns]uint32 `json:"sums"`
 	Sum   uint32          `json:"sum"` // of the words
+	IDs   int64           `json:"ids"` // bytes of the pages of ids
+	Pages uint32          `json:"pages"`
 }
 
-const indexVersion = 1
+const indexVersion = 2
+
+// The file ends with the ids of its rows: each as a hash with its row, in order, in pages, and a table of the pages. Each
+// entry of the table has the first hash of its page, and the checksum.
+const (
+	idSize   = 12
+	pageSize = 341 * idSize
+)
 
 // errStale is returned where an index does not fit the log.
 type errStale struct{ file string }
@@ -156,7 +168,7 @@ func (x *indexed) open(size int64) bool {
 	line, _, found := bytes.Cut(b, []byte("\n"))
 	h := indexHead{}
 	if !found || json.Unmarshal(line, &h) != nil || h.V != indexVersion || h.First != x.First || h.End > size ||
-		h.N <= 0 || h.N > math.MaxInt32 || h.Words < 0 {
+		h.N <= 0 || h.N > math.MaxInt32 || h.Words < 0 || h.IDs < 0 || h.IDs > int64(5*idSize*h.N) {
 		return false
 	}
 	segment, err := os.Lstat(filepath.Join(x.dir, x.segment()))
@@ -164,7 +176,7 @@ func (x *indexed) open(size int64) bool {
 		return false
 	}
 	x.indexHead, x.read, x.data = h, true, int64(len(line))+1
-	if info.Size() != x.begin(columns)+x.Words {
+	if info.Size() != x.begin(columns)+x.Words+x.IDs+x.table() {
 		return false
 	}
 	r, err := x.record(x.N - 1)
@@ -175,6 +187,9 @@ func (x *indexed) open(size int64) bool {
 func (x *indexed) begin(column int) int64 {
 	return x.data + int64(x.N)*int64(8*min(column, cells64)+4*max(0, column-cells64))
 }
+
+// table returns the bytes of the table of pages.
+func (x *indexed) table() int64 { return (x.IDs + pageSize - 1) / pageSize * idSize }
 
 // column returns the cells of a column.
 func (x *indexed) column(c int) (cells, error) {
@@ -272,6 +287,8 @@ func (x *indexed) save() {
 	for c, b := range x.cols {
 		x.Sums[c] = crc32.Checksum(b, castagnoli)
 	}
+	ids, pages := x.ids()
+	x.IDs, x.Pages = int64(len(ids)), crc32.Checksum(pages, castagnoli)
 	x.V, x.Time, x.Words, x.Sum = indexVersion, info.ModTime().UnixNano(), int64(len(words)), crc32.Checksum(words, castagnoli)
 	head, err := json.Marshal(x.indexHead)
 	if err != nil {
@@ -280,9 +297,63 @@ func (x *indexed) save() {
 	if err := os.Mkdir(indexDir(x.dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return
 	}
-	if safefile.Replace(x.file(), slices.Concat(head, []byte("\n"), slices.Concat(x.cols[:]...), words), 0o600) == nil {
+	if safefile.Replace(x.file(), slices.Concat(head, []byte("\n"), slices.Concat(x.cols[:]...), words, ids, pages), 0o600) == nil {
 		*x = indexed{indexHead: x.indexHead, dir: x.dir, read: true, data: int64(len(head)) + 1}
 	}
+}
+
+// ids returns the pages of the ids of all rows, and their table.
+func (x *indexed) ids() (pages, table []byte) {
+	type id struct {
+		hash uint64
+		row  uint32
+	}
+	var all []id
+	for c := range 5 {
+		for row := range x.N {
+			if h := (cells{x.cols[cellIDs+c], true}).at(row); h != 0 {
+				all = append(all, id{h, uint32(row)})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b id) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.row, b.row)) })
+	for _, one := range all {
+		pages = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(pages, one.hash), one.row)
+	}
+	for page := range slices.Chunk(pages, pageSize) {
+		table = binary.LittleEndian.AppendUint32(append(table, page[:8]...), crc32.Checksum(page, castagnoli))
+	}
+	return pages, table
+}
+
+// named calls fn for each row with an id, by its hash.
+func (x *indexed) named(hash uint64, fn func(row int)) (err error) {
+	begin := x.begin(columns) + x.Words
+	if x.pages == nil && x.IDs > 0 {
+		if x.pages, err = x.part(begin+x.IDs, x.table(), x.Pages); err != nil {
+			return err
+		}
+	}
+	first := func(page int) uint64 { return binary.LittleEndian.Uint64(x.pages[page*idSize:]) }
+	n := len(x.pages) / idSize
+	for page := max(0, sort.Search(n, func(i int) bool { return first(i) >= hash })-1); page < n && first(page) <= hash; page++ {
+		at := int64(page) * pageSize
+		b, err := x.part(begin+at, min(pageSize, x.IDs-at), binary.LittleEndian.Uint32(x.pages[page*idSize+8:]))
+		if err != nil {
+			return err
+		}
+		for one := range slices.Chunk(b, idSize) {
+			row := binary.LittleEndian.Uint32(one[8:])
+			switch {
+			case binary.LittleEndian.Uint64(one) != hash:
+			case int(row) >= x.N:
+				return x.stale()
+			default:
+				fn(int(row))
+			}
+		}
+	}
+	return nil
 }
 
 // seq returns the number of the record of a row.
@@ -331,19 +402,34 @@ func (x *indexed) record(row int) (Record, error) {
 
 // cell returns one cell, without its column.
 func (x *indexed) cell(c, row int) (uint64, error) {
-	if x.cols[c] != nil || !x.read {
-		return cells{x.cols[c], width(c) == 8}.at(row), nil
+	var one [1]uint64
+	err := x.some(c, row, one[:])
+	return one[0], err
+}
+
+// some reads the cells of a row, from a column on, without their columns.
+func (x *indexed) some(from, row int, out []uint64) error {
+	var f *os.File
+	for i := range out {
+		c := from + i
+		if x.cols[c] != nil || !x.read {
+			out[i] = cells{x.cols[c], width(c) == 8}.at(row)
+			continue
+		}
+		if f == nil {
+			var err error
+			if f, err = safefile.Open(x.file(), os.O_RDONLY); err != nil {
+				return x.stale()
+			}
+			defer func() { _ = f.Close() }()
+		}
+		b := make([]byte, width(c))
+		if _, err := f.ReadAt(b, x.begin(c)+int64(row*len(b))); err != nil {
+			return x.stale()
+		}
+		out[i] = cells{b, len(b) == 8}.at(0)
 	}
-	f, err := safefile.Open(x.file(), os.O_RDONLY)
-	if err != nil {
-		return 0, x.stale()
-	}
-	defer func() { _ = f.Close() }()
-	b := make([]byte, width(c))
-	if _, err := f.ReadAt(b, x.begin(c)+int64(row*len(b))); err != nil {
-		return 0, x.stale()
-	}
-	return cells{b, len(b) == 8}.at(0), nil
+	return nil
 }
 
 // add enters the records of a segment from x.End to size. It leaves out lines that are no records.

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -151,8 +150,13 @@ func (q *query) rows(segment int) ([]bool, error) {
 		return nil, nil
 	}
 	fits := make([]bool, x.N)
+	if q.s.About != nil {
+		if some, err := x.about(q.s.About, fits); err != nil || !some {
+			return nil, err
+		}
+	}
 	for i := range fits {
-		fits[i] = q.s.Before == 0 || x.seq(i) < q.s.Before
+		fits[i] = (fits[i] || q.s.About == nil) && (q.s.Before == 0 || x.seq(i) < q.s.Before)
 	}
 	if first, last := q.s.span(); !q.s.Since.IsZero() || !q.s.Until.IsZero() {
 		at, err := x.column(cellAt)
@@ -164,11 +168,6 @@ func (q *query) rows(segment int) ([]bool, error) {
 			fits[i] = fits[i] && ms >= first && ms < last
 		}
 	}
-	if q.s.About != nil {
-		if err := x.about(q.s.About, fits); err != nil {
-			return nil, err
-		}
-	}
 	for i, t := range q.tests {
 		if err := q.test(segment, i, t, fits); err != nil {
 			return nil, err
@@ -177,30 +176,30 @@ func (q *query) rows(segment int) ([]bool, error) {
 	return fits, nil
 }
 
-// about clears the rows without one of some ids.
-func (x *indexed) about(ids []string, fits []bool) error {
-	var some [1 << 12]bool // the ends of the wanted hashes: most of the others differ in them
-	named, wanted := make([]bool, x.N), make([]uint64, 0, len(ids))
+// about marks the rows with one of some ids, and reports whether there are any.
+func (x *indexed) about(ids []string, fits []bool) (some bool, err error) {
+	var wanted []uint64
 	for _, id := range ids {
-		h := hashID(id)
-		wanted, some[h%uint64(len(some))] = append(wanted, h), true
+		wanted = append(wanted, max(hashID(id), 1)) // 0: a row without that id
 	}
 	slices.Sort(wanted)
-	for c := range 5 {
-		cells, err := x.column(cellIDs + c)
-		if err != nil {
-			return err
+	mark := func(row int) { fits[row], some = true, true }
+	for _, h := range slices.Compact(wanted) {
+		if !x.read {
+			break
 		}
-		for i := range named {
-			if id := binary.LittleEndian.Uint64(cells.b[8*i:]); some[id%uint64(len(some))] && id != 0 && !named[i] {
-				_, named[i] = slices.BinarySearch(wanted, id)
+		if err := x.named(h, mark); err != nil {
+			return some, err
+		}
+	}
+	for c := 0; c < 5 && !x.read; c++ { // in memory
+		for row := range x.N {
+			if _, is := slices.BinarySearch(wanted, cells{x.cols[cellIDs+c], true}.at(row)); is {
+				mark(row)
 			}
 		}
 	}
-	for i := range fits {
-		fits[i] = fits[i] && named[i]
-	}
-	return nil
+	return some, nil
 }
 
 // test clears the rows that do not fit one condition.
@@ -397,15 +396,12 @@ func compare(x *indexed, row int) error {
 	}
 	fresh := &indexed{known: map[string]uint32{}}
 	fresh.enter(r, 0)
+	var all, anew [columns]uint64
+	if err := errors.Join(x.some(0, row, all[:]), fresh.some(0, 0, anew[:])); err != nil {
+		return x.stale()
+	}
 	for c := cellAt; c < columns; c++ {
-		have, err := x.cell(c, row)
-		if err != nil {
-			return err
-		}
-		want, err := fresh.cell(c, 0)
-		if err != nil {
-			return err
-		}
+		have, want := all[c], anew[c]
 		switch {
 		case c == cellOrigin: // read finds a false one
 		case c < cells64 && have != want, c >= cells64 && (have >= uint64(len(words)) || words[have] != fresh.words[want]):

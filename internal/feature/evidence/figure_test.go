@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,42 +14,56 @@ import (
 	"waldo/internal/core/audit"
 )
 
-// TestFigureProof measures the receipt of one record of WALDO_RECORDS: a row of BENCHMARKS.md. The record is there; to
-// find it is measured by TestFigureIndex.
+// TestFigureProof measures the receipt of one record of WALDO_RECORDS, alone and with the search for it by the id of its
+// decision: rows of BENCHMARKS.md.
 func TestFigureProof(t *testing.T) {
 	var records int
 	if _, err := fmt.Sscan(os.Getenv("WALDO_RECORDS"), &records); err != nil {
 		t.Skip("WALDO_RECORDS is the number of records to measure with")
 	}
-	g := newGround(t, records)
-	begun := time.Now()
-	at := g.grow()
-	t.Logf("a tree of %d records: %v", at.N, time.Since(begun))
-	some := map[uint64]audit.Record{}
-	for len(some) < 100 {
-		some[1+rand.Uint64N(uint64(records))] = audit.Record{}
-	}
-	_, err := audit.All(t.Context(), audit.Dir(g.state), func(r audit.Record) error {
-		if _, wanted := some[r.Seq]; wanted {
-			some[r.Seq] = r
-		}
-		return nil
-	})
+	g := newGround(t, 1)
+	l, err := audit.Open(t.Context(), audit.Dir(g.state), audit.Options{Heads: g.store})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var took []time.Duration
-	for _, r := range some {
-		for range 10 {
-			begun := time.Now()
-			if _, err := g.tree.Receipt(at, r); err != nil {
-				t.Fatal(err)
-			}
-			took = append(took, time.Since(begun))
+	text := strings.Repeat("some arguments as agents write them ", 20)
+	for i := range records {
+		body := fmt.Appendf(nil, `{"call_id":"c_%d","decision_id":"d_%d","args":{"text":%q}}`, i, i, text)
+		if _, err := l.Append(t.Context(), audit.KindDecision, body, i+1 == records); err != nil {
+			t.Fatal(err)
 		}
 	}
-	slices.Sort(took)
-	t.Logf("a receipt: p50 %v, p99 %v", took[len(took)/2], took[len(took)*99/100])
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	at := g.grow()
+	t.Logf("a tree of %d records: %v", at.N, time.Since(begun))
+	var proved, found []time.Duration
+	for i := range 200 {
+		id, begun := fmt.Sprintf("d_%d", rand.IntN(records)), time.Now()
+		var one []audit.Record
+		n, err := audit.Select(t.Context(), audit.Dir(g.state), audit.Selection{About: []string{id}}, func(r audit.Record) error {
+			one = append(one, r)
+			return nil
+		})
+		if err != nil || len(one) != 1 {
+			t.Fatal(id, len(one), n, err)
+		}
+		search := time.Since(begun)
+		if i == 0 {
+			t.Logf("the first build of the index: %v", search)
+			continue
+		}
+		if _, err := g.tree.Receipt(at, one[0]); err != nil {
+			t.Fatal(err)
+		}
+		found, proved = append(found, time.Since(begun)), append(proved, time.Since(begun)-search)
+	}
+	slices.Sort(found)
+	slices.Sort(proved)
+	t.Logf("a receipt: p50 %v, p99 %v", proved[len(proved)/2], proved[len(proved)*99/100])
+	t.Logf("with the search by id: p50 %v, p99 %v", found[len(found)/2], found[len(found)*99/100])
 }
 
 // TestFigureAppend measures synced appends of 32 writers in turns, alone and while the tree grows five times as often as

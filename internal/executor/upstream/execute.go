@@ -300,8 +300,8 @@ func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy
 		return failed(d, "the server wants more than an answer to this call; that is not supported"), ""
 	case err == nil:
 		o := q.read(m, d)
-		if _, nothing := m["_meta"].Member(a2apeer.SideEffect).Text(); nothing && s.cfg.Peer { // a2apeer writes it
-			o.Facts.SideEffect = facts.None
+		if e, has := m["_meta"].Member(a2apeer.SideEffect).Text(); has && s.cfg.Peer && d.Mode() != contract.Read {
+			_ = o.Facts.SideEffect.UnmarshalText([]byte(e)) // a2apeer writes it
 		}
 		return o, ""
 	case errors.As(err, &fault):

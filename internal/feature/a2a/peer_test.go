@@ -168,21 +168,28 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// TestPeerOutOfTime: a call whose time ends while a person at the peer is asked comes back with its task, and did
-// nothing. The next call with that task goes on.
+// TestPeerOutOfTime: a call whose time ends while a person at the peer is asked comes back with its task. It did nothing
+// where the peer says so. The next call with that task goes on.
 func TestPeerOutOfTime(t *testing.T) {
-	b := newBench(t, "")
-	a := callerIn(t, b.url, "", b.token, "b.t.*", 8)
-	r := a.call("t.note", map[string]any{"message": "late"})
-	task, _ := r.Structured.Member("task_id").Text()
-	if r.IsError || r.Facts.SideEffect != facts.None || task == "" || b.noted.Load() != 0 ||
-		!strings.Contains(text(r), "The task "+task+" waits. Call the tool again with task_id to go on with it.") {
-		t.Fatalf("%s %+v", text(r), r)
-	}
-	b.answer(true)
-	r = a.call("t.note", map[string]any{"task_id": task})
-	if r.Status != facts.OK || text(r) != "noted late" || r.Facts.SideEffect != facts.Confirmed || b.noted.Load() != 1 {
-		t.Errorf("%s %+v", text(r), r)
+	for word, effect := range map[string]facts.SideEffect{"waldo/side_effect": facts.None, "another/word": facts.Unknown} {
+		b := newBench(t, "")
+		own := ""
+		at := proxy(t, b, func(_, body string) string {
+			return strings.ReplaceAll(strings.ReplaceAll(body, "waldo/side_effect", word), b.url, own)
+		})
+		own = at.URL
+		a := callerIn(t, own, "", b.token, "b.t.*", 8)
+		r := a.call("t.note", map[string]any{"message": "late"})
+		task, _ := r.Structured.Member("task_id").Text()
+		if r.IsError || r.Facts.SideEffect != effect || task == "" || b.noted.Load() != 0 ||
+			!strings.Contains(text(r), "The task "+task+" waits. Call the tool again with task_id to go on with it.") {
+			t.Fatalf("%s: %s %+v", word, text(r), r)
+		}
+		b.answer(true)
+		r = a.call("t.note", map[string]any{"task_id": task})
+		if r.Status != facts.OK || text(r) != "noted late" || r.Facts.SideEffect != facts.Confirmed || b.noted.Load() != 1 {
+			t.Errorf("%s: %s %+v", word, text(r), r)
+		}
 	}
 }
 

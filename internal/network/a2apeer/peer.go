@@ -390,14 +390,14 @@ func (c *Conn) call(
 ) (strictjson.Value, error) {
 	w, declined, err := c.wantedOf(ctx, params)
 	if errors.Is(err, errOthers) {
-		return result([]any{text(err.Error())}, true, nil, true)
+		return result([]any{text(err.Error())}, true, nil, "none")
 	}
 	if err != nil {
 		return strictjson.Value{}, err
 	}
 	if declined {
 		c.give(w.task)
-		return result([]any{text("the person declined to answer what the agent asks, so its task was canceled")}, true, nil, false)
+		return result([]any{text("the person declined to answer what the agent asks, so its task was canceled")}, true, nil, "")
 	}
 	tell := &told{fn: progress}
 	v, err := c.send(ctx, w, tell)
@@ -405,7 +405,7 @@ func (c *Conn) call(
 		return v, err
 	}
 	if direct := v.Member("message"); !direct.IsZero() {
-		return result(contents(direct.Member("parts")), false, nil, false)
+		return result(contents(direct.Member("parts")), false, nil, "")
 	}
 	now, err := stateOf(v.Member("task"))
 	if err != nil {
@@ -581,16 +581,22 @@ func (s state) result() (strictjson.Value, error) {
 	}
 	waits, _ := s.asks()
 	effect, _ := s.task.Member("metadata").Member(SideEffect).Text()
-	nothing := effect == "none" && (waits || s.word == "TASK_STATE_REJECTED") // a failed one can be a second try
-	return result(content, s.word != "TASK_STATE_COMPLETED" && !waits, structured, nothing)
+	switch {
+	case effect == "none" && (waits || s.word == "TASK_STATE_REJECTED"): // a failed one can be a second try
+	case waits:
+		effect = "unknown" // it can have acted before it asked
+	default:
+		effect = ""
+	}
+	return result(content, s.word != "TASK_STATE_COMPLETED" && !waits, structured, effect)
 }
 
-// SideEffect is the member of _meta of a result, and of the metadata of a waldo's task. It is none where the call did
-// nothing.
+// SideEffect is the member of _meta of a result, and of the metadata of a waldo's task: none, unknown or confirmed. A
+// result without it has the effect of any answer of a server.
 const SideEffect = "waldo/side_effect"
 
-// result is the answer of a tool. nothing: the call did nothing.
-func result(content []any, failed bool, structured map[string]any, nothing bool) (strictjson.Value, error) {
+// result is the answer of a tool. effect is the SideEffect; empty: that of any answer.
+func result(content []any, failed bool, structured map[string]any, effect string) (strictjson.Value, error) {
 	if len(content) == 0 {
 		content = []any{text("(no output)")}
 	}
@@ -598,8 +604,8 @@ func result(content []any, failed bool, structured map[string]any, nothing bool)
 	if structured != nil {
 		out["structuredContent"] = structured
 	}
-	if nothing {
-		out["_meta"] = map[string]any{SideEffect: "none"}
+	if effect != "" {
+		out["_meta"] = map[string]any{SideEffect: effect}
 	}
 	return value(out)
 }

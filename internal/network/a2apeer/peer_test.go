@@ -108,6 +108,32 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// TestSideEffect: a task that waits has done nothing where its agent says so; else it can have acted.
+func TestSideEffect(t *testing.T) {
+	for task, want := range map[string]string{
+		`{"state":"TASK_STATE_COMPLETED"}`:                                                   "",
+		`{"state":"TASK_STATE_FAILED"},"metadata":{"waldo/side_effect":"none"}`:              "",
+		`{"state":"TASK_STATE_REJECTED"},"metadata":{"waldo/side_effect":"none"}`:            "none",
+		`{"state":"TASK_STATE_INPUT_REQUIRED"},"metadata":{"waldo/side_effect":"none"}`:      "none",
+		`{"state":"TASK_STATE_INPUT_REQUIRED"},"metadata":{"waldo/side_effect":"confirmed"}`: "unknown",
+		`{"state":"TASK_STATE_INPUT_REQUIRED"}`:                                              "unknown",
+		`{"state":"TASK_STATE_AUTH_REQUIRED"}`:                                               "unknown",
+	} {
+		v, err := strictjson.Parse([]byte(`{"id":"t","status":` + task + `}`))
+		if err != nil {
+			t.Fatal(task, err)
+		}
+		s, err := stateOf(v)
+		if err != nil {
+			t.Fatal(task, err)
+		}
+		r, err := s.result()
+		if got, _ := r.Member("_meta").Member(SideEffect).Text(); err != nil || got != want {
+			t.Errorf("%s: %q %v", task, got, err)
+		}
+	}
+}
+
 // TestHostileStream: an event that is not one of the task, or that is not strict, ends the call with an error. A stream that
 // breaks off is followed by the task.
 func TestHostileStream(t *testing.T) {

@@ -108,7 +108,7 @@ type indexHead struct {
 
 const indexVersion = 2
 
-// The file ends with the ids of its rows: each as a hash with its row, in order, in pages, and a table of the pages. Each
+// The file ends with the ids of its rows: each as a hash with its row, in order, in pages, and a table of them. An
 // entry of the table has the first hash of its page, and the checksum.
 const (
 	idSize   = 12
@@ -297,7 +297,8 @@ func (x *indexed) save() {
 	if err := os.Mkdir(indexDir(x.dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return
 	}
-	if safefile.Replace(x.file(), slices.Concat(head, []byte("\n"), slices.Concat(x.cols[:]...), words, ids, pages), 0o600) == nil {
+	file := slices.Concat(head, []byte("\n"), slices.Concat(x.cols[:]...), words, ids, pages)
+	if safefile.Replace(x.file(), file, 0o600) == nil {
 		*x = indexed{indexHead: x.indexHead, dir: x.dir, read: true, data: int64(len(head)) + 1}
 	}
 }
@@ -336,7 +337,8 @@ func (x *indexed) named(hash uint64, fn func(row int)) (err error) {
 	}
 	first := func(page int) uint64 { return binary.LittleEndian.Uint64(x.pages[page*idSize:]) }
 	n := len(x.pages) / idSize
-	for page := max(0, sort.Search(n, func(i int) bool { return first(i) >= hash })-1); page < n && first(page) <= hash; page++ {
+	page := max(0, sort.Search(n, func(i int) bool { return first(i) >= hash })-1)
+	for ; page < n && first(page) <= hash; page++ {
 		at := int64(page) * pageSize
 		b, err := x.part(begin+at, min(pageSize, x.IDs-at), binary.LittleEndian.Uint32(x.pages[page*idSize+8:]))
 		if err != nil {

@@ -43,7 +43,8 @@ func TestFigureProof(t *testing.T) {
 	for i := range 200 {
 		id, begun := fmt.Sprintf("d_%d", rand.IntN(records)), time.Now()
 		var one []audit.Record
-		n, err := audit.Select(t.Context(), audit.Dir(g.state), audit.Selection{About: []string{id}}, func(r audit.Record) error {
+		about := audit.Selection{About: []string{id}}
+		n, err := audit.Select(t.Context(), audit.Dir(g.state), about, func(r audit.Record) error {
 			one = append(one, r)
 			return nil
 		})

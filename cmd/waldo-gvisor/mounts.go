@@ -71,7 +71,11 @@ func openSources(tree []job.Node, held []*os.File) ([]*os.File, error) {
 			sources[i], held = held[0], held[1:]
 			continue
 		}
-		fd, err := unix.Open(n.From, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC}
+		if n.Exact {
+			how.Resolve = unix.RESOLVE_NO_SYMLINKS
+		}
+		fd, err := unix.Openat2(unix.AT_FDCWD, n.From, how)
 		if err != nil {
 			return nil, fmt.Errorf("opening %s to show it in the sandbox as %s: %w", n.From, n.Path, err)
 		}

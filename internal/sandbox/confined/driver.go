@@ -130,7 +130,9 @@ func (b *instance) allowed() landlock.Rules {
 		own = append(own, b.dir+t)
 	}
 	for _, m := range b.profile.Mounts {
-		mounts = append(mounts, m.Source)
+		if mounts = append(mounts, m.Source); m.Exact {
+			r.Exact = append(r.Exact, m.Source)
+		}
 	}
 	only := b.profile.Only
 	if only == nil {

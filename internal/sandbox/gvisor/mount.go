@@ -27,7 +27,7 @@ func (b *instance) mounts() (nodes []job.Node, held map[string]*os.File, err err
 		if err != nil {
 			return nil, held, err
 		}
-		n := job.Node{Path: m.Target, Kind: job.Bind, From: source.Path, Held: source.Held}
+		n := job.Node{Path: m.Target, Kind: job.Bind, From: source.Path, Held: source.Held, Exact: true}
 		if source.Held {
 			tree, warning, err := source.Copy(m.Target, func(owner, group uint32) (*os.File, error) {
 				return userNamespace(owner, group, b.uid, b.gid)

@@ -5,6 +5,7 @@ package landlock
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,7 @@ type Rules struct {
 	Execute  []string // files and folders, with all beneath: to execute and read
 	Read     []string // to read
 	Write    []string // to read and change, never as devices
+	Exact    []string // of all these: no part is a link, also when it is opened
 	AnyFile  bool     // leave files to the mounts
 	AnyTCP   bool     // leave TCP to the network namespace
 	AnyPeer  bool     // leave abstract sockets and signals alone
@@ -150,7 +152,11 @@ func open(r Rules, abi int) (Ruleset, error) {
 		access uint64
 	}{{r.Execute, Execute | ReadAccess}, {r.Read, ReadAccess}, {r.Write, WriteAccess(abi) | ReadAccess}} {
 		for _, p := range l.paths {
-			if err := s.allow(p, l.access&a.fs); err != nil {
+			how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
+			if slices.Contains(r.Exact, p) {
+				how.Resolve = unix.RESOLVE_NO_SYMLINKS
+			}
+			if err := s.allow(p, how, l.access&a.fs); err != nil {
 				unix.Close(s.FD)
 				s.FD = -1
 				return s, err
@@ -161,8 +167,8 @@ func open(r Rules, abi int) (Ruleset, error) {
 }
 
 // allow adds the path with all beneath it.
-func (s Ruleset) allow(path string, access uint64) error {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+func (s Ruleset) allow(path string, how *unix.OpenHow, access uint64) error {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
 	if err != nil {
 		return fmt.Errorf("landlock: %s: %w", path, err)
 	}

@@ -3,6 +3,7 @@
 package landlock
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -218,4 +219,30 @@ func countFDs(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(es)
+}
+
+// TestExact: a path that goes through a link is let through, unless it is to have none.
+func TestExact(t *testing.T) {
+	if ABI() == 0 {
+		t.Skip("this kernel has no Landlock")
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Join(dir, "real/data"), 0o700), os.Symlink("real", filepath.Join(dir, "link")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, refused := range map[string]bool{"real/data": false, "link/data": true, "link": true} {
+		at := filepath.Join(dir, path)
+		for _, exact := range [][]string{nil, {at}} {
+			s, err := Open(Rules{Read: []string{at}, Exact: exact, AnyTCP: true, AnyPeer: true})
+			if want := refused && exact != nil; errors.Is(err, unix.ELOOP) != want || err != nil && !want {
+				t.Errorf("%s, exact %v: %v", path, exact != nil, err)
+			}
+			if s.FD >= 0 {
+				unix.Close(s.FD)
+			}
+		}
+	}
 }

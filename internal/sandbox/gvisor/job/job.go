@@ -52,6 +52,7 @@ type Node struct {
 	Path   string `json:"path"` // absolute, inside
 	Kind   Kind   `json:"kind"`
 	Held   bool   `json:"held,omitempty"`  // a bind of which a detached copy comes as a descriptor
+	Exact  bool   `json:"exact,omitempty"` // no part of a bind's source is a link, also when it is opened
 	Bytes  int64  `json:"bytes,omitempty"` // of a tmpfs
 	Inodes int64  `json:"inodes,omitempty"`
 	From   string `json:"from,omitempty"` // the text of a file, the target of a link, the source of a bind

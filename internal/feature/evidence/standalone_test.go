@@ -244,11 +244,16 @@ func TestStandaloneAnswer(t *testing.T) {
 		!strings.Contains(said.String(), "not checked: answer.key") {
 		t.Errorf("waldo without the enrolment: %v: %s", err, said.String())
 	}
+	lines := 0
 	for _, file := range []string{"main.go", "answers.go"} {
 		b, err := os.ReadFile("../../../cmd/waldo-receipt/" + file)
-		if n := bytes.Count(b, []byte("\n")); err != nil || n > 300 {
-			t.Errorf("%s of the verifier has %d lines: %v", file, n, err)
+		if err != nil {
+			t.Fatal(err)
 		}
+		lines += bytes.Count(b, []byte("\n"))
+	}
+	if lines > 510 { // as docs/evidence.md has it
+		t.Errorf("the verifier has %d lines", lines)
 	}
 }
 

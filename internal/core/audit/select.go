@@ -183,8 +183,9 @@ func (x *indexed) about(ids []string, fits []bool) (some bool, err error) {
 		wanted = append(wanted, max(hashID(id), 1)) // 0: a row without that id
 	}
 	slices.Sort(wanted)
+	wanted = slices.Compact(wanted)
 	mark := func(row int) { fits[row], some = true, true }
-	for _, h := range slices.Compact(wanted) {
+	for _, h := range wanted {
 		if !x.read {
 			break
 		}

@@ -27,7 +27,7 @@ func TestSelect(t *testing.T) {
 		if i%2 == 1 {
 			kind = "odd"
 		}
-		if _, err := l.Append(context.Background(), kind, fmt.Appendf(nil, `{"i":%d}`, i), true); err != nil {
+		if _, err := l.Append(context.Background(), kind, fmt.Appendf(nil, `{"call_id":"c_%d"}`, i), true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,6 +47,7 @@ func TestSelect(t *testing.T) {
 		{"since an hour", Selection{Since: start.Add(39 * time.Hour)}, []uint64{40, 41}, Counted{2, 2, 41, 41, 0, false}},
 		{"the last odd two", Selection{Last: 2, Kind: "odd"}, []uint64{39, 41}, Counted{2, 20, 41, 41, 0, false}},
 		{"odd since", Selection{Kind: "odd", Since: start.Add(37 * time.Hour)}, []uint64{39, 41}, Counted{2, 2, 41, 41, 0, false}},
+		{"ids, one twice", Selection{About: []string{"c_5", "c_3", "c_5", ""}}, []uint64{5, 7}, Counted{2, 2, 41, 41, 0, false}},
 		{"nothing matches", Selection{Kind: "none"}, nil, Counted{0, 0, 41, 41, 0, false}},
 		{"later than all", Selection{Since: now.Add(time.Hour)}, nil, Counted{0, 0, 41, 41, 0, false}},
 	} {

@@ -2,6 +2,7 @@ package protect
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"waldo/internal/detect/pattern"
 	"waldo/internal/executor/keyfiles"
+	"waldo/internal/storage/safefile"
 )
 
 // Found is a protected name that exists in a folder.
@@ -23,6 +25,21 @@ type Found struct {
 	Mode   fs.FileMode
 	Hidden bool   // it shows as empty
 	Link   string // where a link in a repository leads; empty: it is none
+}
+
+// MarshalJSON keeps names that are not UTF-8.
+func (f Found) MarshalJSON() ([]byte, error) {
+	type plain Found
+	f.Path, f.Link = safefile.Text(f.Path), safefile.Text(f.Link)
+	return json.Marshal(plain(f))
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (f *Found) UnmarshalJSON(b []byte) error {
+	type plain Found
+	err := json.Unmarshal(b, (*plain)(f))
+	f.Path, f.Link = safefile.Name(f.Path), safefile.Name(f.Link)
+	return err
 }
 
 // linked is the row of a link in a repository, as logs/HEAD to a hook or a shell's start file.

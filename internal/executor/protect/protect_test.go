@@ -1,8 +1,10 @@
 package protect
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,6 +124,19 @@ func TestBelow(t *testing.T) {
 		if new, err := all.At(at).Appeared(below, got); err != nil || !slices.Equal(paths(new), []string{"hooks"}) {
 			t.Errorf("appeared: %q %v", paths(new), err)
 		}
+	}
+}
+
+// TestFoundInJSON: names that are not UTF-8 are the same after they were stored, and no two are one.
+func TestFoundInJSON(t *testing.T) {
+	all := []Found{{Path: "caf\xe9/.vscode", Link: "\xff"}, {Path: "caf\xfa/.vscode"}, {Path: "caf\ufffd/.vscode"}}
+	b, err := json.Marshal(all)
+	var got []Found
+	if err == nil {
+		err = json.Unmarshal(b, &got)
+	}
+	if err != nil || !reflect.DeepEqual(got, all) {
+		t.Errorf("%v: %+v", err, got)
 	}
 }
 

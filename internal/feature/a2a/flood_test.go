@@ -191,3 +191,30 @@ func TestMessageAndCall(t *testing.T) {
 	t.Logf("%d of each: a message p50 %v, p99 %v; a call p50 %v, p99 %v", len(calls), at(messages, 50),
 		at(messages, 99), at(calls, 50), at(calls, 99))
 }
+
+// TestMessagesOfOneTask: messages to a task that waits stay within the bytes of a task, and a small one is taken after
+// them.
+func TestMessagesOfOneTask(t *testing.T) {
+	b := newBench(t, "")
+	asked := b.send(message("t.note", "x"))
+	if asked.Status.State != InputRequired {
+		t.Fatalf("control: %s", asked.Status.State)
+	}
+	more := func(text string) int {
+		m := message("t.note", text)
+		_, code := b.rpc("SendMessage", strings.Replace(m, `{"messageId"`, `{"taskId":"`+asked.ID+`","messageId"`, 1))
+		return code
+	}
+	for range 6 {
+		if code := more(strings.Repeat("x", 3<<20)); code != 0 {
+			t.Fatalf("a large message: %d", code)
+		}
+	}
+	if code := more("the last"); code != 0 {
+		t.Errorf("a small message: %d", code)
+	}
+	result, code := b.rpc("GetTask", `{"id":"`+asked.ID+`"}`)
+	if code != 0 || len(result) > maxTask+4096 || !strings.Contains(string(result), "the last") {
+		t.Errorf("%d, %d bytes", code, len(result))
+	}
+}

@@ -256,6 +256,15 @@ func (s *server) under(ctx context.Context, j *job, token string) *fault {
 	return badParams.says("%s: %s", why.Code, why.Text)
 }
 
+// weight returns the bytes of messages as they are stored.
+func weight(all []Message) int {
+	b, err := json.Marshal(all)
+	if err != nil {
+		return maxTask + 1
+	}
+	return len(b)
+}
+
 // goOn takes a message to a task. It quotes the token of a preview, or is noted: a person's approval comes another way.
 func (s *server) goOn(ctx context.Context, who call.Principal, p sending, delegated *string) (*job, *fault) {
 	j, err := s.tasks.get(ctx, who, p.Message.TaskID)
@@ -277,6 +286,11 @@ func (s *server) goOn(ctx context.Context, who call.Principal, p sending, delega
 			return nil, f
 		}
 	}
+	if held, err := s.tasks.held(ctx, who); err != nil {
+		return nil, faultOf(err)
+	} else if held+int64(weight([]Message{p.Message})) > maxBytes {
+		return nil, faultOf(errSize)
+	}
 	token, quoted := p.Message.Metadata.Member("confirm").Text()
 	ended := false
 	j, _, err = s.tasks.change(ctx, j.ID, keep, func(j *job, _ string) bool {
@@ -284,10 +298,10 @@ func (s *server) goOn(ctx context.Context, who call.Principal, p sending, delega
 			return false
 		}
 		p.Message.ContextID = j.ContextID
-		if len(j.History) >= maxHistory {
+		j.History = append(j.History, p.Message)
+		for len(j.History) > 2 && (len(j.History) > maxHistory || weight(j.History) > maxTask) {
 			j.History = append(j.History[:1], j.History[2:]...)
 		}
-		j.History = append(j.History, p.Message)
 		if quoted && j.Status.State == InputRequired && j.Approval == "" && j.Below == "" {
 			j.Confirm = token
 			j.say(Submitted, "")

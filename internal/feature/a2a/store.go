@@ -135,6 +135,15 @@ func drop(tx *sql.Tx, where string, args ...any) error {
 	return err
 }
 
+// held returns the bytes that are stored for a principal.
+func (s *tasks) held(ctx context.Context, who call.Principal) (n int64, err error) {
+	err = s.db.View(ctx, func(tx *sql.Tx) error {
+		n, err = count(tx, `SELECT COALESCE(SUM(size), 0) FROM a2a_tasks WHERE principal = $1`, string(who))
+		return err
+	})
+	return n, err
+}
+
 // put writes a task. Its push configurations are due.
 func (s *tasks) put(tx *sql.Tx, j *job, holder string) error {
 	j.Seq++

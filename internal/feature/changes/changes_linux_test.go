@@ -268,6 +268,24 @@ func TestReviewOfRepositories(t *testing.T) {
 	}
 }
 
+// TestNamesWithoutUTF8: a name that is not UTF-8 is itself: what it hides is not taken under another's, and what was there
+// is put back.
+func TestNamesWithoutUTF8(t *testing.T) {
+	const plant = "for d in 'r\ufffd' 'r\xff'; do mkdir -p $d; echo x > $d/config; done"
+	s := begin(t, Review, plant, map[string]string{"r\ufffd/HEAD": "x", "r\ufffd/objects/x": "", "r\ufffd/refs/x": "", "r\xff/a": ""})
+	_, left, err := s.store.Apply(s.record(), nil)
+	if err != nil || len(left) != 1 || left[0].Path != filepath.Join(s.dir, "r\ufffd/config") {
+		t.Errorf("left %q, %v", left, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(s.dir, "r\xff/config")); err != nil || string(b) != "x\n" {
+		t.Errorf("the other: %q %v", b, err)
+	}
+	s = begin(t, Keep, "echo 2 > 'caf\xe9.txt'", map[string]string{"caf\xe9.txt": "1"})
+	if _, left, err := s.store.Undo(s.record(), nil); err != nil || len(left) != 0 || s.tree() != "caf\xe9.txt=1" {
+		t.Errorf("undone: %q, %v, %q", left, err, s.tree())
+	}
+}
+
 // TestDrop: dropped changes are not taken, and what went aside is gone when none waits.
 func TestDrop(t *testing.T) {
 	s := begin(t, Review, work, project)

@@ -16,6 +16,7 @@ import (
 	"waldo/internal/executor/runner"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
+	"waldo/internal/storage/safefile"
 )
 
 // Store keeps the changes of runs in a folder each, by the id of their call.
@@ -70,6 +71,22 @@ type Entry struct {
 	State     string      `json:"state"`               // made, waiting, dropped, undone
 	After     *stamp      `json:"after,omitempty"`     // of the file that waldo or the run has left
 	Before    bool        `json:"before,omitempty"`    // a copy of what was there is in before/N
+}
+
+// MarshalJSON keeps names that are not UTF-8.
+func (e *Entry) MarshalJSON() ([]byte, error) {
+	type plain Entry
+	p := plain(*e)
+	p.Path, p.From = safefile.Text(p.Path), safefile.Text(p.From)
+	return json.Marshal(p)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (e *Entry) UnmarshalJSON(b []byte) error {
+	type plain Entry
+	err := json.Unmarshal(b, (*plain)(e))
+	e.Path, e.From = safefile.Name(e.Path), safefile.Name(e.From)
+	return err
 }
 
 // The states of an entry.

@@ -230,7 +230,9 @@ func (c gitChange) asks() *call.Reason {
 	if c.Known {
 		return &call.Reason{Code: "git_config.known", Text: "a remote, a branch or a section changes that was there before"}
 	}
-	if strings.HasPrefix(c.Key, "remote.") || strings.HasPrefix(c.Key, "push.") {
+	branch := strings.HasPrefix(c.Key, "branch.") && (strings.HasSuffix(c.Key, ".remote") || strings.HasSuffix(c.Key, ".pushremote"))
+	elsewhere := func(to string) bool { return to != "origin" && to != "." } // where git pushes a branch without a section
+	if strings.HasPrefix(c.Key, "remote.") || strings.HasPrefix(c.Key, "push.") || branch && slices.ContainsFunc(c.Now, elsewhere) {
 		return &call.Reason{Code: "git_config.push", Text: "there is a new remote, or another default of git push: a later push could go there"}
 	}
 	return nil

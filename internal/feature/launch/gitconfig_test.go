@@ -208,3 +208,22 @@ func TestGitParts(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestPushElsewhereAsks: a person is asked before a later plain push of a branch goes to another remote.
+func TestPushElsewhereAsks(t *testing.T) {
+	for _, row := range []struct {
+		key, now, code string
+	}{
+		{"branch.b.pushremote", "public", "git_config.push"}, {"branch.b.remote", "public", "git_config.push"},
+		{"remote.up.url", "https://example.com/u", "git_config.push"}, {"push.default", "current", "git_config.push"},
+		{"branch.b.remote", "origin", ""}, {"branch.b.remote", ".", ""}, {"branch.b.merge", "refs/heads/b", ""},
+	} {
+		code := ""
+		if why := (gitChange{Key: row.key, Now: []string{row.now}}).asks(); why != nil {
+			code = why.Code
+		}
+		if code != row.code {
+			t.Errorf("%s = %s: %q, want %q", row.key, row.now, code, row.code)
+		}
+	}
+}

@@ -77,18 +77,12 @@ func (r Rules) found(w *walk) ([]Found, error) {
 var made = Row{Pattern: "git:", Kind: Seal, Reason: "with it, git takes the folder for a repository"}
 
 // Marks returns the names of a folder of writes that went aside which a person must look at before taking them: those of
-// Look, and those that are shown. A folder is a repository by what it holds together with the same folder below.
-func (r Rules) Marks(aside, below *os.Root) (map[string]Row, error) {
+// Look, and those that are shown. A folder is a repository by what it holds together with the same folder below: those
+// are returned, too.
+func (r Rules) Marks(aside, below *os.Root) (marks map[string]Row, repositories []string, err error) {
 	w := walk{rules: r, root: aside, below: below, marks: map[string]Row{}}
-	err := w.folder(".", r.base, r.inGit)
-	return w.marks, err
-}
-
-// Repositories returns the folders of writes that went aside which git takes for repositories, as Marks does.
-func (r Rules) Repositories(aside, below *os.Root) ([]string, error) {
-	w := walk{rules: r, root: aside, below: below, marks: map[string]Row{}}
-	err := w.folder(".", r.base, r.inGit)
-	return w.repositories, err
+	err = w.folder(".", r.base, r.inGit)
+	return w.marks, w.repositories, err
 }
 
 // maxDepth is how many folders deep a folder is looked through: the time grows with the square of the depth.
@@ -112,12 +106,12 @@ type walk struct {
 }
 
 func (w *walk) folder(dir string, names, inGit []string) error {
-	all, err := w.list(dir)
+	all, err := list(w.root, dir)
 	if err != nil && w.after && errors.Is(err, fs.ErrPermission) {
 		var close func()
 		if close, err = w.opened(dir); err == nil {
 			defer close()
-			all, err = w.list(dir)
+			all, err = list(w.root, dir)
 		}
 	}
 	if err != nil && !w.after || errors.Is(err, fs.ErrNotExist) {
@@ -145,7 +139,7 @@ func (w *walk) with(dir string, all []fs.DirEntry) []fs.DirEntry {
 	if w.below == nil {
 		return all
 	}
-	low, err := fs.ReadDir(w.below.FS(), dir)
+	low, err := list(w.below, dir)
 	both := slices.Concat(all, low)
 	if err != nil || len(low) == 0 || isGit(nil, low) || !isGit(nil, both) {
 		return both
@@ -158,8 +152,9 @@ func (w *walk) with(dir string, all []fs.DirEntry) []fs.DirEntry {
 	return both
 }
 
-func (w *walk) list(dir string) ([]fs.DirEntry, error) {
-	f, err := w.root.Open(dir)
+// list returns the entries of a folder below a root, whatever its name.
+func list(root *os.Root, dir string) ([]fs.DirEntry, error) {
+	f, err := root.Open(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"waldo/internal/executor/protect"
+	"waldo/internal/model/contract"
 	"waldo/internal/storage/safefile"
 )
 
@@ -64,7 +65,7 @@ func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, er
 			return 0, nil, err
 		}
 		defer up.Close()
-		repositories, err := protect.Rules{}.At(f.Source).Repositories(up, root)
+		_, repositories, err := protect.Rules{}.At(f.Source).Marks(up, root)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -80,7 +81,8 @@ func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, er
 				continue
 			}
 			if !exactly && slices.ContainsFunc(repositories, func(r string) bool {
-				return within(e.Path, r) && !slices.Contains(f.Repositories, r)
+				repository := filepath.Join(f.Source, r)
+				return full != repository && contract.Within(full, repository) && !slices.Contains(f.Repositories, safefile.Text(r))
 			}) {
 				left = append(left, Conflict{full, whyGit})
 				continue
@@ -107,9 +109,6 @@ func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, er
 	}
 	return len(all), left, s.save(r)
 }
-
-// within reports whether a path is below a folder.
-func within(name, folder string) bool { return folder == "." || strings.HasPrefix(name, folder+"/") }
 
 // errLink is returned for a path through a link: what it leads to has another name, which nobody was asked about.
 var errLink = errors.New("a folder above it is a link or a file by now")

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path"
+
+	"waldo/internal/storage/safefile"
 )
 
 // upper is the folder of the writes that went aside.
@@ -25,10 +27,10 @@ func (l *ledger) endAside(n int, f *Folder) error {
 		return err
 	}
 	order(f.Entries)
-	marks, err := l.rules[n].Marks(up, l.roots[n])
+	marks, repositories, err := l.rules[n].Marks(up, l.roots[n])
 	mark(f.Entries, l.rules[n], marks)
-	if err == nil {
-		f.Repositories, err = l.rules[n].Repositories(up, l.roots[n])
+	for _, r := range repositories {
+		f.Repositories = append(f.Repositories, safefile.Text(r))
 	}
 	return err
 }

@@ -241,6 +241,8 @@ func TestReviewOfRepositories(t *testing.T) {
 	}{
 		"control: no repository": {map[string]string{"r/HEAD": "x"}, plant, nil},
 		"one below":              {all, plant, []string{"r/config", "r/hooks", "r/hooks/post-checkout"}},
+		"one below, whose name is not UTF-8": {map[string]string{"r\xff/HEAD": "x", "r\xff/objects/x": "", "r\xff/refs/x": ""},
+			"echo x > 'r\xff/config'; echo x > 'r\xff/notes'", []string{"r\xff/config"}},
 		"one that it completes": {map[string]string{"r/hooks/post-checkout": "x", "r/config": "y"},
 			"mkdir r/objects r/refs; echo x > r/HEAD", []string{"r/HEAD", "r/objects", "r/refs"}},
 	} {

@@ -256,13 +256,16 @@ func (s *server) under(ctx context.Context, j *job, token string) *fault {
 	return badParams.says("%s: %s", why.Code, why.Text)
 }
 
-// weight returns the bytes of messages as they are stored.
-func weight(all []Message) int {
-	b, err := json.Marshal(all)
-	if err != nil {
-		return maxTask + 1
+// weight returns the bytes of messages as they are stored, each with the mark after it.
+func weight(all ...Message) (n int) {
+	for _, m := range all {
+		b, err := json.Marshal(m)
+		if err != nil {
+			return maxTask + 1
+		}
+		n += len(b) + 1
 	}
-	return len(b)
+	return n + 1
 }
 
 // goOn takes a message to a task. It quotes the token of a preview, or is noted: a person's approval comes another way.
@@ -288,7 +291,7 @@ func (s *server) goOn(ctx context.Context, who call.Principal, p sending, delega
 	}
 	if held, err := s.tasks.held(ctx, who); err != nil {
 		return nil, faultOf(err)
-	} else if held+int64(weight([]Message{p.Message})) > maxBytes {
+	} else if held+int64(weight(p.Message)) > maxBytes {
 		return nil, faultOf(errSize)
 	}
 	token, quoted := p.Message.Metadata.Member("confirm").Text()
@@ -299,7 +302,9 @@ func (s *server) goOn(ctx context.Context, who call.Principal, p sending, delega
 		}
 		p.Message.ContextID = j.ContextID
 		j.History = append(j.History, p.Message)
-		for len(j.History) > 2 && (len(j.History) > maxHistory || weight(j.History) > maxTask) {
+		size := weight(j.History...)
+		for len(j.History) > 2 && (len(j.History) > maxHistory || size > maxTask) {
+			size -= weight(j.History[1]) - 1
 			j.History = append(j.History[:1], j.History[2:]...)
 		}
 		if quoted && j.Status.State == InputRequired && j.Approval == "" && j.Below == "" {

@@ -102,7 +102,7 @@ func (s *tasks) create(ctx context.Context, j *job, push *PushConfig, each, all 
 		}
 		for err == nil {
 			var held int64
-			held, err = count(tx, `SELECT COALESCE(SUM(size), 0) FROM a2a_tasks WHERE principal = $1`, string(j.Principal))
+			held, err = heldBy(tx, j.Principal)
 			if err != nil || held+maxTask <= maxBytes {
 				break
 			}
@@ -138,10 +138,14 @@ func drop(tx *sql.Tx, where string, args ...any) error {
 // held returns the bytes that are stored for a principal.
 func (s *tasks) held(ctx context.Context, who call.Principal) (n int64, err error) {
 	err = s.db.View(ctx, func(tx *sql.Tx) error {
-		n, err = count(tx, `SELECT COALESCE(SUM(size), 0) FROM a2a_tasks WHERE principal = $1`, string(who))
+		n, err = heldBy(tx, who)
 		return err
 	})
 	return n, err
+}
+
+func heldBy(tx *sql.Tx, who call.Principal) (int64, error) {
+	return count(tx, `SELECT COALESCE(SUM(size), 0) FROM a2a_tasks WHERE principal = $1`, string(who))
 }
 
 // put writes a task. Its push configurations are due.

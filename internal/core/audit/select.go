@@ -185,15 +185,15 @@ func (x *indexed) about(ids []string, fits []bool) (some bool, err error) {
 	slices.Sort(wanted)
 	wanted = slices.Compact(wanted)
 	mark := func(row int) { fits[row], some = true, true }
-	for _, h := range wanted {
-		if !x.read {
-			break
+	if x.read {
+		for _, h := range wanted {
+			if err := x.named(h, mark); err != nil {
+				return some, err
+			}
 		}
-		if err := x.named(h, mark); err != nil {
-			return some, err
-		}
+		return some, nil
 	}
-	for c := 0; c < 5 && !x.read; c++ { // in memory
+	for c := range 5 { // in memory
 		for row := range x.N {
 			if _, is := slices.BinarySearch(wanted, cells{x.cols[cellIDs+c], true}.at(row)); is {
 				mark(row)

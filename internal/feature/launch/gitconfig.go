@@ -230,12 +230,17 @@ func (c gitChange) asks() *call.Reason {
 	if c.Known {
 		return &call.Reason{Code: "git_config.known", Text: "a remote, a branch or a section changes that was there before"}
 	}
-	branch := strings.HasPrefix(c.Key, "branch.") && (strings.HasSuffix(c.Key, ".remote") || strings.HasSuffix(c.Key, ".pushremote"))
-	elsewhere := func(to string) bool { return to != "origin" && to != "." } // where git pushes a branch without a section
-	if strings.HasPrefix(c.Key, "remote.") || strings.HasPrefix(c.Key, "push.") || branch && slices.ContainsFunc(c.Now, elsewhere) {
+	if strings.HasPrefix(c.Key, "remote.") || strings.HasPrefix(c.Key, "push.") || c.pushesElsewhere() {
 		return &call.Reason{Code: "git_config.push", Text: "there is a new remote, or another default of git push: a later push could go there"}
 	}
 	return nil
+}
+
+// pushesElsewhere reports a branch that is pushed to another remote than the one that it has without a section.
+func (c gitChange) pushesElsewhere() bool {
+	remote := strings.HasSuffix(c.Key, ".remote") || strings.HasSuffix(c.Key, ".pushremote")
+	return remote && strings.HasPrefix(c.Key, "branch.") &&
+		slices.ContainsFunc(c.Now, func(to string) bool { return to != "origin" && to != "." })
 }
 
 // why says why nothing was written.

@@ -55,8 +55,7 @@ func open(h *app.App) (app.Running, error) {
 }
 
 // recordKilled records the outcomes of calls whose process was killed while they were under way: what the book
-// remembers first, and then that all others are unknown. The order matters: an outcome of the second kind
-// binds no row.
+// remembers first, and then that all others are unknown. The order matters: an outcome of the second kind binds no row.
 func recordKilled(ctx context.Context, h *app.App) (err error) {
 	killed := presence.Killed(h.Store)
 	names := make([]string, len(killed))

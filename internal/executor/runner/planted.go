@@ -170,8 +170,8 @@ func sweepNote(path, call string) error {
 		return err
 	}
 	defer f.Close()
-	if locked, err := safefile.TryLock(f, false); !locked || err != nil {
-		return err // its run is under way
+	if locked, err := safefile.TryLock(f, false); !locked || err != nil || !safefile.Named(f) {
+		return err // its run is under way, or has ended
 	}
 	var all []note
 	if err := json.NewDecoder(f).Decode(&all); err != nil {

@@ -140,7 +140,7 @@ func Killed(s *database.Store) (out []*Process) {
 			continue
 		}
 		locked, err := safefile.TryLock(f, false)
-		if _, gone := os.Lstat(f.Name()); !locked || err != nil || gone != nil || !id.Is("q_", entry.Name()) {
+		if !locked || err != nil || !safefile.Named(f) || !id.Is("q_", entry.Name()) {
 			_ = f.Close()
 			continue
 		}

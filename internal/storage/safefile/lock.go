@@ -30,17 +30,22 @@ func Claim(path string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err = Lock(f, false); err == nil {
-			_, err = os.Lstat(path)
-		}
-		if err == nil {
+		if err = Lock(f, false); err == nil && Named(f) {
 			return f, nil
 		}
 		_ = f.Close()
-		if !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
 			return nil, err
 		}
 	}
+}
+
+// Named reports whether a file that was opened by its path is still the one there. Who locks a file asks after that: the
+// one who had the lock can have removed it, and another can have its name.
+func Named(f *os.File) bool {
+	here, err := f.Stat()
+	there, lerr := os.Lstat(f.Name())
+	return err == nil && lerr == nil && os.SameFile(here, there)
 }
 
 // Unclaim removes a locked file and then frees its lock: who has the lock of a file that is there keeps its name. Where an

@@ -87,3 +87,26 @@ func TestLock(t *testing.T) {
 		t.Error("Lock did not take the lock")
 	}
 }
+
+// TestNamed: a file whose name another has by now is not the one there, though the name is.
+func TestNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	first, err := Claim(path)
+	if err != nil || !Named(first) {
+		t.Fatalf("control: %v", err)
+	}
+	defer first.Close()
+	if err := os.Remove(path); err != nil {
+		t.Skip(err) // an open file cannot be removed here
+	}
+	if Named(first) {
+		t.Error("a removed file is there")
+	}
+	second, err := Claim(path)
+	if err != nil || !Named(second) || Named(first) {
+		t.Errorf("the first is there %v, the second %v: %v", Named(first), Named(second), err)
+	}
+	if err := Unclaim(second); err != nil {
+		t.Error(err)
+	}
+}

@@ -51,7 +51,6 @@ import (
 	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
-	"waldo/internal/model/display"
 	"waldo/internal/model/id"
 	"waldo/internal/model/secret"
 	"waldo/internal/pkginstall"
@@ -408,35 +407,10 @@ func (h *App) openPipeline(s Options) error {
 			plain = name
 		}
 	}
-	o := catalog.Options{
-		Builtins: slices.Concat(catalog.Builtins(), h.ownTools()), Sources: sources, Offers: offers, Plain: plain, Visible: h.Policy.Visible,
-		Clean: h.Clean, Hide: h.hide, Epoch: h.known.Epoch,
-		Names: h.Policy.Names, Held: h.held,
-		Of:       func(cap call.Capability) string { k, _ := h.Policy.Lookup(cap); return k.Server },
-		Patience: func(cap call.Capability) time.Duration { k, _ := h.Policy.Lookup(cap); return k.Timeout },
-		Confirms: func(cap call.Capability) bool { k, _ := h.Policy.Lookup(cap); return k.Confirm },
-		Fills:    func(cap call.Capability) string { k, _ := h.Policy.Lookup(cap); return k.Idempotency.Argument },
-		Usable: func(cap call.Capability, v catalog.Viewer) bool {
-			k, _ := h.Policy.Lookup(cap)
-			return h.Policy.Usable(cap, v.Principal, v.Channel) && h.Delegated.Lists(cap, k.Danger)
-		},
-	}
-	if s.Warm > 0 { // a gateway: its first list does not wait, and it logs left-out tools
-		o.Kept = h.Upstreams.Accepted
-		o.Missing = func(first catalog.Problem, n int) {
-			slog.Warn("kept from agents: "+display.Count(n, "definition"), "server", first.Server, "code", first.Code, "first",
-				LeftOut(first), "why", h.Clean(first.Text))
-			if first.Code == "lock.new" {
-				h.offerNew(context.Background(), first.Server)
-				if server := h.lives.server.Load(); server != nil {
-					server.NewTools(first.Capability, n)
-				}
-				slog.Warn("new definitions wait to be accepted", "server", first.Server, "hint",
-					"waldo lock --show "+first.Server+", then waldo lock --accept "+first.Server)
-			}
-		}
-	}
-	h.Catalogue = catalog.New(o)
+	h.Catalogue = catalog.New(catalog.Options{
+		Builtins: slices.Concat(catalog.Builtins(), h.ownTools()), Sources: sources, Offers: offers, Plain: plain,
+		Contracts: contracts{h}, Texts: texts{h}, Pins: pins{h, s.Warm > 0},
+	})
 	h.closers = append(h.closers, func() error { h.Catalogue.Close(); return nil })
 	h.Broker = &broker.Broker{
 		Policy: h.Policy, Delegated: h.Delegated,

@@ -27,6 +27,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/catalogtest"
 )
 
 // canary is a secret that waldo knows and that the server below says wherever it can.
@@ -210,7 +211,11 @@ func serverFor(
 		}
 	}
 	cat = catalog.New(catalog.Options{
-		Sources: sources, Offers: offers, Plain: plain, Visible: p.Visible, Clean: redact.Clean,
+		Contracts: catalogtest.Rules{Seen: p.Visible},
+		Texts:     catalogtest.Words{Cleaner: redact.Clean},
+		Sources:   sources,
+		Offers:    offers,
+		Plain:     plain,
 	})
 	t.Cleanup(cat.Close)
 	rec := &record{}

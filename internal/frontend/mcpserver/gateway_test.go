@@ -24,6 +24,7 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/catalogtest"
 )
 
 func parse(t testing.TB, s string) strictjson.Value {
@@ -129,11 +130,14 @@ func tools(t testing.TB) map[string]catalog.Source {
 }
 
 func options(t testing.TB, d *desk) Options {
-	cat := catalog.New(catalog.Options{Builtins: catalog.Builtins(), Sources: tools(t),
-		Clean: func(s string) string { return s },
-		Visible: func(c call.Capability) bool {
+	cat := catalog.New(catalog.Options{
+		Contracts: catalogtest.Rules{Seen: func(c call.Capability) bool {
 			return c != "s.hidden" && c != "s.nothing" && (strings.HasPrefix(string(c), "s.") || c == "run_python")
-		}})
+		}},
+		Texts:    catalogtest.Words{},
+		Builtins: catalog.Builtins(),
+		Sources:  tools(t),
+	})
 	t.Cleanup(cat.Close)
 	return Options{Version: "1", Catalogue: cat, Call: d.call, Drain: time.Second,
 		Mode: func(c call.Capability, _ strictjson.Value) (contract.Mode, int) {
@@ -441,12 +445,14 @@ func TestChangesOfTheListAreTold(t *testing.T) {
 			o := options(t, d)
 			var mu sync.Mutex
 			list := []call.Tool{{Capability: "x.a", Input: parse(t, `{}`), Digest: "1"}}
-			o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true },
+			o.Catalogue = catalog.New(catalog.Options{
+				Contracts: catalogtest.Rules{},
 				Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					return list, nil
-				}}})
+				}},
+			})
 			defer o.Catalogue.Close()
 			told := make(chan struct{}, 10)
 			s := client(t, o, revision,
@@ -487,8 +493,10 @@ func TestReplacedCataloguesAreTold(t *testing.T) {
 		t.Run(revision, func(t *testing.T) {
 			o := options(t, newDesk(t))
 			catalogue := func(name call.Capability) *catalog.Catalogue {
-				c := catalog.New(catalog.Options{Builtins: []call.Tool{{Capability: name, Input: parse(t, `{}`), Digest: "1"}},
-					Visible: func(call.Capability) bool { return true }})
+				c := catalog.New(catalog.Options{
+					Contracts: catalogtest.Rules{},
+					Builtins:  []call.Tool{{Capability: name, Input: parse(t, `{}`), Digest: "1"}},
+				})
 				t.Cleanup(c.Close)
 				return c
 			}
@@ -531,8 +539,8 @@ func TestPagesOfTheList(t *testing.T) {
 	}
 	o := options(t, newDesk(t))
 	o.Catalogue = catalog.New(catalog.Options{
-		Visible: func(call.Capability) bool { return true },
-		Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }},
+		Contracts: catalogtest.Rules{},
+		Sources:   map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }},
 	})
 	defer o.Catalogue.Close()
 	s := client(t, o, "2025-11-25", nil)
@@ -566,11 +574,13 @@ func TestThroughToAServer(t *testing.T) {
 	m := upstream.New(map[string]contract.Server{"helpdesk": {}}, upstream.Options{Launcher: inside{}})
 	defer m.Close()
 	o := options(t, newDesk(t))
-	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true },
-		Clean: func(s string) string { return s },
+	o.Catalogue = catalog.New(catalog.Options{
+		Contracts: catalogtest.Rules{},
+		Texts:     catalogtest.Words{},
 		Sources: map[string]catalog.Source{"helpdesk": func(ctx context.Context) ([]call.Tool, error) {
 			return m.Tools(ctx, "helpdesk")
-		}}})
+		}},
+	})
 	defer o.Catalogue.Close()
 	o.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
 		d := policy.Decision{

@@ -11,6 +11,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/testing/catalogtest"
 )
 
 // A principal that may not use a tool learns nothing of it, in either era: no list or search shows it. The pipeline
@@ -23,11 +24,14 @@ func TestHiddenFromPrincipals(t *testing.T) {
 		t.Run(era, func(t *testing.T) {
 			desk := newDesk(t)
 			o := options(t, desk)
-			o.Catalogue = catalog.New(catalog.Options{Builtins: catalog.Builtins(), Sources: tools(t),
-				Clean: func(s string) string { return s }, Visible: func(call.Capability) bool { return true },
-				Usable: func(cap call.Capability, v catalog.Viewer) bool {
+			o.Catalogue = catalog.New(catalog.Options{
+				Contracts: catalogtest.Rules{Allowed: func(cap call.Capability, v catalog.Viewer) bool {
 					return cap != "s.echo" || v.Principal == "os:0" && v.Channel == "mcp"
-				}})
+				}},
+				Texts:    catalogtest.Words{},
+				Builtins: catalog.Builtins(),
+				Sources:  tools(t),
+			})
 			defer o.Catalogue.Close()
 			srv := New(o)
 			say := func(who call.Principal, method, params string) string {

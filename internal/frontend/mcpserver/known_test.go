@@ -16,8 +16,10 @@ import (
 
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/catalogtest"
 )
 
 // A kind of content that the client's revision has not is a text.
@@ -53,15 +55,21 @@ func TestAServerThatCannotBeListedIsUnavailable(t *testing.T) {
 	}
 	var down atomic.Bool
 	down.Store(true)
-	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true }, Retry: time.Nanosecond,
-		Usable: func(cap call.Capability, _ catalog.Viewer) bool { return cap != "s.locked" },
-		Of:     func(cap call.Capability) string { return map[call.Capability]string{"notes.say": "s"}[cap] },
+	o.Catalogue = catalog.New(catalog.Options{
+		Contracts: catalogtest.Rules{
+			Allowed: func(cap call.Capability, _ catalog.Viewer) bool { return cap != "s.locked" },
+			Under: func(cap call.Capability) contract.Contract {
+				return contract.Contract{Server: map[call.Capability]string{"notes.say": "s"}[cap]}
+			},
+		},
+		Retry: time.Nanosecond,
 		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) {
 			if down.Load() {
 				return nil, errors.New("cannot start /srv/key=hunter2")
 			}
 			return nil, nil
-		}, "other": func(context.Context) ([]call.Tool, error) { return nil, nil }}})
+		}, "other": func(context.Context) ([]call.Tool, error) { return nil, nil }},
+	})
 	defer o.Catalogue.Close()
 	s := client(t, o, "2025-11-25", nil)
 	defer s.Close()
@@ -95,14 +103,15 @@ func TestAServerThatCannotBeListedIsUnavailable(t *testing.T) {
 func TestHostsHearOfNewTools(t *testing.T) {
 	o := options(t, newDesk(t))
 	o.ScrubNotification = func(_ call.Call, v strictjson.Value, _ bool) strictjson.Value { return v }
-	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true },
-		Usable:  func(cap call.Capability, _ catalog.Viewer) bool { return cap != "s.locked" },
-		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) { return nil, nil }},
-		Held: func(string) []catalog.Problem {
+	o.Catalogue = catalog.New(catalog.Options{
+		Contracts: catalogtest.Rules{Allowed: func(cap call.Capability, _ catalog.Viewer) bool { return cap != "s.locked" }},
+		Pins: catalogtest.Pins{Holds: func(string) []catalog.Problem {
 			return []catalog.Problem{
 				{Server: "s", Capability: "s.late", Code: lockNew}, {Server: "s", Capability: "s.locked", Code: lockNew},
 			}
-		}})
+		}},
+		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) { return nil, nil }},
+	})
 	defer o.Catalogue.Close()
 	d := New(o)
 	heard := make(chan string, 9)

@@ -12,6 +12,7 @@ import (
 
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/call"
+	"waldo/internal/testing/catalogtest"
 )
 
 // In lean mode the host sees three tools; the inner calls pass the same pipeline as every call.
@@ -80,8 +81,8 @@ func TestLeanPromptIsSmall(t *testing.T) {
 		o := options(t, newDesk(t))
 		o.Lean = true
 		o.Catalogue = catalog.New(catalog.Options{
-			Visible: func(call.Capability) bool { return true },
-			Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }},
+			Contracts: catalogtest.Rules{},
+			Sources:   map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }},
 		})
 		s := client(t, o, "2025-11-25", nil)
 		r, err := s.ListTools(context.Background(), nil)
@@ -170,8 +171,8 @@ func TestFullAnswersAreShort(t *testing.T) {
 	o := options(t, newDesk(t))
 	o.Lean = true
 	o.Catalogue = catalog.New(catalog.Options{
-		Visible: func(call.Capability) bool { return true },
-		Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }},
+		Contracts: catalogtest.Rules{},
+		Sources:   map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }},
 	})
 	defer o.Catalogue.Close()
 	s := client(t, o, "2025-11-25", nil)

@@ -14,6 +14,7 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/catalogtest"
 )
 
 // A valid trace context in a client's _meta is forwarded; baggage and all other keys are dropped.
@@ -145,11 +146,13 @@ func TestPagesOfOffers(t *testing.T) {
 		list = append(list, parse(t, fmt.Sprintf(`{"uri":"x:%d","name":"n"}`, i)))
 	}
 	o := options(t, newDesk(t))
-	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true },
-		Clean: func(s string) string { return s },
+	o.Catalogue = catalog.New(catalog.Options{
+		Contracts: catalogtest.Rules{},
+		Texts:     catalogtest.Words{},
 		Offers: map[string]catalog.OfferSource{"s": func(context.Context) (catalog.Offer, error) {
 			return catalog.Offer{Resources: list}, nil
-		}}})
+		}},
+	})
 	defer o.Catalogue.Close()
 	s := New(o).Session(me, lines{})
 	defer s.Close()

@@ -17,6 +17,7 @@ import (
 	"waldo/internal/model/id"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/storage/database"
+	"waldo/internal/testing/catalogtest"
 )
 
 // approver is a pipeline that asks a real approval service about each call, and records the calls that were made.
@@ -92,7 +93,9 @@ func (a *approver) server(lean bool) *Server {
 	o := options(a.t, newDesk(a.t))
 	o.Call, o.Lean = a.call, lean
 	text := `{"type":"object","properties":{"p":{"type":"string"}},"additionalProperties":false}`
-	o.Catalogue = catalog.New(catalog.Options{Clean: func(s string) string { return s },
+	o.Catalogue = catalog.New(catalog.Options{
+		Contracts: catalogtest.Rules{},
+		Texts:     catalogtest.Words{},
 		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) {
 			return []call.Tool{
 				{Capability: "s.wait", Input: parse(a.t, text), Digest: strictjson.Digest([]byte("wait"))},
@@ -100,7 +103,7 @@ func (a *approver) server(lean bool) *Server {
 					`{"type":"object","properties":{"waldo_approval":{"type":"string"}},"additionalProperties":false}`)},
 			}, nil
 		}},
-		Visible: func(call.Capability) bool { return true }})
+	})
 	a.t.Cleanup(o.Catalogue.Close)
 	return New(o)
 }

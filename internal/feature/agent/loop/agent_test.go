@@ -14,6 +14,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
+	"waldo/internal/testing/catalogtest"
 )
 
 // world is a pipeline with tools that count, and the log of it.
@@ -139,8 +140,11 @@ func lists(t *testing.T, names ...string) *catalog.Catalogue {
 		own = append(own, call.Define(call.Capability(n), n, "does "+n,
 			`{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}`))
 	}
-	c := catalog.New(catalog.Options{Builtins: own, Visible: func(c call.Capability) bool { return !strings.HasPrefix(string(c), "secret") },
-		Clean: func(s string) string { return s }})
+	c := catalog.New(catalog.Options{
+		Contracts: catalogtest.Rules{Seen: func(c call.Capability) bool { return !strings.HasPrefix(string(c), "secret") }},
+		Texts:     catalogtest.Words{},
+		Builtins:  own,
+	})
 	t.Cleanup(c.Close)
 	return c
 }
@@ -426,8 +430,11 @@ func TestManyTools(t *testing.T) {
 	for i := range 150 {
 		all = append(all, call.Define(call.Capability(fmt.Sprintf("s.tool%d", i)), "", fmt.Sprintf("handles case%d", i), `{"type":"object"}`))
 	}
-	c := catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true }, Clean: func(s string) string { return s },
-		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) { return all, nil }}})
+	c := catalog.New(catalog.Options{
+		Contracts: catalogtest.Rules{},
+		Texts:     catalogtest.Words{},
+		Sources:   map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) { return all, nil }},
+	})
 	defer c.Close()
 	w, s := newWorld(t), &script{turns: []chat.Reply{calls("search_tools", `{"query":"case77"}`), says("ok")}}
 	o := w.options(s, &memory{most: -1})

@@ -25,7 +25,7 @@ func BenchmarkFirstList(b *testing.B) {
 			var used time.Duration
 			for b.Loop() {
 				b.StopTimer()
-				c := New(Options{Visible: all, Clean: plain, Wait: time.Minute, Sources: many(b, row[0], row[1])})
+				c := New(Options{Contracts: rules{}, Texts: text{}, Wait: time.Minute, Sources: many(b, row[0], row[1])})
 				begin := processor(b)
 				b.StartTimer()
 				if n := len(c.List(context.Background(), Viewer{})); n != row[0]*row[1]+1 {
@@ -45,7 +45,7 @@ func BenchmarkFirstList(b *testing.B) {
 func BenchmarkStorm(b *testing.B) {
 	sources := many(b, 50, 200)
 	sources["storm"] = fixed(tool(b, "storm.a", "", `{}`))
-	c := New(Options{Visible: all, Clean: plain, Wait: time.Minute, Sources: sources})
+	c := New(Options{Contracts: rules{}, Texts: text{}, Wait: time.Minute, Sources: sources})
 	defer c.Close()
 	c.List(context.Background(), Viewer{})
 	var told atomic.Int64

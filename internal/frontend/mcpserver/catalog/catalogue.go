@@ -24,34 +24,62 @@ type Source func(ctx context.Context) ([]call.Tool, error)
 
 // Options say what the list is made of. The zero Options make an empty one.
 type Options struct {
-	Builtins []call.Tool
-	Sources  map[string]Source      // by server
-	Offers   map[string]OfferSource // by server
-	// the server whose tools have no prefix; empty: none
-	Plain   string
-	Visible func(cap call.Capability) bool           // whether a contract line speaks of it; nil: none does
-	Usable  func(cap call.Capability, v Viewer) bool // whether a call of it may be anything but denied; nil: it may
-	// contracts that cover a server's tool; nil: the tool's own name alone
-	Names func(server, tool string) []call.Capability
-	// the server that a contract names for a capability; nil: the capability's first part
-	Of func(cap call.Capability) string
-	// call timeout, which also bounds the wait for a tool's server; nil: Wait
-	Patience func(cap call.Capability) time.Duration
-	// whether a call is previewed first, and then quotes the token of its preview; nil: no call
-	Confirms func(cap call.Capability) bool
-	// the argument that waldo fills where the caller leaves it out; nil or "": none
-	Fills func(cap call.Capability) string
-	Held  func(server string) []Problem // tools that a server lists but agents cannot use; nil: none
-	// called when the set of tools omitted for one reason changes; nil: not called
-	Missing func(first Problem, n int)
-	Clean   func(text string) string           // makes untrusted text safe to show; nil: it is not shown
-	Hide    func(call.Tool) (call.Tool, error) // hides what a model may not see of a tool's schemas; nil: all is shown
-	Epoch   func() any                         // is another whenever Clean or Hide may give another result; nil: it never is
-	Kept    func(server string) []call.Tool    // accepted tools, listed until the server has listed its own; nil: none
-	Load    time.Duration                      // how long one source may take; 0: 60 s
-	Wait    time.Duration                      // how long a reader waits for slow sources; 0: 10 s
-	Retry   time.Duration                      // before a source that failed is asked again; 0: 15 s
+	Builtins  []call.Tool
+	Sources   map[string]Source      // by server
+	Offers    map[string]OfferSource // by server
+	Plain     string                 // the server whose tools have no prefix; empty: none
+	Contracts Contracts              // nil: nothing is visible
+	Texts     Texts                  // nil: no text is shown, and all of a schema
+	Pins      Pins                   // nil: nothing is held or kept
+	Load      time.Duration          // how long one source may take; 0: 60 s
+	Wait      time.Duration          // how long a reader waits for slow sources; 0: 10 s
+	Retry     time.Duration          // before a source that failed is asked again; 0: 15 s
 }
+
+// Contracts is what contracts make of tools.
+type Contracts interface {
+	// Visible reports whether a contract line speaks of a capability.
+	Visible(c call.Capability) bool
+	// Usable reports whether a call of it may be anything but denied.
+	Usable(c call.Capability, v Viewer) bool
+	// Names returns the capabilities under which contracts cover a server's tool.
+	Names(server, tool string) []call.Capability
+	// Of returns the contract of a capability; without one, the zero contract.
+	Of(c call.Capability) contract.Contract
+}
+
+// Texts makes safe to show what servers define.
+type Texts interface {
+	Clean(text string) string
+	// Hide takes out of a tool's schemas what a model may not see.
+	Hide(t call.Tool) (call.Tool, error)
+	// Epoch is another whenever Clean or Hide may give another result.
+	Epoch() any
+}
+
+// Pins says which definitions were accepted.
+type Pins interface {
+	// Held returns the tools that a server lists and agents cannot use.
+	Held(server string) []Problem
+	// Kept returns accepted tools. They are listed until the server has listed its own.
+	Kept(server string) []call.Tool
+	// Missing takes note of another set of n tools that are omitted for one reason.
+	Missing(first Problem, n int)
+}
+
+// nothing stands in for what Options leave out.
+type nothing struct{}
+
+func (nothing) Visible(call.Capability) bool           { return false }
+func (nothing) Usable(call.Capability, Viewer) bool    { return true }
+func (nothing) Of(call.Capability) contract.Contract   { return contract.Contract{} }
+func (nothing) Names(string, string) []call.Capability { return nil }
+func (nothing) Clean(text string) string               { return "" }
+func (nothing) Hide(t call.Tool) (call.Tool, error)    { return t, nil }
+func (nothing) Epoch() any                             { return nil }
+func (nothing) Held(string) []Problem                  { return nil }
+func (nothing) Kept(string) []call.Tool                { return nil }
+func (nothing) Missing(Problem, int)                   {}
 
 // Entry is one tool as it is shown. It does not change once it is in a list.
 type Entry struct {
@@ -119,6 +147,15 @@ func New(o Options) *Catalogue {
 			*d = otherwise
 		}
 	}
+	if o.Contracts == nil {
+		o.Contracts = nothing{}
+	}
+	if o.Texts == nil {
+		o.Texts = nothing{}
+	}
+	if o.Pins == nil {
+		o.Pins = nothing{}
+	}
 	c := &Catalogue{o: o, watching: map[int]func(){}, version: Versions{1, 1, 1}}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
@@ -141,11 +178,10 @@ func (c *Catalogue) Lookup(ctx context.Context, name string) (*Entry, bool) {
 			waited = server
 		}
 	}
-	e, ok := c.named(name)
-	if ok || c.o.Of == nil {
-		return e, ok
+	if e, ok := c.named(name); ok {
+		return e, true
 	}
-	if server := c.o.Of(cap); server != waited && c.tools.by[server] != nil {
+	if server := c.o.Contracts.Of(cap).Server; server != waited && c.tools.by[server] != nil {
 		c.tools.await(ctx, server, cap)
 	}
 	return c.named(name)
@@ -160,7 +196,7 @@ func (c *Catalogue) named(name string) (*Entry, bool) {
 
 // Visible reports whether a contract line speaks of the capability.
 func (c *Catalogue) Visible(cap call.Capability) bool {
-	return c.o.Visible != nil && c.o.Visible(cap)
+	return c.o.Contracts.Visible(cap)
 }
 
 // Check returns the faults of the arguments, none if the tool's schema allows them.
@@ -190,7 +226,7 @@ func (c *Catalogue) Problems() []Problem {
 // Why returns the reason code for which a tool that a viewer may use is missing from the list. One such reason is
 // that its server has not been listed. It returns "" if the reason is unknown.
 func (c *Catalogue) Why(v Viewer, cap call.Capability) string {
-	if c.o.Usable != nil && !c.o.Usable(cap, v) {
+	if !c.o.Contracts.Usable(cap, v) {
 		return ""
 	}
 	problems := c.Problems()
@@ -208,7 +244,7 @@ func (c *Catalogue) Why(v Viewer, cap call.Capability) string {
 
 // of reports whether a capability is a server's, by its name or by contract.
 func (c *Catalogue) of(cap call.Capability, server string) bool {
-	return server == c.o.Plain || strings.HasPrefix(string(cap), server+".") || c.o.Of != nil && c.o.Of(cap) == server
+	return server == c.o.Plain || strings.HasPrefix(string(cap), server+".") || c.o.Contracts.Of(cap).Server == server
 }
 
 // Invalidate says that a server's tools may be others now. If they were ever wanted they are listed
@@ -220,11 +256,8 @@ func (c *Catalogue) InvalidateOffer(server string) { c.offers.invalidate(server)
 
 // keep puts the tools that were accepted into the lists that no server has answered for yet.
 func (c *Catalogue) keep() {
-	if c.o.Kept == nil {
-		return
-	}
 	for server, f := range c.tools.by {
-		if have := c.o.Kept(server); len(have) > 0 {
+		if have := c.o.Pins.Kept(server); len(have) > 0 {
 			f.keep(have)
 		}
 	}
@@ -234,12 +267,9 @@ func (c *Catalogue) keep() {
 // loaded takes note that a server was asked. A list that is the same as before costs no more than the comparison.
 func (c *Catalogue) loaded(server string, same bool) {
 	if same {
-		var held []Problem
-		if c.o.Held != nil {
-			held = c.o.Held(server)
-		}
+		held := c.o.Pins.Held(server)
 		c.mu.RLock()
-		same = slices.Equal(held, c.held[server]) && c.epoch == c.now()
+		same = slices.Equal(held, c.held[server]) && c.epoch == c.o.Texts.Epoch()
 		c.mu.RUnlock()
 	}
 	if !same {
@@ -268,14 +298,6 @@ func (c *Catalogue) Watch(f func()) (stop func()) {
 	}
 }
 
-// now returns the epoch of the scrubber behind Clean.
-func (c *Catalogue) now() any {
-	if c.o.Epoch == nil {
-		return nil
-	}
-	return c.o.Epoch()
-}
-
 // Rebuild builds the list again from the loaded sources, as after a change of contracts. Callers that wait at the
 // same time share one rebuild.
 func (c *Catalogue) Rebuild() {
@@ -294,7 +316,7 @@ func (c *Catalogue) rebuild(n int64) (tell []func()) {
 	}
 	c.built = c.asked.Load()
 	b := builder{
-		o: &c.o, byWire: map[string][]*made{}, was: c.made, now: cache{}, kept: map[string][]Problem{}, epoch: c.now(),
+		o: &c.o, byWire: map[string][]*made{}, was: c.made, now: cache{}, kept: map[string][]Problem{}, epoch: c.o.Texts.Epoch(),
 	}
 	b.add(SearchTool(), "")
 	for _, t := range c.o.Builtins {
@@ -326,12 +348,10 @@ func (c *Catalogue) rebuild(n int64) (tell []func()) {
 			tell = append(tell, f)
 		}
 	}
-	if c.o.Missing != nil {
-		before := kinds(c.problems)
-		for kind, list := range kinds(b.problems) {
-			if !slices.Equal(list, before[kind]) {
-				tell = append(tell, func() { c.o.Missing(list[0], len(list)) })
-			}
+	before := kinds(c.problems)
+	for kind, list := range kinds(b.problems) {
+		if !slices.Equal(list, before[kind]) {
+			tell = append(tell, func() { c.o.Pins.Missing(list[0], len(list)) })
 		}
 	}
 	if c.index == nil || !slices.Equal(c.entries, entries) {
@@ -388,28 +408,18 @@ func (b *builder) take(t call.Tool, server string) {
 		b.problem(t, "tool.name", "the name does not begin with the server's") // nor may it pass for another's
 		return
 	}
-	for _, t.Capability = range b.names(server, name) {
+	for _, t.Capability = range b.o.Contracts.Names(server, name) {
 		b.add(t, server)
 	}
 }
 
-func (b *builder) names(server, tool string) []call.Capability {
-	if b.o.Names == nil {
-		return []call.Capability{call.Capability(server + "." + tool)}
-	}
-	return b.o.Names(server, tool)
-}
-
 // held adds the tools that a server lists and agents cannot use, if a contract covers them.
 func (b *builder) held(server string) {
-	if b.o.Held == nil {
-		return
-	}
-	b.kept[server] = b.o.Held(server)
+	b.kept[server] = b.o.Pins.Held(server)
 	for _, p := range b.kept[server] {
 		names := []call.Capability{p.Capability}
 		if tool, own := strings.CutPrefix(string(p.Capability), server+"."); own && p.Item == "" {
-			names = b.names(server, tool)
+			names = b.o.Contracts.Names(server, tool)
 		}
 		for _, p.Capability = range names {
 			if b.visible(p.Capability) || !Named(string(p.Capability)) && p.Item == "" { // no contract can speak of that

@@ -15,13 +15,10 @@ import (
 	"time"
 
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/testing/corpus"
 )
-
-func all(call.Capability) bool { return true }
-
-func plain(s string) string { return s }
 
 func parse(t testing.TB, s string) strictjson.Value {
 	t.Helper()
@@ -88,7 +85,7 @@ func TestNames(t *testing.T) {
 				}
 				sources[server] = fixed(list...)
 			}
-			c := New(Options{Sources: sources, Visible: all, Clean: plain})
+			c := New(Options{Contracts: rules{}, Texts: text{}, Sources: sources})
 			defer c.Close()
 			got := names(c.List(context.Background(), Viewer{}))
 			if masked(got) != masked(row.want) {
@@ -111,9 +108,12 @@ func TestNames(t *testing.T) {
 // A server's tool never gets one of waldo's own names, even if a contract gives it that name.
 func TestOwnNames(t *testing.T) {
 	for _, name := range []call.Capability{"run_python", "search_tools", "exec", "run_code", "echo"} {
-		c := New(Options{Builtins: Builtins(), Visible: all, Clean: plain,
-			Sources: map[string]Source{"s": fixed(tool(t, "s.echo", "theirs", `{"type":"object"}`))},
-			Names:   func(string, string) []call.Capability { return []call.Capability{name} }})
+		c := New(Options{
+			Contracts: rules{named: func(string, string) []call.Capability { return []call.Capability{name} }},
+			Texts:     text{},
+			Builtins:  Builtins(),
+			Sources:   map[string]Source{"s": fixed(tool(t, "s.echo", "theirs", `{"type":"object"}`))},
+		})
 		defer c.Close()
 		list, p := c.List(t.Context(), Viewer{}), c.Problems()
 		if name == "echo" { // control
@@ -148,11 +148,14 @@ func masked(s string) string {
 func TestNamesAreStable(t *testing.T) {
 	o := `{"type":"object"}`
 	before := New(Options{
-		Visible: all, Clean: plain, Sources: map[string]Source{"m": fixed(tool(t, "m.send", "", o), tool(t, "m.x.y", "", o))},
+		Contracts: rules{},
+		Texts:     text{},
+		Sources:   map[string]Source{"m": fixed(tool(t, "m.send", "", o), tool(t, "m.x.y", "", o))},
 	})
 	after := New(Options{
-		Visible: all, Clean: plain,
-		Sources: map[string]Source{"m": fixed(tool(t, "m.x__y", "", o), tool(t, "m.send", "", o), tool(t, "m.x.y", "", o))},
+		Contracts: rules{},
+		Texts:     text{},
+		Sources:   map[string]Source{"m": fixed(tool(t, "m.x__y", "", o), tool(t, "m.send", "", o), tool(t, "m.x.y", "", o))},
 	})
 	defer before.Close()
 	defer after.Close()
@@ -171,15 +174,16 @@ func TestNamesAreStable(t *testing.T) {
 func TestHiddenWithoutAContract(t *testing.T) {
 	o := `{"type":"object"}`
 	options := Options{
-		Builtins: Builtins(), Clean: plain,
-		Sources: map[string]Source{"a": fixed(tool(t, "a.x", "", o), tool(t, "a.y", "", o))},
+		Texts:    text{},
+		Builtins: Builtins(),
+		Sources:  map[string]Source{"a": fixed(tool(t, "a.x", "", o), tool(t, "a.y", "", o))},
 	}
 	c := New(options)
 	defer c.Close()
 	if got := names(c.List(context.Background(), Viewer{})); got != "search_tools" {
 		t.Errorf("without contracts: %s", got)
 	}
-	options.Visible = func(c call.Capability) bool { return c == "a.x" || c == "run_shell" }
+	options.Contracts = rules{seen: func(c call.Capability) bool { return c == "a.x" || c == "run_shell" }}
 	c = New(options)
 	defer c.Close()
 	if got := names(c.List(context.Background(), Viewer{})); got != "a__x run_code run_shell search_tools" {
@@ -197,7 +201,8 @@ func TestSchemasAreMadeSafeToShow(t *testing.T) {
 	mark := func(s string) string { return "<" + s + ">" }
 	input := `{"$comment":"secret","properties":{"description":{"type":"string","description":"d","x-mcp-header":"H",` +
 		`"enum":["e"]},"n":{"const":18446744073709551615,"title":"t"}}}`
-	c := New(Options{Visible: all, Clean: mark, Sources: map[string]Source{"a": fixed(tool(t, "a.x", "D", input))}})
+	c := New(Options{Contracts: rules{}, Texts: text{cleaner: mark},
+		Sources: map[string]Source{"a": fixed(tool(t, "a.x", "D", input))}})
 	defer c.Close()
 	e, ok := c.Lookup(context.Background(), "a.x")
 	if !ok {
@@ -208,7 +213,7 @@ func TestSchemasAreMadeSafeToShow(t *testing.T) {
 	if string(e.Input.Raw()) != want || e.Description != "<D>" {
 		t.Errorf("shown: %s %s", e.Input.Raw(), e.Description)
 	}
-	c = New(Options{Visible: all, Sources: map[string]Source{"a": fixed(tool(t, "a.x", "D", input))}})
+	c = New(Options{Contracts: rules{}, Sources: map[string]Source{"a": fixed(tool(t, "a.x", "D", input))}})
 	defer c.Close()
 	if e, _ := c.Lookup(context.Background(), "a.x"); e == nil || e.Description != "" {
 		t.Error("without a filter, text of a server is shown as it is")
@@ -225,8 +230,9 @@ func TestBadSchemasKeepATool(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			c := New(Options{
-				Visible: all, Clean: plain,
-				Sources: map[string]Source{"a": fixed(tool(t, "a.bad", "", row.input), tool(t, "a.good", "", `{}`))},
+				Contracts: rules{},
+				Texts:     text{},
+				Sources:   map[string]Source{"a": fixed(tool(t, "a.bad", "", row.input), tool(t, "a.good", "", `{}`))},
 			})
 			defer c.Close()
 			if got := names(c.List(context.Background(), Viewer{})); got != "a__good search_tools" {
@@ -245,18 +251,24 @@ func TestSlowAndFailingSources(t *testing.T) {
 	release := make(chan struct{})
 	var asked, changed atomic.Int64
 	o := `{"type":"object"}`
-	c := New(Options{Visible: all, Clean: plain, Wait: 50 * time.Millisecond, Retry: time.Hour, Sources: map[string]Source{
-		"good": fixed(tool(t, "good.x", "", o)),
-		"bad":  func(context.Context) ([]call.Tool, error) { asked.Add(1); return nil, errors.New("no such program") },
-		"slow": func(ctx context.Context) ([]call.Tool, error) {
-			select {
-			case <-release:
-				return []call.Tool{tool(t, "slow.x", "", o)}, nil
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
+	c := New(Options{
+		Contracts: rules{},
+		Texts:     text{},
+		Wait:      50 * time.Millisecond,
+		Retry:     time.Hour,
+		Sources: map[string]Source{
+			"good": fixed(tool(t, "good.x", "", o)),
+			"bad":  func(context.Context) ([]call.Tool, error) { asked.Add(1); return nil, errors.New("no such program") },
+			"slow": func(ctx context.Context) ([]call.Tool, error) {
+				select {
+				case <-release:
+					return []call.Tool{tool(t, "slow.x", "", o)}, nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			},
 		},
-	}})
+	})
 	defer c.Close()
 	stop := c.Watch(func() { changed.Add(1) })
 	defer stop()
@@ -292,11 +304,14 @@ func TestSlowAndFailingSources(t *testing.T) {
 // A server that says "list changed" ten thousand times is listed about once a second.
 func TestAFloodOfChangesIsBounded(t *testing.T) {
 	var asked atomic.Int64
-	c := New(Options{Visible: all, Clean: plain,
+	c := New(Options{
+		Contracts: rules{},
+		Texts:     text{},
 		Sources: map[string]Source{"a": func(context.Context) ([]call.Tool, error) {
 			n := asked.Add(1)
 			return []call.Tool{tool(t, "a.x", fmt.Sprint(n), `{}`)}, nil
-		}}})
+		}},
+	})
 	defer c.Close()
 	c.Invalidate("a")
 	if asked.Load() != 0 {
@@ -318,7 +333,7 @@ func TestAFloodOfChangesIsBounded(t *testing.T) {
 }
 
 func TestCheckArguments(t *testing.T) {
-	c := New(Options{Builtins: Builtins(), Visible: all, Clean: plain})
+	c := New(Options{Contracts: rules{}, Texts: text{}, Builtins: Builtins()})
 	defer c.Close()
 	e, ok := c.Lookup(context.Background(), "run_python")
 	if !ok {
@@ -351,15 +366,19 @@ func TestCheckArguments(t *testing.T) {
 
 func TestSearch(t *testing.T) {
 	o := `{"type":"object"}`
-	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{
-		"github": fixed(tool(t, "github.create_issue", "Open a new issue in a repository", o),
-			tool(t, "github.listIssues", "List the issues of a repository", o),
-			tool(t, "github.merge", "Merge a pull request", `{"type":"object","properties":
+	c := New(Options{
+		Contracts: rules{},
+		Texts:     text{},
+		Sources: map[string]Source{
+			"github": fixed(tool(t, "github.create_issue", "Open a new issue in a repository", o),
+				tool(t, "github.listIssues", "List the issues of a repository", o),
+				tool(t, "github.merge", "Merge a pull request", `{"type":"object","properties":
 				{"commitTitle":{},"how":{"enum":["squash","rebase"]}}}`)),
-		"slack": fixed(tool(t, "slack.send_message", "Send a message to a channel", o),
-			tool(t, "slack.tips", "Help to know more", o)),
-		"maps": fixed(tool(t, "maps.a", "根据城市名称查询指定城市的天气", o), tool(t, "maps.b", "查询两点之间的GitHub路线", o)),
-	}})
+			"slack": fixed(tool(t, "slack.send_message", "Send a message to a channel", o),
+				tool(t, "slack.tips", "Help to know more", o)),
+			"maps": fixed(tool(t, "maps.a", "根据城市名称查询指定城市的天气", o), tool(t, "maps.b", "查询两点之间的GitHub路线", o)),
+		},
+	})
 	defer c.Close()
 	for _, row := range []struct{ query, want, why string }{
 		{"github create issue", "github__create_issue github__listIssues github__merge",
@@ -418,7 +437,7 @@ func TestSearchFindsNothing(t *testing.T) {
 		sources[name[:1]] = fixed(tool(t, name, "Count the apples", `{}`))
 	}
 	sources["w"] = fixed(tool(t, "w.read_output", "Read a part of a kept result. The rest of a large answer is a document there.", `{}`))
-	c := New(Options{Visible: all, Clean: plain, Sources: sources})
+	c := New(Options{Contracts: rules{}, Texts: text{}, Sources: sources})
 	defer c.Close()
 	for query, want := range map[string]string{
 		"google drive share document": "", "document document drive share": "", "part of a document": "w__read_output",
@@ -433,7 +452,7 @@ func TestSearchFindsNothing(t *testing.T) {
 
 // A very long query is cut: its first words count.
 func TestLongQueries(t *testing.T) {
-	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tool(t, "s.send", "", `{}`))}})
+	c := New(Options{Contracts: rules{}, Texts: text{}, Sources: map[string]Source{"s": fixed(tool(t, "s.send", "", `{}`))}})
 	defer c.Close()
 	for n, want := range map[int]string{maxQueryWords - 1: "s__send", maxQueryWords: ""} {
 		if got := names(c.Search(context.Background(), Viewer{}, strings.Repeat("zebra ", n)+"send", 0)); got != want {
@@ -471,7 +490,7 @@ func TestRealTools(t *testing.T) {
 			}
 			tools = append(tools, tool(t, server+"."+d.Name, d.Description, string(d.InputSchema)))
 		}
-		c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{server: fixed(tools...)}})
+		c := New(Options{Contracts: rules{}, Texts: text{}, Sources: map[string]Source{server: fixed(tools...)}})
 		list := c.List(context.Background(), Viewer{})
 		if n := len(list) - 1 + len(c.Problems()); n != len(tools) {
 			t.Errorf("%s: %d of %d tools are accounted for", server, n, len(tools))
@@ -501,9 +520,13 @@ func FuzzNames(f *testing.F) {
 	f.Add(strings.Repeat("x", 300), "\x1b[2J")
 	f.Fuzz(func(t *testing.T, one, two string) {
 		v := parse(t, `{}`)
-		c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(
-			call.Tool{Capability: call.Capability("s." + one), Input: v},
-			call.Tool{Capability: call.Capability("s." + two), Input: v})}})
+		c := New(Options{
+			Contracts: rules{},
+			Texts:     text{},
+			Sources: map[string]Source{"s": fixed(
+				call.Tool{Capability: call.Capability("s." + one), Input: v},
+				call.Tool{Capability: call.Capability("s." + two), Input: v})},
+		})
 		defer c.Close()
 		seen := map[string]bool{}
 		for _, e := range c.List(context.Background(), Viewer{}) {
@@ -528,7 +551,7 @@ func BenchmarkSearch10000(b *testing.B) {
 		tools = append(tools, tool(b, fmt.Sprintf("s.%s_%s_%d", w(1), w(2), i),
 			fmt.Sprintf("%s the %s of a %s with the %s", w(1), w(2), w(3), w(4)), `{"properties":{"`+w(5)+`":{},"id":{}}}`))
 	}
-	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tools...)}})
+	c := New(Options{Contracts: rules{}, Texts: text{}, Sources: map[string]Source{"s": fixed(tools...)}})
 	defer c.Close()
 	c.List(context.Background(), Viewer{})
 	search := func() {
@@ -571,24 +594,23 @@ func BenchmarkSearch10000(b *testing.B) {
 func TestOtherNames(t *testing.T) {
 	object := `{"type":"object"}`
 	var told []string
-	c := New(Options{Clean: plain,
-		Visible: func(cap call.Capability) bool { return cap != "s.b" },
-		Usable:  func(cap call.Capability, v Viewer) bool { return v.Principal == "os:0" },
-		Names: func(server, tool string) []call.Capability {
-			if names, ok := map[string][]call.Capability{
-				"a": {"s.a", "notes.say"}, "b": {"s.b", "o.b"}, "c": {}, "d": {"s.d", "notes.d"},
-			}[tool]; ok {
-				return names
-			}
-			return []call.Capability{call.Capability(server + "." + tool)}
-		},
-		Of: func(cap call.Capability) string {
-			return map[call.Capability]string{"notes.say": "s", "o.b": "s", "o.x": "nobody"}[cap]
-		},
-		Sources: map[string]Source{
-			"s": fixed(tool(t, "s.a", "", object), tool(t, "s.b", "", object), tool(t, "s.c", "", object)), "o": fixed(),
-		},
-		Held: func(server string) []Problem {
+	c := New(Options{
+		Contracts: rules{
+			seen:    func(cap call.Capability) bool { return cap != "s.b" },
+			allowed: func(cap call.Capability, v Viewer) bool { return v.Principal == "os:0" },
+			named: func(server, tool string) []call.Capability {
+				if names, ok := map[string][]call.Capability{
+					"a": {"s.a", "notes.say"}, "b": {"s.b", "o.b"}, "c": {}, "d": {"s.d", "notes.d"},
+				}[tool]; ok {
+					return names
+				}
+				return []call.Capability{call.Capability(server + "." + tool)}
+			},
+			under: func(cap call.Capability) contract.Contract {
+				return contract.Contract{Server: map[call.Capability]string{"notes.say": "s", "o.b": "s", "o.x": "nobody"}[cap]}
+			}},
+		Texts: text{},
+		Pins: pins{holds: func(server string) []Problem {
 			if server != "s" {
 				return nil
 			}
@@ -596,8 +618,10 @@ func TestOtherNames(t *testing.T) {
 				{Server: "s", Capability: "s.b", Code: "lock.new"},
 				{Server: "s", Capability: "s.prompts/get", Item: "greet", Code: "lock.new"},
 				{Server: "s", Capability: "s.no name", Code: "tool.name"}}
+		}, misses: func(first Problem, n int) { told = append(told, fmt.Sprint(first.Code, n)) }},
+		Sources: map[string]Source{
+			"s": fixed(tool(t, "s.a", "", object), tool(t, "s.b", "", object), tool(t, "s.c", "", object)), "o": fixed(),
 		},
-		Missing: func(first Problem, n int) { told = append(told, fmt.Sprint(first.Code, n)) },
 	})
 	defer c.Close()
 	ctx := context.Background()
@@ -639,13 +663,14 @@ func TestPatience(t *testing.T) {
 			<-ready
 			return fixed(tool(t, "s.a", "", `{}`))(ctx)
 		}
-		c := New(Options{Clean: plain, Visible: all, Sources: map[string]Source{"s": slow}, Wait: time.Millisecond,
-			Patience: func(cap call.Capability) time.Duration {
-				if cap != "s.a" {
-					t.Errorf("asked about %s", cap)
-				}
-				return patience
-			}})
+		c := New(Options{
+			Contracts: rules{under: func(cap call.Capability) contract.Contract {
+				return map[call.Capability]contract.Contract{"s.a": {Timeout: patience}}[cap]
+			}},
+			Texts:   text{},
+			Sources: map[string]Source{"s": slow},
+			Wait:    time.Millisecond,
+		})
 		if got := names(c.List(context.Background(), Viewer{})); got != "search_tools" {
 			t.Errorf("the list has waited: %s", got)
 		}

@@ -42,7 +42,8 @@ func many(t testing.TB, servers, tools int) map[string]Source {
 // A definition is read once, however many servers answer after its own.
 func TestEachDefinitionIsMadeOnce(t *testing.T) {
 	var cleaned atomic.Int64
-	c := New(Options{Visible: all, Sources: many(t, 20, 10), Clean: func(s string) string { cleaned.Add(1); return s }})
+	c := New(Options{Contracts: rules{}, Texts: text{cleaner: func(s string) string { cleaned.Add(1); return s }},
+		Sources: many(t, 20, 10)})
 	defer c.Close()
 	if n := len(c.List(context.Background(), Viewer{})); n != 201 {
 		t.Fatalf("%d tools", n)
@@ -60,14 +61,16 @@ func TestEachDefinitionIsMadeOnce(t *testing.T) {
 // Text is cleaned again once Clean may give other text: a secret may be known since.
 func TestANewSecretIsHiddenInAKnownTool(t *testing.T) {
 	var epoch, hide atomic.Bool
-	c := New(Options{Visible: all, Sources: map[string]Source{"s": fixed(tool(t, "s.a", "the key is hunter2", `{}`))},
-		Epoch: func() any { return epoch.Load() },
-		Clean: func(s string) string {
+	c := New(Options{
+		Contracts: rules{},
+		Texts: text{era: func() any { return epoch.Load() }, cleaner: func(s string) string {
 			if hide.Load() {
 				return strings.ReplaceAll(s, "hunter2", "[SECRET]")
 			}
 			return s
-		}})
+		}},
+		Sources: map[string]Source{"s": fixed(tool(t, "s.a", "the key is hunter2", `{}`))},
+	})
 	defer c.Close()
 	shown := func() string {
 		found := c.Search(context.Background(), Viewer{}, "key", 1)
@@ -91,15 +94,18 @@ func TestOnlyAListThatDiffersIsTold(t *testing.T) {
 	put := func(tools ...call.Tool) { list.Store(&tools) }
 	put(tool(t, "s.a", "", `{}`))
 	held.Store(&[]Problem{})
-	c := New(Options{Visible: all, Clean: plain, Held: func(string) []Problem { return *held.Load() },
-		Names: func(server, tool string) []call.Capability {
+	c := New(Options{
+		Contracts: rules{named: func(server, tool string) []call.Capability {
 			made.Add(1)
 			return []call.Capability{call.Capability(server + "." + tool)}
-		},
+		}},
+		Texts: text{},
+		Pins:  pins{holds: func(string) []Problem { return *held.Load() }},
 		Sources: map[string]Source{"s": func(context.Context) ([]call.Tool, error) {
 			asked.Add(1)
 			return *list.Load(), nil
-		}}})
+		}},
+	})
 	defer c.Close()
 	c.Watch(func() { told.Add(1) })
 	c.List(context.Background(), Viewer{})
@@ -134,14 +140,18 @@ func TestAcceptedToolsAreListedAtOnce(t *testing.T) {
 	ready := make(chan error)
 	kept := map[string][]call.Tool{"s": {tool(t, "s.a", "", `{}`), tool(t, "s.gone", "", `{}`),
 		tool(t, "other.b", "", `{}`)}}
-	c := New(Options{Visible: all, Clean: plain, Retry: time.Nanosecond,
-		Kept: func(server string) []call.Tool { return kept[server] },
+	c := New(Options{
+		Contracts: rules{},
+		Texts:     text{},
+		Pins:      pins{keeps: func(server string) []call.Tool { return kept[server] }},
+		Retry:     time.Nanosecond,
 		Sources: map[string]Source{"s": func(ctx context.Context) ([]call.Tool, error) {
 			if err := <-ready; err != nil {
 				return nil, err
 			}
 			return fixed(tool(t, "s.a", "", `{}`))(ctx)
-		}}})
+		}},
+	})
 	defer c.Close()
 	begun := time.Now()
 	if got := names(c.List(context.Background(), Viewer{})); got != "s__a s__gone search_tools" ||

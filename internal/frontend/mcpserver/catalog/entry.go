@@ -75,10 +75,7 @@ func (b *builder) make(t call.Tool) *made {
 	m := b.was[key]
 	if m == nil || m.epoch != b.epoch || !sameTool(m.of, t) {
 		m = &made{of: t, epoch: b.epoch}
-		if b.o.Hide != nil {
-			t, m.err = b.o.Hide(t)
-		}
-		if m.err == nil {
+		if t, m.err = b.o.Texts.Hide(t); m.err == nil {
 			m.schema, m.err = schemaOf(t)
 		}
 		if m.err == nil {
@@ -131,8 +128,9 @@ func (b *builder) entry(t call.Tool, schema *jsonschema.Schema) (e *Entry, err e
 	if t.Title == "" { // where servers of older revisions have it
 		t.Title, _ = t.Annotations.Member("title").Text()
 	}
-	if b.o.Fills != nil && b.o.Fills(t.Capability) != "" {
-		if t.Input, err = optional(t.Input, b.o.Fills(t.Capability)); err == nil {
+	under := b.o.Contracts.Of(t.Capability)
+	if filled := under.Idempotency.Argument; filled != "" {
+		if t.Input, err = optional(t.Input, filled); err == nil {
 			schema, err = schemaOf(t)
 		}
 		if err != nil {
@@ -149,7 +147,7 @@ func (b *builder) entry(t call.Tool, schema *jsonschema.Schema) (e *Entry, err e
 			return nil, err
 		}
 	}
-	if b.o.Confirms != nil && t.Capability != SearchTools && b.o.Confirms(t.Capability) {
+	if under.Confirm && t.Capability != SearchTools {
 		if err := e.confirmed(); err != nil {
 			return nil, err
 		}
@@ -208,11 +206,7 @@ func (e *Entry) confirmed() error {
 
 // clean passes text of waldo's own and of servers through the same filter.
 func (b *builder) clean(s string) string {
-	if b.o.Clean == nil || s == "" {
-		return ""
-	}
-	s = b.o.Clean(s)
-	if len(s) > maxText {
+	if s = b.o.Texts.Clean(s); len(s) > maxText {
 		s = strings.ToValidUTF8(s[:maxText], "") + " …"
 	}
 	return s

@@ -108,8 +108,8 @@ func (fs *sourceLoaders[T]) await(ctx context.Context, only string, cap call.Cap
 		return
 	}
 	patience := fs.o.Wait
-	if only != "" && fs.o.Patience != nil {
-		patience = max(patience, fs.o.Patience(cap))
+	if only != "" {
+		patience = max(patience, fs.o.Contracts.Of(cap).Timeout)
 	}
 	t := time.NewTimer(patience)
 	defer t.Stop()

@@ -111,7 +111,7 @@ func (b *builder) offers(fs *sourceLoaders[Offer]) shown {
 	return out
 }
 
-func (b *builder) visible(c call.Capability) bool { return b.o.Visible != nil && b.o.Visible(c) }
+func (b *builder) visible(c call.Capability) bool { return b.o.Contracts.Visible(c) }
 
 func (b *builder) uris(server, kind, key string, list []strictjson.Value) []*Item {
 	items := b.items(server, kind, key, list)
@@ -137,7 +137,7 @@ func (b *builder) items(server, kind, key string, list []strictjson.Value) []*It
 		name, _ := m[key].Text()
 		why := ""
 		switch {
-		case name == "" || len(name) > maxName || b.o.Clean == nil || b.o.Clean(name) != name ||
+		case name == "" || len(name) > maxName || b.o.Texts.Clean(name) != name ||
 			strings.ContainsAny(name, "\n\r\t"):
 			why = "the " + key + " cannot be shown"
 		case key != "name" && !isURI(name):

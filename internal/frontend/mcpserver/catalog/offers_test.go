@@ -49,7 +49,7 @@ func TestOffersOfServersAreKeptApart(t *testing.T) {
 			"file:///x waldo://a/waldo://b/file:///x waldo://b/file:///x", "file:///{path}"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			c := New(Options{Offers: offers, Visible: all, Clean: mark, Plain: row.plain})
+			c := New(Options{Contracts: rules{}, Texts: text{cleaner: mark}, Offers: offers, Plain: row.plain})
 			defer c.Close()
 			ctx := context.Background()
 			prompts := wires(c.Prompts(ctx, Viewer{}))
@@ -92,7 +92,8 @@ func TestOffersAreHiddenWithoutAContract(t *testing.T) {
 	for allowed, want := range map[string]string{
 		"a.prompts/get": "a__p||", "a.resources/read": "|waldo://a/x:y|waldo://a/x:{y}", "a.tool": "||",
 	} {
-		c := New(Options{Offers: offers, Visible: func(c call.Capability) bool { return string(c) == allowed }, Clean: plain})
+		c := New(Options{Contracts: rules{seen: func(c call.Capability) bool { return string(c) == allowed }},
+			Texts: text{}, Offers: offers})
 		ctx := context.Background()
 		if got := wires(c.Prompts(ctx, Viewer{})) + "|" + wires(c.Resources(ctx, Viewer{})) + "|" +
 			wires(c.Templates(ctx, Viewer{})); got != want {
@@ -105,11 +106,17 @@ func TestOffersAreHiddenWithoutAContract(t *testing.T) {
 // The tools of a plain server keep their names, unless those look like another server's or waldo's own.
 func TestPlainNames(t *testing.T) {
 	o := `{"type":"object"}`
-	c := New(Options{Builtins: Builtins(), Visible: all, Clean: plain, Plain: "a", Sources: map[string]Source{
-		"a": fixed(tool(t, "a.read", "", o), tool(t, "a.b__send", "", o), tool(t, "a.run_shell", "", o),
-			tool(t, "a.search_tools", "", o), tool(t, "a.call_tool", "", o)),
-		"b": fixed(tool(t, "b.send", "", o)),
-	}})
+	c := New(Options{
+		Contracts: rules{},
+		Texts:     text{},
+		Builtins:  Builtins(),
+		Plain:     "a",
+		Sources: map[string]Source{
+			"a": fixed(tool(t, "a.read", "", o), tool(t, "a.b__send", "", o), tool(t, "a.run_shell", "", o),
+				tool(t, "a.search_tools", "", o), tool(t, "a.call_tool", "", o)),
+			"b": fixed(tool(t, "b.send", "", o)),
+		},
+	})
 	defer c.Close()
 	want := "a__b__send a__call_tool a__run_shell a__search_tools b__send read read_output run_code " +
 		"run_javascript run_python run_shell run_typescript search_tools"
@@ -149,11 +156,15 @@ func TestOffersThatAreMissing(t *testing.T) {
 	no := errors.New("no")
 	bad := func(context.Context) (Offer, error) { return Offer{}, no }
 	never := func(ctx context.Context) (Offer, error) { <-ctx.Done(); return Offer{}, ctx.Err() }
-	c := New(Options{Visible: all, Clean: plain, Wait: 50 * time.Millisecond,
-		Offers: map[string]OfferSource{"down": bad, "half": bad, "slow": never},
+	c := New(Options{
+		Contracts: rules{},
+		Texts:     text{},
+		Wait:      50 * time.Millisecond,
+		Offers:    map[string]OfferSource{"down": bad, "half": bad, "slow": never},
 		Sources: map[string]Source{
 			"down": func(context.Context) ([]call.Tool, error) { return nil, no }, "half": fixed(), "slow": fixed(),
-		}})
+		},
+	})
 	defer c.Close()
 	c.List(t.Context(), Viewer{})
 	c.Prompts(t.Context(), Viewer{})
@@ -175,7 +186,9 @@ func TestOffersAreCleaned(t *testing.T) {
 		"control": func(s string) string { return s }, "cleaned": clean,
 	} {
 		c := New(Options{
-			Visible: all, Clean: want, Offers: map[string]OfferSource{"s": offer(t, "{"+evil+"}", "{"+evil+"}", "{"+evil+"}")},
+			Contracts: rules{},
+			Texts:     text{cleaner: want},
+			Offers:    map[string]OfferSource{"s": offer(t, "{"+evil+"}", "{"+evil+"}", "{"+evil+"}")},
 		})
 		defer c.Close()
 		for _, list := range [][]*Item{

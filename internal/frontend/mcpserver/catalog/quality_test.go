@@ -106,7 +106,7 @@ func TestSearchFindsRealTools(t *testing.T) {
 		t.Log("the corpus of real tool definitions is not here; nothing was searched")
 		return
 	}
-	c := New(Options{Visible: all, Clean: plain, Sources: sources})
+	c := New(Options{Contracts: rules{}, Texts: text{}, Sources: sources})
 	defer c.Close()
 	for _, q := range all100 {
 		for _, name := range q.answers {

@@ -39,7 +39,7 @@ func TestLargeDefinitions(t *testing.T) {
 		for server, n := range each {
 			sources[server] = fixed(heavy(t, server, n)...)
 		}
-		c := New(Options{Sources: sources, Visible: all, Clean: plain})
+		c := New(Options{Contracts: rules{}, Texts: text{}, Sources: sources})
 		defer c.Close()
 		shown = map[string]int{}
 		for _, e := range c.List(t.Context(), Viewer{}) {

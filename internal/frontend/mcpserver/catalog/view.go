@@ -45,9 +45,7 @@ func (c *Catalogue) sight(v Viewer) *viewCache {
 		c.mu.Unlock()
 	}
 	s.once.Do(func() {
-		if c.o.Usable != nil {
-			s.narrow(func(cap call.Capability) bool { return c.o.Usable(cap, v) })
-		}
+		s.narrow(func(cap call.Capability) bool { return c.o.Contracts.Usable(cap, v) })
 	})
 	return s
 }

@@ -14,13 +14,14 @@ func TestViews(t *testing.T) {
 	object := `{"type":"object"}`
 	offers := offer(t, `{"name":"p"}`, `{"uri":"x:y"}`, `{"uriTemplate":"x:{y}"}`)
 	locked := map[call.Capability]bool{"a.drop": true, "b.prompts/get": true, "b.resources/read": true, SearchTools: true}
-	c := New(Options{Visible: all, Clean: plain,
+	c := New(Options{
+		Contracts: rules{allowed: func(cap call.Capability, v Viewer) bool {
+			return v.Principal == "os:0" || v.Channel == "cli" || !locked[cap]
+		}},
+		Texts: text{},
 		Sources: map[string]Source{"a": fixed(tool(t, "a.drop", "drops a table", object),
 			tool(t, "a.show", "shows a table", object))},
 		Offers: map[string]OfferSource{"a": offers, "b": offers},
-		Usable: func(cap call.Capability, v Viewer) bool {
-			return v.Principal == "os:0" || v.Channel == "cli" || !locked[cap]
-		},
 	})
 	defer c.Close()
 	ctx := context.Background()
@@ -67,7 +68,7 @@ func TestViews(t *testing.T) {
 
 // The cache holds at most maxSights views for any number of viewers.
 func TestViewsAreBounded(t *testing.T) {
-	c := New(Options{Visible: all, Clean: plain, Usable: func(call.Capability, Viewer) bool { return true }})
+	c := New(Options{Contracts: rules{allowed: func(call.Capability, Viewer) bool { return true }}, Texts: text{}})
 	defer c.Close()
 	for i := range 3 * maxSights {
 		c.List(context.Background(), Viewer{Principal: call.Principal(fmt.Sprint("oidc:", i))})
@@ -82,8 +83,11 @@ func BenchmarkView10000(b *testing.B) {
 	for i := range 10_000 {
 		tools = append(tools, tool(b, fmt.Sprintf("s.t%d", i), "does", `{"type":"object"}`))
 	}
-	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tools...)},
-		Usable: func(cap call.Capability, v Viewer) bool { return cap[len(cap)-1] != '7' }})
+	c := New(Options{
+		Contracts: rules{allowed: func(cap call.Capability, v Viewer) bool { return cap[len(cap)-1] != '7' }},
+		Texts:     text{},
+		Sources:   map[string]Source{"s": fixed(tools...)},
+	})
 	defer c.Close()
 	v := Viewer{"os:1", "mcp"}
 	begin := time.Now()

@@ -21,6 +21,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/catalogtest"
 )
 
 // desk is a pipeline for tests.
@@ -116,16 +117,17 @@ func open(t testing.TB, l Limits, change ...func(*mcpserver.Options)) *fixture {
 			Digest: strictjson.Digest([]byte(name)),
 		})
 	}
-	h.cat = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true },
-		Clean: func(s string) string { return s },
-		Usable: func(cap call.Capability, v catalog.Viewer) bool {
+	h.cat = catalog.New(catalog.Options{
+		Contracts: catalogtest.Rules{Allowed: func(cap call.Capability, v catalog.Viewer) bool {
 			return cap != "s.mistake" || v.Principal != "token:two"
-		},
+		}},
+		Texts: catalogtest.Words{},
 		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return h.list, nil
-		}}})
+		}},
+	})
 	serves := mcpserver.Options{Version: "1", Catalogue: h.cat, Call: h.desk.call}
 	for _, f := range change {
 		f(&serves)

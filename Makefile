@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 
 PREFIX ?= /usr/local
 
-.PHONY: build install demo test quick race writes upgrade power lint bench tokens mutants probes conformance hosts machines s3 bare fuzz setup release clean
+.PHONY: build install demo test quick race writes upgrade power lint bench tokens mutants probes conformance hosts machines s3 chart bare fuzz setup release clean
 
 build: ## bin/waldo
 	@mkdir -p bin
@@ -93,6 +93,10 @@ s3: ## the log's copy in a real S3 server, versitygw, which is built once: three
 	@scripts/setup-s3.sh
 	@go test -count=1 ./internal/feature/evidence/... -run S3 -v
 	@echo "s3: write-once puts, lists and findings hold"
+
+chart: ## the Helm chart, rendered by Helm's library and judged by Kubernetes' evaluator of Pod Security
+	@cd tools/chart && go vet . && go test -count=1 .
+	@echo "chart: every object decodes, every pod is restricted, everything is denied by default"
 
 bare: ## make demo and make test on a bare Debian 12, Debian 13 and Ubuntu 24.04, as root and as a user; needs root
 	@scripts/bare.sh

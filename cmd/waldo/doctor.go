@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -20,15 +21,24 @@ import (
 )
 
 func newDoctor(g *cli.Context) *cobra.Command {
-	return &cobra.Command{
+	var more []func(context.Context) ([]sandbox.Report, error)
+	c := &cobra.Command{
 		Use: "doctor", Short: "Test what works on this machine and in waldo.yaml, and say how to fix the rest",
-		Example: "  waldo doctor\n  waldo doctor --json", Args: cobra.NoArgs,
+		Example: "  waldo doctor\n  waldo doctor --json\n  waldo doctor --kubernetes --kubeconfig ~/.kube/config",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			state, cfg, invalid := g.Configured()
 			if state == "" {
 				return invalid
 			}
-			var reports []sandbox.Report
+			var reports, asked []sandbox.Report
+			for _, examine := range more {
+				rs, err := examine(c.Context())
+				if err != nil {
+					return err
+				}
+				asked = append(asked, rs...)
+			}
 			ok, works := false, []string{}
 			all := app.Drivers(state, cli.Downloads)
 			for _, name := range []string{"gvisor", "namespace", "confined", "engine"} { // the stronger first
@@ -56,6 +66,7 @@ func newDoctor(g *cli.Context) *cobra.Command {
 			if len(named.Abilities) > 0 {
 				reports = append(reports, named)
 			}
+			reports = append(reports, asked...)
 			if g.JSON {
 				if err := terminal.JSON(c.OutOrStdout(), reports); err != nil {
 					return err
@@ -63,6 +74,9 @@ func newDoctor(g *cli.Context) *cobra.Command {
 			} else {
 				tellReports(c.OutOrStdout(), reports)
 				display.Fprintf(c.OutOrStdout(), "%s\n", health.Standing())
+			}
+			if len(asked) > 0 {
+				ok = len(works) > 0 // an image without a shell has the level engine alone
 			}
 			if !ok {
 				return &exitcode.Exit{
@@ -74,12 +88,25 @@ func newDoctor(g *cli.Context) *cobra.Command {
 					Code: exitcode.Problems, Text: "something that waldo.yaml names does not work", Hint: "see the hints above",
 				}
 			}
+			for _, r := range asked {
+				if !r.OK {
+					return &exitcode.Exit{
+						Code: exitcode.Problems, Text: "a guard of " + r.Driver + " is not proven", Hint: "see the hints above",
+					}
+				}
+			}
 			if !g.JSON {
 				display.Fprintf(c.OutOrStdout(), "ready: code runs here with isolation %s\n", strings.Join(works, ", "))
 			}
 			return nil
 		},
 	}
+	for _, f := range features {
+		if f.Examine != nil {
+			more = append(more, f.Examine(c))
+		}
+	}
+	return c
 }
 
 // tellReports prints the verified abilities of each driver, one per line, with hints for missing ones.

@@ -20,6 +20,7 @@ import (
 	"waldo/internal/feature/files"
 	"waldo/internal/feature/gen"
 	"waldo/internal/feature/hosts"
+	"waldo/internal/feature/kubernetes"
 	"waldo/internal/feature/launch"
 	"waldo/internal/feature/reliability"
 	"waldo/internal/feature/rest"
@@ -45,6 +46,7 @@ var features = []feature.Feature{
 	changes.Feature,
 	gen.Feature,
 	hosts.Feature,
+	kubernetes.Feature,
 	launch.Feature,
 	reliability.Feature,
 	rest.Feature,

@@ -25,6 +25,7 @@ type Feature struct {
 	Check    Check                                              // of waldo check
 	Child    func()                                             // does not return in a process that the feature started
 	Doctor   func(context.Context, app.Place) []sandbox.Ability // checks of waldo doctor
+	Examine  Examine                                            // flags of waldo doctor, and the checks behind them
 	Next     func(w io.Writer, folder string)                   // lines that waldo init ends with
 	Profiles func() []string                                    // names that waldo init --like takes
 	Start    Start                                              // of one of these names
@@ -32,6 +33,10 @@ type Feature struct {
 	Evidence cli.Evidence                                       // checks of waldo log verify
 	Records  records.Lines                                      // kinds of records that it writes to the log
 }
+
+// Examine adds flags to waldo doctor. The result runs the checks that they ask for; no report: none was asked for. An
+// error ends the command.
+type Examine func(doctor *cobra.Command) func(context.Context) ([]sandbox.Report, error)
 
 // Start returns the text of waldo.yaml for a folder, and the command that comes after trusting it.
 type Start func(profile, folder string) (text []byte, next string, err error)

@@ -56,3 +56,12 @@ func checkOwn(dir string) error {
 	}
 	return nil
 }
+
+// MakeDir makes a state directory with mode 0700. It does not check the folders above: the caller mounts the directory
+// elsewhere. One that is there must be the user's own.
+func MakeDir(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("store: %w", err)
+	}
+	return checkOwn(dir)
+}

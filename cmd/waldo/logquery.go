@@ -1,14 +1,17 @@
 package main
 
 import (
+	"slices"
+	"strings"
 	"time"
-	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/cli"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/cli/records"
 	"waldo/internal/core/audit"
+	"waldo/internal/detect/category"
 )
 
 // logFlags say which records waldo log shows.
@@ -78,6 +81,7 @@ func newLog(g *cli.Context) *cobra.Command {
 	c.Flags().StringVar(&f.Agent, "agent", "", "calls of agent hosts called `NAME`, as in claude-code*")
 	c.Flags().StringVar(&f.Channel, "channel", "", "calls over `CHANNEL`, as in mcp, cli, bridge or webhook")
 	c.Flags().StringVar(&f.Capability, "capability", "", "records about `NAME`, as in github.create_*")
+	c.Flags().StringVar(&f.Category, "category", "", "calls whose command is of this `CATEGORY`: "+strings.Join(category.Names, ", "))
 	c.Flags().StringVar(&f.Host, "host", "", "calls that tried to reach `HOST`, as in *.example.com, whether it was allowed or not")
 	c.Flags().StringVar(&f.Effect, "effect", "", "decisions of this `EFFECT`: allow, ask or deny")
 	c.Flags().StringVar(&f.Kind, "kind", "", "records of this `KIND`, as in decision, answer, outcome, approver or change")
@@ -94,6 +98,9 @@ func (f *logFlags) times(now time.Time) (err error) {
 	}
 	if f.Effect != "" && f.Effect != "allow" && f.Effect != "ask" && f.Effect != "deny" {
 		return exitcode.Mistake("allow, ask or deny", "unknown effect %q", f.Effect)
+	}
+	if f.Category != "" && !slices.Contains(category.Names, f.Category) {
+		return exitcode.Mistake(strings.Join(category.Names, ", "), "unknown category %q", f.Category)
 	}
 	if f.Since, err = records.Time("--since", f.since, now); err != nil {
 		return err

@@ -26,6 +26,7 @@ type Line struct {
 	Parent     string        `json:"parent"`
 	ApprovalID string        `json:"approval_id"`
 	Capability string        `json:"capability"`
+	Category   string        `json:"category"`
 	Effect     string        `json:"effect"`
 	Status     string        `json:"status"`
 	Yes        *bool         `json:"yes"`
@@ -76,6 +77,9 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time, lines Lines)
 	switch r.Kind {
 	case audit.KindDecision:
 		what = display.Sprintf("%s %s by %s over %s", Effect(p, l.Effect), l.Capability, l.Principal, through(l.Channel, l.Agent))
+		if l.Category != "" {
+			what += display.Sprintf(", category %s", l.Category)
+		}
 		if len(l.Reasons) > 0 {
 			what += p.Dim("  " + place(l.Reasons[0]))
 		}

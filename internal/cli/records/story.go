@@ -109,6 +109,9 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record, undos Undos, d
 					p.Dim(at(d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
 			}
 			display.Fprintf(w, "  asked by %s over %s; arguments %s\n", d.Principal, through(d.Channel, d.Agent), compact(d.Args))
+			if d.Category != "" {
+				display.Fprintf(w, "  category of the command: %s\n", d.Category)
+			}
 			if len(d.Delegation) > 0 {
 				display.Fprintf(w, "  under %s, the narrowest %s\n", strings.Join(d.Delegation, " > "), d.Narrowest)
 			}

@@ -16,6 +16,7 @@ func (d Decided) append(b []byte) []byte {
 	b = strictjson.AppendText(append(b, `,"effect":`...), d.Effect.String())
 	b = call.Reasons(d.Reasons).AppendJSON(append(b, `,"reasons":`...))
 	b = strictjson.AppendText(append(b, `,"capability":`...), d.Capability)
+	b = may(b, `,"category":`, d.Category)
 	b = strictjson.AppendText(append(b, `,"principal":`...), d.Principal)
 	b = strictjson.AppendText(append(b, `,"session":`...), d.Session)
 	b = may(b, `,"workspace":`, d.Workspace)

@@ -15,7 +15,7 @@ import (
 const KindEgress = "egress"
 
 // Selection says which records Select returns. Empty fields select all. Later records of a call have the principal,
-// agent and channel of its decision.
+// agent, channel and category of its decision.
 type Selection struct {
 	Since, Until          time.Time // of Since or later, before Until
 	Before                uint64    // records with a lower number
@@ -23,6 +23,7 @@ type Selection struct {
 	Principal, Capability string    // * stands for any characters; also the person who answered
 	Agent                 string    // the name that an agent host gave itself; with *
 	Channel, Effect       string
+	Category              string                // of the call's command
 	Host                  string                // that was tried, allowed or not; with *
 	Denied                bool                  // that something was denied
 	About                 []string              // ids: of a call, decision, approval, parent or record
@@ -45,6 +46,7 @@ func entryOf(r Record) (e entry) {
 		ApprovalID string          `json:"approval_id"`
 		Parent     string          `json:"parent"`
 		Capability string          `json:"capability"`
+		Category   string          `json:"category"`
 		Effect     string          `json:"effect"`
 		Status     string          `json:"status"`
 		Yes        *bool           `json:"yes"`
@@ -81,7 +83,7 @@ func entryOf(r Record) (e entry) {
 		hosts = append(hosts, a.Host)
 	}
 	e.texts = [texts32]string{textKind: r.Kind, textEffect: b.Effect, textPrincipal: b.Principal, textBy: b.By,
-		textCapability: b.Capability, textAgent: b.Agent, textChannel: b.Channel, textHosts: strings.Join(hosts, "\n")}
+		textCapability: b.Capability, textCategory: b.Category, textAgent: b.Agent, textChannel: b.Channel, textHosts: strings.Join(hosts, "\n")}
 	if denied {
 		e.texts[textDenied] = "yes"
 	}
@@ -108,6 +110,7 @@ func (s Selection) tests() (all []test) {
 	add(s.Without, test{text: textKind, fits: func(have string) bool { return have != s.Without }})
 	add(s.Effect, test{text: textEffect, fits: is(s.Effect)})
 	add(s.Channel, test{text: textChannel, caller: true, fits: is(s.Channel)})
+	add(s.Category, test{text: textCategory, caller: true, fits: is(s.Category)})
 	who := contract.Pattern(s.Principal)
 	add(s.Principal, test{text: textPrincipal, caller: true, or: textBy, fits: func(have string) bool {
 		return who.Match(have) || who.Match(strings.TrimPrefix(have, "approver:")) // a person, by name alone

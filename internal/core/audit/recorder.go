@@ -14,6 +14,7 @@ import (
 	"waldo/internal/core/delegation"
 	"waldo/internal/core/effects"
 	"waldo/internal/core/policy"
+	"waldo/internal/detect/category"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
@@ -80,6 +81,7 @@ type Decided struct {
 	Effect     policy.Effect   `json:"effect"`
 	Reasons    []call.Reason   `json:"reasons"`
 	Capability string          `json:"capability"`
+	Category   string          `json:"category,omitempty"` // of its command, by package category; it proves nothing
 	Principal  string          `json:"principal"`
 	Session    string          `json:"session"`
 	Workspace  string          `json:"workspace,omitempty"` // id of the session's folder
@@ -121,8 +123,9 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 	c := d.Call
 	body := Decided{
 		DecisionID: d.ID, CallID: c.ID, Effect: d.Effect, Reasons: r.shortReasons(d.Reasons),
-		Capability: short(string(c.Capability)), Principal: short(string(c.Principal)), Session: short(string(c.Session)),
-		Channel: c.Channel, Agent: short(c.Agent), Parent: short(c.Parent), Depth: c.Depth, Mode: d.Mode(), Danger: d.Danger, Policy: d.Policy,
+		Capability: short(string(c.Capability)), Category: category.Of(string(c.Capability), c.Args.Values()),
+		Principal: short(string(c.Principal)), Session: short(string(c.Session)), Channel: c.Channel, Agent: short(c.Agent),
+		Parent: short(c.Parent), Depth: c.Depth, Mode: d.Mode(), Danger: d.Danger, Policy: d.Policy,
 		ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest, RunDigest: c.Run.Digest(), Quoted: short(c.ApprovalID),
 		DryRun: d.DryRun, Delegation: c.Chain, Narrowest: d.Narrowest,
 	}

@@ -358,12 +358,19 @@ type Abilities struct {
 	// Pause stops the processes of the sandbox until Resume. The clocks continue: the wall-clock limit applies
 	// to a paused run too.
 	Pause, Resume func() error
-	// Spent returns the processor time of everything in the sandbox so far.
-	Spent func() time.Duration
+	// Spent returns what everything in the sandbox has used so far. Call it before Close alone.
+	Spent func() Use
 	// PID returns the number that its first process has outside, for Reacher.
 	PID func() int
 	// Lacks are the warnings about the sandbox itself, known when it has started. The facts of each run have them too.
 	Lacks []string
+}
+
+// Use is what everything in a sandbox uses. A value that nothing counts is 0.
+type Use struct {
+	CPU    time.Duration // user and system, so far
+	Memory int64         // bytes at this moment
+	Peak   int64         // bytes at most so far
 }
 
 // Reacher is a driver that can connect to ports of a sandbox's loopback, whichever waldo has the sandbox.

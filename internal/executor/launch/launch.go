@@ -271,7 +271,7 @@ func (l *Launcher) inSandbox(
 		out.Close()
 		errR.Close()
 	})
-	ended := make(chan error, 1)
+	ended, use := make(chan error, 1), &meter{spent: sb.Abilities().Spent}
 	go l.Egress.Watch(run, s.Name, p.ID, net)
 	go func() {
 		f, err := sb.Run(run, sandbox.Command{Argv: argv, Env: env, Stderr: errW, Serve: true,
@@ -285,6 +285,7 @@ func (l *Launcher) inSandbox(
 			err = errors.Join(err, lost)
 		}
 		kill()
+		use.end()
 		err = errors.Join(err, sb.Close())
 		if ledger != nil {
 			err = errors.Join(err, ledger.Close())
@@ -302,7 +303,29 @@ func (l *Launcher) inSandbox(
 		Sandbox:  facts.Sandbox{ID: p.ID, Driver: driver.Name(), Template: "host"},
 		Warnings: lacks,
 		Share:    during(run, together(share, ledger)),
+		Spent:    use.read,
 	}, nil
+}
+
+// meter reads what a sandbox uses until it is closed.
+type meter struct {
+	mu    sync.Mutex
+	spent func() sandbox.Use // nil: nothing measures it, or it is closed
+}
+
+func (m *meter) read() (u sandbox.Use) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.spent != nil {
+		u = m.spent()
+	}
+	return u
+}
+
+func (m *meter) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.spent = nil
 }
 
 // endedBy returns how a server's program ended, with the warnings of this run. It leaves out those that its sandbox

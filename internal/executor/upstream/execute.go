@@ -219,9 +219,10 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q rpcRequest, t
 	}
 	ses.share(ctx, nil) // so that the server sees the files of its session's scripts
 	var wait time.Duration
-	before, served := ses.conn.Reads(), ses.served.Load()
+	before, served, used := ses.conn.Reads(), ses.served.Load(), ses.proc.spent()
 	m, short, err := ses.rounds(ctx, r, q)
 	o, failure := s.judge(ctx, ses, q, d, m, short, err, before)
+	ses.proc.since(used, &o.Facts)
 	ses.share(ctx, &o.Facts)
 	status := (*mcphttp.Status)(nil)
 	switch {

@@ -22,6 +22,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/network/mcphttp"
+	"waldo/internal/sandbox"
 )
 
 // direct is the way to servers of a test.
@@ -239,6 +240,42 @@ func TestReached(t *testing.T) {
 		n := o.Facts.Network
 		if got := len(n.Contacted) == 1 && len(n.Denied) == 1; got != (name == "reports") || text(o) != "fine" {
 			t.Errorf("%s: %q %+v", name, text(o), n)
+		}
+	}
+}
+
+// spending launches a server whose sandbox uses one second and has the peak as given at each reading.
+type spending struct {
+	*fakes
+	peaks []int64
+}
+
+func (s spending) Launch(ctx context.Context, c contract.Server, n call.Session) (Process, error) {
+	p, err := s.fakes.Launch(ctx, c, n)
+	reads := 0
+	p.Spent = func() sandbox.Use {
+		reads++
+		return sandbox.Use{CPU: time.Duration(reads) * time.Second, Memory: int64(10 * reads), Peak: s.peaks[min(reads, len(s.peaks))-1]}
+	}
+	return p, err
+}
+
+// TestSpent: the facts of a call have the processor time of its server since the call began, and its memory: the peak
+// where the call raised it.
+func TestSpent(t *testing.T) {
+	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(r request, out io.Writer) string {
+		return fine
+	})})
+	for _, c := range []struct {
+		l      Launcher
+		cpu    float64
+		memory int64
+	}{{f, 0, 0}, {spending{f, []int64{500, 700}}, 1000, 700}, {spending{f, []int64{500, 500}}, 1000, 20}} {
+		m := New(map[string]contract.Server{"s": {Command: []string{"s"}}}, Options{Launcher: c.l})
+		o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write}))
+		_ = m.Close()
+		if u := o.Facts.Usage; u.CPUMS != c.cpu || u.MemoryPeak != c.memory || text(o) != "fine" {
+			t.Errorf("%q %+v, want %v ms and %d bytes", text(o), u, c.cpu, c.memory)
 		}
 	}
 }

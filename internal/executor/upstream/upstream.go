@@ -23,6 +23,7 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/network/a2apeer"
 	"waldo/internal/network/mcphttp"
+	"waldo/internal/sandbox"
 )
 
 // Process is a server that was started.
@@ -40,6 +41,29 @@ type Process struct {
 	Share func() (left []string, err error)
 	// Reached adds to the facts what its sandbox tried to reach since the last report. Nil: its egress has no report.
 	Reached func(*facts.Facts)
+	// Spent returns what it has used so far, or the zero Use once it has ended. Nil: nothing measures it.
+	Spent func() sandbox.Use
+}
+
+// spent returns what the process has used so far.
+func (p *Process) spent() sandbox.Use {
+	if p == nil || p.Spent == nil {
+		return sandbox.Use{}
+	}
+	return p.Spent()
+}
+
+// since adds to the facts of a call what the process has used since. Calls at the same time are in it too. The memory
+// is the peak of the process if it rose since; else what it had before or has now, whichever is more.
+func (p *Process) since(before sandbox.Use, f *facts.Facts) {
+	now := p.spent()
+	if now == (sandbox.Use{}) {
+		return
+	}
+	f.Usage.CPUMS = facts.MS(max(0, now.CPU-before.CPU))
+	if f.Usage.MemoryPeak = max(before.Memory, now.Memory); now.Peak > before.Peak {
+		f.Usage.MemoryPeak = now.Peak
+	}
 }
 
 // end ends the process, if there is one.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
 )
 
 // fake is a machine made of folders: its proc, its hierarchies, and which of its files we may write.
@@ -130,7 +132,7 @@ func TestVersion2(t *testing.T) {
 	if g.CloneFD < 0 || g.UnifiedFD < 0 || len(g.JoinFDs) != 0 {
 		t.Errorf("descriptors %d %d %v", g.CloneFD, g.UnifiedFD, g.JoinFDs)
 	}
-	for file, text := range map[string]string{"cpu.stat": "usage_usec 1500\nuser_usec 1", "memory.peak": "4096\n",
+	for file, text := range map[string]string{"cpu.stat": "usage_usec 1500\nuser_usec 1", "memory.peak": "4096\n", "memory.current": "1024\n",
 		"memory.events": "low 0\noom 1\noom_kill 2\n", "pids.peak": "3", "pids.events": "max 4\n"} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -138,6 +140,9 @@ func TestVersion2(t *testing.T) {
 	}
 	if u := g.Usage(); u != (Usage{1500000, 4096, 3, 2, 4}) {
 		t.Errorf("usage %+v", u)
+	}
+	if u := g.Spent(); u != (sandbox.Use{CPU: 1500000, Memory: 1024, Peak: 4096}) {
+		t.Errorf("spent %+v", u)
 	}
 	if err := g.Kill(); err != nil || read(dir, "cgroup.kill") != "1" {
 		t.Errorf("kill: %v, cgroup.kill %q", err, read(dir, "cgroup.kill"))

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
 )
 
 // Limits bound one run.
@@ -263,6 +265,21 @@ func (g *Group) CPU() time.Duration {
 		return time.Duration(field(g.count(g.unified, "cpu.stat"), "usage_usec")) * time.Microsecond
 	}
 	return 0
+}
+
+// Spent reads what the tree uses at this moment.
+func (g *Group) Spent() sandbox.Use {
+	u := sandbox.Use{CPU: g.CPU()}
+	now, peak := "memory.current", "memory.peak"
+	switch g.h.has(memory) {
+	case 0:
+		return u
+	case 1:
+		now, peak = "memory.usage_in_bytes", "memory.max_usage_in_bytes"
+	}
+	dir := g.dir(memory)
+	u.Memory, u.Peak = number(g.count(dir, now)), number(g.count(dir, peak))
+	return u
 }
 
 // Usage reads the use of the tree. A value that the machine does not count is 0.

@@ -119,7 +119,7 @@ func (r *run) take() error {
 
 // Abilities satisfies sandbox.Sandbox.
 func (b *instance) Abilities() sandbox.Abilities {
-	return sandbox.Abilities{Bridge: b.Bridge, Spent: b.group.CPU, Lacks: b.warnings,
+	return sandbox.Abilities{Bridge: b.Bridge, Spent: b.group.Spent, Lacks: b.warnings,
 		Pause:  func() error { return b.group.Freeze(true) },
 		Resume: func() error { return b.group.Freeze(false) }}
 }

@@ -125,12 +125,20 @@ func (b *instance) reapHeld() error {
 	return errors.Join(err, b.stage.Ctl.SetReadDeadline(time.Time{}))
 }
 
-// Spent returns the processor time of everything in the sandbox so far.
-func (b *instance) Spent() time.Duration {
-	if b.host.Times() {
-		return b.group.CPU()
+// Spent returns what everything in the sandbox has used so far, by /proc where no cgroup counts it.
+func (b *instance) Spent() sandbox.Use {
+	use := b.group.Spent()
+	if b.host.Times() && b.host.Memory() {
+		return use
 	}
-	return procstat.Tree(b.init.Pid).CPU
+	tree := procstat.Tree(b.init.Pid)
+	if !b.host.Times() {
+		use.CPU = tree.CPU
+	}
+	if !b.host.Memory() {
+		use.Memory = tree.Memory
+	}
+	return use
 }
 
 // Reach returns what connects to ports of the sandbox whose PID 1 has that number outside, whichever waldo has it.

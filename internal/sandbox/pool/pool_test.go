@@ -360,7 +360,7 @@ func TestHidesNoAbility(t *testing.T) {
 	all := sandbox.Abilities{Bridge: func() *os.File { return nil },
 		Share: func(string, string) ([]string, error) { return nil, nil },
 		Pause: func() error { return nil }, Resume: func() error { return nil },
-		Spent: func() time.Duration { return 0 }, PID: func() int { return 1 }, Lacks: []string{"a warning"}}
+		Spent: func() sandbox.Use { return sandbox.Use{} }, PID: func() int { return 1 }, Lacks: []string{"a warning"}}
 	for _, can := range []sandbox.Abilities{all, {}} {
 		inner := reflect.ValueOf(can)
 		outer := reflect.ValueOf((&instance{Warmer: &fake{can: can}}).Abilities())

@@ -293,7 +293,7 @@ func (r *Run) Watch(sb sandbox.Sandbox, end func()) (over func()) {
 				state = r.follow(sb, state, end)
 			}
 			if spent != nil && looks%10 == 0 {
-				r.spent(spent())
+				r.spent(spent().CPU)
 			}
 		}
 	}()

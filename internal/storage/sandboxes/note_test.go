@@ -14,7 +14,7 @@ import (
 type busy struct{ instance }
 
 func (b *busy) Abilities() sandbox.Abilities {
-	return sandbox.Abilities{Spent: func() time.Duration { return 7 * time.Second }}
+	return sandbox.Abilities{Spent: func() sandbox.Use { return sandbox.Use{CPU: 7 * time.Second} }}
 }
 
 // TestNote: a command's words, its beginning and its processor time are known to every process, and so is its state.

@@ -183,7 +183,8 @@ func Held(state string, cfg *contract.Config) (was Record, err error) {
 
 func (was Record) held(state string, cfg *contract.Config) error {
 	if was.Digest != cfg.Digest || was.Lock == "" {
-		return fault.Untrusted("read it, then run: waldo trust "+cfg.File+"   (or name it: --config "+cfg.File+")",
+		return fault.Untrusted("read it, then run: waldo trust "+cfg.File+"   (before an approver is enrolled, --config "+
+			cfg.File+" does too)",
 			"%s is new or has changed since you trusted it", cfg.File)
 	}
 	for _, path := range slices.Sorted(maps.Keys(cfg.Places)) {

@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 
 PREFIX ?= /usr/local
 
-.PHONY: build install demo test quick race writes upgrade power lint bench tokens mutants probes conformance hosts machines s3 chart bare fuzz setup release clean
+.PHONY: build install demo test quick race writes upgrade power lint bench tokens mutants probes conformance hosts machines s3 chart kubernetes bare fuzz setup release clean
 
 build: ## bin/waldo
 	@mkdir -p bin
@@ -97,6 +97,9 @@ s3: ## the log's copy in a real S3 server, versitygw, which is built once: three
 chart: ## the Helm chart, rendered by Helm's library and judged by Kubernetes' evaluator of Pod Security
 	@cd tools/chart && go vet . && go test -count=1 .
 	@echo "chart: every object decodes, every pod is restricted, everything is denied by default"
+
+kubernetes: build ## the chart against a real etcd and kube-apiserver, which are built once: ten minutes of processor
+	@scripts/kubernetes.sh
 
 bare: ## make demo and make test on a bare Debian 12, Debian 13 and Ubuntu 24.04, as root and as a user; needs root
 	@scripts/bare.sh

@@ -203,7 +203,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// admitted are the ports of a pod that some policy opens. The second result: a policy denies the rest in both directions.
+// admitted are the ports of a pod that some policy opens. The second result: a policy denies the rest in both
+// directions.
 func admitted(policies []*networkingv1.NetworkPolicy, pod labels.Set) (ports []intstr.IntOrString, denied bool) {
 	for _, p := range policies {
 		s, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)

@@ -169,8 +169,8 @@ func (c *client) connect(authority []byte, own *tls.Certificate) error {
 
 // missing is an answer of the API server that is no success.
 type missing struct {
-	code   int
-	reason string
+	code            int
+	reason, message string
 }
 
 func (m missing) Error() string { return fmt.Sprintf("the API server answers %d %s", m.code, m.reason) }
@@ -206,9 +206,9 @@ func (c *client) ask(ctx context.Context, method, path string, body, into any) e
 		return err
 	}
 	if a.StatusCode/100 != 2 {
-		var s struct{ Reason string }
+		var s struct{ Reason, Message string }
 		_ = json.Unmarshal(text, &s) // a proxy answers with another form
-		return missing{a.StatusCode, s.Reason}
+		return missing{a.StatusCode, s.Reason, s.Message}
 	}
 	return json.Unmarshal(text, into)
 }

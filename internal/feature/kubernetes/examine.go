@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -19,7 +20,7 @@ func (c *client) examine(ctx context.Context) []sandbox.Ability {
 		return sandbox.Checked(name, need, done, try(ctx))
 	}
 	return []sandbox.Ability{
-		check("Pod Security", true, "the namespace refuses pods beyond the level restricted", c.restricted),
+		check("Pod Security", true, "the label of the namespace enforces the level restricted", c.restricted),
 		check("service account", true, "it reads no Secret, makes no Pod, and has no shell in one", c.powerless),
 		check("network policy", true, "a policy of this namespace denies both directions by default", c.denies),
 		check("disruption budget", true, "a drained node leaves some of waldo's pods running", c.budget),
@@ -44,32 +45,36 @@ func list[T any](ctx context.Context, c *client, path string) ([]T, error) {
 	return l.Items, err
 }
 
-// restricted asks for the namespace's label, and then asks the API server to admit a privileged pod, without making it.
+// restricted asks for the namespace's label. If this account makes pods, the API server must also refuse a privileged
+// one, which is not made (dryRun).
 func (c *client) restricted(ctx context.Context) error {
 	const label = "pod-security.kubernetes.io/enforce"
 	var ns struct {
 		Metadata struct{ Labels map[string]string }
 	}
-	if err := c.ask(ctx, http.MethodGet, "/api/v1/namespaces/"+url.PathEscape(c.namespace), nil, &ns); err != nil {
+	at := "/api/v1/namespaces/" + url.PathEscape(c.namespace)
+	if err := c.ask(ctx, http.MethodGet, at, nil, &ns); err != nil {
 		return err
 	}
 	if level := ns.Metadata.Labels[label]; level != "restricted" {
 		return hint("kubectl label namespace "+c.namespace+" "+label+"=restricted", "the label %s is %q", label, level)
 	}
-	privileged := map[string]any{"apiVersion": "v1", "kind": "Pod",
-		"metadata": map[string]any{"generateName": "waldo-doctor-"},
-		"spec": map[string]any{"containers": []any{map[string]any{"name": "privileged", "image": "none.invalid/none",
-			"securityContext": map[string]any{"privileged": true}}}}}
-	path := "/api/v1/namespaces/" + url.PathEscape(c.namespace) + "/pods?dryRun=All&fieldManager=waldo-doctor"
-	err := c.ask(ctx, http.MethodPost, path, privileged, &struct{}{})
+	if makes, err := c.can(ctx, map[string]string{"verb": "create", "resource": "pods"}); err != nil || !makes {
+		return err
+	}
+	container := map[string]any{"name": "privileged", "image": "none.invalid/none",
+		"securityContext": map[string]any{"privileged": true}}
+	pod := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"generateName": "waldo-doctor-"},
+		"spec": map[string]any{"containers": []any{container}}}
+	err := c.ask(ctx, http.MethodPost, at+"/pods?dryRun=All", pod, &struct{}{})
 	var m missing
 	switch {
 	case err == nil:
-		return hint("see whether the API server runs the admission plugin PodSecurity", "it admits a privileged pod")
-	case errors.As(err, &m) && m.code == http.StatusForbidden: // by Pod Security, or the account makes no pods
+		return hint("the API server must run the admission plugin PodSecurity", "the API server admits a privileged pod")
+	case errors.As(err, &m) && m.code == http.StatusForbidden && strings.Contains(m.message, "violates PodSecurity"):
 		return nil
 	}
-	return err
+	return fmt.Errorf("a privileged pod was not refused by Pod Security: %w", err)
 }
 
 // forbidden is what an account of waldo must not be able to do.
@@ -80,41 +85,41 @@ var forbidden = []map[string]string{
 	{"verb": "*", "resource": "*", "group": "*"},
 }
 
-// powerless asks what this account can do (SelfSubjectAccessReview).
+// powerless reports what this account can do of the forbidden.
 func (c *client) powerless(ctx context.Context) error {
 	var can []string
 	for _, f := range forbidden {
-		attributes := map[string]string{"namespace": c.namespace}
-		for k, v := range f {
-			attributes[k] = v
-		}
-		review := map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-			"spec": map[string]any{"resourceAttributes": attributes}}
-		var answer struct {
-			Status *struct {
-				Allowed         bool
-				EvaluationError string
-			}
-		}
-		err := c.ask(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, &answer)
-		if err == nil && (answer.Status == nil || answer.Status.EvaluationError != "") {
-			err = errors.New("the API server could not answer what this account can do")
-		}
+		allowed, err := c.can(ctx, f)
 		if err != nil {
 			return err
 		}
-		if answer.Status.Allowed {
-			what := f["resource"]
-			if f["subresource"] != "" {
-				what += "/" + f["subresource"]
-			}
-			can = append(can, f["verb"]+" "+what)
+		if allowed {
+			can = append(can, strings.TrimSuffix(f["verb"]+" "+f["resource"]+"/"+f["subresource"], "/"))
 		}
 	}
 	if len(can) > 0 {
 		return hint("take these rights from its roles", "this account can %s", strings.Join(can, ", "))
 	}
 	return nil
+}
+
+// can asks whether this account is allowed something in the namespace (SelfSubjectAccessReview).
+func (c *client) can(ctx context.Context, what map[string]string) (bool, error) {
+	attributes := map[string]string{"namespace": c.namespace}
+	maps.Copy(attributes, what)
+	review := map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+		"spec": map[string]any{"resourceAttributes": attributes}}
+	var answer struct {
+		Status *struct {
+			Allowed         bool
+			EvaluationError string
+		}
+	}
+	err := c.ask(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, &answer)
+	if err == nil && (answer.Status == nil || answer.Status.EvaluationError != "") {
+		err = errors.New("the API server could not answer what this account can do")
+	}
+	return err == nil && answer.Status.Allowed, err
 }
 
 type selector struct {

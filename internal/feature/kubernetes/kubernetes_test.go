@@ -25,7 +25,6 @@ func stub(t *testing.T, change map[string]string) *client {
 	t.Helper()
 	answers := map[string]string{
 		"GET /api/v1/namespaces/waldo":                                                  `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`,
-		"POST /api/v1/namespaces/waldo/pods":                                            "403",
 		"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews":                   `{"status":{"allowed":false}}`,
 		"GET /apis/networking.k8s.io/v1/namespaces/waldo/networkpolicies":               `{"items":[{"spec":{"podSelector":{},"policyTypes":["Ingress","Egress"]}}]}`,
 		"GET /apis/policy/v1/namespaces/waldo/poddisruptionbudgets":                     `{"items":[{"spec":{"selector":{"matchLabels":{"app.kubernetes.io/name":"waldo"}}}}]}`,
@@ -46,7 +45,8 @@ func stub(t *testing.T, change map[string]string) *client {
 				code = http.StatusNotFound
 			}
 			w.WriteHeader(code)
-			_, _ = io.WriteString(w, `{"kind":"Status","reason":"Refused"}`)
+			_, why, _ := strings.Cut(a, " ")
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","reason":"Refused","message":%q}`, why)
 			return
 		}
 		_, _ = io.WriteString(w, a)
@@ -55,7 +55,8 @@ func stub(t *testing.T, change map[string]string) *client {
 	file := filepath.Join(t.TempDir(), "config")
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	text := fmt.Sprintf("current-context: a\ncontexts: [{name: a, context: {cluster: b, user: c, namespace: waldo}}]\n"+
-		"clusters: [{name: b, cluster: {server: %q, certificate-authority-data: %s}}]\nusers: [{name: c, user: {token: t0k}}]\n",
+		"clusters: [{name: b, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
+		"users: [{name: c, user: {token: t0k}}]\n",
 		s.URL, base64.StdEncoding.EncodeToString(authority))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -82,17 +83,11 @@ func TestExamine(t *testing.T) {
 	if got := failed(stub(t, nil).examine(t.Context())); got != nil {
 		t.Fatalf("control: %q", got)
 	}
-	const reviews, policies = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-		"GET /apis/networking.k8s.io/v1/namespaces/waldo/networkpolicies"
+	const policies = "GET /apis/networking.k8s.io/v1/namespaces/waldo/networkpolicies"
 	for _, c := range []struct{ at, answer, want string }{
 		{"GET /api/v1/namespaces/waldo", `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}`,
 			"Pod Security"},
 		{"GET /api/v1/namespaces/waldo", "403", "Pod Security"},
-		{"POST /api/v1/namespaces/waldo/pods", `{"metadata":{}}`, "Pod Security"},
-		{reviews, `{"status":{"allowed":true}}`, "service account"},
-		{reviews, `{}`, "service account"},
-		{reviews, `{"status":{"allowed":false,"evaluationError":"role not found"}}`, "service account"},
-		{reviews, "500", "service account"},
 		{policies, `{"items":[]}`, "network policy"},
 		{policies, "403", "network policy"},
 		{policies, `{"items":[{"spec":{"podSelector":{},"policyTypes":["Ingress"]}}]}`, "network policy"},
@@ -112,6 +107,29 @@ func TestExamine(t *testing.T) {
 	}
 }
 
+// TestRights: an account that can do what is forbidden is a finding, and so is an answer that says nothing. An account
+// that makes pods needs a refusal by Pod Security; another refusal proves nothing.
+func TestRights(t *testing.T) {
+	const reviews, pods = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+		"POST /api/v1/namespaces/waldo/pods"
+	const yes, refused = `{"status":{"allowed":true}}`, `403 violates PodSecurity "restricted:latest"`
+	for _, c := range []struct{ review, pod, want string }{
+		{`{"status":{"allowed":false}}`, `{}`, ""},
+		{yes, refused, "service account"},
+		{yes, `{}`, "Pod Security service account"},
+		{yes, "403 another reason", "Pod Security service account"},
+		{yes, `422 violates PodSecurity`, "Pod Security service account"},
+		{`{}`, refused, "Pod Security service account"},
+		{`{"status":{"allowed":false,"evaluationError":"role not found"}}`, refused, "Pod Security service account"},
+		{"500", refused, "Pod Security service account"},
+	} {
+		got := failed(stub(t, map[string]string{reviews: c.review, pods: c.pod}).examine(t.Context()))
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
 // TestCertificate: a server with another certificate gets no token.
 func TestCertificate(t *testing.T) {
 	c, other := stub(t, nil), stub(t, nil)
@@ -125,8 +143,8 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestNetworkInForce: an address that must be denied and answers is a finding; so is an allowed one that does not answer,
-// and a denied one whose name is unknown.
+// TestNetworkInForce: an address that must be denied and answers is a finding; so is an allowed one that does not
+// answer, and a denied one whose name is unknown.
 func TestNetworkInForce(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -155,8 +173,8 @@ func TestNetworkInForce(t *testing.T) {
 	}
 }
 
-// TestOutside: outside of a cluster, and with a kubeconfig that is no use, the error is the user's, with a hint and without
-// the file's text.
+// TestOutside: outside of a cluster, and with a kubeconfig that is no use, the error is the user's, with a hint and
+// without the file's text.
 func TestOutside(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	dir := t.TempDir()
@@ -167,7 +185,8 @@ func TestOutside(t *testing.T) {
 		}
 		return at
 	}
-	const users = "current-context: a\ncontexts: [{name: a, context: {cluster: b, user: c}}]\nusers: [{name: c, user: %s}]\n" +
+	const users = "current-context: a\ncontexts: [{name: a, context: {cluster: b, user: c}}]\n" +
+		"users: [{name: c, user: %s}]\n" +
 		"clusters: [{name: b, cluster: {server: %q}}]\n"
 	for name, flags := range map[string][]string{
 		"no pod": {"--kubernetes"}, "alone": {"--namespace", "x"}, "no file": {"--kubernetes", "--kubeconfig",

@@ -113,15 +113,21 @@ below it, which the others mount in the place of the state directory. */}}
 {{- end }}
 {{- end -}}
 
+{{/* The key is a variable: a file of a Secret is a link, and waldo reads no secret through one. */}}
+{{- define "waldo.env" -}}
+{{ include "waldo.storeEnv" . }}
+{{- if .Values.worker.enabled }}
+- name: WALDO_WORKERS_KEY
+  valueFrom: {secretKeyRef: {name: {{ .Values.worker.key.secret }}, key: {{ .Values.worker.key.key }}}}
+{{- end }}
+{{- end -}}
+
 {{- define "waldo.mounts" -}}
 - {name: state, mountPath: /var/lib/waldo, subPath: state}
 - {name: temp, mountPath: /tmp}
 - {name: config, mountPath: /etc/waldo/waldo.yaml, subPath: waldo.yaml, readOnly: true}
 {{- if .Values.store.authority.secret }}
 - {name: authority, mountPath: /etc/waldo/authority, readOnly: true}
-{{- end }}
-{{- if .Values.worker.enabled }}
-- {name: key, mountPath: /etc/waldo/key, readOnly: true}
 {{- end }}
 {{- end -}}
 
@@ -130,11 +136,6 @@ below it, which the others mount in the place of the state directory. */}}
 {{- with .Values.store.authority }}
 {{- if .secret }}
 - {name: authority, secret: {secretName: {{ .secret }}, items: [{key: {{ .key }}, path: ca.crt}]}}
-{{- end }}
-{{- end }}
-{{- if .Values.worker.enabled }}
-{{- with .Values.worker.key }}
-- {name: key, secret: {secretName: {{ .secret }}, defaultMode: 0400, items: [{key: {{ .key }}, path: worker.key}]}}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -151,7 +152,7 @@ below it, which the others mount in the place of the state directory. */}}
 {{- if .Values.worker.enabled -}}
 {{- if not .Values.store.url -}}{{ fail "worker.enabled: workers take runs from a database: give store.url" }}{{- end -}}
 {{- if not .Values.worker.key.secret -}}
-{{ fail "worker.key.secret: name the Secret with the key that waldo worker new-key wrote" }}{{- end -}}
+{{ fail "worker.key.secret: name the Secret with the key that waldo worker --new-key wrote" }}{{- end -}}
 {{- end -}}
 {{- if and .Values.worker.enabled (eq (include "waldo.sandbox" .) "confined") (not .Values.worker.image.repository) -}}
 {{ fail "worker.image.repository: level confined runs the image's own programs; name one with waldo, a shell and interpreters, or set worker.sandbox" }}{{- end -}}

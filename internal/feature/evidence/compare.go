@@ -42,7 +42,7 @@ func (c *copies) verify(ctx context.Context, whole bool) []audit.Finding {
 		return []audit.Finding{audit.Unchecked("bucket.unreachable", "%s was not compared: %v", c.url, err)}
 	}
 	m := c.read()
-	m.Through = 0
+	m.Through, m.Forged, m.Good = 0, nil, nil
 	size, found, err := c.newest(ctx, &m)
 	if err != nil {
 		return unreachable(err)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,6 +47,8 @@ type copied struct {
 	Key     string       `json:"key,omitempty"` // of the checkpoints, as it was put
 	Size    int64        `json:"size"`          // records of the newest checkpoint that was stored
 	Through int64        `json:"through"`       // the checkpoints up to this size were compared
+	Forged  []int64      `json:"forged"`        // numbers of checkpoints that were read, and are not signed
+	Good    []int64      `json:"good"`          // of those that were compared in a look that is not finished
 	Segment uint64       `json:"segment"`       // the last record of the segments that were stored
 	At      time.Time    `json:"at"`            // of the last copy
 	Looked  time.Time    `json:"looked"`        // when the bucket was compared with the log, or that was tried
@@ -62,7 +65,7 @@ const (
 	looksHold  = 2 * copyEvery   // a comparison is good for so long
 	lookWithin = 5 * time.Second // for a call that needs one
 	mostNames  = 20              // that findings list
-	mostForged = 32              // names from the last on among which the newest checkpoint is looked for first
+	mostRead   = 1 << 20         // numbers of checkpoints that are remembered: 18 MB
 	mostSigned = 4 << 10         // bytes of a checkpoint, an origin or a key
 )
 
@@ -77,10 +80,17 @@ const (
 
 func checkpointObject(size int64) string { return fmt.Sprintf("%s%016d", checkpoints, size) }
 
+// sizeOf returns the number in the name of a checkpoint; false: no checkpoint has this name.
+func sizeOf(name string) (int64, bool) {
+	n, err := strconv.ParseInt(strings.TrimPrefix(name, checkpoints), 10, 64)
+	return n, err == nil && n >= 0 && len(name) == len(checkpoints)+16 && checkpointObject(n) == name
+}
+
 var (
 	errDiffers = errors.New("the bucket has another object under this name")
 	errForged  = errors.New("it is not a checkpoint that this log's key signed")
 	errPart    = errors.New("the time was over before each checkpoint in the bucket was compared")
+	errUnread  = errors.New("checkpoints in the bucket that this waldo did not store are not all read yet")
 )
 
 // The codes of findings that stop dangerous calls: the log is not the one of the bucket.
@@ -132,28 +142,34 @@ func (c *copies) look(ctx context.Context) (copied, error) {
 		m.settle(found, err)
 		return m, err
 	}
-	if err != nil {
-		return c.read(), err
+	m := c.read()
+	if err != nil { // another process looks, and is not finished
+		m.settle(nil, fmt.Errorf("%w: %w", errUnread, err))
+		return m, err
 	}
 	defer unlock()
-	m := c.read()
-	before := m.Through
+	before := m.count()
 	_, found, err := c.newest(ctx, &m)
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errUnread) {
 		err = errPart
 	}
 	m.settle(found, err)
-	if err != nil && m.Through > before {
+	if err != nil && m.count() > before {
 		m.Looked = time.Time{} // the next call goes on from there
 	}
 	return m, errors.Join(err, c.write(m))
 }
 
+// count returns how many numbers of checkpoints are remembered.
+func (m *copied) count() int { return len(m.Forged) + len(m.Good) }
+
 // settle notes the result of a comparison.
 func (m *copied) settle(found []audit.Finding, err error) {
 	m.Looked, m.Error = time.Now().UTC(), ""
 	if err != nil {
-		m.Error = err.Error()
+		if m.Error = err.Error(); m.Against == nil && errors.Is(err, errUnread) {
+			m.Against = &call.Reason{Code: "bucket.unread", Text: errUnread.Error() + ": try again, or see waldo log verify"}
+		}
 		return
 	}
 	m.Against = nil
@@ -193,7 +209,7 @@ func (c *copies) newest(ctx context.Context, m *copied) (size int64, found []aud
 	if from := min(m.Size, m.Through); from > 0 {
 		after = checkpointObject(from - 1)
 	}
-	names, err := c.bucket.List(ctx, checkpoints, after)
+	names, err := c.listed(ctx, after)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -258,58 +274,97 @@ func (c *copies) signedBy(ctx context.Context, origin, vkey string) (bool, error
 	if _, err := note.NewVerifier(vkey); err != nil {
 		return false, nil
 	}
-	names, err := c.bucket.List(ctx, checkpoints, "")
+	names, err := c.listed(ctx, "")
 	if err != nil {
 		return false, err
 	}
-	for _, name := range names {
-		if _, err := c.checkpoint(ctx, origin, vkey, name); !errors.Is(err, errForged) {
-			return err == nil, err
+	for _, name := range slices.Backward(names) {
+		if _, ok := sizeOf(name); !ok {
+			continue
+		}
+		_, err := c.checkpoint(ctx, origin, vkey, name)
+		if err == nil {
+			return true, nil
+		}
+		if !errors.Is(err, errForged) {
+			return false, fmt.Errorf("%w: %w", errUnread, err)
 		}
 	}
 	return false, nil
 }
 
-// each compares checkpoints with the log, up to one that is not of it. The newest is the first to be compared, then
-// they are in their order, so that names behind them do not hide one. m notes how far it came.
+// listed returns the names below checkpoints that sort behind another. A list that ends too early is errUnread.
+func (c *copies) listed(ctx context.Context, after string) ([]string, error) {
+	names, err := c.bucket.List(ctx, checkpoints, after)
+	if err != nil && len(names) > 0 {
+		err = fmt.Errorf("%w: %w", errUnread, err)
+	}
+	return names, err
+}
+
+// each compares checkpoints with the log, the newest first, up to one that is not of it, and returns the size of the
+// newest that is. m remembers what was read, forged or not: the next look goes on from there. An error before each
+// number beyond m.Size was read is errUnread.
 func (c *copies) each(
 	ctx context.Context, at *Checkpoint, vkey string, names []string, m *copied,
 ) (size int64, found []audit.Finding, err error) {
-	for _, name := range slices.Backward(names[max(len(names)-mostForged, 0):]) {
-		was, err := c.checkpoint(ctx, at.Origin, vkey, name)
-		if errors.Is(err, errForged) {
-			continue
-		}
-		if err != nil {
-			return 0, nil, err
-		}
-		if back, err := c.compare(ctx, at, was); err != nil || len(back) > 0 {
-			return 0, back, err
-		}
-		break
+	foreign := 0
+	read, there := map[int64]bool{}, map[int64]bool{} // by number: whether it is signed; whether it is listed
+	for _, n := range m.Forged {
+		read[n] = false
 	}
-	forged := 0
-	for _, name := range names {
-		was, err := c.checkpoint(ctx, at.Origin, vkey, name)
-		if errors.Is(err, errForged) {
-			if forged++; forged <= mostNames {
-				found = append(found, problem("bucket.foreign", "%.200s: %v", name, err))
+	for _, n := range m.Good {
+		read[n] = true
+	}
+	for _, name := range slices.Backward(names) {
+		n, ok := sizeOf(name)
+		signed, known := read[n]
+		if there[n] = true; ok && !known {
+			var back []audit.Finding
+			if back, err = c.one(ctx, at, vkey, n, m); len(back) > 0 {
+				return size, append(back, found...), nil
 			}
-			continue
+			signed = err == nil
+			if err != nil && !errors.Is(err, errForged) {
+				if n > m.Size {
+					err = fmt.Errorf("%w: %w", errUnread, err)
+				}
+				return size, found, err
+			}
 		}
-		if err != nil {
-			return size, found, err
+		if ok && signed {
+			size = max(size, n)
+		} else if foreign++; foreign <= mostNames {
+			found = append(found, problem("bucket.foreign", "%.200q: %v", name, cmp.Or(err, errForged)))
 		}
-		if back, err := c.compare(ctx, at, was); err != nil || len(back) > 0 {
-			return size, append(back, found...), err
-		}
-		size = was.N
-		m.Through = max(m.Through, size)
+		err = nil
 	}
-	if more := forged - mostNames; more > 0 {
+	if more := foreign - mostNames; more > 0 {
 		found = append(found, problem("bucket.more", "the bucket has %d more such objects", more))
 	}
+	m.Through, m.Good = max(m.Through, size), nil
+	m.Forged = slices.DeleteFunc(m.Forged, func(n int64) bool { return !there[n] })
 	return size, found, nil
+}
+
+// one compares the checkpoint of a number with the log, and remembers it in m. One that cannot be read is errForged,
+// and is read again by the next look.
+func (c *copies) one(ctx context.Context, at *Checkpoint, vkey string, n int64, m *copied) ([]audit.Finding, error) {
+	if m.count() >= mostRead {
+		return nil, fmt.Errorf("there are more than %d", mostRead)
+	}
+	was, err := c.checkpoint(ctx, at.Origin, vkey, checkpointObject(n))
+	if err == errForged { // not one that cannot be read
+		m.Forged = append(m.Forged, n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	back, err := c.compare(ctx, at, was)
+	if err == nil && len(back) == 0 {
+		m.Good = append(m.Good, n)
+	}
+	return back, err
 }
 
 // checkpoint reads a checkpoint of the bucket, which a log's key signed. What is no such checkpoint is errForged.
@@ -365,9 +420,14 @@ func (c *copies) copy(ctx context.Context) (err error) {
 		return err
 	}
 	defer unlock()
-	short, cancel := context.WithTimeout(ctx, copyEvery/4)
-	defer cancel()
-	m, err := c.look(short)
+	var m copied
+	for until, more := time.Now().Add(copyEvery), true; more; {
+		short, cancel := context.WithTimeout(ctx, copyEvery/4)
+		before := m.count()
+		m, err = c.look(short)
+		cancel()
+		more = errors.Is(err, errUnread) && m.count() > before && time.Now().Before(until)
+	}
 	if m.Against != nil {
 		return errors.New(m.Against.Text)
 	}

@@ -5,11 +5,14 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"filippo.io/torchwood"
 	"golang.org/x/mod/sumdb/note"
@@ -441,41 +444,200 @@ func TestAnotherKey(t *testing.T) {
 	}
 }
 
-// slow is a bucket that has no time left at one name.
-type slow struct {
+// crowded is a bucket to which somebody added names, with time for so many objects in one look.
+type crowded struct {
 	bucket.Bucket
-	at string
+	added []string
+	most  int // objects that a look can read; one that reads "origin" begins anew
+	page  int // names that a list comes to before its time is over; 0: all
+	read  map[string]int
+	left  int
 }
 
-func (s slow) Get(ctx context.Context, name string, most int) ([]byte, error) {
-	if name == s.at {
+func (b *crowded) List(ctx context.Context, prefix, after string) ([]string, error) {
+	names, err := b.Bucket.List(ctx, prefix, after)
+	for _, name := range b.added {
+		if strings.HasPrefix(name, prefix) && name > after {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); b.page > 0 && len(names) > b.page {
+		return names[:b.page], context.DeadlineExceeded
+	}
+	return names, err
+}
+
+func (b *crowded) Get(ctx context.Context, name string, most int) ([]byte, error) {
+	if name == originObject {
+		b.left = b.most
+	}
+	if !strings.HasPrefix(name, checkpoints) {
+		return b.Bucket.Get(ctx, name, most)
+	}
+	if b.left--; b.left < 0 {
 		return nil, context.DeadlineExceeded
 	}
-	return s.Bucket.Get(ctx, name, most)
+	b.read[name]++
+	got, err := b.Bucket.Get(ctx, name, most)
+	if errors.Is(err, fs.ErrNotExist) && slices.Contains(b.added, name) {
+		return []byte("junk"), nil
+	}
+	return got, err
 }
 
-// TestPartOfThem: where the time ends before each checkpoint was compared, the next comparison goes on from there.
-func TestPartOfThem(t *testing.T) {
+// crowd adds names to the bucket of a log.
+func (c *copying) crowd(most, page int, names ...string) *crowded {
+	b := &crowded{c.copies.bucket, names, most, page, map[string]int{}, 0}
+	c.copies.bucket = b
+	return b
+}
+
+// TestCrowd: names that somebody added to the bucket hide no checkpoint. Until each was read, a dangerous call is denied
+// and nothing is copied; the next look goes on where the last one ended, and reads no forged one twice.
+func TestCrowd(t *testing.T) {
 	c := newCopying(t, 100)
 	c.copyAll()
+	old := c.sibling()
 	c.more(50)
 	c.copyAll()
+	var odd, forged []string
+	for i := range 3000 {
+		odd = append(odd, fmt.Sprintf("%s-%06d", checkpointObject(101), i), fmt.Sprintf("%s1%016d", checkpoints, i),
+			fmt.Sprintf("%s-%015d", checkpoints, i), fmt.Sprintf("%s+%015d", checkpoints, i))
+		if n := int64(102 + i); n != 151 {
+			forged = append(forged, checkpointObject(n))
+		}
+	}
+	const looks = 6 // of 500 objects, for 2,999 that are forged
+
+	t.Run("names of another form", func(t *testing.T) { // they are not read
+		back, sound := old.sibling(), c.sibling()
+		b := back.crowd(1, 0, odd...)
+		if got := back.back(); got != "bucket.back" || len(b.read) != 1 {
+			t.Errorf("back in time: %q, %d objects", got, len(b.read))
+		}
+		sound.crowd(1, 0, odd...)
+		if got, found := sound.back(), sound.read(); got != "" || found.Error == "" {
+			t.Errorf("control: %q, %+v", got, found)
+		}
+	})
+	for _, forgets := range []bool{false, true} {
+		t.Run(fmt.Sprintf("forged ones, without its note: %t", forgets), func(t *testing.T) {
+			back := old.sibling()
+			if forgets {
+				back.forget()
+			}
+			b := back.crowd(500, 0, forged...)
+			for i := range looks - 1 {
+				if got := back.back(); got != "bucket.unread" || len(b.read) != 500*(i+1) {
+					t.Fatalf("look %d: %q, %d objects", i, got, len(b.read))
+				}
+				if !back.read().Looked.IsZero() {
+					t.Fatalf("look %d: the next call does not go on", i)
+				}
+			}
+			if got := back.back(); got != "bucket.back" {
+				t.Errorf("the last look: %q", got)
+			}
+		})
+	}
+	t.Run("a copy waits", func(t *testing.T) {
+		back := old.sibling()
+		b := back.crowd(500, 0, forged...)
+		if err := back.copies.copy(t.Context()); err == nil || back.read().Against.Code != "bucket.back" || len(b.read) < 2900 {
+			t.Errorf("%v, %+v, %d objects", err, back.read().Against, len(b.read))
+		}
+		sound := c.sibling()
+		sound.more(50)
+		sound.crowd(0, 0, forged...)
+		if err := sound.copies.copy(t.Context()); err == nil || sound.read().Size != 151 {
+			t.Errorf("it was copied: %v, %+v", err, sound.read())
+		}
+	})
+	t.Run("a list without an end", func(t *testing.T) {
+		back := old.sibling()
+		back.crowd(1, 2000, odd...)
+		if got := back.back(); got != "bucket.unread" {
+			t.Errorf("back in time: %q", got)
+		}
+	})
+	t.Run("the log of the bucket", func(t *testing.T) { // its calls go on once all was read
+		sound := c.sibling()
+		b := sound.crowd(500, 0, forged...)
+		for range looks {
+			if got := sound.back(); got != "bucket.unread" {
+				t.Fatalf("%q", got)
+			}
+		}
+		for range 2 {
+			if got, m := sound.back(), sound.read(); got != "" || m.Error == "" {
+				t.Errorf("%q, %+v", got, m.Error)
+			}
+		}
+		for name, times := range b.read {
+			if times > 1 && name != checkpointObject(151) {
+				t.Errorf("%s was read %d times", name, times)
+			}
+		}
+		b.added = nil
+		if got, m := sound.back(), sound.read(); got != "" || len(m.Forged) > 0 || m.Error != "" {
+			t.Errorf("after they were removed: %q, %+v", got, m)
+		}
+	})
+}
+
+// TestSlow: a bucket without the time for the checkpoint that this waldo stored stops neither calls nor copies.
+func TestSlow(t *testing.T) {
+	c := newCopying(t, 100)
+	c.copyAll()
+	c.crowd(0, 0)
+	if got, m := c.back(), c.read(); got != "" || m.Error != errPart.Error() {
+		t.Errorf("a call: %q, %q", got, m.Error)
+	}
 	c.more(50)
-	c.forget()
-	c.copies.bucket = slow{c.copies.bucket, checkpointObject(151)}
-	c.plant(checkpointObject(170), []byte("junk"))
-	if _, err := c.look(t.Context()); !errors.Is(err, errPart) {
-		t.Fatalf("%v", err)
-	}
-	for i := range int64(40) { // the newest is not among the last names
-		c.plant(checkpointObject(9000000000000000+i), []byte("junk"))
-	}
-	m, err := c.look(t.Context())
-	if !errors.Is(err, errPart) || m.Through != 101 || !m.Looked.IsZero() {
-		t.Errorf("%+v, %v", m, err)
-	}
-	if err := c.copies.copy(t.Context()); err == nil || c.read().Size != 201 || !strings.Contains(err.Error(), "the time was over") {
+	if err := c.copies.copy(t.Context()); err == nil || c.read().Size != 151 {
 		t.Errorf("a copy: %v, %+v", err, c.read())
+	}
+}
+
+// TestAnotherLooks: a call for which another process's look does not end in time is denied.
+func TestAnotherLooks(t *testing.T) {
+	c := newCopying(t, 10)
+	unlock, err := c.ground.tree.lock(t.Context(), lookLock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if m, err := c.look(short); err == nil || m.Against == nil || m.Against.Code != "bucket.unread" {
+		t.Errorf("%+v, %v", m.Against, err)
+	}
+	unlock()
+	if got := c.back(); got != "" {
+		t.Errorf("control: %q", got)
+	}
+}
+
+// TestCrowdedKey: a state directory without a log, and a bucket whose checkpoints were not all read, is denied.
+func TestCrowdedKey(t *testing.T) {
+	c := newCopying(t, 10)
+	c.copyAll()
+	s, err := database.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for most, want := range map[int]string{1: "bucket.unread", 9: "bucket.back"} {
+		none, err := copiesOf(s, c.blobs(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		empty := &copying{&ground{c.t, "", s, treeOf(s)}, c.folder, none}
+		empty.crowd(most, 0, checkpointObject(101), checkpointObject(102))
+		if m, _ := none.look(t.Context()); m.Against == nil || m.Against.Code != want {
+			t.Errorf("%d objects: %+v", most, m.Against)
+		}
 	}
 }
 

@@ -22,7 +22,8 @@ type Bucket interface {
 	// Get returns an object of at most so many bytes; fs.ErrNotExist: there is none. ErrUnreadable is of this object
 	// alone: it has more bytes, is no regular file, or may not be read.
 	Get(ctx context.Context, name string, most int) ([]byte, error)
-	// List returns the names that begin with a prefix and sort behind another name, in order.
+	// List returns the names that begin with a prefix and sort behind another name, in order. With an error, it returns
+	// those that it came to.
 	List(ctx context.Context, prefix, after string) ([]string, error)
 }
 

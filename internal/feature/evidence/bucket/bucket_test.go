@@ -231,6 +231,13 @@ func TestServers(t *testing.T) {
 		t.Errorf("a redirect: %v", err)
 	}
 
+	odd := lying(t, func(w http.ResponseWriter, r *http.Request) { // a name that XML cannot hold
+		p := page{EncodingType: r.FormValue("encoding-type"), Contents: []struct{ Key string }{{"host-1/log/%01+%2B"}}}
+		_ = xml.NewEncoder(w).Encode(p)
+	})
+	if names, err := odd.List(t.Context(), "", ""); err != nil || !slices.Equal(names, []string{"\x01 +"}) {
+		t.Errorf("%q, %v", names, err)
+	}
 	for name, p := range map[string]page{
 		"an empty page that goes on": {IsTruncated: true, NextContinuationToken: "x"},
 		"the same page for ever": {IsTruncated: true, NextContinuationToken: "x",

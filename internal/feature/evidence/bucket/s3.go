@@ -149,19 +149,24 @@ func (s *s3) Get(ctx context.Context, name string, most int) ([]byte, error) {
 
 // List asks for page after page.
 func (s *s3) List(ctx context.Context, prefix, after string) (names []string, err error) {
-	q := url.Values{"list-type": {"2"}, "prefix": {s.prefix + prefix}}
+	q := url.Values{"list-type": {"2"}, "prefix": {s.prefix + prefix}, "encoding-type": {"url"}}
 	if after != "" {
 		q.Set("start-after", s.prefix+after)
 	}
 	for {
 		page, err := s.page(ctx, q)
 		if err != nil {
-			return nil, err
+			return names, err
 		}
 		for _, o := range page.Contents {
+			if page.EncodingType == "url" { // as a name with a control character is no XML
+				if o.Key, err = url.QueryUnescape(o.Key); err != nil {
+					return names, err
+				}
+			}
 			name, ok := strings.CutPrefix(o.Key, s.prefix)
 			if !ok || len(names) > 0 && name <= names[len(names)-1] {
-				return nil, fmt.Errorf("the bucket's list is not in order at %.80q", o.Key)
+				return names, fmt.Errorf("the bucket's list is not in order at %.80q", o.Key)
 			}
 			if name > after {
 				names = append(names, name)
@@ -171,7 +176,7 @@ func (s *s3) List(ctx context.Context, prefix, after string) (names []string, er
 			return names, nil
 		}
 		if len(page.Contents) == 0 || page.NextContinuationToken == "" {
-			return nil, errors.New("the bucket's list has no end")
+			return names, errors.New("the bucket's list has no end")
 		}
 		q.Set("continuation-token", page.NextContinuationToken)
 	}
@@ -180,6 +185,7 @@ func (s *s3) List(ctx context.Context, prefix, after string) (names []string, er
 type page struct {
 	IsTruncated           bool
 	NextContinuationToken string
+	EncodingType          string
 	Contents              []struct{ Key string }
 }
 

@@ -110,7 +110,7 @@ func newTools(g *cli.Context) *cobra.Command {
 			defer h.Close()
 			var entries []*catalog.Entry
 			var offers sync.WaitGroup
-			me := catalog.Viewer{Principal: app.Principal(), Channel: "cli"}
+			me := catalog.Viewer{Principal: h.Caller(), Channel: "cli"}
 			offers.Go(func() { h.Catalogue.Prompts(c.Context(), me) }) // their left-out entries are printed below, too
 			if len(args) > 0 {
 				entries = h.Catalogue.Search(c.Context(), me, strings.Join(args, " "), 0)
@@ -164,7 +164,7 @@ func tellTools(w io.Writer, h *app.App, entries []*catalog.Entry, d catalog.Deta
 		}
 		effect, danger := policy.Allow.String(), "" // tools of the gateway itself need no contract
 		if !contract.ByTheGateway(string(e.Capability)) {
-			d := dryRun(h.Policy, e.Capability, call.Args{})
+			d := dryRun(h.Policy, e.Capability, call.Args{}, h.Caller())
 			effect, danger = d.Effect.String(), strconv.Itoa(d.Danger)
 			if d.Effect == policy.Deny && h.Policy.Usable(e.Capability, d.Call.Principal, d.Call.Channel) {
 				effect = "by arguments"
@@ -176,8 +176,6 @@ func tellTools(w io.Writer, h *app.App, entries []*catalog.Entry, d catalog.Deta
 }
 
 // dryRun decides a call without making it.
-func dryRun(p *policy.Policy, capability call.Capability, a call.Args) policy.Decision {
-	return p.Explain(call.Call{
-		ID: id.New(id.Call), Capability: capability, Args: a, Channel: "cli", Principal: app.Principal(),
-	})
+func dryRun(p *policy.Policy, capability call.Capability, a call.Args, who call.Principal) policy.Decision {
+	return p.Explain(call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Channel: "cli", Principal: who})
 }

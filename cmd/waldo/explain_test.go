@@ -127,7 +127,7 @@ func explained(t *testing.T, name, url, entry string) (n [2]int) {
 		} else if entry != "deny" {
 			continue // its name is not callable
 		}
-		real, dry := h.Broker.Policy.Decide(c), dryRun(h.Policy, capability, args)
+		real, dry := h.Broker.Policy.Decide(c), dryRun(h.Policy, capability, args, app.Principal())
 		if real.Effect != dry.Effect || real.Danger != dry.Danger || real.Reasons[0] != dry.Reasons[0] {
 			t.Errorf("%s %s under %s: explain says %s danger %d %v, the call %s danger %d %v", name, capability, entry,
 				dry.Effect, dry.Danger, dry.Reasons[0].Code, real.Effect, real.Danger, real.Reasons[0].Code)

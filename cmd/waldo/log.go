@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
@@ -208,7 +210,8 @@ func anyID(s string) bool {
 }
 
 func newExplain(g *cli.Context) *cobra.Command {
-	return &cobra.Command{
+	var who string
+	c := &cobra.Command{
 		Use: "explain ID | NUMBER | CAPABILITY [k=v..]", Short: "Say why: of a call that was made, or as a dry run of the same code",
 		Long: "With the id of a call or decision, or the number of a record of it in waldo log, says from the log why it " +
 			"was allowed,\nasked or denied, who answered and how it ended. With a capability and arguments, decides without acting: the exit status is that " +
@@ -238,7 +241,7 @@ func newExplain(g *cli.Context) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d := dryRun(p, cap, a)
+			d := dryRun(p, cap, a, call.Principal(cmp.Or(who, string(cfg.Gateway.Tenants.Of(app.Principal())))))
 			if token := g.Delegation.Named(); token != nil {
 				d = app.ExplainUnder(c.Context(), state, p, *token, d)
 			}
@@ -248,6 +251,8 @@ func newExplain(g *cli.Context) *cobra.Command {
 			return records.Decision(c.OutOrStdout(), g.JSON, d)
 		},
 	}
+	c.Flags().StringVar(&who, "principal", "", "decide as for `WHO`, as in token:ci, or acme/oidc:alice of a tenant")
+	return c
 }
 
 // notAnID refuses a text that looks like a malformed id, unless a contract has that name.

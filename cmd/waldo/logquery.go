@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -16,9 +17,10 @@ import (
 
 // logFlags say which records waldo log shows.
 type logFlags struct {
-	since string
-	until string
-	call  string
+	since  string
+	until  string
+	call   string
+	tenant string
 	audit.Selection
 }
 
@@ -78,6 +80,7 @@ func newLog(g *cli.Context) *cobra.Command {
 	c.Flags().StringVar(&f.until, "until", "", "records before `T`, written as for --since")
 	c.Flags().BoolVar(&f.Denied, "denied", false, "denials alone: by a contract, by a human, and of hosts")
 	c.Flags().StringVar(&f.Principal, "principal", "", "records of `WHO`, as in os:1000, token:ci or approver:ann")
+	c.Flags().StringVar(&f.tenant, "tenant", "", "records of the principals of tenant `NAME`")
 	c.Flags().StringVar(&f.Agent, "agent", "", "calls of agent hosts called `NAME`, as in claude-code*")
 	c.Flags().StringVar(&f.Channel, "channel", "", "calls over `CHANNEL`, as in mcp, cli, bridge or webhook")
 	c.Flags().StringVar(&f.Capability, "capability", "", "records about `NAME`, as in github.create_*")
@@ -93,6 +96,9 @@ func newLog(g *cli.Context) *cobra.Command {
 
 // times checks the flags and reads their times.
 func (f *logFlags) times(now time.Time) (err error) {
+	if f.tenant != "" {
+		f.Principal = f.tenant + "/" + cmp.Or(f.Principal, "*")
+	}
 	if f.Last < 0 {
 		return exitcode.Mistake("-n 0 shows all", "-n must be 0 or more")
 	}

@@ -87,10 +87,13 @@ func newServe(g *cli.Context) *cobra.Command {
 // serves says what a gateway over HTTP serves, and who may call it.
 func serves(cfg *contract.Config) string {
 	callers := "programs of your user alone"
-	if n, g := len(cfg.Gateway.Tokens), cfg.Gateway; n > 0 || g.OIDC != nil {
-		callers = display.Count(n, "token")
+	if g := cfg.Gateway; g.Authenticates() {
+		callers = display.Count(len(g.Tokens), "token")
 		if g.OIDC != nil {
 			callers += ", and logins of " + g.OIDC.Issuer
+		}
+		if n := len(g.Tenants); n > 0 {
+			callers += ", of " + display.Count(n, "tenant")
 		}
 	}
 	from := "the built-in contracts"

@@ -490,9 +490,12 @@ func (h *App) Version() string { return h.set.Version }
 // Principal is the user that waldo runs as.
 func Principal() call.Principal { return call.Principal(fmt.Sprintf("os:%d", os.Getuid())) }
 
+// Caller returns the user that waldo runs as, in its tenant.
+func (h *App) Caller() call.Principal { return h.Config.Gateway.Tenants.Of(Principal()) }
+
 // OpenSession starts a session for the person or host at this channel.
 func (h *App) OpenSession() (session.Info, error) {
-	return h.Sessions.Open(Principal(), id.New(id.Workspace))
+	return h.Sessions.Open(h.Caller(), id.New(id.Workspace))
 }
 
 // cliBucket stores the session of `waldo call` for each user.
@@ -501,12 +504,12 @@ const cliBucket = "cli"
 // OpenCLI opens the session that all `waldo call`s of this user share. The next process can then retry a call that
 // waited for a human.
 func (h *App) OpenCLI(ctx context.Context) (session.Info, error) {
-	name := string(Principal())
+	name := string(h.Caller())
 	if text, ok, err := h.Store.Get(ctx, cliBucket, name); err != nil {
 		return session.Info{}, err
 	} else if n, w, found := strings.Cut(text, " "); ok && found && id.Is(id.Session, n) && id.Is(id.Workspace, w) {
 		h.Lasting(call.Session(n))
-		return h.Sessions.Resume(call.Session(n), Principal(), w)
+		return h.Sessions.Resume(call.Session(n), h.Caller(), w)
 	}
 	info, err := h.OpenSession()
 	if err != nil {

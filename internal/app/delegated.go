@@ -29,7 +29,7 @@ func (h *App) openDelegated(ctx context.Context) error {
 	if h.set.Delegation == nil {
 		return nil
 	}
-	link, why := h.Delegated.Enter(ctx, *h.set.Delegation, call.Proof{}, Principal())
+	link, why := h.Delegated.Enter(ctx, *h.set.Delegation, call.Proof{}, h.Caller())
 	if why != nil {
 		return &fault.Error{Usage: why.Code == "delegation.malformed", Denied: true,
 			Err: fmt.Errorf("--delegation: %s: %s", why.Code, why.Text),

@@ -57,7 +57,7 @@ func listenOn(flag string, g contract.Gateway) (string, error) {
 		return "", fault.Usage("as in --listen "+DefaultListen,
 			"waldo listens at 127.0.0.1 and ::1, both addresses of localhost, and not at %s", host)
 	}
-	if len(g.Tokens) == 0 && g.OIDC == nil {
+	if !g.Authenticates() {
 		return "", fault.Usage("waldo token NAME makes a token; or listen on "+DefaultListen,
 			"listening on %s, beyond this machine, needs gateway.auth", at)
 	}
@@ -267,9 +267,18 @@ func HostsOf(g contract.Gateway) []string {
 
 // entrance says who is let in.
 func entrance(g contract.Gateway) *identity.Options {
-	o := &identity.Options{Tokens: g.Tokens, UID: os.Getuid(), URL: g.URL}
+	o := &identity.Options{Tokens: g.Tokens, UID: os.Getuid(), URL: g.URL, Tenants: g.Tenants,
+		Issuers: map[string]*identity.OIDC{}}
+	trusted := func(i contract.Issuer) *identity.OIDC {
+		return &identity.OIDC{Issuer: i.Issuer, JWKS: i.JWKS, Audience: g.URL, Scopes: i.Scopes}
+	}
 	if g.OIDC != nil {
-		o.OIDC = &identity.OIDC{Issuer: g.OIDC.Issuer, JWKS: g.OIDC.JWKS, Audience: g.URL, Scopes: g.OIDC.Scopes}
+		o.OIDC = trusted(*g.OIDC)
+	}
+	for name, t := range g.Tenants {
+		if t.Issuer.Issuer != "" {
+			o.Issuers[name] = trusted(t.Issuer)
+		}
 	}
 	return o
 }

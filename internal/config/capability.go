@@ -113,6 +113,8 @@ var capability = &mapping[contract.Contract]{
 			"internal/executor/runner"},
 		{"environments", texts(func(c *contract.Contract) *[]string { return &c.Environments }),
 			"every environment", "The environments it works in.", "internal/core/policy"},
+		tenantsOf("none, where tenants are defined", "The tenants that can see and call it; \"*\" is every one.",
+			func(c *contract.Contract) *[]string { return &c.Tenants }),
 		{"timeout_seconds", or("30", seconds(24*3600, func(c *contract.Contract) *time.Duration { return &c.Timeout })),
 			"", "Wall-clock seconds for one try.", "internal/executor/runner"},
 		{"retry", nested(retry, func(c *contract.Contract) *contract.Retry { return &c.Retry }),

@@ -45,6 +45,15 @@ func (p *parser) check() {
 		p.checkServerSecrets(s)
 	}
 	p.checkPorts()
+	p.checkTenants()
+	switch {
+	case p.openAt != nil && !p.cfg.Gateway.Authenticates():
+		p.Fail(p.openAt, "listen.open", "listen on 127.0.0.1, or give out a token: waldo token NAME",
+			"listening beyond this machine needs auth")
+	case p.openAt != nil && p.cfg.Gateway.URL == "":
+		p.Fail(p.openAt, "listen.name", "add url, as in https://waldo.example.com/mcp",
+			"listening beyond this machine needs the name that clients use")
+	}
 	if keep := p.cfg.Log.Keep; keep > 0 && keep < p.cfg.Approval.Timeout { // the log says which approvals are used up
 		p.against(p.keepAt, "log.keep", "keep it at least as long as approval.timeout",
 			"the log would be removed while an approval in it can still be used")
@@ -163,6 +172,7 @@ func (p *parser) complete() {
 	p.warnEnvironments()
 	p.warnUnused()
 	p.warnPeople()
+	p.warnTenants()
 	for _, w := range p.cfg.Webhooks {
 		if tool := w.Deliver.Tool; tool != "" && !slices.ContainsFunc(p.cfg.Contracts, func(c contract.Contract) bool {
 			return !c.Denied && contract.Pattern(c.Pattern).Match(tool)
@@ -360,7 +370,7 @@ func (p *parser) warnUnused() {
 // warnPeople warns where waldo cannot know that an approver asked: the subjects of issuers are seldom approvers' names.
 func (p *parser) warnPeople() {
 	asks := func(c contract.Contract) bool { return !c.Denied && c.Approval.When != contract.Never }
-	if p.cfg.Gateway.OIDC != nil && len(p.cfg.Approval.People) == 0 && slices.ContainsFunc(p.cfg.Contracts, asks) {
+	if p.cfg.Gateway.Issues() && len(p.cfg.Approval.People) == 0 && slices.ContainsFunc(p.cfg.Contracts, asks) {
 		p.Warn(contract.Position{File: p.File, Line: 1, Column: 1}, "people.absent",
 			`as in approval: {people: {alice: ["oidc:alice@corp.example"]}}`,
 			"people log in by OpenID Connect, and no line says which approver is whom: they could approve their own calls")

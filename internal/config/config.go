@@ -115,6 +115,7 @@ type parser struct {
 	cfg    *contract.Config
 	user   string            // who wants the secrets that are read
 	keepAt contract.Position // of log.keep
+	openAt *yaml.Node        // of gateway.listen beyond this machine; nil: it is not
 	ports  []ownPort         // lines that name ports of this machine
 	known  []string          // environments that are selected, or that environment: names
 	// the environment that the operator selects in place of the file's; empty: none

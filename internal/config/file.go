@@ -10,6 +10,7 @@ import (
 	"waldo/internal/config/outline"
 	"waldo/internal/config/strictyaml"
 	"waldo/internal/detect/pattern"
+	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 )
@@ -57,6 +58,8 @@ var file = &mapping[contract.Config]{
 			"none", "The bucket that gets a copy of the log.", "internal/feature/evidence"},
 		{"gateway", nested(gateway, func(c *contract.Config) *contract.Gateway { return &c.Gateway }),
 			"not listening", "The MCP server that agents see.", "internal/frontend/mcpserver"},
+		{"tenants", named(tenant, (*parser).tenant, func(c *contract.Config) map[string]contract.Tenant { return c.Gateway.Tenants }),
+			"none: principals have no tenant", "The organisations that share this waldo, by name.", byIdentity},
 		{"store", nested(store, func(c *contract.Config) *contract.Config { return c }),
 			"sqlite", "The database for state.", "internal/storage/database"},
 		{"sandboxes", nested(sandboxes, func(c *contract.Config) *contract.Sandboxes { return &c.Sandboxes }),
@@ -313,7 +316,7 @@ func (p *parser) people(f field, a *contract.Approvals) {
 	for _, e := range p.Entries(f) {
 		a.People[e.Name] = p.Texts(e)
 		for _, who := range a.People[e.Name] {
-			kind, name, _ := strings.Cut(who, ":")
+			kind, name, _ := strings.Cut(string(call.Principal(who).Local()), ":")
 			if !slices.Contains([]string{"os", "oidc", "token"}, kind) || name == "" {
 				p.Fail(e.Val, "value.name", "as in oidc:alice@corp.example, token:alice or os:1000",
 					"%q is not a principal", contract.Cut(who, 80))

@@ -41,14 +41,10 @@ var gateway = &mapping[contract.Gateway]{
 	},
 	check: func(p *parser, _ field, o *contract.Gateway, at map[string]field) {
 		host, _, _ := net.SplitHostPort(o.Listen)
-		switch open := o.Listen != "" && !hostrule.Loopback(host); {
-		case open && len(o.Tokens) == 0 && o.OIDC == nil: // listen
-			p.Fail(at["listen"].Val, "listen.open", "listen on 127.0.0.1, or give out a token: waldo token NAME",
-				"listening beyond this machine needs auth")
-		case open && o.URL == "":
-			p.Fail(at["listen"].Val, "listen.name", "add url, as in https://waldo.example.com/mcp",
-				"listening beyond this machine needs the name that clients use")
-		case o.OIDC != nil && o.URL == "":
+		if o.Listen != "" && !hostrule.Loopback(host) {
+			p.openAt = at["listen"].Val
+		}
+		if o.OIDC != nil && o.URL == "" {
 			p.Fail(at["auth"].Val, "listen.name", "add url, as in https://waldo.example.com/mcp",
 				"a token of an issuer is for one address, which must be known")
 		}

@@ -55,6 +55,7 @@ var inPlace = map[string]string{
 	"gateway.console":      "gateway: {console: {%}}",
 	"gateway.auth.oidc":    "gateway: {auth: {oidc: {%}}}",
 	"gateway.console.oidc": "gateway: {console: {oidc: {%}}}",
+	"tenant":               "tenants: {t: {%}}",
 	"store":                "store: {%}",
 	"blobs":                "blobs: {%}",
 	"log":                  "log: {%}",

@@ -49,6 +49,8 @@ var secretEntry = &mapping[contract.Secret]{
 			"The one host that it belongs to: a sandbox gets a placeholder, and egress puts the secret into requests to " +
 				"that host.",
 			"internal/network/egress"},
+		tenantsOf("those of the capabilities and servers that name it", "The tenants whose calls can use it.",
+			func(s *contract.Secret) *[]string { return &s.Tenants }),
 	},
 	check: func(p *parser, e field, _ *contract.Secret, at map[string]field) {
 		where := 0

@@ -80,6 +80,8 @@ var server = &mapping[contract.Server]{
 			"Requests that the server may send to the agent's host during a call.", "internal/executor/upstream"},
 		{"auth", nested(auth, func(s *contract.Server) *contract.Auth { return &s.Auth }),
 			"none", "How waldo authenticates to the server at a url.", "internal/network/mcphttp"},
+		tenantsOf("those of the capabilities that name it", "The tenants that its tools can serve.",
+			func(s *contract.Server) *[]string { return &s.Tenants }),
 	},
 	check: (*parser).placed,
 }
@@ -100,6 +102,8 @@ var peer = &mapping[contract.Server]{
 			"The thumbprint of the key that has to sign the card (RFC 7638), in base64url.", "internal/network/a2apeer"},
 		{"auth", nested(auth, func(s *contract.Server) *contract.Auth { return &s.Auth }),
 			"none", "How waldo authenticates to the agent.", "internal/network/mcphttp"},
+		tenantsOf("those of the capabilities that name it", "The tenants that it can serve.",
+			func(s *contract.Server) *[]string { return &s.Tenants }),
 		{"server_requests", nested(serverRequests, func(s *contract.Server) *contract.Asks { return &s.Asks }),
 			"refused", "What the agent may ask of the person at the caller: a task that wants input is a form.",
 			"internal/executor/upstream"},

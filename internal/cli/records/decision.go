@@ -42,6 +42,9 @@ func Decision(w io.Writer, asJSON bool, d policy.Decision) error {
 		p := terminal.Painter(w)
 		display.Fprintf(w, "%s %s\n", Effect(p, d.Effect.String()), d.Call.Capability)
 		Reasons(w, p, d.Reasons)
+		if tenant := d.Call.Principal.Tenant(); tenant != "" {
+			display.Fprintf(w, "  tenant %s: %s\n", tenant, d.Call.Principal.Local())
+		}
 		if k := d.Contract; k.Pattern != "" {
 			isolation := ""
 			if k.Transport == contract.SandboxedExec || k.Transport == contract.MCP && k.Isolation != "" {

@@ -47,8 +47,10 @@ func (k *Service) named(ctx context.Context, st *standing, name string) (a Appro
 // own reports whether an approver is the principal whose call the question is about: by its login name, or by the
 // principals that approval.people gives the approver.
 func (k *Service) own(a Approver, q Question) bool {
-	same := func(p string) bool { return strings.EqualFold(p, string(q.Principal)) }
-	kind, who, _ := strings.Cut(string(q.Principal), ":")
+	same := func(p string) bool {
+		return strings.EqualFold(p, string(q.Principal)) || strings.EqualFold(p, string(q.Principal.Local()))
+	}
+	kind, who, _ := strings.Cut(string(q.Principal.Local()), ":")
 	return (kind == "token" || kind == "oidc" || kind == "approver") && strings.EqualFold(who, a.Name) ||
 		slices.ContainsFunc(k.rules().People[a.Name], same)
 }

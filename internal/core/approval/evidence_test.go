@@ -116,6 +116,7 @@ func TestOwnPrincipals(t *testing.T) {
 	for principal, want := range map[string]string{
 		"oidc:ann@corp.example": "approval.own", "oidc:Ann@Corp.Example": "approval.own", "oidc:auth0|ann": "approval.own",
 		"oidc:ann": "approval.own", "oidc:bob@corp.example": "", "os:1000": "",
+		"acme/oidc:ann": "approval.own", "acme/oidc:auth0|ann": "approval.own", "acme/oidc:bob@corp.example": "",
 	} {
 		h := newFixture(t)
 		d := decide(t, `{}`)

@@ -111,6 +111,10 @@ func (s *Service) find(
 			why = &call.Reason{Code: "delegation.proof", Text: leaf + " needs a proof of its key with each request over HTTP"}
 			return
 		}
+		if i := slices.IndexFunc(c.Links, func(l Link) bool { return l.By.Tenant() != l.For.Tenant() }); i >= 0 {
+			why = &call.Reason{Code: "delegation.tenant", Text: c.Links[i].ID + " is from one tenant to another"}
+			return
+		}
 		for _, n := range under {
 			if !slices.Contains(c.IDs(), n) {
 				why = &call.Reason{Code: "delegation.outside", Text: leaf + " is not below " + n + ", which bounds the caller"}

@@ -2,12 +2,14 @@ package policy
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
 )
 
 // Decide says deny, ask or allow, and why. The reasons for the effect come first. It has no side effect and reads
@@ -89,6 +91,10 @@ func (p *Policy) Names(server, tool string) []call.Capability {
 func (p *Policy) decide(c call.Call, open bool) Decision {
 	if !contract.Name(string(c.Capability)) {
 		return p.deny(c, call.Reason{Code: "capability.malformed", Text: "this is not the name of a capability"})
+	}
+	if !p.ideal && !p.cfg.Gateway.Tenants.Holds(c.Principal) {
+		return p.deny(c, call.Reason{Code: "tenant.absent", Text: "the configuration gives this principal no tenant",
+			File: p.cfg.File})
 	}
 	winners := p.winners(string(c.Capability))
 	if len(winners) == 0 {
@@ -220,6 +226,7 @@ func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
 			Call:    c, Contract: j.c, Danger: 3, Policy: p.digest}
 	}
 	p.reachable(&j, c.Channel)
+	p.tenant(&j, c.Principal)
 	j.danger = j.c.Danger
 	j.own(c, e.contract)
 	j.public(c)
@@ -317,6 +324,26 @@ func (p *Policy) reachable(j *judgement, channel string) {
 	if j.c.Transport == contract.SandboxedExec && !p.machine.Isolations[j.c.Isolation] {
 		deny("isolation.unavailable", "this machine does not give isolation "+j.c.Isolation+
 			", which the contract asks for by name or by its class", "isolation")
+	}
+}
+
+// tenant adds the reasons by which a contract, its server or its secrets are not for the tenant of a principal.
+func (p *Policy) tenant(j *judgement, who call.Principal) {
+	if p.ideal || len(p.cfg.Gateway.Tenants) == 0 {
+		return
+	}
+	deny := func(code, text, key string) { j.denies = append(j.denies, j.reason(code, text, key)) }
+	if !contract.Includes(j.c.Tenants, who) {
+		deny("tenant.excluded", "the contract does not name tenant "+who.Tenant(), "tenants")
+	}
+	server := p.cfg.Servers[j.c.Server]
+	if len(server.Tenants) > 0 && !contract.Includes(server.Tenants, who) {
+		deny("tenant.server", "its server is not for tenant "+who.Tenant(), "server")
+	}
+	needs := slices.AppendSeq([]secret.Ref{secret.Ref(j.c.Database), server.Auth.Bearer}, maps.Values(j.c.Secrets))
+	needs = slices.AppendSeq(slices.AppendSeq(needs, maps.Values(server.Secrets)), maps.Values(server.Auth.Headers))
+	if slices.ContainsFunc(needs, func(r secret.Ref) bool { return r != "" && p.cfg.Withholds(r, who) }) {
+		deny("tenant.secret", "it needs a secret that is not for tenant "+who.Tenant(), "secrets")
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -222,6 +224,13 @@ func security(g contract.Gateway) (schemes map[string]any, needs []any) {
 		schemes["oidc"] = map[string]any{"openIdConnectSecurityScheme": map[string]any{
 			"openIdConnectUrl": strings.TrimSuffix(g.OIDC.Issuer, "/") + "/.well-known/openid-configuration"}}
 		need("oidc", g.OIDC.Scopes)
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.Tenants)) {
+		if own := g.Tenants[name].Issuer; own.Issuer != "" {
+			schemes["oidc_"+name] = map[string]any{"openIdConnectSecurityScheme": map[string]any{
+				"openIdConnectUrl": strings.TrimSuffix(own.Issuer, "/") + "/.well-known/openid-configuration"}}
+			need("oidc_"+name, own.Scopes)
+		}
 	}
 	return schemes, needs
 }

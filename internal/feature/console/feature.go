@@ -183,11 +183,11 @@ func publicOrigin(g contract.Gateway) []string {
 // count as a token: a page or a program of the agent has one too.
 func (c *console) identify(r *http.Request) (call.Principal, site.Role) {
 	now := c.InForce()
-	if g := now.Config.Gateway; len(g.Tokens) == 0 && g.OIDC == nil {
+	if !now.Config.Gateway.Authenticates() {
 		return "", site.RoleNone
 	}
-	who, refusal := now.Logins().Identify(r)
-	if refusal != nil || who == "" {
+	who, refusal := now.Logins().Who(r)
+	if refusal != nil || who == "" || who.Tenant() != "" { // the console shows every tenant
 		return "", site.RoleNone
 	}
 	return who, operator.RoleOf(now.Config.Gateway.Console, who)

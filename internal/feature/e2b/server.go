@@ -182,7 +182,7 @@ func (s *server) identify(r *http.Request) (call.Principal, error) {
 	asked := r.Clone(r.Context())
 	asked.Header = http.Header{"Authorization": {"Bearer " + r.Header.Get("X-Api-Key")}}
 	who, refusal := s.h.InForce().Logins().Identify(asked)
-	if refusal != nil || !strings.HasPrefix(string(who), "token:") {
+	if refusal != nil || !strings.HasPrefix(string(who.Local()), "token:") {
 		return "", fail(401, "the API key is not a token of this waldo; hint: waldo token NAME makes one, E2B_API_KEY names it")
 	}
 	return who, nil
@@ -206,8 +206,9 @@ func (s *server) kept(who call.Principal) error {
 
 // admitted reports whether the owner of a sandbox is still let in: an operator takes a token back by deleting it.
 func (s *server) admitted(owner string) bool {
-	name, ok := strings.CutPrefix(owner, "token:")
-	return ok && s.h.InForce().Config.Gateway.Tokens[name] != ""
+	g := s.h.InForce().Config.Gateway
+	name, ok := strings.CutPrefix(string(call.Principal(owner).Local()), "token:")
+	return ok && g.Tokens[name] != "" && g.Tenants.Holds(call.Principal(owner))
 }
 
 // The uses of the tokens of a sandbox.

@@ -292,7 +292,7 @@ func (p plan) start(ctx context.Context, h *app.App, streams runner.Streams, por
 		return r, &exitcode.Exit{Code: exitcode.Denied, Text: "isolation " + p.contract.Isolation +
 			" cannot be had on this machine, and an agent is started in no weaker one", Hint: "waldo doctor says why"}
 	}
-	n, err := h.Sessions.Open(principal(p.asked), id.New(id.Workspace))
+	n, err := h.Sessions.Open(h.Config.Gateway.Tenants.Of(principal(p.asked)), id.New(id.Workspace))
 	if err != nil {
 		return r, err
 	}

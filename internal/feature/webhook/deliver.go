@@ -156,13 +156,14 @@ func (h *Hooks) call(ctx context.Context, d *inbox.Delivery) *inbox.Failure {
 	if err != nil {
 		return &inbox.Failure{Final: true, Reason: err.Error()}
 	}
-	n, leave, err := h.o.Kernel.Enter(receive.Principal(d.Hook))
+	who := h.o.Kernel.Config().Gateway.Tenants.Of(receive.Principal(d.Hook))
+	n, leave, err := h.o.Kernel.Enter(who)
 	if err != nil {
 		return &inbox.Failure{Reason: "no session: " + err.Error(), Max: w.Tries}
 	}
 	defer leave()
 	c := call.Call{ID: id.New(id.Call), Capability: call.Capability(w.Deliver.Tool), Args: args, Session: n,
-		Principal: receive.Principal(d.Hook), Channel: "webhook"}
+		Principal: who, Channel: "webhook"}
 	if err := h.o.Queue.Begin(ctx, d, c.ID); err != nil {
 		return &inbox.Failure{Reason: err.Error()}
 	}

@@ -49,8 +49,29 @@ func (c Capability) Named() bool {
 	return len(c) >= 1 && len(c) <= 200 && c[0] != '.' && !strings.ContainsFunc(string(c), other)
 }
 
-// Principal says on whose behalf a call is made: "os:1000", "token:ci", "oidc:sub".
+// Principal says on whose behalf a call is made: "os:1000", "token:ci", "oidc:sub". One of a tenant begins with the
+// tenant's name: "acme/oidc:sub".
 type Principal string
+
+// In returns the principal in a tenant.
+func (p Principal) In(tenant string) Principal { return Principal(tenant) + "/" + p.Local() }
+
+// Tenant returns the name of the principal's tenant; empty: it has none.
+func (p Principal) Tenant() string {
+	tenant, _, ok := strings.Cut(string(p), "/")
+	if !ok || strings.Contains(tenant, ":") { // a subject can contain "/", behind its kind
+		return ""
+	}
+	return tenant
+}
+
+// Local returns the principal without its tenant.
+func (p Principal) Local() Principal {
+	if tenant := p.Tenant(); tenant != "" {
+		return p[len(tenant)+1:]
+	}
+	return p
+}
 
 // Session is the id of one agent's conversation, "n_…".
 type Session string

@@ -14,6 +14,20 @@ type Gateway struct {
 	OIDC    *Issuer
 	Limits  GatewayLimits
 	Console ConsoleRoles
+	Tenants Tenants `json:",omitempty"`
+}
+
+// Authenticates reports whether clients over HTTP need a token.
+func (g Gateway) Authenticates() bool { return len(g.Tokens) > 0 || g.Issues() }
+
+// Issues reports whether the tokens of an issuer are accepted.
+func (g Gateway) Issues() bool {
+	for _, t := range g.Tenants {
+		if t.Issuer.Issuer != "" {
+			return true
+		}
+	}
+	return g.OIDC != nil
 }
 
 // ConsoleRoles are the principals whose tokens the console's API takes, by role. A principal in none has no access.

@@ -16,6 +16,8 @@ type Secret struct {
 	In    map[string]secret.Ref // environment to place, where it was written so
 	// Inject says to which requests the egress adds it; nil: to none.
 	Inject *Inject
+	// Tenants can use it; empty: those of the capabilities that name it.
+	Tenants []string `json:",omitempty"`
 }
 
 // SecretUse is one place of the file that wants a secret.

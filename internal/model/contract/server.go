@@ -30,7 +30,8 @@ type Server struct {
 	Limits      Limits // of its sandbox
 	Plain       bool   // names: plain
 	Asks        Asks
-	Auth        Auth // at a URL
+	Auth        Auth     // at a URL
+	Tenants     []string `json:",omitempty"` // that its tools can serve; empty: those of its contracts
 }
 
 // Holds reports whether the server's sandbox is at least as strong as a level.

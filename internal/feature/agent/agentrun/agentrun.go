@@ -51,7 +51,9 @@ type Run struct {
 func (s Service) dir() transcript.Dir { return transcript.Dir(filepath.Join(s.State, "agents")) }
 
 // Principal is that of the configured agent.
-func (s Service) Principal() call.Principal { return call.Principal("agent:" + s.Config.Agent.Name) }
+func (s Service) Principal() call.Principal {
+	return s.Config.Gateway.Tenants.Of(call.Principal("agent:" + s.Config.Agent.Name))
+}
 
 // Start begins an agent with a task. channel is loop.Channel, or webhook for one that an event starts.
 func (s Service) Start(task, channel string, o Options) (*Run, error) {

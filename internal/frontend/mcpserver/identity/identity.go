@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -14,6 +15,7 @@ import (
 
 	"waldo/internal/frontend/mcpserver/web"
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 )
 
 // Options say who is let in. With neither Tokens nor OIDC it is the user of that uid alone, over a
@@ -23,11 +25,23 @@ type Options struct {
 	OIDC   *OIDC
 	UID    int    // of the user that waldo runs as
 	URL    string // of the MCP endpoint, as clients know it; needed with OIDC
+
+	Tenants contract.Tenants
+	Issuers map[string]*OIDC // of tenants, by tenant
 }
 
 // Identify returns who a request comes from, or the answer to it. It satisfies web.Options.
 func (o *Options) Identify(r *http.Request) (call.Principal, *web.Refusal) {
-	if len(o.Tokens) == 0 && o.OIDC == nil {
+	who, refusal := o.Who(r)
+	if refusal == nil && !o.Tenants.Holds(who) {
+		return "", &web.Refusal{Status: http.StatusForbidden, Why: "tenant.absent: the configuration gives this caller no tenant"}
+	}
+	return who, refusal
+}
+
+// Who is Identify for the operator's own pages, which a principal without a tenant can use.
+func (o *Options) Who(r *http.Request) (call.Principal, *web.Refusal) {
+	if len(o.Tokens) == 0 && !o.issues() {
 		return o.local(r)
 	}
 	header := r.Header.Get("Authorization")
@@ -39,19 +53,40 @@ func (o *Options) Identify(r *http.Request) (call.Principal, *web.Refusal) {
 		return "", o.refuse(http.StatusUnauthorized, "invalid_request", "the Authorization header is not Bearer and a token")
 	}
 	if name := o.named(token); name != "" {
-		return call.Principal("token:" + name), nil
+		return o.Tenants.Of(call.Principal("token:" + name)), nil
 	}
-	if o.OIDC == nil {
+	if !o.issues() {
 		return "", o.refuse(http.StatusUnauthorized, "invalid_token", "the token is not known")
 	}
-	subject, err := o.OIDC.verify(r.Context(), token)
+	who, err := o.signed(r.Context(), token)
 	switch {
 	case err == errScope:
 		return "", o.refuse(http.StatusForbidden, "insufficient_scope", "the token lacks a scope")
 	case err != nil:
 		return "", o.refuse(http.StatusUnauthorized, "invalid_token", "the token is not valid here")
 	}
-	return call.Principal("oidc:" + subject), nil
+	return who, nil
+}
+
+// issues reports whether tokens of an issuer are accepted.
+func (o *Options) issues() bool { return o.OIDC != nil || len(o.Issuers) > 0 }
+
+// signed verifies a token with the keys of the issuer that it names. The tenant is that of the issuer; of the shared
+// issuer, that of the claims.
+func (o *Options) signed(ctx context.Context, token string) (call.Principal, error) {
+	if name := issuerOf(token); len(o.Issuers) > 0 {
+		for tenant, own := range o.Issuers {
+			if own.Issuer == name {
+				c, err := own.verify(ctx, token)
+				return call.Principal("oidc:" + c.Subject).In(tenant), err
+			}
+		}
+	}
+	if o.OIDC == nil {
+		return "", errToken
+	}
+	c, err := o.OIDC.verify(ctx, token)
+	return o.Tenants.Claimed(call.Principal("oidc:"+c.Subject), c.all), err
 }
 
 // local accepts the user that waldo runs as, and no other user of this machine.
@@ -65,7 +100,7 @@ func (o *Options) local(r *http.Request) (call.Principal, *web.Refusal) {
 			Status: http.StatusForbidden, Why: "another user of this machine is not let in without a token",
 		}
 	}
-	return call.Principal(fmt.Sprintf("os:%d", uid)), nil
+	return o.Tenants.Of(call.Principal(fmt.Sprintf("os:%d", uid))), nil
 }
 
 // named returns the name of a token, or "" if the token is unknown. It compares with every token in constant time.
@@ -83,9 +118,9 @@ func (o *Options) named(token string) string {
 func (o *Options) refuse(status int, code, why string) *web.Refusal {
 	challenge := "Bearer"
 	var parts []string
-	if o.OIDC != nil {
+	if o.issues() {
 		parts = append(parts, fmt.Sprintf("resource_metadata=%q", metadataURL(o.URL)))
-		if len(o.OIDC.Scopes) > 0 {
+		if o.OIDC != nil && len(o.OIDC.Scopes) > 0 {
 			parts = append(parts, fmt.Sprintf("scope=%q", strings.Join(o.OIDC.Scopes, " ")))
 		}
 	}

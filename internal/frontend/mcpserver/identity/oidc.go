@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -65,19 +66,28 @@ type claims struct {
 	all map[string]any
 }
 
-// verify returns the subject of a token, errScope, or an error that says no more to the client.
-func (o *OIDC) verify(ctx context.Context, token string) (string, error) {
+// issuerOf returns the issuer that a token names, unverified; empty: it names none.
+func issuerOf(token string) string {
+	var c jwt.Claims
+	if t, err := jwt.ParseSigned(token, algorithms); err == nil {
+		_ = t.UnsafeClaimsWithoutVerification(&c) // none is named then
+	}
+	return c.Issuer
+}
+
+// verify returns the claims of a token, errScope, or an error that says no more to the client.
+func (o *OIDC) verify(ctx context.Context, token string) (claims, error) {
 	c, err := o.verified(ctx, token)
 	if err != nil {
-		return "", err
+		return claims{}, err
 	}
 	have := strings.Fields(c.Scope)
 	for _, s := range o.Scopes {
 		if !slices.Contains(have, s) {
-			return "", errScope
+			return claims{}, errScope
 		}
 	}
-	return c.Subject, nil
+	return c, nil
 }
 
 // verified returns the claims of a token that the issuer signed for the audience, and that is in its time.
@@ -300,13 +310,20 @@ func metadataURL(resource string) string {
 
 // Beside returns the documents that describe the resource to clients (RFC 9728 §3), by path.
 func (o *Options) Beside() map[string]http.Handler {
-	if o.OIDC == nil {
+	if !o.issues() {
 		return nil
 	}
-	about := map[string]any{
-		"resource": o.URL, "authorization_servers": []string{o.OIDC.Issuer}, "bearer_methods_supported": []string{"header"},
+	var servers []string
+	if o.OIDC != nil {
+		servers = append(servers, o.OIDC.Issuer)
 	}
-	if len(o.OIDC.Scopes) > 0 {
+	for _, tenant := range slices.Sorted(maps.Keys(o.Issuers)) {
+		servers = append(servers, o.Issuers[tenant].Issuer)
+	}
+	about := map[string]any{
+		"resource": o.URL, "authorization_servers": servers, "bearer_methods_supported": []string{"header"},
+	}
+	if o.OIDC != nil && len(o.OIDC.Scopes) > 0 {
 		about["scopes_supported"] = o.OIDC.Scopes
 	}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

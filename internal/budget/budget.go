@@ -1,15 +1,27 @@
 // Package budget bounds what is done at a time, in bytes and in number, with a share for each principal. Who finds no
-// room waits in line.
+// room waits in line. Principals of tenants ("acme/oidc:ann") share by tenant first: a tenant has half of the bytes and
+// of the line at most, and of several that wait the one that has the least goes first. All others are one group.
 package budget
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
+
+// tenantOf returns the tenant in the spelling of a principal (call.Principal); empty: it has none.
+func tenantOf(principal string) string {
+	tenant, _, ok := strings.Cut(principal, "/")
+	if !ok || strings.Contains(tenant, ":") {
+		return ""
+	}
+	return tenant
+}
 
 // Limits bound what is inside a gate. The zero Limits admit one at a time.
 type Limits struct {
@@ -30,18 +42,26 @@ type Gate struct {
 	used  int64          // bytes, of those inside
 	count map[string]int // those inside, by principal
 	held  map[string]int64
+	group map[string]int64 // bytes of those inside, by tenant
 	live  int
 	line  []*waiter // the oldest first
+
+	entries uint64 // so far
 }
 
 type waiter struct {
 	principal string
+	tenant    string
 	memory    int64
+	number    uint64        // in the order of arrival
 	in        chan struct{} // closed when it is admitted
+	inside    bool          // it was admitted
 }
 
 // New returns an empty gate.
-func New(l Limits) *Gate { return &Gate{limits: l, count: map[string]int{}, held: map[string]int64{}} }
+func New(l Limits) *Gate {
+	return &Gate{limits: l, count: map[string]int{}, held: map[string]int64{}, group: map[string]int64{}}
+}
 
 // Full is the error for an entry that found no room.
 type Full struct {
@@ -61,6 +81,7 @@ const (
 	Line   Limit = "line"   // too many wait already
 	Number Limit = "number" // of one principal
 	Share  Limit = "share"  // bytes of one principal
+	Tenant Limit = "tenant" // bytes of one tenant
 	Memory Limit = "memory" // bytes of all
 )
 
@@ -86,12 +107,14 @@ func (g *Gate) enter(ctx context.Context, principal string, memory int64) (w *wa
 	if g.limits.Share > 0 {
 		memory = min(memory, g.limits.Share)
 	}
-	w = &waiter{principal: principal, memory: memory, in: make(chan struct{})}
+	w = &waiter{principal: principal, tenant: tenantOf(principal), memory: memory, in: make(chan struct{})}
 	g.mu.Lock()
-	if len(g.line) >= maxLine {
+	if len(g.line) >= maxLine || w.tenant != "" && g.waiting(w.tenant) >= maxLine/2 {
 		g.mu.Unlock()
 		return nil, &Full{Limit: Line, Count: g.live, Used: g.used, Most: maxLine}
 	}
+	g.entries++
+	w.number = g.entries
 	g.line = append(g.line, w)
 	g.admit()
 	g.mu.Unlock()
@@ -122,38 +145,84 @@ func (g *Gate) enter(ctx context.Context, principal string, memory int64) (w *wa
 	return w, nil // it was admitted at the same moment
 }
 
-// admit lets in the oldest waiters that fit. A principal at its own limit does not delay other principals. An entry
-// that is too large for now delays later ones, or it would never get in: those of all principals if its own would hold
-// no more than an equal share of the memory with it, otherwise those of its own. g.mu is held.
+// waiting returns how many of a tenant wait. g.mu is held.
+func (g *Gate) waiting(tenant string) (n int) {
+	for _, w := range g.line {
+		if w.tenant == tenant {
+			n++
+		}
+	}
+	return n
+}
+
+// admit lets in the oldest waiters that fit, those of the tenant with the fewest bytes inside first. A principal at its
+// own limit does not delay other principals. An entry that is too large for now delays later ones, or it would never
+// get in: those of all if its tenant, or its principal without one, would hold no more than an equal share of the
+// memory with it, otherwise those of its own principal. g.mu is held.
 func (g *Gate) admit() {
-	share := g.limits.Memory / int64(g.principals())
+	share := g.limits.Memory / int64(g.owners())
 	behind := map[string]bool{} // principals whose large entry waits
-	for i := 0; i < len(g.line); {
-		w := g.line[i]
-		if behind[w.principal] || w.principal != "" && g.count[w.principal] >= max(1, g.limits.Each) {
-			i++
+	for lines := g.lines(); len(lines) > 0; {
+		w := g.next(lines)
+		if behind[w.principal] || w.principal != "" && g.count[w.principal] >= max(1, g.limits.Each) || g.overTenant(w) {
 			continue
 		}
 		if g.overShare(w) {
 			behind[w.principal] = true
-			i++
 			continue
 		}
 		if g.live > 0 && g.used+w.memory > g.limits.Memory { // the first is let in regardless of its size
-			if g.held[w.principal]+w.memory <= share {
-				return
+			held := g.held[w.principal]
+			if w.tenant != "" {
+				held = g.group[w.tenant]
+			}
+			if held+w.memory <= share {
+				break
 			}
 			behind[w.principal] = true
-			i++
 			continue
 		}
 		g.live++
 		g.used += w.memory
 		g.count[w.principal]++
 		g.held[w.principal] += w.memory
+		g.group[w.tenant] += w.memory
+		w.inside = true
 		close(w.in)
-		g.line = slices.Delete(g.line, i, i+1)
 	}
+	g.line = slices.DeleteFunc(g.line, func(w *waiter) bool { return w.inside })
+}
+
+// lines returns the line of each tenant, the oldest first. g.mu is held.
+func (g *Gate) lines() map[string][]*waiter {
+	all := map[string][]*waiter{}
+	for _, w := range g.line {
+		all[w.tenant] = append(all[w.tenant], w)
+	}
+	return all
+}
+
+// next takes the entry whose turn it is: of the tenant with the fewest bytes inside; of several, the oldest. g.mu is
+// held.
+func (g *Gate) next(lines map[string][]*waiter) (first *waiter) {
+	for tenant, line := range lines {
+		w := line[0]
+		if first == nil || g.group[tenant] < g.group[first.tenant] ||
+			g.group[tenant] == g.group[first.tenant] && w.number < first.number {
+			first = w
+		}
+	}
+	if lines[first.tenant] = lines[first.tenant][1:]; len(lines[first.tenant]) == 0 {
+		delete(lines, first.tenant)
+	}
+	return first
+}
+
+// overTenant reports whether a tenant would hold more than half of the memory. Its first entry is let in regardless of
+// its size. g.mu is held.
+func (g *Gate) overTenant(w *waiter) bool {
+	held := g.group[w.tenant]
+	return w.tenant != "" && held > 0 && held+w.memory > g.limits.Memory/2
 }
 
 // overShare reports whether a principal would hold more than its share. g.mu is held.
@@ -161,14 +230,15 @@ func (g *Gate) overShare(w *waiter) bool {
 	return g.limits.Share > 0 && g.held[w.principal]+w.memory > g.limits.Share
 }
 
-// principals returns how many principals are inside or wait, at least 1.
-func (g *Gate) principals() int {
+// owners returns how many tenants, and principals without one, are inside or wait, at least 1.
+func (g *Gate) owners() int {
 	all := map[string]bool{}
+	add := func(principal, tenant string) { all[cmp.Or(tenant, principal)] = true }
 	for who := range g.count {
-		all[who] = true
+		add(who, tenantOf(who))
 	}
 	for _, w := range g.line {
-		all[w.principal] = true
+		add(w.principal, w.tenant)
 	}
 	return max(1, len(all))
 }
@@ -179,6 +249,9 @@ func (g *Gate) leave(w *waiter) {
 	g.live--
 	g.used -= w.memory
 	g.held[w.principal] -= w.memory
+	if g.group[w.tenant] -= w.memory; g.group[w.tenant] == 0 {
+		delete(g.group, w.tenant)
+	}
 	if g.count[w.principal]--; g.count[w.principal] == 0 {
 		delete(g.count, w.principal)
 		delete(g.held, w.principal)
@@ -197,6 +270,8 @@ func (g *Gate) full(w *waiter) *Full {
 		f.Limit, f.Count, f.Used, f.Most = Number, n, g.held[w.principal], int64(most)
 	case g.overShare(w):
 		f.Limit, f.Count, f.Used, f.Most = Share, n, g.held[w.principal], g.limits.Share
+	case g.overTenant(w):
+		f.Limit, f.Used, f.Most = Tenant, g.group[w.tenant], g.limits.Memory/2
 	}
 	return f
 }
@@ -240,6 +315,7 @@ func (l *Lease) Shrink(n int64) {
 	if back := w.memory - n; back > 0 {
 		g.used -= back
 		g.held[w.principal] -= back
+		g.group[w.tenant] -= back
 		w.memory = n
 		g.admit()
 	}

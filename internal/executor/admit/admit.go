@@ -75,6 +75,9 @@ func noSandbox(err error) *call.Reason {
 		case budget.Number:
 			text = fmt.Sprintf("%d sandboxes of this principal run already, which is the most (sandboxes.per_principal); "+
 				"none ended within %v", full.Count, full.Wait)
+		case budget.Tenant:
+			text = fmt.Sprintf("live sandboxes of this tenant may use %d MB, half of all, and use %d MB; none ended within %v",
+				full.Most>>20, full.Used>>20, full.Wait)
 		case budget.Memory:
 			text = fmt.Sprintf("%d live sandboxes may use %d MB, and all may use %d MB together "+
 				"(sandboxes.memory_percent); none ended within %v", full.Count, full.Used>>20, full.Most>>20, full.Wait)

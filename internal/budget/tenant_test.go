@@ -1,0 +1,124 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// await waits until so many wait in a gate.
+func (g *Gate) await(n int) {
+	for waiting := -1; waiting != n; time.Sleep(time.Millisecond) {
+		g.mu.Lock()
+		waiting = len(g.line)
+		g.mu.Unlock()
+	}
+}
+
+// flood has many principals enter, each with one entry. It returns a function that ends those that are inside, and
+// reports how many these were.
+func flood(t *testing.T, g *Gate, name string, n int) (end func() int) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var inside []func()
+	for i := range n {
+		wg.Go(func() {
+			if leave, err := g.Enter(ctx, fmt.Sprintf(name, i), 10); err == nil {
+				mu.Lock()
+				inside = append(inside, leave)
+				mu.Unlock()
+			}
+		})
+	}
+	return func() int {
+		cancel()
+		wg.Wait()
+		for _, leave := range inside {
+			leave()
+		}
+		return len(inside)
+	}
+}
+
+// TestANoisyTenant: one tenant of many principals has half of the memory at most. Another's calls start at once beside
+// it, however many of the first wait, and the first one's line is bounded.
+func TestANoisyTenant(t *testing.T) {
+	const most = 5                                                                        // of 10 bytes, in half of 100
+	for name, quiet := range map[string]bool{"noisy/token:%d": true, "token:%d": false} { // the control has no tenants
+		g := New(Limits{Memory: 100, Each: 100, Wait: time.Minute})
+		end := flood(t, g, name, 200)
+		if quiet {
+			g.await(200 - most)
+		} else {
+			g.await(200 - 2*most)
+		}
+		now, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range most {
+			// with a tenant each enters; without, it finds the memory full
+			if leave, err := g.Enter(now, "quiet/oidc:ann", 10); (err == nil) != quiet {
+				t.Errorf("beside %s: %v", name, err)
+			} else if err == nil {
+				defer leave()
+			}
+			now, cancel = context.WithCancel(t.Context())
+			time.AfterFunc(50*time.Millisecond, cancel)
+		}
+		if got := end(); quiet && got != most {
+			t.Errorf("%d of the noisy tenant were inside", got)
+		}
+	}
+	g := New(Limits{Memory: 100, Each: 100, Wait: time.Minute})
+	end := flood(t, g, "noisy/token:%d", maxLine/2+most)
+	g.await(maxLine / 2)
+	var full *Full
+	if _, err := g.Enter(t.Context(), "noisy/token:x", 10); !errors.As(err, &full) || full.Limit != Line {
+		t.Errorf("beyond half of the line: %v", err)
+	}
+	leave, err := g.Enter(t.Context(), "quiet/token:x", 10)
+	if err != nil {
+		t.Errorf("another tenant, with half of the line taken: %v", err)
+	} else {
+		leave()
+	}
+	end()
+	if len(g.group) != 0 || g.used != 0 || len(g.line) != 0 {
+		t.Errorf("left: %v, %d bytes, %d wait", g.group, g.used, len(g.line))
+	}
+}
+
+// TestTheLeastTenantFirst: where the memory is full, the tenant that has the least goes next, whoever came first.
+func TestTheLeastTenantFirst(t *testing.T) {
+	g := New(Limits{Memory: 100, Each: 100, Wait: time.Minute})
+	var a []func()
+	for range 5 {
+		a = append(a, enter(t, g, "a/token:1", 10))
+	}
+	b := []func(){enter(t, g, "b/token:1", 20), enter(t, g, "b/token:1", 30)}
+	in := make(chan string, 9)
+	wait := func(name string) {
+		go func() {
+			if _, err := g.Enter(t.Context(), name, 10); err == nil {
+				in <- name
+			}
+		}()
+	}
+	for i, name := range []string{"a/token:1", "a/token:2", "b/token:2", "c/token:1", "c/token:2"} {
+		wait(name)
+		g.await(i + 1)
+	}
+	b[0]()
+	got := []string{<-in, <-in}
+	if slices.Sort(got); !slices.Equal(got, []string{"c/token:1", "c/token:2"}) {
+		t.Errorf("in the place of b's: %v", got)
+	}
+	a[0]()
+	if next := <-in; next != "b/token:2" { // b has 30 and a has 40
+		t.Errorf("in the place of a's: %s", next)
+	}
+}

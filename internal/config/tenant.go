@@ -15,7 +15,8 @@ const byIdentity = "internal/frontend/mcpserver/identity"
 
 var tenant = &mapping[contract.Tenant]{
 	name: "tenant", title: "a tenant",
-	doc: "One of several organisations that share a waldo. Where a tenant is written, a principal without one is refused.\n" +
+	doc: "One of several organisations that share a waldo. Where a tenant is written, a principal without one is " +
+		"refused.\n" +
 		"[tenants.md](../tenants.md) describes tenants.",
 	example: "gateway: {url: https://waldo.example.com/mcp}\n" +
 		"tenants:\n  acme: {issuer: https://login.acme.example}\n  lab: {principals: [\"token:lab\"]}\n" +
@@ -42,7 +43,8 @@ var tenant = &mapping[contract.Tenant]{
 	},
 	check: func(p *parser, e field, t *contract.Tenant, at map[string]field) {
 		if isMapping(e.Val) && t.Issuer.Issuer == "" && len(t.Claims) == 0 && len(t.Principals) == 0 {
-			p.Fail(e.Key, "key.missing", "as in issuer: https://login.acme.example", "a tenant wants issuer, claims or principals")
+			p.Fail(e.Key, "key.missing", "as in issuer: https://login.acme.example",
+				"a tenant wants issuer, claims or principals")
 		}
 		for _, who := range t.Principals {
 			kind, name, _ := strings.Cut(who, ":")
@@ -113,6 +115,11 @@ func (p *parser) checkTenants() {
 				"a token of an issuer is for one address, which must be known")
 		}
 	}
+	p.checkLists()
+}
+
+// checkLists checks the tenants of capabilities, servers and secrets.
+func (p *parser) checkLists() {
 	lists := map[string][]string{}
 	for _, c := range p.cfg.Contracts {
 		lists["capability "+c.Pattern] = c.Tenants
@@ -121,6 +128,10 @@ func (p *parser) checkTenants() {
 	for name, s := range p.cfg.Servers {
 		lists["server "+name] = s.Tenants
 		p.defined(s.At, s.Tenants)
+		if p.meet(s) && (!s.PerSession && !s.Peer || s.Data != "") {
+			p.against(s.At, "tenant.shared", "write per_session: true, without data; or a server with tenants for each",
+				"tenants would meet in one process or the lasting data of server "+name)
+		}
 	}
 	for _, s := range p.cfg.Secrets {
 		p.defined(s.At, s.Tenants)
@@ -130,10 +141,28 @@ func (p *parser) checkTenants() {
 	}
 }
 
+// meet reports whether more than one tenant can call a server.
+func (p *parser) meet(s contract.Server) bool {
+	n := 0
+	for name := range p.cfg.Gateway.Tenants {
+		who := call.Principal("").In(name)
+		if (len(s.Tenants) == 0 || contract.Includes(s.Tenants, who)) &&
+			slices.ContainsFunc(p.cfg.Contracts, func(c contract.Contract) bool {
+				of := c.Resolve(representative(c.Pattern), p.cfg).Server
+				any := contract.Pattern(c.Pattern).Meets(contract.Pattern(s.Name + ".*"))
+				return !c.Denied && contract.Includes(c.Tenants, who) && (of == s.Name || c.Server == "" && any)
+			}) {
+			n++
+		}
+	}
+	return n > 1
+}
+
 func (p *parser) defined(at contract.Position, tenants []string) {
 	for _, name := range tenants {
 		if _, ok := p.cfg.Gateway.Tenants[name]; !ok && name != contract.AnyTenant {
-			p.against(at, "tenant.unknown", "define it under tenants", fmt.Sprintf("no tenant %q is defined", contract.Cut(name, 40)))
+			p.against(at, "tenant.unknown", "define it under tenants",
+				fmt.Sprintf("no tenant %q is defined", contract.Cut(name, 40)))
 		}
 	}
 }

@@ -12,7 +12,7 @@ tenants:
   acme: {issuer: "https://login.acme.example"}
   beta: {claims: {org: beta}}
 servers:
-  s: {command: [a]}
+  s: {command: [a], per_session: true}
   own: {command: [a], tenants: [acme]}
 capabilities:
   s.acme: {mode: read, approval: none, tenants: [acme]}
@@ -54,7 +54,8 @@ func TestTenants(t *testing.T) {
 	if !p.Reaches("own", ann, "mcp") || p.Reaches("own", bob, "mcp") {
 		t.Error("the name of a server of acme's is for acme alone")
 	}
-	plain := compileText(t, "servers: {s: {command: [a]}}\ncapabilities:\n  s.a: {mode: read, approval: none}\n", everything)
+	plain := compileText(t, "servers: {s: {command: [a]}}\ncapabilities:\n  s.a: {mode: read, approval: none}\n",
+		everything)
 	c := ask(t, "s.a", "{}")
 	if d := plain.Decide(c); d.Effect != Allow {
 		t.Errorf("control: without tenants: %v", d.Reasons)
@@ -66,7 +67,8 @@ func TestTenants(t *testing.T) {
 
 // TestTenantSecret: a secret of one tenant is used for no other, also where the check of the file did not find it.
 func TestTenantSecret(t *testing.T) {
-	const text = "gateway: {auth: {tokens: {}}}\ntenants: {acme: {principals: [\"token:a\"]}, beta: {principals: [\"token:b\"]}}\n" +
+	const text = "gateway: {auth: {tokens: {}}}\ntenants: {acme: {principals: [\"token:a\"]}, " +
+		"beta: {principals: [\"token:b\"]}}\n" +
 		"secrets: {key: {from: \"env:KEY\"}}\ncapabilities:\n  run_python: {transport: sandboxed_exec, mode: write, " +
 		"approval: none, isolation: namespace, secrets: {K: key}, reveal: [K], tenants: [\"*\"]}\n"
 	cfg, problems := config.Parse("w.yaml", []byte(text))

@@ -193,7 +193,7 @@ type Contract struct {
 	Secrets        map[string]secret.Ref // variable or slot to secret
 	Reveal         []string              // variables of Secrets that hold the secret itself in the sandbox
 	Environments   []string              // empty: every environment
-	Tenants        []string              `json:",omitempty"` // that may use it, or AnyTenant; empty: none, where there are tenants
+	Tenants        []string              `json:",omitempty"` // that can use it; empty: none
 	Timeout        time.Duration
 	Retry          Retry
 	RateLimit      Rate

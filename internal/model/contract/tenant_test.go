@@ -59,7 +59,8 @@ func TestWithholds(t *testing.T) {
 	c := &Config{Secrets: map[string]Secret{
 		"key":   {Tenants: []string{"acme"}, Spec: secret.Spec{From: "env:KEY"}},
 		"alias": {Spec: secret.Spec{From: "env:KEY"}}, "free": {Spec: secret.Spec{From: "env:FREE"}}}}
-	for ref, want := range map[secret.Ref]bool{"key": true, "env:KEY": true, "alias": true, "free": false, "env:FREE": false} {
+	for ref, want := range map[secret.Ref]bool{"key": true, "env:KEY": true, "alias": true, "free": false,
+		"env:FREE": false} {
 		if c.Withholds(ref, "beta/oidc:x") != want || c.Withholds(ref, "acme/oidc:x") {
 			t.Errorf("%s", ref)
 		}

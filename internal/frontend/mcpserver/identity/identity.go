@@ -34,7 +34,8 @@ type Options struct {
 func (o *Options) Identify(r *http.Request) (call.Principal, *web.Refusal) {
 	who, refusal := o.Who(r)
 	if refusal == nil && !o.Tenants.Holds(who) {
-		return "", &web.Refusal{Status: http.StatusForbidden, Why: "tenant.absent: the configuration gives this caller no tenant"}
+		return "", &web.Refusal{Status: http.StatusForbidden,
+			Why: "tenant.absent: the configuration gives this caller no tenant"}
 	}
 	return who, refusal
 }

@@ -31,14 +31,16 @@ func TestTwoIssuers(t *testing.T) {
 		{"the shared issuer, by a claim", shared.token(t, set("org", "b")), "beta/oidc:alice", 0},
 		{"by one of several values", shared.token(t, set("org", []string{"x", "c"})), "gamma/oidc:alice", 0},
 		{"a token by name", token, "beta/token:ci", 0},
-		{"a subject that is spelled as another tenant's", acme.token(t, set("sub", "x/oidc:alice")), "acme/oidc:x/oidc:alice", 0},
+		{"a subject that is spelled as another tenant's", acme.token(t, set("sub", "x/oidc:alice")),
+			"acme/oidc:x/oidc:alice", 0},
 		{"a claim that the tenant's issuer signs is of that tenant", acme.token(t, set("org", "b")), "acme/oidc:alice", 0},
 		{"no claim", shared.token(t, nil), "", 403},
 		{"another claim", shared.token(t, set("org", "x")), "", 403},
 		{"the claims of two tenants", shared.token(t, set("org", []string{"b", "c"})), "", 403},
 		{"a token without a tenant", free, "", 403},
 		{"the shared issuer under the name of the tenant's", shared.token(t, as(acme.URL)), "", 401},
-		{"the tenant's issuer under the shared name", acme.token(t, func(c map[string]any) { c["iss"], c["org"] = shared.URL, "b" }), "", 401},
+		{"the tenant's issuer under the shared name",
+			acme.token(t, func(c map[string]any) { c["iss"], c["org"] = shared.URL, "b" }), "", 401},
 		{"an issuer of no tenant", stranger.token(t, set("org", "b")), "", 401},
 	} {
 		who, refusal := o.Identify(request(t, "Bearer "+row.token))

@@ -122,3 +122,71 @@ func TestTheLeastTenantFirst(t *testing.T) {
 		t.Errorf("in the place of a's: %s", next)
 	}
 }
+
+// TestTurnsOfTenants: a turn goes to each tenant in rotation, however many principals of one wait.
+func TestTurnsOfTenants(t *testing.T) {
+	turns := NewTurns(1)
+	hold := turns.Enter("a/token:0")
+	began := make(chan string)
+	line := []string{"a/token:1", "a/token:2", "a/token:3", "b/token:1", "b/token:2"}
+	for i, who := range line {
+		go func() {
+			leave := turns.Enter(who)
+			began <- who
+			leave()
+		}()
+		for n := 0; n <= i; time.Sleep(time.Millisecond) {
+			turns.mu.Lock()
+			n = len(turns.line)
+			turns.mu.Unlock()
+		}
+	}
+	hold()
+	var got []string
+	for range line {
+		got = append(got, tenantOf(<-began))
+	}
+	if want := []string{"b", "a", "b", "a", "a"}; !slices.Equal(got, want) {
+		t.Errorf("served %v, want %v", got, want)
+	}
+}
+
+// BenchmarkTenants: how long a call of one tenant waits for a place, beside a flood of another tenant's that fills the
+// line. Each place is held for a millisecond.
+func BenchmarkTenants(b *testing.B) {
+	for _, load := range []struct {
+		name    string
+		callers int
+	}{{"alone", 0}, {"beside 500 callers of another tenant", 500}} {
+		b.Run(load.name, func(b *testing.B) {
+			g := New(Limits{Memory: 16, Each: 16, Wait: time.Minute})
+			ctx, cancel := context.WithCancel(b.Context())
+			var wg sync.WaitGroup
+			call := func(who string) time.Duration {
+				began := time.Now()
+				leave, err := g.Enter(ctx, who, 1)
+				if err != nil {
+					return 0
+				}
+				time.Sleep(time.Millisecond)
+				leave()
+				return time.Since(began)
+			}
+			for i := range load.callers {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						call(fmt.Sprintf("noisy/token:%d", i))
+					}
+				})
+			}
+			all := make([]time.Duration, 0, b.N)
+			for b.Loop() {
+				all = append(all, call("quiet/oidc:ann"))
+			}
+			cancel()
+			wg.Wait()
+			slices.Sort(all)
+			b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")
+		})
+	}
+}

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 )
 
@@ -36,7 +37,7 @@ type Turns struct {
 
 	mu     sync.Mutex
 	busy   int
-	of     map[string]int    // turns under way, by principal
+	of     map[string]int    // turns under way, by principal, and by tenant with a "/"
 	served map[string]uint64 // when each principal in the line or at work had its last turn
 	clock  uint64
 	line   []*turn // the oldest first
@@ -63,13 +64,15 @@ func (t *Turns) Enter(principal string) (leave func()) {
 	return sync.OnceFunc(func() { t.leave(principal) })
 }
 
-// admit begins the turns that are free. The principal with the fewest turns under way goes first; of several, that
-// which waits longest since its last turn. t.mu is held.
+// admit begins the turns that are free. The tenant with the fewest turns under way goes first, then its principal with
+// the fewest; of several, that which waits longest since its last turn. t.mu is held.
 func (t *Turns) admit() {
 	for t.busy < t.all {
 		next := -1
 		for i, w := range t.line {
-			if t.of[w.principal] < t.each && (next < 0 || t.before(w.principal, t.line[next].principal)) {
+			tenant := tenantOf(w.principal)
+			free := t.of[w.principal] < t.each && (tenant == "" || t.of[tenant+"/"] < t.each)
+			if free && (next < 0 || t.before(w.principal, t.line[next].principal)) {
 				next = i
 			}
 		}
@@ -79,12 +82,20 @@ func (t *Turns) admit() {
 		w := t.line[next]
 		t.line = append(t.line[:next], t.line[next+1:]...)
 		t.clock++
-		t.busy, t.of[w.principal], t.served[w.principal] = t.busy+1, t.of[w.principal]+1, t.clock
+		t.busy++
+		for _, who := range []string{w.principal, tenantOf(w.principal) + "/"} {
+			t.of[who]++
+			t.served[who] = t.clock
+		}
 		close(w.in)
 	}
 }
 
+// before reports whether a goes before b: by tenant, then by principal.
 func (t *Turns) before(a, b string) bool {
+	if x, y := tenantOf(a), tenantOf(b); x != y {
+		a, b = x+"/", y+"/" // as no principal is spelled
+	}
 	if t.of[a] != t.of[b] {
 		return t.of[a] < t.of[b]
 	}
@@ -95,16 +106,20 @@ func (t *Turns) leave(principal string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy--
-	t.of[principal]--
-	t.admit()
-	if t.of[principal] > 0 {
-		return
-	}
-	delete(t.of, principal)
-	for _, w := range t.line {
-		if w.principal == principal {
-			return
+	for _, who := range []string{principal, tenantOf(principal) + "/"} {
+		if t.of[who]--; t.of[who] == 0 {
+			delete(t.of, who)
 		}
 	}
-	delete(t.served, principal)
+	t.admit()
+	waits := func(fits func(who string) bool) bool {
+		return slices.ContainsFunc(t.line, func(w *turn) bool { return fits(w.principal) })
+	}
+	if t.of[principal] == 0 && !waits(func(who string) bool { return who == principal }) {
+		delete(t.served, principal)
+	}
+	tenant := tenantOf(principal)
+	if t.of[tenant+"/"] == 0 && !waits(func(who string) bool { return tenantOf(who) == tenant }) {
+		delete(t.served, tenant+"/")
+	}
 }

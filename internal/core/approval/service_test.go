@@ -203,6 +203,7 @@ func TestBinding(t *testing.T) {
 		{"another capability", func(d *policy.Decision) { d.Call.Capability = "files.delete_all" }},
 		{"another definition of the tool", func(d *policy.Decision) { d.Call.ToolDigest = "sha256:other" }},
 		{"another principal", func(d *policy.Decision) { d.Call.Principal = "os:1001" }},
+		{"another tenant", func(d *policy.Decision) { d.Call.Principal = d.Call.Principal.In("beta") }},
 		{"another configuration", func(d *policy.Decision) { d.Policy = "sha256:tighter" }},
 		{"another line of the contract", func(d *policy.Decision) { d.Contract.Network.Allow = []string{"evil.example"} }},
 		{"another channel, as code in a sandbox", func(d *policy.Decision) { d.Call.Channel = "bridge" }},

@@ -74,6 +74,7 @@ func TestKeysAreBound(t *testing.T) {
 	}{
 		{"the same call", func(*policy.Decision) {}, "first"},
 		{"another principal", func(d *policy.Decision) { d.Call.Principal = "os:2" }, ""},
+		{"another tenant", func(d *policy.Decision) { d.Call.Principal = d.Call.Principal.In("beta") }, ""},
 		{"another capability", func(d *policy.Decision) { d.Call.Capability = "s.other" }, ""},
 		{"another key", func(d *policy.Decision) { d.Call.Key = "K" }, ""},
 		{"without a key", func(d *policy.Decision) { d.Call.Key = "" }, ""},

@@ -322,8 +322,11 @@ func TestAnothersTask(t *testing.T) {
 	s := legacySession(t, d, me, lines{})
 	id := made(t, s, "wait")
 	stranger := legacySession(t, d, Who{Session: "n_2", Principal: "os:1001"}, lines{})
+	tenant := legacySession(t, d, Who{Session: "n_3", Principal: me.Principal.In("beta")}, lines{})
 	same := legacySession(t, d, me, lines{}) // another session of the same principal
-	for who, o := range map[string]*Session{"another principal": stranger, "another session": same} {
+	for who, o := range map[string]*Session{
+		"another principal": stranger, "another tenant": tenant, "another session": same,
+	} {
 		for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel"} {
 			if _, fault := request(t, o, lines{}, method, `"taskId":"`+id+`"`, ""); fault == nil ||
 				string(fault.Data.Raw()) != `{"code":"task.unknown"}` {

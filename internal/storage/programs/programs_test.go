@@ -25,8 +25,10 @@ func saved(t *testing.T) (Store, string) {
 // TestOnce: a program goes on once, for its principal, and comes back as it was.
 func TestOnce(t *testing.T) {
 	s, name := saved(t)
-	if _, err := s.Take(name, "os:8"); !errors.Is(err, ErrAbsent) {
-		t.Errorf("another principal: %v", err)
+	for _, other := range []string{"os:8", "beta/os:7"} {
+		if _, err := s.Take(name, other); !errors.Is(err, ErrAbsent) {
+			t.Errorf("another principal, %s: %v", other, err)
+		}
 	}
 	p, err := s.Take(name, "os:7")
 	if err != nil || string(p.Image) != "x\ny\x00" || p.Session != "n_1" || p.Approvals[0] != "a_1" {

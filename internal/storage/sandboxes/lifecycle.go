@@ -87,7 +87,7 @@ func validName(s string) bool {
 		strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-_") == "" && !strings.HasPrefix(s, "s_")
 }
 
-// key returns the database key of a sandbox. Owners hold no slash, so keys are unique.
+// key returns the database key of a sandbox. Names hold no slash, so keys are unique.
 func key(owner, name string) string { return owner + "/" + name }
 
 // Create keeps a new sandbox. Its owner, name, template, isolation, limits and idle time come from
@@ -99,7 +99,7 @@ func (m *Manager) Create(ctx context.Context, s Sandbox) (Sandbox, error) {
 // create stores a new sandbox. It replaces old, if given, provided that no command runs in it. The caller deletes the
 // old one's files.
 func (m *Manager) create(ctx context.Context, s Sandbox, old *Sandbox) (Sandbox, error) {
-	if s.Owner == "" || strings.Contains(s.Owner, "/") {
+	if s.Owner == "" {
 		return s, fmt.Errorf("sandbox: owner %q", s.Owner)
 	}
 	s.ID = id.New(id.Sandbox)
@@ -228,7 +228,7 @@ func (m *Manager) Get(ctx context.Context, owner, name string) (Sandbox, error) 
 	if err != nil {
 		return Sandbox{}, err
 	}
-	if !ok {
+	if !ok || strings.Contains(name, "/") { // it would be another owner's
 		return Sandbox{}, fmt.Errorf("sandbox %s: %w", name, ErrAbsent)
 	}
 	s, err := decode(key(owner, name), text)
@@ -246,7 +246,7 @@ func (m *Manager) List(ctx context.Context, owner string) ([]Sandbox, error) {
 	}
 	out := []Sandbox{}
 	for k, text := range kept {
-		if !strings.HasPrefix(k, owner+"/") {
+		if k[:max(0, strings.LastIndexByte(k, '/'))] != owner {
 			continue
 		}
 		s, err := decode(k, text)

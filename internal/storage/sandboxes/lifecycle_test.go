@@ -128,7 +128,6 @@ func TestCreate(t *testing.T) {
 		{"a name that looks like an id", func(s *Sandbox) { s.Name = "s_x" }, ErrName},
 		{"a name too long", func(s *Sandbox) { s.Name = strings.Repeat("a", 64) }, ErrName},
 		{"nobody's", func(s *Sandbox) { s.Owner = "" }, nil},
-		{"an owner that could stand for another", func(s *Sandbox) { s.Owner = "os:1/a" }, nil},
 		{"no idle time", func(s *Sandbox) { s.Idle = 0 }, nil},
 		{"no limits", func(s *Sandbox) { s.Limits = sandbox.Limits{} }, nil},
 	} {

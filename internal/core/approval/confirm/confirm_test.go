@@ -110,6 +110,8 @@ func TestATokenIsForOneCall(t *testing.T) {
 		{"another definition of the tool", func(_ *fixture, d *policy.Decision) { d.Call.ToolDigest = "sha256:u" },
 			"confirm.mismatch"},
 		{"another principal", func(_ *fixture, d *policy.Decision) { d.Call.Principal = "token:eve" }, "confirm.mismatch"},
+		{"another tenant", func(_ *fixture, d *policy.Decision) { d.Call.Principal = d.Call.Principal.In("beta") },
+			"confirm.mismatch"},
 		{"another session", func(_ *fixture, d *policy.Decision) { d.Call.Session = "n_two" }, "confirm.unknown"},
 		{"another configuration", func(_ *fixture, d *policy.Decision) { d.Policy = "sha256:q" }, "confirm.mismatch"},
 		{"another contract", func(_ *fixture, d *policy.Decision) { d.Contract.Timeout = time.Hour }, "confirm.mismatch"},

@@ -30,6 +30,7 @@ import (
 	"waldo/internal/feature/telemetry"
 	"waldo/internal/feature/threatmodel"
 	"waldo/internal/feature/webhook"
+	"waldo/internal/feature/worker"
 )
 
 // features lists the features of waldo. Without its line, waldo works without the feature.
@@ -56,6 +57,7 @@ var features = []feature.Feature{
 	threatmodel.Feature,
 	telemetry.Feature,
 	webhook.Feature,
+	worker.Feature,
 }
 
 // withFeatures returns the context of commands whose applications open the features.

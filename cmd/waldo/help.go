@@ -14,7 +14,7 @@ var groups = []struct {
 }{
 	{"To begin with:", []string{"demo", "launch", "doctor", "init", "import", "install"}},
 	{"Run code in a sandbox:", []string{"run", "exec", "agent", "sandbox", "template", "changes"}},
-	{"Stand in front of tools:", []string{"serve", "tools", "call", "lock", "gen", "login", "token", "delegate", "console", "hook", "e2b"}},
+	{"Stand in front of tools:", []string{"serve", "worker", "tools", "call", "lock", "gen", "login", "token", "delegate", "console", "hook", "e2b"}},
 	{"Say what is allowed, and answer:", []string{
 		"check", "trust", "reload", "stop", "secret", "sql", "approvals", "approve", "deny",
 		"threatmodel",

@@ -58,6 +58,10 @@ func (p *parser) check() {
 		p.against(p.keepAt, "log.keep", "keep it at least as long as approval.timeout",
 			"the log would be removed while an approval in it can still be used")
 	}
+	if w := p.cfg.Workers; w != nil && !strings.HasPrefix(p.cfg.Store, "postgres") {
+		p.against(w.At, "workers.store", `as in store: {url: "postgres://waldo@db.example.com/waldo"}`,
+			"workers needs a store in PostgreSQL: runs reach the workers through it")
+	}
 }
 
 func (p *parser) against(at contract.Position, code, hint, text string) {

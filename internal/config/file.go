@@ -63,6 +63,9 @@ var file = &mapping[contract.Config]{
 			"none: principals have no tenant", "The organisations that share this waldo, by name.", byIdentity},
 		{"store", nested(store, func(c *contract.Config) *contract.Config { return c }),
 			"sqlite", "The database for state.", "internal/storage/database"},
+		{"workers", pointer(workers, func(c *contract.Config) **contract.Workers { return &c.Workers }),
+			"none: every run is carried out by the waldo that decided it",
+			"Runs that other machines carry out, from a queue in the store.", "internal/feature/worker"},
 		{"sandboxes", nested(sandboxes, func(c *contract.Config) *contract.Sandboxes { return &c.Sandboxes }),
 			"auto", "How sandboxes are made.", "internal/executor/runner"},
 		{"sessions", nested(sessions, func(c *contract.Config) *contract.Sessions { return &c.Sessions }),
@@ -236,6 +239,24 @@ var store = &mapping[contract.Config]{
 		{"url", custom(textShape, (*parser).store), "that of the state directory",
 			"sqlite, or postgres://ROLE@HOST/DATABASE without a password. waldo store migrate binds the state directory to it.",
 			"internal/storage/database"},
+	},
+}
+
+var workers = &mapping[contract.Workers]{
+	name:    "workers",
+	example: "store: {url: \"postgres://waldo@db.example.com/waldo\"}\nworkers: {key: \"file:/etc/waldo/workers.key\"}\n",
+	keys: []key[contract.Workers]{
+		{"key", ref(func(w *contract.Workers) *secret.Ref { return &w.Key }),
+			"", "The secret that gateways and workers share; waldo worker --new-key FILE makes one.", "internal/feature/worker"},
+		{"wait", or("30s", duration(10*time.Minute, func(w *contract.Workers) *time.Duration { return &w.Wait })),
+			"", "How long a run waits for a worker before it is denied with worker.absent, at most 10m.",
+			"internal/feature/worker"},
+	},
+	check: func(p *parser, f field, w *contract.Workers, _ map[string]field) {
+		w.At = p.At(f.Val)
+		if w.Key == "" {
+			p.Fail(f.Val, "key.missing", `as in key: "file:/etc/waldo/workers.key"`, "workers wants a key")
+		}
 	},
 }
 

@@ -58,6 +58,7 @@ var inPlace = map[string]string{
 	"tenant":               "tenants: {t: {%}}",
 	"store":                "store: {%}",
 	"blobs":                "blobs: {%}",
+	"workers":              "workers: {%}",
 	"log":                  "log: {%}",
 	"sandboxes":            "sandboxes: {%}",
 	"sessions":             "sessions: {%}",

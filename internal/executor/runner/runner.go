@@ -85,6 +85,10 @@ type Runner struct {
 	// Programs stores programs that are suspended while a human is asked; nil: they wait in memory.
 	Programs Programs
 
+	// Elsewhere carries out a decided run on another machine. It returns false where it cannot take the run, which then
+	// runs here. nil: every run is carried out here.
+	Elsewhere func(ctx context.Context, run Remote) (_ call.Outcome, taken bool, _ error)
+
 	// Shares reports whether others use the files of a session besides its runs, as a server in its workspace does.
 	Shares bool
 
@@ -175,6 +179,9 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 	driver, why := r.driver(d.Contract.Isolation, o.Isolation)
 	if why != nil {
 		return refuse(d, *why), nil
+	}
+	if out, taken, err := r.elsewhere(ctx, d, o, driver); taken || err != nil {
+		return out, err
 	}
 	if o, why = r.equip(ctx, d, o); why == nil {
 		o, why = o.hide()

@@ -246,6 +246,7 @@ type Config struct {
 	Telemetry   Telemetry
 	Store       string // sqlite or the URL of a PostgreSQL database; empty: that of the state directory
 	StoreAt     Position
+	Workers     *Workers // nil: each run is carried out by the waldo that decided it
 	Warnings    []Problem
 }
 
@@ -282,6 +283,13 @@ type Blobs struct {
 	Endpoint           string // of an S3 API that is not Amazon's; empty: Amazon's own
 	Region             string
 	Key, Secret, Token secret.Ref // the key's id, the key, and the token of a temporary one
+}
+
+// Workers names the key of the queue whose runs other machines carry out.
+type Workers struct {
+	Key  secret.Ref
+	Wait time.Duration // of a run, for a worker
+	At   Position
 }
 
 // Redaction says what is hidden from the model.

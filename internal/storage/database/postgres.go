@@ -90,6 +90,9 @@ func openPostgres(raw string) (*sql.DB, error) {
 	return db, nil
 }
 
+// Connection returns how the PostgreSQL database of a shared store is reached, for a pool beside the store's.
+func (s *Store) Connection() (*pgx.ConnConfig, error) { return postgres(s.place.URL) }
+
 // alone is the first statement of each writing transaction: one writer at a time for the tables of one schema, over all
 // hosts, as SQLite has it. A commit waits for the disk, whatever the server's default is.
 const alone = `SELECT pg_advisory_xact_lock(7743000000000 + to_regclass('migrations')::oid::bigint),

@@ -111,19 +111,23 @@ type untold struct{ io.Writer }
 
 func (untold) Close() error { return nil }
 
-// TestOutputAsProgress: the output of a run, and of a cell of a session, is reported while it runs.
+// TestOutputAsProgress: the output of a run, and of a cell of a session, is reported while it runs; so is that of the
+// programs that it starts.
 func TestOutputAsProgress(t *testing.T) {
 	r, _ := staying(t)
 	r.Stream = func(_ contract.Contract, w io.Writer) io.WriteCloser { return untold{w} }
 	for _, session := range []string{"", `,"session":"work"`} {
-		told(t, r, session)
+		told(t, r, session, `import time\nprint('begun', flush=True)\ntime.sleep(2)\nprint('done')`)
+		told(t, r, session, `import os, subprocess\n_ = subprocess.run(['sh', '-c', 'echo begun; sleep 2; echo done'])`+
+			`\ntry:\n    os.wait()\nexcept ChildProcessError:\n    pass\nelse:\n    print('a strange child')`)
 	}
 }
 
-func told(t *testing.T, r *Runner, session string) {
+func told(t *testing.T, r *Runner, session, code string) {
+	t.Helper()
 	first := make(chan string, 100)
 	ctx := call.WithProgress(context.Background(), func(_, _ float64, text string) { first <- text })
-	g, _ := allowed(t, "run_python", `{"code":"import time\nprint('begun', flush=True)\ntime.sleep(2)\nprint('done')"`+session+`}`,
+	g, _ := allowed(t, "run_python", `{"code":"`+code+`"`+session+`}`,
 		func(c *contract.Contract) {})
 	done := make(chan call.Outcome, 1)
 	go func() {

@@ -1,15 +1,13 @@
 # Runs cells of code in one resident Python inside a sandbox. Started as `python3 -I -S -c <this>`. A cell
 # arrives on stdin as a line with its length and the number of bytes of each stream to return, then the code.
 # The answer goes to stdout the same way, as JSON: stdout, stderr, ok, and content, the blocks of figures and
-# tables. What Python writes to standard output goes ahead of it, as it comes: each piece after a line with + and its
-# length. waldo trusts all of it no more than the output of any code.
-import _thread, io, os, sys
+# tables. What the cell and its programs write to standard output goes ahead of it, as it comes: each piece after a line
+# with + and its length. waldo trusts all of it no more than the output of any code.
+import os, sys
 
 _MOST = 4 << 20  # bytes of one figure or table
 _APART = os.environ.pop("WALDO_VALUES", "") == "apart"  # a value is a block of its own, and is not printed
-
-
-_answer, _owner, _order, _runs = os.dup(1), os.getpid(), _thread.RLock(), False
+_answer = os.dup(1)
 
 
 def _send(head, data):
@@ -18,15 +16,39 @@ def _send(head, data):
         data = data[os.write(_answer, data):]
 
 
-class _Told(io.FileIO):
-    # Standard output, which is told while a cell runs: not by its children, and not after it.
-    def write(self, b):
-        n = super().write(b)
-        if os.getpid() == _owner:
-            with _order:
-                if _runs:
-                    _send(b"+%10d\n", bytes(b)[:n][-4000:])
-        return n
+def _watcher():
+    # Starts the process that sends ahead what a cell has written to its file so far, and returns the socket to it: a byte
+    # with a descriptor begins, and another ends, which it answers. It is no child of this process, so code that waits for
+    # its children does not meet it.
+    import socket
+    ours, its = socket.socketpair()
+    child = os.fork()
+    if child:
+        its.close()
+        os.waitpid(child, 0)
+        return ours
+    if os.fork():
+        os._exit(0)
+    ours.close()
+    while True:
+        data, files, _, _ = socket.recv_fds(its, 1, 1)
+        if not data or not files:
+            os._exit(0)
+        at, over = 0, False
+        while not over:
+            part = os.pread(files[0], 4000, at)
+            at += len(part)
+            if part:
+                _send(b"+%10d\n", part)
+            its.settimeout(0 if part else 0.05)  # a program that goes on writing does not hide the end
+            try:
+                its.recv(1)
+                over = True
+            except (socket.timeout, BlockingIOError):
+                pass
+        os.close(files[0])
+        its.settimeout(None)
+        its.send(b".")
 
 
 def _take(fd, n):
@@ -138,9 +160,11 @@ def _cell(source, name, space):
 
 def _main():
     import json
-    global _runs
-    sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(_Told(1, "w", closefd=False)), sys.stdout.encoding, sys.stdout.errors)
+    try:
+        import socket
+        watcher = _watcher()
+    except (ImportError, OSError):
+        watcher = None  # the output comes with the answer alone
     _site()
     _prepare_plots(_picture)
     ask = os.dup(0)
@@ -157,10 +181,18 @@ def _main():
             sink = os.open("/workspace/tmp", os.O_RDWR | os.O_TMPFILE, 0o600)
             os.dup2(sink, fd)
             sinks.append(sink)
-        _runs = True
+        try:
+            if watcher:
+                socket.send_fds(watcher, [b"+"], [sinks[0]])
+        except OSError:
+            watcher = None  # the code has ended it
         code, blocks = _cell(source, "<cell %d>" % cell, main.__dict__)
-        with _order:
-            _runs = False
+        try:
+            if watcher:
+                watcher.send(b".")
+                watcher.recv(1)
+        except OSError:
+            watcher = None
         texts = []
         for stream, sink in ((sys.stdout, sinks[0]), (sys.stderr, sinks[1])):
             try:

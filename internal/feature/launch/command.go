@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -143,7 +144,8 @@ func (l *command) session(c *cobra.Command, h *app.App, p plan) error {
 		s.Stdout, s.Stderr, flush = terminal.Through(c.OutOrStdout(), c.ErrOrStderr(),
 			func(w io.Writer) terminal.Masking { return h.Redact.TerminalStream(w) }, cancel)
 	}
-	r, err := p.start(ctx, h, s, ports)
+	flush = sync.OnceValue(flush)
+	r, err := p.start(ctx, h, s, ports, flush)
 	masked := flush()
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -286,8 +287,10 @@ func surroundings(project string) (env []string) {
 	return env
 }
 
-// start runs the session to its end.
-func (p plan) start(ctx context.Context, h *app.App, streams runner.Streams, ports ports) (r call.Result, err error) {
+// start runs the session to its end, and gives the terminal back before anybody is asked about git's configuration.
+func (p plan) start(ctx context.Context, h *app.App, streams runner.Streams, ports ports, flush func() error) (
+	r call.Result, err error,
+) {
 	if !p.contract.Denied && h.Runner.Drivers[p.contract.Isolation] == nil {
 		return r, &exitcode.Exit{Code: exitcode.Denied, Text: "isolation " + p.contract.Isolation +
 			" cannot be had on this machine, and an agent is started in no weaker one", Hint: "waldo doctor says why"}
@@ -330,10 +333,14 @@ func (p plan) start(ctx context.Context, h *app.App, streams runner.Streams, por
 	streams.Started = func(sb sandbox.Sandbox) func() { return ports.forward(ctx, h, c, p, sb) }
 	c.Run = runner.Options{Run: p.run, Streams: streams}.Request()
 	defer h.Runner.Attach(c.ID, streams)()
-	if r, err = h.Broker.Call(ctx, c); err == nil {
-		r.Facts.Warnings = append(r.Facts.Warnings, configs.settle(context.WithoutCancel(ctx), h, n)...)
+	if r, err = h.Broker.Call(ctx, c); err != nil {
+		return r, err
 	}
-	return r, err
+	_ = flush() // the caller has its error again
+	settling, stop := signal.NotifyContext(context.WithoutCancel(ctx), os.Interrupt)
+	defer stop()
+	r.Facts.Warnings = append(r.Facts.Warnings, configs.settle(settling, h, n)...)
+	return r, nil
 }
 
 // furnish fills the kept home and the session's folder, and adds them to the mounts.

@@ -4,11 +4,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"waldo/internal/app/configfile"
 	"waldo/internal/app/control"
+	"waldo/internal/core/broker"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/call"
@@ -84,6 +86,40 @@ func TestAnEarlierApplicationLastsAsLongAsItsCalls(t *testing.T) {
 	case <-closed:
 	case <-time.After(10 * time.Second):
 		t.Fatal("an application whose calls are over stays open")
+	}
+}
+
+// watcher follows no step of a call.
+type watcher struct{ closed atomic.Int64 }
+
+func (w *watcher) Begin(call.Call) broker.Trail { return nil }
+
+// The observer of the first configuration follows the calls of later ones, and closes with waldo.
+func TestObserverStays(t *testing.T) {
+	w := &watcher{}
+	file := filepath.Join(t.TempDir(), "waldo.yaml")
+	rewrite(t, file, "version: 1\n")
+	h, err := New(t.Context(), Options{State: t.TempDir(), Source: configfile.Source{Config: file},
+		Openers: []Opener{func(h *App) (Running, error) {
+			if h.InForce() != h {
+				return Running{}, nil
+			}
+			return Running{Observer: w, Close: func() error { w.closed.Add(1); return nil }}, nil
+		}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.TakesReloads(func(*App) error { return nil })
+	rewrite(t, file, "version: 1\nredaction: {}\n")
+	if r := h.attendant.Renew(t.Context(), control.Order{}); r.Kept != "" || h.InForce() == h {
+		t.Fatal(r.Kept)
+	}
+	time.Sleep(50 * time.Millisecond) // an application without calls closes at once
+	if n := w.closed.Load(); n != 0 || h.InForce().Broker.Observer != w {
+		t.Errorf("after a reload: closed %d times, follows: %v", n, h.InForce().Broker.Observer)
+	}
+	if err := h.Close(); err != nil || w.closed.Load() != 1 {
+		t.Errorf("at the end: closed %d times, %v", w.closed.Load(), err)
 	}
 }
 

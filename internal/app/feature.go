@@ -32,7 +32,7 @@ type Running struct {
 	Serve    func(ctx context.Context)                      // works while waldo listens, until ctx is done
 	Work     func(ctx context.Context)                      // works while waldo serves hosts, over stdio too
 	Sweep    func(ctx context.Context, now time.Time) error // removes what is past its retention
-	Observer broker.Observer                                // follows calls; the one of the first configuration stays
+	Observer broker.Observer                                // follows calls; that of the first configuration stays, until Close
 	Witness  broker.Witness                                 // has other machines cosign the log before calls
 	Events   inbox.Operator                                 // retries and drops waiting deliveries
 	Agent    Agent                                          // takes tasks of front ends
@@ -103,13 +103,13 @@ func (h *App) openFeatures() error {
 		if err != nil {
 			return err
 		}
-		if r.Close != nil {
+		switch {
+		case r.Observer != nil: // it stays when this configuration goes
+			h.Broker.Observer, h.shared = r.Observer, append(h.shared, r.Close)
+		case r.Close != nil:
 			h.closers = append(h.closers, r.Close)
 		}
 		h.running = append(h.running, r)
-		if r.Observer != nil {
-			h.Broker.Observer = r.Observer
-		}
 		if r.Witness != nil {
 			h.Broker.Witness = r.Witness
 		}

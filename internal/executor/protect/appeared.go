@@ -2,7 +2,6 @@ package protect
 
 import (
 	"cmp"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"waldo/internal/executor/keyfiles"
+	"waldo/internal/storage/safefile"
 )
 
 // Appeared returns the protected names that a run made: those of now that were not there before. Names that are
@@ -128,7 +128,7 @@ func open(root *os.Root, name string) {
 	if info, err := root.Lstat(name); err != nil || !info.IsDir() || root.Chmod(name, 0o700) != nil {
 		return
 	}
-	f, err := root.Open(name)
+	f, err := safefile.OpenFolder(root, name)
 	if err != nil {
 		return
 	}
@@ -142,7 +142,7 @@ func open(root *os.Root, name string) {
 }
 
 func onlySamples(root *os.Root, dir string) bool {
-	f, err := root.Open(dir)
+	f, err := safefile.OpenFolder(root, dir)
 	if err != nil {
 		return false
 	}
@@ -159,13 +159,8 @@ func small(root *os.Root, f Found) ([]byte, bool) {
 	if !f.Mode.IsRegular() {
 		return nil, false
 	}
-	file, err := root.Open(f.Path)
-	if err != nil {
-		return nil, false
-	}
-	defer file.Close()
-	b, err := io.ReadAll(io.LimitReader(file, most+1))
-	return b, err == nil && len(b) <= most
+	b, err := safefile.ReadIn(root, f.Path, most)
+	return b, err == nil
 }
 
 // unseen reports a folder in which not all protected names are found.

@@ -154,7 +154,7 @@ func (w *walk) with(dir string, all []fs.DirEntry) []fs.DirEntry {
 
 // list returns the entries of a folder below a root, whatever its name.
 func list(root *os.Root, dir string) ([]fs.DirEntry, error) {
-	f, err := root.Open(dir)
+	f, err := safefile.OpenFolder(root, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -290,13 +290,9 @@ var (
 // holds reports whether the first bytes of a file match. A file that cannot be read does.
 func (w *walk) holds(at string, what *regexp.Regexp) bool {
 	const most = 64 << 10
-	info, err := w.root.Lstat(at)
-	if err != nil || !info.Mode().IsRegular() {
-		return err != nil
-	}
-	f, err := w.root.Open(at)
+	f, err := safefile.OpenIn(w.root, at)
 	if err != nil {
-		return true
+		return !errors.Is(err, safefile.ErrIrregular)
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, most))

@@ -23,6 +23,9 @@ import (
 // that is killed leaves it, and the next one takes out what the run has planted.
 const mountNotes = "mounts"
 
+// maxHeld is how many bytes of one planted name are kept.
+const maxHeld = 64 << 20
+
 // note is what a run with writable mounts must find again.
 type note struct {
 	Source             string
@@ -189,7 +192,8 @@ func sweepNote(path, call string) error {
 	return os.Remove(path)
 }
 
-// takeOut moves what appeared to a folder: a person can have written it since.
+// takeOut moves what appeared to a folder: a person can have written it since. It is removed also where it cannot be
+// copied.
 func (n note) takeOut(call, held string) error {
 	rules, err := protect.New(n.Protect, n.Unprotect)
 	if err != nil {
@@ -213,42 +217,17 @@ func (n note) takeOut(call, held string) error {
 	}
 	found, err := rules.At(n.Source).Appeared(root, n.Before)
 	for _, f := range found {
-		from, to := filepath.Join(n.Source, f.Path), filepath.Join(held, call, f.Path)
-		bad := os.MkdirAll(filepath.Dir(to), 0o700)
-		if bad == nil {
-			bad = copied(root, f, to)
+		to := filepath.Join(held, call)
+		left, bad := safefile.CopyTree(root, f.Path, to, maxHeld)
+		if bad != nil {
+			left = append(left, bad.Error())
 		}
-		if bad == nil {
-			bad = protect.Remove(root, f.Path)
+		if bad = protect.Remove(root, f.Path); bad != nil {
+			err = errors.Join(err, bad)
+			continue
 		}
-		if err = errors.Join(err, bad); bad == nil {
-			slog.Warn("a run whose waldo was killed had planted a protected name, which was moved away", "call", call,
-				"path", from, "to", to, "why", f.Row.Reason)
-		}
+		slog.Warn("a run whose waldo was killed had planted a protected name, which was moved away", "call", call,
+			"path", filepath.Join(n.Source, f.Path), "to", filepath.Join(to, f.Path), "without", left, "why", f.Row.Reason)
 	}
 	return err
-}
-
-// copied copies a file, link or folder.
-func copied(root *os.Root, f protect.Found, to string) error {
-	switch {
-	case f.Mode.IsDir():
-		below, err := root.OpenRoot(f.Path)
-		if err != nil {
-			return err
-		}
-		defer below.Close()
-		return os.CopyFS(to, below.FS())
-	case f.Mode.Type() == fs.ModeSymlink:
-		link, err := root.Readlink(f.Path)
-		if err != nil {
-			return err
-		}
-		return os.Symlink(link, to)
-	}
-	b, err := root.ReadFile(f.Path)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, b, 0o600)
 }

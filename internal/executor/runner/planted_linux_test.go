@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/protect"
 	"waldo/internal/model/call"
@@ -15,7 +17,7 @@ import (
 )
 
 // TestSweepKilled: what a run has planted whose waldo was killed is moved away by the next one. A run under way keeps
-// its note, and what was there before stays.
+// its note, and what was there before stays. What cannot be copied is removed.
 func TestSweepKilled(t *testing.T) {
 	state, dir := t.TempDir(), t.TempDir()
 	makeFiles(t, dir, ".envrc")
@@ -38,7 +40,12 @@ func TestSweepKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	makeFiles(t, dir, ".vscode/tasks.json", "main.go", "sub/.mcp.json")
+	makeFiles(t, dir, ".vscode/tasks.json", ".vscode/\xff", "main.go", "sub/.mcp.json")
+	for _, pipe := range []string{".vscode/pipe", ".npmrc"} { // none keeps waldo from removing them, and the rest
+		if err := unix.Mkfifo(filepath.Join(dir, pipe), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	there := func(names ...string) {
 		t.Helper()
 		for _, n := range names {
@@ -47,7 +54,8 @@ func TestSweepKilled(t *testing.T) {
 			}
 		}
 	}
-	planted := []string{filepath.Join(dir, ".vscode/tasks.json"), filepath.Join(dir, "sub/.mcp.json")}
+	planted := []string{filepath.Join(dir, ".vscode/tasks.json"), filepath.Join(dir, "sub/.mcp.json"),
+		filepath.Join(dir, ".vscode"), filepath.Join(dir, ".npmrc")}
 	if err := SweepKilled(state); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -195,19 +196,29 @@ type step struct {
 	entry    *Entry
 	before   string // for a copy of what was there
 	aside    string // the new file, beside its place
+	old      string // another name of what was there, until all is made; empty: it has none
 	undo     func() error
+	reopen   func() error // gives a folder the mode back that it had under way
 }
 
 // run makes all steps, or none: new files are complete beside their places before the first is renamed into its own,
 // and an error takes back what was made.
 func run(all []*step) (err error) {
 	defer func() {
+		for _, t := range all {
+			if err != nil && t.reopen != nil {
+				err = errors.Join(err, t.reopen())
+			}
+		}
 		for _, t := range slices.Backward(all) {
 			if t.aside != "" {
 				_ = remove(t.root, t.aside) // gone if it was renamed
 			}
 			if err != nil && t.undo != nil {
 				err = errors.Join(err, t.undo())
+			}
+			if t.old != "" {
+				_ = remove(t.root, t.old) // gone if it was taken back
 			}
 		}
 	}()
@@ -223,17 +234,27 @@ func run(all []*step) (err error) {
 			return fmt.Errorf("%s: %w", t.entry.Path, err)
 		}
 	}
+	for _, t := range slices.Backward(all) { // modes of folders, the deepest first: all is in its place
+		if err := t.mode(); err != nil {
+			return fmt.Errorf("%s: %w", t.entry.Path, err)
+		}
+	}
 	return nil
 }
 
-// keep copies what will be overwritten or removed.
+// keep copies what will be overwritten or removed, whole: a change is taken back from it. Of what it cannot read, nothing
+// is overwritten.
 func (t *step) keep() error {
 	e := t.entry
 	if e.Op == Added || e.Mode.IsDir() && e.Was.IsDir() || e.Op == Removed && e.Mode.IsDir() {
 		return nil
 	}
 	_ = os.RemoveAll(filepath.Join(t.before, e.Path))
-	if err := copyTree(t.root, e.Path, t.before); err != nil {
+	left, err := safefile.CopyTree(t.root, e.Path, t.before, math.MaxInt64)
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%s cannot be copied first, so it is not overwritten", e.Path)
+	}
+	if err != nil {
 		return err
 	}
 	e.Before = true
@@ -251,7 +272,7 @@ func (t *step) folder() error {
 		return err
 	}
 	err = in(t.root, e.Path, 0, func(dir *os.Root, base string) error {
-		if err := dir.Mkdir(base, e.Mode.Perm()); err != nil {
+		if err := dir.Mkdir(base, e.Mode.Perm()|0o700); err != nil {
 			return err
 		}
 		t.undo = func() error { return remove(t.root, e.Path) }
@@ -291,7 +312,7 @@ func put(from *os.Root, old string, mode fs.FileMode, dir *os.Root, base string,
 		}
 		return ownedAs(dir, base, owner)
 	}
-	in, err := from.Open(old)
+	in, err := safefile.OpenIn(from, old)
 	if err != nil {
 		return err
 	}
@@ -323,18 +344,18 @@ func (t *step) place() error {
 		}
 		t.undo = func() error { return mkdirAll(t.root, e.Path, e.Mode.Perm()) }
 	case e.Op == Removed:
+		t.link()
 		if err := remove(t.root, e.Path); err != nil {
 			return err
 		}
-		t.undo = func() error { return restore(t.root, e, e.Path, e.Mode, t.before) }
+		t.undo = func() error { return t.back(e.Mode) }
 	case e.Mode.IsDir() && e.Op == Modified:
-		t.undo = func() error { return chmod(t.root, e.Path, e.Was) }
-		return chmod(t.root, e.Path, e.Mode)
 	case e.Mode.IsDir():
 		if _, err := lstat(t.root, e.Path); err != nil {
 			return t.folder()
 		}
 	default:
+		t.link()
 		err := in(t.root, e.Path, 0, func(dir *os.Root, base string) error { return dir.Rename(path.Base(t.aside), base) })
 		if err != nil {
 			return err
@@ -343,9 +364,48 @@ func (t *step) place() error {
 			if e.Op == Added {
 				return remove(t.root, e.Path)
 			}
-			return restore(t.root, e, e.Path, e.Was, t.before)
+			return t.back(e.Was)
 		}
 	}
+	return nil
+}
+
+// link gives what is there another name, so that it comes back as it was if a later change fails.
+func (t *step) link() {
+	e := t.entry
+	if e.Op == Added || e.Was.IsDir() {
+		return
+	}
+	old := path.Join(path.Dir(e.Path), ".waldo-"+rand.Text())
+	err := in(t.root, old, 0, func(dir *os.Root, base string) error { return dir.Link(path.Base(e.Path), base) })
+	if err == nil { // else a copy comes back
+		t.old = old
+	}
+}
+
+// back puts back what was there.
+func (t *step) back(mode fs.FileMode) error {
+	e := t.entry
+	if t.old == "" {
+		return restore(t.root, e, e.Path, mode, t.before)
+	}
+	return in(t.root, e.Path, 0, func(dir *os.Root, base string) error { return dir.Rename(path.Base(t.old), base) })
+}
+
+// mode gives a folder its mode.
+func (t *step) mode() error {
+	e := t.entry
+	if !e.Mode.IsDir() || e.Op == Removed {
+		return nil
+	}
+	was := e.Was
+	if e.Op == Added {
+		was = e.Mode | 0o700
+	}
+	if err := chmod(t.root, e.Path, e.Mode); err != nil {
+		return err
+	}
+	t.reopen = func() error { return chmod(t.root, e.Path, was) }
 	return nil
 }
 

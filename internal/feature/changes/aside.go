@@ -51,7 +51,7 @@ func (d *differ) add(e *Entry) {
 }
 
 func (d *differ) compare(dir string) error {
-	f, err := d.up.Open(dir)
+	f, err := safefile.OpenFolder(d.up, dir)
 	if err != nil {
 		return err
 	}
@@ -142,12 +142,12 @@ func (d *differ) same(at string, old, now fs.FileInfo) bool {
 		b, err2 := d.low.Readlink(at)
 		return err1 == nil && err2 == nil && a == b
 	}
-	a, err := d.up.Open(at)
+	a, err := safefile.OpenIn(d.up, at)
 	if err != nil {
 		return false
 	}
 	defer a.Close()
-	b, err := d.low.Open(at)
+	b, err := safefile.OpenIn(d.low, at)
 	if err != nil {
 		return false
 	}

@@ -209,8 +209,43 @@ func TestReviewIsAtomic(t *testing.T) {
 	if err := os.Remove(filepath.Join(s.store.upper(s.id, 0), "n/m/f")); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.store.Apply(s.record(), nil); err == nil || s.tree() != before {
-		t.Errorf("%v: %s", err, s.tree())
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.Link(filepath.Join(s.dir, "a"), other); err != nil {
+		t.Fatal(err)
+	}
+	was, _ := os.Stat(other)
+	_, _, err := s.store.Apply(s.record(), nil)
+	if is, _ := os.Stat(filepath.Join(s.dir, "a")); err == nil || s.tree() != before || !os.SameFile(was, is) {
+		t.Errorf("%v: %s, the same file: %v", err, s.tree(), os.SameFile(was, is))
+	}
+}
+
+// TestModesLast: a folder that the run closed for writing takes the new files of it first.
+func TestModesLast(t *testing.T) {
+	s := begin(t, Review, "echo x > d/new; chmod 555 d; mkdir ro; echo y > ro/f; chmod 555 ro", project)
+	if n, left, err := s.store.Apply(s.record(), nil); n != 4 || len(left) > 0 || err != nil {
+		t.Fatal(n, left, err)
+	}
+	for name, want := range map[string]os.FileMode{"d": 0o555, "ro": 0o555, "d/new": 0o644, "ro/f": 0o644} {
+		if info, err := os.Stat(filepath.Join(s.dir, name)); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v %v", name, info, err)
+		}
+	}
+}
+
+// TestUndoOfALargeFile: a large file that was removed is taken back whole.
+func TestUndoOfALargeFile(t *testing.T) {
+	s := begin(t, Review, "rm large", map[string]string{"large": strings.Repeat("0123456789abcdef", 65<<16)})
+	at := filepath.Join(s.dir, "large")
+	if n, left, err := s.store.Apply(s.record(), nil); n != 1 || len(left) > 0 || err != nil {
+		t.Fatalf("%d %v %v", n, left, err)
+	}
+	if _, err := os.Lstat(at); err == nil {
+		t.Fatal("control: the file is still there")
+	}
+	n, left, err := s.store.Undo(s.record(), nil)
+	if info, serr := os.Stat(at); n != 1 || len(left) > 0 || err != nil || serr != nil || info.Size() != 65<<20 {
+		t.Errorf("%d %v %v: %v %v", n, left, err, info, serr)
 	}
 }
 

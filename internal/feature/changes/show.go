@@ -2,7 +2,6 @@ package changes
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -133,14 +132,7 @@ func showFile(w io.Writer, e *Entry, before *os.Root, old string, after *os.Root
 
 // read returns the beginning of a file, its size and its digest.
 func read(root *os.Root, name string) (b []byte, size int64, digest string, err error) {
-	info, err := root.Lstat(name)
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("not a file")
-	}
-	if err != nil {
-		return nil, 0, "", err
-	}
-	f, err := root.Open(name)
+	f, err := safefile.OpenIn(root, name)
 	if err != nil {
 		return nil, 0, "", err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -242,11 +243,15 @@ func (l *ledger) Aside(folder int) string {
 	return at
 }
 
-// Hold implements runner.Ledger: a copy goes to held/N.
+// Hold implements runner.Ledger: a copy goes to held/N. What is too large or cannot be read has none.
 func (l *ledger) Hold(folder int, path string) error {
 	f := l.record.Folders[folder]
 	f.Held = append(f.Held, path)
-	return copyTree(l.roots[folder], path, l.store.at(l.record.ID, heldDir(folder)))
+	left, err := safefile.CopyTree(l.roots[folder], path, l.store.at(l.record.ID, heldDir(folder)), maxCopies)
+	if len(left) > 0 {
+		slog.Warn("a planted name is removed without a whole copy", "changes", l.record.ID, "path", path, "without", left)
+	}
+	return err
 }
 
 // End implements runner.Ledger.

@@ -10,6 +10,8 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+
+	"waldo/internal/storage/safefile"
 )
 
 // The bounds of what is looked at and copied of one folder.
@@ -90,7 +92,7 @@ func pack(folder *os.Root, t *tree, to string) (*archive, error) {
 				a.links[name] = to
 			}
 		case st.Mode.IsRegular() && st.Size <= maxCopied && size+st.Size <= maxCopies:
-			in, err := folder.Open(name)
+			in, err := safefile.OpenIn(folder, name)
 			if err != nil {
 				continue // it has no copy, so it is not taken back
 			}
@@ -176,52 +178,4 @@ func (l *ledger) endKept(n int, f *Folder) (err error) {
 	}
 	mark(f.Entries, l.rules[n], nil)
 	return err
-}
-
-// copyTree copies a file, link or folder below a root to a place below a folder. What it does not know is left out.
-func copyTree(root *os.Root, name, to string) error {
-	if info, err := root.Lstat(name); err == nil && info.Mode().Type() == fs.ModeSymlink { // WalkDir would follow it
-		return copyLink(root, name, filepath.Join(to, name))
-	}
-	var size int64
-	return fs.WalkDir(root.FS(), name, func(at string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		dst := filepath.Join(to, at)
-		switch {
-		case e.IsDir():
-			return os.MkdirAll(dst, 0o700)
-		case e.Type() == fs.ModeSymlink:
-			return copyLink(root, at, dst)
-		case e.Type().IsRegular():
-			if err := os.MkdirAll(filepath.Dir(dst), 0o700); err != nil {
-				return err
-			}
-			in, err := root.Open(at)
-			if err != nil {
-				return err
-			}
-			defer in.Close()
-			out, err := os.OpenFile(dst, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
-			if err != nil {
-				return err
-			}
-			n, err := io.Copy(out, io.LimitReader(in, maxCopies-size))
-			size += n
-			return errors.Join(err, out.Close())
-		}
-		return nil
-	})
-}
-
-func copyLink(root *os.Root, name, to string) error {
-	link, err := root.Readlink(name)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-		return err
-	}
-	return os.Symlink(link, to)
 }

@@ -26,6 +26,7 @@ import (
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
+	"waldo/internal/storage/safefile"
 )
 
 // A session sees a copy of each repository's configuration, so that git works in it as outside. The repository's own
@@ -261,16 +262,9 @@ func why(r call.Result) (lines []string) {
 
 // now reads the session's copy, which can be anything.
 func (c lentConfig) now(root *os.Root) (map[string][]string, error) {
-	info, err := root.Lstat(c.name)
+	b, err := safefile.ReadIn(root, c.name, maxGitConfig)
 	if err != nil {
-		return nil, errors.New("its copy is gone")
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxGitConfig {
-		return nil, errors.New("its copy is no file of a configuration")
-	}
-	b, err := root.ReadFile(c.name)
-	if err != nil {
-		return nil, errors.New("its copy cannot be read")
+		return nil, errors.New("its copy is gone, or no file of a configuration")
 	}
 	return settings(b)
 }
@@ -389,7 +383,7 @@ func (a gitArgs) write() (err error) {
 		return errors.New("another git writes to the configuration of the repository: config.lock")
 	}
 	defer func() { err = errors.Join(err, held.Close(), root.Remove(lock)) }()
-	was, err := root.ReadFile(name)
+	was, err := safefile.ReadIn(root, name, maxGitConfig)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"waldo/internal/storage/safefile"
 )
 
 // home is the folder that a host has as its own, for one project. It outlives the session.
@@ -81,7 +83,7 @@ func (h home) seeded(root *os.Root, name string, s Seed) ([]byte, error) {
 		return []byte(strings.Replace(h.fill(s.Text), "{kept}", h.lines(s), 1)), nil
 	}
 	was := map[string]any{}
-	if b, err := root.ReadFile(name); err == nil {
+	if b, err := safefile.ReadIn(root, name, maxSettings); err == nil {
 		_ = json.Unmarshal(b, &was) // what the host broke starts anew
 	}
 	for _, k := range s.Drop {

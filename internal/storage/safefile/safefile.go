@@ -52,6 +52,25 @@ func OpenIn(here *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
+// ReadIn reads a regular file of a folder, of at most so many bytes.
+func ReadIn(here *os.Root, name string, most int64) ([]byte, error) {
+	f, err := OpenIn(here, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", name, most)
+	}
+	return b, err
+}
+
+// OpenFolder opens what should be a folder, to list it, and waits for no pipe.
+func OpenFolder(here *os.Root, name string) (*os.File, error) {
+	return here.OpenFile(name, os.O_RDONLY|noWait, 0)
+}
+
 // Read reads a regular file of at most MaxRead bytes.
 func Read(path string) ([]byte, error) {
 	f, err := Open(path, os.O_RDONLY)

@@ -49,6 +49,7 @@ type node struct {
 
 type objectRules struct {
 	props     map[string]*node
+	folded    map[string]string // their names, by fold
 	patterns  []patternRule
 	rest      *node // additionalProperties
 	names     *node
@@ -255,7 +256,10 @@ func (k *keywords) fill(n *node) {
 }
 
 func (k *keywords) fillObject(o *objectRules) {
-	o.props = k.named("properties")
+	o.props, o.folded = k.named("properties"), map[string]string{}
+	for name := range o.props {
+		o.folded[fold(name)] = name
+	}
 	for p, n := range k.named("patternProperties") {
 		o.patterns = append(o.patterns, patternRule{newPattern(p), n})
 	}

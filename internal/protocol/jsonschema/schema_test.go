@@ -90,6 +90,13 @@ func TestCheck(t *testing.T) {
 		{`{"pattern":"^\\s[\\s][^\\S]$"}`, `"\u00a0\ufeff\u2003"`, "", "white space of ECMA-262, not only of ASCII"},
 		{`{"pattern":"^\\S[^\\s]$"}`, `"a\u00a0"`, `does not match the pattern "^\\S[^\\s]$"`, "and what is none"},
 		{`{"pattern":"^[]\\s[:alpha:]\\s]+$"}`, `"]\u00a0a"`, "", "a class with a bracket and a class of POSIX"},
+		{`{"properties":{"n":{}}}`, `{"n":1}`, "", "control: a declared name"},
+		{`{"properties":{"n":{}}}`, `{"N":1}`, `/N: differs from "n" by case alone`, "a server may take it for the declared one"},
+		{`{"properties":{"key":{}}}`, `{"\u212aey":1}`, "/\u212aey: differs from \"key\" by case alone", "the Kelvin sign"},
+		{`{"properties":{"o":{"properties":{"n":{}}}}}`, `{"o":{"N":1}}`, `/o/N: differs from "n" by case alone`, "below"},
+		{`{"type":"object"}`, `{"n":1,"N":2}`, `/n: differs from "N" by case alone`, "two names that nothing declares"},
+		{`{"properties":{"n":{},"N":{}}}`, `{"n":1,"N":2}`, "", "both are declared"},
+		{`{"properties":{"env":{}}}`, `{"env":{"Path":1,"PATH":2}}`, "", "a map of anything"},
 		{`true`, `1`, "", "everything is allowed"},
 		{`false`, `1`, "not allowed here", "nothing is allowed"},
 	} {

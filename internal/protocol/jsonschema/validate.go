@@ -3,10 +3,13 @@ package jsonschema
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -182,6 +185,9 @@ func (c *check) combined(n *node, v any, at string, depth int) {
 
 func (c *check) object(o *objectRules, m map[string]any, at string, depth int) {
 	c.size(o.min, o.max, len(m), at, "properties")
+	if at == "" { // the arguments themselves: below, an object can be a map of anything
+		c.twins(o, m, at)
+	}
 	for _, name := range o.required {
 		if _, ok := m[name]; !ok {
 			c.fault(at, "%.80q is missing", name)
@@ -220,6 +226,10 @@ func (c *check) property(o *objectRules, name string, v any, here string, depth 
 			c.value(p.node, v, here, depth+1)
 		}
 	}
+	if same, has := o.folded[fold(name)]; has && !known {
+		c.fault(here, "differs from %.80q by case alone", same)
+		return
+	}
 	if known || o.rest == nil {
 		return
 	}
@@ -228,6 +238,21 @@ func (c *check) property(o *objectRules, name string, v any, here string, depth 
 		return
 	}
 	c.value(o.rest, v, here, depth+1)
+}
+
+// fold returns a name as decoders that ignore case compare it: to them two names with one fold are one member.
+func fold(name string) string { return strings.ToLower(strings.ToUpper(name)) }
+
+// twins finds names that differ by case alone, of which one is not declared.
+func (c *check) twins(o *objectRules, m map[string]any, at string) {
+	seen := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		other, has := seen[fold(name)]
+		seen[fold(name)] = name
+		if has && (o.props[name] == nil || o.props[other] == nil) {
+			c.fault(at+"/"+escape.Replace(name), "differs from %.80q by case alone", other)
+		}
+	}
 }
 
 func (c *check) array(a *arrayRules, list []any, at string, depth int) {

@@ -199,7 +199,8 @@ func (c *Catalogue) Visible(cap call.Capability) bool {
 	return c.o.Contracts.Visible(cap)
 }
 
-// Check returns the faults of the arguments, none if the tool's schema allows them.
+// Check returns the faults of the arguments, none if the tool's schema allows them. A name that differs from another, or
+// from a declared one, by case alone is a fault: to a server that ignores case it is the argument that a contract judged.
 func (e *Entry) Check(a call.Args) []jsonschema.Fault {
 	values := a.Values()
 	if values == nil {

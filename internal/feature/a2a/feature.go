@@ -86,6 +86,16 @@ func (k *host) Gateway() contract.Gateway { return k.InForce().Config.Gateway }
 // Reads satisfies Kernel.
 func (k *host) Reads(c call.Capability) bool { return reads(k.InForce().Policy.Lookup(c)) }
 
+// Exposed satisfies Kernel.
+func (k *host) Exposed(c call.Capability, agent bool) bool {
+	now := k.InForce()
+	if agent {
+		return now.Config.Agent.Expose
+	}
+	contract, _ := now.Policy.Lookup(c)
+	return contract.Expose
+}
+
 // Enter satisfies Host.
 func (k *host) Enter(
 	ctx context.Context, token string, proof call.Proof, p call.Principal,

@@ -35,6 +35,8 @@ type Kernel interface {
 	Give(ctx context.Context, t app.Task) (call.Result, error)
 	// Reads reports whether a capability only reads, by its contract.
 	Reads(c call.Capability) bool
+	// Exposed reports whether agents elsewhere may call a capability, or give tasks to the built-in agent.
+	Exposed(c call.Capability, agent bool) bool
 	// Question returns an open question and its state.
 	Question(ctx context.Context, approvalID string) (approval.Question, approval.State, error)
 	// Withdraw ends a question that no call waits for any more.
@@ -49,6 +51,9 @@ const (
 	workersEach = 4  // for one principal
 	every       = time.Second
 )
+
+// elsewhere is how long a task is left to a waldo whose configuration exposes it, before it is refused.
+const elsewhere = 30 * time.Second
 
 // drain is how long calls go on once waldo is told to end; a test chooses it.
 var drain = 10 * time.Second
@@ -189,6 +194,9 @@ func (r *runner) work(ctx context.Context, w waiter) {
 	j, took, err := r.tasks.change(ctx, w.id, take, func(j *job, holder string) bool {
 		if holder != "" && !r.tasks.gone(holder) || j.Status.State.rests() && (holder == "" || j.Status.State.ended()) {
 			return false // another waldo has it, or it waits
+		}
+		if !r.kernel.Exposed(j.Skill, j.Agent != "") && time.Since(j.changed()) < elsewhere {
+			return false // another waldo of the state directory can have another configuration
 		}
 		j.CallID, j.Below = next, ""
 		j.say(Working, "")

@@ -41,6 +41,12 @@ func (j *job) say(s State, text string) {
 	}
 }
 
+// changed returns when clients last saw a change; the zero time if the row does not say.
+func (j *job) changed() time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, j.Status.Timestamp)
+	return at
+}
+
 // Bounds of the tasks of all principals.
 const (
 	maxKept  = 500                // ended tasks of one principal; the oldest make room

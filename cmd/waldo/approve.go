@@ -19,6 +19,7 @@ import (
 	"waldo/internal/app/health"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/approval"
+	"waldo/internal/core/approval/passkey"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
@@ -203,7 +204,7 @@ func answer(c *cobra.Command, g *cli.Context, question, as string, yes bool, rea
 		display.Fprintf(c.ErrOrStderr(), "%s was answered yes and is not used yet; a no takes that back\n", question)
 	}
 	if all, err := k.Approvers(c.Context()); err == nil { // before the question is shown
-		if err := ambiguous(all, as); err != nil {
+		if err := typist(all, as, question); err != nil {
 			return err
 		}
 	}
@@ -364,21 +365,44 @@ func ambiguous(all []approval.Approver, as string) error {
 	return nil
 }
 
-// signer unseals the key of an approver with a passphrase typed at the terminal.
+// typist returns an error unless the approver as, or the only one, answers at a terminal.
+func typist(all []approval.Approver, as, question string) error {
+	for _, a := range all {
+		if key, err := passkey.Parse(a.Key); err == nil && (a.Name == as || as == "" && len(all) == 1) {
+			return exitcode.Mistake(key.Origin+"/approvals/"+question, "%s has a passkey, and answers in the console", a.Name)
+		}
+	}
+	return ambiguous(all, as)
+}
+
+// signer opens the key of the approver as, or of the only one.
 func signer(ctx context.Context, c *cobra.Command, k *approval.Service, as string) (approval.Signer, error) {
 	as, err := approverName(ctx, k, as)
 	if err != nil {
 		return nil, err
 	}
-	pass, err := passphrase(c, "passphrase of "+as+": ")
-	if err != nil {
-		return nil, err
+	return unseal(c, k, as)
+}
+
+// tries is how often a person can type the passphrase of a key.
+const tries = 3
+
+// unseal opens the key of an approver with a passphrase typed at the terminal.
+func unseal(c *cobra.Command, k *approval.Service, name string) (approval.Signer, error) {
+	for n := 1; ; n++ {
+		pass, err := passphrase(c, "passphrase of "+name+": ")
+		if err != nil {
+			return nil, err
+		}
+		by, err := k.Unseal(name, pass)
+		switch {
+		case err == nil:
+			return by, nil
+		case n == tries || !errors.Is(err, approval.ErrPassphrase):
+			return nil, &exitcode.Exit{Code: exitcode.Waiting, Err: err, Hint: "nothing was signed; run it again"}
+		}
+		display.Fprintf(c.ErrOrStderr(), "%v; type it again\n", err)
 	}
-	s, err := k.Unseal(as, pass)
-	if err != nil {
-		return nil, &exitcode.Exit{Code: exitcode.Waiting, Err: err, Hint: "nothing was answered; run it again"}
-	}
-	return s, nil
 }
 
 func enrol(c *cobra.Command, g *cli.Context, name string, roles []string, public string) error {

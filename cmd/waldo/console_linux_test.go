@@ -209,6 +209,12 @@ func TestConsoleAgainstAgent(t *testing.T) {
 	if said, code := waldo("approve", waiting); code == 0 {
 		t.Errorf("the command line: %d %s", code, said)
 	}
+	for _, verb := range []string{"approve", "deny"} { // before any prompt
+		said, code := waldo(verb, waiting, "--as", "bob")
+		if code != 2 || !strings.Contains(said, person.at+"/approvals/"+waiting) {
+			t.Errorf("%s as one with a passkey: %d %s", verb, code, said)
+		}
+	}
 	if said, code := waldo("approve", "--enroll", "eve", "--passkey"); code != 2 ||
 		!strings.Contains(said, "printed only on a terminal") {
 		t.Errorf("an enrolment without a terminal: %d %s", code, said)

@@ -134,13 +134,5 @@ func rootSigner(c *cobra.Command, k *approval.Service, root approval.Approver, w
 	if passkey.Is(root.Key) {
 		return enrolling.InBrowser(c, k, root.Name, what)
 	}
-	pass, err := passphrase(c, "passphrase of "+root.Name+": ")
-	if err != nil {
-		return nil, err
-	}
-	by, err := k.Unseal(root.Name, pass)
-	if err != nil {
-		return nil, &exitcode.Exit{Code: exitcode.Waiting, Err: err}
-	}
-	return by, nil
+	return unseal(c, k, root.Name)
 }

@@ -56,6 +56,11 @@ func answerElsewhere(c *cobra.Command, g *cli.Context, k *approval.Service, e ap
 	if len(without) > 0 {
 		return exitcode.Mistake("answer it at the waldo that asks", "--without is for questions of this waldo")
 	}
+	if all, err := k.Approvers(c.Context()); err == nil {
+		if err := typist(all, as, e.Question.ID); err != nil {
+			return err
+		}
+	}
 	note(c.ErrOrStderr(), e)
 	by, _, err := ask(c, k, e.Question, true, as, yes, nil)
 	if err != nil {

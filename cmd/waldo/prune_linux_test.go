@@ -67,11 +67,11 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 	}
 	t.Setenv(app.RootVariable, ann.Fingerprint())
 	for _, row := range []struct {
-		typed string
+		typed []string // each at its own prompt
 		rc    int
 	}{
-		{"wrong horse battery\n", exitcode.Waiting},
-		{"correct horse battery\n", 0},
+		{[]string{"wrong horse battery\n", "\n", "wrong horse battery\n"}, exitcode.Waiting},
+		{[]string{"wrong horse battery\n", "correct horse battery\n"}, 0},
 	} {
 		person, program := terminaltest.Pair(t)
 		waldo := exec.Command("waldo", "--state", state, "--config", config, "prune") // testscript puts it on PATH
@@ -82,18 +82,20 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 			t.Fatal(err)
 		}
 		var screen bytes.Buffer
-		for b := make([]byte, 4096); !strings.HasSuffix(strings.TrimRight(screen.String(), " "), "passphrase of ann:"); {
-			n, err := person.Read(b)
-			if err != nil {
-				t.Fatalf("no prompt: %v, %q", err, screen.String())
+		for i, line := range row.typed {
+			for b := make([]byte, 4096); strings.Count(screen.String(), "passphrase of ann:") <= i; {
+				n, err := person.Read(b)
+				if err != nil {
+					t.Fatalf("no prompt: %v, %q", err, screen.String())
+				}
+				screen.Write(b[:n])
 			}
-			screen.Write(b[:n])
-		}
-		if terminaltest.Echoes(t, program) || !strings.Contains(screen.String(), "Unused approvals become void") {
-			t.Errorf("the prompt: %q", screen.String())
-		}
-		if _, err := person.WriteString(row.typed); err != nil {
-			t.Fatal(err)
+			if terminaltest.Echoes(t, program) || !strings.Contains(screen.String(), "Unused approvals become void") {
+				t.Errorf("the prompt: %q", screen.String())
+			}
+			if _, err := person.WriteString(line); err != nil {
+				t.Fatal(err)
+			}
 		}
 		_ = waldo.Wait() // the exit code says how it ended
 		if rc := waldo.ProcessState.ExitCode(); rc != row.rc || rc == 0 && !strings.Contains(out.String(), "removed ") {
@@ -104,5 +106,27 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 		if pruned := strings.Contains(said.String(), "were pruned at"); pruned != (row.rc == 0) {
 			t.Errorf("%q: pruned %v: %s", row.typed, pruned, said.String())
 		}
+	}
+}
+
+// TestRestoreAsksAgain: a wrong passphrase of a backup is asked again, and what was typed before a prompt is none.
+func TestRestoreAsksAgain(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "first.backup")
+	t.Setenv("WALDO_BACKUP_PASSPHRASE", "correct horse battery")
+	var said bytes.Buffer
+	if rc := run([]string{"--state", filepath.Join(dir, "state"), "backup", file}, strings.NewReader(""), &said, &said); rc != 0 {
+		t.Fatal(said.String())
+	}
+	t.Setenv("WALDO_BACKUP_PASSPHRASE", "")
+	person, _, seen, waldo := onTTY(t, "--state", filepath.Join(dir, "restored"), "restore", file)
+	for i, line := range []string{"wrong\rtyped ahead\r", "correct horse battery\r"} {
+		terminaltest.Until(t, "the prompt", seen, func() bool { return strings.Count(seen.Text(), "passphrase of") > 2*i })
+		if _, err := person.WriteString(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := waldo.Wait(); err != nil {
+		t.Errorf("%v: %s", err, seen.Text())
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,7 +32,8 @@ func TestMain(m *testing.M) {
 		"browse": browse,
 		"waldo": func() {
 			resolveBy(os.Getenv("TEST_DNS"))
-			os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+			in, out := atPrompts()
+			os.Exit(run(os.Args[1:], in, os.Stdout, out))
 		},
 	})
 }
@@ -41,8 +43,12 @@ func answerQuestion(word string) {
 	if err != nil {
 		os.Exit(99)
 	}
-	os.Exit(run([]string{"--config", "desk.yaml", word, strings.TrimSpace(string(b))}, os.Stdin, os.Stdout, os.Stderr))
+	in, out := atPrompts()
+	os.Exit(run([]string{"--config", "desk.yaml", word, strings.TrimSpace(string(b))}, in, os.Stdout, out))
 }
+
+// atPrompts returns the standard input and error of a command of a script.
+var atPrompts = func() (*os.File, io.Writer) { return os.Stdin, os.Stderr }
 
 // TestScripts tests the command line as it is typed: one story a file, its files beneath it.
 func TestScripts(t *testing.T) {

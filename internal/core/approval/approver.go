@@ -446,6 +446,9 @@ func (k *Service) seal(name string, private ed25519.PrivateKey, passphrase secre
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
+// ErrPassphrase is the error of Unseal for a passphrase that does not open the key.
+var ErrPassphrase = errors.New("this is not the passphrase")
+
 // Unseal opens an approver's key with the passphrase.
 func (k *Service) Unseal(name string, passphrase secret.Value) (Signer, error) {
 	if !approverName().MatchString(name) {
@@ -457,12 +460,12 @@ func (k *Service) Unseal(name string, passphrase secret.Value) (Signer, error) {
 	}
 	id, err := age.NewScryptIdentity(passphrase.Reveal())
 	if err != nil { // it is empty
-		return nil, fmt.Errorf("this is not the passphrase of %s", name)
+		return nil, fmt.Errorf("%w of %s", ErrPassphrase, name)
 	}
 	id.SetMaxWorkFactor(maxWork)
 	r, err := age.Decrypt(bytes.NewReader(b), id)
 	if wrong := (*age.NoIdentityMatchError)(nil); errors.As(err, &wrong) {
-		return nil, fmt.Errorf("this is not the passphrase of %s", name)
+		return nil, fmt.Errorf("%w of %s", ErrPassphrase, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("approval: the key of %s does not open: %w", name, err)

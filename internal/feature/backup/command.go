@@ -1,7 +1,9 @@
 package backup
 
 import (
+	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -113,12 +115,10 @@ func newRestore(g *cli.Context) *cobra.Command {
 				return fault.Usage("name a backup", "%v", err)
 			}
 			defer f.Close()
-			by, err := identity(key)
-			if err != nil {
-				return err
-			}
-			if err = Restore(c.Context(), f, state, by); errors.Is(err, ErrInUse) {
+			if err = open(c.Context(), f, state, key); errors.Is(err, ErrInUse) {
 				return fault.Usage("move it aside, or name another with --state", "%s: %v", state, err)
+			} else if wrong := (*age.NoIdentityMatchError)(nil); errors.As(err, &wrong) {
+				return fault.Usage("nothing was restored; run it again", "the key or passphrase does not open %s", args[0])
 			} else if err != nil {
 				return err
 			}
@@ -131,6 +131,28 @@ func newRestore(g *cli.Context) *cobra.Command {
 	}
 	c.Flags().StringVar(&key, "identity", "", "the `FILE` with the key of age that opens the backup")
 	return c
+}
+
+// tries is how often a person can type the passphrase of a backup.
+const tries = 3
+
+// open restores a backup with the key in a file or a passphrase.
+func open(ctx context.Context, f *os.File, state, key string) error {
+	for n := 1; ; n++ {
+		by, err := identity(key)
+		if err != nil {
+			return err
+		}
+		err = Restore(ctx, f, state, by)
+		wrong := (*age.NoIdentityMatchError)(nil)
+		if !errors.As(err, &wrong) || n == tries || key != "" || os.Getenv(passphraseVariable) != "" {
+			return err
+		}
+		display.Fprintf(os.Stderr, "this is not the passphrase of the backup; type it again\n")
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+	}
 }
 
 func identity(file string) (age.Identity, error) {

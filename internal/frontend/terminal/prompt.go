@@ -11,7 +11,7 @@ import (
 )
 
 // ReadPassword reads one line without echo. It calls prompt once echo is off, so that nothing typed at
-// the prompt is shown. The terminal is as it was when this returns, also where Ctrl-C or a signal ends
+// the prompt is shown. It discards what was typed before: that was for another program, or a mistake. The terminal is as it was when this returns, also where Ctrl-C or a signal ends
 // it. A terminal that cannot be silenced is not read.
 func ReadPassword(ctx context.Context, f *os.File, prompt func()) ([]byte, error) {
 	before, err := term.MakeRaw(int(f.Fd()))
@@ -19,6 +19,9 @@ func ReadPassword(ctx context.Context, f *os.File, prompt func()) ([]byte, error
 		return nil, err
 	}
 	defer func() { _ = term.Restore(int(f.Fd()), before) }() // best effort
+	if err := flush(f); err != nil {
+		return nil, err
+	}
 	prompt()
 	return ReadLine(ctx, f)
 }

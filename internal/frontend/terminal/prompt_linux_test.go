@@ -26,6 +26,9 @@ func TestReadPassword(t *testing.T) {
 		if !terminaltest.Echoes(t, program) {
 			t.Fatal("control: a new terminal echoes")
 		}
+		if _, err := person.WriteString("typed\nbefore\npart"); err != nil {
+			t.Fatal(err)
+		}
 		prompted := false
 		line, err := ReadPassword(t.Context(), program, func() {
 			prompted = true

@@ -54,6 +54,10 @@ func newCommand(g *cli.Context) *cobra.Command {
 			if undo {
 				verb = "undo"
 			}
+			if r.stays() && (verb == "apply" || verb == "drop") {
+				return exitcode.Mistake("waldo changes --undo "+r.ID+" takes back what has not changed since and has a copy",
+					"the changes of %s were made as it ran, so none wait to be taken", r.ID)
+			}
 			paths, err = places(r, paths)
 			if err != nil {
 				return err

@@ -25,6 +25,7 @@ type Store struct{ dir string }
 
 // The modes of a record, and what became of it.
 const (
+	Listed  = "listed" // as Keep, without copies: no --changes was given
 	Keep    = "keep"
 	Review  = "review"
 	Discard = "discard"
@@ -37,6 +38,9 @@ type Record struct {
 	Begun   time.Time `json:"begun"` // by the clock of file systems: a later change of a file has a later time, or this one
 	Folders []*Folder `json:"folders"`
 }
+
+// stays reports whether the run wrote to the folders themselves.
+func (r *Record) stays() bool { return r.Mode == Keep || r.Mode == Listed }
 
 // Folder is what changed below one writable mount.
 type Folder struct {
@@ -172,7 +176,7 @@ type ledger struct {
 	record  *Record
 	rules   []protect.Rules
 	roots   []*os.Root // of the folders
-	before  []*tree    // with Keep
+	before  []*tree    // where the changes stay
 	copies  []*archive // with Keep, where they were asked for
 	discard bool
 	done    bool
@@ -182,7 +186,7 @@ type ledger struct {
 func (s *Store) Begin(call, mode string, folders []runner.Folder) (_ runner.Ledger, err error) {
 	l := &ledger{store: s, record: &Record{ID: call, Mode: mode, Begun: coarse()}, discard: mode == Discard}
 	if mode == "" {
-		l.record.Mode = Keep
+		l.record.Mode = Listed
 	}
 	if err := os.MkdirAll(s.at(call), 0o700); err != nil {
 		return nil, err
@@ -190,7 +194,7 @@ func (s *Store) Begin(call, mode string, folders []runner.Folder) (_ runner.Ledg
 	for i, f := range folders {
 		l.record.Folders = append(l.record.Folders, &Folder{Source: f.Source, Target: f.Target})
 		l.rules, l.roots = append(l.rules, f.Rules), append(l.roots, f.Root)
-		if l.record.Mode != Keep {
+		if !l.record.stays() {
 			err = errors.Join(err, s.makeAside(call, i, f.Root))
 			continue
 		}
@@ -233,7 +237,7 @@ func (s *Store) makeAside(call string, n int, source *os.Root) error {
 
 // Aside implements runner.Ledger.
 func (l *ledger) Aside(folder int) string {
-	if l.record.Mode == Keep {
+	if l.record.stays() {
 		return ""
 	}
 	at, err := filepath.Abs(l.store.at(l.record.ID, asideDir(folder)))
@@ -259,7 +263,7 @@ func (l *ledger) End() (*facts.Changes, error) {
 	l.done = true
 	var err error
 	for i, f := range l.record.Folders {
-		if l.record.Mode == Keep {
+		if l.record.stays() {
 			err = errors.Join(err, l.endKept(i, f))
 		} else {
 			err = errors.Join(err, l.endAside(i, f))

@@ -13,8 +13,10 @@ import (
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/effects"
+	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/sandboxes"
 )
@@ -28,9 +30,16 @@ func undo(ctx context.Context, h *app.App, callID string, as call.Call) (call.Re
 	if !errors.Is(err, effects.ErrAbsent) && !errors.Is(err, effects.ErrNoUndo) {
 		return r, err
 	}
-	known, lookErr := ofFiles(ctx, h.State, callID)
-	if lookErr != nil || !known {
+	decision, lookErr := ofFiles(ctx, h.State, callID)
+	if lookErr != nil || decision == "" {
 		return r, errors.Join(err, lookErr)
+	}
+	by, err := h.Effects.Log.Undone(ctx, policy.Decision{ID: decision, Call: call.Call{ID: callID}}, filesRestore)
+	if err != nil {
+		return r, err
+	}
+	if effect, _ := audit.Fate(ctx, audit.Dir(h.State), by); by != "" && effect == facts.Confirmed {
+		return r, fmt.Errorf("%w, by %s", effects.ErrUndone, by)
 	}
 	as.ID, as.Parent, as.Capability = id.New(id.Call), callID, filesRestore
 	if as.Args, err = call.ArgsOf(map[string]any{"id": callID}); err != nil {
@@ -42,20 +51,23 @@ func undo(ctx context.Context, h *app.App, callID string, as call.Call) (call.Re
 	return h.Call(ctx, as)
 }
 
-// ofFiles reports whether the log says that files.restore would undo a call.
-func ofFiles(ctx context.Context, state, callID string) (found bool, _ error) {
+// ofFiles returns the decision of a call that files.restore would undo, by the log; empty: it would not.
+func ofFiles(ctx context.Context, state, callID string) (decision string, _ error) {
 	_, err := audit.Select(ctx, audit.Dir(state), audit.Selection{Kind: audit.KindOutcome, About: []string{callID}}, func(r audit.Record) error {
 		var e struct {
-			CallID string `json:"call_id"`
-			UndoBy string `json:"undo_by"`
+			CallID     string `json:"call_id"`
+			DecisionID string `json:"decision_id"`
+			UndoBy     string `json:"undo_by"`
 		}
 		if err := json.Unmarshal(r.Body, &e); err != nil {
 			return err
 		}
-		found = found || e.CallID == callID && e.UndoBy == filesRestore
+		if e.CallID == callID && e.UndoBy == filesRestore {
+			decision = e.DecisionID
+		}
 		return nil
 	})
-	return found, err
+	return decision, err
 }
 
 // beforeCommand returns the newest snapshot from directly before a call, if that was the last command of a sandbox of

@@ -275,7 +275,7 @@ func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
 	if err != nil {
 		return err
 	}
-	out, dir, verdicts := c.OutOrStdout(), audit.Dir(state), found
+	out, dir, verdicts, question := c.OutOrStdout(), audit.Dir(state), found, ""
 	// the records of an approval name the calls that asked and that used the answer; those of a call name its own calls
 	found, undos, err := records.OfCalls(c.Context(), dir, found)
 	if err != nil {
@@ -283,6 +283,15 @@ func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
 	}
 	if len(found) == 0 && len(verdicts) > 0 && !id.Is(id.Approval, ident) {
 		return exitcode.Mistake("waldo log show "+ident+" prints it", "record %s is not about a call", ident)
+	}
+	groups := records.ByCall(found)
+	if id.Is(id.Approval, ident) {
+		question = ident
+	} else if a, waits := records.Waits(groups[len(groups)-1]); waits && a != "" {
+		question = a
+		if verdicts, err = find(c, g, a); err != nil {
+			return err
+		}
 	}
 	doubts, err := records.Doubts(c.Context(), dir, slices.Concat(verdicts, found))
 	if err != nil {
@@ -294,15 +303,17 @@ func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
 		}
 		return terminal.JSON(out, found)
 	}
-	if id.Is(id.Approval, ident) {
-		display.Fprintf(out, "approval %s: %s\n", ident, standing(c.Context(), g, ident))
-		if err := records.Verdicts(out, terminal.Painter(out), verdicts, doubts); err != nil {
+	answers := func() error {
+		display.Fprintf(out, "approval %s: %s\n", question, standing(c.Context(), g, question))
+		return records.Verdicts(out, terminal.Painter(out), verdicts, doubts)
+	}
+	if question == ident {
+		if err := answers(); err != nil {
 			return err
 		}
 	}
-	groups := records.ByCall(found)
 	for i, one := range groups {
-		if i > 0 && i < len(groups)-1 && records.Waits(one) {
+		if _, waits := records.Waits(one); i > 0 && i < len(groups)-1 && waits {
 			display.Fprintf(out, "\nasked again %s\n", terminal.Ago(out, one[0].At, time.Now()))
 			continue
 		}
@@ -312,6 +323,9 @@ func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
 		if err := records.Story(out, terminal.Painter(out), one, undos, doubts); err != nil {
 			return err
 		}
+	}
+	if question != "" && question != ident {
+		return answers()
 	}
 	return nil
 }

@@ -43,6 +43,9 @@ func newLog(g *cli.Context) *cobra.Command {
 			if err := f.times(now); err != nil {
 				return err
 			}
+			if kinds := records.Kinds(g.Lines); f.Kind != "" && !slices.Contains(kinds, f.Kind) {
+				return exitcode.Mistake("one of "+strings.Join(kinds, ", "), "unknown kind %q", f.Kind)
+			}
 			f.Progress = records.Indexing(c.ErrOrStderr())
 			header := !g.JSON
 			show := func(r audit.Record) error {

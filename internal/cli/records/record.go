@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -60,6 +61,16 @@ type Line struct {
 
 // Lines shows records of features in one line, by kind.
 type Lines map[string]func(p terminal.Paint, body json.RawMessage) display.Text
+
+// Kinds returns every kind of record, sorted. lines has those of features.
+func Kinds(lines Lines) []string {
+	all := []string{"genesis", "recovered", audit.KindDecision, audit.KindVerdict, audit.KindAnswer, audit.KindOutcome,
+		audit.KindApprover, audit.KindTrust, audit.KindChange, audit.KindEgress, audit.KindPruned, control.KindReload,
+		control.KindStop, app.KindPort}
+	all = slices.AppendSeq(all, maps.Keys(lines))
+	slices.Sort(all)
+	return slices.Compact(all)
+}
 
 // Print prints a record in one line, or as JSON. lines shows the records of features.
 func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time, lines Lines) {
@@ -133,8 +144,8 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time, lines Lines)
 		what = display.Sprintf("server %s:", e.Server)
 		for _, a := range e.Attempts {
 			word := p.Good("allowed")
-			if !a.Allowed {
-				word = p.Bad("refused " + a.Why)
+			if a.Result() != facts.Reached {
+				word = p.Bad(a.Result() + " " + a.Why)
 			}
 			what += display.Sprintf(" %s:%d %s", a.Host, a.Port, word)
 		}

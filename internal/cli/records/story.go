@@ -277,10 +277,10 @@ func ByCall(all []audit.Record) (groups [][]audit.Record) {
 	return groups
 }
 
-// Waits reports whether a call, by its records, ended waiting for an answer.
-func Waits(one []audit.Record) bool {
-	var l Line
-	return json.Unmarshal(one[len(one)-1].Body, &l) == nil && l.Status == string(facts.Waiting)
+// Waits reports whether a call, by its records, ended waiting for an answer, and to which approval; empty: not to one.
+func Waits(one []audit.Record) (approvalID string, waits bool) {
+	l := lineOf(one[len(one)-1])
+	return l.ApprovalID, l.Status == string(facts.Waiting)
 }
 
 // callOf returns the id of the call that a record is about; empty: none.

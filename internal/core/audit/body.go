@@ -79,6 +79,9 @@ func (e Ended) append(b []byte) []byte {
 	b = strictjson.AppendText(append(b, `,"capability":`...), e.Capability)
 	b = strictjson.AppendText(append(b, `,"status":`...), string(e.Status))
 	b = strconv.AppendBool(append(b, `,"is_error":`...), e.IsError)
+	if e.OfTool {
+		b = append(b, `,"of_tool":true`...)
+	}
 	b = strictjson.AppendText(append(b, `,"trust":`...), e.Trust.String())
 	if len(e.Why) > 0 {
 		b = call.Reasons(e.Why).AppendJSON(append(b, `,"why":`...))

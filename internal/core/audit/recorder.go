@@ -262,6 +262,7 @@ type Ended struct {
 	Capability string        `json:"capability"`
 	Status     facts.Status  `json:"status"`
 	IsError    bool          `json:"is_error"`
+	OfTool     bool          `json:"of_tool,omitempty"` // the error is the tool's own answer
 	Trust      call.Trust    `json:"trust"`
 	Why        []call.Reason `json:"why,omitempty"`
 	ApprovalID string        `json:"approval_id,omitempty"`
@@ -287,7 +288,8 @@ func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Resu
 	}
 	body := Ended{
 		DecisionID: d.ID, CallID: d.Call.ID, Capability: short(string(d.Call.Capability)), Status: res.Status,
-		IsError: res.IsError, Trust: res.Trust, Why: r.shortReasons(res.Why), ApprovalID: res.ApprovalID, Result: sized(text),
+		IsError: res.IsError, OfTool: res.IsError && res.Answered, Trust: res.Trust, Why: r.shortReasons(res.Why),
+		ApprovalID: res.ApprovalID, Result: sized(text),
 		Facts: shortFacts(res.Facts), ReplayOf: res.Replayed, Row: res.Row,
 	}
 	if res.Undo != nil && res.Replayed == "" {

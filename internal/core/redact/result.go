@@ -61,8 +61,8 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	f.CallID, f.DecisionID = d.Call.ID, d.ID
 	f.Status = status(o)
 	res := call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: f.Status, IsError: o.IsError || f.Status != facts.OK,
-		Trust: trust(d, o), Why: slices.Clone(d.Reasons), Suspended: o.Suspended, ApprovalID: o.ApprovalID,
-		Undo: p.undo(o.Undo)}
+		Answered: o.Answered, Trust: trust(d, o), Why: slices.Clone(d.Reasons), Suspended: o.Suspended,
+		ApprovalID: o.ApprovalID, Undo: p.undo(o.Undo)}
 	if no := o.Refused; no != nil { // the contract's reasons were for it
 		res.Why = []call.Reason{{Code: no.Code, Text: p.text(no.Text), Cause: p.text(no.Cause)}}
 	}

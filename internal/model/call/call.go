@@ -429,6 +429,7 @@ type Result struct {
 	Content    []Content
 	Structured strictjson.Value
 	IsError    bool
+	Answered   bool // as of the outcome
 	Fault      *Fault
 	Trust      Trust
 	Facts      facts.Facts

@@ -182,6 +182,24 @@ type Attempt struct {
 	Received int64  `json:"received_bytes"`
 }
 
+// The results of an attempt.
+const (
+	Reached   = "reached"
+	Unreached = "not reached" // allowed, and it did not connect
+	Refused   = "refused"
+)
+
+// Result returns what became of the attempt.
+func (a Attempt) Result() string {
+	switch {
+	case !a.Allowed:
+		return Refused
+	case a.Why != "":
+		return Unreached
+	}
+	return Reached
+}
+
 // Files says which files the run touched, as far as the driver sees.
 type Files struct {
 	Read      []string `json:"read"`
@@ -200,7 +218,7 @@ type Files struct {
 // Changes are what a run changed below its writable mounts, as paths in the sandbox. Folders are not listed.
 type Changes struct {
 	ID        string   `json:"id"`   // for waldo changes; empty: nothing is kept of it
-	Mode      string   `json:"mode"` // keep, review or discard
+	Mode      string   `json:"mode"` // listed, keep, review or discard
 	Written   []string `json:"written"`
 	Renamed   []string `json:"renamed"` // as "old -> new"
 	Removed   []string `json:"removed"`

@@ -12,6 +12,7 @@ import (
 
 	"waldo/internal/core/approval"
 	"waldo/internal/core/approval/passkey"
+	"waldo/internal/core/audit"
 	"waldo/internal/feature/console/site"
 )
 
@@ -72,17 +73,23 @@ func (p *Operator) Answered(ctx context.Context, page site.Page) (site.List[site
 			out.Next = strconv.FormatUint(out.Items[page.Limit-1].Seq, 10)
 			return false
 		}
-		one := site.Answered{Call: fate.of(e), Answers: append([]site.Answer{}, fate.said[e.Approval]...)}
+		out.Items = append(out.Items, site.Answered{Call: fate.of(e),
+			Answers: append([]site.Answer{}, fate.said[e.Approval]...)})
+		return true
+	})
+	for i := range out.Items {
+		one := &out.Items[i]
+		if q, _, err := p.o.Approvals.Question(ctx, one.Call.Approval); err == nil && !q.Created.IsZero() {
+			one.At = q.Created.UTC().Format(audit.TimeLayout) // a later call can have used the answer
+		}
 		if n := len(one.Answers); n > 0 && one.Answers[n-1].Refusal == "" {
-			asked, err1 := time.Parse(time.RFC3339, e.At)
+			asked, err1 := time.Parse(time.RFC3339, one.At)
 			said, err2 := time.Parse(time.RFC3339, one.Answers[n-1].At)
 			if err1 == nil && err2 == nil {
 				one.WaitMS = max(0, float64(said.Sub(asked).Milliseconds()))
 			}
 		}
-		out.Items = append(out.Items, one)
-		return true
-	})
+	}
 	return out, nil
 }
 

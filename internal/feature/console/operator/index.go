@@ -65,9 +65,16 @@ type index struct {
 type entry struct {
 	site.Call
 	asker  string
+	ofTool bool   // its error was the tool's own answer
 	end    string // another word than its result: whether it took effect is not known, or was settled
 	undoBy string // the capability that would undo it
 }
+
+// answered reports whether the tool answered, also with its own error.
+func (e entry) answered() bool { return e.Status == "ok" || e.ofTool }
+
+// fault reports whether the call failed because of its server.
+func (e entry) fault() bool { return !e.ofTool && (e.Status == "failed" || e.Status == "timeout") }
 
 // heldRow is one call of an approved list, by its number.
 type heldRow struct {
@@ -151,6 +158,7 @@ type body struct {
 	Danger     int             `json:"danger"`
 	Effect     string          `json:"effect"`
 	Status     string          `json:"status"`
+	OfTool     bool            `json:"of_tool"`
 	DryRun     bool            `json:"dry_run"`
 	Args       json.RawMessage `json:"args"`
 	Reasons    []call.Reason   `json:"reasons"`
@@ -206,7 +214,7 @@ func (x *index) take(r audit.Record) {
 			x.hours.count(r, b, effect)
 			if c != nil {
 				c.Status, c.WallMS, c.CPUMS, c.Because = b.Status, b.Facts.Usage.Wall, b.Facts.Usage.CPU, because(b, c.Because)
-				c.end, c.undoBy = cmp.Or(endOf(b), c.end), b.UndoBy
+				c.end, c.undoBy, c.ofTool = cmp.Or(endOf(b), c.end), b.UndoBy, b.OfTool
 				x.attempted(b.Facts.Network.Attempts, site.Egress{By: c.Capability, Agent: c.Agent, Call: c.ID, Last: r.At})
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"waldo/internal/core/audit"
 	"waldo/internal/feature/console/site"
 	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/presence"
 )
@@ -85,6 +86,23 @@ func TestResults(t *testing.T) {
 	viewer.do("GET", "/api/v1/approvals/"+yesID, nil, &one)
 	if one.Asker == nil || one.Asker.ID != yes || len(one.Answers) != 1 || one.Answers[0].By != "approver:ann" {
 		t.Errorf("the answered question: %+v", one)
+	}
+
+	// A second call uses the answer. The question stays as old as it is.
+	q, _, err := l.k.Question(l.ctx, yesID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := l.question("helpdesk.refund", `{"order":"A-1","amount":300,"currency":"EUR"}`, "os:1000", n)
+	if _, err := l.r.Outcome(l.ctx, again, call.Result{Status: facts.OK, ApprovalID: yesID, Facts: facts.New()}); err != nil {
+		t.Fatal(err)
+	}
+	await("used", func() bool {
+		viewer.do("GET", "/api/v1/answered", nil, &done)
+		return len(done.Items) == 2 && done.Items[0].ID == again.Call.ID
+	})
+	if one := done.Items[0]; one.At != q.Created.UTC().Format(audit.TimeLayout) || one.WaitMS <= 0 {
+		t.Errorf("an answer that a second call used: asked %s, waited %v ms; asked in truth %s", one.At, one.WaitMS, q.Created)
 	}
 
 	l.k.Gone = presence.Gone(l.store) // the process ends, and with it what waits

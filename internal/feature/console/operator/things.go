@@ -123,13 +123,13 @@ func (p *Operator) Upstreams(ctx context.Context) (site.List[site.Upstream], err
 			return true
 		}
 		switch {
-		case c.Status == "ok" && u.LastOK == "":
+		case c.answered() && u.LastOK == "":
 			u.LastOK = c.At
-		case (c.Status == "failed" || c.Status == "timeout") && u.LastFault == "":
+		case c.fault() && u.LastFault == "":
 			u.LastFault, u.Why = c.At, c.Status+" in "+c.Capability
 		}
 		if u.Health == "unused" && c.Status != "" && c.Effect != "deny" && c.Status != "waiting" && c.Status != "denied" {
-			u.Health = map[bool]string{true: "ok", false: "failing"}[c.Status == "ok"]
+			u.Health = map[bool]string{true: "ok", false: "failing"}[c.answered()]
 		}
 		return true
 	})
@@ -181,7 +181,7 @@ func (p *Operator) Upstream(ctx context.Context, name string) (site.UpstreamLife
 		return l, err
 	}
 	p.index.newest(func(e entry) bool {
-		if strings.HasPrefix(e.Capability, name+".") && (e.Status == "failed" || e.Status == "timeout") {
+		if strings.HasPrefix(e.Capability, name+".") && e.fault() {
 			l.Faults = append(l.Faults, fate.of(e))
 		}
 		return len(l.Faults) < maxFaults
@@ -220,7 +220,7 @@ func (p *Operator) Egress(ctx context.Context, f site.EgressFilter) (site.List[s
 	p.index.mu.Lock()
 	for _, e := range p.index.egress {
 		if (f.Server == "" || e.Server && e.By == f.Server) && holds(f.Text, e.Host, e.By, e.Agent, e.Why) &&
-			(f.Result == "" || (f.Result == site.Reached) == e.Allowed) {
+			(f.Result == "" || f.Result == e.Result()) {
 			out.Items = append(out.Items, *e)
 		}
 	}

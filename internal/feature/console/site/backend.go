@@ -446,10 +446,7 @@ type Definition struct {
 	Line     int    `json:"line,omitempty"`
 }
 
-// Reached is the result of an allowed attempt, for EgressFilter; another result is refused.
-const Reached = "reached"
-
-// EgressFilter selects attempts. An empty field selects all; Text selects by a part of the host, server or capability.
+// EgressFilter selects attempts. An empty field selects all; Result is that of an attempt, and Text selects by a part of the host, server or capability.
 type EgressFilter struct{ Text, Result, Server string }
 
 // Egress sums up the attempts at one host by one server, or by the calls of one capability.

@@ -36,7 +36,7 @@ var operations = map[string]operation{
 	"GET /api/v1/answered":       {summary: "Questions that do not wait any more, newest first", query: paged, out: List[Answered]{}},
 	"GET /api/v1/agents/{id}":    {summary: "One session", out: Agent{}},
 	"GET /api/v1/upstreams/{id}": {summary: "One server with its tools, faults and egress", out: UpstreamLife{}},
-	"GET /api/v1/egress": {summary: "Attempts to reach another machine, the refused first; result is refused or reached",
+	"GET /api/v1/egress": {summary: "Attempts to reach another machine, the refused first; result is refused, not reached or reached",
 		query: []string{"text", "result", "server"}, out: List[Egress]{}},
 	"GET /api/v1/calls/{id}": {summary: "One call's whole life", out: CallLife{}},
 	"GET /api/v1/agents":     {summary: "Sessions of agents, the last used first", query: paged, out: List[Agent]{}},

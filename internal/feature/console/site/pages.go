@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
 )
 
 // pageRoutes are the pages. A new page adds its route here, its handler in page_NAME.go and templates/NAME.html.
@@ -247,13 +248,13 @@ type pill struct{ Class, Icon, Word string }
 func pillOf(word string) pill {
 	p := pill{"", "clock", word}
 	switch word {
-	case Done, "ok", "yes", "allow", "allowed", Reached, "ready", "resumed":
+	case Done, "ok", "yes", "allow", "allowed", facts.Reached, "ready", "resumed":
 		p.Class, p.Icon = "good", "check"
 	case WaitsFor, "ask", "asked", Approved, "idle", "paused", "pending", "changed":
 		p.Class = "warn"
-	case DeniedBy, "deny", "no", "refused", "stopped", "problem":
+	case DeniedBy, "deny", "no", facts.Refused, "stopped", "problem":
 		p.Class, p.Icon = "bad", "cross"
-	case Failed, Timeout, OOM, Lost, "failing", "unknown":
+	case Failed, Timeout, OOM, Lost, facts.Unreached, "failing", "unknown":
 		p.Class, p.Icon = "bad", "warn"
 	case Running:
 		p.Class, p.Icon = "run", "play"

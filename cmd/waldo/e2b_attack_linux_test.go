@@ -579,3 +579,90 @@ func lastSegment(t *testing.T, state string) string {
 	}
 	return all[len(all)-1]
 }
+
+// TestE2BRows: what the sandboxes of one key hold has a bound in bytes as stored, which another key does not feel, and
+// a signed address holds beside them.
+func TestE2BRows(t *testing.T) {
+	ann, bob, _ := attacked(t)
+	pairs := map[string]string{}
+	for i := range 60 {
+		pairs[fmt.Sprintf("K%d", i)] = strings.Repeat("<", 4000) // six bytes each, as JSON has it
+	}
+	text, err := json.Marshal(map[string]any{"metadata": pairs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(c e2bClient) (int, string) {
+		return c.ask("POST", "/v2/sandboxes", nil, bytes.NewReader(text))
+	}
+	first := ann.create(string(text)) // the control
+	ann.create(string(text))
+	if status, text := create(ann); status != 429 || !strings.Contains(text, `"code":429`) {
+		t.Errorf("more bytes than one key has: %d %.200s", status, text)
+	}
+	if status, text := create(bob); status != 201 {
+		t.Errorf("another key: %d %.200s", status, text)
+	}
+	ann.create(`{}`)
+	if status, text := ann.ask("GET", "/sandboxes/"+first.ID, nil, nil); status != 200 || strings.Count(text, `"K`) != 60 {
+		t.Errorf("its metadata: %d %.200s", status, text)
+	}
+	if status, text := ann.ask("PUT", "/sandboxes/"+first.ID+"/network", nil,
+		strings.NewReader(`{"denyOut":["0.0.0.0/0"]}`)); status != 204 {
+		t.Errorf("a narrower network: %d %.200s", status, text)
+	}
+	if status, text := ann.ask("GET", "/v2/sandboxes", nil, nil); status != 200 || !strings.Contains(text, `"K59"`) {
+		t.Errorf("the list: %d %.200s", status, text)
+	}
+	if status, _ := ann.ask("DELETE", "/sandboxes/"+first.ID, nil, nil); status != 204 {
+		t.Fatal(status)
+	}
+	if status, text := create(ann); status != 201 {
+		t.Errorf("after one was deleted: %d %.200s", status, text)
+	}
+}
+
+// TestE2BWatches: one key watches folders with so many streams, and another key's are not counted. Streams of one
+// folder get the same changes.
+func TestE2BWatches(t *testing.T) {
+	ann, bob, _ := attacked(t)
+	a, b := ann.create(`{}`), bob.create(`{}`)
+	open := func(c e2bClient, in e2bBox) string {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/filesystem.Filesystem/WatchDir",
+			enveloped(`{"path":"."}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range in.with(map[string]string{"Content-Type": "application/connect+json"}) {
+			r.Header.Set(k, v)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		var head [5]byte
+		_, err = io.ReadFull(answer.Body, head[:])
+		text := make([]byte, binary.BigEndian.Uint32(head[1:]))
+		if _, rerr := io.ReadFull(answer.Body, text); err != nil || rerr != nil {
+			t.Fatal(err, rerr)
+		}
+		return string(text)
+	}
+	const most = 64
+	for i := range most {
+		if text := open(ann, a); !strings.Contains(text, `"start"`) {
+			t.Fatalf("the control: stream %d: %s", i, text)
+		}
+	}
+	if text := open(ann, a); !strings.Contains(text, "resource_exhausted") {
+		t.Errorf("one stream more: %s", text)
+	}
+	if text := open(ann, ann.create(`{}`)); !strings.Contains(text, "resource_exhausted") {
+		t.Errorf("of another sandbox of the key: %s", text)
+	}
+	if text := open(bob, b); !strings.Contains(text, `"start"`) {
+		t.Errorf("another key: %s", text)
+	}
+}

@@ -20,19 +20,25 @@ import (
 // home is where commands find the files of their sandbox.
 const home = "/home/user"
 
-// box is what E2B keeps of a sandbox besides what waldo does.
+// box is what E2B keeps of a sandbox besides what waldo does. Its row is small: lists of all sandboxes read it.
 type box struct {
-	ID       string            `json:"id"` // "s_…"
-	Owner    string            `json:"owner"`
-	Template string            `json:"template"` // as it was asked for
+	ID       string    `json:"id"` // "s_…"
+	Owner    string    `json:"owner"`
+	Template string    `json:"template"` // as it was asked for
+	Offline  bool      `json:"offline,omitempty"`
+	Started  time.Time `json:"started"`
+	End      time.Time `json:"end"`
+	Pause    bool      `json:"pause,omitempty"` // at its end, instead of being killed
+	Size     int       `json:"size"`            // bytes of its stored body
+	body     `json:"-"`
+	from     string // the snapshot that a fork starts from
+}
+
+// body is what a client chose the size of. It has a row apart: whole reads it.
+type body struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
 	Network  *network          `json:"network,omitempty"`
-	Offline  bool              `json:"offline,omitempty"`
-	Started  time.Time         `json:"started"`
-	End      time.Time         `json:"end"`
-	Pause    bool              `json:"pause,omitempty"` // at its end, instead of being killed
-	from     string            // the snapshot that a fork starts from
 }
 
 // hosts returns the hosts of a contract that remain to its commands; offline: none does.
@@ -43,15 +49,130 @@ func (b box) hosts(c contract.Network) (remain []string, offline bool) {
 	return b.Network.hosts(c)
 }
 
-const bucket = "e2b"
+// The buckets of rows and of bodies.
+const (
+	bucket = "e2b"
+	bodies = "e2b.body"
+)
 
-// put keeps a box.
-func (s *server) put(ctx context.Context, b box) error {
-	text, err := json.Marshal(b)
+// put keeps a new box.
+func (s *server) put(ctx context.Context, b box, text string) error {
+	b.Size = len(text)
+	row, err := json.Marshal(b)
+	if err == nil {
+		err = s.h.Store.Put(ctx, bucket, b.ID, string(row)) // first: upgrade deletes bodies without a row
+	}
+	if err == nil {
+		err = s.h.Store.Put(ctx, bodies, b.ID, text)
+	}
+	if err == nil {
+		s.signers.Store(b.ID, s.token(b.ID, forFiles))
+	}
+	return err
+}
+
+// fits returns the stored form of a body that is to be that of a sandbox, if its key has room for it. Sandboxes of
+// the key, without this one, are counted. s.making is held.
+func (s *server) fits(ctx context.Context, b box) (text string, count int, err error) {
+	all, err := s.boxes(ctx)
+	if err != nil {
+		return "", 0, err
+	}
+	out, err := json.Marshal(b.body)
+	bytes := len(out)
+	for _, other := range all {
+		if other.Owner == b.Owner && other.ID != b.ID {
+			count++
+			bytes += other.Size
+		}
+	}
+	if err == nil && bytes > maxBodies {
+		err = fail(429, "metadata, variables and networks of the sandboxes of one key have %d bytes at most", maxBodies)
+	}
+	return string(out), count, err
+}
+
+// whole returns a box with its body. The body counts as memory of its key until ctx is done.
+func (s *server) whole(ctx context.Context, b box) (box, error) {
+	if err := s.hold(ctx, b.Owner, b.Size); err != nil {
+		return b, err
+	}
+	return b, s.load(ctx, &b)
+}
+
+// hold counts so many bytes of bodies as memory of a key until ctx is done: as text, as values, and as an answer.
+func (s *server) hold(ctx context.Context, owner string, bytes int) error {
+	leave, err := s.memory.Enter(ctx, owner, 4*int64(bytes))
+	if err == nil {
+		context.AfterFunc(ctx, leave)
+	}
+	return err
+}
+
+// load reads the body of a box.
+func (s *server) load(ctx context.Context, b *box) error {
+	text, ok, err := s.h.Store.Get(ctx, bodies, b.ID)
+	if err == nil && ok {
+		err = json.Unmarshal([]byte(text), &b.body)
+	}
+	return err
+}
+
+// upgrade gives rows of older versions their body apart, and deletes bodies without a row.
+func (s *server) upgrade(ctx context.Context) error {
+	names, err := s.h.Store.Names(ctx, bodies)
 	if err != nil {
 		return err
 	}
-	return s.h.Store.Put(ctx, bucket, b.ID, string(text))
+	rows, err := s.h.Store.List(ctx, bucket)
+	if err != nil {
+		return err
+	}
+	for ident, row := range rows {
+		var b box
+		if b, err = stored(ident, row); err != nil {
+			return err
+		}
+		if err = json.Unmarshal([]byte(row), &b.body); err != nil {
+			return err
+		}
+		if b.Metadata == nil && b.Env == nil && b.Network == nil {
+			continue
+		}
+		text, err := json.Marshal(b.body)
+		if err == nil {
+			err = s.put(ctx, b, string(text))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		if _, ok := rows[name]; !ok {
+			err = errors.Join(err, s.h.Store.Delete(ctx, bodies, name))
+		}
+	}
+	return err
+}
+
+// sign refreshes the tokens that addresses can be signed with. Those that are added meanwhile stay.
+func (s *server) sign(ctx context.Context) ([]box, error) {
+	gone := map[any]bool{}
+	s.signers.Range(func(ident, _ any) bool { gone[ident] = true; return true })
+	now, err := s.boxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range now {
+		delete(gone, b.ID)
+		if _, ok := s.signers.Load(b.ID); !ok {
+			s.signers.Store(b.ID, s.token(b.ID, forFiles))
+		}
+	}
+	for ident := range gone {
+		s.signers.Delete(ident)
+	}
+	return now, nil
 }
 
 // change changes a kept box.
@@ -114,7 +235,7 @@ func (s *server) find(ctx context.Context, ident string) (b box, is sandboxes.Sa
 		return b, is, err
 	}
 	if is, err = s.m.Get(ctx, b.Owner, b.ID); errors.Is(err, sandboxes.ErrAbsent) {
-		return b, is, errors.Join(fail(404, "no such sandbox"), s.h.Store.Delete(ctx, bucket, b.ID))
+		return b, is, errors.Join(fail(404, "no such sandbox"), s.forgotten(ctx, b.ID))
 	}
 	return b, is, err
 }
@@ -170,7 +291,7 @@ func (s *server) expire(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		all, err := s.boxes(ctx)
+		all, err := s.sign(ctx)
 		for _, b := range all {
 			err = errors.Join(err, s.rest(ctx, b, time.Now()))
 		}
@@ -187,8 +308,14 @@ func (s *server) end(ctx context.Context, b box, why string) error {
 	if errors.Is(err, sandboxes.ErrAbsent) {
 		err = nil
 	}
-	return errors.Join(err, s.h.Store.Delete(ctx, bucket, b.ID),
+	return errors.Join(err, s.forgotten(ctx, b.ID),
 		s.record(ctx, record{Op: why, Sandbox: b.ID, Principal: b.Owner}))
+}
+
+// forgotten deletes the rows of a sandbox.
+func (s *server) forgotten(ctx context.Context, ident string) error {
+	s.signers.Delete(ident)
+	return errors.Join(s.h.Store.Delete(ctx, bucket, ident), s.h.Store.Delete(ctx, bodies, ident))
 }
 
 // freeze pauses a sandbox. It fails where commands cannot be stopped in place.

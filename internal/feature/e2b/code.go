@@ -189,6 +189,10 @@ func (s *server) execute(b box, is sandboxes.Sandbox, w http.ResponseWriter, r *
 	if in.Context != "" && in.Language != "" {
 		return fail(400, "context_id and language exclude each other")
 	}
+	b, err := s.whole(r.Context(), b)
+	if err != nil {
+		return err
+	}
 	l := s.of(b.ID)
 	c, err := l.context(in.Context, in.Language)
 	if err != nil {

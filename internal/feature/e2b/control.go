@@ -31,6 +31,7 @@ const (
 	usualTime    = 5 * time.Minute
 	maxPairs     = 64 // of metadata, and of environment
 	maxPairSize  = 4 << 10
+	maxBodies    = 4 << 20 // bytes of all bodies of one principal, as they are stored
 	maxForks     = 16
 	maxSnapshots = 100                 // of one principal
 	parked       = 30 * 24 * time.Hour // a paused sandbox waits for so long at least
@@ -94,8 +95,8 @@ func (s *server) create(who call.Principal, w http.ResponseWriter, r *http.Reque
 	if err = errors.Join(err, c.check()); err != nil {
 		return err
 	}
-	b := box{Owner: string(who), Template: c.TemplateID, Metadata: c.Metadata, Env: c.EnvVars, Network: c.Network,
-		Offline: c.Internet != nil && !*c.Internet, Pause: c.AutoPause}
+	b := box{Owner: string(who), Template: c.TemplateID, Offline: c.Internet != nil && !*c.Internet, Pause: c.AutoPause,
+		body: body{Metadata: c.Metadata, Env: c.EnvVars, Network: c.Network}}
 	if b, err = s.make(r.Context(), b, d); err != nil {
 		return err
 	}
@@ -112,15 +113,10 @@ func (s *server) make(ctx context.Context, b box, d time.Duration) (box, error) 
 	}
 	s.making.Lock()
 	defer s.making.Unlock()
-	all, err := s.boxes(ctx)
+	b.ID = "" // of a fork: that of the sandbox it comes from
+	text, n, err := s.fits(ctx, b)
 	if err != nil {
 		return b, err
-	}
-	n := 0
-	for _, other := range all {
-		if other.Owner == b.Owner {
-			n++
-		}
 	}
 	if n >= maxBoxes {
 		return b, fail(429, "%d sandboxes are open, which is the most for one key", n)
@@ -131,7 +127,8 @@ func (s *server) make(ctx context.Context, b box, d time.Duration) (box, error) 
 	}
 	b.ID, b.Started = is.ID, time.Now().UTC().Truncate(time.Millisecond)
 	b.End = b.Started.Add(d)
-	err = errors.Join(s.put(ctx, b), s.record(ctx, record{Op: "create", Sandbox: b.ID, Principal: b.Owner, From: b.Template}))
+	err = errors.Join(s.put(ctx, b, text),
+		s.record(ctx, record{Op: "create", Sandbox: b.ID, Principal: b.Owner, From: b.Template}))
 	if err != nil {
 		return b, errors.Join(err, s.m.Remove(ctx, b.Owner, is.ID, true))
 	}
@@ -214,6 +211,9 @@ func (s *server) shown(b box, is sandboxes.Sandbox) map[string]any {
 
 func (s *server) get(who call.Principal, w http.ResponseWriter, r *http.Request) error {
 	b, is, err := s.owned(who, r)
+	if err == nil {
+		b, err = s.whole(r.Context(), b)
+	}
 	if err != nil {
 		return err
 	}
@@ -239,17 +239,25 @@ func (s *server) list(who call.Principal, w http.ResponseWriter, r *http.Request
 	}
 	states := strings.FieldsFunc(strings.Join(q["state"], ","), func(r rune) bool { return r == ',' })
 	all, err := s.boxes(r.Context())
+	bytes := 0
+	all = slices.DeleteFunc(all, func(b box) bool { return b.Owner != string(who) || public(b.ID) <= q.Get("nextToken") })
+	for _, b := range all {
+		bytes += b.Size
+	}
+	if err == nil {
+		err = s.hold(r.Context(), string(who), bytes)
+	}
 	if err != nil {
 		return err
 	}
 	out := []map[string]any{}
 	for _, b := range all {
-		if b.Owner != string(who) || public(b.ID) <= q.Get("nextToken") {
-			continue
-		}
 		b, is, err := s.find(r.Context(), b.ID)
 		if err != nil {
 			continue // it ended meanwhile
+		}
+		if err := s.load(r.Context(), &b); err != nil {
+			return err
 		}
 		one := s.shown(b, is)
 		fits := len(states) == 0 || slices.Contains(states, one["state"].(string))
@@ -356,9 +364,22 @@ func (s *server) narrow(who call.Principal, w http.ResponseWriter, r *http.Reque
 	if err != nil {
 		return err
 	}
-	if _, err := s.change(r.Context(), b.ID, func(b *box) {
-		b.Network, b.Offline = &in.network, in.Internet != nil && !*in.Internet
-	}); err != nil {
+	s.making.Lock()
+	defer s.making.Unlock()
+	if b, err = s.whole(r.Context(), b); err != nil {
+		return err
+	}
+	b.Network = &in.network
+	text, _, err := s.fits(r.Context(), b)
+	if err == nil {
+		_, err = s.change(r.Context(), b.ID, func(b *box) {
+			b.Size, b.Offline = len(text), in.Internet != nil && !*in.Internet
+		})
+	}
+	if err == nil {
+		err = s.h.Store.Put(r.Context(), bodies, b.ID, text)
+	}
+	if err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -448,6 +469,9 @@ func (s *server) fork(who call.Principal, w http.ResponseWriter, r *http.Request
 		err = fail(400, "count: from 1 to %d", maxForks)
 	}
 	if err != nil {
+		return err
+	}
+	if b, err = s.whole(r.Context(), b); err != nil {
 		return err
 	}
 	p, err := s.picture(r.Context(), b, is)

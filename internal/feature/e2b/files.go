@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"hash"
 	"io"
 	"io/fs"
 	"mime"
@@ -160,26 +161,28 @@ func (s *server) files(
 }
 
 // signed returns the running sandbox whose token has signed an address. E2B's addresses do not name it where the
-// client was given a sandboxUrl, so all are tried.
+// client was given a sandboxUrl: then the tokens in memory are tried. A stranger makes waldo read nothing.
 func (s *server) signed(r *http.Request, op string) (box, error) {
 	q := r.URL.Query()
 	got, until := q.Get("signature"), q.Get("signature_expiration")
 	refused := fail(401, "the signature of the address does not hold")
-	if len(got) > 100 || q.Has("signature_expiration") && !fresh(until, time.Now()) {
+	if len(got) > 100 || len(q.Get("path")) > workspace.MaxName ||
+		q.Has("signature_expiration") && !fresh(until, time.Now()) {
 		return box{}, fail(401, "the signature of the address does not hold, or its time is over")
 	}
-	all, err := s.boxes(r.Context())
-	if err != nil {
-		return box{}, err
-	}
-	found := ""
-	for _, b := range all {
-		want := signature(q.Get("path"), op, q.Get("username"), s.token(b.ID, forFiles), until)
-		if hmac.Equal([]byte(got), []byte(want)) {
-			found = b.ID
+	found, sign := "", signature(q.Get("path"), op, q.Get("username"), until)
+	try := func(ident, token any) bool {
+		if hmac.Equal([]byte(got), []byte(sign(token.(string)))) {
+			found = ident.(string)
 		}
+		return true
 	}
-	if ident, err := asked(r); found == "" || err == nil && ident != found {
+	if ident, err := asked(r); err == nil {
+		try(ident, s.token(ident, forFiles))
+	} else {
+		s.signers.Range(try)
+	}
+	if found == "" {
 		return box{}, refused
 	}
 	b, _, err := s.running(r, found)
@@ -192,14 +195,19 @@ func fresh(until string, now time.Time) bool {
 	return err == nil && len(until) <= 12 && now.Unix() < n
 }
 
-// signature is that of E2B's SDK: the digest of what is signed and of the token, which both sides have.
-func signature(name, op, user, token, until string) string {
-	text := strings.Join([]string{name, op, user, token}, ":")
+// signature is that of E2B's SDK, by a token: the digest of what is signed and of the token, which both sides have.
+// What comes before the token is digested once.
+func signature(name, op, user, until string) func(token string) string {
 	if until != "" {
-		text += ":" + until
+		until = ":" + until
 	}
-	sum := sha256.Sum256([]byte(text))
-	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
+	begun := sha256.New()
+	_, _ = io.WriteString(begun, strings.Join([]string{name, op, user, ""}, ":")) // never fails
+	return func(token string) string {
+		h, _ := begun.(hash.Cloner).Clone() // SHA-256 can
+		_, _ = io.WriteString(h, token+until)
+		return "v1_" + base64.RawStdEncoding.EncodeToString(h.Sum(nil))
+	}
 }
 
 // download sends one file, without what the contract of exec hides.
@@ -411,16 +419,24 @@ func (d *disk) put(name string, from io.Reader) (int64, error) {
 // maxEntries bounds the files and folders of a sandbox.
 const maxEntries = 20_000
 
+// seen is what a look at a file or folder found.
+type seen struct {
+	mode fs.FileMode
+	size int64
+	at   time.Time // of its last change
+}
+
+func seenIn(st fs.FileInfo) seen { return seen{st.Mode(), st.Size(), st.ModTime()} }
+
 // entry describes a file or folder as E2B's daemon does.
-func entry(at string, st fs.FileInfo) map[string]any {
-	kind := "FILE_TYPE_FILE"
-	mode := st.Mode()
-	if st.IsDir() {
+func entry(at string, st seen) map[string]any {
+	kind, mode := "FILE_TYPE_FILE", st.mode
+	if mode.IsDir() {
 		kind = "FILE_TYPE_DIRECTORY"
 	}
-	return map[string]any{"name": path.Base(at), "type": kind, "path": at, "size": strconv.FormatInt(st.Size(), 10),
+	return map[string]any{"name": path.Base(at), "type": kind, "path": at, "size": strconv.FormatInt(st.size, 10),
 		"mode": uint32(mode.Perm()), "permissions": mode.String(), "owner": "user", "group": "user",
-		"modifiedTime": st.ModTime().UTC().Format(time.RFC3339Nano)}
+		"modifiedTime": st.at.UTC().Format(time.RFC3339Nano)}
 }
 
 // look returns what a path names: a file or a folder.
@@ -457,7 +473,7 @@ func (s *server) stat(b box, _ sandboxes.Sandbox, _ http.ResponseWriter, r *http
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"entry": entry(d.abs, st)}, nil
+	return map[string]any{"entry": entry(d.abs, seenIn(st))}, nil
 }
 
 func (s *server) makeDir(b box, _ sandboxes.Sandbox, _ http.ResponseWriter, r *http.Request, body []byte) (any, error) {
@@ -481,7 +497,7 @@ func (s *server) makeDir(b box, _ sandboxes.Sandbox, _ http.ResponseWriter, r *h
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"entry": entry(d.abs, st)}, s.record(r.Context(), record{Op: "mkdir", Sandbox: b.ID,
+	return map[string]any{"entry": entry(d.abs, seenIn(st))}, s.record(r.Context(), record{Op: "mkdir", Sandbox: b.ID,
 		Principal: b.Owner, Path: d.abs})
 }
 
@@ -538,8 +554,8 @@ func (s *server) move(b box, _ sandboxes.Sandbox, _ http.ResponseWriter, r *http
 		return nil, err
 	}
 	s.written(b)
-	return map[string]any{"entry": entry(abs, st)}, s.record(r.Context(), record{Op: "move", Sandbox: b.ID, Principal: b.Owner,
-		Path: abs, From: d.abs})
+	return map[string]any{"entry": entry(abs, seenIn(st))}, s.record(r.Context(), record{Op: "move", Sandbox: b.ID,
+		Principal: b.Owner, Path: abs, From: d.abs})
 }
 
 // across moves a file to the other folder.
@@ -586,7 +602,7 @@ func (s *server) listDir(b box, _ sandboxes.Sandbox, _ http.ResponseWriter, r *h
 		if len(out) >= maxListed {
 			return fail(413, "the folder holds more than %d entries", maxListed)
 		}
-		out = append(out, entry(at, st))
+		out = append(out, entry(at, seenIn(st)))
 		return nil
 	})
 	return map[string]any{"entries": out}, err

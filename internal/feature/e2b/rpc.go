@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -100,7 +101,16 @@ func (s *server) running(r *http.Request, ident string) (box, sandboxes.Sandbox,
 	if user := r.URL.Query().Get("username"); !mortal(user) || !mortal(basic(r)) {
 		return box{}, sandboxes.Sandbox{}, fail(400, "a sandbox has one user, named user, and no root")
 	}
-	b, is, err := s.find(r.Context(), ident)
+	b, is, err := s.usable(r.Context(), ident)
+	if err != nil {
+		return b, is, err
+	}
+	return b, is, known(r, call.Principal(b.Owner))
+}
+
+// usable returns a sandbox that runs, and whose key is let in.
+func (s *server) usable(ctx context.Context, ident string) (box, sandboxes.Sandbox, error) {
+	b, is, err := s.find(ctx, ident)
 	if err == nil {
 		err = s.kept(call.Principal(b.Owner))
 	}
@@ -115,7 +125,7 @@ func (s *server) running(r *http.Request, ident string) (box, sandboxes.Sandbox,
 	case is.State != sandboxes.Ready:
 		return b, is, fail(502, "the sandbox is paused: connect to it first")
 	}
-	return b, is, known(r, call.Principal(b.Owner))
+	return b, is, nil
 }
 
 // mortal reports whether a name is that of the one user.
@@ -173,11 +183,9 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, f stream) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 	if err == nil {
-		select {
-		case s.room <- struct{}{}:
-			defer func() { <-s.room }()
-		default:
-			err = fail(429, "%d streams are open, which is the most", maxStreams)
+		var leave func()
+		if leave, err = s.room.stream(r.Context(), b); err == nil {
+			defer leave()
 		}
 	}
 	w.Header().Set("Content-Type", "application/connect+json")

@@ -71,6 +71,9 @@ func (s *server) startCommand(b box, _ sandboxes.Sandbox, out *sender, r *http.R
 	if err == nil {
 		err = in.check()
 	}
+	if err == nil {
+		b, err = s.whole(r.Context(), b)
+	}
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"waldo/internal/app"
+	"waldo/internal/budget"
 	"waldo/internal/frontend/mcpserver/web"
 	"waldo/internal/model/call"
 	"waldo/internal/model/id"
@@ -58,11 +59,14 @@ func fail(status int, format string, a ...any) *failure {
 func failed(err error) *failure {
 	var f *failure
 	var much *http.MaxBytesError
+	var full *budget.Full
 	switch {
 	case errors.As(err, &f):
 		return f
 	case errors.As(err, &much):
 		return fail(413, "the body has more than %d bytes", much.Limit)
+	case errors.As(err, &full):
+		return fail(429, "the streams, folders and requests of this key use its share of waldo's memory; end some")
 	case errors.Is(err, sandboxes.ErrAbsent), errors.Is(err, sandboxes.ErrNoPicture):
 		return fail(404, "%v", err)
 	case errors.Is(err, sandboxes.ErrBusy):
@@ -82,19 +86,20 @@ type server struct {
 	mux  *http.ServeMux
 	ctx  context.Context // of commands: they outlive the requests that start them
 	stop context.CancelFunc
-	room chan struct{} // for streams
+	room // of keys and sandboxes
 
-	making sync.Mutex // held while a sandbox is made, so that none is above the limit
+	signers sync.Map // tokens of files by the id of their sandbox: what addresses can be signed with
+
+	making sync.Mutex // held while a sandbox or its body is made, so that none is above the limit
 	mu     sync.Mutex
 	live   map[string]*live // by the id of their sandbox: what this process has of it
-}
 
-// maxStreams bounds the streams of one server.
-const maxStreams = 512
+	watches map[watchKey]*watch // folders that streams watch
+}
 
 func newServer(ctx context.Context, h *app.App) (*server, error) {
 	s := &server{h: h, m: h.NamedSandboxes(), mux: http.NewServeMux(), live: map[string]*live{},
-		room: make(chan struct{}, maxStreams)}
+		room: newRoom(), watches: map[watchKey]*watch{}}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	err := h.Store.Modify(ctx, "e2b.key", "key", func(old string, ok bool) (string, bool, error) {
 		if b, err := hex.DecodeString(old); ok && err == nil && len(b) == sha256.Size {
@@ -105,6 +110,12 @@ func newServer(ctx context.Context, h *app.App) (*server, error) {
 		_, _ = rand.Read(s.key) // never fails: crypto/rand ends the process instead
 		return hex.EncodeToString(s.key), true, nil
 	})
+	if err == nil {
+		err = s.upgrade(ctx)
+	}
+	if err == nil {
+		_, err = s.sign(ctx)
+	}
 	s.route()
 	return s, err
 }

@@ -9,7 +9,7 @@ import (
 
 // TestVariablesAreArguments: the variables that a client chooses are in the arguments that contracts judge.
 func TestVariablesAreArguments(t *testing.T) {
-	b := box{Env: map[string]string{"ALL": "1", "LD_PRELOAD": "/home/user/evil.so"}}
+	b := box{body: body{Env: map[string]string{"ALL": "1", "LD_PRELOAD": "/home/user/evil.so"}}}
 	p := &process{config: config{Cmd: "ls", Args: []string{"-la"}, Envs: map[string]string{"ALL": "2"}}}
 	if got := p.argv(b); !slices.Equal(got, []string{"env", "--", "ALL=2", "LD_PRELOAD=/home/user/evil.so", "ls", "-la"}) {
 		t.Errorf("argv: %q", got)

@@ -99,12 +99,12 @@ func (s *Store) Place() string { return s.place.Name }
 
 // ownBuckets are the buckets whose rows are about one state directory: its log, its folders, or its machine.
 var ownBuckets = []string{
-	"appeared",                   // definitions, by the path of a lock file
-	"approval",                   // the first approver of the log
-	"cli",                        // the workspace of waldo call, by a user of the machine
-	"console-links",              // for a user of the machine
-	"consoles",                   // ports of the machine
-	"e2b", "sandbox", "snapshot", // folders and content of sandboxes
+	"appeared",                               // definitions, by the path of a lock file
+	"approval",                               // the first approver of the log
+	"cli",                                    // the workspace of waldo call, by a user of the machine
+	"console-links",                          // for a user of the machine
+	"consoles",                               // ports of the machine
+	"e2b", "e2b.body", "sandbox", "snapshot", // folders and content of sandboxes
 	"elsewhere", // questions for the approvers of the log
 }
 

@@ -184,6 +184,26 @@ func (s *Store) Delete(ctx context.Context, bucket, name string) error {
 	})
 }
 
+// Names returns every name of a bucket. It reads no value.
+func (s *Store) Names(ctx context.Context, bucket string) (all []string, err error) {
+	err = s.View(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query(`SELECT name FROM kv WHERE bucket = $1`, s.Bucket(bucket))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var name string
+			if err := rows.Scan(&name); err != nil {
+				return err
+			}
+			all = append(all, name)
+		}
+		return rows.Err()
+	})
+	return all, err
+}
+
 // List returns every name and value of a bucket.
 func (s *Store) List(ctx context.Context, bucket string) (map[string]string, error) {
 	out := map[string]string{}

@@ -49,6 +49,8 @@ go test -c -o "$work/program.test" ./internal/sandbox/engine/program
 (cd internal/sandbox/engine/program && fair "$work/program.test" -test.run '^$' -test.bench 'Suspend|Resume' -test.benchtime "${runs}x") | tee -a "$work/out"
 go test -c -o "$work/programs.test" ./internal/storage/programs
 (cd internal/storage/programs && fair "$work/programs.test" -test.run '^$' -test.bench 'TenThousand' -test.benchtime 1x) | tee -a "$work/out"
+go test -c -o "$work/worker.test" ./internal/feature/worker
+(cd internal/feature/worker && fair "$work/worker.test" -test.run '^$' -test.bench 'Dispatch' -test.benchtime "${runs}x") | tee -a "$work/out"
 go test -c -o "$work/egress.test" ./internal/network/egress
 (cd internal/network/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Throughput|Connect' -test.benchtime 40x) | tee -a "$work/out"
 (cd internal/network/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Inside' -test.benchtime 2000x) | tee -a "$work/out"

@@ -37,6 +37,7 @@ type Running struct {
 	Events   inbox.Operator                                 // retries and drops waiting deliveries
 	Agent    Agent                                          // takes tasks of front ends
 	Uncopied func(ctx context.Context) (uint64, error)      // records of the log that its bucket does not have
+	Waiting  func(ctx context.Context) ([]Waiting, error)   // runs for other machines
 	Close    func() error
 }
 
@@ -129,6 +130,23 @@ func (h *App) Uncopied(ctx context.Context) (records uint64, has bool, err error
 		}
 	}
 	return 0, false, nil
+}
+
+// Waiting are the runs of one queue that no worker has taken yet.
+type Waiting struct {
+	Isolation, Size string
+	Runs            int64
+	Oldest          time.Duration
+}
+
+// WaitingRuns returns the queues of runs for other machines; nil: there are none.
+func (h *App) WaitingRuns(ctx context.Context) (all []Waiting, err error) {
+	for _, r := range h.running {
+		if r.Waiting != nil {
+			all, err = r.Waiting(ctx)
+		}
+	}
+	return all, err
 }
 
 // Require returns an error where a feature cannot serve this configuration.

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/broker"
 	"waldo/internal/core/policy"
@@ -24,6 +25,8 @@ func (quiet) Sessions() []session.Info                             { return nil 
 func (quiet) Store(context.Context) error                          { return nil }
 func (quiet) Unsynced() uint64                                     { return 0 }
 func (quiet) Uncopied(context.Context) (uint64, bool, error)       { return 0, false, nil }
+
+func (quiet) WaitingRuns(context.Context) ([]app.Waiting, error) { return nil, nil }
 
 // BenchmarkCall is what telemetry adds to one call: /metrics alone, and with a collector for traces and metrics. Its
 // time includes the export; spans that a full queue drops are counted.

@@ -41,12 +41,16 @@ const (
 	metricStore       = "waldo.store.latency"
 	metricLogBehind   = "waldo.log.unsynced"
 	metricUncopied    = "waldo.log.uncopied"
+	metricQueued      = "waldo.runs.waiting"
+	metricQueuedFor   = "waldo.runs.waiting.seconds"
 	metricSpansLost   = "waldo.telemetry.dropped"
 	spanSandbox       = "sandbox"
 	spanEgress        = "egress"
 	instrumentation   = "waldo"
 	unknownCapability = "unknown" // a capability without a contract: agents choose its name
 
+	keyIsolation = attribute.Key("isolation")
+	keySize      = attribute.Key("size")
 	keyChannel   = attribute.Key("waldo.channel")
 	keyCall      = attribute.Key("waldo.call.id")
 	keyDecision  = attribute.Key("waldo.decision.id")
@@ -69,7 +73,7 @@ const (
 // Metrics are the names of all metrics. The dashboard and the alerts name no other.
 var Metrics = []string{metricServerDuration, metricClientDuration, metricStep, metricDecisions, metricActive, metricRuns,
 	metricEgress, metricBytes, metricMasked, metricWaiting, metricOldest, metricSessions, metricSession, metricStore, metricLogBehind,
-	metricUncopied, metricSpansLost}
+	metricUncopied, metricQueued, metricQueuedFor, metricSpansLost}
 
 // Spans are the names of all spans below that of the call.
 var Spans = []string{string(broker.StepDecide), string(broker.StepRecord), string(broker.StepAsk),

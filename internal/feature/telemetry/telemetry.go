@@ -62,6 +62,7 @@ type Source interface {
 	Unsynced() uint64                // records of the log that are not on the disk
 	// records of the log that its bucket does not have; false: there is no bucket
 	Uncopied(ctx context.Context) (records uint64, has bool, err error)
+	WaitingRuns(ctx context.Context) ([]app.Waiting, error)
 }
 
 // Options are what telemetry is made of.
@@ -260,6 +261,8 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 	oldest, store := age(metricOldest, "Age of the oldest question."), age(metricStore, "One read of the database.")
 	behind := count(metricLogBehind, "Records of the log that are not on the disk yet.")
 	uncopied := count(metricUncopied, "Records of the log that its bucket does not have.")
+	queued := count(metricQueued, "Runs that no worker has taken yet.")
+	queuedFor, _ := m.Float64ObservableGauge(metricQueuedFor, metric.WithDescription("Age of the oldest of them."))
 	lost, err := m.Int64ObservableCounter(metricSpansLost, metric.WithUnit("{span}"),
 		metric.WithDescription("Spans that no collector got."))
 	if err != nil {
@@ -271,6 +274,15 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 		o.ObserveInt64(behind, int64(t.from.Unsynced()))
 		if n, has, err := t.from.Uncopied(ctx); has && err == nil {
 			o.ObserveInt64(uncopied, int64(n))
+		}
+		queues, err := t.from.WaitingRuns(ctx)
+		if err != nil {
+			return err
+		}
+		for _, q := range queues {
+			of := metric.WithAttributes(keyIsolation.String(q.Isolation), keySize.String(q.Size))
+			o.ObserveInt64(queued, q.Runs, of)
+			o.ObserveFloat64(queuedFor, q.Oldest.Seconds(), of)
 		}
 		began := time.Now()
 		if err := t.from.Store(ctx); err != nil {
@@ -288,7 +300,7 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 		}
 		o.ObserveFloat64(oldest, since.Seconds())
 		return nil
-	}, waiting, sessions, oldest, store, behind, uncopied, lost)
+	}, waiting, sessions, oldest, store, behind, uncopied, queued, queuedFor, lost)
 	return err
 }
 
@@ -330,6 +342,9 @@ func (s source) Sessions() []session.Info { return s.h.Sessions.List() }
 func (s source) Unsynced() uint64         { return s.h.Log.Unsynced() }
 func (s source) Uncopied(ctx context.Context) (uint64, bool, error) {
 	return s.h.InForce().Uncopied(ctx)
+}
+func (s source) WaitingRuns(ctx context.Context) ([]app.Waiting, error) {
+	return s.h.InForce().WaitingRuns(ctx)
 }
 func (s source) Store(ctx context.Context) error {
 	_, _, err := s.h.Store.Get(ctx, "ready", "")

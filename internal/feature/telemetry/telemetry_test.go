@@ -103,9 +103,12 @@ capabilities:
   files.read: {transport: direct, mode: read, root: ., approval: none}
 `
 
-// bucket is a feature whose copy of the log lags behind.
+// bucket is a feature whose copy of the log lags behind, and which has runs wait for workers.
 func bucket(*app.App) (app.Running, error) {
-	return app.Running{Uncopied: func(context.Context) (uint64, error) { return 7, nil }}, nil
+	return app.Running{Uncopied: func(context.Context) (uint64, error) { return 7, nil },
+		Waiting: func(context.Context) ([]app.Waiting, error) {
+			return []app.Waiting{{Isolation: "namespace", Size: "small", Runs: 3, Oldest: time.Second}}, nil
+		}}, nil
 }
 
 func opened(t *testing.T, otlp string, warm int) *app.App {
@@ -296,7 +299,8 @@ func TestMetrics(t *testing.T) {
 	for _, name := range []string{"mcp_server_operation_duration_seconds", "waldo_step_duration_seconds", "waldo_decisions_total",
 		"waldo_calls_active", "waldo_sandbox_runs_total", "waldo_approvals_waiting", "waldo_approvals_oldest_seconds",
 		"waldo_sessions_live", "waldo_session_duration_seconds", "waldo_store_latency_seconds", "waldo_log_unsynced",
-		"waldo_log_uncopied", "waldo_telemetry_dropped_total", "target_info",
+		"waldo_log_uncopied", "waldo_runs_waiting", "waldo_runs_waiting_seconds",
+		"waldo_telemetry_dropped_total", "target_info",
 		"process_open_fds", "go_goroutines"} {
 		if names[name] == 0 {
 			t.Errorf("/metrics has no %s", name)

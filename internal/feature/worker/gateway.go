@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +30,7 @@ type gateway struct {
 	q    *queue // nil: not connected yet
 	key  keyring
 	wait time.Duration
+	used map[string]app.Waiting // the queues that it used, without runs
 }
 
 // gatewayConnections are those of a gateway to the queue.
@@ -60,6 +63,22 @@ func (g *gateway) close() error {
 	return nil
 }
 
+// waiting returns the queues that this gateway used, and those where runs wait.
+func (g *gateway) waiting(ctx context.Context) ([]app.Waiting, error) {
+	q, err := g.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := q.waiting(ctx)
+	g.mu.Lock()
+	all := maps.Clone(g.used)
+	g.mu.Unlock()
+	for _, w := range now {
+		all[queueName(w.Isolation, w.Size)] = w
+	}
+	return slices.Collect(maps.Values(all)), err
+}
+
 func (g *gateway) sweep(ctx context.Context, _ time.Time) error {
 	q, err := g.open(ctx)
 	if err != nil {
@@ -83,7 +102,11 @@ func (g *gateway) carry(ctx context.Context, run runner.Remote) (out call.Outcom
 		return g.unreachable(run, err), true, nil
 	}
 	e := envelope{run: id.New(runID), attempt: 1, expires: time.Now().Add(g.wait + 5*time.Second).UnixMilli()}
-	committed, err := q.add(ctx, e, run.Level, sizeOf(run.Limits.Memory), run.Limits.Wall, g.key.seal(toWorker, e, text))
+	size := sizeOf(run.Limits.Memory)
+	g.mu.Lock()
+	g.used[queueName(run.Level, size)] = app.Waiting{Isolation: run.Level, Size: size}
+	g.mu.Unlock()
+	committed, err := q.add(ctx, e, run.Level, size, run.Limits.Wall, g.key.seal(toWorker, e, text))
 	switch {
 	case err != nil && !committed:
 		return g.unreachable(run, err), true, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
+	"waldo/internal/app"
 	"waldo/internal/storage/database"
 )
 
@@ -94,7 +95,7 @@ func openQueue(ctx context.Context, s *database.Store, connections int) (*queue,
 	}
 	q := &queue{pool: pool}
 	if err = q.migrate(ctx); err == nil {
-		q.client, err = river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: quiet()})
+		q.client, err = river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: quiet(), FetchCooldown: time.Millisecond})
 	}
 	if err != nil {
 		pool.Close()
@@ -125,7 +126,8 @@ func (q *queue) migrate(ctx context.Context) (err error) {
 	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return err
 	}
-	_, err = one.Exec(ctx, runsTable)
+	_, err = one.Exec(ctx, runsTable+`; CREATE INDEX IF NOT EXISTS worker_runs_waiting ON worker_runs (isolation, size)
+		WHERE state = 'waiting'`)
 	return err
 }
 
@@ -184,6 +186,16 @@ func (q *queue) look(ctx context.Context, run string, renew bool) (r row, err er
 func (q *queue) unwanted(ctx context.Context, run string) error {
 	_, err := q.pool.Exec(ctx, `UPDATE worker_runs SET wanted_until = clock_timestamp() WHERE id = $1`, run)
 	return err
+}
+
+// waiting returns how many runs of each queue no worker has taken yet.
+func (q *queue) waiting(ctx context.Context) (all []app.Waiting, err error) {
+	rows, err := q.pool.Query(ctx, `SELECT isolation, size, count(*), clock_timestamp() - min(queued_at) FROM worker_runs
+		WHERE state = 'waiting' AND wanted_until > clock_timestamp() GROUP BY isolation, size`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[app.Waiting])
 }
 
 // over ends a row that is in a state, whose lease is over if it is running. It reports whether it was.

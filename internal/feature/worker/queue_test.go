@@ -18,9 +18,9 @@ import (
 	"waldo/internal/testing/pgtest"
 )
 
-func queueOf(t testing.TB) *queue {
+func queueOf(t testing.TB, settings ...string) *queue {
 	t.Helper()
-	pg, err := pgtest.Start()
+	pg, err := pgtest.Start(settings...)
 	if errors.Is(err, pgtest.ErrAbsent) {
 		t.Skip(err)
 	}

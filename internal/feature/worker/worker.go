@@ -37,9 +37,9 @@ func open(h *app.App) (app.Running, error) {
 	if w == nil {
 		return app.Running{}, nil
 	}
-	g := &gateway{h: h, wait: w.Wait}
+	g := &gateway{h: h, wait: w.Wait, used: map[string]app.Waiting{}}
 	h.Runner.Elsewhere = g.carry
-	return app.Running{Sweep: g.sweep, Close: g.close, Require: func() error {
+	return app.Running{Sweep: g.sweep, Waiting: g.waiting, Close: g.close, Require: func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_, err := g.open(ctx)

@@ -34,8 +34,8 @@ func commands(g *cli.Context) []*cobra.Command {
 	var o options
 	c := &cobra.Command{
 		Use: "worker", Short: "Carry out the runs that gateways decided, from a queue in PostgreSQL", Args: cobra.NoArgs,
-		Long: "Takes runs of one isolation level and one size from the queue of the store, and carries them out in sandboxes\n" +
-			"of this machine. Gateways and workers have the same waldo.yaml. docs/workers.md has each step.",
+		Long: "Takes runs of one isolation level and one size from the queue of the store, and carries them out in\n" +
+			"sandboxes of this machine. Gateways and workers have the same waldo.yaml. docs/workers.md has each step.",
 		Example: "  waldo worker --new-key /etc/waldo/workers.key\n  waldo worker --slots 8 --isolation gvisor",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.newKey != "" {

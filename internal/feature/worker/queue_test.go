@@ -76,6 +76,9 @@ func add(t testing.TB, q *queue, run string) envelope {
 func TestLease(t *testing.T) {
 	q, ctx := queueOf(t), t.Context()
 	e := add(t, q, "r_1")
+	if w, err := q.waiting(ctx); err != nil || len(w) != 1 || w[0].Size != "small" || w[0].Runs != 1 || w[0].Oldest <= 0 {
+		t.Errorf("waiting: %v, %v", w, err)
+	}
 	if _, sealed, ok, err := q.claim(ctx, "r_1", "a"); err != nil || !ok || string(sealed) != "sealed" {
 		t.Fatalf("control: %q, %v, %v", sealed, ok, err)
 	}
@@ -112,6 +115,19 @@ func TestLease(t *testing.T) {
 	q.exec(t, `UPDATE worker_runs SET wanted_until = clock_timestamp() - interval '1 second' WHERE id = 'r_2'`)
 	if _, _, ok, err := q.claim(ctx, "r_2", "a"); err != nil || ok {
 		t.Errorf("a run that nobody wants was begun: %v", err)
+	}
+	if w, err := q.waiting(ctx); err != nil || len(w) != 0 {
+		t.Errorf("waiting: %v, %v", w, err)
+	}
+	q.exec(t, `UPDATE worker_runs SET wanted_until = clock_timestamp() - interval '2 hours' WHERE id = 'r_2'`)
+	if err := q.sweep(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := q.look(ctx, "r_2", false); err == nil {
+		t.Error("a row of long ago was not swept")
+	}
+	if r, err := q.look(ctx, "r_1", false); err != nil || r.state != "running" {
+		t.Errorf("a row of now was swept: %v", err)
 	}
 }
 

@@ -504,7 +504,7 @@ func TestCrowd(t *testing.T) {
 	var odd, forged []string
 	for i := range 3000 {
 		odd = append(odd, fmt.Sprintf("%s-%06d", checkpointObject(101), i), fmt.Sprintf("%s1%016d", checkpoints, i),
-			fmt.Sprintf("%s-%015d", checkpoints, i), fmt.Sprintf("%s+%015d", checkpoints, i))
+			fmt.Sprintf("%s-%015d", checkpoints, i+1), fmt.Sprintf("%s+%015d", checkpoints, i))
 		if n := int64(102 + i); n != 151 {
 			forged = append(forged, checkpointObject(n))
 		}
@@ -517,7 +517,8 @@ func TestCrowd(t *testing.T) {
 		if got := back.back(); got != "bucket.back" || len(b.read) != 1 {
 			t.Errorf("back in time: %q, %d objects", got, len(b.read))
 		}
-		sound.crowd(1, 0, odd...)
+		sound.forget() // a name with a plus sorts before each number
+		sound.crowd(2, 0, odd...)
 		if got, found := sound.back(), sound.read(); got != "" || found.Error == "" {
 			t.Errorf("control: %q, %+v", got, found)
 		}

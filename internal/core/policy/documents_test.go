@@ -18,7 +18,7 @@ var fragments = map[string]string{
 
 // topKey is the first line of a configuration.
 var topKey = regexp.MustCompile(`^(version|environment|servers|secrets|capabilities|internal|addresses|approval|agent|` +
-	`webhooks|sessions|sandboxes|gateway|redaction|log|store):(\s|$)`)
+	`webhooks|sessions|sandboxes|gateway|redaction|log|store|tenants|workers):(\s|$)`)
 
 // shownBlocks returns the YAML of a document: fenced blocks, and indented ones that begin with a key of the top.
 func shownBlocks(text string) (blocks []string) {

@@ -41,6 +41,9 @@ func newCall(g *cli.Context) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if c.Flags().Changed("key") {
+				key = call.KeyOf(key)
+			}
 			s := app.Options{Patience: wait}
 			if wait > 0 && !g.JSON {
 				s.Carriers = []approval.Notifier{cli.Teller{W: c.ErrOrStderr()}}

@@ -80,7 +80,7 @@ type Redactor interface {
 type Effects interface {
 	// Earlier returns the recorded result of the call with the same key, or the reason against this one. Neither: the
 	// call goes on.
-	Earlier(ctx context.Context, d policy.Decision) (*call.Result, *call.Reason, error)
+	Earlier(ctx context.Context, d policy.Decision, args call.Args) (*call.Result, *call.Reason, error)
 	// Begin notes that the call acts from now on and returns its arguments with its key, or what Earlier returns.
 	Begin(ctx context.Context, d policy.Decision, args call.Args) (call.Args, *call.Result, *call.Reason, error)
 	// End stores how a call ended, and reports whether its outcome is unknown.
@@ -196,7 +196,7 @@ func (b *Broker) carryOut(
 		return b.collect(ctx, d, l)
 	}
 	if d.Tracked() && d.Effect != policy.Deny && !d.DryRun {
-		earlier, against, err := b.Effects.Earlier(ctx, d)
+		earlier, against, err := b.Effects.Earlier(ctx, d, restored)
 		if r, ended, err := b.earlier(ctx, d, earlier, against, err); ended {
 			return r, err
 		}

@@ -68,6 +68,7 @@ type Entry struct {
 	result  *stored
 	until   time.Time
 	tokens  bool   // the tool got values in the place of tokens in the arguments
+	meant   string // digest of the arguments with these values; empty: they hold no tokens
 	undoes  string // the process that makes the call Undone
 }
 
@@ -115,13 +116,14 @@ type Caller interface {
 }
 
 // Earlier returns the recorded result of the call with the same key, or the reason against this one. If it returns
-// neither, no call had the key. It waits for a call under way.
-func (b *Book) Earlier(ctx context.Context, d policy.Decision) (*call.Result, *call.Reason, error) {
+// neither, no call had the key. It waits for a call under way. args are the arguments as the tool would get them.
+func (b *Book) Earlier(ctx context.Context, d policy.Decision, args call.Args) (*call.Result, *call.Reason, error) {
 	key, why := keyOf(d)
 	if why != nil || key == "" {
 		return nil, why, nil
 	}
-	return b.claim(ctx, d, nameOf(d.Call, key), false, false)
+	name := nameOf(d.Call, key)
+	return b.claim(ctx, d, name, meant(d, name, args), false)
 }
 
 // Begin notes that a call acts from now on, and returns its arguments with its key. Another call with the key can have
@@ -141,7 +143,7 @@ func (b *Book) Begin(ctx context.Context, d policy.Decision, args call.Args) (
 	if key != "" {
 		name = nameOf(d.Call, key)
 	}
-	r, why, err := b.claim(ctx, d, name, true, args.Digest() != d.Call.Args.Digest())
+	r, why, err := b.claim(ctx, d, name, meant(d, name, args), true)
 	if errors.Is(err, errFull) {
 		return args, nil, call.Reason{Code: "effects.full", Text: fmt.Sprintf("this principal has %d remembered calls, or %d MiB "+
 			"of them; each ends with its window", MaxCalls, MaxBytes>>20)}.In(time.Hour), nil
@@ -185,6 +187,9 @@ func keyOf(d policy.Decision) (string, *call.Reason) {
 		if !ok {
 			text = string(v.Raw())
 		}
+		if text == "" {
+			text = call.KeyOf("")
+		}
 		if key != "" && key != text {
 			return "", &call.Reason{Code: "idempotency.two_keys",
 				Text: "the call has a key, and another one in its argument " + d.Contract.Idempotency.Argument}
@@ -214,14 +219,24 @@ func nameOf(c call.Call, key string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// meant returns the digest of arguments in which values stand for tokens; empty: there are none. One token is another
+// value in another session, so the text of the arguments does not say what they mean. What a person strikes out of a
+// statement is no token.
+func meant(d policy.Decision, name string, args call.Args) string {
+	if args.Digest() == d.Call.Args.Digest() || d.Contract.Transport == contract.Held {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(name + args.Digest()))
+	return hex.EncodeToString(sum[:])
+}
+
 const (
 	poll     = 50 * time.Millisecond
 	patience = 30 * time.Second // for another call with the key, where the contract has no timeout
 )
 
-// claim looks the key up, waits for a call under way, and with take begins the call. tokens: its tool gets values in the
-// place of tokens in the arguments.
-func (b *Book) claim(ctx context.Context, d policy.Decision, name string, take, tokens bool) (
+// claim looks the key up, waits for a call under way, and with take begins the call.
+func (b *Book) claim(ctx context.Context, d policy.Decision, name, meant string, take bool) (
 	*call.Result, *call.Reason, error,
 ) {
 	wait := d.Contract.Timeout
@@ -232,9 +247,13 @@ func (b *Book) claim(ctx context.Context, d policy.Decision, name string, take, 
 		wait = min(wait, time.Until(by))
 	}
 	for until, tried := time.Now().Add(wait), ""; ; {
-		old, err := b.look(ctx, d, name, tried, take, tokens)
+		old, err := b.look(ctx, d, name, meant, tried, take)
 		if err != nil || old == nil {
 			return nil, nil, err
+		}
+		if !old.same(d.Call, meant) {
+			return nil, &call.Reason{Code: "idempotency.conflict", Text: "the key belongs to the call " + old.ID +
+				", which has other arguments, other values behind its tokens, or another delegation"}, nil
 		}
 		r, why, again := b.judge(ctx, d, old, tried == old.digest())
 		switch {
@@ -258,7 +277,7 @@ func (b *Book) claim(ctx context.Context, d policy.Decision, name string, take, 
 // look returns the earlier call with a name; nil: there is none, or it did not act, and its digest is the proven one.
 // With take it begins the new call then, in the same transaction.
 func (b *Book) look(
-	ctx context.Context, d policy.Decision, name, proven string, take, tokens bool,
+	ctx context.Context, d policy.Decision, name, meant, proven string, take bool,
 ) (old *Entry, err error) {
 	in := b.Store.View
 	if take {
@@ -272,7 +291,7 @@ func (b *Book) look(
 			}
 		}
 		gone := old != nil && old.State == NotHappened && old.digest() == proven
-		if old != nil && b.Now().Before(old.until) && !gone && !b.repeats(d, old) {
+		if old != nil && b.Now().Before(old.until) && !gone && !b.repeats(d, old, meant) {
 			return nil
 		}
 		if !take {
@@ -285,16 +304,16 @@ func (b *Book) look(
 			}
 			old = nil
 		}
-		return b.insert(tx, d, name, tokens)
+		return b.insert(tx, d, name, meant)
 	})
 	return old, err
 }
 
 // repeats reports whether a call with an unknown outcome can be made again: the tool knows its key, and nothing can
 // find the outcome out.
-func (b *Book) repeats(d policy.Decision, old *Entry) bool {
+func (b *Book) repeats(d policy.Decision, old *Entry, meant string) bool {
 	open := old.State == Unknown || old.State == Begun && b.Gone(old.process)
-	return open && d.Contract.Idempotency.Argument != "" && d.Contract.Settle.By == "" && old.same(d.Call)
+	return open && d.Contract.Idempotency.Argument != "" && d.Contract.Settle.By == "" && old.same(d.Call, meant)
 }
 
 // fileOf returns the configuration file of a contract, one name for each file, as a row can hold it.
@@ -310,8 +329,8 @@ func fileOf(k contract.Contract) string {
 }
 
 // same reports whether a call has the arguments of the entry, and is made under the same delegation.
-func (e *Entry) same(c call.Call) bool {
-	return e.ArgsDigest == c.Args.Digest() && e.Delegation == leaf(c)
+func (e *Entry) same(c call.Call, meant string) bool {
+	return e.ArgsDigest == c.Args.Digest() && e.meant == meant && e.Delegation == leaf(c)
 }
 
 // leaf returns the delegation that a call is made under; empty: none.
@@ -333,7 +352,7 @@ func chain(leaf string) []string {
 var errFull = errors.New("effects: the principal has as many remembered calls as it can have")
 
 // insert notes a call that begins.
-func (b *Book) insert(tx *sql.Tx, d policy.Decision, name string, tokens bool) error {
+func (b *Book) insert(tx *sql.Tx, d policy.Decision, name, meant string) error {
 	full, err := b.full(tx, d.Call.Principal, 1)
 	if err == nil && full {
 		if err = b.sweep(tx); err == nil {
@@ -353,7 +372,7 @@ func (b *Book) insert(tx *sql.Tx, d policy.Decision, name string, tokens bool) e
 		}
 	}
 	e := b.entry(d, Begun, window)
-	e.name, e.key, e.process, e.tokens = name, name, b.Process, tokens
+	e.name, e.key, e.process, e.tokens, e.meant = name, name, b.Process, meant != "", meant
 	return e.put(tx)
 }
 
@@ -397,10 +416,6 @@ func (b *Book) full(tx *sql.Tx, who call.Principal, part int64) (bool, error) {
 func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled bool) (
 	r *call.Result, why *call.Reason, again bool,
 ) {
-	if !old.same(d.Call) {
-		return nil, &call.Reason{Code: "idempotency.conflict",
-			Text: "the key belongs to the call " + old.ID + ", which has other arguments or another delegation"}, false
-	}
 	switch {
 	case old.State == Ended || old.Word() != "":
 		return b.known(ctx, d, old)

@@ -49,7 +49,13 @@ func keyed(t *testing.T, key, args string) policy.Decision {
 // end makes the call of a decision and ends it with a text.
 func (b *bench) end(t *testing.T, d policy.Decision, text string) {
 	t.Helper()
-	if _, r, why, err := b.Begin(t.Context(), d, d.Call.Args); r != nil || why != nil || err != nil {
+	b.endAs(t, d, d.Call.Args, text)
+}
+
+// endAs is end for a tool that gets these arguments.
+func (b *bench) endAs(t *testing.T, d policy.Decision, args call.Args, text string) {
+	t.Helper()
+	if _, r, why, err := b.Begin(t.Context(), d, args); r != nil || why != nil || err != nil {
 		t.Fatal(r, why, err)
 	}
 	f := facts.New()
@@ -81,12 +87,19 @@ func TestKeysAreBound(t *testing.T) {
 		{"other arguments", func(d *policy.Decision) { d.Call.Args, _ = call.ParseArgs([]byte(`{"a":2}`)) },
 			"idempotency.conflict"},
 		{"another session", func(d *policy.Decision) { d.Call.Session = "n_other" }, "first"},
+		{"an empty argument of the key", func(d *policy.Decision) {
+			d.Call.Key, d.Contract.Idempotency.Argument = "", "a"
+			d.Call.Args, _ = call.ParseArgs([]byte(`{"a":""}`))
+		}, "idempotency.malformed"},
+		{"an empty key", func(d *policy.Decision) { d.Call.Key = call.KeyOf("") }, "idempotency.malformed"},
+		{"two keys of one request", func(d *policy.Decision) { d.Call.Key = call.KeyOf("k", "l") }, "idempotency.malformed"},
+		{"one key of a request", func(d *policy.Decision) { d.Call.Key = call.KeyOf("k") }, "first"},
 		{"a key with a newline", func(d *policy.Decision) { d.Call.Key = "k\n" }, "idempotency.malformed"},
 	} {
 		d := keyed(t, "k", `{"a":1}`)
 		row.change(&d)
 		got := ""
-		r, why, err := b.Earlier(t.Context(), d)
+		r, why, err := b.Earlier(t.Context(), d, d.Call.Args)
 		switch {
 		case err != nil:
 			t.Fatal(err)
@@ -103,8 +116,33 @@ func TestKeysAreBound(t *testing.T) {
 		}
 	}
 	b.now = b.now.Add(contract.DefaultWindow)
-	if r, why, err := b.Earlier(t.Context(), keyed(t, "k", `{"a":2}`)); r != nil || why != nil || err != nil {
+	late := keyed(t, "k", `{"a":2}`)
+	if r, why, err := b.Earlier(t.Context(), late, late.Call.Args); r != nil || why != nil || err != nil {
 		t.Errorf("after its window: %v %v %v", r, why, err)
+	}
+}
+
+// TestKeyAndTokens: one token is another value in another session. A key with the same text and another value behind it
+// is refused, also where no value is known for the token.
+func TestKeyAndTokens(t *testing.T) {
+	b := newBench(t)
+	told := func(to string) (d policy.Decision, args call.Args) {
+		d = keyed(t, "k", `{"to":"[EMAIL_1]"}`)
+		args, err := call.ParseArgs([]byte(to))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d, args
+	}
+	d, args := told(`{"to":"ann@example.com"}`)
+	b.endAs(t, d, args, "first")
+	for to, want := range map[string]string{`{"to":"ann@example.com"}`: "", `{"to":"bob@example.com"}`: "idempotency.conflict",
+		`{"to":"[EMAIL_1]"}`: "idempotency.conflict"} {
+		d, args := told(to)
+		r, why, err := b.Earlier(t.Context(), d, args)
+		if err != nil || (want == "") != (r != nil) || want != "" && (why == nil || why.Code != want) {
+			t.Errorf("%s: %v %v %v", to, r, why, err)
+		}
 	}
 }
 

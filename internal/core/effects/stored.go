@@ -121,6 +121,7 @@ type body struct {
 	Undone     string          `json:"undone,omitempty"`
 	Result     *stored         `json:"result,omitempty"`
 	Tokens     bool            `json:"tokens,omitempty"`
+	Meant      string          `json:"meant,omitempty"`
 	Undoes     string          `json:"undoes,omitempty"`
 }
 
@@ -133,7 +134,7 @@ type undo struct {
 func (e *Entry) body() body {
 	b := body{DecisionID: e.DecisionID, Key: e.key, Mode: e.Mode, Args: e.Args.Raw(), ArgsDigest: e.ArgsDigest,
 		Delegation: e.Delegation, File: e.File,
-		Undone: e.Undone, Result: e.result, Tokens: e.tokens, Undoes: e.undoes}
+		Undone: e.Undone, Result: e.result, Tokens: e.tokens, Meant: e.meant, Undoes: e.undoes}
 	if e.Undo != nil {
 		b.Undo = &undo{e.Undo.By, e.Undo.Args.Raw()}
 	}
@@ -198,7 +199,8 @@ func read(r row) (*Entry, error) {
 		return nil, fmt.Errorf("effects: call %s: %w", e.ID, err)
 	}
 	e.DecisionID, e.Mode, e.ArgsDigest, e.Undone, e.result = b.DecisionID, b.Mode, b.ArgsDigest, b.Undone, b.Result
-	e.Delegation, e.File, e.tokens, e.undoes, e.key = b.Delegation, b.File, b.Tokens, b.Undoes, b.Key
+	e.Delegation, e.File, e.tokens, e.meant, e.undoes, e.key = b.Delegation, b.File, b.Tokens, b.Meant,
+		b.Undoes, b.Key
 	return &e, nil
 }
 

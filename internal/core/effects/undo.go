@@ -14,7 +14,7 @@ import (
 // Errors of Undo.
 var (
 	ErrNoUndo = errors.New("waldo knows nothing that undoes this call: its contract has no rollback, or it did not succeed")
-	ErrUndone = errors.New("the call was undone, or is being undone")
+	ErrUndone = errors.New("the call was undone, is being undone, or its undo has an unknown outcome")
 )
 
 // Undo makes the call that undoes another, as the caller of as, with its own decision and approval. It is made

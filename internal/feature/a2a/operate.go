@@ -49,7 +49,7 @@ func (s *server) operate(r *http.Request, who call.Principal, method string, par
 		if keys := r.Header.Values("Idempotency-Key"); len(keys) > 1 {
 			return reply{}, badParams.says("a request has one Idempotency-Key")
 		}
-		p.key = r.Header.Get("Idempotency-Key")
+		p.key = call.KeyOf(r.Header.Values("Idempotency-Key")...)
 		j, f := s.send(ctx, who, p)
 		switch c := p.Configuration; {
 		case f != nil:

@@ -245,13 +245,16 @@ func (s *server) run(by client, r *http.Request, body []byte) (answer, error) {
 	return s.make(by, r, call.Call{Capability: capability, Args: args, ApprovalID: in.Approval})
 }
 
+// keyOf returns the idempotency key of a request.
+func keyOf(r *http.Request) string { return call.KeyOf(r.Header.Values("Idempotency-Key")...) }
+
 // make passes a call through the pipeline, with the key of the request and in the session of its principal.
 func (s *server) make(by client, r *http.Request, c call.Call) (answer, error) {
 	n, err := s.session(by.who)
 	if err != nil {
 		return answer{}, err
 	}
-	c.ID, c.Principal, c.Session, c.Channel, c.Key = id.New(id.Call), by.who, n, channel, r.Header.Get("Idempotency-Key")
+	c.ID, c.Principal, c.Session, c.Channel, c.Key = id.New(id.Call), by.who, n, channel, keyOf(r)
 	c.Delegation, c.Proof = by.token, by.proof
 	if why := s.h.Prepare(r.Context(), &c); why != nil {
 		result, err := s.h.Refuse(r.Context(), c, *why)

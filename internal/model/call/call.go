@@ -49,6 +49,18 @@ func (c Capability) Named() bool {
 	return len(c) >= 1 && len(c) <= 200 && c[0] != '.' && !strings.ContainsFunc(string(c), other)
 }
 
+// KeyOf returns the idempotency key of a request that gives these. None is no key. Several and an empty one are
+// malformed, and so refused: a caller with an unset variable means no call twice.
+func KeyOf(given ...string) string {
+	switch {
+	case len(given) == 0:
+		return ""
+	case len(given) > 1 || given[0] == "":
+		return "\x00"
+	}
+	return given[0]
+}
+
 // Principal says on whose behalf a call is made: "os:1000", "token:ci", "oidc:sub". One of a tenant begins with the
 // tenant's name: "acme/oidc:sub".
 type Principal string

@@ -62,7 +62,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 		}
 		m.Proof = jsonrpc.Proof(proof)
 	}
-	m.Key = r.Header.Get(headerKey)
+	m.Key = call.KeyOf(r.Header.Values(headerKey)...)
 	m.Trace = jsonrpc.Trace{Parent: r.Header.Get("Traceparent"), State: strings.Join(r.Header.Values("Tracestate"), ",")}
 	modern, fault := agree(r.Header, m)
 	if fault != nil {

@@ -64,3 +64,29 @@ func TestCopyTree(t *testing.T) {
 		t.Error("a copy has taken the place of another")
 	}
 }
+
+// TestReadIn: a file is read whole or not at all, and no pipe is waited for.
+func TestReadIn(t *testing.T) {
+	dir := t.TempDir()
+	err := os.WriteFile(filepath.Join(dir, "f"), make([]byte, 10), 0o600)
+	if err == nil {
+		err = unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if b, err := ReadIn(root, "f", 10); len(b) != 10 || err != nil {
+		t.Errorf("control: %d bytes, %v", len(b), err)
+	}
+	if b, err := ReadIn(root, "f", 9); err == nil {
+		t.Errorf("a file that is too long: %d bytes", len(b))
+	}
+	if _, err := ReadIn(root, "pipe", 10); err == nil {
+		t.Error("a pipe was read")
+	}
+}

@@ -67,12 +67,7 @@ func makeKey(c *cobra.Command, path string) error {
 
 // checked returns an error for flags that name no queue.
 func (o options) checked(h *app.App) error {
-	known := slices.ContainsFunc(sizes, func(s struct {
-		name string
-		most int64
-	}) bool {
-		return s.name == o.size
-	})
+	known := slices.ContainsFunc(sizes, func(s class) bool { return s.name == o.size })
 	switch {
 	case h.Config.Workers == nil:
 		return fault.Usage(`write workers: {key: "file:/etc/waldo/workers.key"}`, "the configuration has no workers")

@@ -43,11 +43,13 @@ const (
 	keptRows = time.Hour               // how long a row without its job stays
 )
 
-// sizes are the classes of runs, by their memory limit in bytes.
-var sizes = []struct {
+// class is a class of runs, by their memory limit in bytes.
+type class struct {
 	name string
 	most int64
-}{{"small", 512 << 20}, {"medium", 2 << 30}, {"large", 1 << 62}}
+}
+
+var sizes = []class{{"small", 512 << 20}, {"medium", 2 << 30}, {"large", 1 << 62}}
 
 func sizeOf(memory int64) string {
 	for _, s := range sizes {
@@ -222,15 +224,15 @@ func (q *queue) claim(ctx context.Context, run, worker string) (e envelope, seal
 const holds = ` WHERE id = $1 AND attempt = $2 AND worker = $3 AND state = 'running'
 	AND lease_until > clock_timestamp()`
 
-// renew renews the lease of a worker. held is false where it has lost it; wants is false where the
-// gateway gave the run up.
-func (q *queue) renew(ctx context.Context, e envelope, worker string) (held, wants bool, err error) {
+// renew renews the lease of a worker. held is false where it has lost it; needed is false where the gateway gave the
+// run up.
+func (q *queue) renew(ctx context.Context, e envelope, worker string) (held, needed bool, err error) {
 	err = q.pool.QueryRow(ctx, `UPDATE worker_runs SET lease_until = clock_timestamp() + $4`+holds+
-		` RETURNING wanted_until > clock_timestamp()`, e.run, e.attempt, worker, lease).Scan(&wants)
+		` RETURNING wanted_until > clock_timestamp()`, e.run, e.attempt, worker, lease).Scan(&needed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, false, nil
 	}
-	return err == nil, wants, err
+	return err == nil, needed, err
 }
 
 // end stores a result. It returns false where the worker has lost its lease: the result is late, and refused.

@@ -9,9 +9,8 @@ import (
 	"fmt"
 	"strings"
 
-	"golang.org/x/crypto/chacha20poly1305"
-
 	"waldo/internal/model/secret"
+	"waldo/internal/storage/safefile"
 )
 
 // The directions of a sealed message. One of a direction is never taken for one of the other.
@@ -26,9 +25,6 @@ type envelope struct {
 	attempt int   // of the run, from 1
 	expires int64 // of the job, in milliseconds since 1970
 }
-
-// errSeal is the error of a message that no holder of the key sealed for this envelope.
-var errSeal = errors.New("the message was not sealed with the key of the workers for this run, attempt and direction")
 
 // keyring seals and opens the messages between gateways and workers.
 type keyring [32]byte
@@ -48,35 +44,25 @@ func readKey(v secret.Value) (k keyring, err error) {
 	return keyring(b), nil
 }
 
-// bound returns the associated data of a message.
-func (e envelope) bound(direction string) []byte {
-	return fmt.Appendf(nil, "waldo worker 1\n%s\n%s\n%d\n%d", direction, e.run, e.attempt, e.expires)
+// name returns what a message is sealed for.
+func (e envelope) name(direction string) string {
+	return fmt.Sprintf("waldo worker 1\n%s\n%s\n%d\n%d", direction, e.run, e.attempt, e.expires)
+}
+
+// derived returns the key of one direction.
+func (k keyring) derived(direction string) []byte {
+	b, _ := hkdf.Key(sha256.New, k[:], nil, direction, len(k)) // never fails: the length is small
+	return b
 }
 
 func (k keyring) seal(direction string, e envelope, text []byte) []byte {
-	nonce := make([]byte, chacha20poly1305.NonceSizeX, chacha20poly1305.NonceSizeX+len(text)+chacha20poly1305.Overhead)
-	_, _ = rand.Read(nonce)
-	derived, _ := hkdf.Key(sha256.New, k[:], nil, direction, chacha20poly1305.KeySize)
-	aead, err := chacha20poly1305.NewX(derived)
+	sealed, err := safefile.Seal(k.derived(direction), text, e.name(direction))
 	if err != nil {
 		panic(err) // the key has its length
 	}
-	return aead.Seal(nonce, nonce, text, e.bound(direction))
+	return sealed
 }
 
 func (k keyring) open(direction string, e envelope, sealed []byte) ([]byte, error) {
-	if len(sealed) < chacha20poly1305.NonceSizeX {
-		return nil, errSeal
-	}
-	derived, _ := hkdf.Key(sha256.New, k[:], nil, direction, chacha20poly1305.KeySize)
-	aead, err := chacha20poly1305.NewX(derived)
-	if err != nil {
-		return nil, err
-	}
-	nonce, rest := sealed[:chacha20poly1305.NonceSizeX], sealed[chacha20poly1305.NonceSizeX:]
-	text, err := aead.Open(nil, nonce, rest, e.bound(direction))
-	if err != nil {
-		return nil, errSeal
-	}
-	return text, nil
+	return safefile.Unseal(k.derived(direction), sealed, e.name(direction))
 }

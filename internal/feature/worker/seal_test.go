@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"waldo/internal/model/secret"
+	"waldo/internal/storage/safefile"
 )
 
 // TestSeal: a message opens under its own run, attempt, expiry and direction, and under no other.
@@ -31,7 +32,7 @@ func TestSeal(t *testing.T) {
 		"a missing byte":    func() ([]byte, error) { return k.open(toWorker, e, sealed[:len(sealed)-1]) },
 		"nothing":           func() ([]byte, error) { return k.open(toWorker, e, nil) },
 	} {
-		if text, err := open(); !errors.Is(err, errSeal) {
+		if text, err := open(); !errors.Is(err, safefile.ErrSealed) {
 			t.Errorf("%s: %q, %v", why, text, err)
 		}
 	}

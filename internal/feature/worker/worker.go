@@ -138,13 +138,13 @@ func (w *worker) hold(ctx context.Context, e envelope, end context.CancelCauseFu
 			}
 			asked := time.Now()
 			once, done := context.WithTimeout(context.WithoutCancel(ctx), renewal)
-			has, wants, err := w.q.renew(once, e, w.name)
+			has, needed, err := w.q.renew(once, e, w.name)
 			done()
 			switch {
 			case err != nil: // the timer goes on
 			case !has:
 				end(errLease)
-			case !wants:
+			case !needed:
 				end(errUnwanted)
 			default:
 				late.Reset(giveUp - time.Since(asked))

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -40,14 +39,7 @@ type replica struct {
 // replicasOf binds two state directories to one PostgreSQL. Their configuration has a server that counts writes.
 func replicasOf(t *testing.T, config string) (all []*replica, o *oracle) {
 	t.Helper()
-	pg, err := pgtest.Start()
-	if errors.Is(err, pgtest.ErrAbsent) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pg.Stop)
+	pg := pgtest.New(t)
 	dir, o := t.TempDir(), &oracle{made: map[string]int{}}
 	self, err := os.Executable()
 	if err == nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -36,14 +35,7 @@ type fleet struct {
 
 func fleetOf(t *testing.T) *fleet {
 	t.Helper()
-	pg, err := pgtest.Start()
-	if errors.Is(err, pgtest.ErrAbsent) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pg.Stop)
+	pg := pgtest.New(t)
 	f := &fleet{T: t, dir: t.TempDir(), fetched: map[string]int{}, pg: pg.URL("postgres", "postgres")}
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()

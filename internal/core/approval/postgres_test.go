@@ -21,14 +21,7 @@ func TestPostgres(t *testing.T) {
 // newHosts returns two state directories on one database, with one clock that stands still.
 func newHosts(t *testing.T) (a, b *fixture) {
 	t.Helper()
-	s, err := pgtest.Start()
-	if errors.Is(err, pgtest.ErrAbsent) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
+	s := pgtest.New(t)
 	a, b = &fixture{}, &fixture{}
 	now := time.Now().UnixMilli()
 	for _, h := range []*fixture{a, b} {

@@ -19,14 +19,7 @@ func TestDoctor(t *testing.T) {
 		{"fsync=on", "ALTER SYSTEM SET full_page_writes = off", "it runs with full_page_writes = off"},
 		{"fsync=off", "", "it runs with fsync = off"},
 	} {
-		s, err := pgtest.Start(c.settings)
-		if errors.Is(err, pgtest.ErrAbsent) {
-			t.Skip(err)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Stop)
+		s := pgtest.New(t, c.settings)
 		if c.alter != "" {
 			if err := errors.Join(s.SQL("postgres", c.alter), s.Kill(), s.Restart()); err != nil {
 				t.Fatal(err)

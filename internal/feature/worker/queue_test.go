@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -20,14 +19,7 @@ import (
 
 func queueOf(t testing.TB, settings ...string) *queue {
 	t.Helper()
-	pg, err := pgtest.Start(settings...)
-	if errors.Is(err, pgtest.ErrAbsent) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pg.Stop)
+	pg := pgtest.New(t, settings...)
 	dir := t.TempDir()
 	if _, _, err := database.Migrate(t.Context(), dir, pg.URL("postgres", "postgres")); err != nil {
 		t.Fatal(err)

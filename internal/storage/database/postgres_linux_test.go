@@ -20,19 +20,6 @@ import (
 	"waldo/internal/testing/pgtest"
 )
 
-func server(t *testing.T) *pgtest.Server {
-	t.Helper()
-	s, err := pgtest.Start()
-	if errors.Is(err, pgtest.ErrAbsent) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	return s
-}
-
 // bound returns the store of a new state directory with its rows in a schema of a server.
 func bound(t *testing.T, s *pgtest.Server, schema, more string) *Store {
 	t.Helper()
@@ -52,7 +39,7 @@ func boundTo(t *testing.T, url string) *Store {
 }
 
 func TestPostgresStore(t *testing.T) {
-	s := server(t)
+	s := pgtest.New(t)
 	t.Run("migrate", func(t *testing.T) { migrates(t, s) })
 	t.Run("two hosts", func(t *testing.T) { twoHosts(t, s) })
 	t.Run("snapshot", func(t *testing.T) { snapshots(t, s) })

@@ -14,6 +14,20 @@ import (
 // variable holds the URL of the server in tests that Again runs.
 const variable = "WALDO_TEST_STORE"
 
+// New starts a server for a test, until its end. Without PostgreSQL on this machine the test is skipped.
+func New(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s, err := Start(settings...)
+	if errors.Is(err, ErrAbsent) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
 // Again runs the tests of a package that match run, and do not match skip, once more: their state directories have
 // their rows in PostgreSQL. The test that calls it is skipped there.
 func Again(t *testing.T, run, skip string) {
@@ -21,14 +35,7 @@ func Again(t *testing.T, run, skip string) {
 	if os.Getenv(variable) != "" {
 		t.Skip("the tests run on PostgreSQL now")
 	}
-	s, err := Start()
-	if errors.Is(err, ErrAbsent) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Stop()
+	s := New(t)
 	c := exec.Command(os.Args[0], "-test.run", run, "-test.skip", skip+"|^"+t.Name()+"$", "-test.v", "-test.timeout", "5m")
 	c.Env = append(os.Environ(), variable+"="+s.URL("postgres", "postgres"))
 	out, err := c.CombinedOutput()

@@ -211,7 +211,7 @@ func serverFor(
 		}
 	}
 	cat = catalog.New(catalog.Options{
-		Contracts: catalogtest.Rules{Seen: p.Visible},
+		Contracts: catalogtest.Rules[catalog.Viewer]{Seen: p.Visible},
 		Texts:     catalogtest.Words{Cleaner: redact.Clean},
 		Sources:   sources,
 		Offers:    offers,

@@ -131,7 +131,7 @@ func tools(t testing.TB) map[string]catalog.Source {
 
 func options(t testing.TB, d *desk) Options {
 	cat := catalog.New(catalog.Options{
-		Contracts: catalogtest.Rules{Seen: func(c call.Capability) bool {
+		Contracts: catalogtest.Rules[catalog.Viewer]{Seen: func(c call.Capability) bool {
 			return c != "s.hidden" && c != "s.nothing" && (strings.HasPrefix(string(c), "s.") || c == "run_python")
 		}},
 		Texts:    catalogtest.Words{},
@@ -446,7 +446,7 @@ func TestChangesOfTheListAreTold(t *testing.T) {
 			var mu sync.Mutex
 			list := []call.Tool{{Capability: "x.a", Input: parse(t, `{}`), Digest: "1"}}
 			o.Catalogue = catalog.New(catalog.Options{
-				Contracts: catalogtest.Rules{},
+				Contracts: catalogtest.Rules[catalog.Viewer]{},
 				Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -494,7 +494,7 @@ func TestReplacedCataloguesAreTold(t *testing.T) {
 			o := options(t, newDesk(t))
 			catalogue := func(name call.Capability) *catalog.Catalogue {
 				c := catalog.New(catalog.Options{
-					Contracts: catalogtest.Rules{},
+					Contracts: catalogtest.Rules[catalog.Viewer]{},
 					Builtins:  []call.Tool{{Capability: name, Input: parse(t, `{}`), Digest: "1"}},
 				})
 				t.Cleanup(c.Close)
@@ -539,7 +539,7 @@ func TestPagesOfTheList(t *testing.T) {
 	}
 	o := options(t, newDesk(t))
 	o.Catalogue = catalog.New(catalog.Options{
-		Contracts: catalogtest.Rules{},
+		Contracts: catalogtest.Rules[catalog.Viewer]{},
 		Sources:   map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }},
 	})
 	defer o.Catalogue.Close()
@@ -575,7 +575,7 @@ func TestThroughToAServer(t *testing.T) {
 	defer m.Close()
 	o := options(t, newDesk(t))
 	o.Catalogue = catalog.New(catalog.Options{
-		Contracts: catalogtest.Rules{},
+		Contracts: catalogtest.Rules[catalog.Viewer]{},
 		Texts:     catalogtest.Words{},
 		Sources: map[string]catalog.Source{"helpdesk": func(ctx context.Context) ([]call.Tool, error) {
 			return m.Tools(ctx, "helpdesk")

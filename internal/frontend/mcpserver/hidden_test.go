@@ -25,7 +25,7 @@ func TestHiddenFromPrincipals(t *testing.T) {
 			desk := newDesk(t)
 			o := options(t, desk)
 			o.Catalogue = catalog.New(catalog.Options{
-				Contracts: catalogtest.Rules{Allowed: func(cap call.Capability, v catalog.Viewer) bool {
+				Contracts: catalogtest.Rules[catalog.Viewer]{Allowed: func(cap call.Capability, v catalog.Viewer) bool {
 					return cap != "s.echo" || v.Principal == "os:0" && v.Channel == "mcp"
 				}},
 				Texts:    catalogtest.Words{},

@@ -56,7 +56,7 @@ func TestAServerThatCannotBeListedIsUnavailable(t *testing.T) {
 	var down atomic.Bool
 	down.Store(true)
 	o.Catalogue = catalog.New(catalog.Options{
-		Contracts: catalogtest.Rules{
+		Contracts: catalogtest.Rules[catalog.Viewer]{
 			Allowed: func(cap call.Capability, _ catalog.Viewer) bool { return cap != "s.locked" },
 			Under: func(cap call.Capability) contract.Contract {
 				return contract.Contract{Server: map[call.Capability]string{"notes.say": "s"}[cap]}
@@ -104,8 +104,8 @@ func TestHostsHearOfNewTools(t *testing.T) {
 	o := options(t, newDesk(t))
 	o.ScrubNotification = func(_ call.Call, v strictjson.Value, _ bool) strictjson.Value { return v }
 	o.Catalogue = catalog.New(catalog.Options{
-		Contracts: catalogtest.Rules{Allowed: func(cap call.Capability, _ catalog.Viewer) bool { return cap != "s.locked" }},
-		Pins: catalogtest.Pins{Holds: func(string) []catalog.Problem {
+		Contracts: catalogtest.Rules[catalog.Viewer]{Allowed: func(cap call.Capability, _ catalog.Viewer) bool { return cap != "s.locked" }},
+		Pins: catalogtest.Pins[catalog.Problem]{Holds: func(string) []catalog.Problem {
 			return []catalog.Problem{
 				{Server: "s", Capability: "s.late", Code: lockNew}, {Server: "s", Capability: "s.locked", Code: lockNew},
 			}

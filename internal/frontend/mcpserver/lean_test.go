@@ -81,7 +81,7 @@ func TestLeanPromptIsSmall(t *testing.T) {
 		o := options(t, newDesk(t))
 		o.Lean = true
 		o.Catalogue = catalog.New(catalog.Options{
-			Contracts: catalogtest.Rules{},
+			Contracts: catalogtest.Rules[catalog.Viewer]{},
 			Sources:   map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }},
 		})
 		s := client(t, o, "2025-11-25", nil)
@@ -171,7 +171,7 @@ func TestFullAnswersAreShort(t *testing.T) {
 	o := options(t, newDesk(t))
 	o.Lean = true
 	o.Catalogue = catalog.New(catalog.Options{
-		Contracts: catalogtest.Rules{},
+		Contracts: catalogtest.Rules[catalog.Viewer]{},
 		Sources:   map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }},
 	})
 	defer o.Catalogue.Close()

@@ -147,7 +147,7 @@ func TestPagesOfOffers(t *testing.T) {
 	}
 	o := options(t, newDesk(t))
 	o.Catalogue = catalog.New(catalog.Options{
-		Contracts: catalogtest.Rules{},
+		Contracts: catalogtest.Rules[catalog.Viewer]{},
 		Texts:     catalogtest.Words{},
 		Offers: map[string]catalog.OfferSource{"s": func(context.Context) (catalog.Offer, error) {
 			return catalog.Offer{Resources: list}, nil

@@ -94,7 +94,7 @@ func (a *approver) server(lean bool) *Server {
 	o.Call, o.Lean = a.call, lean
 	text := `{"type":"object","properties":{"p":{"type":"string"}},"additionalProperties":false}`
 	o.Catalogue = catalog.New(catalog.Options{
-		Contracts: catalogtest.Rules{},
+		Contracts: catalogtest.Rules[catalog.Viewer]{},
 		Texts:     catalogtest.Words{},
 		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) {
 			return []call.Tool{

@@ -141,7 +141,7 @@ func lists(t *testing.T, names ...string) *catalog.Catalogue {
 			`{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}`))
 	}
 	c := catalog.New(catalog.Options{
-		Contracts: catalogtest.Rules{Seen: func(c call.Capability) bool { return !strings.HasPrefix(string(c), "secret") }},
+		Contracts: catalogtest.Rules[catalog.Viewer]{Seen: func(c call.Capability) bool { return !strings.HasPrefix(string(c), "secret") }},
 		Texts:     catalogtest.Words{},
 		Builtins:  own,
 	})
@@ -431,7 +431,7 @@ func TestManyTools(t *testing.T) {
 		all = append(all, call.Define(call.Capability(fmt.Sprintf("s.tool%d", i)), "", fmt.Sprintf("handles case%d", i), `{"type":"object"}`))
 	}
 	c := catalog.New(catalog.Options{
-		Contracts: catalogtest.Rules{},
+		Contracts: catalogtest.Rules[catalog.Viewer]{},
 		Texts:     catalogtest.Words{},
 		Sources:   map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) { return all, nil }},
 	})

@@ -109,7 +109,7 @@ func TestNames(t *testing.T) {
 func TestOwnNames(t *testing.T) {
 	for _, name := range []call.Capability{"run_python", "search_tools", "exec", "run_code", "echo"} {
 		c := New(Options{
-			Contracts: rules{named: func(string, string) []call.Capability { return []call.Capability{name} }},
+			Contracts: rules{Named: func(string, string) []call.Capability { return []call.Capability{name} }},
 			Texts:     text{},
 			Builtins:  Builtins(),
 			Sources:   map[string]Source{"s": fixed(tool(t, "s.echo", "theirs", `{"type":"object"}`))},
@@ -183,7 +183,7 @@ func TestHiddenWithoutAContract(t *testing.T) {
 	if got := names(c.List(context.Background(), Viewer{})); got != "search_tools" {
 		t.Errorf("without contracts: %s", got)
 	}
-	options.Contracts = rules{seen: func(c call.Capability) bool { return c == "a.x" || c == "run_shell" }}
+	options.Contracts = rules{Seen: func(c call.Capability) bool { return c == "a.x" || c == "run_shell" }}
 	c = New(options)
 	defer c.Close()
 	if got := names(c.List(context.Background(), Viewer{})); got != "a__x run_code run_shell search_tools" {
@@ -201,7 +201,7 @@ func TestSchemasAreMadeSafeToShow(t *testing.T) {
 	mark := func(s string) string { return "<" + s + ">" }
 	input := `{"$comment":"secret","properties":{"description":{"type":"string","description":"d","x-mcp-header":"H",` +
 		`"enum":["e"]},"n":{"const":18446744073709551615,"title":"t"}}}`
-	c := New(Options{Contracts: rules{}, Texts: text{cleaner: mark},
+	c := New(Options{Contracts: rules{}, Texts: text{Cleaner: mark},
 		Sources: map[string]Source{"a": fixed(tool(t, "a.x", "D", input))}})
 	defer c.Close()
 	e, ok := c.Lookup(context.Background(), "a.x")
@@ -596,9 +596,9 @@ func TestOtherNames(t *testing.T) {
 	var told []string
 	c := New(Options{
 		Contracts: rules{
-			seen:    func(cap call.Capability) bool { return cap != "s.b" },
-			allowed: func(cap call.Capability, v Viewer) bool { return v.Principal == "os:0" },
-			named: func(server, tool string) []call.Capability {
+			Seen:    func(cap call.Capability) bool { return cap != "s.b" },
+			Allowed: func(cap call.Capability, v Viewer) bool { return v.Principal == "os:0" },
+			Named: func(server, tool string) []call.Capability {
 				if names, ok := map[string][]call.Capability{
 					"a": {"s.a", "notes.say"}, "b": {"s.b", "o.b"}, "c": {}, "d": {"s.d", "notes.d"},
 				}[tool]; ok {
@@ -606,11 +606,11 @@ func TestOtherNames(t *testing.T) {
 				}
 				return []call.Capability{call.Capability(server + "." + tool)}
 			},
-			under: func(cap call.Capability) contract.Contract {
+			Under: func(cap call.Capability) contract.Contract {
 				return contract.Contract{Server: map[call.Capability]string{"notes.say": "s", "o.b": "s", "o.x": "nobody"}[cap]}
 			}},
 		Texts: text{},
-		Pins: pins{holds: func(server string) []Problem {
+		Pins: pins{Holds: func(server string) []Problem {
 			if server != "s" {
 				return nil
 			}
@@ -618,7 +618,7 @@ func TestOtherNames(t *testing.T) {
 				{Server: "s", Capability: "s.b", Code: "lock.new"},
 				{Server: "s", Capability: "s.prompts/get", Item: "greet", Code: "lock.new"},
 				{Server: "s", Capability: "s.no name", Code: "tool.name"}}
-		}, misses: func(first Problem, n int) { told = append(told, fmt.Sprint(first.Code, n)) }},
+		}, Misses: func(first Problem, n int) { told = append(told, fmt.Sprint(first.Code, n)) }},
 		Sources: map[string]Source{
 			"s": fixed(tool(t, "s.a", "", object), tool(t, "s.b", "", object), tool(t, "s.c", "", object)), "o": fixed(),
 		},
@@ -664,7 +664,7 @@ func TestPatience(t *testing.T) {
 			return fixed(tool(t, "s.a", "", `{}`))(ctx)
 		}
 		c := New(Options{
-			Contracts: rules{under: func(cap call.Capability) contract.Contract {
+			Contracts: rules{Under: func(cap call.Capability) contract.Contract {
 				return map[call.Capability]contract.Contract{"s.a": {Timeout: patience}}[cap]
 			}},
 			Texts:   text{},

@@ -42,7 +42,7 @@ func many(t testing.TB, servers, tools int) map[string]Source {
 // A definition is read once, however many servers answer after its own.
 func TestEachDefinitionIsMadeOnce(t *testing.T) {
 	var cleaned atomic.Int64
-	c := New(Options{Contracts: rules{}, Texts: text{cleaner: func(s string) string { cleaned.Add(1); return s }},
+	c := New(Options{Contracts: rules{}, Texts: text{Cleaner: func(s string) string { cleaned.Add(1); return s }},
 		Sources: many(t, 20, 10)})
 	defer c.Close()
 	if n := len(c.List(context.Background(), Viewer{})); n != 201 {
@@ -63,7 +63,7 @@ func TestANewSecretIsHiddenInAKnownTool(t *testing.T) {
 	var epoch, hide atomic.Bool
 	c := New(Options{
 		Contracts: rules{},
-		Texts: text{era: func() any { return epoch.Load() }, cleaner: func(s string) string {
+		Texts: text{Era: func() any { return epoch.Load() }, Cleaner: func(s string) string {
 			if hide.Load() {
 				return strings.ReplaceAll(s, "hunter2", "[SECRET]")
 			}
@@ -95,12 +95,12 @@ func TestOnlyAListThatDiffersIsTold(t *testing.T) {
 	put(tool(t, "s.a", "", `{}`))
 	held.Store(&[]Problem{})
 	c := New(Options{
-		Contracts: rules{named: func(server, tool string) []call.Capability {
+		Contracts: rules{Named: func(server, tool string) []call.Capability {
 			made.Add(1)
 			return []call.Capability{call.Capability(server + "." + tool)}
 		}},
 		Texts: text{},
-		Pins:  pins{holds: func(string) []Problem { return *held.Load() }},
+		Pins:  pins{Holds: func(string) []Problem { return *held.Load() }},
 		Sources: map[string]Source{"s": func(context.Context) ([]call.Tool, error) {
 			asked.Add(1)
 			return *list.Load(), nil
@@ -143,7 +143,7 @@ func TestAcceptedToolsAreListedAtOnce(t *testing.T) {
 	c := New(Options{
 		Contracts: rules{},
 		Texts:     text{},
-		Pins:      pins{keeps: func(server string) []call.Tool { return kept[server] }},
+		Pins:      pins{Keeps: func(server string) []call.Tool { return kept[server] }},
 		Retry:     time.Nanosecond,
 		Sources: map[string]Source{"s": func(ctx context.Context) ([]call.Tool, error) {
 			if err := <-ready; err != nil {

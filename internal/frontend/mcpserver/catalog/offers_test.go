@@ -49,7 +49,7 @@ func TestOffersOfServersAreKeptApart(t *testing.T) {
 			"file:///x waldo://a/waldo://b/file:///x waldo://b/file:///x", "file:///{path}"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			c := New(Options{Contracts: rules{}, Texts: text{cleaner: mark}, Offers: offers, Plain: row.plain})
+			c := New(Options{Contracts: rules{}, Texts: text{Cleaner: mark}, Offers: offers, Plain: row.plain})
 			defer c.Close()
 			ctx := context.Background()
 			prompts := wires(c.Prompts(ctx, Viewer{}))
@@ -92,7 +92,7 @@ func TestOffersAreHiddenWithoutAContract(t *testing.T) {
 	for allowed, want := range map[string]string{
 		"a.prompts/get": "a__p||", "a.resources/read": "|waldo://a/x:y|waldo://a/x:{y}", "a.tool": "||",
 	} {
-		c := New(Options{Contracts: rules{seen: func(c call.Capability) bool { return string(c) == allowed }},
+		c := New(Options{Contracts: rules{Seen: func(c call.Capability) bool { return string(c) == allowed }},
 			Texts: text{}, Offers: offers})
 		ctx := context.Background()
 		if got := wires(c.Prompts(ctx, Viewer{})) + "|" + wires(c.Resources(ctx, Viewer{})) + "|" +
@@ -187,7 +187,7 @@ func TestOffersAreCleaned(t *testing.T) {
 	} {
 		c := New(Options{
 			Contracts: rules{},
-			Texts:     text{cleaner: want},
+			Texts:     text{Cleaner: want},
 			Offers:    map[string]OfferSource{"s": offer(t, "{"+evil+"}", "{"+evil+"}", "{"+evil+"}")},
 		})
 		defer c.Close()

@@ -15,7 +15,7 @@ func TestViews(t *testing.T) {
 	offers := offer(t, `{"name":"p"}`, `{"uri":"x:y"}`, `{"uriTemplate":"x:{y}"}`)
 	locked := map[call.Capability]bool{"a.drop": true, "b.prompts/get": true, "b.resources/read": true, SearchTools: true}
 	c := New(Options{
-		Contracts: rules{allowed: func(cap call.Capability, v Viewer) bool {
+		Contracts: rules{Allowed: func(cap call.Capability, v Viewer) bool {
 			return v.Principal == "os:0" || v.Channel == "cli" || !locked[cap]
 		}},
 		Texts: text{},
@@ -68,7 +68,7 @@ func TestViews(t *testing.T) {
 
 // The cache holds at most maxSights views for any number of viewers.
 func TestViewsAreBounded(t *testing.T) {
-	c := New(Options{Contracts: rules{allowed: func(call.Capability, Viewer) bool { return true }}, Texts: text{}})
+	c := New(Options{Contracts: rules{Allowed: func(call.Capability, Viewer) bool { return true }}, Texts: text{}})
 	defer c.Close()
 	for i := range 3 * maxSights {
 		c.List(context.Background(), Viewer{Principal: call.Principal(fmt.Sprint("oidc:", i))})
@@ -84,7 +84,7 @@ func BenchmarkView10000(b *testing.B) {
 		tools = append(tools, tool(b, fmt.Sprintf("s.t%d", i), "does", `{"type":"object"}`))
 	}
 	c := New(Options{
-		Contracts: rules{allowed: func(cap call.Capability, v Viewer) bool { return cap[len(cap)-1] != '7' }},
+		Contracts: rules{Allowed: func(cap call.Capability, v Viewer) bool { return cap[len(cap)-1] != '7' }},
 		Texts:     text{},
 		Sources:   map[string]Source{"s": fixed(tools...)},
 	})

@@ -118,7 +118,7 @@ func open(t testing.TB, l Limits, change ...func(*mcpserver.Options)) *fixture {
 		})
 	}
 	h.cat = catalog.New(catalog.Options{
-		Contracts: catalogtest.Rules{Allowed: func(cap call.Capability, v catalog.Viewer) bool {
+		Contracts: catalogtest.Rules[catalog.Viewer]{Allowed: func(cap call.Capability, v catalog.Viewer) bool {
 			return cap != "s.mistake" || v.Principal != "token:two"
 		}},
 		Texts: catalogtest.Words{},

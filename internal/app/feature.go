@@ -104,11 +104,12 @@ func (h *App) openFeatures() error {
 		if err != nil {
 			return err
 		}
-		switch {
-		case r.Observer != nil: // it stays when this configuration goes
-			h.Broker.Observer, h.shared = r.Observer, append(h.shared, r.Close)
-		case r.Close != nil:
-			h.closers = append(h.closers, r.Close)
+		ends := &h.closers
+		if r.Observer != nil { // it stays when this configuration goes
+			h.Broker.Observer, ends = r.Observer, &h.shared
+		}
+		if r.Close != nil {
+			*ends = append(*ends, r.Close)
 		}
 		h.running = append(h.running, r)
 		if r.Witness != nil {

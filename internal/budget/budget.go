@@ -160,6 +160,9 @@ func (g *Gate) waiting(tenant string) (n int) {
 // get in: those of all if its tenant, or its principal without one, would hold no more than an equal share of the
 // memory with it, otherwise those of its own principal. g.mu is held.
 func (g *Gate) admit() {
+	if len(g.line) == 0 {
+		return
+	}
 	share := g.limits.Memory / int64(g.owners())
 	behind := map[string]bool{} // principals whose large entry waits
 	for lines := g.lines(); len(lines) > 0; {

@@ -255,7 +255,7 @@ var workers = &mapping[contract.Workers]{
 	check: func(p *parser, f field, w *contract.Workers, _ map[string]field) {
 		w.At = p.At(f.Val)
 		if w.Key == "" {
-			p.Fail(f.Val, "key.missing", `as in key: "file:/etc/waldo/workers.key"`, "workers wants a key")
+			p.Fail(f.Val, "key.missing", `as in key: "file:/etc/waldo/workers.key"`, "workers needs a key")
 		}
 	},
 }

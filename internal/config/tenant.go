@@ -44,7 +44,7 @@ var tenant = &mapping[contract.Tenant]{
 	check: func(p *parser, e field, t *contract.Tenant, at map[string]field) {
 		if isMapping(e.Val) && t.Issuer.Issuer == "" && len(t.Claims) == 0 && len(t.Principals) == 0 {
 			p.Fail(e.Key, "key.missing", "as in issuer: https://login.acme.example",
-				"a tenant wants issuer, claims or principals")
+				"a tenant needs issuer, claims or principals")
 		}
 		for _, who := range t.Principals {
 			kind, name, _ := strings.Cut(who, ":")
@@ -149,8 +149,8 @@ func (p *parser) meet(s contract.Server) bool {
 		if (len(s.Tenants) == 0 || contract.Includes(s.Tenants, who)) &&
 			slices.ContainsFunc(p.cfg.Contracts, func(c contract.Contract) bool {
 				of := c.Resolve(representative(c.Pattern), p.cfg).Server
-				any := contract.Pattern(c.Pattern).Meets(contract.Pattern(s.Name + ".*"))
-				return !c.Denied && contract.Includes(c.Tenants, who) && (of == s.Name || c.Server == "" && any)
+				every := contract.Pattern(c.Pattern).Meets(contract.Pattern(s.Name + ".*"))
+				return !c.Denied && contract.Includes(c.Tenants, who) && (of == s.Name || c.Server == "" && every)
 			}) {
 			n++
 		}

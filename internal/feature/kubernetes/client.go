@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,11 +84,9 @@ type kubeconfig struct {
 type encoded []byte
 
 func (p *encoded) UnmarshalYAML(n *yaml.Node) error {
-	b, err := json.Marshal(n.Value)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(b, (*[]byte)(p))
+	b, err := base64.StdEncoding.DecodeString(n.Value)
+	*p = b
+	return err
 }
 
 // fromFile returns a client for the current context of a kubeconfig. Paths in it are relative to its folder.

@@ -49,8 +49,8 @@ func (c Capability) Named() bool {
 	return len(c) >= 1 && len(c) <= 200 && c[0] != '.' && !strings.ContainsFunc(string(c), other)
 }
 
-// KeyOf returns the idempotency key of a request that gives these. None is no key. Several and an empty one are
-// malformed, and so refused: a caller with an unset variable means no call twice.
+// KeyOf returns the idempotency key of a request that gives these; empty: it gives none. Several, or an empty one as of
+// an unset variable, are malformed, and so refused: without a key the call would be made twice.
 func KeyOf(given ...string) string {
 	switch {
 	case len(given) == 0:

@@ -186,7 +186,7 @@ func (c *check) combined(n *node, v any, at string, depth int) {
 func (c *check) object(o *objectRules, m map[string]any, at string, depth int) {
 	c.size(o.min, o.max, len(m), at, "properties")
 	if at == "" { // the arguments themselves: below, an object can be a map of anything
-		c.twins(o, m, at)
+		c.twins(o, m)
 	}
 	for _, name := range o.required {
 		if _, ok := m[name]; !ok {
@@ -243,14 +243,14 @@ func (c *check) property(o *objectRules, name string, v any, here string, depth 
 // fold returns a name as decoders that ignore case compare it: to them two names with one fold are one member.
 func fold(name string) string { return strings.ToLower(strings.ToUpper(name)) }
 
-// twins finds names that differ by case alone, of which one is not declared.
-func (c *check) twins(o *objectRules, m map[string]any, at string) {
+// twins finds names at the top that differ by case alone, of which one is not declared.
+func (c *check) twins(o *objectRules, m map[string]any) {
 	seen := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		other, has := seen[fold(name)]
 		seen[fold(name)] = name
 		if has && (o.props[name] == nil || o.props[other] == nil) {
-			c.fault(at+"/"+escape.Replace(name), "differs from %.80q by case alone", other)
+			c.fault("/"+escape.Replace(name), "differs from %.80q by case alone", other)
 		}
 	}
 }

@@ -30,10 +30,7 @@ func CheckDir(dir string) (string, error) {
 		return "", err
 	}
 	dir = filepath.Join(parent, filepath.Base(dir))
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("store: %w", err)
-	}
-	return dir, checkOwn(dir)
+	return dir, MakeDir(dir)
 }
 
 // checkOwn checks the state directory itself.

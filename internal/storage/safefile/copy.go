@@ -101,7 +101,7 @@ func (c *copier) file(in io.Reader, size int64, at, to string) error {
 	return errors.Join(err, out.Close(), os.Remove(to))
 }
 
-// readErrors tells an error of the reader from one of the writer.
+// readErrors keeps the error of a reader apart from that of the writer.
 type readErrors struct {
 	in  io.Reader
 	err error

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -43,12 +44,15 @@ type Gate struct {
 	count map[string]int // those inside, by principal
 	held  map[string]int64
 	group map[string]int64 // bytes of those inside, by tenant
+	owner map[string]int   // those inside and waiting, by tenant, or by principal without one
 	live  int
-	line  []*waiter // the oldest first
 
-	entries uint64 // so far
+	line    map[string][]*waiter // by tenant, the oldest first; none is empty
+	waiting int                  // in all lines
+	entries uint64               // so far
 }
 
+// waiter is one entry: it waits, or is inside.
 type waiter struct {
 	principal string
 	tenant    string
@@ -58,9 +62,13 @@ type waiter struct {
 	inside    bool          // it was admitted
 }
 
+// owner returns whose share of the memory an entry takes.
+func (w *waiter) owner() string { return cmp.Or(w.tenant, w.principal) }
+
 // New returns an empty gate.
 func New(l Limits) *Gate {
-	return &Gate{limits: l, count: map[string]int{}, held: map[string]int64{}, group: map[string]int64{}}
+	return &Gate{limits: l, count: map[string]int{}, held: map[string]int64{}, group: map[string]int64{},
+		owner: map[string]int{}, line: map[string][]*waiter{}}
 }
 
 // Full is the error for an entry that found no room.
@@ -109,13 +117,15 @@ func (g *Gate) enter(ctx context.Context, principal string, memory int64) (w *wa
 	}
 	w = &waiter{principal: principal, tenant: tenantOf(principal), memory: memory, in: make(chan struct{})}
 	g.mu.Lock()
-	if len(g.line) >= maxLine || w.tenant != "" && g.waiting(w.tenant) >= maxLine/2 {
+	if g.waiting >= maxLine || w.tenant != "" && len(g.line[w.tenant]) >= maxLine/2 {
 		g.mu.Unlock()
 		return nil, &Full{Limit: Line, Count: g.live, Used: g.used, Most: maxLine}
 	}
 	g.entries++
 	w.number = g.entries
-	g.line = append(g.line, w)
+	g.line[w.tenant] = append(g.line[w.tenant], w)
+	g.waiting++
+	g.owner[w.owner()]++
 	g.admit()
 	g.mu.Unlock()
 	select {
@@ -137,37 +147,51 @@ func (g *Gate) enter(ctx context.Context, principal string, memory int64) (w *wa
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if i := slices.Index(g.line, w); i >= 0 {
-		g.line = slices.Delete(g.line, i, i+1)
-		g.admit() // those behind it may be smaller
-		return nil, err
+	if w.inside {
+		return w, nil // it was admitted at the same moment
 	}
-	return w, nil // it was admitted at the same moment
+	g.unline(w.tenant, func(other *waiter) bool { return other == w })
+	g.disown(w)
+	g.admit() // those behind it may be smaller
+	return nil, err
 }
 
-// waiting returns how many of a tenant wait. g.mu is held.
-func (g *Gate) waiting(tenant string) (n int) {
-	for _, w := range g.line {
-		if w.tenant == tenant {
-			n++
-		}
+// unline takes entries out of a tenant's line. g.mu is held.
+func (g *Gate) unline(tenant string, which func(*waiter) bool) {
+	was := len(g.line[tenant])
+	line := slices.DeleteFunc(g.line[tenant], which)
+	g.waiting -= was - len(line)
+	if g.line[tenant] = line; len(line) == 0 {
+		delete(g.line, tenant)
 	}
-	return n
+}
+
+// disown ends an entry's part in the count of owners. g.mu is held.
+func (g *Gate) disown(w *waiter) {
+	if g.owner[w.owner()]--; g.owner[w.owner()] == 0 {
+		delete(g.owner, w.owner())
+	}
 }
 
 // admit lets in the oldest waiters that fit, those of the tenant with the fewest bytes inside first. A principal at its
 // own limit does not delay other principals. An entry that is too large for now delays later ones, or it would never
 // get in: those of all if its tenant, or its principal without one, would hold no more than an equal share of the
-// memory with it, otherwise those of its own principal. g.mu is held.
+// memory with it, otherwise those of its own principal. An entry that its tenant has no room for delays all behind it
+// of that tenant. g.mu is held.
 func (g *Gate) admit() {
-	if len(g.line) == 0 {
+	if g.waiting == 0 {
 		return
 	}
-	share := g.limits.Memory / int64(g.owners())
-	behind := map[string]bool{} // principals whose large entry waits
-	for lines := g.lines(); len(lines) > 0; {
+	share := g.limits.Memory / int64(len(g.owner))
+	behind := map[string]bool{}  // principals whose large entry waits
+	entered := map[string]bool{} // tenants of those let in
+	for lines := maps.Clone(g.line); len(lines) > 0; {
 		w := g.next(lines)
-		if behind[w.principal] || w.principal != "" && g.count[w.principal] >= max(1, g.limits.Each) || g.overTenant(w) {
+		if g.overTenant(w) {
+			delete(lines, w.tenant)
+			continue
+		}
+		if behind[w.principal] || w.principal != "" && g.count[w.principal] >= max(1, g.limits.Each) {
 			continue
 		}
 		if g.overShare(w) {
@@ -191,18 +215,12 @@ func (g *Gate) admit() {
 		g.held[w.principal] += w.memory
 		g.group[w.tenant] += w.memory
 		w.inside = true
+		entered[w.tenant] = true
 		close(w.in)
 	}
-	g.line = slices.DeleteFunc(g.line, func(w *waiter) bool { return w.inside })
-}
-
-// lines returns the line of each tenant, the oldest first. g.mu is held.
-func (g *Gate) lines() map[string][]*waiter {
-	all := map[string][]*waiter{}
-	for _, w := range g.line {
-		all[w.tenant] = append(all[w.tenant], w)
+	for tenant := range entered {
+		g.unline(tenant, func(w *waiter) bool { return w.inside })
 	}
-	return all
 }
 
 // next takes the entry whose turn it is: of the tenant with the fewest bytes inside; of several, the oldest. g.mu is
@@ -233,22 +251,10 @@ func (g *Gate) overShare(w *waiter) bool {
 	return g.limits.Share > 0 && g.held[w.principal]+w.memory > g.limits.Share
 }
 
-// owners returns how many tenants, and principals without one, are inside or wait, at least 1.
-func (g *Gate) owners() int {
-	all := map[string]bool{}
-	add := func(principal, tenant string) { all[cmp.Or(tenant, principal)] = true }
-	for who := range g.count {
-		add(who, tenantOf(who))
-	}
-	for _, w := range g.line {
-		add(w.principal, w.tenant)
-	}
-	return max(1, len(all))
-}
-
 func (g *Gate) leave(w *waiter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.disown(w)
 	g.live--
 	g.used -= w.memory
 	g.held[w.principal] -= w.memory

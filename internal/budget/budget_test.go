@@ -61,7 +61,7 @@ func TestLine(t *testing.T) {
 	first, second := enter(t, g, "a", 20), enter(t, g, "a", 80)
 	in := make(chan string, 3)
 	wait := func(ctx context.Context, name string, memory int64) {
-		n := len(g.line)
+		n := g.waiting
 		go func() {
 			if _, err := g.Enter(ctx, name, memory); err != nil {
 				name += " " + err.Error()
@@ -70,7 +70,7 @@ func TestLine(t *testing.T) {
 		}()
 		for {
 			g.mu.Lock()
-			longer := len(g.line) > n
+			longer := g.waiting > n
 			g.mu.Unlock()
 			if longer {
 				return
@@ -126,7 +126,7 @@ func TestNeverMore(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if g.used != 0 || g.live != 0 || len(g.count) != 0 || len(g.line) != 0 || most.Load() < 2 {
+	if g.used != 0 || g.live != 0 || len(g.count) != 0 || g.waiting != 0 || most.Load() < 2 {
 		t.Errorf("at the end: %+v, at most %d of one", g, most.Load())
 	}
 }
@@ -145,7 +145,7 @@ func TestLargeDelaysItsOwn(t *testing.T) {
 		}()
 		for waiting := 0; waiting <= i; time.Sleep(time.Millisecond) {
 			g.mu.Lock()
-			waiting = len(g.line)
+			waiting = g.waiting
 			g.mu.Unlock()
 		}
 	}
@@ -184,7 +184,7 @@ func TestShareIsGivenBack(t *testing.T) {
 	}()
 	for waiting := 0; waiting == 0; time.Sleep(time.Millisecond) {
 		g.mu.Lock()
-		waiting = len(g.line)
+		waiting = g.waiting
 		g.mu.Unlock()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -257,7 +257,7 @@ func TestTwoLeasesGrow(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if g.used != 0 || g.live != 0 || len(g.line) != 0 {
-		t.Errorf("left: %d bytes, %d inside, %d wait", g.used, g.live, len(g.line))
+	if g.used != 0 || g.live != 0 || g.waiting != 0 {
+		t.Errorf("left: %d bytes, %d inside, %d wait", g.used, g.live, g.waiting)
 	}
 }

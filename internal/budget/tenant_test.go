@@ -11,10 +11,15 @@ import (
 )
 
 // await waits until so many wait in a gate.
-func (g *Gate) await(n int) {
-	for waiting := -1; waiting != n; time.Sleep(time.Millisecond) {
+func await(t *testing.T, g *Gate, n int) {
+	t.Helper()
+	waiting := -1
+	for end := time.Now().Add(10 * time.Second); waiting != n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d wait, not %d", waiting, n)
+		}
 		g.mu.Lock()
-		waiting = len(g.line)
+		waiting = g.waiting
 		g.mu.Unlock()
 	}
 }
@@ -53,9 +58,9 @@ func TestANoisyTenant(t *testing.T) {
 		g := New(Limits{Memory: 100, Each: 100, Wait: time.Minute})
 		end := flood(t, g, name, 200)
 		if quiet {
-			g.await(200 - most)
+			await(t, g, 200-most)
 		} else {
-			g.await(200 - 2*most)
+			await(t, g, 200-2*most)
 		}
 		now, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -75,9 +80,11 @@ func TestANoisyTenant(t *testing.T) {
 	}
 	g := New(Limits{Memory: 100, Each: 100, Wait: time.Minute})
 	end := flood(t, g, "noisy/token:%d", maxLine/2+most)
-	g.await(maxLine / 2)
+	await(t, g, maxLine/2)
 	var full *Full
-	if _, err := g.Enter(t.Context(), "noisy/token:x", 10); !errors.As(err, &full) || full.Limit != Line {
+	soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := g.Enter(soon, "noisy/token:x", 10); !errors.As(err, &full) || full.Limit != Line {
 		t.Errorf("beyond half of the line: %v", err)
 	}
 	leave, err := g.Enter(t.Context(), "quiet/token:x", 10)
@@ -87,8 +94,8 @@ func TestANoisyTenant(t *testing.T) {
 		leave()
 	}
 	end()
-	if len(g.group) != 0 || g.used != 0 || len(g.line) != 0 {
-		t.Errorf("left: %v, %d bytes, %d wait", g.group, g.used, len(g.line))
+	if len(g.group) != 0 || g.used != 0 || g.waiting != 0 {
+		t.Errorf("left: %v, %d bytes, %d wait", g.group, g.used, g.waiting)
 	}
 }
 
@@ -110,7 +117,7 @@ func TestTheLeastTenantFirst(t *testing.T) {
 	}
 	for i, name := range []string{"a/token:1", "a/token:2", "b/token:2", "c/token:1", "c/token:2"} {
 		wait(name)
-		g.await(i + 1)
+		await(t, g, i+1)
 	}
 	b[0]()
 	got := []string{<-in, <-in}
@@ -148,6 +155,33 @@ func TestTurnsOfTenants(t *testing.T) {
 	}
 	if want := []string{"b", "a", "b", "a", "a"}; !slices.Equal(got, want) {
 		t.Errorf("served %v, want %v", got, want)
+	}
+}
+
+// TestALargeEntryOfATenant: an entry that its tenant has no room for is not passed by smaller ones of the tenant, or it
+// would never get in. Another tenant's entries are not delayed.
+func TestALargeEntryOfATenant(t *testing.T) {
+	g := New(Limits{Memory: 100, Each: 100, Wait: time.Minute})
+	first := enter(t, g, "a/token:1", 40)
+	in := make(chan string, 2)
+	for i, memory := range []int64{30, 10} { // the second would fit
+		name := fmt.Sprintf("a/token:%d", 2+i)
+		go func() {
+			if leave, err := g.Enter(t.Context(), name, memory); err == nil {
+				in <- name
+				defer leave()
+			}
+		}()
+		await(t, g, i+1)
+	}
+	enter(t, g, "b/token:1", 10)()
+	if len(in) != 0 {
+		t.Errorf("%s passed the entry before it", <-in)
+	}
+	first()
+	got := []string{<-in, <-in}
+	if slices.Sort(got); !slices.Equal(got, []string{"a/token:2", "a/token:3"}) {
+		t.Errorf("after room came: %v", got)
 	}
 }
 

@@ -59,7 +59,8 @@ func TestEgress(t *testing.T) {
 // worldNames are the names of that world and their addresses.
 var worldNames = map[string]string{
 	"api.example.com": "93.184.215.14", "git.example.com": "93.184.215.15", "pypi.example.com": "93.184.215.16",
-	"npm.example.com": "93.184.215.17", "raw.example.com": "93.184.215.18", "evil.example": "93.184.215.66",
+	"npm.example.com": "93.184.215.17", "raw.example.com": "93.184.215.18", "apt.example.com": "93.184.215.19",
+	"evil.example":       "93.184.215.66",
 	"rebind.example.com": "10.0.0.5", "meta.example.com": "169.254.169.254", "six.example.com": "2606:4700::1",
 	"mapped.example.com": "::ffff:10.0.0.5",
 }

@@ -20,6 +20,9 @@ func tellPackages(w io.Writer, cfg *contract.Config) {
 			if contract.RegistryLine(address) == "" {
 				address = "an address that is not plain https, so its runs are denied" // it can hold a password
 			}
+			if name == "debian" {
+				address += ", " + registry.Suite(r)
+			}
 			if len(files) > 0 {
 				address += ", files from " + strings.Join(files, ", ")
 			}

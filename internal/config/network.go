@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"waldo/internal/config/strictyaml"
+	"waldo/internal/detect/pattern"
 	"waldo/internal/model/contract"
 )
 
@@ -110,8 +111,8 @@ var packages = &mapping[registries]{
 			"internal/network/egress"},
 		{"pypi", manager("pypi"), "deny",
 			"The pip index; allow is the one that this machine is set to, else pip's own default.", "internal/network/egress"},
-		{"debian", custom(wordShape(aptWords), func(p *parser, f field, _ *registries) { p.Word(f, aptWords) }),
-			"deny", "apt's.", "internal/network/egress"},
+		{"debian", manager("debian"), "deny",
+			"The archive of apt; allow is Debian's own, with the release of this machine.", "internal/network/egress"},
 	},
 	check: func(p *parser, f field, all *registries, _ map[string]field) {
 		if isMapping(f.Val) && len(f.Val.Content) == 0 {
@@ -123,10 +124,7 @@ var packages = &mapping[registries]{
 	},
 }
 
-var (
-	managerWords = strictyaml.OneOf("allow", "deny")
-	aptWords     = strictyaml.OneOf("deny")
-)
+var managerWords = strictyaml.OneOf("allow", "deny")
 
 // manager is where the packages of one manager come from.
 func manager(name string) value[registries] {
@@ -138,6 +136,9 @@ func manager(name string) value[registries] {
 	own := custom(registry.shape(), func(p *parser, f field, all *registries) {
 		var r contract.Registry
 		registry.read(p, f, &r)
+		if r.Suite != "" && name != "debian" {
+			p.Fail(f.Key, "key.unknown", "leave it out", "suite is for debian alone")
+		}
 		(*all)[name] = r
 	})
 	return either(isMapping, own, one)
@@ -158,8 +159,11 @@ var registry = &mapping[contract.Registry]{
 			"every package", "With required, only the versions in lock pass.", "internal/network/egress"},
 		{"lock", leaf(textShape, (*parser).lock, func(r *contract.Registry) *string { return &r.Lock }),
 			"none; needed with pins",
-			"The package-lock.json, or the requirements.txt with == alone, from the folder of this file.",
-			"internal/network/egress"},
+			"The package-lock.json, the requirements.txt with == alone, or the lines NAME=VERSION for apt, from the folder " +
+				"of this file.", "internal/network/egress"},
+		{"suite", leaf(textShape, (*parser).suite, func(r *contract.Registry) *string { return &r.Suite }),
+			"the release of this machine where it is Debian, else stable, and main",
+			"Of debian: the suite and its components, as in bookworm main.", "internal/network/egress"},
 	},
 	check: func(p *parser, f field, r *contract.Registry, at map[string]field) {
 		if len(f.Val.Content) == 0 {
@@ -184,6 +188,16 @@ func (p *parser) registryAddress(f field) string {
 	case s != "" && contract.RegistryLine(s) == "":
 		p.Fail(f.Val, "value.host", "as in https://registry.example.com/npm",
 			"%q is not the https address of a registry", f.Name)
+	}
+	return s
+}
+
+var suites = pattern.Lazy(`^[a-z0-9][A-Za-z0-9._/-]*( [a-z0-9][a-z0-9.-]*)+$`)
+
+func (p *parser) suite(f field) string {
+	s := p.Text(f)
+	if s != "" && !suites().MatchString(s) {
+		p.Fail(f.Val, "value.name", "as in bookworm main", "%q is no suite with its components", contract.Cut(s, 40))
 	}
 	return s
 }

@@ -31,6 +31,19 @@ func Of(manager string, r contract.Registry) (address string, files []string, se
 	return address, r.Files, set
 }
 
+// Suite returns the suite and the components of an archive for apt, as in "bookworm main".
+func Suite(r contract.Registry) string {
+	if r.Suite != "" {
+		return r.Suite
+	}
+	const release = "/etc/os-release"
+	if name := setting("version-codename", []string{""}, release); name != "" &&
+		setting("id", []string{""}, release) == "debian" {
+		return name + " main"
+	}
+	return "stable main"
+}
+
 // MachineFiles set a package manager for every user of a machine. Tests replace them.
 var MachineFiles = map[packages.Manager][]string{
 	packages.NPM:  {"/usr/local/etc/npmrc", "/usr/etc/npmrc", "/etc/npmrc"},

@@ -15,6 +15,7 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/model/secret"
 	"waldo/internal/network/egress"
+	"waldo/internal/network/egress/packages"
 	"waldo/internal/network/egress/pkgcache"
 	"waldo/internal/sandbox"
 	"waldo/internal/storage/safefile"
@@ -91,6 +92,11 @@ func (a *Assembler) ForLines(lines []string, n contract.Network, secrets map[str
 	if ours := e.Server.Trust(); ours != nil {
 		if err := a.trust(e, ours); err != nil {
 			return nil, errors.Join(fmt.Errorf("CA bundle of the sandbox: %w", err), e.End())
+		}
+	}
+	if r, ok := n.Packages[string(packages.Debian)]; ok {
+		if err := a.apt(e, r); err != nil {
+			return nil, errors.Join(fmt.Errorf("configuration of apt: %w", err), e.End())
 		}
 	}
 	return e, nil
@@ -170,6 +176,14 @@ var bundleVariables = []string{
 
 // trust shows a sandbox a CA bundle: the authorities of this machine, and the egress's own.
 func (a *Assembler) trust(e *Egress, ours []byte) error {
+	for _, v := range bundleVariables {
+		e.Env = append(e.Env, v+"="+bundleAt)
+	}
+	return a.show(e, bundleAt, slices.Concat(authorities(), ours))
+}
+
+// show puts a file into a sandbox, for all of it to read.
+func (a *Assembler) show(e *Egress, target string, text []byte) error {
 	dir := filepath.Join(a.State, "run")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -178,20 +192,14 @@ func (a *Assembler) trust(e *Egress, ours []byte) error {
 	if err != nil {
 		return err
 	}
-	e.Close = func() error { return errors.Join(os.Remove(f.Name()), f.Close()) }
+	e.shown = append(e.shown, f)
 	_, _ = safefile.TryLock(f, false) // until it is closed
-	_, err = f.Write(slices.Concat(authorities(), ours))
-	if err = errors.Join(err, f.Chmod(0o444)); err != nil {
-		return err
-	}
-	e.Mounts = []sandbox.Mount{{Source: f.Name(), Target: bundleAt}}
-	for _, v := range bundleVariables {
-		e.Env = append(e.Env, v+"="+bundleAt)
-	}
-	return nil
+	_, err = f.Write(text)
+	e.Mounts = append(e.Mounts, sandbox.Mount{Source: f.Name(), Target: target})
+	return errors.Join(err, f.Chmod(0o444))
 }
 
-// Sweep removes the CA bundles that processes of waldo left behind which were killed. It leaves those of the last
+// Sweep removes the files for sandboxes that processes of waldo left behind which were killed. It leaves those of the last
 // minute: one that is being made has no lock yet.
 func Sweep(state string, now time.Time) error {
 	left, err := filepath.Glob(filepath.Join(state, "run", "trust-*.pem"))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -19,10 +20,10 @@ import (
 type Egress struct {
 	Server *egress.Server
 	Hosts  []string        // allowed hosts, as the operator wrote them
-	Env    []string        // placeholders of secrets, and the paths of the CA bundle
-	Mounts []sandbox.Mount // the CA bundle
+	Env    []string        // placeholders of secrets, and the paths of the mounted files
+	Mounts []sandbox.Mount // the CA bundle, and what apt reads
 	Secret []string        // hosts to which a secret is sent, over TLS alone
-	Close  func() error    // removes the mounted files, which the sandbox holds open; nil: there are none
+	shown  []*os.File      // the mounted files, which the sandbox holds open
 }
 
 // proxied names waldo's proxy to programs that use one. Enforcement does not depend on it.
@@ -53,9 +54,10 @@ func (e *Egress) Start(ctx context.Context, d sandbox.Driver, p sandbox.Profile)
 }
 
 func (e *Egress) remove() (err error) {
-	if e.Close != nil {
-		err, e.Close = e.Close(), nil
+	for _, f := range e.shown {
+		err = errors.Join(err, os.Remove(f.Name()), f.Close())
 	}
+	e.shown = nil
 	return err
 }
 

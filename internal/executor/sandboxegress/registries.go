@@ -50,6 +50,8 @@ func (a *Assembler) registries(n contract.Network) (rules []egress.Rule, env []s
 			env = append(env, "npm_config_registry="+address, "npm_config_audit=false", "npm_config_update_notifier=false")
 		case packages.PyPI:
 			env = append(env, "PIP_INDEX_URL="+address, "PIP_DISABLE_PIP_VERSION_CHECK=1")
+		case packages.Debian:
+			env = append(env, "APT_CONFIG="+aptAt)
 		}
 	}
 	return rules, env, nil
@@ -94,4 +96,28 @@ func (a *Assembler) locked(m packages.Manager, lock string) (packages.Pins, erro
 		return nil, err
 	}
 	return packages.ReadLock(m, b)
+}
+
+// Where the configuration of apt and its source are in a sandbox.
+const (
+	aptAt  = "/run/waldo/apt.conf"
+	listAt = "/run/waldo/apt.list"
+)
+
+// apt shows a sandbox where apt's packages come from, for a program without root and without /var/lib/apt. The keyrings
+// are those of the packages debian-archive-keyring and ubuntu-keyring.
+func (a *Assembler) apt(e *Egress, r contract.Registry) error {
+	address, _, _ := registry.Of(string(packages.Debian), r)
+	return errors.Join(
+		a.show(e, listAt, []byte("deb "+address+" "+registry.Suite(r)+"\n")),
+		a.show(e, aptAt, []byte(`Dir::Etc::sourcelist "`+listAt+`";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Etc::trustedparts "/usr/share/keyrings";
+Dir::State "/tmp/apt/";
+Dir::State::status "/var/lib/dpkg/status";
+Dir::Cache "/tmp/apt/";
+APT::Sandbox::User "";
+Acquire::Languages "none";
+Acquire::https::CaInfo "`+bundleAt+`";
+`)))
 }

@@ -37,7 +37,7 @@ func TestSweep(t *testing.T) {
 			t.Errorf("%s: %v", filepath.Base(name), err)
 		}
 	}
-	if err := e.Close(); err != nil {
+	if err := e.remove(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(inUse); err == nil {

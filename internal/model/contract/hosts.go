@@ -34,6 +34,7 @@ type Registry struct {
 	URL   string   `json:"registry,omitempty"` // https; empty: as this machine is set
 	Files []string `json:"files,omitempty"`    // hosts, perhaps with a path, that files come from besides
 	Lock  string   `json:"lock,omitempty"`     // whose pins hold; empty: none do
+	Suite string   `json:"suite,omitempty"`    // of Debian's: suite and components; empty: this machine's release, main
 }
 
 // Reaches reports whether the network allows anything.

@@ -13,4 +13,5 @@ var Defaults = map[Manager]Default{
 		Source: "https://docs.npmjs.com/cli/using-npm/config#registry"},
 	PyPI: {Registry: "https://pypi.org/simple", Files: []string{"files.pythonhosted.org/packages/*"},
 		Source: "https://pip.pypa.io/en/stable/cli/pip_install/#cmdoption-i; files: https://docs.pypi.org/api/index-api/"},
+	Debian: {Registry: "https://deb.debian.org/debian", Source: "https://wiki.debian.org/SourcesList"},
 }

@@ -18,8 +18,8 @@ const MaxLock = 16 << 20
 // maxPins is how many versions a lock may name.
 const maxPins = 100_000
 
-// ReadLock reads the pins of a lock file: package-lock.json of lockfileVersion 2 or 3 for npm, and requirements.txt
-// with == alone for Python. It refuses a file that it cannot read completely.
+// ReadLock reads the pins of a lock file: package-lock.json of lockfileVersion 2 or 3 for npm, requirements.txt
+// with == alone for Python, and lines of NAME=VERSION for apt. It refuses a file that it cannot read completely.
 func ReadLock(m Manager, b []byte) (Pins, error) {
 	if len(b) > MaxLock {
 		return nil, errors.New("a lock has at most 16 MiB")
@@ -31,6 +31,8 @@ func ReadLock(m Manager, b []byte) (Pins, error) {
 		err = pins.npm(b)
 	case PyPI:
 		err = pins.requirements(b)
+	case Debian:
+		err = pins.debian(b)
 	default:
 		err = fmt.Errorf("%q has no lock that is known", m)
 	}
@@ -105,6 +107,26 @@ func (p Pins) requirements(b []byte) error {
 			return fmt.Errorf("%.60q is not a requirement with ==, as in name==1.2.3", line)
 		}
 		if err := p.add(pythonName(m[1]), pythonVersion(m[2])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exact is NAME=VERSION, as apt-get takes it, perhaps with an architecture.
+var exact = pattern.Lazy(`^([a-z0-9][a-z0-9+.-]*)(?::[a-z0-9-]+)?=([0-9A-Za-z][0-9A-Za-z.+:~-]*)$`)
+
+func (p Pins) debian(b []byte) error {
+	for line := range strings.Lines(string(b)) {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		m := exact().FindStringSubmatch(line)
+		if m == nil {
+			return fmt.Errorf("%.60q is not NAME=VERSION, as in jq=1.7.1-3", line)
+		}
+		if err := p.add(m[1], debVersion(m[2])); err != nil {
 			return err
 		}
 	}

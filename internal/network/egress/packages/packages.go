@@ -1,5 +1,6 @@
 // Package packages reads what a request to a package registry is for, and which packages a lock
-// allows. It knows the paths of npm and of Python's simple index (PEP 503, 427, 625), and fetches nothing.
+// allows. It knows the paths of npm, of Python's simple index (PEP 503, 427, 625) and of archives for apt, and fetches
+// nothing.
 package packages
 
 import (
@@ -13,8 +14,9 @@ type Manager string
 
 // The managers whose registries are known.
 const (
-	NPM  Manager = "npm"
-	PyPI Manager = "pypi"
+	NPM    Manager = "npm"
+	PyPI   Manager = "pypi"
+	Debian Manager = "debian"
 )
 
 // Package is one version of a package, its name as the manager compares names.
@@ -45,7 +47,7 @@ func (s Source) Plain(path string) string {
 var scoped = pattern.Lazy(`^((?:/[^%?]*)?/@[A-Za-z0-9._~-]+)%2[fF]([A-Za-z0-9._~-]+(?:/[^%?]*)?)$`)
 
 // File parses the path of a file of the source, without a query; false for any other path. Below a registry npm's
-// files are NAME/-/NAME-VERSION.tgz; Python's are recognised by their file name at any path.
+// files are NAME/-/NAME-VERSION.tgz; Python's and Debian's are recognised by their file name at any path.
 func (s Source) File(path string) (Package, bool) {
 	rest, ok := strings.CutPrefix(path, s.Base)
 	if !ok {
@@ -64,6 +66,13 @@ func (s Source) File(path string) (Package, bool) {
 	case PyPI:
 		p.Name, p.Version = pythonFile(rest[strings.LastIndexByte(rest, '/')+1:])
 		return p, p.Name != "" && p.Version != ""
+	case Debian:
+		m := debFile().FindStringSubmatch(rest)
+		if m == nil {
+			return p, false
+		}
+		p.Name, p.Version = m[1], debVersion(m[2])
+		return p, true
 	}
 	return p, false
 }
@@ -74,7 +83,13 @@ var (
 	npmName = pattern.Lazy(`^(@[a-z0-9._~-]+/)?[A-Za-z0-9_~][A-Za-z0-9._~-]*$`)
 	pyName  = pattern.Lazy(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 	version = pattern.Lazy(`^v?[0-9][A-Za-z0-9.!+_]*$`)
+
+	debFile  = pattern.Lazy(`(?:^|/)([a-z0-9][a-z0-9+.-]*)_([0-9A-Za-z][0-9A-Za-z.+:~-]*)_[a-z0-9-]+\.deb$`)
+	debLists = pattern.Lazy(`^dists/[A-Za-z0-9._/+-]+$|(?:^|/)(?:InRelease|Release|Release\.gpg|Packages(?:\.[a-z0-9]+)?)$`)
 )
+
+// debVersion is a version without its epoch, which the name of a file does not have.
+func debVersion(s string) string { return s[strings.IndexByte(s, ':')+1:] }
 
 // pythonFile reads the name of a wheel or of a source distribution; of no other archive.
 func pythonFile(file string) (name, ver string) {
@@ -149,6 +164,10 @@ func (s Source) Refuses(path, query string) string {
 	}
 	if query != "" {
 		return "a query could stand for another package than the path"
+	}
+	if rest, ok := strings.CutPrefix(path, s.Base); ok && s.Manager == Debian && debLists().MatchString(rest) &&
+		!strings.HasSuffix(rest, "deb") {
+		return "" // signed lists of all packages
 	}
 	if p, ok := s.File(path); ok {
 		for _, v := range s.Pins[p.Name] {

@@ -9,8 +9,9 @@ import (
 )
 
 var sources = map[Manager]Source{
-	NPM:  {Manager: NPM, Base: "/npm/", Pins: Pins{"left": {"1.0.0"}, "@team/right": {"2.1.0-rc.1"}}},
-	PyPI: {Manager: PyPI, Base: "/simple/", Pins: Pins{"left-pad": {"1"}, "right": {"2.1"}}},
+	NPM:    {Manager: NPM, Base: "/npm/", Pins: Pins{"left": {"1.0.0"}, "@team/right": {"2.1.0-rc.1"}}},
+	PyPI:   {Manager: PyPI, Base: "/simple/", Pins: Pins{"left-pad": {"1"}, "right": {"2.1"}}},
+	Debian: {Manager: Debian, Base: "/debian/", Pins: Pins{"jq": {"1.6-2"}, "g++": {"4.9+b1"}}},
 }
 
 func TestPaths(t *testing.T) {
@@ -45,6 +46,22 @@ func TestPaths(t *testing.T) {
 		{"the index of a name", "/simple/left-pad/", PyPI, "", true},
 		{"the index of another name", "/simple/evil/", PyPI, "", false},
 		{"the index of all", "/simple/", PyPI, "", false},
+
+		{"a pinned archive", "/debian/pool/main/j/jq/jq_1.6-2_amd64.deb", Debian, "jq 1.6-2", true},
+		{"an epoch in its name", "/debian/pool/main/j/jq/jq_1:1.6-2_amd64.deb", Debian, "jq 1.6-2", true},
+		{"plus signs", "/debian/g++_4.9+b1_amd64.deb", Debian, "g++ 4.9+b1", true},
+		{"another version", "/debian/pool/main/j/jq/jq_1.6-3_amd64.deb", Debian, "jq 1.6-3", false},
+		{"another name", "/debian/pool/main/j/jq/jqx_1.6-2_amd64.deb", Debian, "jqx 1.6-2", false},
+		{"an archive among the lists", "/debian/dists/jqx_1.6-2_amd64.deb", Debian, "jqx 1.6-2", false},
+		{"an archive of the installer among them", "/debian/dists/jq_1.6-2_amd64.udeb", Debian, "", false},
+		{"a name that is none", "/debian/pool/jq.deb", Debian, "", false},
+		{"a source", "/debian/pool/main/j/jq/jq_1.6-2.dsc", Debian, "", false},
+		{"the signed list of lists", "/debian/dists/bookworm/InRelease", Debian, "", true},
+		{"a list", "/debian/dists/bookworm/main/binary-amd64/Packages.xz", Debian, "", true},
+		{"a list by its digest", "/debian/dists/b/main/binary-amd64/by-hash/SHA256/00ff", Debian, "", true},
+		{"a list of a flat archive", "/debian/./Packages.gz", Debian, "", true},
+		{"another file", "/debian/README", Debian, "", false},
+		{"a list in another place", "/other/dists/bookworm/InRelease", Debian, "", false},
 	} {
 		s := sources[row.m]
 		p, ok := s.File(row.path)
@@ -114,6 +131,10 @@ func TestReadLock(t *testing.T) {
 		{"two", PyPI, "foo==1.0,==2.0\n", "!=="},
 		{"another file", PyPI, "-r other.txt\n", "!=="},
 		{"a URL", PyPI, "foo @ https://h.example/foo-1.0.tar.gz\n", "!=="},
+		{"an archive", Debian, "# why\n  jq:amd64=1:1.6-2 # with an epoch\n\n", "jq 1.6-2"},
+		{"a release of apt's", Debian, "jq/bookworm\n", "!NAME=VERSION"},
+		{"a pattern", Debian, "jq=1.*\n", "!NAME=VERSION"},
+		{"a bare name", Debian, "jq\n", "!NAME=VERSION"},
 	} {
 		pins, err := ReadLock(row.m, []byte(row.text))
 		if part, ok := strings.CutPrefix(row.want, "!"); ok {

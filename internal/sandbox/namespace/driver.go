@@ -232,9 +232,13 @@ func (b *instance) prepare(machine *os.File, from *zygote.Zygote) error {
 	if s.filters, err = b.driver.filtersOf(s); err != nil {
 		return err
 	}
-	s.late, s.files = landlockFD+s.files, s.files+len(b.shares.Late())
+	late := b.shares.Late()
+	if s.forked {
+		late = []*os.File{machine}
+	}
+	s.late, s.files = landlockFD+s.files, s.files+len(late)
 	s.mapped = !s.joined && b.uid != os.Geteuid() && userns.Administers()
-	return b.launch(machine, from, files, s)
+	return b.launch(machine, from, slices.Concat(files, late), s)
 }
 
 // milliCPU returns the bound on processors. A session has them all, as its /proc says: builds run in it. Its weight holds
@@ -269,7 +273,7 @@ func (b *instance) launch(machine *os.File, from *zygote.Zygote, files []*os.Fil
 		return fmt.Errorf("namespace: the sandbox's program has %d bytes, and at most %d fit", len(p.program),
 			initproc.ProgramMax)
 	}
-	unsent := b.stage.SendSandbox(slices.Concat(files, b.shares.Late()), b.group.JoinFDs, p.program)
+	unsent := b.stage.SendSandbox(files, b.group.JoinFDs, p.program)
 	if err := b.stage.HandOver(); err != nil { // its error says more than unsent
 		return err
 	}

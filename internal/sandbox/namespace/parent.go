@@ -180,12 +180,54 @@ func (s *setup) becomeMapped() {
 	s.Call("the sandbox's user", unix.SYS_SETRESUID, uid, uid, uid)
 }
 
-// letGo unmaps the interpreter's memory from PID 1: only the machine stays.
-func (s *setup) letGo() {
-	s.Ignore("let the command go first", unix.SYS_SCHED_YIELD)
-	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, 0, initproc.CodeBase)
-	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, initproc.MemoryEnd, initvm.TaskSize-initproc.MemoryEnd)
+// A forked PID 1 has the interpreter's memory, which its first command is to have. To copy it once more costs more than
+// all namespaces. So the command's process begins with PID 1's own memory, and waits until PID 1 has executed a machine
+// of its own and has let go of that memory. The end of a pipe ends the wait.
+
+// Descriptors of a forked PID 1 until its first command is there: a machine, and the ends of the pipe.
+const (
+	machineFD = reportFD + 1
+	gateFD    = machineFD + 1
+	gateEndFD = gateFD + 1
+)
+
+// firstCommand is the number of the first command's process for PID 1: nothing else was made in the namespace.
+const firstCommand = 2
+
+// keepMachine appends the making of these descriptors. The end that PID 1 holds outlives its execve.
+func (s *setup) keepMachine() {
+	s.Call("keep the machine", unix.SYS_DUP3, s.late, machineFD, unix.O_CLOEXEC)
+	s.Call("close descriptors", unix.SYS_CLOSE_RANGE, treeFD+1, machineFD-1, 0)
+	s.Call("close descriptors", unix.SYS_CLOSE_RANGE, gateFD, 0xffffffff, 0)
+	s.Call("a pipe", unix.SYS_PIPE2, make([]byte, 8), 0)
+	s.Call("keep the pipe", unix.SYS_DUP3, jobFD, gateFD, unix.O_CLOEXEC)
+	s.Call("keep the pipe", unix.SYS_DUP3, jobFD+1, gateEndFD, 0)
 }
+
+// leaveInterpreter appends the taking of the first command, whose process gets PID 1's memory, and the execve.
+func (s *setup) leaveInterpreter() {
+	clone := takeCommand(&s.List, unix.CLONE_VM|int(unix.SIGCHLD))
+	s.Call("leave the interpreter", unix.SYS_EXECVEAT, machineFD, "", s.Strings([]string{"waldo-sandbox"}),
+		s.Strings(nil), unix.AT_EMPTY_PATH)
+	own := s.Call("close PID 1's end", unix.SYS_CLOSE, gateEndFD)
+	s.Steps[clone].Same = initvm.To(own)
+	wait := s.Call("wait for memory of its own", unix.SYS_READ, gateFD, make([]byte, 8), 1)
+	s.Steps[wait].Equal, s.Steps[wait].Same = s.Structure(initvm.Num(0)), initvm.To(wait+1)
+	s.Steps[wait].Next = initvm.At(initproc.Gone)
+	last := s.Call("close what is PID 1's", unix.SYS_CLOSE_RANGE, machineFD, 0xffffffff, 0)
+	s.Steps[last].Next = initvm.At(initproc.JobBase)
+}
+
+// afterInterpreter is the program of a PID 1 that has left the interpreter. Its process is hidden from the command
+// before that goes on.
+var afterInterpreter = sync.OnceValue(func() []byte {
+	l := &initproc.List{}
+	l.Call("not dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	l.Ignore("unmap the stack", unix.SYS_MUNMAP, initproc.MemoryEnd, initvm.TaskSize-initproc.MemoryEnd)
+	last := l.Call("let the command go on", unix.SYS_CLOSE_RANGE, jobFD, 0xffffffff, 0)
+	l.Steps[last].Next = initvm.To(commands(l, false))
+	return l.LinkAt(initproc.ProgramBase)
+})
 
 // comeBack appends the end of a job that continues as the interpreter. The process becomes dumpable like an executed
 // one, drops all state of its sandbox's preparation, and returns to Python.

@@ -55,6 +55,7 @@ type instance struct {
 	threads  []*os.File              // its threads, before there was a job
 	stands   *os.File                // the state of its first thread; nil: not opened yet
 	forked   bool                    // PID 1 is a copy of the interpreter that its first command is to be
+	left     bool                    // it is no more: it has been told to leave the interpreter to its first command
 
 	running sync.Mutex
 	sharing sync.Mutex                // of the places, while a command runs
@@ -186,11 +187,14 @@ func (b *instance) connect(c sandbox.Command, program []byte) (stdio.Pipes, erro
 	if c.Bridge != nil {
 		fds = append(fds, int(c.Bridge.Fd()))
 	}
-	if err := b.stage.SendJob(fds, program); err != nil {
-		w.Close()
-		return w, err
+	err = b.stage.SendJob(fds, program)
+	if err == nil && b.forked && !b.left {
+		b.left, err = true, b.stage.Send(afterInterpreter())
 	}
-	return w, nil
+	if err != nil {
+		w.Close()
+	}
+	return w, err
 }
 
 // wait reads PID 1's reports until the end. For a sandbox that ended without a report it returns the zero ending, and

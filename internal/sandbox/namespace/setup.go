@@ -163,8 +163,11 @@ func (s *setup) isolate() {
 	if s.landlock {
 		s.Call("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, landlockFD, 0)
 	}
-	s.Call("keep the tree", unix.SYS_DUP3, s.free, treeFD, unix.O_CLOEXEC)
-	s.Call("close descriptors", unix.SYS_CLOSE_RANGE, treeFD+1, 0xffffffff, 0)
+	s.Call("keep the tree", unix.SYS_DUP3, s.free, treeFD, 0) // it is gone with its last descriptor; commands close it
+	if s.forked {
+		s.keepMachine()
+	}
+	s.Call("close descriptors", unix.SYS_CLOSE_RANGE, treeFD+1, machineFD-1, 0)
 	if s.tree { // others see it from now on; processes that outlive their parent stay in this tree
 		s.HandOn()
 		s.Call("reap", unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -182,36 +185,47 @@ const (
 	landlockFD = initproc.CtlFD + 1 // until the root is there
 )
 
-// serve appends PID 1's loop: take a command, start it, reap all children until it ends, kill the rest, report. The
-// loop ends when waldo closes its end of the socket.
+// serve reports that the sandbox is ready and appends PID 1's loop.
 func (s *setup) serve() {
-	within := func(v initvm.Value, off uint64) initvm.Value { return v.Plus(off) }
-	exit, child := s.Record(initproc.RecExit), s.Structure(initvm.Num(0))
-
 	s.Call("report ready", unix.SYS_WRITE, initproc.CtlFD, s.Record(initproc.RecReady), initproc.RecordSize)
-	take := len(s.Steps)
-	gone := initvm.At(initproc.Gone)
-	s.TakeDescriptors(4, gone)
-	s.TakeProgram("take a command", initproc.JobBase, gone)
-	clone := s.Call("start the command", unix.SYS_CLONE, int(unix.SIGCHLD), 0, 0, 0, 0)
-	s.Steps[clone].Store = child
-	s.Steps[clone].Equal, s.Steps[clone].Same = s.Structure(initvm.Num(0)), initvm.At(initproc.JobBase)
-	s.Steps[clone-1].Same = initvm.To(clone)
-	s.Call("close its descriptors", unix.SYS_CLOSE_RANGE, jobFD, 0xffffffff, 0)
 	if s.forked {
-		s.letGo()
+		s.leaveInterpreter()
+		return
 	}
-	wait := s.Call("wait", unix.SYS_WAIT4, ^uint64(0), within(exit, 16), unix.WALL, 0, 0, 0)
-	s.Steps[wait].Equal, s.Steps[wait].Next = child, initvm.To(wait)
-	s.Steps[wait].Same = initvm.To(wait + 1)
-	if !s.tree { // there it would kill the other commands: waldo ends this one's group
-		s.Ignore("kill what is left", unix.SYS_KILL, ^uint64(0), int(unix.SIGKILL))
-		reap := s.Call("reap what is left", unix.SYS_WAIT4, ^uint64(0), 0, unix.WALL, 0, 0, 0)
-		s.Steps[reap].Next, s.Steps[reap].Fail = initvm.To(reap), initvm.To(reap+1)
+	commands(&s.List, s.tree)
+}
+
+// commands appends PID 1's loop: take a command, start it, reap all children until it ends, kill the rest, report. The
+// loop ends when waldo closes its end of the socket. It returns the step that waits for the first command.
+func commands(l *initproc.List, tree bool) (wait int) {
+	exit, child := l.Record(initproc.RecExit), l.Structure(initvm.Num(firstCommand))
+	take := len(l.Steps)
+	clone := takeCommand(l, int(unix.SIGCHLD))
+	l.Steps[clone].Store, l.Steps[clone].Same = child, initvm.At(initproc.JobBase)
+	l.Call("close its descriptors", unix.SYS_CLOSE_RANGE, jobFD, 0xffffffff, 0)
+	wait = l.Call("wait", unix.SYS_WAIT4, ^uint64(0), exit.Plus(16), unix.WALL, 0, 0, 0)
+	l.Steps[wait].Equal, l.Steps[wait].Next = child, initvm.To(wait)
+	l.Steps[wait].Same = initvm.To(wait + 1)
+	if !tree { // there it would kill the other commands: waldo ends this one's group
+		l.Ignore("kill what is left", unix.SYS_KILL, ^uint64(0), int(unix.SIGKILL))
+		reap := l.Call("reap what is left", unix.SYS_WAIT4, ^uint64(0), 0, unix.WALL, 0, 0, 0)
+		l.Steps[reap].Next, l.Steps[reap].Fail = initvm.To(reap), initvm.To(reap+1)
 	}
-	s.Call("usage", unix.SYS_GETRUSAGE, ^uint64(0), within(exit, 32)) // RUSAGE_CHILDREN
-	last := s.Call("report the end", unix.SYS_WRITE, initproc.CtlFD, exit, initproc.RecordSize)
-	s.Steps[last].Next = initvm.To(take)
+	l.Call("usage", unix.SYS_GETRUSAGE, ^uint64(0), exit.Plus(32)) // RUSAGE_CHILDREN
+	last := l.Call("report the end", unix.SYS_WRITE, initproc.CtlFD, exit, initproc.RecordSize)
+	l.Steps[last].Next = initvm.To(take)
+	return wait
+}
+
+// takeCommand appends the taking of a command and the making of its process. It returns the step of the latter.
+func takeCommand(l *initproc.List, flags int) (clone int) {
+	gone := initvm.At(initproc.Gone)
+	l.TakeDescriptors(4, gone)
+	l.TakeProgram("take a command", initproc.JobBase, gone)
+	clone = l.Call("start the command", unix.SYS_CLONE, flags, 0, 0, 0, 0)
+	l.Steps[clone-1].Same = initvm.To(clone)
+	l.Steps[clone].Equal = l.Structure(initvm.Num(0))
+	return clone
 }
 
 // seccompSteps appends the filter: one with a listener, which goes to waldo, if the kernel supports it, and one that

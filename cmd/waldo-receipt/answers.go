@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -132,7 +133,7 @@ func (l ledger) take(r receipt) error {
 	case r.kind == "approver":
 		return l.enrol(b)
 	case b.Refusal != "" && !b.Yes:
-		fmt.Printf("%s: no answer of an approver: waldo refused (%s)\n", r.file, b.Refusal)
+		fmt.Printf("%s: no answer of an approver: waldo refused (%s)\n", r.file, shown(b.Refusal))
 		return nil
 	}
 	first, by, fps := signed{}, map[string]bool{}, map[string]bool{}
@@ -145,15 +146,24 @@ func (l ledger) take(r receipt) error {
 			err = errors.New("the answers are to different questions")
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", a.By, err)
+			return fmt.Errorf("%s: %w", shown(a.By), err)
 		}
 		by[a.By], fps[a.Key] = true, true
-		fmt.Printf("%s: %s signed yes=%v to the arguments %s, with the key %s\n", r.file, a.By, b.Yes, b.ArgsDigest, a.Key)
+		fmt.Printf("%s: %s signed yes=%v to the arguments %s, with the key %s\n", r.file, shown(a.By), b.Yes,
+			shown(b.ArgsDigest), shown(a.Key))
 	}
 	if r.kind == "answer" && b.Yes && min(len(by), len(fps)) < first.Need {
 		return fmt.Errorf("the yes needs %d approvers and bears the signatures of %d", first.Need, min(len(by), len(fps)))
 	}
 	return nil
+}
+
+// shown is a text of a record for a terminal: it moves no cursor and begins no line.
+func shown(text string) string {
+	if strings.ContainsFunc(text, func(c rune) bool { return !strconv.IsPrint(c) }) {
+		return strconv.Quote(text)
+	}
+	return text
 }
 
 // enrol takes in an enrolment or a revocation, which a first approver signs.
@@ -202,7 +212,7 @@ func (l ledger) check(b body, a said) (s signed, err error) {
 		!slices.Contains([]string{"", short(s.Reason)}, reason):
 		return s, errors.New("the record is not what was signed")
 	case h == nil || h.name != s.By:
-		return s, fmt.Errorf("not checked: add the receipt of the enrolment of the key %s", a.Key)
+		return s, fmt.Errorf("not checked: add the receipt of the enrolment of the key %s", shown(a.Key))
 	case h.revoked:
 		return s, errors.New("the key was revoked before")
 	default:

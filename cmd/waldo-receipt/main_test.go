@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -204,6 +205,31 @@ func TestApprovers(t *testing.T) {
 		if alone != row.sound || waldo != row.sound {
 			t.Errorf("%s: alone %t, waldo %t", row.why, alone, waldo)
 		}
+	}
+}
+
+// TestShown: what a record says reaches the terminal without control characters and lines of its own.
+func TestShown(t *testing.T) {
+	g := newGround(t)
+	ann := newPerson("ann", 0)
+	files := g.receipts(ann.enrols(ann, signedAt), `verdict {"refusal":"\u001b[2J\nx: sound","yes":false}`,
+		`verdict {"by":"approver:\u009b2J\u0007","yes":true,"signature":"x","signed":{}}`)
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := os.Stdout
+	os.Stdout = out
+	faults := run(g.policy, files)
+	os.Stdout = was
+	printed, err := os.ReadFile(out.Name())
+	text := string(printed) + fmt.Sprint(faults)
+	if err != nil || len(faults) != 1 || !strings.Contains(text, `waldo refused ("\x1b[2J\nx: sound")`) ||
+		strings.ContainsFunc(text, func(c rune) bool { return c != '\n' && !strconv.IsPrint(c) }) {
+		t.Errorf("%v %q", err, text)
+	}
+	if shown("approver:anné") != "approver:anné" {
+		t.Error("control: a name is shown as it is")
 	}
 }
 

@@ -261,6 +261,7 @@ func (h *App) openCore(ctx context.Context, s Options) (err error) {
 	h.Redact = redact.New(h.Config.Redaction, h.known, h.Sessions)
 	h.Redact.Spill, h.Redact.Terminal = h.spill, s.Redact
 	h.secrets = secrets.New(h.State, h.Config, h.known, s.Passphrase)
+	h.MarkWith(h.Config, h.secrets.Get)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"waldo/internal/core/audit"
 	"waldo/internal/core/audit/headfile"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/presence"
 	"waldo/internal/storage/sandboxes"
@@ -110,6 +112,27 @@ func (s *Storage) OpenLog(ctx context.Context, keep time.Duration) (err error) {
 	s.closers = append(s.closers, s.Log.Close)
 	return nil
 }
+
+// MarkWith has rows of a database that hosts share marked with the key of a configuration.
+func (s *Storage) MarkWith(cfg *contract.Config, get func(secret.Ref) (secret.Value, error)) {
+	ref := cfg.StoreKey
+	if ref == "" && cfg.Workers != nil {
+		ref = cfg.Workers.Key
+	}
+	if ref == "" || !s.Store.Shared() {
+		s.Store.MarkWith(nil)
+		return
+	}
+	s.Store.MarkWith(func() ([]byte, error) {
+		v, err := get(ref)
+		if err == nil && len(v.Reveal()) < minKey {
+			err = fmt.Errorf("store.key must be %d bytes or more: waldo worker --new-key FILE makes one", minKey)
+		}
+		return []byte(strings.TrimSpace(v.Reveal())), err
+	})
+}
+
+const minKey = 32
 
 // Process returns the mark of this process while it runs; empty: it has none.
 func (s *Storage) Process() string { return s.process }

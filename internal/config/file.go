@@ -239,6 +239,10 @@ var store = &mapping[contract.Config]{
 		{"url", custom(textShape, (*parser).store), "that of the state directory",
 			"sqlite, or postgres://ROLE@HOST/DATABASE without a password. waldo store migrate binds the state directory to it.",
 			"internal/storage/database"},
+		{"key", ref(func(c *contract.Config) *secret.Ref { return &c.StoreKey }),
+			"workers.key, or none: rows are believed",
+			"The secret that marks the rows of hosts in one PostgreSQL; waldo worker --new-key FILE makes one.",
+			"internal/storage/database"},
 	},
 }
 

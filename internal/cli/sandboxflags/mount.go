@@ -11,6 +11,7 @@ import (
 
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 )
 
 // AddMounts adds the flags of mounts alone.
@@ -28,10 +29,19 @@ func (b *Flags) RefusedMounts() error {
 	if !slices.Contains([]string{"", "keep", "review", "discard"}, b.Changes) {
 		return exitcode.Mistake("keep, review or discard", "--changes %s is not a mode", b.Changes)
 	}
+	var before []call.Mount
 	for _, text := range b.mounts {
-		if _, err := Mount(text); err != nil {
+		m, err := Mount(text)
+		if err != nil {
 			return exitcode.Mistake("as in --mount .:rw, or --mount ./data:/data", "--mount %s: %v", text, err)
 		}
+		for _, o := range before {
+			if contract.Within(m.Target, o.Target) || contract.Within(o.Target, m.Target) {
+				return exitcode.Mistake("give one another place, as in --mount "+m.Source+":/other",
+					"mounts.nested: %s and %s lie within each other", o.Target, m.Target)
+			}
+		}
+		before = append(before, m)
 	}
 	return nil
 }

@@ -72,10 +72,11 @@ type Service struct {
 	spent  map[string]use    // approvals that this process has used, until their time is over
 }
 
-// The default lifetime of a question, and the limit of open questions per session.
+// The default lifetime of a question, and the limits of open questions per session: a list reads them all.
 const (
-	DefaultTimeout = time.Hour
-	MaxPending     = 20
+	DefaultTimeout  = time.Hour
+	MaxPending      = 20
+	MaxPendingBytes = 4 << 20
 )
 
 const (
@@ -330,12 +331,12 @@ func (k *Service) Told(most time.Duration) {
 // create enters a new question.
 func (k *Service) create(tx *sql.Tx, q Question, outlives bool) (row, error) {
 	now := k.now().Truncate(time.Millisecond)
-	var open int
-	if err := tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND session = $1 AND expires > $2`,
-		string(q.Session), database.Stamp(now)).Scan(&open); err != nil {
+	var open, bytes int
+	if err := tx.QueryRow(`SELECT COUNT(*), COALESCE(SUM(LENGTH(question)), 0) FROM approvals WHERE state = 'pending' AND
+		session = $1 AND expires > $2`, string(q.Session), database.Stamp(now)).Scan(&open, &bytes); err != nil {
 		return row{}, err
 	}
-	if open >= MaxPending {
+	if open >= MaxPending || open > 0 && bytes+len(q.Args) > MaxPendingBytes { // one can be longer, as its call can
 		return row{}, refused("approval.too_many", "%d questions of this session are unanswered; wait for those", open)
 	}
 	if _, more := q.fields(); more > 0 { // the agent's names of arguments would choose what is left out

@@ -611,6 +611,23 @@ func TestTooMany(t *testing.T) {
 	h.want(t, other, "waiting")
 }
 
+// TestTooManyBytes: questions that wait hold a few MiB together, and one alone what its call can.
+func TestTooManyBytes(t *testing.T) {
+	h := newFixture(t)
+	large := func(n string) policy.Decision {
+		return decide(t, `{"n":"`+n+strings.Repeat("x", MaxPendingBytes/2)+`"}`)
+	}
+	h.want(t, large("1"), "waiting")
+	h.want(t, large("2"), "approval.too_many")
+	h.want(t, decide(t, `{"n":2}`), "waiting")
+	other := large("2")
+	other.Call.Session = "n_two"
+	h.want(t, other, "waiting")
+	alone := decide(t, `{"n":"`+strings.Repeat("x", MaxPendingBytes-100)+`"}`)
+	alone.Call.Session = "n_three"
+	h.want(t, alone, "waiting")
+}
+
 // TestTooLarge: the agent names its arguments, and so would choose which of too many are left out of a question.
 func TestTooLarge(t *testing.T) {
 	h := newFixture(t)

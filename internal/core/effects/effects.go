@@ -70,6 +70,8 @@ type Entry struct {
 	tokens  bool   // the tool got values in the place of tokens in the arguments
 	meant   string // digest of the arguments with these values; empty: they hold no tokens
 	undoes  string // the process that makes the call Undone
+
+	unmarked bool // its row has not the mark that rows of its store have
 }
 
 // Book is the memory of one state directory. Every field but Most is needed.
@@ -286,7 +288,7 @@ func (b *Book) look(
 	err = in(ctx, func(tx *sql.Tx) error {
 		old = nil
 		if name != "" {
-			if old, err = named(tx, name); err != nil {
+			if old, err = b.named(tx, name); err != nil {
 				return err
 			}
 		}
@@ -373,7 +375,7 @@ func (b *Book) insert(tx *sql.Tx, d policy.Decision, name, meant string) error {
 	}
 	e := b.entry(d, Begun, window)
 	e.name, e.key, e.process, e.tokens, e.meant = name, name, b.Process, meant != "", meant
-	return e.put(tx)
+	return b.put(tx, e)
 }
 
 // entry is the row of a call that begins now.
@@ -399,7 +401,7 @@ func (b *Book) Lost(ctx context.Context, d policy.Decision, r call.Result, answe
 		e := b.entry(d, Unknown, Keep)
 		e.tokens = token().Match(d.Call.Args.Raw())
 		row = e.digest()
-		return e.put(tx)
+		return b.put(tx, e)
 	})
 	return row, err
 }
@@ -445,7 +447,7 @@ func (b *Book) known(ctx context.Context, d policy.Decision, old *Entry) (
 	if old.process != "" && !gone && old.ID != d.Call.ID { // else the call tries again
 		return nil, nil, false
 	}
-	why = b.Log.Bound(ctx, old.ID, old.digest(), b.Store.Shared())
+	why = b.Log.Bound(ctx, old.ID, old.digest(), b.foreign(old))
 	switch {
 	case why != nil && gone:
 		if err := b.recover(ctx, old); err == nil {
@@ -507,7 +509,7 @@ func (b *Book) Recorded(ctx context.Context, callID string) error {
 // change changes a remembered call in one transaction, or forgets it. A forgotten call stays as it is.
 func (b *Book) change(ctx context.Context, callID string, fn func(*sql.Tx, *Entry) (keep bool, err error)) error {
 	return b.Store.Update(ctx, func(tx *sql.Tx) error {
-		e, err := byID(tx, callID)
+		e, err := b.byID(tx, callID)
 		if err != nil || e == nil {
 			return err
 		}
@@ -519,7 +521,7 @@ func (b *Book) change(ctx context.Context, callID string, fn func(*sql.Tx, *Entr
 			_, err = tx.Exec(`DELETE FROM calls WHERE id = $1`, callID)
 			return err
 		}
-		return e.put(tx)
+		return b.put(tx, e)
 	})
 }
 

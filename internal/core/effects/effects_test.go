@@ -2,6 +2,7 @@ package effects
 
 import (
 	"context"
+	"database/sql"
 	"slices"
 	"strings"
 	"testing"
@@ -289,7 +290,7 @@ func FuzzDigest(f *testing.F) {
 		e := b.entry(d, Ended, Keep)
 		e.result = store(call.Result{Structured: v, Content: []call.Content{call.Text(text), {Type: "resource", Raw: v}}})
 		e.Undo = &call.Undo{By: "s.drop", Args: args}
-		if err := b.Store.Update(t.Context(), e.put); err != nil {
+		if err := b.Store.Update(t.Context(), func(tx *sql.Tx) error { return b.put(tx, e) }); err != nil {
 			t.Fatal(err)
 		}
 		was, err := b.Get(t.Context(), e.ID)

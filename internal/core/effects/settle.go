@@ -137,7 +137,7 @@ func (b *Book) said(ctx context.Context, e *Entry) (call.Settled, error) {
 	switch {
 	case e.State == Begun:
 		return call.StillUnknown, ErrUnderWay
-	case e.Word() != "" && b.Log.Bound(ctx, e.ID, e.digest(), b.Store.Shared()) != nil:
+	case e.Word() != "" && b.Log.Bound(ctx, e.ID, e.digest(), b.foreign(e)) != nil:
 		return call.StillUnknown, ErrForged
 	}
 	return e.Word(), nil
@@ -149,7 +149,7 @@ func (b *Book) proven(ctx context.Context, e *Entry) (call.Settled, error) {
 	log, own := b.standing(ctx, e), b.own(e)
 	was := e.digest()
 	switch {
-	case !log.Allowed, !own && b.Log.Bound(ctx, e.ID, was, b.Store.Shared()) != nil:
+	case !log.Allowed, !own && b.Log.Bound(ctx, e.ID, was, b.foreign(e)) != nil:
 		return "", ErrForged
 	case own || !log.Known:
 		return "", nil
@@ -174,7 +174,7 @@ func (b *Book) proven(ctx context.Context, e *Entry) (call.Settled, error) {
 
 // standing returns what the log has of the call of a row.
 func (b *Book) standing(ctx context.Context, e *Entry) Standing {
-	s := b.Log.Standing(ctx, e.decision(), b.Store.Shared())
+	s := b.Log.Standing(ctx, e.decision(), b.foreign(e))
 	s.Allowed = s.Allowed && e.ArgsDigest == e.Args.Digest()
 	return s
 }
@@ -272,7 +272,7 @@ func (b *Book) read(ctx context.Context, s contract.Settle, e *Entry, c call.Cal
 // Get returns a remembered call by its id, or ErrAbsent.
 func (b *Book) Get(ctx context.Context, callID string) (e *Entry, err error) {
 	err = b.Store.View(ctx, func(tx *sql.Tx) error {
-		e, err = byID(tx, callID)
+		e, err = b.byID(tx, callID)
 		return err
 	})
 	if err == nil && e == nil {
@@ -285,7 +285,7 @@ func (b *Book) Get(ctx context.Context, callID string) (e *Entry, err error) {
 func (b *Book) Pending(ctx context.Context) (out []*Entry, err error) {
 	err = b.Store.View(ctx, func(tx *sql.Tx) error {
 		out = nil
-		all, err := list(tx, `WHERE state IN ($1, $2)`, string(Begun), string(Unknown))
+		all, err := b.list(tx, `WHERE state IN ($1, $2)`, string(Begun), string(Unknown))
 		for _, e := range all {
 			if b.open(e) {
 				out = append(out, e)
@@ -301,7 +301,7 @@ func (b *Book) Pending(ctx context.Context) (out []*Entry, err error) {
 func (b *Book) Recover(ctx context.Context, killed []string) error {
 	var all []*Entry
 	err := b.Store.View(ctx, func(tx *sql.Tx) (err error) {
-		all, err = list(tx, `WHERE process <> ''`)
+		all, err = b.list(tx, `WHERE process <> ''`)
 		return err
 	})
 	for _, e := range all {

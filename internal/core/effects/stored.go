@@ -153,17 +153,26 @@ func (e *Entry) digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (e *Entry) put(tx *sql.Tx) error {
+const table = "calls" // in marks
+
+// put stores an entry. One that was read without a right mark gets none.
+func (b *Book) put(tx *sql.Tx, e *Entry) error {
 	text, err := json.Marshal(e.body())
 	if err != nil {
 		return err
+	}
+	row := string(text)
+	if !e.unmarked {
+		if row, err = b.Store.Mark(row, table, e.digest()); err != nil {
+			return err
+		}
 	}
 	_, err = tx.Exec(`INSERT INTO calls (id, name, principal, capability, state, process, size, at, until, body)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 		ON CONFLICT (id) DO UPDATE SET name = excluded.name, process = excluded.process, state = excluded.state, size = excluded.size,
 		body = excluded.body`,
 		e.ID, e.name, string(e.Principal), string(e.Capability), string(e.State), e.process, len(text), database.Stamp(e.At),
-		database.Stamp(e.until), string(text))
+		database.Stamp(e.until), row)
 	return err
 }
 
@@ -171,19 +180,19 @@ const columns = `SELECT id, name, principal, capability, state, process, at, unt
 
 type row interface{ Scan(to ...any) error }
 
-func read(r row) (*Entry, error) {
+func (b *Book) scan(r row) (*Entry, error) {
 	var e Entry
 	var at, until, text string
 	err := r.Scan(&e.ID, &e.name, &e.Principal, &e.Capability, &e.State, &e.process, &at, &until, &text)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
-	var b body
+	var own body
 	if err == nil {
-		err = json.Unmarshal([]byte(text), &b)
+		err = json.Unmarshal([]byte(database.Unmarked(text)), &own)
 	}
 	if err == nil {
-		e.Args, err = call.ParseArgs(b.Args)
+		e.Args, err = call.ParseArgs(own.Args)
 	}
 	if err == nil {
 		e.At, err = time.Parse(time.RFC3339, at)
@@ -191,35 +200,44 @@ func read(r row) (*Entry, error) {
 	if err == nil {
 		e.until, err = time.Parse(time.RFC3339, until)
 	}
-	if err == nil && b.Undo != nil {
-		e.Undo = &call.Undo{By: b.Undo.By}
-		e.Undo.Args, err = call.ParseArgs(b.Undo.Args)
+	if err == nil && own.Undo != nil {
+		e.Undo = &call.Undo{By: own.Undo.By}
+		e.Undo.Args, err = call.ParseArgs(own.Undo.Args)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("effects: call %s: %w", e.ID, err)
 	}
-	e.DecisionID, e.Mode, e.ArgsDigest, e.Undone, e.result = b.DecisionID, b.Mode, b.ArgsDigest, b.Undone, b.Result
-	e.Delegation, e.File, e.tokens, e.meant, e.undoes, e.key = b.Delegation, b.File, b.Tokens, b.Meant,
-		b.Undoes, b.Key
-	return &e, nil
+	e.DecisionID, e.Mode, e.ArgsDigest, e.Undone, e.result = own.DecisionID, own.Mode, own.ArgsDigest, own.Undone, own.Result
+	e.Delegation, e.File, e.tokens, e.meant, e.undoes, e.key = own.Delegation, own.File, own.Tokens, own.Meant,
+		own.Undoes, own.Key
+	if b.Store.Shared() {
+		_, err = b.Store.Unmark(text, table, e.digest())
+		if e.unmarked = errors.Is(err, database.ErrForged); e.unmarked {
+			err = nil
+		}
+	}
+	return &e, err
 }
 
-func named(tx *sql.Tx, name string) (*Entry, error) {
-	return read(tx.QueryRow(columns+`WHERE name = $1`, name))
+// foreign reports whether another host can have written a row: hosts share the database, and its mark is right.
+func (b *Book) foreign(e *Entry) bool { return b.Store.Shared() && !e.unmarked }
+
+func (b *Book) named(tx *sql.Tx, name string) (*Entry, error) {
+	return b.scan(tx.QueryRow(columns+`WHERE name = $1`, name))
 }
 
-func byID(tx *sql.Tx, id string) (*Entry, error) {
-	return read(tx.QueryRow(columns+`WHERE id = $1`, id))
+func (b *Book) byID(tx *sql.Tx, id string) (*Entry, error) {
+	return b.scan(tx.QueryRow(columns+`WHERE id = $1`, id))
 }
 
 // list returns the calls that a condition selects, oldest first.
-func list(tx *sql.Tx, where string, args ...any) (all []*Entry, err error) {
+func (b *Book) list(tx *sql.Tx, where string, args ...any) (all []*Entry, err error) {
 	rows, err := tx.Query(columns+where+` ORDER BY at`, args...)
 	if err != nil {
 		return nil, err
 	}
 	for rows.Next() {
-		e, err := read(rows)
+		e, err := b.scan(rows)
 		if err != nil {
 			return nil, errors.Join(err, rows.Close())
 		}

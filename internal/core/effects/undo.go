@@ -29,7 +29,7 @@ func (b *Book) Undo(ctx context.Context, callID string, as call.Call) (r call.Re
 	if e.Undo == nil || e.result != nil && hidden(e.Undo.Args, e.result.Masked) { // of an earlier waldo
 		return r, ErrNoUndo
 	}
-	if why := b.Log.Bound(ctx, callID, e.digest(), b.Store.Shared()); why != nil {
+	if why := b.Log.Bound(ctx, callID, e.digest(), b.foreign(e)); why != nil {
 		return r, fmt.Errorf("%s: %s", why.Code, why.Text)
 	}
 	done, err := b.Log.Undone(ctx, e.decision(), e.Undo.By)

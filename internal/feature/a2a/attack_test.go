@@ -507,3 +507,57 @@ func pushedOf(t *testing.T, b *bench) (out []pushed) {
 	}
 	return out
 }
+
+// TestForgedTask: a task that no waldo with the key of the store wrote is neither carried out nor shown, and that is
+// recorded. Without a key it is the control.
+func TestForgedTask(t *testing.T) {
+	for _, keyed := range []bool{false, true} {
+		b := newBench(t, "")
+		if keyed {
+			b.h.Store.MarkWith(func() ([]byte, error) { return []byte("of all hosts, 32 bytes or more .."), nil })
+		}
+		mine := b.until(b.send(message("t.echo", "one")).ID, Completed)
+		edit := func(query string) {
+			t.Helper()
+			if err := b.h.Store.Update(t.Context(), func(tx *sql.Tx) error {
+				_, err := tx.Exec(query, mine.ID)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		edit(`INSERT INTO a2a_tasks SELECT 'forged', principal, 'forged', context, 'TASK_STATE_SUBMITTED', changed, '', '', size,
+			replace(replace(replace(body, id, 'forged'), first, 'forged'), 'COMPLETED', 'SUBMITTED') FROM a2a_tasks WHERE id = $1`)
+		refused := func() bool {
+			n := 0
+			_, err := audit.All(t.Context(), audit.Dir(b.state), func(r audit.Record) error {
+				if r.Kind == KindTask && strings.Contains(string(r.Body), `"forged","code":"row.forged"`) {
+					n++
+				}
+				return nil
+			})
+			return err == nil && n == 1
+		}
+		state, want := "", map[bool]State{false: Completed, true: Rejected}[keyed]
+		for end := time.Now().Add(60 * time.Second); state != string(want) && time.Now().Before(end); {
+			if err := b.h.Store.View(t.Context(), func(tx *sql.Tx) error {
+				return tx.QueryRow(`SELECT state FROM a2a_tasks WHERE id = 'forged'`).Scan(&state)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if state != string(want) || refused() != keyed {
+			t.Errorf("keyed %v: %s, refused %v", keyed, state, refused())
+		}
+		if _, code := b.task(mine.ID); code != 0 {
+			t.Errorf("control: %d", code)
+		}
+		edit(`UPDATE a2a_tasks SET context = 'another' WHERE id = $1`)
+		for _, id := range []string{"forged", mine.ID} {
+			if _, code := b.task(id); code != map[bool]int{false: 0, true: -32001}[keyed] {
+				t.Errorf("keyed %v: %s: %d", keyed, id, code)
+			}
+		}
+	}
+}

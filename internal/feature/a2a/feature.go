@@ -28,7 +28,7 @@ import (
 )
 
 // Feature is A2A.
-var Feature = feature.Feature{Name: "a2a", Records: records.Lines{Kind: line},
+var Feature = feature.Feature{Name: "a2a", Records: records.Lines{Kind: line, KindTask: taskLine},
 	Open: func(h *app.App) (app.Running, error) { return open(h, nil, nil) }}
 
 // open opens A2A for one configuration. A nil resolver is the machine's own. Without inside, the
@@ -38,7 +38,7 @@ func open(h *app.App, resolver egress.Resolver, inside func(host string) bool) (
 	if inside == nil {
 		inside = k.private
 	}
-	t := &tasks{db: h.Store, holder: h.Process(), gone: presence.Gone(h.Store)}
+	t := &tasks{db: h.Store, holder: h.Process(), gone: presence.Gone(h.Store), log: h.Log}
 	r := newRunner(t, k)
 	p := &pusher{tasks: t, private: inside, resolver: resolver, wake: make(chan struct{}, 1), log: h.Log}
 	s := newServer(k, t, r, p, &signer{keys: keysOf(h.State)})
@@ -196,11 +196,13 @@ func (k *host) Session(ctx context.Context, p call.Principal) (call.Session, err
 	var n, workspace string
 	err := k.Store.Modify(ctx, bucket, string(p), func(old string, _ bool) (string, bool, error) {
 		var found bool
+		old, err := k.Store.Unmark(old, bucket, string(p))
 		n, workspace, found = strings.Cut(old, " ")
-		if fresh || !found || !id.Is(id.Session, n) || !id.Is(id.Workspace, workspace) {
+		if fresh || err != nil || !found || !id.Is(id.Session, n) || !id.Is(id.Workspace, workspace) {
 			n, workspace = id.New(id.Session), id.New(id.Workspace)
 		}
-		return n + " " + workspace, true, nil
+		old, err = k.Store.Mark(n+" "+workspace, bucket, string(p))
+		return old, true, err
 	})
 	if err != nil {
 		return "", err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"waldo/internal/model/id"
 	"waldo/internal/network/egress"
 	"waldo/internal/network/send"
+	"waldo/internal/storage/database"
 )
 
 // Limits of push notifications.
@@ -144,7 +146,7 @@ func (c PushConfig) shown() PushConfig {
 }
 
 // put stores a configuration of a task. It gets the changes from now on.
-func putPush(tx *sql.Tx, c PushConfig, seq int64) error {
+func (s *tasks) putPush(tx *sql.Tx, c PushConfig, seq int64) error {
 	n, err := count(tx, `SELECT COUNT(*) FROM a2a_pushes WHERE task = $1 AND id <> $2`, c.TaskID, c.ID)
 	if err != nil {
 		return err
@@ -156,16 +158,23 @@ func putPush(tx *sql.Tx, c PushConfig, seq int64) error {
 	if err != nil {
 		return err
 	}
+	body, err := s.db.Mark(string(b), pushTable, c.TaskID, c.ID)
+	if err != nil {
+		return err
+	}
 	_, err = tx.Exec(`INSERT INTO a2a_pushes (task, id, due, tries, sent, want, body) VALUES ($1, $2, $3, 0, $4, $4, $5)
 		ON CONFLICT (task, id) DO UPDATE SET due = excluded.due, tries = 0, body = excluded.body`,
-		c.TaskID, c.ID, stamp(time.Now()), seq, string(b))
+		c.TaskID, c.ID, stamp(time.Now()), seq, body)
 	return err
 }
+
+const pushTable = "a2a_pushes" // in marks
 
 // owned runs fn in a transaction if the task is one of the principal.
 func (p *pusher) owned(ctx context.Context, who call.Principal, task string, fn func(tx *sql.Tx, j *job) error) *fault {
 	err := p.tasks.db.Update(ctx, func(tx *sql.Tx) error {
-		j, err := scan(tx.QueryRow(`SELECT body FROM a2a_tasks WHERE id = $1 AND principal = $2`, task, string(who)).Scan)
+		j, _, err := p.tasks.scan(tx.QueryRow(`SELECT `+columns+` FROM a2a_tasks WHERE id = $1 AND principal = $2`, task,
+			string(who)).Scan)
 		if err != nil {
 			return err
 		}
@@ -188,7 +197,7 @@ func (p *pusher) create(ctx context.Context, who call.Principal, c PushConfig) (
 		}
 	}
 	if f == nil {
-		f = p.owned(ctx, who, c.TaskID, func(tx *sql.Tx, j *job) error { return putPush(tx, *made, j.Seq) })
+		f = p.owned(ctx, who, c.TaskID, func(tx *sql.Tx, j *job) error { return p.tasks.putPush(tx, *made, j.Seq) })
 	}
 	if f != nil {
 		return c, f
@@ -199,15 +208,22 @@ func (p *pusher) create(ctx context.Context, who call.Principal, c PushConfig) (
 func (p *pusher) list(ctx context.Context, who call.Principal, task string) (all []PushConfig, f *fault) {
 	all = []PushConfig{}
 	f = p.owned(ctx, who, task, func(tx *sql.Tx, _ *job) error {
-		rows, err := tx.Query(`SELECT body FROM a2a_pushes WHERE task = $1 ORDER BY id`, task)
+		rows, err := tx.Query(`SELECT id, body FROM a2a_pushes WHERE task = $1 ORDER BY id`, task)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = rows.Close() }()
 		for rows.Next() {
-			var body string
+			var id, body string
 			var c PushConfig
-			if err := errors.Join(rows.Scan(&body), json.Unmarshal([]byte(body), &c)); err != nil {
+			if err := rows.Scan(&id, &body); err != nil {
+				return err
+			}
+			text, err := p.tasks.db.Unmark(body, pushTable, task, id)
+			if errors.Is(err, database.ErrForged) {
+				continue
+			}
+			if err := errors.Join(err, json.Unmarshal([]byte(text), &c)); err != nil {
 				return err
 			}
 			all = append(all, c.shown())
@@ -269,7 +285,8 @@ func (p *pusher) run(ctx context.Context) {
 // due returns the configurations whose receiver lacks a change, at most a few.
 func (p *pusher) due(ctx context.Context) (out []push, err error) {
 	err = p.tasks.db.View(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query(`SELECT p.body, p.want, p.tries, t.body FROM a2a_pushes p JOIN a2a_tasks t ON t.id = p.task
+		rows, err := tx.Query(`SELECT t.`+strings.ReplaceAll(columns, ", ", ", t.")+`, p.id, p.body, p.want, p.tries
+			FROM a2a_pushes p JOIN a2a_tasks t ON t.id = p.task
 			WHERE p.sent < p.want AND p.due <= $1 AND p.tries < $2 ORDER BY p.due LIMIT $3`, stamp(time.Now()),
 			pushTries, 2*pushing)
 		if err != nil {
@@ -278,12 +295,15 @@ func (p *pusher) due(ctx context.Context) (out []push, err error) {
 		defer func() { _ = rows.Close() }()
 		for rows.Next() {
 			var d push
-			var config, body string
-			if err := rows.Scan(&config, &d.want, &d.tries, &body); err != nil {
-				return err
+			var id, body string
+			j, _, err := p.tasks.scan(rows.Scan, &id, &body, &d.want, &d.tries)
+			if err == nil {
+				body, err = p.tasks.db.Unmark(body, pushTable, j.ID, id)
 			}
-			var j job
-			if err := errors.Join(json.Unmarshal([]byte(config), &d.PushConfig), json.Unmarshal([]byte(body), &j)); err != nil {
+			if errors.Is(err, database.ErrForged) {
+				continue
+			}
+			if err := errors.Join(err, json.Unmarshal([]byte(body), &d.PushConfig)); err != nil {
 				return err
 			}
 			t := j.view(nil, true)

@@ -21,6 +21,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/storage/database"
 )
 
 // Host is the part of waldo that the front end uses. Its answers are those of the configuration in force.
@@ -464,7 +465,7 @@ func faultOf(err error) *fault {
 		return f
 	}
 	switch {
-	case errors.Is(err, errNone):
+	case errors.Is(err, errNone), errors.Is(err, database.ErrForged):
 		return noTask.says("there is no such task of yours")
 	case errors.Is(err, errMany), errors.Is(err, errAll), errors.Is(err, errSize):
 		return tooMuch.says("%v", err)

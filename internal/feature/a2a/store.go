@@ -11,7 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"waldo/internal/core/audit"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
+	"waldo/internal/model/display"
 	"waldo/internal/storage/database"
 )
 
@@ -61,6 +64,7 @@ type tasks struct {
 	db     *database.Store
 	holder string            // this process
 	gone   func(string) bool // whether a process has ended
+	log    *audit.Log
 }
 
 var (
@@ -84,8 +88,8 @@ func count(tx *sql.Tx, query string, args ...any) (n int64, err error) {
 func (s *tasks) create(ctx context.Context, j *job, push *PushConfig, each, all int) (made *job, err error) {
 	made = j
 	err = s.db.Update(ctx, func(tx *sql.Tx) error {
-		old, err := scan(tx.QueryRow(`SELECT body FROM a2a_tasks WHERE principal = $1 AND first = $2`, string(j.Principal),
-			j.First).Scan)
+		old, _, err := s.scan(tx.QueryRow(`SELECT `+columns+` FROM a2a_tasks WHERE principal = $1 AND first = $2`,
+			string(j.Principal), j.First).Scan)
 		if err == nil && (old.Skill != j.Skill || string(old.Args) != string(j.Args) ||
 			!slices.Equal(old.Chain, j.Chain)) {
 			return badParams.says("another message had this messageId: each message has another id")
@@ -125,7 +129,7 @@ func (s *tasks) create(ctx context.Context, j *job, push *PushConfig, each, all 
 			err = s.put(tx, j, "")
 		}
 		if err == nil && push != nil {
-			err = putPush(tx, *push, j.Seq)
+			err = s.putPush(tx, *push, j.Seq)
 		}
 		return err
 	})
@@ -161,33 +165,49 @@ func (s *tasks) put(tx *sql.Tx, j *job, holder string) error {
 	if err != nil {
 		return err
 	}
+	body, err := s.db.Mark(string(b), table, j.ID, string(j.Principal), j.First, j.ContextID, string(j.Status.State),
+		j.Status.Timestamp, holder, j.Approval)
+	if err != nil {
+		return err
+	}
 	_, err = tx.Exec(`INSERT INTO a2a_tasks (id, principal, first, context, state, changed, holder, approval, size, body)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO UPDATE SET state = excluded.state,
 		changed = excluded.changed, holder = excluded.holder, approval = excluded.approval, size = excluded.size,
 		body = excluded.body`, j.ID, string(j.Principal), j.First, j.ContextID, string(j.Status.State), j.Status.Timestamp,
-		holder, j.Approval, len(b), string(b))
+		holder, j.Approval, len(body), body)
 	if err == nil {
 		_, err = tx.Exec(`UPDATE a2a_pushes SET want = $1 WHERE task = $2`, j.Seq, j.ID)
 	}
 	return err
 }
 
-func scan(row func(...any) error, rest ...any) (*job, error) {
-	var body string
-	if err := row(append([]any{&body}, rest...)...); err != nil {
+// columns are all of a row but its size.
+const columns = `id, principal, first, context, state, changed, holder, approval, body`
+
+// scan reads columns of a task, and returns errNone or, for a row without a right mark, database.ErrForged.
+func (s *tasks) scan(row func(...any) error, rest ...any) (j *job, holder string, err error) {
+	var id, principal, first, in, state, changed, approval, body string
+	to := append([]any{&id, &principal, &first, &in, &state, &changed, &holder, &approval, &body}, rest...)
+	if err := row(to...); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
 			err = errNone
 		}
-		return nil, err
+		return nil, "", err
 	}
-	j := &job{}
-	return j, json.Unmarshal([]byte(body), j)
+	text, err := s.db.Unmark(body, table, id, principal, first, in, state, changed, holder, approval)
+	if err != nil {
+		return nil, "", err
+	}
+	j = &job{}
+	return j, holder, json.Unmarshal([]byte(text), j)
 }
+
+const table = "a2a_tasks" // in marks
 
 // get returns a task of a principal, or errNone, also if another principal has it.
 func (s *tasks) get(ctx context.Context, p call.Principal, id string) (j *job, err error) {
 	err = s.db.View(ctx, func(tx *sql.Tx) error {
-		j, err = scan(tx.QueryRow(`SELECT body FROM a2a_tasks WHERE id = $1 AND principal = $2`, id, string(p)).Scan)
+		j, _, err = s.scan(tx.QueryRow(`SELECT `+columns+` FROM a2a_tasks WHERE id = $1 AND principal = $2`, id, string(p)).Scan)
 		return err
 	})
 	return j, err
@@ -208,7 +228,7 @@ func (s *tasks) change(ctx context.Context, id string, h hold, do func(j *job, h
 ) {
 	err = s.db.Update(context.WithoutCancel(ctx), func(tx *sql.Tx) error {
 		holder := ""
-		if j, err = scan(tx.QueryRow(`SELECT body, holder FROM a2a_tasks WHERE id = $1`, id).Scan, &holder); err != nil {
+		if j, holder, err = s.scan(tx.QueryRow(`SELECT `+columns+` FROM a2a_tasks WHERE id = $1`, id).Scan); err != nil {
 			return err
 		}
 		if did = do(j, holder); !did {
@@ -216,7 +236,43 @@ func (s *tasks) change(ctx context.Context, id string, h hold, do func(j *job, h
 		}
 		return s.put(tx, j, map[hold]string{take: s.holder, keep: holder}[h])
 	})
+	if errors.Is(err, database.ErrForged) {
+		err = errors.Join(errNone, s.refuse(ctx, id))
+	}
 	return j, did, err
+}
+
+// KindTask is the kind of the records about tasks that waldo does not carry out.
+const KindTask = "task"
+
+// refused is a record: a row of a task has not the mark of a waldo.
+type refused struct {
+	Task string `json:"task_id"`
+	Code string `json:"code"`
+}
+
+// taskLine summarises such a record in one line of waldo log.
+func taskLine(p terminal.Paint, body json.RawMessage) display.Text {
+	var r refused
+	_ = json.Unmarshal(body, &r)
+	return display.Sprintf("%s %s: %s", p.Bad("refused"), r.Task, r.Code)
+}
+
+// refuse records that the row of a task is forged, and takes it from those that wait. It stays as it is, for a week.
+func (s *tasks) refuse(ctx context.Context, id string) error {
+	ctx = context.WithoutCancel(ctx)
+	b, err := json.Marshal(refused{id, "row.forged"})
+	if err == nil {
+		_, err = s.log.Append(ctx, KindTask, b, true)
+	}
+	if err != nil {
+		return err
+	}
+	return s.db.Update(ctx, func(tx *sql.Tx) error {
+		_, err := tx.Exec(`UPDATE a2a_tasks SET state = $1, changed = $2, holder = '', approval = '' WHERE id = $3`,
+			string(Rejected), stamp(time.Now()), id)
+		return err
+	})
 }
 
 // due returns the tasks that wait for a worker, the oldest first: new ones, and those whose process has ended during
@@ -305,14 +361,17 @@ func (s *tasks) list(ctx context.Context, p call.Principal, l listing, n int) (o
 			where += fmt.Sprintf(" AND (changed < $%d OR changed = $%d AND id < $%d)", len(args)-1, len(args)-1, len(args))
 		}
 		args = append(args, n+1)
-		rows, err := tx.Query(`SELECT body, size FROM a2a_tasks WHERE `+where+
+		rows, err := tx.Query(`SELECT `+columns+`, size FROM a2a_tasks WHERE `+where+
 			fmt.Sprintf(` ORDER BY changed DESC, id DESC LIMIT $%d`, len(args)), args...)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = rows.Close() }()
 		for held, size := int64(0), int64(0); rows.Next(); {
-			j, err := scan(rows.Scan, &size)
+			j, _, err := s.scan(rows.Scan, &size)
+			if errors.Is(err, database.ErrForged) {
+				continue
+			}
 			if err != nil {
 				return err
 			}

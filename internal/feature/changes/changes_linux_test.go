@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -231,6 +233,61 @@ func TestModesLast(t *testing.T) {
 			t.Errorf("%s: %v %v", name, info, err)
 		}
 	}
+}
+
+// TestUndoInClosedFolders: what is in folders that the run closed for writing is taken back by their owner, all or a part.
+func TestUndoInClosedFolders(t *testing.T) {
+	for _, part := range []string{"", "d/new"} {
+		s := begin(t, Review, "echo x > d/new; echo z > d/b; chmod 555 d; mkdir ro; echo y > ro/f; chmod 555 ro", project)
+		before := s.tree()
+		asOwner(t, s.dir, s.store.dir, func() {
+			if n, left, err := s.store.Apply(s.record(), nil); n != 5 || len(left) > 0 || err != nil {
+				t.Error(n, left, err)
+			}
+			var paths []string
+			want := 5
+			if part != "" {
+				paths, want = []string{part}, 1
+			}
+			if n, left, err := s.store.Undo(s.record(), paths); n != want || len(left) > 0 || err != nil {
+				t.Error(part, n, left, err)
+			}
+		})
+		info, err := os.Stat(filepath.Join(s.dir, "d"))
+		if err != nil || info.Mode().Perm() != map[string]os.FileMode{"": 0o755, "d/new": 0o555}[part] {
+			t.Error(part, info, err)
+		}
+		if part == "" && s.tree() != before {
+			t.Errorf("%s, and was %s", s.tree(), before)
+		}
+	}
+}
+
+// asOwner does something as a user who is not root, and who owns two folders.
+func asOwner(t *testing.T, one, two string, do func()) {
+	t.Helper()
+	if os.Getuid() == 0 {
+		const user = 65534
+		for _, top := range []string{one, two} {
+			if err := filepath.WalkDir(top, func(p string, _ os.DirEntry, err error) error {
+				return errors.Join(err, os.Lchown(p, user, user))
+			}); err != nil {
+				t.Fatal(err)
+			}
+			for up := filepath.Dir(top); strings.HasPrefix(up, os.TempDir()+"/"); up = filepath.Dir(up) {
+				if err := os.Chmod(up, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if err := errors.Join(syscall.Setfsgid(user), syscall.Setfsuid(user)); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = errors.Join(syscall.Setfsuid(0), syscall.Setfsgid(0)) }()
+	}
+	do()
 }
 
 // TestUndoOfALargeFile: a large file that was removed is taken back whole.

@@ -20,6 +20,10 @@ func (s *Store) Undo(r *Record, paths []string) (n int, left []Conflict, err err
 			return n, left, err
 		}
 		defer root.Close()
+		shut, err := unlock(root, f.Entries)
+		if err != nil {
+			return n, left, err
+		}
 		for _, e := range slices.Backward(f.Entries) { // what was made last comes first
 			if yes, _ := chosen(f, e, paths); !yes || e.State != made {
 				continue
@@ -35,8 +39,32 @@ func (s *Store) Undo(r *Record, paths []string) (n int, left []Conflict, err err
 			e.State = undone
 			n++
 		}
+		shut()
 	}
 	return n, left, s.save(r)
+}
+
+// unlock lets names be made and removed in the folders of a record that are closed for it. shut gives those that were not
+// taken back the mode that they had.
+func unlock(root *os.Root, entries []*Entry) (shut func(), err error) {
+	modes := map[*Entry]fs.FileMode{}
+	for _, e := range entries { // a folder comes before what is in it
+		info, err := lstat(root, e.Path)
+		if err != nil || !info.IsDir() || !e.Mode.IsDir() || e.State != made || info.Mode()&0o700 == 0o700 {
+			continue
+		}
+		if err := chmod(root, e.Path, info.Mode()|0o700); err != nil {
+			return nil, err
+		}
+		modes[e] = info.Mode()
+	}
+	return func() {
+		for _, e := range slices.Backward(entries) {
+			if mode, opened := modes[e]; opened && e.State == made {
+				_ = chmod(root, e.Path, mode) // it is open, and its owner sees that
+			}
+		}
+	}, nil
 }
 
 // takeBack makes one name what it was. why is the reason against it.

@@ -6,11 +6,13 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -286,6 +288,75 @@ func TestWitness(t *testing.T) {
 			t.Fatalf("rewritten, of %d records: %v, %v", size, resp, err)
 		}
 		_ = resp.Body.Close()
+	}
+}
+
+// TestHostileWitness: a witness that signs another text, repeats itself, or sends waldo elsewhere takes nothing from the
+// cosignature of an honest one. Its true cosignature is the control.
+func TestHostileWitness(t *testing.T) {
+	g := newGround(t, 10)
+	vkey, err := g.tree.Key(g.grow().Origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reached := 0
+	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached++ }))
+	defer inside.Close()
+	bad, err := torchwood.NewCosignatureSigner("bad.example", ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sign := func(text string) string {
+		out, err := note.Sign(&note.Note{Text: text}, bad)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimPrefix(string(out), text)[1:]
+	}
+	for why, answer := range map[string]func(w http.ResponseWriter, r *http.Request, signed string){
+		"control": func(w http.ResponseWriter, _ *http.Request, signed string) {
+			text, _, _ := strings.Cut(signed, "\n\n")
+			_, _ = io.WriteString(w, sign(text+"\n"))
+		},
+		"the signatures as text": func(w http.ResponseWriter, _ *http.Request, signed string) {
+			_, _ = io.WriteString(w, "\n"+sign(signed))
+		},
+		"more text": func(w http.ResponseWriter, _ *http.Request, signed string) {
+			_, _ = io.WriteString(w, "\nx\n\n"+sign(signed+"\nx\n"))
+		},
+		"another log": func(w http.ResponseWriter, _ *http.Request, _ string) {
+			_, _ = io.WriteString(w, sign("other\n1\nAA==\n"))
+		},
+		"nothing": func(http.ResponseWriter, *http.Request, string) {},
+		"endless": func(w http.ResponseWriter, _ *http.Request, _ string) {
+			_, _ = io.WriteString(w, strings.Repeat("— x AAAA\n", maxAnswer))
+		},
+		"elsewhere": func(w http.ResponseWriter, r *http.Request, _ string) {
+			http.Redirect(w, r, inside.URL, http.StatusTemporaryRedirect)
+		},
+		"another size each time": func(w http.ResponseWriter, r *http.Request, _ string) {
+			w.Header().Set("Content-Type", "text/x.tlog.size")
+			w.WriteHeader(http.StatusConflict)
+			_, _ = io.WriteString(w, strconv.Itoa(1+int(time.Now().UnixNano()%7))+"\n")
+		},
+	} {
+		_, honest := g.witness(7)
+		hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			_, signed, _ := strings.Cut(string(body), "\n\n")
+			answer(w, r, signed)
+		}))
+		good, err := torchwood.NewCosignatureSigner("w.example", ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy := fmt.Appendf(nil, "log %s\nwitness good %s %s\nwitness bad %s %s\ngroup both any good bad\nquorum both\n", vkey,
+			good.Verifier(), honest.URL, bad.Verifier(), hostile.URL)
+		failed, err := g.tree.Cosign(t.Context(), http.DefaultClient, policy, g.grow())
+		if err != nil || len(failed) != map[bool]int{true: 0, false: 1}[why == "control"] || reached > 0 {
+			t.Errorf("%s: %v, failed %v, reached %d", why, err, failed, reached)
+		}
+		hostile.Close()
 	}
 }
 

@@ -141,7 +141,7 @@ func (t *Tree) Ask(ctx context.Context, client *http.Client, w Witness, at *Chec
 		case code == http.StatusOK:
 			signed := append(bytes.Clone(at.Signed), body...)
 			n, err := note.Open(signed, note.VerifierList(cosigner))
-			if err != nil || len(n.Sigs) != 1 {
+			if err != nil || len(n.Sigs) != 1 || !bytes.HasPrefix(at.Signed, []byte(n.Text+"\n")) {
 				return "", fmt.Errorf("witness %s: its answer is not its cosignature of this checkpoint", w.Name)
 			}
 			line = fmt.Sprintf("— %s %s\n", n.Sigs[0].Name, n.Sigs[0].Base64) // nothing else that it sent
@@ -202,7 +202,9 @@ func (t *Tree) post(
 	if err != nil {
 		return 0, nil, "", err
 	}
-	resp, err := client.Do(req)
+	own := *client
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := own.Do(req) // the policy names the witness: it sends waldo nowhere else
 	if err != nil {
 		return 0, nil, "", err
 	}

@@ -58,7 +58,10 @@ func doctor(ctx context.Context, place app.Place) []sandbox.Ability {
 			hint = durable
 		}
 	}
-	return []sandbox.Ability{place.Ability("store", "the database answers, and its commits wait for the disk", err, hint)}
+	keyed := place.Config != nil && (place.Config.StoreKey != "" || place.Config.Workers != nil)
+	return []sandbox.Ability{place.Ability("store", "the database answers, and its commits wait for the disk", err, hint),
+		{Name: "store.key", OK: keyed, What: "rows of other hosts, and of tasks, are marked with a key",
+			Hint: "without it waldo believes who can write to the database: store: {key: …}, as in docs/scale.md"}}
 }
 
 // target returns the state directory and the URL that is meant: the argument, that of the state directory, or that of

@@ -53,9 +53,10 @@ func (w commands) open(ctx context.Context) (*webhooks, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := Queue(s)
+	q, named := Queue(s), w.secrets(state, cfg)
+	s.MarkWith(cfg, named.Get)
 	return &webhooks{queue: q, done: s.Close,
-		Hooks: New(Options{Queue: q, Log: s.Log, Kernel: configuration{cfg: cfg, secrets: w.secrets(state, cfg)}})}, nil
+		Hooks: New(Options{Queue: q, Log: s.Log, Kernel: configuration{cfg: cfg, secrets: named}})}, nil
 }
 
 // configuration is waldo without its pipeline, for commands: they make no calls.

@@ -113,14 +113,36 @@ func (h *Hooks) carry(ctx context.Context, d *inbox.Delivery) error {
 
 // forged returns why a delivery is not handed over: the log did not record it as it is.
 func (h *Hooks) forged(ctx context.Context, d *inbox.Delivery) *inbox.Failure {
-	why := h.o.Witness.Bound(ctx, d.ID, d.Digest(), h.o.Queue.Store.Shared())
+	why := h.o.Witness.Bound(ctx, d.ID, d.Digest(), d.Foreign)
 	if why == nil {
 		return nil
+	}
+	if reason := h.dead(ctx, d.ID); reason != "" { // its waldo was killed before its row said so, or the row was changed
+		why.Text = "the log has this delivery as dead: " + reason
 	}
 	return &inbox.Failure{Final: true, Reason: why.Code + ": " + why.Text}
 }
 
-// end notes how a try ended: in the queue, which decides, then in the log.
+// dead returns why a delivery is dead, by the log; empty: it is not.
+func (h *Hooks) dead(ctx context.Context, id string) (reason string) {
+	all, _ := audit.Find(ctx, audit.Dir(h.o.Queue.Store.Dir()), id) // only a better word is lost
+	for _, r := range all {
+		var e HandedOver
+		if r.Kind != inbox.Kind || json.Unmarshal(r.Body, &e) != nil || e.Delivery != id {
+			continue
+		}
+		switch e.Event {
+		case "dead":
+			reason = strings.TrimPrefix(e.Reason, "row.forged: the log has this delivery as dead: ")
+		case "retried":
+			reason = ""
+		}
+	}
+	return reason
+}
+
+// end notes how a try ended: in the queue, which decides, then in the log. That a delivery is dead is recorded first: a
+// row that is queued again has the log against it from then on.
 func (h *Hooks) end(ctx context.Context, d *inbox.Delivery, why *inbox.Failure) error {
 	ctx = context.WithoutCancel(ctx)
 	e := h.about(d, "delivered")
@@ -128,15 +150,17 @@ func (h *Hooks) end(ctx context.Context, d *inbox.Delivery, why *inbox.Failure) 
 		e.Ended = d.Digest()
 		return errors.Join(h.o.Queue.Done(ctx, d), h.record(ctx, e, false))
 	}
-	err := h.o.Queue.Fail(ctx, d, *why)
-	if why.Free {
-		return err // the question is in the log
-	}
-	e.Event, e.Reason = "retry", d.Reason
-	if d.State == inbox.Dead {
+	if e.Event, e.Reason = "retry", why.Text(); why.Dead(d) {
 		e.Event = "dead"
+		if err := h.record(ctx, e, true); err != nil {
+			return err // it is claimed, until this process has ended
+		}
 		slog.Warn("a webhook waits for the operator: waldo hook list", "delivery", d.ID, "webhook", d.Hook,
-			"why", d.Reason)
+			"why", e.Reason)
+	}
+	err := h.o.Queue.Fail(ctx, d, *why)
+	if why.Free || e.Event == "dead" {
+		return err // the question is in the log, or its end
 	}
 	return errors.Join(err, h.record(ctx, e, false))
 }

@@ -79,11 +79,9 @@ func (h *Hooks) send(ctx context.Context, d *inbox.Delivery) *inbox.Failure {
 	if f.Gone {
 		f.Why += ": it wants no more webhooks"
 		same := func(o *inbox.Delivery) bool { return o.URL == d.URL }
-		also, err := h.o.Queue.Abandon(ctx, inbox.Out, same, f.Why)
+		also, err := h.o.Queue.Seize(ctx, inbox.Out, same)
 		for _, o := range also {
-			e := h.about(o, "dead")
-			e.Reason = f.Why
-			err = errors.Join(err, h.record(ctx, e, false))
+			err = errors.Join(err, h.end(ctx, o, &inbox.Failure{Reason: f.Why, Final: true}))
 		}
 		if err != nil {
 			return &inbox.Failure{Reason: err.Error()}

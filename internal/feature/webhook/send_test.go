@@ -326,6 +326,25 @@ func TestDeadIsTheEnd(t *testing.T) {
 	}
 }
 
+// TestDeadIsRecordedFirst: a delivery whose end cannot be recorded is not dead: the next waldo finds it claimed.
+func TestDeadIsRecordedFirst(t *testing.T) {
+	for recorded, want := range map[bool]string{true: inbox.Dead, false: inbox.Claimed} {
+		b := newBench(t)
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if !recorded {
+				_ = b.log.Close()
+			}
+			w.WriteHeader(http.StatusBadRequest)
+		}))
+		defer srv.Close()
+		_, err := b.Send(t.Context(), b.outgoing(srv.URL, true))
+		all, lerr := b.o.Queue.List(t.Context())
+		if (err == nil) != recorded || lerr != nil || len(all) != 1 || all[0].State != want {
+			t.Errorf("recorded %v: %+v %v %v", recorded, all, err, lerr)
+		}
+	}
+}
+
 // edit changes the database as another process of the user can.
 func (b *bench) edit(t *testing.T, query string) {
 	t.Helper()

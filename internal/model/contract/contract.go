@@ -246,7 +246,8 @@ type Config struct {
 	Telemetry   Telemetry
 	Store       string // sqlite or the URL of a PostgreSQL database; empty: that of the state directory
 	StoreAt     Position
-	Workers     *Workers // nil: each run is carried out by the waldo that decided it
+	StoreKey    secret.Ref // of the marks of rows that hosts share; empty: that of the workers, or none
+	Workers     *Workers   // nil: each run is carried out by the waldo that decided it
 	Warnings    []Problem
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,6 +27,7 @@ type Store struct {
 	db     *sql.DB
 	writes chan write
 	done   chan struct{}
+	marks  atomic.Pointer[func() ([]byte, error)] // the key of marks; nil: rows have none
 
 	mu     sync.RWMutex
 	closed bool

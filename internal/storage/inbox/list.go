@@ -14,8 +14,10 @@ import (
 
 const columns = `id, hook, target, state, due, tries, claim, work, reason, size, about`
 
+const table = "deliveries" // in marks
+
 // scan reads a row of columns, and of the body where body is not nil.
-func scan(row func(to ...any) error, body *string) (*Delivery, error) {
+func (q *Queue) scan(row func(to ...any) error, body *string) (*Delivery, error) {
 	d, due, about := &Delivery{}, "", ""
 	to := []any{&d.ID, &d.Hook, &d.Target, &d.State, &due, &d.Tries, &d.claim, &d.Work, &d.Reason, &d.Size, &about}
 	if body != nil {
@@ -26,10 +28,16 @@ func scan(row func(to ...any) error, body *string) (*Delivery, error) {
 		d.Due, err = time.Parse(time.RFC3339, due)
 	}
 	if err == nil {
-		err = json.Unmarshal([]byte(about), &d.About)
+		err = json.Unmarshal([]byte(database.Unmarked(about)), &d.About)
 	}
 	if err == nil && body != nil {
 		d.Body, err = base64.StdEncoding.DecodeString(*body)
+	}
+	if err == nil && body != nil && q.Store.Shared() {
+		_, err = q.Store.Unmark(about, table, d.Digest())
+		if d.Foreign = err == nil; errors.Is(err, database.ErrForged) {
+			err = nil
+		}
 	}
 	return d, err
 }
@@ -38,7 +46,7 @@ func scan(row func(to ...any) error, body *string) (*Delivery, error) {
 func (q *Queue) first(ctx context.Context, where string, args ...any) (d *Delivery, err error) {
 	err = q.Store.View(ctx, func(tx *sql.Tx) error {
 		var body string
-		d, err = scan(tx.QueryRow(`SELECT `+columns+`, body FROM deliveries WHERE `+where+` ORDER BY due, id LIMIT 1`,
+		d, err = q.scan(tx.QueryRow(`SELECT `+columns+`, body FROM deliveries WHERE `+where+` ORDER BY due, id LIMIT 1`,
 			args...).Scan, &body)
 		return err
 	})
@@ -60,7 +68,7 @@ func (q *Queue) List(ctx context.Context) (all []*Delivery, err error) {
 		}
 		defer func() { _ = rows.Close() }()
 		for rows.Next() {
-			d, err := scan(rows.Scan, nil)
+			d, err := q.scan(rows.Scan, nil)
 			if err != nil {
 				return err
 			}
@@ -129,30 +137,18 @@ func (q *Queue) Take(ctx context.Context, id, target string) (*Delivery, error) 
 	return d, err
 }
 
-// Abandon makes the queued deliveries to a target dead that meant names, and returns them.
-func (q *Queue) Abandon(
-	ctx context.Context, target string, meant func(*Delivery) bool, reason string,
-) (dead []*Delivery, err error) {
-	all, err := q.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = q.Store.Update(ctx, func(tx *sql.Tx) error {
-		dead = nil
-		for _, d := range all {
-			if d.Target != target || !meant(d) {
-				continue
-			}
-			r, err := tx.Exec(`UPDATE deliveries SET state = $1, reason = $2 WHERE id = $3 AND state = $4`,
-				Dead, reason, d.ID, Queued)
-			if err != nil {
-				return err
-			}
-			if changed(r) {
-				dead = append(dead, d)
-			}
+// Seize claims the queued deliveries to a target that meant names, also those that are not due, and returns them without
+// their bodies.
+func (q *Queue) Seize(ctx context.Context, target string, meant func(*Delivery) bool) (all []*Delivery, err error) {
+	queued, err := q.List(ctx)
+	for _, d := range queued {
+		if d.Target != target || d.State != Queued || !meant(d) {
+			continue
 		}
-		return nil
-	})
-	return dead, err
+		taken, terr := q.take(ctx, d, "")
+		if err = errors.Join(err, terr); taken {
+			all = append(all, d)
+		}
+	}
+	return all, err
 }

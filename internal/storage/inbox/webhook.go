@@ -69,6 +69,26 @@ type Failure struct {
 	Max    int           // tries before the delivery is dead; 0: MaxTries
 }
 
+// Dead reports whether a delivery that was claimed waits for the operator after a failure.
+func (f Failure) Dead(d *Delivery) bool {
+	most := f.Max
+	if most <= 0 {
+		most = MaxTries
+	}
+	return f.Final || f.tries(d) >= most
+}
+
+// tries are those of a delivery that count.
+func (f Failure) tries(d *Delivery) int {
+	if f.Free {
+		return d.Tries - 1
+	}
+	return d.Tries
+}
+
+// Text is the reason as it is stored.
+func (f Failure) Text() string { return f.Reason[:min(len(f.Reason), maxReason)] }
+
 // MaxTries is the usual number of tries. The last one is one to two and a half hours after the first.
 const MaxTries = 8
 
@@ -87,6 +107,8 @@ type Delivery struct {
 	Size   int       // bytes of the body
 	About
 	Body []byte // as it came, byte for byte; nil in lists
+
+	Foreign bool // another host can have written it: hosts share the database, and its mark is right
 
 	claim int64
 }
@@ -253,13 +275,17 @@ func (q *Queue) insert(tx *sql.Tx, d *Delivery, claimed bool) error {
 	if claimed {
 		d.State, d.Tries, d.claim, holder = Claimed, 1, 1, q.Holder
 	}
-	about, err := json.Marshal(d.About)
+	text, err := json.Marshal(d.About)
+	if err != nil {
+		return err
+	}
+	about, err := q.Store.Mark(string(text), table, d.Digest())
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(`INSERT INTO deliveries (id, hook, target, state, due, tries, claim, holder, work, reason, size,
 		about, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '', '', $9, $10, $11)`,
-		d.ID, d.Hook, d.Target, d.State, database.Stamp(d.Due), d.Tries, d.claim, holder, d.Size, string(about),
+		d.ID, d.Hook, d.Target, d.State, database.Stamp(d.Due), d.Tries, d.claim, holder, d.Size, about,
 		base64.StdEncoding.EncodeToString(d.Body))
 	return err
 }
@@ -353,24 +379,15 @@ func (q *Queue) Done(ctx context.Context, d *Delivery) error {
 
 // Fail satisfies Deliveries.
 func (q *Queue) Fail(ctx context.Context, d *Delivery, why Failure) error {
-	most := why.Max
-	if most <= 0 {
-		most = MaxTries
-	}
-	tries := d.Tries
-	if why.Free {
-		tries--
-	}
+	tries := why.tries(d)
 	state := Queued
-	if why.Final || tries >= most {
+	if why.Dead(d) {
 		state = Dead
 	}
 	if why.After <= 0 {
 		why.After = Backoff(tries)
 	}
-	if len(why.Reason) > maxReason {
-		why.Reason = why.Reason[:maxReason]
-	}
+	why.Reason = why.Text()
 	due := q.now().Add(why.After)
 	err := q.Store.Update(ctx, func(tx *sql.Tx) error {
 		r, err := tx.Exec(`UPDATE deliveries SET state = $1, due = $2, tries = $3, reason = $4, holder = ''

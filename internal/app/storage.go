@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"waldo/internal/app/control"
@@ -123,12 +124,22 @@ func (s *Storage) MarkWith(cfg *contract.Config, get func(secret.Ref) (secret.Va
 		s.Store.MarkWith(nil)
 		return
 	}
+	var mu sync.Mutex
+	var key []byte
 	s.Store.MarkWith(func() ([]byte, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if key != nil {
+			return key, nil
+		}
 		v, err := get(ref)
 		if err == nil && len(v.Reveal()) < minKey {
 			err = fmt.Errorf("store.key must be %d bytes or more: waldo worker --new-key FILE makes one", minKey)
 		}
-		return []byte(strings.TrimSpace(v.Reveal())), err
+		if err == nil {
+			key = []byte(strings.TrimSpace(v.Reveal()))
+		}
+		return key, err
 	})
 }
 

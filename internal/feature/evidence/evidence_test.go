@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -306,12 +308,12 @@ func TestHostileWitness(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sign := func(text string) string {
-		out, err := note.Sign(&note.Note{Text: text}, bad)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimPrefix(string(out), text)[1:]
+	sign := func(text string) string { // also what torchwood's signer refuses to
+		key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))
+		stamp := make([]byte, 8)
+		signature := ed25519.Sign(key, []byte("cosignature/v1\ntime 0\n"+text))
+		hash := binary.BigEndian.AppendUint32(nil, bad.Verifier().KeyHash())
+		return "— bad.example " + base64.StdEncoding.EncodeToString(slices.Concat(hash, stamp, signature)) + "\n"
 	}
 	for why, answer := range map[string]func(w http.ResponseWriter, r *http.Request, signed string){
 		"control": func(w http.ResponseWriter, _ *http.Request, signed string) {

@@ -248,8 +248,12 @@ func (b *Book) claim(ctx context.Context, d policy.Decision, name, meant string,
 	if by := call.AnswerBy(ctx); !by.IsZero() {
 		wait = min(wait, time.Until(by))
 	}
+	busy := ""
 	for until, tried := time.Now().Add(wait), ""; ; {
 		old, err := b.look(ctx, d, name, meant, tried, take)
+		if err != nil && busy != "" && ctx.Err() != nil {
+			return nil, inProgress(busy), nil
+		}
 		if err != nil || old == nil {
 			return nil, nil, err
 		}
@@ -265,15 +269,20 @@ func (b *Book) claim(ctx context.Context, d policy.Decision, name, meant string,
 			tried = old.digest()
 			continue
 		case !time.Now().Before(until):
-			return nil, call.Reason{Code: "idempotency.in_progress",
-				Text: "the call " + old.ID + " with this key is still under way"}.In(time.Second), nil
+			return nil, inProgress(old.ID), nil
 		}
+		busy = old.ID
 		select {
 		case <-time.After(poll):
 		case <-ctx.Done():
-			return nil, nil, ctx.Err()
+			return nil, inProgress(busy), nil
 		}
 	}
+}
+
+func inProgress(callID string) *call.Reason {
+	return call.Reason{Code: "idempotency.in_progress", Text: "the call " + callID + " with this key is still under way"}.
+		In(time.Second)
 }
 
 // look returns the earlier call with a name; nil: there is none, or it did not act, and its digest is the proven one.
@@ -293,7 +302,7 @@ func (b *Book) look(
 			}
 		}
 		gone := old != nil && old.State == NotHappened && old.digest() == proven
-		if old != nil && b.Now().Before(old.until) && !gone && !b.repeats(d, old, meant) {
+		if old != nil && (b.Now().Before(old.until) || old.State == Begun || old.State == Unknown) && !gone && !b.repeats(d, old, meant) {
 			return nil
 		}
 		if !take {
@@ -388,9 +397,10 @@ func (b *Book) entry(d policy.Decision, state State, window time.Duration) *Entr
 
 // Lost remembers a write that is not tracked and whose outcome is unknown, so that it can be listed and settled. Such
 // calls take at most a tenth of what their principal can have: the log alone has the rest. Programs of a sandbox are
-// left out: the calls that they make have outcomes of their own. It returns the digest for the outcome.
+// left out, as are lists of held calls: the calls that they make have outcomes of their own. It returns the digest for the outcome.
 func (b *Book) Lost(ctx context.Context, d policy.Decision, r call.Result, answered bool) (row string, err error) {
-	if stateOf(r, answered) != Unknown || d.Mode() == contract.Read || d.Contract.Transport == contract.SandboxedExec {
+	if stateOf(r, answered) != Unknown || d.Mode() == contract.Read || d.Contract.Transport == contract.SandboxedExec ||
+		d.Contract.Transport == contract.Held {
 		return "", nil
 	}
 	err = b.Store.Update(ctx, func(tx *sql.Tx) error {
@@ -430,8 +440,12 @@ func (b *Book) judge(ctx context.Context, d policy.Decision, old *Entry, settled
 			return nil, nil, true
 		}
 	}
+	next := "look, and if it did not, make the call under another key"
+	if d.Contract.Settle.By != "" {
+		next = "look, or ask the operator for waldo settle " + old.ID
+	}
 	why = &call.Reason{Code: "idempotency.unknown", Text: "the call " + old.ID + " with this key ended, and whether it " +
-		"took effect is not known: look, or ask the operator for waldo settle " + old.ID}
+		"took effect is not known: " + next}
 	if early > 0 {
 		why = why.In(early)
 	}

@@ -175,7 +175,8 @@ func TestLost(t *testing.T) {
 	}
 	if lost(write, result(facts.Unknown), true) || lost(write, result(facts.None), false) ||
 		lost(func(d *policy.Decision) { d.Contract.Mode = contract.Read }, result(facts.Unknown), false) ||
-		lost(func(d *policy.Decision) { d.Contract.Transport = contract.SandboxedExec }, result(facts.Unknown), false) {
+		lost(func(d *policy.Decision) { d.Contract.Transport = contract.SandboxedExec }, result(facts.Unknown), false) ||
+		lost(func(d *policy.Decision) { d.Contract.Transport = contract.Held }, result(facts.Unknown), false) {
 		t.Error("control: a call that was answered, that did nothing, a read or a program is listed")
 	}
 	for i, listed := range []bool{true, true, false} {
@@ -197,6 +198,11 @@ func TestLost(t *testing.T) {
 	if all, err := b.Pending(t.Context()); err != nil || len(all) != 1 || all[0].ID != d.Call.ID {
 		t.Errorf("after 30 days: %v %v", all, err)
 	}
+	b.Contract = func(call.Capability) contract.Contract { return contract.Contract{} }
+	again := keyed(t, "k", `{}`)
+	if _, r, why, err := b.Begin(t.Context(), again, again.Call.Args); r != nil || why == nil || why.Code != "idempotency.unknown" || err != nil {
+		t.Errorf("a call whose earlier one is unknown, after its window: %v %v %v", r, why, err)
+	}
 }
 
 // While a call is under way, another with its key waits, and then hears so.
@@ -210,12 +216,25 @@ func TestInProgress(t *testing.T) {
 	if err != nil || r != nil || why == nil || why.Code != "idempotency.in_progress" || why.RetryAfter != 1 {
 		t.Errorf("%v %v %v", r, why, err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	d = keyed(t, "k", `{}`)
-	d.Contract.Timeout = time.Minute
-	if _, _, _, err := b.Begin(ctx, d, call.Args{}); err == nil {
-		t.Error("a call whose caller gave up went on")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	for _, take := range []bool{false, true} { // its caller gives up while it waits
+		d = keyed(t, "k", `{}`)
+		d.Contract.Timeout = time.Minute
+		if take {
+			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, r, why, err = b.Begin(ctx, d, call.Args{})
+		} else {
+			r, why, err = b.Earlier(ctx, d, call.Args{})
+		}
+		if err != nil || r != nil || why == nil || why.Code != "idempotency.in_progress" {
+			t.Errorf("whose caller gives up: %v %v %v", r, why, err)
+		}
+	}
+	b.now = b.now.Add(contract.DefaultWindow + time.Second)
+	if r, why, err = b.Earlier(t.Context(), keyed(t, "k", `{}`), call.Args{}); err != nil || why == nil || why.Code != "idempotency.in_progress" {
+		t.Errorf("after the window: %v %v %v", r, why, err)
 	}
 }
 

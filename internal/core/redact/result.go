@@ -64,7 +64,8 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 		Answered: o.Answered, Trust: trust(d, o), Why: slices.Clone(d.Reasons), Suspended: o.Suspended,
 		ApprovalID: o.ApprovalID, Undo: p.undo(o.Undo)}
 	if no := o.Refused; no != nil { // the contract's reasons were for it
-		res.Why = []call.Reason{{Code: no.Code, Text: p.text(no.Text), Cause: p.text(no.Cause)}}
+		res.Why = []call.Reason{{Code: no.Code, Text: p.text(no.Text), Cause: p.text(no.Cause),
+			RetryAfter: no.RetryAfter}}
 	}
 	f.Stdout = b.stream("stdout", f.Stdout, b.max, &f.Truncated.Stdout)
 	f.Stderr = b.stream("stderr", f.Stderr, max(b.max-len(f.Stdout), b.max/2), &f.Truncated.Stderr)

@@ -307,7 +307,7 @@ func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy
 		return o, ""
 	case errors.As(err, &fault):
 		o := failed(d, fmt.Sprintf("the server refused: %s", fault.Message))
-		o.Answered = true
+		o.Answered, o.Facts.SideEffect = true, refusal(d)
 		if fault.Code != jsonrpc.CodeOpenFirst || s.cfg.Asks.URL && content.Addresses(fault.Data) {
 			o.Fault = &call.Fault{Code: fault.Code, Message: fault.Message, Data: fault.Data}
 		}
@@ -379,9 +379,17 @@ func answered(m result, d policy.Decision) call.Outcome {
 	}
 	o.Facts.Status, o.Facts.SideEffect = facts.OK, effect(d, true)
 	if o.IsError {
-		o.Facts.Status, o.Facts.SideEffect = facts.Failed, effect(d, false)
+		o.Facts.Status, o.Facts.SideEffect = facts.Failed, refusal(d)
 	}
 	return o
+}
+
+// refusal is the effect of a call that the tool answered with an error.
+func refusal(d policy.Decision) facts.SideEffect {
+	if d.Mode() == contract.Read {
+		return facts.None
+	}
+	return facts.Answered
 }
 
 // effect judges a call that reached the server. A read has no effect, if the contract says read and no hint of the

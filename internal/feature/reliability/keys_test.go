@@ -103,6 +103,31 @@ func TestUnknownKeepsItsKey(t *testing.T) {
 	}
 }
 
+// An error that the tool itself answered is an answer: it is not listed, and its key keeps it.
+func TestErrorOfTheTool(t *testing.T) {
+	b := newBench(t, "")
+	h := b.waldo(t)
+	r := create("a", "error", "k").must(t, h)
+	if r.Status != facts.Failed || r.Facts.SideEffect != facts.Answered {
+		t.Errorf("%s, side effect %s", r.Status, r.Facts.SideEffect)
+	}
+	if r = create("b", "error", "").must(t, h); r.Facts.SideEffect != facts.Answered {
+		t.Errorf("without a key: side effect %s", r.Facts.SideEffect)
+	}
+	if r = create("a", "error", "k").must(t, h); r.Replayed == "" || b.effects(t, "a") != 1 {
+		t.Errorf("%q, %d effects", r.Replayed, b.effects(t, "a"))
+	}
+	if all, err := h.Effects.Pending(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("listed: %v %v", all, err)
+	}
+	if r = create("c", "die_after", "k2").must(t, h); r.Facts.SideEffect != facts.Unknown {
+		t.Errorf("control: side effect %s", r.Facts.SideEffect)
+	}
+	if all, err := h.Effects.Pending(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("control: %v %v", all, err)
+	}
+}
+
 // A write of a contract without idempotency, settle or rollback is listed, too, while its outcome is unknown. So it is
 // when waldo was killed before it could note that.
 func TestUnknownIsListed(t *testing.T) {
@@ -405,7 +430,7 @@ func TestOpenBreakerIsShown(t *testing.T) {
 	if all := shown(); len(all) != 1 || all[0].Server != "s" || all[0].Fails != 5 || !all[0].Until.After(time.Now()) {
 		t.Errorf("%+v", all)
 	}
-	if r := create("a", "", "").must(t, h); first(r) != "upstream.open" {
+	if r := create("a", "", "").must(t, h); first(r) != "upstream.open" || r.Meta()["waldo/retry_after"] == nil {
 		t.Errorf("control: %s%s", r.Status, codes(r))
 	}
 	if err := h.Close(); err != nil {

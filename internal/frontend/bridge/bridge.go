@@ -120,16 +120,11 @@ type bridgeConn struct {
 	held   map[string]string // the approvals of calls that wait, by the request's id
 }
 
-// judge adds the effect of one call: unknown outweighs confirmed, confirmed outweighs none.
+// judge adds the effect of one call.
 func (w *bridgeConn) judge(e facts.SideEffect) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case e == facts.Unknown || w.effect == facts.Unknown:
-		w.effect = facts.Unknown
-	case e == facts.Confirmed:
-		w.effect = facts.Confirmed
-	}
+	w.effect = w.effect.And(e)
 }
 
 // settle waits for the calls to return and merges their side effects. A call that does not return in time has an

@@ -426,8 +426,12 @@ func Epilogue(r call.Result) string {
 	if why := r.Ended(); len(why) > 0 {
 		say += " (" + reasons(why) + ")"
 	}
+	effect := r.Facts.SideEffect.String()
+	if r.Facts.SideEffect == facts.Answered {
+		effect += ", with an error of the tool itself"
+	}
 	return fmt.Sprintf("%s after %.1f s; side effect: %s. %sDecision %s.", say, r.Facts.Usage.WallMS/1000,
-		r.Facts.SideEffect, r.Settled.Text(), r.DecisionID)
+		effect, r.Settled.Text(), r.DecisionID)
 }
 
 // anew are the codes of an approval that does not serve, where the same call without it is a new question.

@@ -31,15 +31,28 @@ const (
 	Unknown SideEffect = iota
 	None
 	Confirmed
+	Answered // with an error by the tool itself, which can have acted
 )
 
-// String returns the word used in JSON: unknown, none or confirmed.
+// And returns the effect of two calls: unknown outweighs confirmed, and none weighs least.
+func (s SideEffect) And(o SideEffect) SideEffect {
+	for _, most := range []SideEffect{Unknown, Confirmed, Answered} {
+		if s == most || o == most {
+			return most
+		}
+	}
+	return None
+}
+
+// String returns the word used in JSON: unknown, none, confirmed or answered.
 func (s SideEffect) String() string {
 	switch s {
 	case None:
 		return "none"
 	case Confirmed:
 		return "confirmed"
+	case Answered:
+		return "answered"
 	}
 	return "unknown"
 }
@@ -54,6 +67,8 @@ func (s *SideEffect) UnmarshalText(b []byte) error {
 		*s = None
 	case "confirmed":
 		*s = Confirmed
+	case "answered":
+		*s = Answered
 	default:
 		*s = Unknown
 	}

@@ -74,7 +74,7 @@ type Entry struct {
 	unmarked bool // its row has not the mark that rows of its store have
 }
 
-// Book is the memory of one state directory. Every field but Most is needed.
+// Book is the memory of one state directory. Every field but Most and Rates is needed.
 type Book struct {
 	Store   *database.Store
 	Process string                 // the mark of this process; empty: a call that needs memory is refused
@@ -83,6 +83,7 @@ type Book struct {
 	Log     Recorder
 	Calls   Caller // for the reads that settle
 	Most    int    // remembered calls of one principal; 0: MaxCalls
+	Rates   *Rates // that calls with a key count in; nil: those with a limit are refused
 	// Contract returns the contract in force for a capability.
 	Contract func(call.Capability) contract.Contract
 
@@ -128,6 +129,26 @@ func (b *Book) Earlier(ctx context.Context, d policy.Decision, args call.Args) (
 	return b.claim(ctx, d, name, meant(d, name, args), false)
 }
 
+// starting is how long a call with a key waits for an equal one that used its yes, and has to begin.
+const starting = 5 * time.Second
+
+// Shared returns what Earlier does for a call whose yes an equal call has used. If both have one key, it waits for that
+// one to begin.
+func (b *Book) Shared(ctx context.Context, d policy.Decision, args call.Args) (*call.Result, *call.Reason, error) {
+	key, _ := keyOf(d)
+	for until := time.Now().Add(starting); ; {
+		r, why, err := b.Earlier(ctx, d, args)
+		if key == "" || r != nil || why != nil || err != nil || !time.Now().Before(until) {
+			return r, why, err
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return nil, nil, nil
+		}
+	}
+}
+
 // Begin notes that a call acts from now on, and returns its arguments with its key. Another call with the key can have
 // come first: then it returns what Earlier returns.
 func (b *Book) Begin(ctx context.Context, d policy.Decision, args call.Args) (
@@ -149,6 +170,9 @@ func (b *Book) Begin(ctx context.Context, d policy.Decision, args call.Args) (
 	if errors.Is(err, errFull) {
 		return args, nil, call.Reason{Code: "effects.full", Text: fmt.Sprintf("this principal has %d remembered calls, or %d MiB "+
 			"of them; each ends with its window", MaxCalls, MaxBytes>>20)}.In(time.Hour), nil
+	}
+	if limit := new(against); errors.As(err, limit) {
+		why, err = limit.Reason, nil
 	}
 	if r != nil || why != nil || err != nil {
 		return args, r, why, err
@@ -302,7 +326,7 @@ func (b *Book) look(
 			}
 		}
 		gone := old != nil && old.State == NotHappened && old.digest() == proven
-		if old != nil && (b.Now().Before(old.until) || old.State == Begun || old.State == Unknown) && !gone && !b.repeats(d, old, meant) {
+		if old != nil && old.holds(b.Now()) && !gone && !b.repeats(d, old, meant) {
 			return nil
 		}
 		if !take {
@@ -318,6 +342,11 @@ func (b *Book) look(
 		return b.insert(tx, d, name, meant)
 	})
 	return old, err
+}
+
+// holds reports whether a call has its key: its window is not over, or its outcome is not known.
+func (e *Entry) holds(now time.Time) bool {
+	return now.Before(e.until) || e.State == Begun || e.State == Unknown
 }
 
 // repeats reports whether a call with an unknown outcome can be made again: the tool knows its key, and nothing can
@@ -378,6 +407,9 @@ func (b *Book) insert(tx *sql.Tx, d policy.Decision, name, meant string) error {
 	}
 	window := Keep
 	if name != "" {
+		if err := b.Rates.begin(tx, d); err != nil {
+			return err
+		}
 		if window = d.Contract.Idempotency.Window; window <= 0 {
 			window = contract.DefaultWindow
 		}

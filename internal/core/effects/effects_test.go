@@ -332,3 +332,82 @@ func TestUndoneBy(t *testing.T) {
 		}
 	}
 }
+
+// A replay does not count in the limits of its contract, and no limit refuses it. A call with a key counts once.
+func TestReplaysAreNotCounted(t *testing.T) {
+	b := newBench(t)
+	m := &Rates{Store: b.Store, Process: b.Process, Gone: b.Gone, Now: b.Now}
+	b.Rates = m
+	// make makes a call and returns the code against it, "replayed" or "made".
+	make := func(key string, effect policy.Effect) string {
+		d := keyed(t, key, `{}`)
+		d.Effect, d.Contract.RateLimit = effect, contract.Rate{Calls: 2, Per: time.Minute}
+		done, why := m.Take(d)
+		if why != nil {
+			return why.Code
+		}
+		defer done()
+		_, r, why, err := b.Begin(t.Context(), d, d.Call.Args)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case why != nil:
+			if why.Code == "rate.exceeded" && why.RetryAfter == 0 {
+				t.Errorf("%s says no time", why.Code)
+			}
+			return why.Code
+		case r != nil:
+			return "replayed"
+		}
+		f := facts.New()
+		f.Status = facts.OK
+		if _, _, err := b.End(t.Context(), d, call.Result{Status: facts.OK, Facts: f}, true); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Recorded(t.Context(), d.Call.ID); err != nil {
+			t.Fatal(err)
+		}
+		return "made"
+	}
+	for i, row := range []struct {
+		key    string
+		effect policy.Effect
+		want   string
+	}{
+		{"a", policy.Allow, "made"}, {"a", policy.Allow, "replayed"}, {"a", policy.Ask, "replayed"},
+		{"b", policy.Ask, "made"}, {"b", policy.Ask, "replayed"}, {"a", policy.Allow, "replayed"},
+		{"c", policy.Allow, "rate.exceeded"}, {"d", policy.Ask, "rate.exceeded"}, {"", policy.Allow, "rate.exceeded"},
+		{"b", policy.Allow, "replayed"},
+	} {
+		if got := make(row.key, row.effect); got != row.want {
+			t.Errorf("call %d, key %q: %s, want %s", i, row.key, got, row.want)
+		}
+	}
+	b.Rates = nil
+	if got := make("e", policy.Allow); got != "rate.unavailable" {
+		t.Errorf("without limits: %s", got)
+	}
+}
+
+// A call whose yes an equal call with its key has used gets the result of that call, as soon as it has begun.
+func TestSharedYes(t *testing.T) {
+	b := newBench(t)
+	first := keyed(t, "k", `{}`)
+	go func() {
+		time.Sleep(4 * poll)
+		if _, _, _, err := b.Begin(context.Background(), first, first.Call.Args); err == nil {
+			f := facts.New()
+			f.Status = facts.OK
+			_, _, _ = b.End(context.Background(), first, call.Result{Status: facts.OK, Facts: f}, true)
+			_ = b.Recorded(context.Background(), first.Call.ID)
+		}
+	}()
+	d := keyed(t, "k", `{}`)
+	d.Contract.Timeout = time.Minute
+	if r, why, err := b.Shared(t.Context(), d, d.Call.Args); err != nil || why != nil || r == nil || r.Replayed != first.Call.ID {
+		t.Errorf("%v %v %v", r, why, err)
+	}
+	if r, why, err := b.Shared(t.Context(), keyed(t, "", `{}`), call.Args{}); r != nil || why != nil || err != nil {
+		t.Errorf("control: without a key: %v %v %v", r, why, err)
+	}
+}

@@ -24,36 +24,31 @@ type Rates struct {
 }
 
 // Take counts one call. It returns the reason against the call, or a function to say that the call is over. Zero sets
-// no limit: the contract's reader writes zero for an unset limit alone. Half a rate allows nothing.
+// no limit: the contract's reader writes zero for an unset limit alone. Half a rate allows nothing. A call with a key
+// counts when it begins or asks a human: a replay does neither.
 func (m *Rates) Take(d policy.Decision) (release func(), why *call.Reason) {
-	rate, most := d.Contract.RateLimit, d.Contract.Concurrency
-	if rate == (contract.Rate{}) && most == 0 {
+	if !limited(d) {
 		return func() {}, nil
 	}
-	one, at := id.New("u_"), m.Now()
-	err := m.Store.Update(context.Background(), func(tx *sql.Tx) (err error) {
-		for i, who := range append([]call.Principal{d.Call.Principal}, d.Authority...) {
-			u := use{id: fmt.Sprintf("%s.%d", one, i), scope: string(d.Call.Capability) + " " + string(who), at: at}
-			if d.Effect == policy.Ask {
-				u.name = string(d.Call.Session) + " " + d.Call.Args.Digest()
-			}
-			if why, err = m.take(tx, d, u); err == nil && why != nil {
-				if i > 0 {
-					why.Text += ", of " + string(who) + " as well, whose authority it is"
+	one, name := id.New("u_"), ""
+	if key, _ := keyOf(d); key != "" {
+		one, name = d.Call.ID, nameOf(d.Call, key)
+	}
+	if name == "" || d.Effect == policy.Ask {
+		err := m.Store.Update(context.Background(), func(tx *sql.Tx) error {
+			if name != "" {
+				if old, err := named(tx, name); err != nil || old != nil && old.holds(m.Now()) {
+					return err
 				}
-				return errAgainst // counts for none
 			}
-			if err != nil {
-				return err
-			}
+			return m.count(tx, d, one)
+		})
+		if why := new(against); errors.As(err, why) {
+			return nil, why.Reason
 		}
-		return nil
-	})
-	switch {
-	case errors.Is(err, errAgainst):
-		return nil, why
-	case err != nil:
-		return nil, reason(d, "rate.unavailable", "rate_limit", "the calls of this capability could not be counted")
+		if err != nil {
+			return nil, reason(d, "rate.unavailable", "rate_limit", "the calls of this capability could not be counted")
+		}
 	}
 	return func() {
 		_ = m.Store.Update(context.Background(), func(tx *sql.Tx) error { // a process that ends frees its calls, too
@@ -67,7 +62,51 @@ func (m *Rates) Take(d policy.Decision) (release func(), why *call.Reason) {
 	}, nil
 }
 
-var errAgainst = errors.New("a limit is reached")
+func limited(d policy.Decision) bool {
+	return d.Contract.RateLimit != (contract.Rate{}) || d.Contract.Concurrency != 0
+}
+
+// against is the reason against a call, as the error that undoes its transaction.
+type against struct{ *call.Reason }
+
+func (a against) Error() string { return a.Code }
+
+// count counts a call under a name for each principal, or returns the reason against it.
+func (m *Rates) count(tx *sql.Tx, d policy.Decision, one string) error {
+	for i, who := range append([]call.Principal{d.Call.Principal}, d.Authority...) {
+		u := use{id: fmt.Sprintf("%s.%d", one, i), scope: string(d.Call.Capability) + " " + string(who), at: m.Now()}
+		if d.Effect == policy.Ask {
+			u.name = string(d.Call.Session) + " " + d.Call.Args.Digest()
+		}
+		why, err := m.take(tx, d, u)
+		if err != nil {
+			return err
+		}
+		if why != nil {
+			if i > 0 {
+				why.Text += ", of " + string(who) + " as well, whose authority it is"
+			}
+			return against{why}
+		}
+	}
+	return nil
+}
+
+// begin counts a call with a key, unless it counts already: it asked a human, or tries again.
+func (m *Rates) begin(tx *sql.Tx, d policy.Decision) error {
+	if !limited(d) {
+		return nil
+	}
+	if m == nil {
+		return against{reason(d, "rate.unavailable", "rate_limit", "the calls of this capability could not be counted")}
+	}
+	var n int
+	err := tx.QueryRow(`SELECT COUNT(*) FROM uses WHERE id = $1`, d.Call.ID+".0").Scan(&n)
+	if err != nil || n > 0 {
+		return err
+	}
+	return m.count(tx, d, d.Call.ID)
+}
 
 // use is one counted call of one principal. The name is set for calls that wait for a human.
 type use struct {

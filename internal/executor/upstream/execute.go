@@ -380,6 +380,9 @@ func answered(m result, d policy.Decision) call.Outcome {
 	o.Facts.Status, o.Facts.SideEffect = facts.OK, effect(d, true)
 	if o.IsError {
 		o.Facts.Status, o.Facts.SideEffect = facts.Failed, refusal(d)
+		if e, _ := m["_meta"].Member("waldo/facts").Member("side_effect").Text(); e == "unknown" { // a waldo does not know
+			o.Answered, o.Facts.SideEffect = false, effect(d, false)
+		}
 	}
 	return o
 }

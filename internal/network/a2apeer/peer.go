@@ -583,8 +583,8 @@ func (s state) result() (strictjson.Value, error) {
 	effect, _ := s.task.Member("metadata").Member(SideEffect).Text()
 	switch {
 	case effect == "none" && (waits || s.word == "TASK_STATE_REJECTED"): // a failed one can be a second try
-	case waits:
-		effect = "unknown" // it can have acted before it asked
+	case waits, s.word != "TASK_STATE_COMPLETED":
+		effect = "unknown" // it can have acted before it asked, or before it failed
 	default:
 		effect = ""
 	}

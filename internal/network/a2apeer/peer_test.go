@@ -112,7 +112,7 @@ func TestHostile(t *testing.T) {
 func TestSideEffect(t *testing.T) {
 	for task, want := range map[string]string{
 		`{"state":"TASK_STATE_COMPLETED"}`:                                                   "",
-		`{"state":"TASK_STATE_FAILED"},"metadata":{"waldo/side_effect":"none"}`:              "",
+		`{"state":"TASK_STATE_FAILED"},"metadata":{"waldo/side_effect":"none"}`:              "unknown",
 		`{"state":"TASK_STATE_REJECTED"},"metadata":{"waldo/side_effect":"none"}`:            "none",
 		`{"state":"TASK_STATE_INPUT_REQUIRED"},"metadata":{"waldo/side_effect":"none"}`:      "none",
 		`{"state":"TASK_STATE_INPUT_REQUIRED"},"metadata":{"waldo/side_effect":"confirmed"}`: "unknown",

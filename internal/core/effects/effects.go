@@ -207,6 +207,9 @@ func uuid(digest string) string {
 // keyOf returns the key of a call: the caller's, or the argument that the contract names. Empty: it has none.
 func keyOf(d policy.Decision) (string, *call.Reason) {
 	key := d.Call.Key
+	if key == call.TwoKeys {
+		return "", &call.Reason{Code: "idempotency.two_keys", Text: "the request gives two keys that differ, in headers or in _meta"}
+	}
 	members, _ := d.Call.Args.Value().Members()
 	if v, has := members[d.Contract.Idempotency.Argument]; has && d.Contract.Idempotency.Argument != "" {
 		text, ok := v.Text()

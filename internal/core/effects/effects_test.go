@@ -93,7 +93,7 @@ func TestKeysAreBound(t *testing.T) {
 			d.Call.Args, _ = call.ParseArgs([]byte(`{"a":""}`))
 		}, "idempotency.malformed"},
 		{"an empty key", func(d *policy.Decision) { d.Call.Key = call.KeyOf("") }, "idempotency.malformed"},
-		{"two keys of one request", func(d *policy.Decision) { d.Call.Key = call.KeyOf("k", "l") }, "idempotency.malformed"},
+		{"two keys of one request", func(d *policy.Decision) { d.Call.Key = call.KeyOf("k", "l") }, "idempotency.two_keys"},
 		{"one key of a request", func(d *policy.Decision) { d.Call.Key = call.KeyOf("k") }, "first"},
 		{"a key with a newline", func(d *policy.Decision) { d.Call.Key = "k\n" }, "idempotency.malformed"},
 	} {

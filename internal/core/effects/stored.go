@@ -81,7 +81,11 @@ func (e *Entry) replay(d policy.Decision) *call.Result {
 	s := e.result
 	if e.State == Happened || s == nil {
 		r.Trust, r.Settled = call.Trusted, call.Happened
-		r.Content = []call.Content{call.Text("waldo: the call " + e.ID + " with this key took effect; its answer was lost.")}
+		text := "waldo: the call " + e.ID + " with this key took effect; its answer was lost."
+		if d.Contract.Rollback.By != "" {
+			text += " So what would undo it is not known."
+		}
+		r.Content = []call.Content{call.Text(text)}
 	} else {
 		r.Status, r.IsError, r.Trust, f.Masked = s.Status, s.IsError, call.Trust(s.Trust), s.Masked
 		for _, k := range s.Content {

@@ -246,6 +246,9 @@ func (ses *session) share(ctx context.Context, f *facts.Facts) {
 		return
 	}
 	left, err := ses.shared(ctx)
+	if err != nil && ctx.Err() != nil {
+		return // the call has ended, and its result says how
+	}
 	if err != nil {
 		ses.s.m.o.Log.Warn("files of a session could not be shared", "server", ses.s.cfg.Name, "error", err)
 	}
@@ -474,6 +477,8 @@ func (s *server) unasked(ctx context.Context, d policy.Decision, err error) call
 	}
 	if errors.As(err, &rest) && absent == "" {
 		why += ". Try again in " + rest.again()
+		o.Refused = call.Reason{Code: "upstream.resting", Text: "server " + s.cfg.Name + " ended or did not start too often, so waldo lets it rest"}.
+			In(rest.left)
 	}
 	o.Content = []call.Content{call.Text("server " + s.cfg.Name + why + ". The call was not made.")}
 	return o

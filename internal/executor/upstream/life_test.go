@@ -142,6 +142,9 @@ func TestRestartsRest(t *testing.T) {
 		!strings.Contains(text(o), "The call was not made.") {
 		t.Errorf("%q", text(o))
 	}
+	if o.Refused == nil || o.Refused.Code != "upstream.resting" || o.Refused.RetryAfter < 1 {
+		t.Errorf("%+v", o.Refused)
+	}
 	since(longestRest) // it has rested
 	_ = execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
 	if n := f.starts["s"].Load(); n != starts+1 {

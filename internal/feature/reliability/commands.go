@@ -175,6 +175,8 @@ func newUndo(g *cli.Context) *cobra.Command {
 			r, err := undo(c.Context(), h, args[0], call.Call{Session: n.ID, Principal: n.Principal, Channel: channel,
 				ApprovalID: quote})
 			switch {
+			case errors.Is(err, errNotLast):
+				return exitcode.Mistake("waldo sandbox snapshot --list, and waldo undo p_… with the id of a snapshot", "%s: %v", args[0], err)
 			case errors.Is(err, effects.ErrAbsent), errors.Is(err, effects.ErrNoUndo),
 				errors.Is(err, effects.ErrUndone):
 				return exitcode.Mistake("waldo log show "+args[0], "%s: %v", args[0], err)

@@ -15,6 +15,7 @@ import (
 	"waldo/internal/core/effects"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
@@ -24,6 +25,8 @@ import (
 // filesRestore undoes calls of files.*, which it knows by their ids.
 const filesRestore = "files.restore"
 
+var errNotLast = errors.New("the call ran in a sandbox, and only the last command of a named sandbox can be undone by its id")
+
 // undo undoes a call: by the rollback of its contract, or as its record says by files.restore.
 func undo(ctx context.Context, h *app.App, callID string, as call.Call) (call.Result, error) {
 	r, err := h.Effects.Undo(ctx, callID, as)
@@ -31,6 +34,12 @@ func undo(ctx context.Context, h *app.App, callID string, as call.Call) (call.Re
 		return r, err
 	}
 	decision, lookErr := ofFiles(ctx, h.State, callID)
+	if lookErr == nil && decision == "" && errors.Is(err, effects.ErrAbsent) {
+		var ran bool
+		if ran, lookErr = ranProgram(ctx, h.State, callID); ran {
+			return r, errNotLast
+		}
+	}
 	if lookErr != nil || decision == "" {
 		return r, errors.Join(err, lookErr)
 	}
@@ -68,6 +77,19 @@ func ofFiles(ctx context.Context, state, callID string) (decision string, _ erro
 		return nil
 	})
 	return decision, err
+}
+
+// ranProgram reports whether a call ran in a sandbox, by the log.
+func ranProgram(ctx context.Context, state, callID string) (ran bool, _ error) {
+	_, err := audit.Select(ctx, audit.Dir(state), audit.Selection{Kind: audit.KindDecision, About: []string{callID}}, func(r audit.Record) error {
+		var d audit.Decided
+		if err := json.Unmarshal(r.Body, &d); err != nil {
+			return err
+		}
+		ran = ran || d.CallID == callID && d.Contract != nil && d.Contract.Transport == contract.SandboxedExec
+		return nil
+	})
+	return ran, err
 }
 
 // beforeCommand returns the newest snapshot from directly before a call, if that was the last command of a sandbox of

@@ -203,15 +203,18 @@ func trace(m jsonrpc.Message) (t call.Trace) {
 }
 
 // keyOf returns the idempotency key of a request: from _meta, or from the header of its transport. Two keys that differ
-// and a key that is not text are malformed, and so refused.
+// are refused, and so is a key that is not text.
 func keyOf(m jsonrpc.Message) string {
 	v := meta(m, "waldo/idempotency_key")
 	if v.IsZero() {
 		return m.Key
 	}
 	key, ok := v.Text()
-	if !ok || key == "" || m.Key != "" && m.Key != key {
+	switch {
+	case !ok || key == "":
 		return "\x00"
+	case m.Key != "" && m.Key != key:
+		return call.TwoKeys
 	}
 	return key
 }
@@ -346,6 +349,9 @@ func (s *Session) content(r call.Result, server string) []any {
 		}
 		out = append(out, stderr...)
 	}
+	if r.Undo != nil {
+		out = append(out, text("waldo: this can be undone: waldo undo "+r.Acted()+" calls "+string(r.Undo.By)+"."))
+	}
 	if n := r.Facts.Masked; n > 0 {
 		out = append(out,
 			text(fmt.Sprintf("waldo: values masked or given as tokens in this answer: %d. The original holds others.", n)))
@@ -430,8 +436,12 @@ func Epilogue(r call.Result) string {
 	if r.Facts.SideEffect == facts.Answered {
 		effect += ", with an error of the tool itself"
 	}
-	return fmt.Sprintf("%s after %.1f s; side effect: %s. %sDecision %s.", say, r.Facts.Usage.WallMS/1000,
+	say = fmt.Sprintf("%s after %.1f s; side effect: %s. %sDecision %s", say, r.Facts.Usage.WallMS/1000,
 		effect, r.Settled.Text(), r.DecisionID)
+	if why := r.Cause(); len(why) > 0 && why[0].RetryAfter > 0 {
+		say += "; " + next(why[0])
+	}
+	return say + "."
 }
 
 // anew are the codes of an approval that does not serve, where the same call without it is a new question.

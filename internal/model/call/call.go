@@ -49,13 +49,18 @@ func (c Capability) Named() bool {
 	return len(c) >= 1 && len(c) <= 200 && c[0] != '.' && !strings.ContainsFunc(string(c), other)
 }
 
-// KeyOf returns the idempotency key of a request that gives these; empty: it gives none. Several, or an empty one as of
-// an unset variable, are malformed, and so refused: without a key the call would be made twice.
+// TwoKeys stands for the idempotency keys of a request that gives several. No key has such bytes, so it is refused.
+const TwoKeys = "\x00\x00"
+
+// KeyOf returns the idempotency key of a request that gives these; empty: it gives none. Several are refused, and so is
+// an empty one, as of an unset variable: without a key the call would be made twice.
 func KeyOf(given ...string) string {
 	switch {
 	case len(given) == 0:
 		return ""
-	case len(given) > 1 || given[0] == "":
+	case len(given) > 1:
+		return TwoKeys
+	case given[0] == "":
 		return "\x00"
 	}
 	return given[0]

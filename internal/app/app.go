@@ -281,8 +281,8 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	rates := &effects.Rates{Store: h.Store, Process: h.process, Gone: presence.Gone(h.Store), Now: time.Now}
 	h.Sessions.Rates = rates
 	h.Witness, h.live = &audit.Witness{Dir: audit.Dir(h.State)}, &delegation.Live{}
-	h.Effects = &effects.Book{Store: h.Store, Process: h.process, Gone: presence.Gone(h.Store), Now: time.Now, Calls: h, Rates: rates,
-		Log: &audit.Recorder{Log: h.Log, Witness: h.Witness}, Contract: h.lives.contract}
+	h.Effects = &effects.Book{Store: h.Store, Process: h.process, Gone: presence.Gone(h.Store), Now: time.Now, Calls: h,
+		Rates: rates, Log: &audit.Recorder{Log: h.Log, Witness: h.Witness}, Contract: h.lives.contract}
 	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
 	h.Approvals = &approval.Service{
 		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules, h.prepare)},

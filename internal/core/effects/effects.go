@@ -208,7 +208,8 @@ func uuid(digest string) string {
 func keyOf(d policy.Decision) (string, *call.Reason) {
 	key := d.Call.Key
 	if key == call.TwoKeys {
-		return "", &call.Reason{Code: "idempotency.two_keys", Text: "the request gives two keys that differ, in headers or in _meta"}
+		return "", &call.Reason{Code: "idempotency.two_keys",
+			Text: "the request gives two keys that differ, in headers or in _meta"}
 	}
 	members, _ := d.Call.Args.Value().Members()
 	if v, has := members[d.Contract.Idempotency.Argument]; has && d.Contract.Idempotency.Argument != "" {
@@ -432,7 +433,8 @@ func (b *Book) entry(d policy.Decision, state State, window time.Duration) *Entr
 
 // Lost remembers a write that is not tracked and whose outcome is unknown, so that it can be listed and settled. Such
 // calls take at most a tenth of what their principal can have: the log alone has the rest. Programs of a sandbox are
-// left out, as are lists of held calls: the calls that they make have outcomes of their own. It returns the digest for the outcome.
+// left out, as are lists of held calls: the calls that they make have outcomes of their own. It returns the digest for
+// the outcome.
 func (b *Book) Lost(ctx context.Context, d policy.Decision, r call.Result, answered bool) (row string, err error) {
 	if stateOf(r, answered) != Unknown || d.Mode() == contract.Read || d.Contract.Transport == contract.SandboxedExec ||
 		d.Contract.Transport == contract.Held {

@@ -200,7 +200,8 @@ func TestLost(t *testing.T) {
 	}
 	b.Contract = func(call.Capability) contract.Contract { return contract.Contract{} }
 	again := keyed(t, "k", `{}`)
-	if _, r, why, err := b.Begin(t.Context(), again, again.Call.Args); r != nil || why == nil || why.Code != "idempotency.unknown" || err != nil {
+	if _, r, why, err := b.Begin(t.Context(), again, again.Call.Args); r != nil || why == nil ||
+		why.Code != "idempotency.unknown" || err != nil {
 		t.Errorf("a call whose earlier one is unknown, after its window: %v %v %v", r, why, err)
 	}
 }
@@ -233,8 +234,9 @@ func TestInProgress(t *testing.T) {
 		}
 	}
 	b.now = b.now.Add(contract.DefaultWindow + time.Second)
-	if r, why, err = b.Earlier(t.Context(), keyed(t, "k", `{}`), call.Args{}); err != nil || why == nil || why.Code != "idempotency.in_progress" {
-		t.Errorf("after the window: %v %v %v", r, why, err)
+	if _, why, err = b.Earlier(t.Context(), keyed(t, "k", `{}`), call.Args{}); err != nil || why == nil ||
+		why.Code != "idempotency.in_progress" {
+		t.Errorf("after the window: %v %v", why, err)
 	}
 }
 
@@ -404,7 +406,8 @@ func TestSharedYes(t *testing.T) {
 	}()
 	d := keyed(t, "k", `{}`)
 	d.Contract.Timeout = time.Minute
-	if r, why, err := b.Shared(t.Context(), d, d.Call.Args); err != nil || why != nil || r == nil || r.Replayed != first.Call.ID {
+	if r, why, err := b.Shared(t.Context(), d, d.Call.Args); err != nil || why != nil || r == nil ||
+		r.Replayed != first.Call.ID {
 		t.Errorf("%v %v %v", r, why, err)
 	}
 	if r, why, err := b.Shared(t.Context(), keyed(t, "", `{}`), call.Args{}); r != nil || why != nil || err != nil {

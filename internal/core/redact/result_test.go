@@ -28,7 +28,8 @@ func TestWorkersReason(t *testing.T) {
 	}
 	o.Refused = &call.Reason{Code: "program.denied", Text: "no program hunter2-canary-value", RetryAfter: 5}
 	res := r.Result(d, o)
-	if len(res.Why) != 1 || res.Why[0].Code != "program.denied" || res.Why[0].RetryAfter != 5 || strings.Contains(res.Why[0].Text, "hunter2") ||
+	if len(res.Why) != 1 || res.Why[0].Code != "program.denied" || res.Why[0].RetryAfter != 5 ||
+		strings.Contains(res.Why[0].Text, "hunter2") ||
 		res.Status != facts.Denied {
 		t.Errorf("%+v", res)
 	}

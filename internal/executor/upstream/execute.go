@@ -477,8 +477,8 @@ func (s *server) unasked(ctx context.Context, d policy.Decision, err error) call
 	}
 	if errors.As(err, &rest) && absent == "" {
 		why += ". Try again in " + rest.again()
-		o.Refused = call.Reason{Code: "upstream.resting", Text: "server " + s.cfg.Name + " ended or did not start too often, so waldo lets it rest"}.
-			In(rest.left)
+		o.Refused = call.Reason{Code: "upstream.resting", Text: "server " + s.cfg.Name +
+			" ended or did not start too often, so waldo lets it rest"}.In(rest.left)
 	}
 	o.Content = []call.Content{call.Text("server " + s.cfg.Name + why + ". The call was not made.")}
 	return o

@@ -176,7 +176,8 @@ func newUndo(g *cli.Context) *cobra.Command {
 				ApprovalID: quote})
 			switch {
 			case errors.Is(err, errNotLast):
-				return exitcode.Mistake("waldo sandbox snapshot --list, and waldo undo p_… with the id of a snapshot", "%s: %v", args[0], err)
+				return exitcode.Mistake("waldo sandbox snapshot --list, and waldo undo p_… with the id of a snapshot",
+					"%s: %v", args[0], err)
 			case errors.Is(err, effects.ErrAbsent), errors.Is(err, effects.ErrNoUndo),
 				errors.Is(err, effects.ErrUndone):
 				return exitcode.Mistake("waldo log show "+args[0], "%s: %v", args[0], err)

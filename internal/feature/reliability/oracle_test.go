@@ -158,7 +158,7 @@ func answer(dir, name, title, how, request string, number int) any {
 	}
 	step("after")
 	if how == "error" {
-		return map[string]any{"isError": true, "content": []any{map[string]any{"type": "text", "text": "the database is locked"}}}
+		return map[string]any{"isError": true, "content": []any{map[string]any{"type": "text", "text": "locked"}}}
 	}
 	return say(map[string]any{"id": len(done), "title": title})
 }

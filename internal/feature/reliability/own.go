@@ -25,7 +25,8 @@ import (
 // filesRestore undoes calls of files.*, which it knows by their ids.
 const filesRestore = "files.restore"
 
-var errNotLast = errors.New("the call ran in a sandbox, and only the last command of a named sandbox can be undone by its id")
+var errNotLast = errors.New("the call ran in a sandbox, and only the last command of a named sandbox can be " +
+	"undone by its id")
 
 // undo undoes a call: by the rollback of its contract, or as its record says by files.restore.
 func undo(ctx context.Context, h *app.App, callID string, as call.Call) (call.Result, error) {
@@ -81,7 +82,8 @@ func ofFiles(ctx context.Context, state, callID string) (decision string, _ erro
 
 // ranProgram reports whether a call ran in a sandbox, by the log.
 func ranProgram(ctx context.Context, state, callID string) (ran bool, _ error) {
-	_, err := audit.Select(ctx, audit.Dir(state), audit.Selection{Kind: audit.KindDecision, About: []string{callID}}, func(r audit.Record) error {
+	about := audit.Selection{Kind: audit.KindDecision, About: []string{callID}}
+	_, err := audit.Select(ctx, audit.Dir(state), about, func(r audit.Record) error {
 		var d audit.Decided
 		if err := json.Unmarshal(r.Body, &d); err != nil {
 			return err

@@ -212,6 +212,9 @@ func answer(c *cobra.Command, g *cli.Context, question, as string, yes bool, rea
 	if err != nil {
 		return err
 	}
+	if no := q.Strikes(struck); yes && no != nil { // before the question is shown
+		return refusedAnswer(no)
+	}
 	by, struck, err := ask(c, k, q, asksUnder(g, q), as, yes, struck)
 	if err != nil {
 		return err
@@ -271,6 +274,9 @@ func ask(
 			var err error
 			if struck, err = askRows(c, k, q); err != nil {
 				return nil, nil, err
+			}
+			if no := q.Strikes(struck); no != nil {
+				return nil, nil, refusedAnswer(no)
 			}
 			if rows = false; len(struck) > 0 {
 				continue

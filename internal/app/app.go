@@ -33,6 +33,7 @@ import (
 	"waldo/internal/core/broker"
 	"waldo/internal/core/delegation"
 	"waldo/internal/core/effects"
+	"waldo/internal/core/hold"
 	"waldo/internal/core/policy"
 	"waldo/internal/core/redact"
 	"waldo/internal/core/session"
@@ -428,7 +429,7 @@ func (h *App) openPipeline(s Options) error {
 	}
 	server, err := bridge.New(s.Version, bridge.Pipeline{
 		Messages: h.messages,
-		Call:     h.callFromSandbox, Refuse: h.lives.refuse, Result: heldResult,
+		Call:     h.callFromSandbox, Refuse: h.lives.refuse, Result: heldResult, Arrive: hold.Arrive,
 		Tools: func(run call.Call) []call.Tool { return h.lives.inForce().tools(run) },
 		Find:  func(run call.Call, name string) (call.Tool, bool) { return h.lives.inForce().find(run, name) },
 		Search: func(run call.Call, words string, most int) []call.Tool {

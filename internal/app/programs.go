@@ -12,10 +12,12 @@ import (
 
 	"waldo/internal/app/control"
 	"waldo/internal/core/approval"
+	"waldo/internal/core/audit"
 	"waldo/internal/core/hold"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/preview"
 	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
 	"waldo/internal/storage/programs"
 )
 
@@ -152,4 +154,80 @@ func (h heldCalls) Preview(ctx context.Context, d policy.Decision) []string {
 // all sessions, if n is empty.
 func (h heldCalls) Statements(ctx context.Context, n call.Session) ([]approval.Question, error) {
 	return h.Approvals.Standing(ctx, n, approval.Held)
+}
+
+// Spent returns the questions about held calls whose yes a program of a principal has used, the newest first.
+func (h heldCalls) Spent(ctx context.Context, by call.Principal) ([]approval.Question, error) {
+	return h.Approvals.Spent(ctx, approval.Held, by)
+}
+
+// lineOf is what a record of the log says of a held call, or of the call that made it.
+type lineOf struct {
+	CallID     string          `json:"call_id"`
+	DecisionID string          `json:"decision_id"`
+	Parent     string          `json:"parent"`
+	Capability call.Capability `json:"capability"`
+	Reasons    []call.Reason   `json:"reasons"`
+	Status     facts.Status    `json:"status"`
+	Settled    call.Settled    `json:"settled"`
+	Why        []call.Reason   `json:"why"`
+	UndoBy     string          `json:"undo_by"`
+	Facts      struct {
+		SideEffect facts.SideEffect `json:"side_effect"`
+	} `json:"facts"`
+}
+
+// Made returns what the log has of the calls of an approved statement, by their numbers from 1. A call without an outcome
+// is unknown.
+func (h heldCalls) Made(ctx context.Context, approvalID string) (map[int]hold.Row, error) {
+	look := func(about []string, fn func(kind string, l lineOf)) error {
+		if len(about) == 0 {
+			return nil
+		}
+		_, err := audit.Select(ctx, audit.Dir(h.State), audit.Selection{About: about}, func(r audit.Record) error {
+			var l lineOf
+			if json.Unmarshal(r.Body, &l) == nil { // a record without a call
+				fn(r.Kind, l)
+			}
+			return nil
+		})
+		return err
+	}
+	var decisions, runs, calls []string
+	rows, at := map[int]hold.Row{}, map[string]int{}
+	err := look([]string{approvalID}, func(kind string, l lineOf) {
+		if kind == audit.KindAnswer {
+			decisions = append(decisions, l.DecisionID)
+		}
+	})
+	err = errors.Join(err, look(decisions, func(kind string, l lineOf) {
+		if kind == audit.KindDecision && l.Capability == approval.Held {
+			runs = append(runs, l.Parent)
+		}
+	}))
+	err = errors.Join(err, look(runs, func(kind string, l lineOf) {
+		for _, why := range l.Reasons {
+			if n, of := hold.PlaceOf(why); kind == audit.KindDecision && n > 0 && of == approvalID {
+				calls, at[l.CallID] = append(calls, l.CallID), n
+				rows[n] = hold.Row{CallID: l.CallID, Result: call.Result{Facts: facts.Facts{SideEffect: facts.Unknown}},
+					Struck: why.Code == "hold.struck"}
+			}
+		}
+	}))
+	return rows, errors.Join(err, look(calls, func(kind string, l lineOf) {
+		n, ours := at[l.CallID]
+		row := rows[n]
+		switch {
+		case !ours:
+			return
+		case kind == audit.KindOutcome:
+			row.Result = call.Result{Status: l.Status, Facts: facts.Facts{SideEffect: l.Facts.SideEffect}, Why: l.Why}
+			row.Undo = l.UndoBy != ""
+		case l.Settled == call.Happened:
+			row.Result.Settled, row.Result.Facts.SideEffect = l.Settled, facts.Confirmed
+		case l.Settled == call.NotHappened:
+			row.Result.Settled, row.Result.Facts.SideEffect = l.Settled, facts.None
+		}
+		rows[n] = row
+	}))
 }

@@ -31,6 +31,12 @@ func (q Question) Calls() []json.RawMessage {
 	return list.Calls
 }
 
+// Strikes returns why some rows cannot be struck out of a yes to a question; nil: they can. The numbers are in order.
+func (q Question) Strikes(rows []int) *Refused {
+	_, no := q.remain(rows)
+	return no
+}
+
 // remain returns the root of the calls that a yes covers: "sha256:…" of the Merkle tree (RFC 6962 §2.1) over the RFC
 // 8785 form of each call that is not struck out. struck are numbers from 1, in order. Other questions have no root.
 func (q Question) remain(struck []int) (root string, no *Refused) {

@@ -489,6 +489,25 @@ func (k *Service) Standing(ctx context.Context, session call.Session, of call.Ca
 	return out, err
 }
 
+// Spent returns the questions of a capability whose yes a call of a principal has used, the newest first, of the newest
+// 50 of all principals.
+func (k *Service) Spent(ctx context.Context, of call.Capability, by call.Principal) (out []Question, err error) {
+	err = k.Store.View(ctx, func(tx *sql.Tx) error {
+		ids, err := texts(tx, `SELECT id FROM approvals WHERE state = 'used' AND place = $1 AND (question LIKE $2 OR
+			question LIKE $3) ORDER BY created DESC, id DESC LIMIT 50`, k.place(), "%"+string(of)+"%", sealedBy+"%")
+		if err != nil {
+			return err
+		}
+		for _, one := range ids {
+			if r, err := k.asked(tx, one); err == nil && r.state == Used && r.q.Capability == of && r.q.Principal == by {
+				out = append(out, r.q)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
 // texts returns the one column of a query. It reads all of it, so that the next query of the transaction can begin.
 func texts(tx *sql.Tx, query string, args ...any) ([]string, error) {
 	rows, err := tx.Query(query, args...)

@@ -197,6 +197,7 @@ func (b *Broker) carryOut(
 	if l := hold.Of(ctx, d); l != nil {
 		return b.collect(ctx, d, l)
 	}
+	hold.Pass(ctx)
 	if d.Tracked() && d.Effect != policy.Deny && !d.DryRun {
 		earlier, against, err := b.Effects.Earlier(ctx, d, restored)
 		if r, ended, err := b.earlier(ctx, d, earlier, against, err); ended {

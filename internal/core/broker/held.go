@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,6 +29,10 @@ type Held interface {
 	Preview(ctx context.Context, d policy.Decision) []string
 	// Statements returns the questions about statements of a session that a call can still find, the newest first.
 	Statements(ctx context.Context, n call.Session) ([]approval.Question, error)
+	// Spent returns the questions about statements whose yes a program of a principal has used, the newest first.
+	Spent(ctx context.Context, by call.Principal) ([]approval.Question, error)
+	// Made returns what the log has of the calls of an approved statement, by their numbers from 1.
+	Made(ctx context.Context, approvalID string) (map[int]hold.Row, error)
 }
 
 // pass is the approval of a statement, for one of its calls.
@@ -96,6 +101,7 @@ func (b *Broker) runHeld(
 		if s.Needs > 0 {
 			return waiting(out, q, s), nil
 		}
+		b.tellBefore(ctx, &out, s.Before)
 	} else {
 		l := hold.New(d, heldRun{b, d})
 		out, err = e.Execute(hold.With(ctx, l), g)
@@ -121,6 +127,7 @@ func (b *Broker) close(
 	well := err == nil && ctx.Err() == nil && out.Facts.Status == facts.OK && !out.IsError && (code == nil || *code == 0)
 	if len(all.Made)+len(s.Calls) > 0 {
 		out.Content = append(slices.Clone(out.Content), call.Text("")) // apart from what the program printed
+		b.tellBefore(ctx, &out, all.Before)
 	}
 	for _, m := range all.Made {
 		merge(&out, m.Result, m.Calls)
@@ -162,7 +169,7 @@ func (h heldRun) Make(ctx context.Context, s hold.Statement, n call.Session, app
 	if approvalID != "" {
 		run.Call.ApprovalID, run.Effect = approvalID, policy.Allow
 	}
-	r, err := h.b.askOnce(context.WithValue(ctx, eachKey{}, m.Each), run, s)
+	r, err := h.b.askOnce(context.WithValue(ctx, eachKey{}, &m), run, s)
 	m.Result = r
 	return m, err
 }
@@ -218,7 +225,48 @@ func (b *Broker) askOnce(ctx context.Context, run policy.Decision, s hold.Statem
 	if outside != nil {
 		d.Effect, d.Reasons = policy.Deny, slices.Insert(d.Reasons, 0, *outside)
 	}
+	again, err := b.again(ctx, d, s)
+	if err != nil {
+		return call.Result{}, err
+	}
+	d.Reasons = append(d.Reasons, again...)
 	return b.charged(ctx, d, under, d.Call.Args, nil, b.observe(d.Call))
+}
+
+// again returns notes on the calls of a statement that an earlier list of the principal already made: a yes to this one
+// makes them again. Lists before it of the same run are none of those.
+func (b *Broker) again(ctx context.Context, d policy.Decision, s hold.Statement) (notes []call.Reason, err error) {
+	spent, err := b.Held.Spent(ctx, d.Call.Principal)
+	for _, q := range spent {
+		earlier, _ := call.ParseArgs(q.Args)
+		was, perr := hold.Parse(earlier)
+		if perr != nil || q.ID == d.Call.ApprovalID || slices.Contains(s.Before, q.ID) {
+			continue
+		}
+		if same := s.Same(was); len(same) > 0 {
+			made, merr := b.Held.Made(ctx, q.ID)
+			notes, err = append(notes, hold.Again(q, same, made)...), errors.Join(err, merr)
+		}
+	}
+	return notes, err
+}
+
+// tellBefore adds to the outcome of a program what was made under its earlier statements.
+func (b *Broker) tellBefore(ctx context.Context, out *call.Outcome, approvals []string) {
+	for _, one := range approvals {
+		made, err := b.Held.Made(ctx, one)
+		say(out, "Held calls of this program before, by approval %s:", one)
+		if err != nil {
+			say(out, "the log could not be read; waldo log has them")
+		}
+		for _, n := range slices.Sorted(maps.Keys(made)) {
+			row, undo := made[n], ""
+			if row.Undo {
+				undo = "; undo: waldo undo " + row.CallID
+			}
+			say(out, "%d. %s (%s)%s", n, row.Ended(), row.CallID, undo)
+		}
+	}
 }
 
 // carryAll makes the calls of an approved statement in their order. It stops at the first one that does not succeed.
@@ -233,16 +281,20 @@ func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome
 	if err != nil {
 		return out, err
 	}
-	if n := b.differs(ctx, d, s); n > 0 {
+	w := world{b, d, s, nil}
+	for _, one := range s.Calls {
+		w.was = append(w.was, one.Preview)
+	}
+	if k := w.differs(ctx, all(len(s.Calls))...); k > 0 {
 		out.Facts.Status, out.IsError = facts.Denied, true
 		out.Refused = &call.Reason{Code: "hold.differs", Text: fmt.Sprintf("call %d of approval %s would do something else "+
-			"now than its preview showed: none was made, and the approval is used up", n, d.Call.ApprovalID)}
+			"now than its preview showed: none was made, and the approval is used up", k, d.Call.ApprovalID)}
 		return out, nil
 	}
 	say(&out, "Held calls, by approval %s:", d.Call.ApprovalID)
-	each, _ := ctx.Value(eachKey{}).(map[int]call.Result)
-	if each == nil {
-		each = map[int]call.Result{} // nobody waits for them
+	each := map[int]call.Result{}
+	if m, _ := ctx.Value(eachKey{}).(*hold.Made); m != nil { // the program waits for them
+		m.ApprovalID, each = d.Call.ApprovalID, m.Each
 	}
 	n := 0
 	for ; n < len(s.Calls) && out.Facts.Status == facts.OK && ctx.Err() == nil; n++ {
@@ -253,50 +305,83 @@ func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome
 			}
 			continue
 		}
-		r, cerr := b.carryOne(ctx, d, s, n)
-		each[n+1], err = r, cerr
-		end := "done"
-		switch {
-		case r.Facts.SideEffect == facts.Unknown:
-			end, out.Facts.SideEffect = "unknown", facts.Unknown
-		case r.Settled == call.Happened: // without its answer, so the list ends here
-		case r.Status != facts.OK && r.Facts.SideEffect == facts.None:
-			end = "not done"
-		case r.Status != facts.OK:
-			end = "failed"
+		later := s.Changes(n)
+		if k := w.differs(ctx, append([]int{n}, later...)...); k > 0 {
+			out.Refused = &call.Reason{Code: "hold.differs", Text: fmt.Sprintf("call %d of approval %s would do something else "+
+				"now than its preview showed: calls %d to %d were not made", k, d.Call.ApprovalID, n+1, len(s.Calls))}
+			break
 		}
+		r, cerr := b.carryOne(ctx, d, s, n)
+		w.renew(ctx, later...)
+		each[n+1], err = r, cerr
+		end := hold.Ended(r)
 		if r.Facts.SideEffect != facts.None && out.Facts.SideEffect != facts.Unknown {
-			out.Facts.SideEffect = facts.Confirmed
+			out.Facts.SideEffect = r.Facts.SideEffect
 		}
 		if err != nil || r.Status != facts.OK || r.Facts.SideEffect == facts.Unknown {
 			out.Facts.Status, out.IsError = facts.Failed, true
+			out.Refused = &call.Reason{Code: "hold.stopped", Text: fmt.Sprintf("call %d of approval %s is %s (%s), so waldo "+
+				"made none after it", n+1, d.Call.ApprovalID, end, r.CallID)}
 		}
 		say(&out, "%d. %s %s%s", n+1, s.Calls[n].Capability, end, about(r))
 	}
 	if n < len(s.Calls) {
+		why := "waldo stops at the first call that does not succeed"
+		if out.Refused != nil && out.Refused.Code == "hold.differs" {
+			why = out.Refused.Code + ": " + out.Refused.Text
+		}
 		out.Facts.Status, out.IsError = facts.Failed, true
-		say(&out, "%d to %d. not done: waldo stops at the first call that does not succeed", n+1, len(s.Calls))
+		say(&out, "%d to %d. not done: %s", n+1, len(s.Calls), why)
 	}
 	return out, err
 }
 
-// differs returns the number of the first call whose preview is not the shown one any more; 0: there is none. It is
-// asked before the first call is made, because a call can change what the next one would do.
-func (b *Broker) differs(ctx context.Context, d policy.Decision, s hold.Statement) int {
-	for i, one := range s.Calls {
-		c, err := heldCall(d, one)
-		if len(one.Preview) == 0 || hold.Unshown(one.Preview) || slices.Contains(s.Struck, i+1) {
-			continue
-		}
-		if err != nil || b.Held.Prepare(ctx, &c) != nil {
-			continue // the call itself is refused
-		}
-		under, _ := b.under(ctx, &c)
-		if !slices.Equal(b.Held.Preview(ctx, b.judge(c, under)), one.Preview) {
+// world is what the calls of an approved statement would do: as it was shown, or as the last call of the list that can
+// change it left it.
+type world struct {
+	b   *Broker
+	d   policy.Decision
+	s   hold.Statement
+	was [][]string // previews
+}
+
+// differs returns the number, from 1, of the first of some calls that would do something else now; 0: there is none.
+func (w world) differs(ctx context.Context, calls ...int) int {
+	for _, i := range calls {
+		if now, ok := w.preview(ctx, i); ok && !slices.Equal(now, w.was[i]) {
 			return i + 1
 		}
 	}
 	return 0
+}
+
+// renew takes what some calls would do from now on, since a call of the list has just changed it.
+func (w world) renew(ctx context.Context, calls ...int) {
+	for _, i := range calls {
+		if now, ok := w.preview(ctx, i); ok {
+			w.was[i] = now
+		}
+	}
+}
+
+// preview returns what a call would do now; ok: it was shown, and the call will be made.
+func (w world) preview(ctx context.Context, i int) (now []string, ok bool) {
+	one := w.s.Calls[i]
+	c, err := heldCall(w.d, one)
+	if len(one.Preview) == 0 || hold.Unshown(one.Preview) || slices.Contains(w.s.Struck, i+1) || err != nil ||
+		w.b.Held.Prepare(ctx, &c) != nil { // the call itself is refused
+		return nil, false
+	}
+	under, _ := w.b.under(ctx, &c)
+	return w.b.Held.Preview(ctx, w.b.judge(c, under)), true
+}
+
+// all returns the numbers below n.
+func all(n int) (out []int) {
+	for i := range n {
+		out = append(out, i)
+	}
+	return out
 }
 
 // heldCall returns one call of an approved statement.
@@ -370,11 +455,18 @@ func merge(out *call.Outcome, r call.Result, n int) {
 	case r.Status == facts.Waiting:
 		out.ApprovalID = r.ApprovalID
 		say(out, "%d held calls wait for one yes; none was made.", n)
+		for _, why := range r.Why {
+			if why.Code == hold.AgainCode {
+				say(out, "%s", why.Text)
+			}
+		}
 	case r.Status == facts.Denied && len(r.Why) > 0:
 		if out.Facts.SideEffect == facts.None {
 			out.Refused = &r.Why[0]
 		}
 		say(out, "None of the %d held calls was made: %s: %s", n, r.Why[0].Code, r.Why[0].Text)
+	case r.Status == facts.Failed && len(r.Why) > 0 && out.Refused == nil:
+		out.Refused = &r.Why[0]
 	}
 	out.Content = append(out.Content, r.Content...)
 	out.IsError = out.IsError || r.Status != facts.OK

@@ -46,6 +46,7 @@ type Statement struct {
 	Mode    *contract.Mode `json:"mode"`           // the strictest of the calls
 	Calls   []Held         `json:"calls"`
 	From    int            `json:"from,omitempty"`   // how many calls of the run the statements before this one have
+	Before  []string       `json:"before,omitempty"` // the approvals of those statements
 	Needs   int            `json:"needs,omitempty"`  // the call whose result the program waits for; 0: it has ended
 	Struck  []int          `json:"struck,omitempty"` // numbers of calls that an approver struck out; only after the yes
 	By      string         `json:"by,omitempty"`     // who did
@@ -53,9 +54,18 @@ type Statement struct {
 
 // Made is what became of a statement.
 type Made struct {
-	Result call.Result         // of the statement
-	Calls  int                 // how many it has
-	Each   map[int]call.Result // of its calls that were made or struck out, by their numbers in it
+	Result     call.Result         // of the statement
+	Calls      int                 // how many it has
+	ApprovalID string              // its yes; empty: there is none
+	Each       map[int]call.Result // of its calls that were made or struck out, by their numbers in it
+}
+
+// Row is what the log has of one call of an approved statement.
+type Row struct {
+	CallID string
+	Struck bool
+	Result call.Result // its status, settlement and side effect alone
+	Undo   bool        // waldo undo can undo it
 }
 
 // Maker asks about a statement, and makes its calls.
@@ -69,7 +79,8 @@ type Maker interface {
 // List collects the calls of one run until it is closed.
 type List struct {
 	maker Maker
-	first Statement  // without calls
+	first Statement // without calls
+	turns turns
 	mu    sync.Mutex // also held while calls are made: the others wait
 	s     Statement
 	bytes int
@@ -83,6 +94,7 @@ type List struct {
 type Closed struct {
 	Rest    Statement    // of the calls that were not asked about
 	Session call.Session // of the calls
+	Before  []string     // approvals of the statements that an earlier process made for this program
 	Made    []Made       // the statements that the program waited for
 	Waits   *call.Result // of a statement without an answer; nil: there is none
 }
@@ -116,8 +128,11 @@ func Of(ctx context.Context, d policy.Decision) *List {
 	return l
 }
 
-// Add collects a decided call with its preview, and returns its number from 1, or the reason against it.
+// Add collects a decided call with its preview, and returns its number from 1, or the reason against it. It waits for
+// the turn of the call.
 func (l *List) Add(ctx context.Context, d policy.Decision, preview []string) (n int, against *call.Reason) {
+	await(ctx)
+	defer Pass(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, raw := d.Contract.Approval, d.Call.Args.Raw()
@@ -182,8 +197,10 @@ func (l *List) stopped() bool {
 // Result returns the result of a held call, which its program waits for. It first asks about all calls so far, and
 // makes them. A program that was suspended quotes the approval that it waits for.
 func (l *List) Result(ctx context.Context, n call.Session, number int, approvalID string) (call.Result, error) {
+	await(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	Pass(ctx) // the calls after it wait for the list
 	if r, ok := l.each[number]; ok {
 		return r, nil
 	}
@@ -195,7 +212,7 @@ func (l *List) Result(ctx context.Context, n call.Session, number int, approvalI
 			return call.Result{}, err
 		}
 		if found {
-			s = before
+			s, l.all.Before = before, before.Before
 		}
 	}
 	switch {
@@ -219,7 +236,10 @@ func (l *List) Result(ctx context.Context, n call.Session, number int, approvalI
 	}
 	l.all.Made = append(l.all.Made, m)
 	l.s, l.bytes, l.shown = l.first, 0, 0
-	l.s.From = s.From + len(s.Calls)
+	l.s.From, l.s.Before = s.From+len(s.Calls), slices.Clone(s.Before)
+	if m.ApprovalID != "" {
+		l.s.Before = append(l.s.Before, m.ApprovalID)
+	}
 	if r, ok := l.each[number]; ok {
 		return r, nil
 	}

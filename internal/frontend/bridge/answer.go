@@ -58,6 +58,14 @@ func (w *bridgeConn) answer(ctx context.Context, m jsonrpc.Message) (result any,
 	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "no such method here")
 }
 
+// arrive gives a request that can be held, or waits for held calls, its place among them.
+func (w *bridgeConn) arrive(ctx context.Context, method string) context.Context {
+	if w.b.c.Arrive != nil && (method == "tools/call" || method == "waldo/result") {
+		return w.b.c.Arrive(ctx)
+	}
+	return ctx
+}
+
 // params decodes the parameters into out. It reports false where they do not fit.
 func params(m jsonrpc.Message, out any) bool {
 	return m.Params.IsZero() || m.Params.Decode(out) == nil

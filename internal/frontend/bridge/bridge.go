@@ -26,7 +26,7 @@ const (
 	stopWait    = 2 * time.Second      // for cancelled calls to return, once the sandbox has ended
 )
 
-// The pipeline functions that the bridge calls. Every field is required.
+// The pipeline functions that the bridge calls. Every field but Arrive is required.
 type Pipeline struct {
 	// Call takes a call to its result: broker.Call.
 	Call func(ctx context.Context, c call.Call) (call.Result, error)
@@ -34,6 +34,9 @@ type Pipeline struct {
 	Refuse func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
 	// Result returns the result of a held call of the run, by its number.
 	Result func(ctx context.Context, run call.Call, number int, approvalID string) (call.Result, error)
+	// Arrive returns the context of a call or of a question for a result: hold.Arrive. It is called in their order.
+	// nil: nothing is added.
+	Arrive func(ctx context.Context) context.Context
 	// Tools returns what the run may see, sorted by name.
 	Tools func(run call.Call) []call.Tool
 	// Find returns the tool of that name, dotted or as on the wire, also one that the run may not use.
@@ -84,7 +87,7 @@ func (b *Bridge) Open(
 	}
 	w.spelled = sync.OnceValue(w.spell)
 	w.conn = jsonrpc.New(conn, conn, jsonrpc.Options{
-		Request: w.answer, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld, MaxAnswer: MaxAnswer, MaxMessages: MaxMessages,
+		Request: w.answer, Arrive: w.arrive, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld, MaxAnswer: MaxAnswer, MaxMessages: MaxMessages,
 		Room: b.c.Messages, Who: string(run.Principal),
 		AnswerInvalid: true, Strict: true, // malformed lines do not come from our runtime
 	})

@@ -267,7 +267,7 @@ type Outcome struct {
 	Trust      Trust
 	Answered   bool       // the tool answered, also with its own error; false: it did not, or that is not known
 	Peer       bool       // an A2A peer answered, whose files are stored in the workspace
-	Refused    *Reason    // why the worker did not begin; nil: it did
+	Refused    *Reason    // why the worker did not begin, or did not go on; nil: it did
 	Suspended  *Suspended // a program that waits for a human; nil: none
 	ApprovalID string     // the question about the writes of a program that has ended; empty: none
 	Facts      facts.Facts

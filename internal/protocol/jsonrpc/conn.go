@@ -24,6 +24,9 @@ type Options struct {
 	// Request answers a request. The next message is not held up by it, but for a moment, unless Inline says otherwise. An
 	// *Error in the chain is the answer; any other error is answered as an internal one, unsaid.
 	Request func(ctx context.Context, m Message) (any, error)
+	// Arrive returns the context of a request that will be answered. It is called in the order in which they come, and must
+	// be quick. The context that it gets ends with the answer. nil: nothing is added.
+	Arrive func(ctx context.Context, method string) context.Context
 	// Inline says which methods are answered in the order in which they come, before the next
 	// message is read. They must be quick.
 	Inline func(method string) bool
@@ -354,6 +357,9 @@ func (c *Conn) request(ctx context.Context, m Message) bool {
 	if !twice && !busy && !late {
 		c.inFlight[key], c.held, c.bytes = cancel, c.held+1, c.bytes+m.Weight
 		c.working.Add(1)
+		if c.o.Arrive != nil {
+			ctx = c.o.Arrive(ctx, m.Method)
+		}
 	}
 	c.mu.Unlock()
 	switch {

@@ -209,8 +209,8 @@ func (h heldCalls) Made(ctx context.Context, approvalID string) (map[int]hold.Ro
 		for _, why := range l.Reasons {
 			if n, of := hold.PlaceOf(why); kind == audit.KindDecision && n > 0 && of == approvalID {
 				calls, at[l.CallID] = append(calls, l.CallID), n
-				rows[n] = hold.Row{CallID: l.CallID, Result: call.Result{Facts: facts.Facts{SideEffect: facts.Unknown}},
-					Struck: why.Code == "hold.struck"}
+				rows[n] = hold.Row{CallID: l.CallID, Capability: l.Capability, Struck: why.Code == "hold.struck",
+					Result: call.Result{Facts: facts.Facts{SideEffect: facts.Unknown}}}
 			}
 		}
 	}))

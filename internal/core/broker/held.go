@@ -264,7 +264,7 @@ func (b *Broker) tellBefore(ctx context.Context, out *call.Outcome, approvals []
 			if row.Undo {
 				undo = "; undo: waldo undo " + row.CallID
 			}
-			say(out, "%d. %s (%s)%s", n, row.Ended(), row.CallID, undo)
+			say(out, "%d. %s %s (%s)%s", n, row.Capability, row.Ended(), row.CallID, undo)
 		}
 	}
 }

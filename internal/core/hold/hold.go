@@ -62,10 +62,11 @@ type Made struct {
 
 // Row is what the log has of one call of an approved statement.
 type Row struct {
-	CallID string
-	Struck bool
-	Result call.Result // its status, settlement and side effect alone
-	Undo   bool        // waldo undo can undo it
+	CallID     string
+	Capability call.Capability
+	Struck     bool
+	Result     call.Result // its status, settlement and side effect alone
+	Undo       bool        // waldo undo can undo it
 }
 
 // Maker asks about a statement, and makes its calls.

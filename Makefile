@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 
 PREFIX ?= /usr/local
 
-.PHONY: build install demo test quick race writes upgrade power lint bench tokens mutants probes conformance hosts machines s3 chart kubernetes bare fuzz setup release clean
+.PHONY: build install demo test quick race writes failover upgrade power lint bench tokens mutants probes conformance hosts machines s3 chart kubernetes bare fuzz setup release clean
 
 build: ## bin/waldo
 	@mkdir -p bin
@@ -56,6 +56,9 @@ race: ## core, front ends and executors but databases under the race detector; n
 
 writes: ## 1,000 keyed writes with kills of waldo and of the server, and 1,000 with cuts of the network; 30 minutes
 	WALDO_WRITES=1000 go test ./internal/feature/reliability -run 'TestManyKeyedWrites|TestNetworkCuts' -v -timeout 2h
+
+failover: ## 10,000 keyed writes at three gateways: kills, pauses, cuts, PostgreSQL fails over; CALLS=N is another number
+	WALDO_CALLS=$(or $(CALLS),10000) go test ./cmd/waldo -run 'TestFailover$$' -v -timeout 3h
 
 upgrade: ## clients write while this waldo takes the state directory of the release before over; FROM=COMMIT is another
 	@scripts/upgrade.sh

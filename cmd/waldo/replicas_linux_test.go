@@ -3,8 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -17,6 +19,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -65,33 +68,41 @@ func replicasOf(t *testing.T, config string) (all []*replica, o *oracle) {
 // start starts it and waits until it listens.
 func (r *replica) start() {
 	r.t.Helper()
+	if err := r.launch(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(r.end)
+}
+
+// launch starts it and waits until it listens, or ends. What it says stands in a file beside its state directory.
+func (r *replica) launch() error {
 	r.c = exec.Command(filepath.Join(r.dir, "waldo"), "--state", r.state, "--config", filepath.Join(r.dir, "waldo.yaml"),
 		"serve", "--listen", "127.0.0.1:0")
 	r.c.Env = append(os.Environ(), "WALDO_APPROVER_ROOT="+r.root)
 	said, err := r.c.StderrPipe()
-	if err == nil {
-		err = r.c.Start()
-	}
 	if err != nil {
-		r.t.Fatal(err)
+		return err
 	}
-	r.t.Cleanup(r.end)
-	lines := bufio.NewReader(said)
+	to, err := os.OpenFile(r.state+".said", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := r.c.Start(); err != nil {
+		return errors.Join(err, to.Close())
+	}
+	lines := bufio.NewReader(io.TeeReader(said, to))
 	for all := ""; ; {
 		line, err := lines.ReadString('\n')
 		all += line
 		if _, after, ok := strings.Cut(line, "listening on "); ok {
-			go func() { _, _ = io.Copy(io.Discard, lines) }()
+			go func() { _, _ = io.Copy(io.Discard, lines); _ = to.Close() }()
 			text, _, _ := strings.Cut(strings.TrimSpace(after), " ")
 			at, err := url.Parse(text)
-			if err != nil {
-				r.t.Fatal(err)
-			}
 			r.at.Store(at)
-			return
+			return err
 		}
 		if err != nil {
-			r.t.Fatalf("%s%v", all, err)
+			return fmt.Errorf("%s%w", all, errors.Join(err, r.c.Wait(), to.Close()))
 		}
 	}
 }
@@ -105,6 +116,7 @@ func (r *replica) end() {
 type oracle struct {
 	mu   sync.Mutex
 	made map[string]int
+	late time.Duration // that a write takes; it acts at any time of it
 }
 
 func (o *oracle) serve(t *testing.T) (url string) {
@@ -113,10 +125,19 @@ func (o *oracle) serve(t *testing.T) (url string) {
 		func(_ context.Context, _ *mcp.CallToolRequest, in struct {
 			Text string `json:"text"`
 		}) (*mcp.CallToolResult, any, error) {
+			before := rand.N(o.late + 1)
+			time.Sleep(before)
 			o.mu.Lock()
-			defer o.mu.Unlock()
 			o.made[in.Text]++
+			o.mu.Unlock()
+			time.Sleep(o.late - before)
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "put " + in.Text}}}, nil, nil
+		})
+	mcp.AddTool(up, &mcp.Tool{Name: "find"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in struct {
+			Text string `json:"text"`
+		}) (*mcp.CallToolResult, any, error) {
+			return nil, map[string]any{"total": o.times(in.Text)}, nil
 		})
 	s := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return up },
 		&mcp.StreamableHTTPOptions{Stateless: true}))

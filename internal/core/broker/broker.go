@@ -93,6 +93,8 @@ type Effects interface {
 	Lost(ctx context.Context, d policy.Decision, r call.Result, answered bool) (row string, err error)
 	// Recorded notes that the outcome is in the log.
 	Recorded(ctx context.Context, callID string) error
+	// Later stores, unless that is done, and records in the background how a call ended: neither was possible.
+	Later(ctx context.Context, d policy.Decision, r call.Result, answered, stored bool)
 }
 
 // Delegations holds calls to the authority that was handed down to their callers.
@@ -314,9 +316,13 @@ func (b *Broker) record(
 	return r, err
 }
 
-// outcome records a result, also if the call was cancelled, and returns it with its place in the log.
+// outcome records a result, also if the call was cancelled, and returns it with its place in the log. If it cannot be
+// recorded now, it is recorded later.
 func (b *Broker) outcome(ctx context.Context, d policy.Decision, r call.Result) (_ call.Result, err error) {
 	r.Logged, err = b.Record.Outcome(context.WithoutCancel(ctx), d, r)
+	if err != nil {
+		b.Effects.Later(ctx, d, r, false, true)
+	}
 	return r, err
 }
 
@@ -342,6 +348,7 @@ func (b *Broker) track(
 		r, answered, err := b.act(ctx, d, g, trail)
 		r, open, serr := b.Effects.End(lasting, d, r, answered)
 		if serr != nil {
+			b.Effects.Later(ctx, d, r, answered, false)
 			return call.Result{}, fmt.Errorf("storing the outcome: side effect unknown: %w", errors.Join(serr, err))
 		}
 		if open && d.Contract.Settle.By != "" {
@@ -351,10 +358,15 @@ func (b *Broker) track(
 				continue
 			}
 		}
-		if r, err = b.record(ctx, d, r, errors.Join(err, serr), trail); err != nil {
-			return r, err
+		trail.Step(StepOutcome, d)
+		ended, rerr := b.outcome(ctx, d, r)
+		if rerr != nil {
+			return call.Result{}, fmt.Errorf("recording the outcome: side effect unknown: %w", errors.Join(rerr, err, serr))
 		}
-		return r, b.Effects.Recorded(lasting, d.Call.ID)
+		if b.Effects.Recorded(lasting, d.Call.ID) != nil {
+			b.Effects.Later(ctx, d, r, answered, true)
+		}
+		return ended, errors.Join(err, serr)
 	}
 }
 

@@ -109,6 +109,9 @@ func (r remembered) Lost(context.Context, policy.Decision, call.Result, bool) (s
 	return "", r.h.note("unknown")
 }
 
+// Later is for outcomes that could not be recorded.
+func (remembered) Later(context.Context, policy.Decision, call.Result, bool, bool) {}
+
 func (h *fixture) call(t *testing.T) (call.Result, error) {
 	t.Helper()
 	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h, Effects: remembered{h: h},

@@ -174,6 +174,13 @@ func (b *Book) Begin(ctx context.Context, d policy.Decision, args call.Args) (
 	if limit := new(against); errors.As(err, limit) {
 		why, err = limit.Reason, nil
 	}
+	if errors.Is(err, database.ErrUnknown) { // the call does not act, so its row must not say that it does
+		b.until(func() error {
+			return b.change(context.WithoutCancel(ctx), d.Call.ID, func(_ *sql.Tx, e *Entry) (bool, error) {
+				return e.State != Begun || e.process != b.Process, nil
+			})
+		})
+	}
 	if r != nil || why != nil || err != nil {
 		return args, r, why, err
 	}
@@ -555,6 +562,40 @@ func (b *Book) Recorded(ctx context.Context, callID string) error {
 		e.process = ""
 		return true, nil
 	})
+}
+
+// Later stores and records how a call ended, as soon as the database and the log can be written: it ended while they
+// could not. stored: End did its part. Until then the call is under way for everyone who asks with its key.
+func (b *Book) Later(ctx context.Context, d policy.Decision, r call.Result, answered, stored bool) {
+	ctx = context.WithoutCancel(ctx)
+	b.until(func() (err error) {
+		if !stored {
+			if r, _, err = b.End(ctx, d, r, answered); err != nil {
+				return err
+			}
+			stored = true
+		} else if err := b.Store.Update(ctx, func(*sql.Tx) error { return nil }); err != nil {
+			return err
+		}
+		if !b.Log.Standing(ctx, d, b.Store.Shared()).Ended {
+			if _, err := b.Log.Outcome(ctx, d, r); err != nil {
+				return err
+			}
+		}
+		return b.Recorded(ctx, d.Call.ID)
+	})
+}
+
+// until tries something in the background until it succeeds, or the store is closed.
+func (b *Book) until(try func() error) {
+	go func() {
+		for wait := poll; ; wait = min(2*wait, 100*poll) {
+			time.Sleep(wait)
+			if err := try(); err == nil || errors.Is(err, database.ErrClosed) {
+				return
+			}
+		}
+	}()
 }
 
 // change changes a remembered call in one transaction, or forgets it. A forgotten call stays as it is.

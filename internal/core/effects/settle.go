@@ -319,7 +319,8 @@ func (b *Book) Recover(ctx context.Context, killed []string) error {
 }
 
 // recover records the outcome of a call whose process was killed: unknown, unless the log has it or a settlement. A
-// call that the log did not allow has none. That of another host is recorded there.
+// call that the log did not allow has none. That of another host is recorded there, once it is back: its row keeps its
+// process until then.
 func (b *Book) recover(ctx context.Context, e *Entry) error {
 	gone := e.process
 	e, err := b.Get(ctx, e.ID) // as its process, which is gone, has left it
@@ -330,13 +331,23 @@ func (b *Book) recover(ctx context.Context, e *Entry) error {
 		return err
 	}
 	was, log := e.digest(), b.standing(ctx, e)
-	if !log.Allowed {
+	switch {
+	case !log.Allowed:
 		return ErrForged
+	case log.Foreign && e.State != Begun:
+		return nil
+	case log.Foreign:
+		return b.change(ctx, e.ID, func(_ *sql.Tx, now *Entry) (bool, error) {
+			if now.digest() == was && now.process == gone {
+				now.State = Unknown
+			}
+			return true, nil
+		})
 	}
 	if mine, err := b.hand(ctx, e.ID, gone, b.Process); !mine || err != nil {
 		return err
 	}
-	if !log.Ended && !log.Foreign {
+	if !log.Ended {
 		r, settled := Killed(e.ID, e.DecisionID), *e
 		settled.State = Happened
 		switch {
@@ -355,13 +366,19 @@ func (b *Book) recover(ctx context.Context, e *Entry) error {
 	} else if e.State == Begun {
 		e.State = Unknown
 	}
-	return b.change(ctx, e.ID, func(_ *sql.Tx, now *Entry) (bool, error) {
-		if now.digest() == was {
-			now.State, now.result, now.Undo = e.State, e.result, e.Undo
-		}
-		now.process = ""
-		return true, nil
-	})
+	free := func() error {
+		return b.change(context.WithoutCancel(ctx), e.ID, func(_ *sql.Tx, now *Entry) (bool, error) {
+			if again := now.State == NotHappened && now.name == ""; now.digest() == was && !again { // else its key has another call
+				now.State, now.result, now.Undo = e.State, e.result, e.Undo
+			}
+			now.process = ""
+			return true, nil
+		})
+	}
+	if err = free(); err != nil {
+		b.until(free)
+	}
+	return err
 }
 
 // hand gives a call from one process to another, so that one alone records its outcome; false: another waldo was first.

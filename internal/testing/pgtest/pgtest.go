@@ -41,7 +41,7 @@ func Start(settings ...string) (s *Server, err error) {
 		return nil, ErrAbsent
 	}
 	s = &Server{bin: filepath.Dir(found[len(found)-1]), settings: settings}
-	if s.dir, err = os.MkdirTemp("", "waldo-pg-"); err != nil {
+	if err = s.folder(); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -49,24 +49,70 @@ func Start(settings ...string) (s *Server, err error) {
 			s.Stop()
 		}
 	}()
-	if os.Getuid() == 0 {
-		if err := os.Chown(s.dir, nobody, nobody); err != nil {
-			return nil, err
-		}
-	}
 	if err := s.run("", "initdb", "-D", filepath.Join(s.dir, "data"), "-U", "postgres", "-A", "trust", "-N",
 		"--no-instructions", "-E", "UTF8"); err != nil {
 		return nil, err
 	}
+	return s, s.first()
+}
+
+// folder makes the folder of a server.
+func (s *Server) folder() (err error) {
+	if s.dir, err = os.MkdirTemp("", "waldo-pg-"); err == nil && os.Getuid() == 0 {
+		err = os.Chown(s.dir, nobody, nobody)
+	}
+	return err
+}
+
+// first starts the server at a free port.
+func (s *Server) first() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.Port = l.Addr().(*net.TCPAddr).Port
 	if err := l.Close(); err != nil {
+		return err
+	}
+	return s.launch()
+}
+
+// Standby makes a copy of the server that follows it by streaming replication, and returns when each commit waits for
+// the copy. The caller stops it.
+func (s *Server) Standby() (n *Server, err error) {
+	n = &Server{bin: s.bin, settings: s.settings}
+	if err = n.folder(); err != nil {
 		return nil, err
 	}
-	return s, s.launch()
+	defer func() {
+		if err != nil {
+			n.Stop()
+		}
+	}()
+	if err := n.run("", "pg_basebackup", "-D", filepath.Join(n.dir, "data"), "-h", s.dir, "-p", fmt.Sprint(s.Port), "-U",
+		"postgres", "-R", "-c", "fast"); err != nil {
+		return nil, err
+	}
+	if err := n.first(); err != nil {
+		return nil, err
+	}
+	if err := s.SQL("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'; SELECT pg_reload_conf();"); err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		err := s.SQL("postgres", "SELECT 1 / count(*) FROM pg_stat_replication WHERE sync_state = 'sync'")
+		if err == nil {
+			return n, nil
+		}
+		if time.Now().After(end) {
+			return nil, fmt.Errorf("the standby does not follow: %w", err)
+		}
+	}
+}
+
+// Promote makes a standby take writes.
+func (s *Server) Promote() error {
+	return s.SQL("postgres", "ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf(); SELECT 1 / pg_promote()::int;")
 }
 
 // launch starts the server and waits until it answers.

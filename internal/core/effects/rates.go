@@ -37,7 +37,7 @@ func (m *Rates) Take(d policy.Decision) (release func(), why *call.Reason) {
 	if name == "" || d.Effect == policy.Ask {
 		err := m.Store.Update(context.Background(), func(tx *sql.Tx) error {
 			if name != "" {
-				if old, err := named(tx, name); err != nil || old != nil && old.holds(m.Now()) {
+				if old, err := (&Book{Store: m.Store}).named(tx, name); err != nil || old != nil && old.holds(m.Now()) {
 					return err
 				}
 			}

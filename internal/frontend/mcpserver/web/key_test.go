@@ -8,7 +8,7 @@ import (
 )
 
 // A call has the idempotency key of its header or of its _meta. Two that differ, and one that is no text, make a key
-// that the pipeline refuses as malformed.
+// that the pipeline refuses as two keys or as malformed.
 func TestIdempotencyKey(t *testing.T) {
 	h := open(t, Limits{})
 	id := h.legacy()
@@ -17,7 +17,7 @@ func TestIdempotencyKey(t *testing.T) {
 		{"of the header", `{}`, "k1", "k1"},
 		{"of _meta", `{"waldo/idempotency_key":"k2"}`, "", "k2"},
 		{"twice the same", `{"waldo/idempotency_key":"k3"}`, "k3", "k3"},
-		{"two that differ", `{"waldo/idempotency_key":"k4"}`, "k5", "\x00"},
+		{"two that differ", `{"waldo/idempotency_key":"k4"}`, "k5", "\x00\x00"},
 		{"no text", `{"waldo/idempotency_key":7}`, "", "\x00"},
 		{"empty", `{"waldo/idempotency_key":""}`, "", "\x00"},
 	} {

@@ -90,6 +90,7 @@ func (e Ended) append(b []byte) []byte {
 	b = may(b, `,"replay_of":`, e.ReplayOf)
 	b = may(b, `,"undo_by":`, e.UndoBy)
 	b = strictjson.AppendText(append(b, `,"row":`...), e.Row)
+	b = may(b, `,"row_key":`, e.RowKey)
 	b = e.Result.append(append(b, `,"result":`...))
 	b = e.Facts.AppendMembers(append(b, `,"facts":{`...))
 	b = e.Facts.Stdout.append(append(b, `,"stdout":`...))

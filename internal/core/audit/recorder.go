@@ -269,6 +269,7 @@ type Ended struct {
 	ReplayOf   string        `json:"replay_of,omitempty"` // the call with the same key whose result was given
 	UndoBy     string        `json:"undo_by,omitempty"`   // the capability that would undo the call
 	Row        string        `json:"row"`                 // digest of what waldo remembers of the call; empty: nothing
+	RowKey     string        `json:"row_key,omitempty"`   // the name of its key, and until when it counts
 	Result     Sized         `json:"result"`              // the text shown to the agent
 	Facts      Facts         `json:"facts"`
 }
@@ -290,7 +291,7 @@ func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Resu
 		DecisionID: d.ID, CallID: d.Call.ID, Capability: short(string(d.Call.Capability)), Status: res.Status,
 		IsError: res.IsError, OfTool: res.IsError && res.Answered, Trust: res.Trust, Why: r.shortReasons(res.Why),
 		ApprovalID: res.ApprovalID, Result: sized(text),
-		Facts: shortFacts(res.Facts), ReplayOf: res.Replayed, Row: res.Row,
+		Facts: shortFacts(res.Facts), ReplayOf: res.Replayed, Row: res.Row, RowKey: res.RowKey,
 	}
 	if res.Undo != nil && res.Replayed == "" {
 		body.UndoBy = short(string(res.Undo.By))

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"waldo/internal/core/approval"
 	"waldo/internal/core/effects"
@@ -22,14 +24,26 @@ import (
 type rows struct {
 	held map[[16]byte]struct{}
 	of   map[string][16]byte // of deliveries that have not ended, by their ids
+	keys map[[16]byte]keyed  // of keys that count, by their names
 }
 
-func newRows() rows { return rows{map[[16]byte]struct{}{}, map[string][16]byte{}} }
+// keyed is the newest call with a key that can have acted.
+type keyed struct {
+	call  string
+	until time.Time
+}
+
+func newRows() rows {
+	return rows{map[[16]byte]struct{}{}, map[string][16]byte{}, map[[16]byte]keyed{}}
+}
 
 // bound are the members of a body that bind a row, and end what one is good for.
 type bound struct {
 	Row   *string `json:"row"` // empty: there is no row. Records of an earlier waldo lack it
 	Ended string  `json:"row_ended"`
+	Key   string  `json:"row_key"` // the name of the call's key, and until when it counts
+
+	Settled call.Settled `json:"settled"`
 
 	CallID     string `json:"call_id"`
 	DeliveryID string `json:"delivery_id"`
@@ -62,7 +76,27 @@ func (s rows) tell(r Record) {
 		delete(s.held, short16(b.Ended))
 		delete(s.of, b.DeliveryID)
 	}
+	if name, until, ok := strings.Cut(b.Key, " "); ok {
+		s.key(short16(name), b, until)
+	}
 }
+
+// key takes in that a call with a key can have acted until a time, or that it has not.
+func (s rows) key(name [16]byte, b bound, until string) {
+	end, err := time.Parse(time.RFC3339, until)
+	switch {
+	case b.Settled == call.NotHappened && s.keys[name].call == b.CallID:
+		delete(s.keys, name)
+	case b.Settled != call.NotHappened && err == nil && time.Now().Before(end):
+		s.keys[name] = keyed{b.CallID, end}
+		if len(s.keys)%sweepKeys == 0 {
+			maps.DeleteFunc(s.keys, func(_ [16]byte, k keyed) bool { return !time.Now().Before(k.until) })
+		}
+	}
+}
+
+// sweepKeys is after how many keys those that count no more are removed.
+const sweepKeys = 4096
 
 func short16(digest string) (k [16]byte) {
 	b, _ := hex.DecodeString(digest) // of another form: a key that no row has
@@ -101,6 +135,17 @@ func (w *Witness) Bound(ctx context.Context, about, digest string, shared bool) 
 	}
 	return &call.Reason{Code: "row.forged", Text: "what the database says of " + about +
 		" is not what the log recorded, so waldo does not act by it"}
+}
+
+// Keyed returns the newest call with a key that can have acted, by its outcome in the log, as long as the key counts. Empty:
+// there is none.
+func (r *Recorder) Keyed(ctx context.Context, name string, now time.Time) (callID string, err error) {
+	err = r.Witness.Look(ctx, func(*approval.Ledger) {
+		if k := r.Witness.rows.keys[short16(name)]; now.Before(k.until) {
+			callID = k.call
+		}
+	})
+	return callID, err
 }
 
 // Bound is that of the witness.

@@ -105,6 +105,8 @@ type Recorder interface {
 	Settled(ctx context.Context, s Settlement) error
 	// Bound returns the reason against acting by what the store says of a call: the log does not have its digest.
 	Bound(ctx context.Context, callID, digest string, shared bool) *call.Reason
+	// Keyed returns the newest call with a key that can have acted, as long as the key counts; empty: there is none.
+	Keyed(ctx context.Context, name string, now time.Time) (callID string, err error)
 	// Standing returns what the log has of a call.
 	Standing(ctx context.Context, d policy.Decision, shared bool) Standing
 	// Undone returns the call that has undone that of a decision, or can have; empty: there is none.
@@ -285,6 +287,9 @@ func (b *Book) claim(ctx context.Context, d policy.Decision, name, meant string,
 	}
 	busy := ""
 	for until, tried := time.Now().Add(wait), ""; ; {
+		if why, err := b.forgotten(ctx, d.Call.ID, name); why != nil || err != nil {
+			return nil, why, err
+		}
 		old, err := b.look(ctx, d, name, meant, tried, take)
 		if err != nil && busy != "" && ctx.Err() != nil {
 			return nil, inProgress(busy), nil
@@ -318,6 +323,34 @@ func (b *Book) claim(ctx context.Context, d policy.Decision, name, meant string,
 func inProgress(callID string) *call.Reason {
 	return call.Reason{Code: "idempotency.in_progress", Text: "the call " + callID + " with this key is still under way"}.
 		In(time.Second)
+}
+
+// forgotten returns the reason against a call with a key of which the log has a call that can have acted, and the store has
+// not: its row was removed, or an older one is in its place. A call that another one with its key came after is none,
+// if its outcome is not known.
+func (b *Book) forgotten(ctx context.Context, own, name string) (why *call.Reason, err error) {
+	if name == "" {
+		return nil, nil
+	}
+	newest, err := b.Log.Keyed(ctx, name, b.Now())
+	if err != nil || newest == "" || newest == own {
+		return nil, err
+	}
+	var held, e *Entry
+	err = b.Store.View(ctx, func(tx *sql.Tx) error {
+		var herr error
+		held, herr = b.named(tx, name)
+		e, err = b.byID(tx, newest)
+		return errors.Join(herr, err)
+	})
+	switch {
+	case err != nil || held != nil && held.ID == newest:
+		return nil, err
+	case e != nil && (e.State == Unknown || e.State == Begun) && b.Log.Bound(ctx, e.ID, e.digest(), false) == nil:
+		return nil, nil
+	}
+	return &call.Reason{Code: "row.gone", Text: "the log has the call " + newest + " with this key, and the database has " +
+		"forgotten it; it is not made again until its window ends"}, nil
 }
 
 // look returns the earlier call with a name; nil: there is none, or it did not act, and its digest is the proven one.
@@ -512,6 +545,12 @@ func (b *Book) known(ctx context.Context, d policy.Decision, old *Entry) (
 			return nil, nil, true
 		}
 	case why == nil && old.State != NotHappened:
+		if !b.foreign(old) { // the log says who undid it
+			old.Undone = ""
+			if old.Undo != nil {
+				old.Undone, _ = b.Log.Undone(ctx, old.decision(), old.Undo.By) // of a log that cannot be read: nobody
+			}
+		}
 		return old.replay(d), nil, false
 	}
 	return nil, why, why == nil
@@ -536,7 +575,7 @@ func (b *Book) End(ctx context.Context, d policy.Decision, r call.Result, answer
 	}
 	err = b.change(ctx, d.Call.ID, func(_ *sql.Tx, e *Entry) (bool, error) {
 		if e.State, e.Undo, e.result = state, r.Undo, store(r); state != "" {
-			r.Row = e.digest()
+			r.Row, r.RowKey = e.digest(), e.named()
 			b.ended.Store(e.ID, r.Row)
 		}
 		return state != "", nil

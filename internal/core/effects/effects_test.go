@@ -324,6 +324,56 @@ func FuzzDigest(f *testing.F) {
 	})
 }
 
+// newest is a log that knows the newest call of each key.
+type newest struct {
+	notes
+	call string
+}
+
+func (n *newest) Keyed(context.Context, string, time.Time) (string, error) { return n.call, nil }
+
+// TestForgottenKeys: a key of which the log has a call that can have acted belongs to that call, whatever rows were removed
+// or put back. Only a call whose outcome is not known can have lost its key.
+func TestForgottenKeys(t *testing.T) {
+	for why, row := range map[string]struct{ set, want string }{
+		"control":        {`UPDATE calls SET size = size WHERE id IN ($1, $2)`, "second"},
+		"removed":        {`DELETE FROM calls WHERE id IN ($1, $2)`, "row.gone"},
+		"older put back": {`UPDATE calls SET name = CASE id WHEN $2 THEN '' ELSE (SELECT name FROM calls WHERE id = $2) END WHERE id IN ($1, $2)`, "row.gone"},
+		"key taken away": {`UPDATE calls SET name = '' WHERE id IN ($1, $2)`, "row.gone"},
+		"not known":      {`UPDATE calls SET name = '', state = 'unknown' WHERE id IN ($1, $2)`, ""},
+	} {
+		b := newBench(t)
+		log := &newest{}
+		b.Log = log
+		one, two := keyed(t, "k", `{"a":1}`), keyed(t, "k", `{"a":1}`)
+		edit := func(query string, args ...any) {
+			t.Helper()
+			if err := b.Store.Update(t.Context(), func(tx *sql.Tx) error {
+				_, err := tx.Exec(query, args...)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.end(t, one, "first")
+		edit(`UPDATE calls SET name = '' WHERE id = $1`, one.Call.ID)
+		b.end(t, two, "second")
+		log.call = two.Call.ID
+		edit(row.set, one.Call.ID, two.Call.ID)
+		d := keyed(t, "k", `{"a":1}`)
+		r, reason, err := b.Earlier(t.Context(), d, d.Call.Args)
+		got := ""
+		if reason != nil {
+			got = reason.Code
+		} else if r != nil {
+			got = r.Content[0].Text
+		}
+		if err != nil || got != row.want {
+			t.Errorf("%s: %q %v", why, got, err)
+		}
+	}
+}
+
 // A row that names no call as the one that undid it brings no text before the model.
 func TestUndoneBy(t *testing.T) {
 	own := id.New(id.Call)

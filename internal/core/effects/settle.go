@@ -23,10 +23,12 @@ type Settlement struct {
 	DecisionID string          `json:"decision_id"`
 	Capability call.Capability `json:"capability"`
 	Settled    call.Settled    `json:"settled"`
-	By         call.Capability `json:"by"`             // the capability that read
-	Read       string          `json:"read,omitempty"` // the last call of it
-	Why        string          `json:"why,omitempty"`  // why it is still unknown
-	Row        string          `json:"row"`            // digest of what waldo remembers of the call; empty: as before
+	By         call.Capability `json:"by"`                  // the capability that read
+	Read       string          `json:"read,omitempty"`      // the last call of it
+	Why        string          `json:"why,omitempty"`       // why it is still unknown
+	Row        string          `json:"row"`                 // digest of what waldo remembers of the call; empty: as before
+	Ended      string          `json:"row_ended,omitempty"` // the digest before, which counts no more
+	RowKey     string          `json:"row_key,omitempty"`   // as that of an outcome
 }
 
 // Errors of Settle.
@@ -90,8 +92,9 @@ func (b *Book) Settle(ctx context.Context, callID string, as call.Call) (call.Se
 		return b.said(ctx, now)
 	}
 	if state != Unknown {
+		out.Ended = e.digest()
 		e.State = state
-		out.Row = e.digest()
+		out.Row, out.RowKey = e.digest(), e.named()
 	}
 	if err := b.Log.Settled(ctx, out); err != nil {
 		return call.StillUnknown, fmt.Errorf("recording the settlement: %w", err)
@@ -149,7 +152,7 @@ func (b *Book) proven(ctx context.Context, e *Entry) (call.Settled, error) {
 	log, own := b.standing(ctx, e), b.own(e)
 	was := e.digest()
 	switch {
-	case !log.Allowed, !own && b.Log.Bound(ctx, e.ID, was, b.foreign(e)) != nil:
+	case !log.Allowed, !own && log.Settled == "" && b.Log.Bound(ctx, e.ID, was, b.foreign(e)) != nil:
 		return "", ErrForged
 	case own || !log.Known:
 		return "", nil
@@ -356,7 +359,7 @@ func (b *Book) recover(ctx context.Context, e *Entry) error {
 		case b.Log.Bound(ctx, e.ID, was, false) != nil:
 			e = e.lost()
 		}
-		r.Row = e.digest()
+		r.Row, r.RowKey = e.digest(), e.named()
 		if _, err := b.Log.Outcome(ctx, e.decision(), r); err != nil {
 			_, undone := b.hand(ctx, e.ID, b.Process, gone)
 			return errors.Join(err, undone)

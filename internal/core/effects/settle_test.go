@@ -47,6 +47,7 @@ func (*notes) Bound(context.Context, string, string, bool) *call.Reason {
 func (*notes) Standing(context.Context, policy.Decision, bool) Standing {
 	return Standing{Allowed: true, Ended: true}
 }
+func (*notes) Keyed(context.Context, string, time.Time) (string, error) { return "", nil }
 func (*notes) Undone(context.Context, policy.Decision, call.Capability) (string, error) {
 	return "", nil
 }

@@ -157,6 +157,14 @@ func (e *Entry) digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
+// named returns the name of the key, and until when it counts, as the log has them; empty: the call has none.
+func (e *Entry) named() string {
+	if e.name == "" {
+		return ""
+	}
+	return e.name[:32] + " " + database.Stamp(e.until)
+}
+
 const table = "calls" // in marks
 
 // put stores an entry. One that was read without a right mark gets none.

@@ -81,6 +81,34 @@ func TestRowsAreNotEvidence(t *testing.T) {
 	}
 }
 
+// TestRemovedRows: a call with a key whose row was removed is not made again, and what its row alone says of an undo is
+// not passed on. Another key is the control.
+func TestRemovedRows(t *testing.T) {
+	for _, query := range []string{`UPDATE calls SET size = size`, `DELETE FROM calls`, `UPDATE calls SET name = ''`,
+		`UPDATE calls SET body = replace(body, '"mode"', '"undone":"` + id.New(id.Call) + `","mode"')`} {
+		b := newBench(t, `rollback: {by: s.delete, args: {id: result.id}}`)
+		h := b.waldo(t)
+		made := create("a", "", "k").must(t, h)
+		if err := h.Store.Update(t.Context(), func(tx *sql.Tx) error {
+			_, err := tx.Exec(query)
+			return err
+		}); err != nil || made.Status != facts.OK {
+			t.Fatalf("control: %+v %v", made, err)
+		}
+		again := create("a", "", "k").must(t, h)
+		if strings.Contains(query, "size") || strings.Contains(query, "body") {
+			if again.Replayed != made.CallID || again.Undo == nil {
+				t.Errorf("%s: %s%s", query, again.Status, codes(again))
+			}
+		} else if again.Status != facts.Denied || first(again) != "row.gone" {
+			t.Errorf("%s: %s%s", query, again.Status, codes(again))
+		}
+		if other := create("a", "", "other").must(t, h); other.Status != facts.OK || b.effects(t, "a") != 2 {
+			t.Errorf("%s: control: %s, %d effects", query, other.Status, b.effects(t, "a"))
+		}
+	}
+}
+
 // TestUndoIsInTheLog: a row that says that a call was not undone does not have it undone again.
 func TestUndoIsInTheLog(t *testing.T) {
 	b := newBench(t, `rollback: {by: s.delete, args: {id: result.id}}`)

@@ -458,6 +458,7 @@ type Result struct {
 	Settled    Settled    // what waldo found out after an unknown outcome; empty: it did not look
 	Undo       *Undo      // what would undo the call; nil: not known
 	Row        string     // digest of what waldo remembers of the call, for the log; empty: nothing
+	RowKey     string     // the name of its key, and until when it counts, for the log; empty: it has none
 	Cut        bool       // something of the answer did not fit the budget, and is not here
 	Held       int        // the number of the call in the list of its program; 0: it is not held
 	Logged     Logged     // the record of how the call ended

@@ -327,14 +327,18 @@ func inProgress(callID string) *call.Reason {
 
 // forgotten returns the reason against a call with a key of which the log has a call that can have acted, and the store has
 // not: its row was removed, or an older one is in its place. A call that another one with its key came after is none,
-// if its outcome is not known.
+// if it is not known to have acted.
 func (b *Book) forgotten(ctx context.Context, own, name string) (why *call.Reason, err error) {
 	if name == "" {
 		return nil, nil
 	}
 	newest, err := b.Log.Keyed(ctx, name, b.Now())
-	if err != nil || newest == "" || newest == own {
-		return nil, err
+	if err != nil {
+		return &call.Reason{Code: "row.unproven", Cause: err.Error(), Text: "the log cannot be read to its end, so whether a " +
+			"call had this key is not known; an operator finds why with: waldo log verify"}, nil
+	}
+	if newest == "" || newest == own {
+		return nil, nil
 	}
 	var held, e *Entry
 	err = b.Store.View(ctx, func(tx *sql.Tx) error {
@@ -346,7 +350,7 @@ func (b *Book) forgotten(ctx context.Context, own, name string) (why *call.Reaso
 	switch {
 	case err != nil || held != nil && held.ID == newest:
 		return nil, err
-	case e != nil && (e.State == Unknown || e.State == Begun) && b.Log.Bound(ctx, e.ID, e.digest(), false) == nil:
+	case e != nil && e.State != Ended && e.State != Happened && b.Log.Bound(ctx, e.ID, e.digest(), false) == nil:
 		return nil, nil
 	}
 	return &call.Reason{Code: "row.gone", Text: "the log has the call " + newest + " with this key, and the database has " +

@@ -159,10 +159,11 @@ func (e *Entry) digest() string {
 
 // named returns the name of the key, and until when it counts, as the log has them; empty: the call has none.
 func (e *Entry) named() string {
-	if e.name == "" {
+	name := cmp.Or(e.name, e.key)
+	if name == "" {
 		return ""
 	}
-	return e.name[:32] + " " + database.Stamp(e.until)
+	return name[:32] + " " + database.Stamp(e.until)
 }
 
 const table = "calls" // in marks

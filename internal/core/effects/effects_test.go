@@ -332,7 +332,8 @@ type newest struct {
 
 func (n *newest) Keyed(context.Context, string, time.Time) (string, error) { return n.call, nil }
 
-// TestForgottenKeys: a key of which the log has a call that can have acted belongs to that call, whatever rows were removed
+// TestForgottenKeys: a key of which the log has a call that can have acted belongs to that call, whatever rows
+// were removed
 // or put back. Only a call whose outcome is not known can have lost its key.
 func TestForgottenKeys(t *testing.T) {
 	for why, row := range map[string]struct{ set, want string }{

@@ -235,7 +235,8 @@ func TestModesLast(t *testing.T) {
 	}
 }
 
-// TestUndoInClosedFolders: what is in folders that the run closed for writing is taken back by their owner, all or a part.
+// TestUndoInClosedFolders: what is in folders that the run closed for writing is taken back by their owner, all or
+// a part.
 func TestUndoInClosedFolders(t *testing.T) {
 	for _, part := range []string{"", "d/new"} {
 		s := begin(t, Review, "echo x > d/new; echo z > d/b; chmod 555 d; mkdir ro; echo y > ro/f; chmod 555 ro", project)

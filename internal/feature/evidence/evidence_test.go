@@ -293,7 +293,8 @@ func TestWitness(t *testing.T) {
 	}
 }
 
-// TestHostileWitness: a witness that signs another text, repeats itself, or sends waldo elsewhere takes nothing from the
+// TestHostileWitness: a witness that signs another text, repeats itself, or sends waldo elsewhere takes nothing
+// from the
 // cosignature of an honest one. Its true cosignature is the control.
 func TestHostileWitness(t *testing.T) {
 	g := newGround(t, 10)

@@ -9,7 +9,8 @@ import (
 	"errors"
 )
 
-// A mark stands in front of a text of a row in PostgreSQL. It proves that a host with the key of the store wrote the row:
+// A mark stands in front of a text of a row in PostgreSQL. It proves that a host with the key of the store wrote
+// the row:
 // who can write to the database alone cannot make one. It does not prove that the row is the newest.
 
 // ErrForged is the error for a row without a right mark.

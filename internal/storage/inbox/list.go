@@ -137,7 +137,8 @@ func (q *Queue) Take(ctx context.Context, id, target string) (*Delivery, error) 
 	return d, err
 }
 
-// Seize claims the queued deliveries to a target that meant names, also those that are not due, and returns them without
+// Seize claims the queued deliveries to a target that meant names, also those that are not due, and returns them
+// without
 // their bodies.
 func (q *Queue) Seize(ctx context.Context, target string, meant func(*Delivery) bool) (all []*Delivery, err error) {
 	queued, err := q.List(ctx)

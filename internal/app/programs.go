@@ -177,8 +177,8 @@ type lineOf struct {
 	} `json:"facts"`
 }
 
-// Made returns what the log has of the calls of an approved statement, by their numbers from 1. A call without an outcome
-// is unknown.
+// Made returns what the log has of the calls of an approved statement, by their numbers from 1. A call without an
+// outcome is unknown.
 func (h heldCalls) Made(ctx context.Context, approvalID string) (map[int]hold.Row, error) {
 	look := func(about []string, fn func(kind string, l lineOf)) error {
 		if len(about) == 0 {

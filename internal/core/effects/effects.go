@@ -325,10 +325,9 @@ func inProgress(callID string) *call.Reason {
 		In(time.Second)
 }
 
-// forgotten returns the reason against a call with a key of which the log has a call that can have acted, and the
-// store has
-// not: its row was removed, or an older one is in its place. A call that another one with its key came after is none,
-// if it is not known to have acted.
+// forgotten returns the reason against a call with a key of which the log has a call that can have acted, and the store
+// has not: its row was removed, or an older one is in its place. A call that another one with its key came after is
+// none, if it is not known to have acted.
 func (b *Book) forgotten(ctx context.Context, own, name string) (why *call.Reason, err error) {
 	if name == "" {
 		return nil, nil

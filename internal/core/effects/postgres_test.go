@@ -114,8 +114,8 @@ func (elsewhere) Standing(context.Context, policy.Decision, bool) Standing {
 	return Standing{Allowed: true, Foreign: true}
 }
 
-// TestForeign: a host that finds a killed call of another makes it unknown. The outcome is recorded by its own host, once
-// it is back.
+// TestForeign: a host that finds a killed call of another makes it unknown. The outcome is recorded by its own host,
+// once it is back.
 func TestForeign(t *testing.T) {
 	b, log := newBench(t), &meanwhile{}
 	b.Contract = contracts("")

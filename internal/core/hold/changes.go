@@ -9,9 +9,9 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// Changes returns the later calls, from 0, whose previews call n of a statement can change: calls of files.* on the same
-// path, and on one above or below it. Where the call is the first one in the folder of another, that counts too: it can
-// make the folder. Struck calls change nothing.
+// Changes returns the later calls, from 0, whose previews call n of a statement can change: calls of files.* on the
+// same path, and on one above or below it. Where the call is the first one in the folder of another, that counts too:
+// it can make the folder. Struck calls change nothing.
 func (s Statement) Changes(n int) (later []int) {
 	own := s.paths(n)
 	for k := n + 1; k < len(s.Calls) && len(own) > 0; k++ {

@@ -14,8 +14,8 @@ import (
 	"waldo/internal/model/facts"
 )
 
-// TestOrder: calls are listed in the order in which they arrive, whichever is decided first. A call that is not held, and
-// one whose request has ended, hold up none. A question for a result takes the calls before it alone.
+// TestOrder: calls are listed in the order in which they arrive, whichever is decided first. A call that is not held,
+// and one whose request has ended, hold up none. A question for a result takes the calls before it alone.
 func TestOrder(t *testing.T) {
 	m := &maker{status: facts.OK}
 	l := hold.New(decided(t, "run_python", "x", "", policy.Allow), m)

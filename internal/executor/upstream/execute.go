@@ -395,7 +395,7 @@ func refusal(d policy.Decision) facts.SideEffect {
 	if d.Mode() == contract.Read {
 		return facts.None
 	}
-	return facts.Answered
+	return facts.Confirmed
 }
 
 // effect judges a call that reached the server. A read has no effect, if the contract says read and no hint of the

@@ -240,10 +240,8 @@ func (f *Fetcher) fetch(ctx context.Context, c *client, a asked, room *budget.Le
 		}
 		return direct.Refuse(call.Reason{Code: why.Code, Text: why.Text})
 	}
-	if effect == facts.Unknown {
-		if effect = facts.Answered; got.StatusCode/100 == 2 {
-			effect = facts.Confirmed
-		}
+	if effect == facts.Unknown { // the server answered, perhaps with its own error
+		effect = facts.Confirmed
 	}
 	if err := room.Cover(ctx, perByte*int64(min(len(got.body), maxHTML))); err != nil {
 		return direct.Fail(effect, "the answer came, and waldo has no memory to show it: "+admit.NoMemory(err).Text)

@@ -108,10 +108,10 @@ func TestErrorOfTheTool(t *testing.T) {
 	b := newBench(t, "")
 	h := b.waldo(t)
 	r := create("a", "error", "k").must(t, h)
-	if r.Status != facts.Failed || r.Facts.SideEffect != facts.Answered {
+	if r.Status != facts.Failed || r.Facts.SideEffect != facts.Confirmed {
 		t.Errorf("%s, side effect %s", r.Status, r.Facts.SideEffect)
 	}
-	if r = create("b", "error", "").must(t, h); r.Facts.SideEffect != facts.Answered {
+	if r = create("b", "error", "").must(t, h); r.Facts.SideEffect != facts.Confirmed {
 		t.Errorf("without a key: side effect %s", r.Facts.SideEffect)
 	}
 	if r = create("a", "error", "k").must(t, h); r.Replayed == "" || b.effects(t, "a") != 1 {

@@ -551,8 +551,6 @@ func TestEffectOfARun(t *testing.T) {
 		{"no call has no effect", nil, facts.None},
 		{"reads have none", []facts.SideEffect{facts.None, facts.None}, facts.None},
 		{"one write is confirmed", []facts.SideEffect{facts.None, facts.Confirmed, facts.None}, facts.Confirmed},
-		{"an error of a tool outweighs none", []facts.SideEffect{facts.Answered, facts.None}, facts.Answered},
-		{"confirmed outweighs an error of a tool", []facts.SideEffect{facts.Confirmed, facts.Answered}, facts.Confirmed},
 		{"unknown outweighs confirmed", []facts.SideEffect{facts.Unknown, facts.Confirmed}, facts.Unknown},
 	} {
 		i := 0

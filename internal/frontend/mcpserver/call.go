@@ -433,8 +433,8 @@ func Epilogue(r call.Result) string {
 		say += " (" + reasons(why) + ")"
 	}
 	effect := r.Facts.SideEffect.String()
-	if r.Facts.SideEffect == facts.Answered {
-		effect += ", with an error of the tool itself"
+	if r.IsError && r.Answered && r.Facts.SideEffect == facts.Confirmed {
+		effect += " (the tool answered with its own error, and can have acted)"
 	}
 	say = fmt.Sprintf("%s after %.1f s; side effect: %s. %sDecision %s", say, r.Facts.Usage.WallMS/1000,
 		effect, r.Settled.Text(), r.DecisionID)

@@ -421,7 +421,6 @@ func (d *Server) over(ctx context.Context, st state) *jsonrpc.Error {
 	say := map[facts.SideEffect]string{
 		facts.None:      "It had no side effect: make the request anew, without requestState.",
 		facts.Confirmed: "It had taken effect before: check its effect before you repeat it.",
-		facts.Answered:  "Its tool had answered with an error: look what it changed before you repeat it.",
 		facts.Unknown:   "Whether it took effect is not known: look before you make the request anew, without requestState.",
 	}[effect]
 	e := stateError("state.restarted",

@@ -12,7 +12,8 @@ import (
 
 // The words for the model say when to come back, and that a tool itself answered with an error.
 func TestEpilogue(t *testing.T) {
-	failed := call.Result{Status: facts.Failed, DecisionID: "d_1", Facts: facts.Facts{SideEffect: facts.Answered}}
+	failed := call.Result{Status: facts.Failed, DecisionID: "d_1", IsError: true, Answered: true,
+		Facts: facts.Facts{SideEffect: facts.Confirmed}}
 	rests := failed
 	rests.Why = []call.Reason{{Code: "upstream.resting", RetryAfter: 7}}
 	open := call.Result{Status: facts.Denied, DecisionID: "d_1", Why: []call.Reason{{Code: "upstream.open", RetryAfter: 5}}}
@@ -22,7 +23,7 @@ func TestEpilogue(t *testing.T) {
 		says  string
 		again bool
 	}{
-		{"control", failed, "answered, with an error of the tool itself", false},
+		{"control", failed, "the tool answered with its own error", false},
 		{"a server that rests", rests, "make the same call again in 7 s", true},
 		{"an open breaker", open, "make the same call again in 5 s", true},
 	} {

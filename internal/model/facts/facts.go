@@ -30,13 +30,12 @@ type SideEffect uint8
 const (
 	Unknown SideEffect = iota
 	None
-	Confirmed
-	Answered // with an error by the tool itself, which can have acted
+	Confirmed // also of a tool that answered with its own error, and can have acted before it
 )
 
 // And returns the effect of two calls: unknown outweighs confirmed, and none weighs least.
 func (s SideEffect) And(o SideEffect) SideEffect {
-	for _, most := range []SideEffect{Unknown, Confirmed, Answered} {
+	for _, most := range []SideEffect{Unknown, Confirmed} {
 		if s == most || o == most {
 			return most
 		}
@@ -44,15 +43,13 @@ func (s SideEffect) And(o SideEffect) SideEffect {
 	return None
 }
 
-// String returns the word used in JSON: unknown, none, confirmed or answered.
+// String returns the word used in JSON: unknown, none or confirmed.
 func (s SideEffect) String() string {
 	switch s {
 	case None:
 		return "none"
 	case Confirmed:
 		return "confirmed"
-	case Answered:
-		return "answered"
 	}
 	return "unknown"
 }
@@ -67,8 +64,6 @@ func (s *SideEffect) UnmarshalText(b []byte) error {
 		*s = None
 	case "confirmed":
 		*s = Confirmed
-	case "answered":
-		*s = Answered
 	default:
 		*s = Unknown
 	}

@@ -24,8 +24,8 @@ type Options struct {
 	// Request answers a request. The next message is not held up by it, but for a moment, unless Inline says otherwise. An
 	// *Error in the chain is the answer; any other error is answered as an internal one, unsaid.
 	Request func(ctx context.Context, m Message) (any, error)
-	// Arrive returns the context of a request that will be answered. It is called in the order in which they come, and must
-	// be quick. The context that it gets ends with the answer. nil: nothing is added.
+	// Arrive returns the context of a request that will be answered. It is called in the order in which they come, and
+	// must be quick. The context that it gets ends with the answer. nil: nothing is added.
 	Arrive func(ctx context.Context, method string) context.Context
 	// Inline says which methods are answered in the order in which they come, before the next
 	// message is read. They must be quick.

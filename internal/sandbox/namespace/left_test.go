@@ -37,8 +37,8 @@ func withZygote(t *testing.T) (*Driver, sandbox.Profile) {
 	return d, p
 }
 
-// TestForkedSharesNothing: the first command of a forked sandbox begins with PID 1's memory, and does not run while PID 1
-// has it too. Here PID 1 leaves it for a program that never lets the command go on; in the control, for waldo's own.
+// TestForkedSharesNothing: the first command of a forked sandbox begins with PID 1's memory, and does not run while PID
+// 1 has it too. Here PID 1 leaves it for a program that never lets the command go on; in the control, for waldo's own.
 func TestForkedSharesNothing(t *testing.T) {
 	never := initproc.NewBoot()
 	never.Entry = never.Call("wait for ever", unix.SYS_PPOLL, 0, 0, 0, 0, 0)

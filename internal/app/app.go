@@ -284,6 +284,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	h.Witness, h.live = &audit.Witness{Dir: audit.Dir(h.State)}, &delegation.Live{}
 	h.Effects = &effects.Book{Store: h.Store, Process: h.process, Gone: presence.Gone(h.Store), Now: time.Now, Calls: h,
 		Rates: rates, Log: &audit.Recorder{Log: h.Log, Witness: h.Witness}, Contract: h.lives.contract}
+	h.shared = append(h.shared, h.finish)
 	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
 	h.Approvals = &approval.Service{
 		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules, h.prepare)},
@@ -467,6 +468,14 @@ func (h *App) aside(c call.Call, v strictjson.Value, question bool) strictjson.V
 
 // Clean sanitises text that a server wrote about itself, as a result of it would be.
 func (h *App) Clean(text string) string { return h.Redact.Definition(text) }
+
+// finish waits for outcomes that could not be recorded yet. Those that still cannot be are for the next waldo.
+func (h *App) finish() error {
+	if !h.Effects.Finish(3 * time.Second) {
+		h.present.Leave()
+	}
+	return nil
+}
 
 // Close closes the services in reverse order of their opening, and the shared ones last.
 func (h *App) Close() error {

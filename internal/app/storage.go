@@ -27,6 +27,7 @@ type Storage struct {
 	Store   *database.Store
 	Log     *audit.Log // nil: OpenLog was not called
 	process string     // the mark of this process while it runs; empty: none, or not supported here
+	present *presence.Process
 	closers closers
 }
 
@@ -61,7 +62,7 @@ func OpenAtWork(ctx context.Context, state string, keep time.Duration) (*Storage
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.process = p.Name
+	s.process, s.present = p.Name, p
 	s.closers = append(s.closers, p.Close)
 	return s, nil
 }

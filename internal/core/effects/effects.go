@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"waldo/internal/core/policy"
@@ -87,7 +88,8 @@ type Book struct {
 	// Contract returns the contract in force for a capability.
 	Contract func(call.Capability) contract.Contract
 
-	ended sync.Map // digests of rows as this process stored them, by calls whose outcome it records next
+	ended sync.Map     // digests of rows as this process stored them, by calls whose outcome it records next
+	later atomic.Int64 // what is done in the background
 }
 
 // Standing is what the log has of a call.
@@ -550,10 +552,11 @@ func (b *Book) known(ctx context.Context, d policy.Decision, old *Entry) (
 		}
 	case why == nil && old.State != NotHappened:
 		if !b.foreign(old) { // the log says who undid it
-			old.Undone = ""
+			by := ""
 			if old.Undo != nil {
-				old.Undone, _ = b.Log.Undone(ctx, old.decision(), old.Undo.By) // of a log that cannot be read: nobody
+				by, _ = b.Log.Undone(ctx, old.decision(), old.Undo.By) // of a log that cannot be read: nobody
 			}
+			old.Undone = by
 		}
 		return old.replay(d), nil, false
 	}
@@ -631,14 +634,28 @@ func (b *Book) Later(ctx context.Context, d policy.Decision, r call.Result, answ
 
 // until tries something in the background until it succeeds, or the store is closed.
 func (b *Book) until(try func() error) {
+	b.later.Add(1)
 	go func() {
 		for wait := poll; ; wait = min(2*wait, 100*poll) {
 			time.Sleep(wait)
-			if err := try(); err == nil || errors.Is(err, database.ErrClosed) {
+			err := try()
+			if errors.Is(err, database.ErrClosed) {
+				return
+			}
+			if err == nil {
+				b.later.Add(-1)
 				return
 			}
 		}
 	}()
+}
+
+// Finish waits for what is done in the background, and reports whether all of it is.
+func (b *Book) Finish(wait time.Duration) bool {
+	for end := time.Now().Add(wait); b.later.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(poll)
+	}
+	return b.later.Load() == 0
 }
 
 // change changes a remembered call in one transaction, or forgets it. A forgotten call stays as it is.

@@ -81,8 +81,14 @@ func TestDatabaseAway(t *testing.T) {
 		t.Fatal("control: the end was stored")
 	}
 	b.Later(t.Context(), d, r, true, false)
+	if b.Finish(200 * time.Millisecond) {
+		t.Error("control: the end is recorded while the database is away")
+	}
 	if err := s.Restart(); err != nil {
 		t.Fatal(err)
+	}
+	if !b.Finish(time.Minute) {
+		t.Error("the end is not recorded")
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(poll) {
 		again := keyed(t, "k", `{"a":1}`)

@@ -61,7 +61,12 @@ func recordKilled(ctx context.Context, h *app.App) (err error) {
 	names := make([]string, len(killed))
 	for i, p := range killed {
 		names[i] = p.Name
-		defer func() { _ = p.Close() }()
+		defer func() {
+			if err != nil {
+				p.Leave() // for the next waldo
+			}
+			_ = p.Close()
+		}()
 	}
 	if err := h.Effects.Recover(ctx, names); err != nil || len(names) == 0 {
 		return err

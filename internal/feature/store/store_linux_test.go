@@ -8,6 +8,8 @@ import (
 
 	"waldo/internal/app"
 	"waldo/internal/core/redact"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
 	"waldo/internal/storage/database"
 	"waldo/internal/testing/pgtest"
 )
@@ -30,8 +32,16 @@ func TestDoctor(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := doctor(t.Context(), app.Place{State: state, Known: &redact.Registry{}})
-		if len(got) != 1 || got[0].OK != (c.want == "") || !strings.Contains(got[0].What, c.want) || got[0].OK != (got[0].Hint == "") {
+		if len(got) != 2 || got[0].OK != (c.want == "") || !strings.Contains(got[0].What, c.want) || got[0].OK != (got[0].Hint == "") {
 			t.Errorf("%s, %s: %+v", c.settings, c.alter, got)
+		}
+		cfg := &contract.Config{}
+		for _, key := range []secret.Ref{"", "k"} {
+			cfg.StoreKey = key
+			got := doctor(t.Context(), app.Place{State: state, Config: cfg, Known: &redact.Registry{}})
+			if len(got) != 2 || got[1].Name != "store.key" || got[1].OK != (key != "") || got[1].Need {
+				t.Errorf("with the key %q: %+v", key, got)
+			}
 		}
 		s.Stop()
 	}

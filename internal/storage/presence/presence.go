@@ -26,6 +26,7 @@ type Process struct {
 	s    *database.Store
 	stop chan struct{}
 	done chan struct{}
+	left bool
 }
 
 // Lease is how long a process of another host counts as at work after it last renewed its lease.
@@ -72,9 +73,20 @@ func (a *Process) renew() {
 	}
 }
 
+// Leave has Close leave the file, so that the process counts as killed: something of it is not recorded. Nil has none.
+func (a *Process) Leave() {
+	if a != nil {
+		a.left = true
+	}
+}
+
 // Close ends the claim that this process is at work.
-func (a *Process) Close() error {
-	err := safefile.Unclaim(a.file)
+func (a *Process) Close() (err error) {
+	if a.left {
+		err = a.file.Close()
+	} else {
+		err = safefile.Unclaim(a.file)
+	}
 	if a.stop != nil {
 		close(a.stop)
 		<-a.done

@@ -89,3 +89,32 @@ func TestStartAmongLookers(t *testing.T) {
 	close(done)
 	lookers.Wait()
 }
+
+// A process that left what it had to record counts as killed; one that closes its file does not.
+func TestLeave(t *testing.T) {
+	s, err := storetest.Open(t, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, leaves := range []bool{true, false} {
+		a, err := New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if leaves {
+			a.Leave()
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		gone, killed := Gone(s)(a.Name), Killed(s)
+		if (len(killed) == 1) != leaves || !gone {
+			t.Errorf("leaves %v: killed %v, gone %v", leaves, killed, gone)
+		}
+		for _, p := range killed {
+			_ = p.Close()
+		}
+	}
+	(*Process)(nil).Leave()
+}

@@ -159,12 +159,7 @@ func (l ledger) take(r receipt) error {
 }
 
 // shown is a text of a record for a terminal: it moves no cursor and begins no line.
-func shown(text string) string {
-	if strings.ContainsFunc(text, func(c rune) bool { return !strconv.IsPrint(c) }) {
-		return strconv.Quote(text)
-	}
-	return text
-}
+func shown(text string) string { return strings.Trim(strconv.Quote(text), `"`) }
 
 // enrol takes in an enrolment or a revocation, which a first approver signs.
 func (l ledger) enrol(b body) error {

@@ -224,7 +224,7 @@ func TestShown(t *testing.T) {
 	os.Stdout = was
 	printed, err := os.ReadFile(out.Name())
 	text := string(printed) + fmt.Sprint(faults)
-	if err != nil || len(faults) != 1 || !strings.Contains(text, `waldo refused ("\x1b[2J\nx: sound")`) ||
+	if err != nil || len(faults) != 1 || !strings.Contains(text, `waldo refused (\x1b[2J\nx: sound)`) ||
 		strings.ContainsFunc(text, func(c rune) bool { return c != '\n' && !strconv.IsPrint(c) }) {
 		t.Errorf("%v %q", err, text)
 	}

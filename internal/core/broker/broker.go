@@ -179,8 +179,8 @@ func (b *Broker) carryOut(
 	ctx context.Context, d policy.Decision, under *delegation.Chain, restored call.Args, failed error, trail Trail,
 ) (call.Result, error) {
 	trail.Step(StepRecord, d)
-	if err := b.Record.Decision(ctx, d); err != nil {
-		return unexecuted(d, facts.Failed), fmt.Errorf("recording the decision: %w", err) // unrecorded is undone
+	if r, err := b.decided(ctx, d); err != nil {
+		return r, err // unrecorded is undone
 	}
 	if failed != nil {
 		return b.refuse(ctx, d, "", failed)
@@ -467,10 +467,20 @@ func (b *Broker) deny(ctx context.Context, d policy.Decision, against *call.Reas
 		d.Reasons = slices.Insert(d.Reasons, 0, *against)
 		return unexecuted(d, facts.Denied), nil
 	}
-	if err := b.Record.Decision(ctx, d); err != nil {
-		return unexecuted(d, facts.Failed), fmt.Errorf("recording the decision: %w", err)
+	if r, err := b.decided(ctx, d); err != nil {
+		return r, err
 	}
 	return b.refuse(ctx, d, "", nil)
+}
+
+// decided records a decision, or returns that the call is not made. A record that failed can be in the log all the same:
+// it then gets its outcome later.
+func (b *Broker) decided(ctx context.Context, d policy.Decision) (r call.Result, err error) {
+	if err = b.Record.Decision(ctx, d); err != nil {
+		r, err = unexecuted(d, facts.Failed), fmt.Errorf("recording the decision: %w", err)
+		b.Effects.Later(ctx, d, r, false, true)
+	}
+	return r, err
 }
 
 // confirm ends a call that its contract has previewed first, until it quotes the token of its preview.

@@ -31,6 +31,7 @@ type fixture struct {
 	written       []string // the files that an execution says it wrote
 	stop          func()   // ends the session
 	paced, spent  int
+	later         int    // outcomes that are recorded later
 	stopAt        string // ask or execute: the step at which it is ended
 }
 
@@ -110,7 +111,7 @@ func (r remembered) Lost(context.Context, policy.Decision, call.Result, bool) (s
 }
 
 // Later is for outcomes that could not be recorded.
-func (remembered) Later(context.Context, policy.Decision, call.Result, bool, bool) {}
+func (m remembered) Later(context.Context, policy.Decision, call.Result, bool, bool) { m.h.later++ }
 
 func (h *fixture) call(t *testing.T) (call.Result, error) {
 	t.Helper()
@@ -221,12 +222,15 @@ func TestRefuse(t *testing.T) {
 			[]string{"record decision", "done"}, ""},
 	} {
 		b := broker.Broker{
-			Policy: &row.h, Record: &row.h, Approvals: &row.h, Budget: &row.h, Redact: &row.h,
+			Policy: &row.h, Record: &row.h, Approvals: &row.h, Budget: &row.h, Redact: &row.h, Effects: remembered{h: &row.h},
 			Executors: map[contract.Transport]broker.Executor{contract.Direct: &row.h},
 		}
 		r, err := b.Refuse(t.Context(), call.Call{ID: "c_1", Capability: "x"}, call.Reason{Code: "args.schema"})
 		if r.Status != row.status || (err != nil) != row.fails || !slices.Equal(row.h.steps, row.steps) {
 			t.Errorf("%s: %q, %v, steps %q", row.why, r.Status, err, row.h.steps)
+		}
+		if (row.h.later == 1) != row.fails { // the decision can be in the log all the same
+			t.Errorf("%s: %d are recorded later", row.why, row.h.later)
 		}
 		if !row.fails && (r.Why[0].Code != row.code || r.Facts.SideEffect != facts.None || r.DecisionID == "" || !r.IsError) {
 			t.Errorf("%s: %+v", row.why, r)

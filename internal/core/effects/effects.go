@@ -90,6 +90,7 @@ type Book struct {
 
 	ended sync.Map     // digests of rows as this process stored them, by calls whose outcome it records next
 	later atomic.Int64 // what is done in the background
+	more  atomic.Bool  // something is left to the next waldo: more than maxLater waited
 }
 
 // Standing is what the log has of a call.
@@ -623,7 +624,7 @@ func (b *Book) Later(ctx context.Context, d policy.Decision, r call.Result, answ
 		} else if err := b.Store.Update(ctx, func(*sql.Tx) error { return nil }); err != nil {
 			return err
 		}
-		if !b.Log.Standing(ctx, d, b.Store.Shared()).Ended {
+		if s := b.Log.Standing(ctx, d, true); !s.Ended && !s.Foreign { // without a decision here there is no outcome
 			if _, err := b.Log.Outcome(ctx, d, r); err != nil {
 				return err
 			}
@@ -632,8 +633,15 @@ func (b *Book) Later(ctx context.Context, d policy.Decision, r call.Result, answ
 	})
 }
 
+// maxLater is how much is tried in the background at a time.
+const maxLater = 1000
+
 // until tries something in the background until it succeeds, or the store is closed.
 func (b *Book) until(try func() error) {
+	if b.later.Load() >= maxLater {
+		b.more.Store(true)
+		return
+	}
 	b.later.Add(1)
 	go func() {
 		for wait := poll; ; wait = min(2*wait, 100*poll) {
@@ -655,7 +663,7 @@ func (b *Book) Finish(wait time.Duration) bool {
 	for end := time.Now().Add(wait); b.later.Load() > 0 && time.Now().Before(end); {
 		time.Sleep(poll)
 	}
-	return b.later.Load() == 0
+	return b.later.Load() == 0 && !b.more.Load()
 }
 
 // change changes a remembered call in one transaction, or forgets it. A forgotten call stays as it is.

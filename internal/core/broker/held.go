@@ -359,7 +359,7 @@ func (w world) differs(ctx context.Context, calls ...int) int {
 func (w world) renew(ctx context.Context, calls ...int) {
 	for _, i := range calls {
 		if now, ok := w.preview(ctx, i); ok {
-			w.was[i] = now
+			w.was[i] = w.s.Renewed(i, w.was[i], now)
 		}
 	}
 }

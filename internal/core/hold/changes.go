@@ -57,3 +57,21 @@ func (s Statement) paths(n int) (out []string) {
 	}
 	return out
 }
+
+// Renewed returns what call n would do, once an earlier call of the statement has changed it: now, unless a path that the
+// preview named before leads elsewhere. No call of files.* makes a link, so somebody else did: was stands, and differs.
+func (s Statement) Renewed(n int, was, now []string) []string {
+	for _, p := range s.paths(n) {
+		if headline(was, p) && !headline(now, p) {
+			return was
+		}
+	}
+	return now
+}
+
+// headline reports whether a preview of files.* has a path as a word of its second line; the first is the folder.
+func headline(preview []string, p string) bool {
+	return len(preview) > 1 && slices.ContainsFunc(strings.FieldsFunc(strings.ToLower(preview[1]), func(c rune) bool {
+		return strings.ContainsRune(" ,:;", c)
+	}), func(word string) bool { return path.Clean(word) == p })
+}

@@ -159,3 +159,25 @@ func TestAgain(t *testing.T) {
 		t.Errorf("%d calls are named", n)
 	}
 }
+
+// TestRenewed: what a later call would do is taken anew after an earlier call, unless its path leads elsewhere now.
+func TestRenewed(t *testing.T) {
+	in := "in the folder /r"
+	for why, row := range map[string]struct {
+		was, now string
+		stands   bool
+	}{
+		"a file that is there now":   {"creates d/B.txt and its folder, 1 bytes", "replaces all 10 bytes of d/B.txt by 1", false},
+		"spelled in another way":     {"replaces all 10 bytes of d/b.txt by 1", "creates ./d/b.txt and its folder, 1 bytes", false},
+		"a path that was never said": {"it would fail: there is no such file", "replaces all 10 bytes of e/b.txt by 1", false},
+		"a link":                     {"creates d/b.txt and its folder, 1 bytes", "replaces all 10 bytes of e/b.txt by 1", true},
+		"a link to a longer path":    {"creates d/b.txt, 1 bytes", "creates e/d/b.txt, 1 bytes", true},
+		"a name that ends so":        {"deletes d/b.txt, 1 bytes", "deletes dd/b.txt, 1 bytes", true},
+	} {
+		s := hold.Statement{Calls: []hold.Held{{Capability: "files.write", Args: []byte(`{"path":"./d/b.txt"}`)}}}
+		was, now := []string{in, row.was, "d/b.txt"}, []string{in, row.now, "d/b.txt"}
+		if got := s.Renewed(0, was, now); (got[1] == row.was) != row.stands {
+			t.Errorf("%s: %q", why, got)
+		}
+	}
+}

@@ -279,10 +279,10 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	}
 	h.Sessions = session.NewManager(session.Budgets(h.Config.Sessions), time.Now)
 	h.folder, _ = os.Getwd()
-	rates := &effects.Rates{Store: h.Store, Process: h.process, Gone: presence.Gone(h.Store), Now: time.Now}
+	rates := &effects.Rates{Store: h.Store, Process: h.Process(), Gone: presence.Gone(h.Store), Now: time.Now}
 	h.Sessions.Rates = rates
 	h.Witness, h.live = &audit.Witness{Dir: audit.Dir(h.State)}, &delegation.Live{}
-	h.Effects = &effects.Book{Store: h.Store, Process: h.process, Gone: presence.Gone(h.Store), Now: time.Now, Calls: h,
+	h.Effects = &effects.Book{Store: h.Store, Process: h.Process(), Gone: presence.Gone(h.Store), Now: time.Now, Calls: h,
 		Rates: rates, Log: &audit.Recorder{Log: h.Log, Witness: h.Witness}, Contract: h.lives.contract}
 	h.shared = append(h.shared, h.finish)
 	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
@@ -310,7 +310,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 		Reloads: s.Reloads, Ended: h.ended,
 		Relock:  func(ctx context.Context, o control.Order) control.Reply { return h.lives.inForce().relock(ctx, o) },
 		Revoked: func(ctx context.Context) int { return h.live.End(ctx, h.delegations(), time.Now()) },
-		Asker:   h.process}
+		Asker:   h.Process()}
 	h.attendant, err = control.Attend(ctx, o)
 	return err
 }
@@ -534,7 +534,7 @@ func (h *App) OpenCLI(ctx context.Context) (session.Info, error) {
 // placeOf returns where a session is; one that is not open has no workspace.
 func (h *App) placeOf(n call.Session) audit.Place {
 	info, _ := h.Sessions.Get(n)
-	at := audit.Place{Workspace: info.Workspace, Asker: h.askerOf(n), Process: h.process}
+	at := audit.Place{Workspace: info.Workspace, Asker: h.askerOf(n), Process: h.Process()}
 	if at.Asker != "" || !h.Serves() {
 		at.Folder = h.folder
 	}
@@ -604,7 +604,7 @@ func (h *App) askerOf(n call.Session) string {
 	if _, outlives := h.lasting.Load(n); outlives {
 		return ""
 	}
-	return h.process
+	return h.Process()
 }
 
 // dialer connects to the configured servers at a url.

@@ -131,7 +131,7 @@ func (l *lives) ResourceUpdated(server, uri string) {
 // BreakerChanged stores the state of a server's circuit breaker, for waldo tools and the console.
 func (l *lives) BreakerChanged(server string, fails int, until time.Time) {
 	h := l.inForce()
-	err := breakers.Note(context.Background(), h.Store, breakers.Breaker{Server: server, Process: h.process, Fails: fails, Until: until})
+	err := breakers.Note(context.Background(), h.Store, breakers.Breaker{Server: server, Process: h.Process(), Fails: fails, Until: until})
 	if err != nil {
 		slog.Warn("the state of a circuit breaker could not be stored", "server", server, "why", err)
 	}

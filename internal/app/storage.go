@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"waldo/internal/app/control"
@@ -25,9 +24,8 @@ import (
 // Storage is an open state directory. A command that needs no more of waldo opens it alone.
 type Storage struct {
 	Store   *database.Store
-	Log     *audit.Log // nil: OpenLog was not called
-	process string     // the mark of this process while it runs; empty: none, or not supported here
-	present *presence.Process
+	Log     *audit.Log        // nil: OpenLog was not called
+	present *presence.Process // that this process runs; nil: no mark
 	closers closers
 }
 
@@ -62,8 +60,7 @@ func OpenAtWork(ctx context.Context, state string, keep time.Duration) (*Storage
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.process, s.present = p.Name, p
-	s.closers = append(s.closers, p.Close)
+	s.present, s.closers = p, append(s.closers, p.Close)
 	return s, nil
 }
 
@@ -125,29 +122,24 @@ func (s *Storage) MarkWith(cfg *contract.Config, get func(secret.Ref) (secret.Va
 		s.Store.MarkWith(nil)
 		return
 	}
-	var mu sync.Mutex
-	var key []byte
 	s.Store.MarkWith(func() ([]byte, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if key != nil {
-			return key, nil
-		}
 		v, err := get(ref)
 		if err == nil && len(v.Reveal()) < minKey {
 			err = fmt.Errorf("store.key must be %d bytes or more: waldo worker --new-key FILE makes one", minKey)
 		}
-		if err == nil {
-			key = []byte(strings.TrimSpace(v.Reveal()))
-		}
-		return key, err
+		return []byte(strings.TrimSpace(v.Reveal())), err
 	})
 }
 
 const minKey = 32
 
 // Process returns the mark of this process while it runs; empty: it has none.
-func (s *Storage) Process() string { return s.process }
+func (s *Storage) Process() string {
+	if s.present == nil {
+		return ""
+	}
+	return s.present.Name
+}
 
 // NamedSandboxes returns the named sandboxes, without a look for idle ones.
 func (s *Storage) NamedSandboxes() *sandboxes.Manager { return sandboxes.New(s.Store, time.Now) }

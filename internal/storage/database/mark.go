@@ -7,11 +7,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"sync"
 )
 
-// A mark stands in front of a text of a row in PostgreSQL. It proves that a host with the key of the store wrote
-// the row:
-// who can write to the database alone cannot make one. It does not prove that the row is the newest.
+// A mark stands in front of a text of a row in PostgreSQL. It proves that a host with the key of the store wrote the
+// row: who can write to the database alone cannot make one. It does not prove that the row is the newest.
 
 // ErrForged is the error for a row without a right mark.
 var ErrForged = errors.New("row.forged: no waldo with the key of the store wrote this row")
@@ -19,30 +19,54 @@ var ErrForged = errors.New("row.forged: no waldo with the key of the store wrote
 // markSize is the length of a mark: HMAC-SHA-256 in base64.
 const markSize = 43
 
-// MarkWith sets where the key of marks comes from: it is read when the first row needs it. Nil: rows have no marks.
-func (s *Store) MarkWith(key func() ([]byte, error)) { s.marks.Store(&key) }
+// marker makes marks.
+type marker struct {
+	secret func() ([]byte, error)
+
+	mu  sync.Mutex
+	key []byte // of marks, made of the secret; nil: not yet
+}
+
+// MarkWith sets where the key of marks comes from: it is read when the first row needs it, and again after an error.
+// Nil: rows have no marks.
+func (s *Store) MarkWith(secret func() ([]byte, error)) {
+	if secret == nil {
+		s.marks.Store(nil)
+		return
+	}
+	s.marks.Store(&marker{secret: secret})
+}
 
 // Marks reports whether the rows of this store have marks.
-func (s *Store) Marks() bool {
-	key := s.marks.Load()
-	return key != nil && *key != nil
-}
+func (s *Store) Marks() bool { return s.marks.Load() != nil }
 
 // Mark returns a text, which does not begin with '=', with its mark for a table and for the other values of the row.
 func (s *Store) Mark(text, table string, row ...string) (string, error) {
-	if !s.Marks() {
+	m := s.marks.Load()
+	if m == nil {
 		return text, nil
 	}
-	mark, err := s.mark(text, table, row)
+	mark, err := m.mark(text, table, row)
 	return "=" + mark + text, err
 }
 
-func (s *Store) mark(text, table string, row []string) (string, error) {
-	key, err := (*s.marks.Load())()
-	if err != nil {
-		return "", err
+// keyed returns the key of marks.
+func (m *marker) keyed() ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.key != nil {
+		return m.key, nil
 	}
-	if key, err = hkdf.Key(sha256.New, key, nil, "waldo row 1", sha256.Size); err != nil {
+	secret, err := m.secret()
+	if err == nil {
+		m.key, err = hkdf.Key(sha256.New, secret, nil, "waldo row 1", sha256.Size)
+	}
+	return m.key, err
+}
+
+func (m *marker) mark(text, table string, row []string) (string, error) {
+	key, err := m.keyed()
+	if err != nil {
 		return "", err
 	}
 	bound, err := json.Marshal(append(append([]string{table}, row...), text))
@@ -57,10 +81,11 @@ func (s *Store) mark(text, table string, row []string) (string, error) {
 // Unmark returns the text that Mark was given, or ErrForged with the text if the mark is not that of the row.
 func (s *Store) Unmark(marked, table string, row ...string) (string, error) {
 	text := Unmarked(marked)
-	if !s.Marks() {
+	m := s.marks.Load()
+	if m == nil {
 		return text, nil
 	}
-	mark, err := s.mark(text, table, row)
+	mark, err := m.mark(text, table, row)
 	if err == nil && !hmac.Equal([]byte("="+mark+text), []byte(marked)) {
 		err = ErrForged
 	}

@@ -27,7 +27,7 @@ type Store struct {
 	db     *sql.DB
 	writes chan write
 	done   chan struct{}
-	marks  atomic.Pointer[func() ([]byte, error)] // the key of marks; nil: rows have none
+	marks  atomic.Pointer[marker] // nil: rows have no marks
 
 	mu     sync.RWMutex
 	closed bool

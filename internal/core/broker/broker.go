@@ -358,15 +358,11 @@ func (b *Broker) track(
 				continue
 			}
 		}
-		trail.Step(StepOutcome, d)
-		ended, rerr := b.outcome(ctx, d, r)
-		if rerr != nil {
-			return call.Result{}, fmt.Errorf("recording the outcome: side effect unknown: %w", errors.Join(rerr, err, serr))
-		}
-		if b.Effects.Recorded(lasting, d.Call.ID) != nil {
+		ended, rerr := b.record(ctx, d, r, nil, trail)
+		if rerr == nil && b.Effects.Recorded(lasting, d.Call.ID) != nil {
 			b.Effects.Later(ctx, d, r, answered, true)
 		}
-		return ended, errors.Join(err, serr)
+		return ended, errors.Join(rerr, err, serr)
 	}
 }
 

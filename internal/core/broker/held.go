@@ -101,7 +101,7 @@ func (b *Broker) runHeld(
 		if s.Needs > 0 {
 			return waiting(out, q, s), nil
 		}
-		b.tellBefore(ctx, &out, s.Before)
+		b.addBefore(ctx, &out, s.Before)
 	} else {
 		l := hold.New(d, heldRun{b, d})
 		out, err = e.Execute(hold.With(ctx, l), g)
@@ -127,7 +127,7 @@ func (b *Broker) close(
 	well := err == nil && ctx.Err() == nil && out.Facts.Status == facts.OK && !out.IsError && (code == nil || *code == 0)
 	if len(all.Made)+len(s.Calls) > 0 {
 		out.Content = append(slices.Clone(out.Content), call.Text("")) // apart from what the program printed
-		b.tellBefore(ctx, &out, all.Before)
+		b.addBefore(ctx, &out, all.Before)
 	}
 	for _, m := range all.Made {
 		merge(&out, m.Result, m.Calls)
@@ -251,8 +251,8 @@ func (b *Broker) again(ctx context.Context, d policy.Decision, s hold.Statement)
 	return notes, err
 }
 
-// tellBefore adds to the outcome of a program what was made under its earlier statements.
-func (b *Broker) tellBefore(ctx context.Context, out *call.Outcome, approvals []string) {
+// addBefore adds to the outcome of a program what was made under its earlier statements.
+func (b *Broker) addBefore(ctx context.Context, out *call.Outcome, approvals []string) {
 	for _, one := range approvals {
 		made, err := b.Held.Made(ctx, one)
 		say(out, "Held calls of this program before, by approval %s:", one)
@@ -315,9 +315,7 @@ func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome
 		w.renew(ctx, later...)
 		each[n+1], err = r, cerr
 		end := hold.Ended(r)
-		if r.Facts.SideEffect != facts.None && out.Facts.SideEffect != facts.Unknown {
-			out.Facts.SideEffect = r.Facts.SideEffect
-		}
+		out.Facts.SideEffect = out.Facts.SideEffect.And(r.Facts.SideEffect)
 		if err != nil || r.Status != facts.OK || r.Facts.SideEffect == facts.Unknown {
 			out.Facts.Status, out.IsError = facts.Failed, true
 			out.Refused = &call.Reason{Code: "hold.stopped", Text: fmt.Sprintf("call %d of approval %s is %s (%s), so waldo "+
@@ -473,9 +471,7 @@ func merge(out *call.Outcome, r call.Result, n int) {
 	if r.Status != facts.OK && r.Status != "" {
 		out.Facts.Status = r.Status
 	}
-	if r.Facts.SideEffect != facts.None && out.Facts.SideEffect != facts.Unknown {
-		out.Facts.SideEffect = r.Facts.SideEffect
-	}
+	out.Facts.SideEffect = out.Facts.SideEffect.And(r.Facts.SideEffect)
 }
 
 // say adds a line to an outcome.

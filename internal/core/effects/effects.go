@@ -346,7 +346,7 @@ func (b *Book) forgotten(ctx context.Context, own, name string) (why *call.Reaso
 	var held, e *Entry
 	err = b.Store.View(ctx, func(tx *sql.Tx) error {
 		var herr error
-		held, herr = b.named(tx, name)
+		held, herr = named(b.Store, tx, name)
 		e, err = b.byID(tx, newest)
 		return errors.Join(herr, err)
 	})
@@ -372,7 +372,7 @@ func (b *Book) look(
 	err = in(ctx, func(tx *sql.Tx) error {
 		old = nil
 		if name != "" {
-			if old, err = b.named(tx, name); err != nil {
+			if old, err = named(b.Store, tx, name); err != nil {
 				return err
 			}
 		}
@@ -552,7 +552,7 @@ func (b *Book) known(ctx context.Context, d policy.Decision, old *Entry) (
 			return nil, nil, true
 		}
 	case why == nil && old.State != NotHappened:
-		if !b.foreign(old) { // the log says who undid it
+		if !b.foreign(old) { // then the log has who undid it
 			by := ""
 			if old.Undo != nil {
 				by, _ = b.Log.Undone(ctx, old.decision(), old.Undo.By) // of a log that cannot be read: nobody

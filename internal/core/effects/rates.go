@@ -37,7 +37,7 @@ func (m *Rates) Take(d policy.Decision) (release func(), why *call.Reason) {
 	if name == "" || d.Effect == policy.Ask {
 		err := m.Store.Update(context.Background(), func(tx *sql.Tx) error {
 			if name != "" {
-				if old, err := (&Book{Store: m.Store}).named(tx, name); err != nil || old != nil && old.holds(m.Now()) {
+				if old, err := named(m.Store, tx, name); err != nil || old != nil && old.holds(m.Now()) {
 					return err
 				}
 			}
@@ -47,7 +47,7 @@ func (m *Rates) Take(d policy.Decision) (release func(), why *call.Reason) {
 			return nil, why.Reason
 		}
 		if err != nil {
-			return nil, reason(d, "rate.unavailable", "rate_limit", "the calls of this capability could not be counted")
+			return nil, uncounted(d)
 		}
 	}
 	return func() {
@@ -70,6 +70,10 @@ func limited(d policy.Decision) bool {
 type against struct{ *call.Reason }
 
 func (a against) Error() string { return a.Code }
+
+func uncounted(d policy.Decision) *call.Reason {
+	return reason(d, "rate.unavailable", "rate_limit", "the calls of this capability could not be counted")
+}
 
 // count counts a call under a name for each principal, or returns the reason against it.
 func (m *Rates) count(tx *sql.Tx, d policy.Decision, one string) error {
@@ -98,7 +102,7 @@ func (m *Rates) begin(tx *sql.Tx, d policy.Decision) error {
 		return nil
 	}
 	if m == nil {
-		return against{reason(d, "rate.unavailable", "rate_limit", "the calls of this capability could not be counted")}
+		return against{uncounted(d)}
 	}
 	var n int
 	err := tx.QueryRow(`SELECT COUNT(*) FROM uses WHERE id = $1`, d.Call.ID+".0").Scan(&n)

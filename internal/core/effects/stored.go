@@ -193,7 +193,7 @@ const columns = `SELECT id, name, principal, capability, state, process, at, unt
 
 type row interface{ Scan(to ...any) error }
 
-func (b *Book) scan(r row) (*Entry, error) {
+func scan(s *database.Store, r row) (*Entry, error) {
 	var e Entry
 	var at, until, text string
 	err := r.Scan(&e.ID, &e.name, &e.Principal, &e.Capability, &e.State, &e.process, &at, &until, &text)
@@ -223,8 +223,8 @@ func (b *Book) scan(r row) (*Entry, error) {
 	e.DecisionID, e.Mode, e.ArgsDigest, e.Undone, e.result = own.DecisionID, own.Mode, own.ArgsDigest, own.Undone, own.Result
 	e.Delegation, e.File, e.tokens, e.meant, e.undoes, e.key = own.Delegation, own.File, own.Tokens, own.Meant,
 		own.Undoes, own.Key
-	if b.Store.Shared() {
-		_, err = b.Store.Unmark(text, table, e.digest())
+	if s.Shared() {
+		_, err = s.Unmark(text, table, e.digest())
 		if e.unmarked = errors.Is(err, database.ErrForged); e.unmarked {
 			err = nil
 		}
@@ -235,12 +235,12 @@ func (b *Book) scan(r row) (*Entry, error) {
 // foreign reports whether another host can have written a row: hosts share the database, and its mark is right.
 func (b *Book) foreign(e *Entry) bool { return b.Store.Shared() && !e.unmarked }
 
-func (b *Book) named(tx *sql.Tx, name string) (*Entry, error) {
-	return b.scan(tx.QueryRow(columns+`WHERE name = $1`, name))
+func named(s *database.Store, tx *sql.Tx, name string) (*Entry, error) {
+	return scan(s, tx.QueryRow(columns+`WHERE name = $1`, name))
 }
 
 func (b *Book) byID(tx *sql.Tx, id string) (*Entry, error) {
-	return b.scan(tx.QueryRow(columns+`WHERE id = $1`, id))
+	return scan(b.Store, tx.QueryRow(columns+`WHERE id = $1`, id))
 }
 
 // list returns the calls that a condition selects, oldest first.
@@ -250,7 +250,7 @@ func (b *Book) list(tx *sql.Tx, where string, args ...any) (all []*Entry, err er
 		return nil, err
 	}
 	for rows.Next() {
-		e, err := b.scan(rows)
+		e, err := scan(b.Store, rows)
 		if err != nil {
 			return nil, errors.Join(err, rows.Close())
 		}

@@ -78,7 +78,7 @@ func TellResult(c *cobra.Command, asJSON bool, r call.Result) error {
 		if n := r.Facts.Masked; n > 0 {
 			display.Fprintf(c.ErrOrStderr(), "waldo: values masked: %d\n", n)
 		}
-		if r.Replayed != "" && r.Settled == "" { // else its text says so
+		if r.Replayed != "" && r.Settled == "" { // else its text has it
 			display.Fprintf(c.ErrOrStderr(), "waldo: this is the recorded result of %s\n", r.Replayed)
 		}
 		if text := r.Settled.Text(); text != "" && r.Replayed == "" {

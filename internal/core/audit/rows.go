@@ -137,9 +137,8 @@ func (w *Witness) Bound(ctx context.Context, about, digest string, shared bool) 
 		" is not what the log recorded, so waldo does not act by it"}
 }
 
-// Keyed returns the newest call with a key that can have acted, by its outcome in the log, as long as the key
-// counts. Empty:
-// there is none.
+// Keyed returns the newest call with a key that can have acted, by its outcome in the log, as long as the key counts.
+// Empty: there is none.
 func (r *Recorder) Keyed(ctx context.Context, name string, now time.Time) (callID string, err error) {
 	err = r.Witness.Look(ctx, func(*approval.Ledger) {
 		if k := r.Witness.rows.keys[short16(name)]; now.Before(k.until) {

@@ -247,7 +247,7 @@ func (ses *session) share(ctx context.Context, f *facts.Facts) {
 	}
 	left, err := ses.shared(ctx)
 	if err != nil && ctx.Err() != nil {
-		return // the call has ended, and its result says how
+		return // the call has ended; its result has the reason
 	}
 	if err != nil {
 		ses.s.m.o.Log.Warn("files of a session could not be shared", "server", ses.s.cfg.Name, "error", err)

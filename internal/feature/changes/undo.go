@@ -44,9 +44,8 @@ func (s *Store) Undo(r *Record, paths []string) (n int, left []Conflict, err err
 	return n, left, s.save(r)
 }
 
-// unlock lets names be made and removed in the folders of a record that are closed for it. shut gives those that
-// were not
-// taken back the mode that they had.
+// unlock lets names be made and removed in the folders of a record that are closed for it. shut gives those that were
+// not taken back the mode that they had.
 func unlock(root *os.Root, entries []*Entry) (shut func(), err error) {
 	modes := map[*Entry]fs.FileMode{}
 	for _, e := range entries { // a folder comes before what is in it

@@ -118,7 +118,7 @@ func (h *Hooks) forged(ctx context.Context, d *inbox.Delivery) *inbox.Failure {
 	if why == nil {
 		return nil
 	}
-	if reason := h.dead(ctx, d.ID); reason != "" { // its waldo was killed before its row said so, or the row was changed
+	if reason := h.dead(ctx, d.ID); reason != "" { // its waldo was killed before it stored that, or the row was changed
 		why.Text = "the log has this delivery as dead: " + reason
 	}
 	return &inbox.Failure{Final: true, Reason: why.Code + ": " + why.Text}

@@ -430,7 +430,7 @@ func (h *App) openPipeline(s Options) error {
 	}
 	server, err := bridge.New(s.Version, bridge.Pipeline{
 		Messages: h.messages,
-		Call:     h.callFromSandbox, Refuse: h.lives.refuse, Result: heldResult, Arrive: hold.Arrive,
+		Call:     h.callFromSandbox, Refuse: h.lives.Refuse, Result: heldResult, Arrive: hold.Arrive,
 		Tools: func(run call.Call) []call.Tool { return h.lives.inForce().tools(run) },
 		Find:  func(run call.Call, name string) (call.Tool, bool) { return h.lives.inForce().find(run, name) },
 		Search: func(run call.Call, words string, most int) []call.Tool {
@@ -447,23 +447,6 @@ func (h *App) openPipeline(s Options) error {
 			func(s string) bool { return !h.Policy.Reaches(s, run.Principal, viewOf(run).Channel) })
 	}
 	return nil
-}
-
-// mode returns the class and danger of a tool for hosts: the stricter of its contract and its server's annotations.
-func (h *App) mode(cap call.Capability, annotations strictjson.Value) (contract.Mode, int) {
-	k, _ := h.Policy.Lookup(cap)
-	d := policy.Tighten(policy.Decision{Contract: k, Danger: k.Danger}, annotations)
-	return d.Mode(), max(d.Danger, d.Mode().Danger())
-}
-
-// aside redacts a server message outside a result, according to the contract. A question to a person loses secrets
-// only.
-func (h *App) aside(c call.Call, v strictjson.Value, question bool) strictjson.Value {
-	k, _ := h.Policy.Lookup(c.Capability)
-	if question {
-		k.Redact = []string{"secrets"}
-	}
-	return h.Redact.Aside(policy.Decision{Call: c, Contract: k}, v)
 }
 
 // Clean sanitises text that a server wrote about itself, as a result of it would be.

@@ -291,12 +291,12 @@ func (h *App) Secret(r secret.Ref) (secret.Value, error) { return h.secrets.Get(
 
 // Call passes a call through the pipeline of the configuration in force.
 func (h *App) Call(ctx context.Context, c call.Call) (call.Result, error) {
-	return h.lives.call(ctx, c)
+	return h.lives.Call(ctx, c)
 }
 
 // Refuse records and answers a call that is refused before the pipeline.
 func (h *App) Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
-	return h.lives.refuse(ctx, c, why)
+	return h.lives.Refuse(ctx, c, why)
 }
 
 // Prepare gives a call the definition of its tool. It returns a reason if the arguments do not fit the definition.

@@ -12,14 +12,10 @@ import (
 	"net"
 	"time"
 
-	"waldo/internal/core/audit"
 	"waldo/internal/core/session"
 	"waldo/internal/frontend/mcpserver"
 	"waldo/internal/frontend/mcpserver/tasks"
 	"waldo/internal/model/call"
-	"waldo/internal/model/contract"
-	"waldo/internal/model/facts"
-	"waldo/internal/protocol/strictjson"
 )
 
 // instructions tell the model how to use the gateway.
@@ -34,10 +30,6 @@ const MaxSessions = 8
 // gateway returns the options of a server for hosts, which can resume suspended calls.
 func (h *App) gateway(ctx context.Context, lean bool) (o mcpserver.Options, err error) {
 	o = h.options()
-	o.PromptText, o.RecordElicitation = h.Approvals.Put, h.Approvals.Said
-	o.SideEffectOf = func(ctx context.Context, callID string) (facts.SideEffect, bool) {
-		return audit.Fate(ctx, audit.Dir(h.State), callID)
-	}
 	o.Lean, o.Marks = lean || h.Config.Gateway.Lean, h.Config.Gateway.Marks
 	o.StateKey, err = h.keptKey(ctx)
 	return o, err
@@ -100,16 +92,8 @@ func (h *App) ServeHTTP(ctx context.Context, listen string, passed []net.Listene
 func (h *App) options() mcpserver.Options {
 	l := h.Config.Gateway.Limits
 	return mcpserver.Options{
-		Version: h.set.Version, Instructions: instructions, Catalogue: h.Catalogue,
-		Call: h.lives.call, Refuse: h.lives.refuse,
-		Mode: func(cap call.Capability, said strictjson.Value) (contract.Mode, int) {
-			return h.lives.inForce().mode(cap, said)
-		},
-		Log: h.set.Log,
-		ScrubNotification: func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
-			return h.lives.inForce().aside(c, v, question)
-		},
-		OnSessionEnd: h.Forget, AwaitApproval: h.Approvals.Await,
+		Version: h.set.Version, Instructions: instructions, Catalogue: h.Catalogue, Pipeline: h.lives,
+		Consent: h.Approvals, Log: h.set.Log, OnSessionEnd: h.Forget,
 		Tasks: tasks.Limits{All: l.Tasks, Each: l.TasksEach, Life: time.Duration(l.TaskSeconds) * time.Second},
 	}
 }

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"waldo/internal/app/generation"
+	"waldo/internal/core/audit"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/preview"
 	"waldo/internal/frontend/mcpserver"
 	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/storage/breakers"
 )
@@ -34,16 +36,39 @@ func newLives(first *App) *lives {
 // inForce returns the current application, with the configuration in force.
 func (l *lives) inForce() *App { return l.Now() }
 
-// call runs the pipeline of the current application, which stays open until the call has ended.
-func (l *lives) call(ctx context.Context, c call.Call) (call.Result, error) {
+// Call runs the pipeline of the current application, which stays open until the call has ended.
+func (l *lives) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	now, done := l.Enter()
 	defer done()
 	return now.Broker.Call(ctx, c)
 }
 
-// refuse records and answers a call that is refused before the pipeline.
-func (l *lives) refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
+// Refuse records and answers a call that is refused before the pipeline.
+func (l *lives) Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
 	return l.inForce().Broker.Refuse(ctx, c, why)
+}
+
+// Mode returns the class of a tool and its danger, under the configuration in force.
+func (l *lives) Mode(cap call.Capability, annotations strictjson.Value) (contract.Mode, int) {
+	k := l.contract(cap)
+	d := policy.Tighten(policy.Decision{Contract: k, Danger: k.Danger}, annotations)
+	return d.Mode(), max(d.Danger, d.Mode().Danger())
+}
+
+// Scrub redacts a server message outside a result, according to the contract. A question to a person loses secrets
+// only.
+func (l *lives) Scrub(c call.Call, v strictjson.Value, question bool) strictjson.Value {
+	h := l.inForce()
+	k, _ := h.Policy.Lookup(c.Capability)
+	if question {
+		k.Redact = []string{"secrets"}
+	}
+	return h.Redact.Aside(policy.Decision{Call: c, Contract: k}, v)
+}
+
+// SideEffect returns what the log has about an ended call; false: nothing.
+func (l *lives) SideEffect(ctx context.Context, callID string) (facts.SideEffect, bool) {
+	return audit.Fate(ctx, audit.Dir(l.inForce().State), callID)
 }
 
 // contract returns the contract in force for a capability.

@@ -81,10 +81,7 @@ func (s *Session) unfit(ctx context.Context, c call.Call, faults string) map[str
 // refused answers a call that goes no further, which is on record as one that was refused.
 func (s *Session) refused(ctx context.Context, c call.Call, say string, why call.Reason) map[string]any {
 	out := toolError(say)
-	if s.d.o.Refuse == nil {
-		return out
-	}
-	r, err := s.d.o.Refuse(ctx, c, why)
+	r, err := s.d.o.Pipeline.Refuse(ctx, c, why)
 	if err != nil {
 		s.d.o.Log.Error("a refusal could not be recorded", "call", c.ID, "capability", c.Capability, "error", err)
 		return broken(c, r)
@@ -161,7 +158,7 @@ func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *
 			ctx = call.WithAnswerBy(ctx, h.until)
 		}
 	}
-	r, err := s.d.o.Call(ctx, c)
+	r, err := s.d.o.Pipeline.Call(ctx, c)
 	if err != nil {
 		s.d.o.Log.Error("a call failed in waldo itself", "call", c.ID, "capability", c.Capability, "error", err)
 		return r, err
@@ -169,7 +166,7 @@ func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *
 	s.remember(key, r.ApprovalID)
 	for n := 0; n < maxAgain && err == nil && r.Status == facts.Waiting && s.answered(ctx, h, r.ApprovalID); n++ {
 		c.ID, c.ApprovalID = id.New(id.Call), r.ApprovalID
-		if r, err = s.d.o.Call(ctx, c); err == nil {
+		if r, err = s.d.o.Pipeline.Call(ctx, c); err == nil {
 			s.remember(key, r.ApprovalID)
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	"waldo/internal/model/secret"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/testing/catalogtest"
+	"waldo/internal/testing/pipelinetest"
 )
 
 // canary is a secret that waldo knows and that the server below says wherever it can.
@@ -223,11 +224,12 @@ func serverFor(
 		Policy: p, Record: rec, Approvals: rec, Budget: rec, Redact: red, Effects: forgets{},
 		Executors: map[contract.Transport]broker.Executor{contract.MCP: up},
 	}
-	o := mcpserver.Options{Version: "1", Catalogue: cat, Call: b.Call, Drain: time.Second, OnSessionEnd: up.Forget,
-		ScrubNotification: func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
-			k, _ := p.Lookup(c.Capability)
-			return red.Aside(policy.Decision{Call: c, Contract: k}, v)
-		}}
+	o := mcpserver.Options{Version: "1", Catalogue: cat, Drain: time.Second, OnSessionEnd: up.Forget,
+		Pipeline: &pipelinetest.Pipeline{OnCall: b.Call,
+			OnScrub: func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
+				k, _ := p.Lookup(c.Capability)
+				return red.Aside(policy.Decision{Call: c, Contract: k}, v)
+			}}}
 	if change != nil {
 		change(&o)
 	}

@@ -18,7 +18,7 @@ type putFunc func(ctx context.Context, shown map[string]call.Question) (map[stri
 // A request of a legacy host stays open meanwhile, and hosts give up requests. So the question is waited for until
 // Options.HostWait is over. It stays with the host, and the same call later finds its answer.
 func (s *Session) consent(ctx context.Context, h *host, approvalID string) bool {
-	if h == nil || !h.can.Form() || s.d.o.PromptText == nil || s.d.o.RecordElicitation == nil {
+	if h == nil || !h.can.Form() || s.d.o.Consent == nil {
 		return false
 	}
 	if h.p != nil { // the request has its answer while the question is open
@@ -72,7 +72,7 @@ func (s *Session) pending(ctx context.Context, h *host, approvalID string) <-cha
 
 // elicit puts a question of waldo's own to the host by put, and reports whether its answer was taken.
 func (s *Session) elicit(ctx context.Context, approvalID string, put putFunc) bool {
-	text, ok := s.d.o.PromptText(ctx, s.who.Session, approvalID)
+	text, ok := s.d.o.Consent.Put(ctx, s.who.Session, approvalID)
 	if !ok {
 		return false
 	}
@@ -97,7 +97,7 @@ func (s *Session) elicit(ctx context.Context, approvalID string, put putFunc) bo
 	if no := action == "decline" || action == "cancel" || action == "accept" && word == "no"; !yes && !no {
 		return false
 	}
-	if err := s.d.o.RecordElicitation(ctx, s.who.Session, approvalID, yes); err != nil {
+	if err := s.d.o.Consent.Said(ctx, s.who.Session, approvalID, yes); err != nil {
 		s.d.o.Log.Warn("the answer of a host was not taken", "approval", approvalID, "error", err)
 		return false
 	}

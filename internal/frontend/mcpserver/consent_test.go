@@ -39,7 +39,7 @@ func TestHostsAnswerForTheirPersons(t *testing.T) {
 				var shown, said string
 				o := options(t, newDesk(t))
 				var calls []call.Call
-				o.Call = func(_ context.Context, c call.Call) (call.Result, error) {
+				pipeline(&o).OnCall = func(_ context.Context, c call.Call) (call.Result, error) {
 					calls = append(calls, c)
 					f := facts.New()
 					r := call.Result{
@@ -55,10 +55,10 @@ func TestHostsAnswerForTheirPersons(t *testing.T) {
 					}
 					return r, nil
 				}
-				o.PromptText = func(_ context.Context, n call.Session, id string) (string, bool) {
+				consent(&o).OnPut = func(_ context.Context, n call.Session, id string) (string, bool) {
 					return "delete everything", n == me.Session && id == "a_1" && !row.closed
 				}
-				o.RecordElicitation = func(_ context.Context, n call.Session, id string, yes bool) error {
+				consent(&o).OnSaid = func(_ context.Context, n call.Session, id string, yes bool) error {
 					said = map[bool]string{true: "yes", false: "no"}[yes]
 					return nil
 				}
@@ -103,7 +103,7 @@ func TestASlowPersonHoldsNoHost(t *testing.T) {
 				o.HostWait = time.Hour // its call is answered at once, with the question
 			}
 			var said atomic.Bool
-			o.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
+			pipeline(&o).OnCall = func(ctx context.Context, c call.Call) (call.Result, error) {
 				if at := call.AnswerBy(ctx); at.IsZero() || time.Until(at) > o.HostWait {
 					t.Errorf("a human can answer until %v", at)
 				}
@@ -115,8 +115,8 @@ func TestASlowPersonHoldsNoHost(t *testing.T) {
 				}
 				return r, nil
 			}
-			o.PromptText = func(context.Context, call.Session, string) (string, bool) { return "delete everything", true }
-			o.RecordElicitation = func(_ context.Context, _ call.Session, _ string, yes bool) error {
+			consent(&o).OnPut = func(context.Context, call.Session, string) (string, bool) { return "delete everything", true }
+			consent(&o).OnSaid = func(_ context.Context, _ call.Session, _ string, yes bool) error {
 				said.Store(yes)
 				return nil
 			}

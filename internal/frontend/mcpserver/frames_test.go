@@ -17,6 +17,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/testing/corpus"
+	"waldo/internal/testing/pipelinetest"
 )
 
 // talk writes frames to a server and reads its answers line by line.
@@ -373,7 +374,7 @@ func FuzzFrontEnd(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d := newDesk(t)
 		var out bytes.Buffer
-		o := Options{Catalogue: cat, Call: d.call, Drain: 20 * time.Millisecond}
+		o := Options{Catalogue: cat, Pipeline: &pipelinetest.Pipeline{OnCall: d.call}, Drain: 20 * time.Millisecond}
 		in := io.MultiReader(bytes.NewReader(b),
 			strings.NewReader("\n"+`{"jsonrpc":"2.0","id":"are you there","method":"ping"}`+"\n"))
 		if err := New(o).Serve(context.Background(), in, &out, me); err != nil {

@@ -29,44 +29,52 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Options are what a server is made of. Catalogue and Call are needed.
+// Pipeline is where calls go and what decides about them; waldo's is that of the configuration in force.
+type Pipeline interface {
+	Call(ctx context.Context, c call.Call) (call.Result, error)
+	// Refuse records a call that is not let in, and says how it ended.
+	Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
+	// Mode is the class of a tool and its danger: from its contract, or from its server's annotations if those claim
+	// more risk.
+	Mode(cap call.Capability, annotations strictjson.Value) (contract.Mode, int)
+	// Scrub redacts a server's message beside its answer to a call: a question to a person, or a log message. A zero
+	// result drops the message.
+	Scrub(c call.Call, v strictjson.Value, question bool) strictjson.Value
+	// SideEffect returns the known side effect of an ended call; false: it is not known.
+	SideEffect(ctx context.Context, callID string) (facts.SideEffect, bool)
+}
+
+// Consent has the questions to humans that this session's host may put to its person.
+type Consent interface {
+	// Put returns the text of such a question; false: the host may not answer it.
+	Put(ctx context.Context, n call.Session, approvalID string) (text string, ok bool)
+	Said(ctx context.Context, n call.Session, approvalID string, yes bool) error
+	// Await waits until an approval has an answer or its time is over.
+	Await(ctx context.Context, approvalID string) error
+}
+
+// Options are what a server is made of. Catalogue and Pipeline are needed.
 type Options struct {
 	Version      string // of waldo
 	Instructions string // how to use it, for the model; ours, never a server's
 	Marks        bool   // put untrusted text between marks
 	Catalogue    *catalog.Catalogue
-	Call         func(ctx context.Context, c call.Call) (call.Result, error) // the pipeline
-	// Refuse records a call that is not let in, and says how it ended: broker.Refuse. nil: nothing is recorded.
-	Refuse func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
-	// Mode is the class of a tool: from its contract, or from its server's annotations if those claim more risk. nil:
-	// high risk.
-	Mode  func(cap call.Capability, annotations strictjson.Value) (contract.Mode, int)
-	Log   *slog.Logger     // nil: nothing is logged
-	Now   func() time.Time // nil: time.Now
-	Lean  bool             // show three tools in place of all: search, call, run code
-	Drain time.Duration    // for answers once the input has ended; 0: 10 s
-	Park  time.Duration    // time for a client's person to answer; 0: 10 min
+	Pipeline     Pipeline
+	Consent      Consent          // nil: no host may answer, and a call that waits for a human never does so as a task
+	Log          *slog.Logger     // nil: nothing is logged
+	Now          func() time.Time // nil: time.Now
+	Lean         bool             // show three tools in place of all: search, call, run code
+	Drain        time.Duration    // for answers once the input has ended; 0: 10 s
+	Park         time.Duration    // time for a client's person to answer; 0: 10 min
 	// HostWait is how long a human can keep a call waiting whose host waits for it. Hosts give up a call after 60 s. 0:
 	// 40 s.
 	HostWait time.Duration
-	// Aside scrubs a server's messages beside its answer to a call: a question to a person, or a log message. A zero
-	// result drops the message. nil: such messages are dropped.
-	ScrubNotification func(c call.Call, v strictjson.Value, question bool) strictjson.Value
 	// StateKey is a persistent key. With it a restarted waldo can explain, not resume, a suspended call. Nil disables
 	// that.
-	StateKey *[32]byte
-	// SideEffectOf returns the known side effect of an ended call; nil, or false: unknown.
-	SideEffectOf func(ctx context.Context, callID string) (facts.SideEffect, bool)
-	// PromptText returns the text of an approval that this session's host may answer for its person, and Said takes
-	// the answer; nil: no host may.
-	PromptText        func(ctx context.Context, n call.Session, approvalID string) (text string, ok bool)
-	RecordElicitation func(ctx context.Context, n call.Session, approvalID string, yes bool) error
-	OnSessionEnd      func(n call.Session) // called at the end of a session; nil: not called
-	// AwaitApproval waits until an approval has an answer or its time is over. nil: a call that waits for a human
-	// never does so as a task.
-	AwaitApproval func(ctx context.Context, approvalID string) error
-	Tasks         tasks.Limits
-	TaskAfter     time.Duration // how long a call takes before it becomes a task of a modern client; 0: 5 s
+	StateKey     *[32]byte
+	OnSessionEnd func(n call.Session) // called at the end of a session; nil: not called
+	Tasks        tasks.Limits
+	TaskAfter    time.Duration // how long a call takes before it becomes a task of a modern client; 0: 5 s
 }
 
 // channel is the name of this front end in calls.
@@ -350,9 +358,7 @@ func (d *Server) offers() map[string]any {
 	if prompts || resources {
 		can["completions"] = struct{}{}
 	}
-	if d.o.ScrubNotification != nil {
-		can["logging"] = struct{}{}
-	}
+	can["logging"] = struct{}{}
 	return can
 }
 
@@ -452,10 +458,7 @@ func (s *Session) show(entries []*catalog.Entry) {
 // describe returns the form of a tool that hosts see. It omits the output schema: a redacted or cut result can
 // violate it.
 func (d *Server) describe(e *catalog.Entry) map[string]any {
-	mode, danger := contract.HighRisk, 3
-	if d.o.Mode != nil {
-		mode, danger = d.o.Mode(e.Capability, e.Annotations)
-	}
+	mode, danger := d.o.Pipeline.Mode(e.Capability, e.Annotations)
 	t := map[string]any{"name": e.Wire, "description": e.Description, "inputSchema": e.Input,
 		"annotations": hints(e, mode == contract.Read),
 		"_meta":       map[string]any{"waldo/capability": e.Capability, "waldo/danger": danger}}

@@ -25,6 +25,7 @@ import (
 	"waldo/internal/model/id"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/testing/catalogtest"
+	"waldo/internal/testing/pipelinetest"
 )
 
 func parse(t testing.TB, s string) strictjson.Value {
@@ -139,13 +140,24 @@ func options(t testing.TB, d *desk) Options {
 		Sources:  tools(t),
 	})
 	t.Cleanup(cat.Close)
-	return Options{Version: "1", Catalogue: cat, Call: d.call, Drain: time.Second,
-		Mode: func(c call.Capability, _ strictjson.Value) (contract.Mode, int) {
+	return Options{Version: "1", Catalogue: cat, Drain: time.Second,
+		Pipeline: &pipelinetest.Pipeline{OnCall: d.call, OnMode: func(c call.Capability, _ strictjson.Value) (contract.Mode, int) {
 			if c == "s.echo" {
 				return contract.Read, 1
 			}
 			return contract.HighRisk, 3
-		}}
+		}}}
+}
+
+// pipeline returns the double that a test's options have.
+func pipeline(o *Options) *pipelinetest.Pipeline { return o.Pipeline.(*pipelinetest.Pipeline) }
+
+// consent returns that of questions, and gives the options one if they have none.
+func consent(o *Options) *pipelinetest.Consent {
+	if o.Consent == nil {
+		o.Consent = &pipelinetest.Consent{}
+	}
+	return o.Consent.(*pipelinetest.Consent)
 }
 
 func newDesk(t testing.TB) *desk {
@@ -582,7 +594,7 @@ func TestThroughToAServer(t *testing.T) {
 		}},
 	})
 	defer o.Catalogue.Close()
-	o.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
+	pipeline(&o).OnCall = func(ctx context.Context, c call.Call) (call.Result, error) {
 		d := policy.Decision{
 			ID: id.New(id.Decision), Effect: policy.Allow, Call: c, Contract: contract.Contract{
 				Mode: contract.Read, Timeout: 5 * time.Second,
@@ -644,7 +656,7 @@ func (inside) Launch(context.Context, contract.Server, call.Session) (upstream.P
 func BenchmarkCall(b *testing.B) {
 	d := &desk{t: b}
 	o := options(b, d)
-	o.Call = func(_ context.Context, c call.Call) (call.Result, error) {
+	pipeline(&o).OnCall = func(_ context.Context, c call.Call) (call.Result, error) {
 		return call.Result{
 			CallID: c.ID, DecisionID: "d_1", Status: facts.OK, Facts: facts.New(), Content: []call.Content{call.Text("fine")},
 		}, nil
@@ -685,7 +697,8 @@ func TestHints(t *testing.T) {
 			e.Annotations = parse(t, row.annotations)
 		}
 		for mode, want := range map[contract.Mode]string{contract.Read: row.read, contract.Write: row.other} {
-			d := &Server{o: Options{Mode: func(call.Capability, strictjson.Value) (contract.Mode, int) { return mode, mode.Danger() }}}
+			d := &Server{o: Options{Pipeline: &pipelinetest.Pipeline{
+				OnMode: func(call.Capability, strictjson.Value) (contract.Mode, int) { return mode, mode.Danger() }}}}
 			if got, err := json.Marshal(d.describe(e)["annotations"]); err != nil || string(got) != want {
 				t.Errorf("%s, %s: %s, want %s (%v)", row.why, mode, got, want, err)
 			}

@@ -81,7 +81,7 @@ func TestAMisfitIsOnRecord(t *testing.T) {
 	o := options(t, desk)
 	var on []call.Call
 	var broken error
-	o.Refuse = func(_ context.Context, c call.Call, why call.Reason) (call.Result, error) {
+	pipeline(&o).OnRefuse = func(_ context.Context, c call.Call, why call.Reason) (call.Result, error) {
 		on = append(on, c)
 		if why.Code != "args.schema" || !strings.Contains(why.Text, "message") {
 			t.Errorf("the reason: %+v", why)

@@ -98,11 +98,11 @@ func (h *host) Ask(
 ) (map[string]strictjson.Value, error) {
 	shown := map[string]call.Question{}
 	for key, q := range asked {
-		if h.s.d.o.ScrubNotification != nil && !q.Params.IsZero() {
+		if !q.Params.IsZero() {
 			h.mu.Lock()
 			c := h.call
 			h.mu.Unlock()
-			if q.Params = h.s.d.o.ScrubNotification(c, q.Params, true); q.Params.IsZero() {
+			if q.Params = h.s.d.o.Pipeline.Scrub(c, q.Params, true); q.Params.IsZero() {
 				return nil, errors.New("the question cannot be shown")
 			}
 		}
@@ -154,7 +154,7 @@ func (h *host) Log(server, level string, params strictjson.Value) {
 	h.mu.Lock()
 	link, c := h.link, h.call
 	h.mu.Unlock()
-	if link == nil || h.s.d.o.ScrubNotification == nil {
+	if link == nil {
 		return
 	}
 	m, _ := params.Members()
@@ -162,7 +162,7 @@ func (h *host) Log(server, level string, params strictjson.Value) {
 	if err != nil {
 		return
 	}
-	shown, _ := h.s.d.o.ScrubNotification(c, said.Value(), false).Members()
+	shown, _ := h.s.d.o.Pipeline.Scrub(c, said.Value(), false).Members()
 	if shown["data"].IsZero() {
 		return
 	}

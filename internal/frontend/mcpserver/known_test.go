@@ -49,7 +49,7 @@ func TestAServerThatCannotBeListedIsUnavailable(t *testing.T) {
 	d := newDesk(t)
 	o := options(t, d)
 	var refused []string
-	o.Refuse = func(_ context.Context, c call.Call, why call.Reason) (call.Result, error) {
+	pipeline(&o).OnRefuse = func(_ context.Context, c call.Call, why call.Reason) (call.Result, error) {
 		refused = append(refused, string(c.Capability)+" "+why.Code)
 		return call.Result{Status: facts.Denied, Facts: facts.New(), Why: []call.Reason{why}}, nil
 	}
@@ -102,7 +102,7 @@ func TestAServerThatCannotBeListedIsUnavailable(t *testing.T) {
 // A host that wants log messages hears of tools that wait to be accepted, if its agent may use them.
 func TestHostsHearOfNewTools(t *testing.T) {
 	o := options(t, newDesk(t))
-	o.ScrubNotification = func(_ call.Call, v strictjson.Value, _ bool) strictjson.Value { return v }
+	pipeline(&o).OnScrub = func(_ call.Call, v strictjson.Value, _ bool) strictjson.Value { return v }
 	o.Catalogue = catalog.New(catalog.Options{
 		Contracts: catalogtest.Rules[catalog.Viewer]{Allowed: func(cap call.Capability, _ catalog.Viewer) bool { return cap != "s.locked" }},
 		Pins: catalogtest.Pins[catalog.Problem]{Holds: func(string) []catalog.Problem {

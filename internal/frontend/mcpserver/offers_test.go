@@ -99,7 +99,7 @@ func TestProgressIsLimited(t *testing.T) {
 func TestErrorsOfServers(t *testing.T) {
 	o := options(t, newDesk(t))
 	var fault *call.Fault
-	o.Call = func(_ context.Context, c call.Call) (call.Result, error) {
+	pipeline(&o).OnCall = func(_ context.Context, c call.Call) (call.Result, error) {
 		f := facts.New()
 		f.Status = facts.Failed
 		return call.Result{

@@ -91,7 +91,7 @@ func (a *approver) call(ctx context.Context, c call.Call) (call.Result, error) {
 func (a *approver) server(lean bool) *Server {
 	a.t.Helper()
 	o := options(a.t, newDesk(a.t))
-	o.Call, o.Lean = a.call, lean
+	pipeline(&o).OnCall, o.Lean = a.call, lean
 	text := `{"type":"object","properties":{"p":{"type":"string"}},"additionalProperties":false}`
 	o.Catalogue = catalog.New(catalog.Options{
 		Contracts: catalogtest.Rules[catalog.Viewer]{},

@@ -331,8 +331,8 @@ func (l *suspendedCalls) suspend(p *suspendedCall, now time.Time) (map[string]an
 	st := state{
 		Round: rand.Text(), Principal: p.who, Request: request, Expires: now.Add(p.d.o.Park).UnixMilli(), Call: c.ID,
 	}
-	if e, ok := p.d.o.Catalogue.Lookup(context.Background(), string(c.Capability)); ok && p.d.o.Mode != nil {
-		if mode, _ := p.d.o.Mode(c.Capability, e.Annotations); mode == contract.Read {
+	if e, ok := p.d.o.Catalogue.Lookup(context.Background(), string(c.Capability)); ok {
+		if mode, _ := p.d.o.Pipeline.Mode(c.Capability, e.Annotations); mode == contract.Read {
 			st.Effect = facts.None
 		}
 	}
@@ -413,8 +413,8 @@ func (l *suspendedCalls) take(st state, past bool, now time.Time) (*suspendedCal
 // its contract allows is all that is known.
 func (d *Server) over(ctx context.Context, st state) *jsonrpc.Error {
 	effect := st.Effect
-	if d.o.SideEffectOf != nil && effect != facts.None {
-		if told, ended := d.o.SideEffectOf(ctx, st.Call); ended {
+	if effect != facts.None {
+		if told, ended := d.o.Pipeline.SideEffect(ctx, st.Call); ended {
 			effect = told
 		}
 	}

@@ -145,7 +145,7 @@ func ask(t testing.TB, s *Session, m jsonrpc.Message) (state, other string) {
 func parking(t testing.TB, a *asker, change func(*Options)) (*Server, *Session) {
 	t.Helper()
 	o := options(t, newDesk(t))
-	o.Call = a.call
+	pipeline(&o).OnCall = a.call
 	if change != nil {
 		change(&o)
 	}
@@ -304,14 +304,14 @@ func TestAPastRequestState(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			mode := func(call.Capability, strictjson.Value) (contract.Mode, int) { return row.mode, row.mode.Danger() }
-			before, s := parking(t, &asker{rounds: 1}, func(o *Options) { o.StateKey, o.Mode = kept, mode })
+			before, s := parking(t, &asker{rounds: 1}, func(o *Options) { o.StateKey, pipeline(o).OnMode = kept, mode })
 			state, _ := ask(t, s, retry(t, "s__slow", `{"a":1}`, ""))
 			was, _, ok := before.suspended.seal.open(state)
 			if !ok {
 				t.Fatal("control: it is not open")
 			}
 			after, now := parking(t, &asker{rounds: 1}, func(o *Options) {
-				o.StateKey, o.Mode, o.SideEffectOf = row.key, mode, row.fate
+				o.StateKey, pipeline(o).OnMode, pipeline(o).OnSideEffect = row.key, mode, row.fate
 			})
 			if got := row.try(t, after, now, state); got != strings.Replace(row.want, "CALL", was.Call, 1) {
 				t.Errorf("got %s, want %s", got, row.want)
@@ -427,7 +427,7 @@ func TestLeavingEndsSuspendedCalls(t *testing.T) {
 // A panic in a call that may be parked ends that call and no other.
 func TestAPanicEndsItsCallAlone(t *testing.T) {
 	_, s := parking(t, &asker{}, func(o *Options) {
-		o.Call = func(context.Context, call.Call) (call.Result, error) { panic("a mistake of ours") }
+		pipeline(o).OnCall = func(context.Context, call.Call) (call.Result, error) { panic("a mistake of ours") }
 	})
 	for range 2 {
 		if _, got := ask(t, s, retry(t, "s__slow", `{}`, "")); !strings.HasPrefix(got, "-32603") {
@@ -533,7 +533,7 @@ func TestNoEarlyAnswer(t *testing.T) {
 func TestACancelledCallEnds(t *testing.T) {
 	begun, ended := make(chan bool, 1), make(chan bool, 1)
 	_, s := parking(t, &asker{}, func(o *Options) {
-		o.Call = func(ctx context.Context, _ call.Call) (call.Result, error) {
+		pipeline(o).OnCall = func(ctx context.Context, _ call.Call) (call.Result, error) {
 			begun <- true
 			select {
 			case <-ctx.Done():

@@ -119,7 +119,7 @@ func (h *host) asTask(ctx context.Context) *tasks.Task {
 // run as a task waits for the host's own person alone.
 func (s *Session) answered(ctx context.Context, h *host, approvalID string) bool {
 	var t *tasks.Task
-	if s.d.o.AwaitApproval != nil {
+	if s.d.o.Consent != nil {
 		t = h.asTask(ctx)
 	}
 	if t == nil {
@@ -130,7 +130,7 @@ func (s *Session) answered(ctx context.Context, h *host, approvalID string) bool
 	defer cancel()
 	asked, settled := make(chan bool, 1), make(chan error, 1)
 	go func() { asked <- s.consent(ctx, h, approvalID) }()
-	go func() { settled <- s.d.o.AwaitApproval(ctx, approvalID) }()
+	go func() { settled <- s.d.o.Consent.Await(ctx, approvalID) }()
 	for {
 		select {
 		case said := <-asked:

@@ -181,7 +181,7 @@ func legacySession(t testing.TB, d *Server, who Who, link Link) *Session {
 func serverOf(t testing.TB, p *fakePipeline, change func(*Options)) *Server {
 	t.Helper()
 	o := options(t, newDesk(t))
-	o.Call, o.AwaitApproval = p.call, p.await
+	pipeline(&o).OnCall, consent(&o).OnAwait = p.call, p.await
 	o.TaskAfter = time.Hour
 	if change != nil {
 		change(&o)
@@ -523,7 +523,7 @@ func TestQuestionsOfAModernTask(t *testing.T) {
 	if fault != nil || got["resultType"] != "input_required" || got["taskId"] != nil {
 		t.Errorf("%v %v", got, fault)
 	}
-	d.o.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
+	pipeline(&d.o).OnCall = func(ctx context.Context, c call.Call) (call.Result, error) {
 		call.BecameTask(ctx)
 		return p.call(ctx, c)
 	}

@@ -12,6 +12,7 @@ import (
 	"waldo/internal/frontend/mcpserver"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
+	"waldo/internal/testing/pipelinetest"
 )
 
 // A person who decides after the call was answered is heard over HTTP, too: the form outlives the stream that it came
@@ -20,7 +21,7 @@ func TestALateAnswerOverHTTP(t *testing.T) {
 	var said atomic.Bool
 	h := open(t, Limits{}, func(o *mcpserver.Options) {
 		o.HostWait = 50 * time.Millisecond
-		o.Call = func(_ context.Context, c call.Call) (call.Result, error) {
+		o.Pipeline.(*pipelinetest.Pipeline).OnCall = func(_ context.Context, c call.Call) (call.Result, error) {
 			r := call.Result{CallID: c.ID, DecisionID: "d_1", Facts: facts.New(), Status: facts.Waiting, IsError: true,
 				ApprovalID: "a_1"}
 			if said.Load() && c.ApprovalID == "a_1" {
@@ -28,10 +29,12 @@ func TestALateAnswerOverHTTP(t *testing.T) {
 			}
 			return r, nil
 		}
-		o.PromptText = func(context.Context, call.Session, string) (string, bool) { return "delete everything", true }
-		o.RecordElicitation = func(_ context.Context, _ call.Session, _ string, yes bool) error {
-			said.Store(yes)
-			return nil
+		o.Consent = &pipelinetest.Consent{
+			OnPut: func(context.Context, call.Session, string) (string, bool) { return "delete everything", true },
+			OnSaid: func(_ context.Context, _ call.Session, _ string, yes bool) error {
+				said.Store(yes)
+				return nil
+			},
 		}
 	})
 	decides := make(chan struct{})

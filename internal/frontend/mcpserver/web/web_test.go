@@ -22,6 +22,7 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/testing/catalogtest"
+	"waldo/internal/testing/pipelinetest"
 )
 
 // desk is a pipeline for tests.
@@ -128,7 +129,7 @@ func open(t testing.TB, l Limits, change ...func(*mcpserver.Options)) *fixture {
 			return h.list, nil
 		}},
 	})
-	serves := mcpserver.Options{Version: "1", Catalogue: h.cat, Call: h.desk.call}
+	serves := mcpserver.Options{Version: "1", Catalogue: h.cat, Pipeline: &pipelinetest.Pipeline{OnCall: h.desk.call}}
 	for _, f := range change {
 		f(&serves)
 	}

@@ -68,16 +68,7 @@ func (c *console) open(at net.Addr) *pages {
 	o := operator.New(operator.Options{
 		Store: c.Store, Log: c.Log, Approvals: c.Approvals, Owner: app.Owner(),
 		Webhooks: &inbox.Queue{Store: c.Store, Gone: presence.Gone(c.Store), Holder: c.Process()},
-		Events:   c.Events(),
-		Config:   func() *contract.Config { return c.InForce().Config },
-		Policy:   func() *policy.Policy { return c.InForce().Policy },
-		Compile:  c.Compile,
-		Accepted: func() *lockfile.Lock { return c.InForce().Accepted() },
-		Pins:     func(ctx context.Context) ([]site.Pin, error) { return pinsWaiting(ctx, c.InForce()) },
-		Forget:   c.ForgetCLI,
-		Serves:   c.Serves,
-		Restart:  func(server string) bool { return c.InForce().Upstreams.Restart(server) },
-		Verify:   func(ctx context.Context) (audit.Report, error) { return c.InForce().VerifyLog(ctx) },
+		Events:   c.Events(), Waldo: current{c.App},
 	})
 	s := site.New(site.Options{
 		Backend: o, Hosts: app.HostsOf(c.Config.Gateway), Origins: publicOrigin(c.Config.Gateway), Version: c.Version(),
@@ -193,9 +184,21 @@ func (c *console) identify(r *http.Request) (call.Principal, site.Role) {
 	return who, operator.RoleOf(now.Config.Gateway.Console, who)
 }
 
-// pinsWaiting looks at every server for definitions that wait to be accepted.
-func pinsWaiting(ctx context.Context, h *app.App) ([]site.Pin, error) {
-	all, _, err := h.CompareLock(ctx, nil, func(string) func() { return func() {} })
+// current satisfies operator.Waldo: each method is of the configuration in force when it is called.
+type current struct{ *app.App }
+
+func (c current) Config() *contract.Config   { return c.InForce().Config }
+func (c current) Policy() *policy.Policy     { return c.InForce().Policy }
+func (c current) Accepted() *lockfile.Lock   { return c.InForce().Accepted() }
+func (c current) Restart(server string) bool { return c.InForce().Upstreams.Restart(server) }
+
+func (c current) VerifyLog(ctx context.Context) (audit.Report, error) {
+	return c.InForce().VerifyLog(ctx)
+}
+
+// Pins looks at every server for definitions that wait to be accepted.
+func (c current) Pins(ctx context.Context) ([]site.Pin, error) {
+	all, _, err := c.InForce().CompareLock(ctx, nil, func(string) func() { return func() {} })
 	out := []site.Pin{}
 	for _, one := range all {
 		for _, c := range one.Changes {

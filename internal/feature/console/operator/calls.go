@@ -457,8 +457,8 @@ func (p *Operator) decided(l *site.CallLife, r audit.Record, b body) {
 	_ = json.Unmarshal(r.Body, &d) // Records has the unreadable parts
 	l.Call = shortly(r, b)
 	l.Reasons, l.Args, l.ArgsDigest, l.ArgsSize, l.Run = d.Reasons, d.Args, d.ArgsDigest, d.ArgsSize, d.Run
-	if d.Policy == p.o.Policy().Digest() { // else the line numbers are of another text
-		l.Lines = quoted(d.Reasons, p.o.Config())
+	if d.Policy == p.o.Waldo.Policy().Digest() { // else the line numbers are of another text
+		l.Lines = quoted(d.Reasons, p.o.Waldo.Config())
 	}
 	l.Secrets = append(l.Secrets, d.Secrets...)
 	if d.Contract != nil {

@@ -28,7 +28,7 @@ import (
 // Contracts satisfies site.Backend.
 func (p *Operator) Contracts(context.Context) (site.List[site.Contract], error) {
 	out := site.List[site.Contract]{Items: []site.Contract{}}
-	cfg := p.o.Config()
+	cfg := p.o.Waldo.Config()
 	source := lines(cfg)
 	for _, c := range cfg.Contracts {
 		one := site.Contract{
@@ -154,14 +154,14 @@ func (p *Operator) DryRun(_ context.Context, _ site.Who, d site.DryRun) (site.De
 	if err != nil {
 		return site.Decision{}, site.Problemf(http.StatusBadRequest, "args", "%v", err)
 	}
-	x := p.o.Policy().Explain(call.Call{ID: id.New(id.Call), Capability: call.Capability(strings.TrimSpace(d.Capability)),
+	x := p.o.Waldo.Policy().Explain(call.Call{ID: id.New(id.Call), Capability: call.Capability(strings.TrimSpace(d.Capability)),
 		Args: a, Channel: cmp.Or(d.Channel, "cli"), Principal: call.Principal(cmp.Or(d.Principal, p.o.Owner))})
 	out := site.Decision{
 		Effect: x.Effect.String(), Reasons: x.Reasons, Mode: x.Mode().String(), Danger: x.Danger, Pattern: x.Contract.Pattern,
 		File: x.Contract.At.File, Line: x.Contract.At.Line, Role: x.Contract.Approval.By,
 		Need: max(x.Contract.Approval.Need, 1),
 	}
-	out.Lines = quoted(x.Reasons, p.o.Config())
+	out.Lines = quoted(x.Reasons, p.o.Waldo.Config())
 	return out, nil
 }
 
@@ -175,7 +175,7 @@ const (
 
 // Current returns the text of the configuration in force; empty where its file has changed, or is absent.
 func (p *Operator) Current(context.Context) (string, error) {
-	return strings.Join(lines(p.o.Config()), "\n"), nil
+	return strings.Join(lines(p.o.Waldo.Config()), "\n"), nil
 }
 
 // WhatIf satisfies site.Backend. It decides the calls of the last day by the configuration in force and by a
@@ -189,7 +189,7 @@ func (p *Operator) WhatIf(ctx context.Context, text string) (site.WhatIf, error)
 		return out, site.Problemf(http.StatusTooManyRequests, "too_many", "another comparison is under way; try again")
 	}
 	defer p.whatIf.Unlock()
-	changed, problems, err := p.o.Compile([]byte(text))
+	changed, problems, err := p.o.Waldo.Compile([]byte(text))
 	if err != nil {
 		return out, err
 	}
@@ -199,7 +199,7 @@ func (p *Operator) WhatIf(ctx context.Context, text string) (site.WhatIf, error)
 	if len(problems) > 0 {
 		return out, nil
 	}
-	c := comparison{now: p.o.Policy(), then: changed, changes: map[string]*site.Change{},
+	c := comparison{now: p.o.Waldo.Policy(), then: changed, changes: map[string]*site.Change{},
 		unjudged: map[string]*site.Unjudged{}}
 	n, err := audit.Select(ctx, audit.Dir(p.o.Store.Dir()), audit.Selection{Since: out.Since, Last: maxWhatIf, Kind: audit.KindDecision}, c.add)
 	if err != nil && !os.IsNotExist(err) {

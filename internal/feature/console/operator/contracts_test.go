@@ -179,7 +179,7 @@ func TestWhatIf(t *testing.T) {
 	if len(w.Problems) == 0 || !strings.Contains(w.Problems[0], "line 12") || w.Calls != 0 {
 		t.Errorf("a mistake: %+v", w)
 	}
-	if l.policy.Digest() != l.op.o.Policy().Digest() {
+	if l.policy.Digest() != l.op.o.Waldo.Policy().Digest() {
 		t.Error("the changed text came into force")
 	}
 	l.op.whatIf.Lock()

@@ -34,19 +34,24 @@ type Options struct {
 	Store     *database.Store
 	Log       *audit.Log
 	Approvals *approval.Service
-	Config    func() *contract.Config // in force
 	Webhooks  *inbox.Queue
 	Events    inbox.Operator // retries and drops deliveries
-	Policy    func() *policy.Policy
+	Owner     string         // of the sandboxes
+	Waldo     Waldo
+}
+
+// Waldo is this process of waldo, with the configuration that is in force at the time of each call.
+type Waldo interface {
+	Config() *contract.Config
+	Policy() *policy.Policy
 	// Compile compiles a changed text of the configuration, as a reload would.
-	Compile  func(text []byte) (*policy.Policy, contract.Problems, error)
-	Accepted func() *lockfile.Lock                           // definitions
-	Pins     func(ctx context.Context) ([]site.Pin, error)   // looks at every server
-	Forget   func(ctx context.Context, name string) error    // ends what a stopped user shares beside its sessions
-	Owner    string                                          // of the sandboxes
-	Verify   func(ctx context.Context) (audit.Report, error) // the log
-	Serves   func() bool                                     // this process serves hosts: its servers are theirs
-	Restart  func(server string) bool                        // one of its servers; false: there is none of that name
+	Compile(text []byte) (*policy.Policy, contract.Problems, error)
+	Accepted() *lockfile.Lock                         // definitions
+	Pins(ctx context.Context) ([]site.Pin, error)     // looks at every server
+	ForgetCLI(ctx context.Context, name string) error // ends what a stopped user shares beside its sessions
+	VerifyLog(ctx context.Context) (audit.Report, error)
+	Serves() bool               // this process serves hosts: its servers are theirs
+	Restart(server string) bool // one of its servers; false: there is none of that name
 }
 
 // Operator satisfies site.Backend.
@@ -87,7 +92,7 @@ func (p *Operator) Close() error {
 
 // Here satisfies site.Backend.
 func (p *Operator) Here(ctx context.Context) (site.Here, error) {
-	cfg, digest := p.o.Config(), p.o.Policy().Digest()
+	cfg, digest := p.o.Waldo.Config(), p.o.Waldo.Policy().Digest()
 	p.mu.Lock()
 	if p.at.IsZero() || digest != p.read {
 		p.read, p.at = digest, time.Now()

@@ -94,23 +94,31 @@ func openWith(t testing.TB, cfg *contract.Config) *desk {
 func (d *desk) operator() *Operator {
 	q := &inbox.Queue{Store: d.store, Holder: "p1", Gone: func(h string) bool { return h == "gone" }}
 	return New(Options{Store: d.store, Log: d.log, Approvals: d.k, Owner: "os:1000",
-		Webhooks: q, Events: events{q, d.log},
-		Config: func() *contract.Config { return d.cfg }, Compile: d.compile, Policy: func() *policy.Policy { return d.policy },
-		Accepted: func() *lockfile.Lock { return &d.lock }, Forget: func(context.Context, string) error { return nil },
-		Serves: func() bool { return d.serves }, Restart: func(name string) bool { return name == "crm" },
-		Pins: func(context.Context) ([]site.Pin, error) { return d.pins, nil },
-		Verify: func(ctx context.Context) (audit.Report, error) {
-			anchors, err := audit.Anchors(ctx, audit.Options{Heads: d.store})
-			if err != nil {
-				return audit.Report{}, err
-			}
-			return audit.Verify(ctx, audit.Dir(d.dir), anchors, time.Now(), audit.Expect{})
-		}})
+		Webhooks: q, Events: events{q, d.log}, Waldo: process{d}})
 }
 
-// compile compiles a changed configuration as the application does.
-func (d *desk) compile(text []byte) (*policy.Policy, contract.Problems, error) {
-	cfg, problems := config.Parse(d.cfg.File, text)
+// process is a waldo with the configuration of a desk.
+type process struct{ d *desk }
+
+func (w process) Config() *contract.Config                 { return w.d.cfg }
+func (w process) Policy() *policy.Policy                   { return w.d.policy }
+func (w process) Accepted() *lockfile.Lock                 { return &w.d.lock }
+func (process) ForgetCLI(context.Context, string) error    { return nil }
+func (w process) Serves() bool                             { return w.d.serves }
+func (process) Restart(name string) bool                   { return name == "crm" }
+func (w process) Pins(context.Context) ([]site.Pin, error) { return w.d.pins, nil }
+
+func (w process) VerifyLog(ctx context.Context) (audit.Report, error) {
+	anchors, err := audit.Anchors(ctx, audit.Options{Heads: w.d.store})
+	if err != nil {
+		return audit.Report{}, err
+	}
+	return audit.Verify(ctx, audit.Dir(w.d.dir), anchors, time.Now(), audit.Expect{})
+}
+
+// Compile compiles a changed configuration as the application does.
+func (w process) Compile(text []byte) (*policy.Policy, contract.Problems, error) {
+	cfg, problems := config.Parse(w.d.cfg.File, text)
 	if len(problems) > 0 {
 		return nil, problems, nil
 	}

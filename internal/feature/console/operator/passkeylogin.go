@@ -46,7 +46,7 @@ func (p *Operator) Role(ctx context.Context, who call.Principal) (site.Role, err
 	if err != nil || !found {
 		return site.RoleNone, err
 	}
-	return max(site.RoleApprover, RoleOf(p.o.Config().Gateway.Console, who)), nil
+	return max(site.RoleApprover, RoleOf(p.o.Waldo.Config().Gateway.Console, who)), nil
 }
 
 // passkeyOf returns the passkey of an approver who can answer.

@@ -38,7 +38,7 @@ func (p *Operator) Stop(ctx context.Context, who site.Who, name string, release 
 		_, _, err = control.Release(ctx, p.o.Store, name)
 		return err
 	}
-	if err := p.o.Forget(ctx, name); err != nil {
+	if err := p.o.Waldo.ForgetCLI(ctx, name); err != nil {
 		return err
 	}
 	_, silent, err := control.Put(ctx, p.o.Store, control.Stop+name, control.Order{})
@@ -96,8 +96,8 @@ func (p *Operator) Upstreams(ctx context.Context) (site.List[site.Upstream], err
 	if err := p.index.use(ctx); err != nil {
 		return out, err
 	}
-	cfg := p.o.Config()
-	by, accepted := map[string]*site.Upstream{}, p.o.Accepted()
+	cfg := p.o.Waldo.Config()
+	by, accepted := map[string]*site.Upstream{}, p.o.Waldo.Accepted()
 	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
 		s := cfg.Servers[name]
 		u := &site.Upstream{
@@ -109,7 +109,7 @@ func (p *Operator) Upstreams(ctx context.Context) (site.List[site.Upstream], err
 		}
 		by[name] = u
 	}
-	pol := p.o.Policy()
+	pol := p.o.Waldo.Policy()
 	servers := map[string]string{}
 	p.index.newest(func(c entry) bool {
 		name, seen := servers[c.Capability]
@@ -160,15 +160,15 @@ func (p *Operator) Upstream(ctx context.Context, name string) (site.UpstreamLife
 		return l, site.Problemf(http.StatusNotFound, "server.unknown", "the configuration names no such server")
 	}
 	l.Upstream = all.Items[i]
-	l.Restarts = l.Placement != "url" && p.o.Serves()
+	l.Restarts = l.Placement != "url" && p.o.Waldo.Serves()
 	counted := map[string]site.Usage{}
 	for _, u := range p.usage(24, func(c entry) site.Usage { return site.Usage{Capability: c.Capability} }) {
 		counted[u.Capability] = u
 	}
-	for _, tool := range slices.Sorted(maps.Keys(p.o.Accepted().Servers[name].Tools)) {
+	for _, tool := range slices.Sorted(maps.Keys(p.o.Waldo.Accepted().Servers[name].Tools)) {
 		one := site.Definition{Usage: counted[name+"."+tool], Approval: "denied: no contract"}
 		one.Capability = name + "." + tool
-		if c, ok := p.o.Policy().Lookup(call.Capability(one.Capability)); ok {
+		if c, ok := p.o.Waldo.Policy().Lookup(call.Capability(one.Capability)); ok {
 			one.Mode, one.Danger, one.File, one.Line = c.Mode.String(), c.Danger, c.At.File, c.At.Line
 			if one.Approval = asks(c.Approval); c.Denied {
 				one.Approval = "denied"
@@ -201,11 +201,11 @@ func (p *Operator) Upstream(ctx context.Context, name string) (site.UpstreamLife
 
 // Restart satisfies site.Backend.
 func (p *Operator) Restart(_ context.Context, name string) error {
-	if !p.o.Serves() {
+	if !p.o.Waldo.Serves() {
 		return site.Problemf(http.StatusConflict, "server.elsewhere",
 			"the servers of agents belong to waldo serve; its own console, at the address that it listens on, restarts them")
 	}
-	if !p.o.Restart(name) {
+	if !p.o.Waldo.Restart(name) {
 		return site.Problemf(http.StatusNotFound, "server.unknown", "the configuration names no such server")
 	}
 	return nil
@@ -255,7 +255,7 @@ func (p *Operator) Pins(ctx context.Context) (site.List[site.Pin], error) {
 	p.pinned.mu.Lock()
 	defer p.pinned.mu.Unlock()
 	if time.Since(p.pinned.at) > pinsLife {
-		list, err := p.o.Pins(ctx)
+		list, err := p.o.Waldo.Pins(ctx)
 		if err != nil {
 			return site.List[site.Pin]{Items: []site.Pin{}}, err
 		}
@@ -278,7 +278,7 @@ func (p *Operator) Unsettled(ctx context.Context) (site.List[site.Unsettled], er
 
 // Verify satisfies site.Backend, as waldo log verify does.
 func (p *Operator) Verify(ctx context.Context) (json.RawMessage, error) {
-	report, err := p.o.Verify(ctx)
+	report, err := p.o.Waldo.VerifyLog(ctx)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, site.Problemf(http.StatusNotFound, "log", "no log yet")
 	}

@@ -72,7 +72,7 @@ func (p *Operator) Webhooks(ctx context.Context) (site.List[site.Webhook], error
 	}
 	p.index.mu.Lock()
 	defer p.index.mu.Unlock()
-	named := p.o.Config().Webhooks
+	named := p.o.Waldo.Config().Webhooks
 	keys := slices.Collect(maps.Keys(p.index.hooks))
 	for name := range named {
 		if p.index.hooks[hookKey{name: name}] == nil {

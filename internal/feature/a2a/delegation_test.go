@@ -132,6 +132,14 @@ func TestDelegatedFollowUp(t *testing.T) {
 	if _, body := b.do("POST", "/a2a/message:send", first); !strings.Contains(body, "write it in message.metadata") {
 		t.Errorf("in the request of a first message: %s", body)
 	}
+	for path, text := range map[string]string{
+		"/a2a/message:send": message("t.echo", "x"),
+		"/a2a":              `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":` + message("t.echo", "x") + `}`,
+	} {
+		if resp, body := b.do("POST", path, text, "Waldo-Delegation", own); !strings.Contains(body, "is a header of REST") {
+			t.Errorf("%s, a token in the header: %d %s", path, resp.StatusCode, body)
+		}
+	}
 	part := strings.Replace(message("t.echo", "x"), `"text":"x"`, `"text":"x","metadata":{"waldo/delegation":"`+own+`"}`, 1)
 	if _, body := b.do("POST", "/a2a/message:send", part); !strings.Contains(body, "write it in message.metadata") {
 		t.Errorf("in a part: %s", body)

@@ -198,6 +198,9 @@ func spoken(w http.ResponseWriter, r *http.Request) *fault {
 		versions = q
 	}
 	w.Header().Set("A2A-Version", version)
+	if len(r.Header[web.HeaderDelegation]) > 0 {
+		return badParams.says("%s is a header of REST: write the token in message.metadata, as %s", web.HeaderDelegation, tokenMember)
+	}
 	switch {
 	case len(versions) == 0 || len(versions) == 1 && strings.TrimSpace(versions[0]) == "":
 		return noVersion.says("a request without A2A-Version is of version 0.3, and waldo speaks %s: send A2A-Version: %s",

@@ -31,18 +31,15 @@ type client struct {
 	proof call.Proof
 }
 
-// headerDelegation has the token of a delegation.
-const headerDelegation = "Waldo-Delegation"
-
 // delegated returns the token that a request names, or why there is none to use.
 func delegated(r *http.Request) (string, error) {
-	switch given := r.Header.Values(headerDelegation); {
+	switch given := r.Header.Values(web.HeaderDelegation); {
 	case len(given) == 0:
 		return "", nil
 	case len(given) == 1 && given[0] != "":
 		return given[0], nil
 	}
-	return "", wrong(403, "delegation.malformed", headerDelegation+" must be the token of one delegation")
+	return "", wrong(403, "delegation.malformed", web.HeaderDelegation+" must be the token of one delegation")
 }
 
 // link returns the delegation of a request that makes no call; nil: it names none. One that the client cannot use is

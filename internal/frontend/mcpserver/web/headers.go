@@ -23,14 +23,18 @@ const (
 	headerParam   = "Mcp-Param-" // and the name that a tool's schema gives
 )
 
-// once are the headers that two readers could take differently if they stood twice.
-var once = []string{
-	"Authorization", "Content-Type", "Origin", headerVersion, headerSession, headerMethod, headerName, headerLast, headerKey,
-}
+// HeaderDelegation names the token of a delegation over REST. MCP and A2A have it in their messages.
+const HeaderDelegation = "Waldo-Delegation"
+
+// single are the headers that two readers could take differently if a request had two of them; once are those of MCP.
+var (
+	single = []string{"Authorization", "Content-Type", "Origin", HeaderDelegation}
+	once   = []string{headerVersion, headerSession, headerMethod, headerName, headerLast, headerKey}
+)
 
 // duplicate returns the name of a header that must be single and is repeated, or "".
-func duplicate(h http.Header) string {
-	for _, name := range once {
+func duplicate(h http.Header, names []string) string {
+	for _, name := range names {
 		if len(h[name]) > 1 {
 			return name
 		}

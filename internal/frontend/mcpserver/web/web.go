@@ -281,6 +281,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if Full(w, r) {
 		return
 	}
+	if twice := duplicate(r.Header, single); twice != "" {
+		http.Error(w, "the header "+twice+" stands twice", http.StatusBadRequest)
+		return
+	}
 	for prefix, route := range s.o.Routes {
 		if strings.HasPrefix(r.URL.Path, prefix) {
 			route.ServeHTTP(w, r)
@@ -381,7 +385,7 @@ func (s *Server) share(w http.ResponseWriter, r *http.Request) (answered bool) {
 		return false
 	}
 	h.Set("Access-Control-Allow-Methods", "POST, GET, DELETE")
-	h.Set("Access-Control-Allow-Headers", strings.Join(append([]string{"Accept"}, once...), ", "))
+	h.Set("Access-Control-Allow-Headers", strings.Join(slices.Concat([]string{"Accept", "Authorization", "Content-Type", "Origin"}, once), ", "))
 	h.Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return true
@@ -424,8 +428,13 @@ func (s *Server) welcome(origin, host string) bool {
 
 // mcp answers at the MCP endpoint.
 func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
-	if twice := duplicate(r.Header); twice != "" {
+	if twice := duplicate(r.Header, once); twice != "" {
 		http.Error(w, "the header "+twice+" stands twice", http.StatusBadRequest)
+		return
+	}
+	if len(r.Header[HeaderDelegation]) > 0 {
+		http.Error(w, HeaderDelegation+" is a header of REST: name the token in params._meta, as waldo/delegation",
+			http.StatusBadRequest)
 		return
 	}
 	who, refusal := s.o.Identify(r)

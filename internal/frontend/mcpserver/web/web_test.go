@@ -335,6 +335,9 @@ func TestHeadersAndBody(t *testing.T) {
 		{"two names", `"name":"s__echo"`, []string{"Mcp-Name", "s__echo", "Mcp-Name", "s__slow"}, 400, 1},
 		{"a parameter that no tool asks for", `"name":"s__echo"`, append([]string{"Mcp-Param-Tenant", "a"}, name...),
 			400, -32020},
+		{"two logins", `"name":"s__echo"`,
+			append([]string{"Authorization", "Bearer one", "Authorization", "Bearer two"}, name...), 400, 1},
+		{"a delegation where none is read", `"name":"s__echo"`, append([]string{"Waldo-Delegation", ""}, name...), 400, 1},
 		{"two methods", `"name":"s__echo"`, append([]string{"Mcp-Method", "tools/list"}, name...), 400, 1},
 		{"two revisions", `"name":"s__echo"`, append([]string{"Mcp-Protocol-Version", "2025-11-25"}, name...), 400, 1},
 	} {

@@ -245,6 +245,60 @@ func writes(ctx context.Context, all []*replica, first int, text string) (answer
 // unknown is the answer to a call that ended with its replica after it was sent.
 const unknown = "unknown"
 
+// TestDelegateElsewhere: a token of one replica works at another with the key of the store, until that one revokes it.
+func TestDelegateElsewhere(t *testing.T) {
+	const config = "version: 1\nservers:\n  notes: {url: %q}\ncapabilities:\n  notes.put: {mode: write, approval: none}\n" +
+		"gateway: {auth: {tokens: {ci: %q}}}\n"
+	for _, row := range []struct{ why, key string }{{"control: without the key", ""}, {"with it", "file:store.key"}} {
+		t.Run(row.why, func(t *testing.T) {
+			all, o := replicasOf(t, config)
+			a, b := all[0], all[1]
+			if row.key != "" {
+				operate(t, a.state, "worker", "--new-key", filepath.Join(a.dir, "store.key"))
+				f, err := os.OpenFile(filepath.Join(a.dir, "waldo.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+				if err == nil {
+					_, err = fmt.Fprintf(f, "store: {key: \"file:%s/store.key\"}\n", a.dir)
+					err = errors.Join(err, f.Close())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			made := exec.CommandContext(t.Context(), filepath.Join(a.dir, "waldo"), "--state", a.state, "--config",
+				filepath.Join(a.dir, "waldo.yaml"), "delegate", "--allow", "notes.*", "--danger", "2", "--host", "*")
+			token, err := made.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			try := func(r *replica, text string) string {
+				c := exec.CommandContext(t.Context(), filepath.Join(r.dir, "waldo"), "--state", r.state, "--config",
+					filepath.Join(r.dir, "waldo.yaml"), "--delegation", strings.TrimSpace(string(token)), "call", "notes.put",
+					"text="+text)
+				out, _ := c.CombinedOutput()
+				return string(out)
+			}
+			at := try(b, "there")
+			if row.key == "" {
+				if !strings.Contains(at, "delegation.absent") || o.times("there") != 0 {
+					t.Errorf("%s", at)
+				}
+				return
+			}
+			if o.times("there") != 1 {
+				t.Fatalf("%s", at)
+			}
+			name := regexp.MustCompile(`dg_[a-z2-7]{26}`).FindString(string(token))
+			operate(t, b.state, "delegate", "revoke", name)
+			if out := try(a, "after"); !strings.Contains(out, "delegation.revoked") || o.times("after") != 0 {
+				t.Errorf("after its end: %s", out)
+			}
+			for _, r := range all {
+				operate(t, r.state, "log", "verify")
+			}
+		})
+	}
+}
+
 // balancer is one address for both replicas, which leads to one of them at a time.
 type balancer struct {
 	url string

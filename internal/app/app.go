@@ -309,7 +309,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	o := control.Options{Store: h.Store, Log: h.Log, Sessions: h.Sessions, By: string(Principal()),
 		Reloads: s.Reloads, Ended: h.ended,
 		Relock:  func(ctx context.Context, o control.Order) control.Reply { return h.lives.inForce().relock(ctx, o) },
-		Revoked: func(ctx context.Context) int { return h.live.End(ctx, h.delegations(), time.Now()) },
+		Revoked: func(ctx context.Context) int { return h.live.End(ctx, h.delegations(h.Witness), time.Now()) },
 		Asker:   h.Process()}
 	h.attendant, err = control.Attend(ctx, o)
 	return err

@@ -14,14 +14,14 @@ import (
 	"waldo/internal/model/call"
 )
 
-// delegations reads and writes the records of delegations.
-func (h *App) delegations() delegation.Log {
-	return audit.Delegations{Witness: h.Witness, Recorder: &audit.Recorder{Log: h.Log}}
+// delegations reads and writes the records of delegations, also for replicas.
+func (s *Storage) delegations(w *audit.Witness) delegation.Shared {
+	return delegation.Shared{Log: audit.Delegations{Witness: w, Recorder: &audit.Recorder{Log: s.Log}}, Store: s.Store}
 }
 
 // openDelegated makes the part that holds calls to delegations, and verifies the token that this process was given.
 func (h *App) openDelegated(ctx context.Context) error {
-	h.Delegated = &delegation.Service{Policy: h.Policy, Log: h.delegations(), Live: h.live, Now: time.Now}
+	h.Delegated = &delegation.Service{Policy: h.Policy, Log: h.delegations(h.Witness), Live: h.live, Now: time.Now}
 	if h.set.after != nil {
 		h.Delegated.Base = h.set.after.Delegated.Base
 		return nil
@@ -68,7 +68,8 @@ func (h *App) Bound(ctx context.Context, c call.Call) (bound context.Context, do
 
 // ExplainUnder returns a dry run as the token of a delegation, named by the user of this process, leaves it.
 func ExplainUnder(ctx context.Context, state string, p *policy.Policy, token string, d policy.Decision) policy.Decision {
-	s := &delegation.Service{Policy: p, Log: audit.Delegations{Witness: &audit.Witness{Dir: audit.Dir(state)}}, Now: time.Now}
+	log := delegation.Shared{Log: audit.Delegations{Witness: &audit.Witness{Dir: audit.Dir(state)}}}
+	s := &delegation.Service{Policy: p, Log: log, Now: time.Now}
 	c := d.Call
 	c.Delegation = token
 	_, why := s.Enter(ctx, token, call.Proof{}, Principal())
@@ -98,10 +99,10 @@ type Revoked struct {
 	Silent      int             `json:"silent"` // processes that did not reply in time
 }
 
-// Revoke ends a delegation and all below it in every waldo of the state directory: calls under way are cancelled, and
+// Revoke ends a delegation and all below it in every waldo of the store: calls under way are cancelled, and
 // suspended programs removed.
 func (s *Storage) Revoke(ctx context.Context, id string) (r Revoked, err error) {
-	log := audit.Delegations{Witness: &audit.Witness{Dir: s.Store.Path("log")}, Recorder: &audit.Recorder{Log: s.Log}}
+	log := s.delegations(&audit.Witness{Dir: s.Store.Path("log")})
 	if r.Delegations, r.Before, err = delegation.Revoke(ctx, log, id, Principal()); err != nil {
 		return r, err
 	}

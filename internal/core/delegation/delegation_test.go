@@ -96,7 +96,7 @@ func newWorld(t testing.TB) world {
 		t.Fatal(err)
 	}
 	w := world{log: &memory{}, clock: &clock{time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}}
-	w.Service = &delegation.Service{Policy: p, Log: w.log, Live: &delegation.Live{}, Now: w.clock.now}
+	w.Service = &delegation.Service{Policy: p, Log: delegation.Shared{Log: w.log}, Live: &delegation.Live{}, Now: w.clock.now}
 	return w
 }
 
@@ -370,7 +370,7 @@ func (m *memory) other(t *testing.T, w world) string {
 
 func revoke(t *testing.T, w world, n int) {
 	t.Helper()
-	if _, _, err := delegation.Revoke(t.Context(), w.log, w.log.all[n].ID, parent); err != nil {
+	if _, _, err := delegation.Revoke(t.Context(), w.Log, w.log.all[n].ID, parent); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -437,7 +437,7 @@ func TestInherit(t *testing.T) {
 	flat, narrow := wide(), wide()
 	flat.Depth, narrow.Allow, narrow.Danger = 0, []contract.Pattern{"local.read_*"}, 1
 	gone := w.give(t, "", parent, wide())
-	if _, _, err := delegation.Revoke(t.Context(), w.log, ids(gone)[0], parent); err != nil {
+	if _, _, err := delegation.Revoke(t.Context(), w.Log, ids(gone)[0], parent); err != nil {
 		t.Fatal(err)
 	}
 	for why, row := range map[string]struct {
@@ -533,7 +533,7 @@ func TestRevokedUnderWay(t *testing.T) {
 		bound[name] = ctx
 	}
 	revoke(t, w, 0)
-	if n := w.Live.End(t.Context(), w.log, w.clock.at); n != 2 {
+	if n := w.Live.End(t.Context(), w.Log, w.clock.at); n != 2 {
 		t.Errorf("%d calls ended", n)
 	}
 	for name, ctx := range bound {

@@ -31,6 +31,7 @@ type Record struct {
 	Bounds  *Bounds        `json:"bounds,omitempty"`
 	Created time.Time      `json:"created,omitzero"`
 	Expires time.Time      `json:"expires,omitzero"`
+	From    string         `json:"from,omitempty"` // the state directory of the replica that recorded it first; empty: this one
 }
 
 // Link is one delegation as the log has it.
@@ -50,7 +51,10 @@ type Link struct {
 }
 
 // Chain is a delegation with those above it, the root first. It is a copy: later records do not change it.
-type Chain struct{ Links []Link }
+type Chain struct {
+	Links   []Link
+	counted bool // its call, at all replicas
+}
 
 // IDs returns the ids, the root first; nil for no chain.
 func (c *Chain) IDs() (out []string) {
@@ -74,6 +78,8 @@ type Ledger struct {
 
 type entry struct {
 	Link
+	made    Record
+	end     *Record
 	counted map[string]int // decision to its number among the calls; those within the budget, and a few more
 }
 
@@ -104,34 +110,50 @@ func (l *Ledger) Take(seq uint64, r Record) error {
 		if e == nil {
 			return fmt.Errorf("%w: record %d revokes %.40q", ErrAbsent, seq, r.ID)
 		}
-		e.Revoked = true
+		e.Revoked, e.end = true, &r
 		return nil
 	case Created:
 	default:
 		return fmt.Errorf("delegation: record %d has the unknown action %.40q", seq, r.Action)
 	}
+	if e != nil && r.From != "" && r.From == e.made.From && r.Token == e.digest {
+		return nil // two processes took it at once
+	}
 	if e != nil {
 		return fmt.Errorf("delegation: record %d creates %s again", seq, r.ID)
 	}
+	e, err := l.sound(seq, r)
+	if err != nil {
+		return err
+	}
+	if l.links == nil {
+		l.links = map[string]*entry{}
+	}
+	l.links[r.ID] = e
+	return nil
+}
+
+// sound returns what a record creates, or what is wrong with it.
+func (l *Ledger) sound(seq uint64, r Record) (*entry, error) {
 	q := Request{Lifetime: r.Expires.Sub(r.Created), For: r.For, Key: r.Key}
 	if r.Bounds != nil {
 		q.Bounds = *r.Bounds
 	}
 	why := q.fault()
-	if !id.Is(id.Delegation, r.ID) || r.By == "" || r.Token == "" {
+	if !id.Is(id.Delegation, r.ID) || r.By == "" || r.Token == "" || r.Action != Created {
 		why = malformed("id, by and token are needed")
 	}
 	if r.Parent != "" && why == nil {
 		up := l.links[r.Parent]
 		if up == nil {
-			return fmt.Errorf("%w: record %d has the parent %.40q", ErrAbsent, seq, r.Parent)
+			return nil, fmt.Errorf("%w: record %d has the parent %.40q", ErrAbsent, seq, r.Parent)
 		}
 		if why = up.within(q, r.Expires); why == nil && r.By != up.For {
 			why = &call.Reason{Code: "delegation.principal", Text: "its parent belongs to another principal"}
 		}
 	}
 	if why != nil {
-		return fmt.Errorf("delegation: record %d: %s: %s", seq, why.Code, why.Text)
+		return nil, fmt.Errorf("delegation: record %d: %s: %s", seq, why.Code, why.Text)
 	}
 	link := Link{Bounds: q.Bounds, ID: r.ID, Parent: r.Parent, By: r.By, For: r.For, Key: r.Key, Created: r.Created, Expires: r.Expires,
 		Seq: seq, digest: r.Token}
@@ -146,11 +168,7 @@ func (l *Ledger) Take(seq uint64, r Record) error {
 		}
 		return out, nil
 	})
-	if l.links == nil {
-		l.links = map[string]*entry{}
-	}
-	l.links[r.ID] = &entry{Link: link, counted: map[string]int{}}
-	return nil
+	return &entry{Link: link, made: r, counted: map[string]int{}}, nil
 }
 
 // Decided counts a recorded decision that does not deny against its delegations.

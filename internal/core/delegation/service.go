@@ -37,7 +37,7 @@ type Log interface {
 // Service holds calls to the delegations that they are made under. Every field but Base is needed.
 type Service struct {
 	Policy Policy // of the configuration in force
-	Log    Log
+	Log    Shared
 	Live   *Live
 	Now    func() time.Time
 	Base   Link // the delegation that every call of this process is made under; zero: none
@@ -95,6 +95,9 @@ func (s *Service) find(
 		return nil, why
 	}
 	var chain *Chain
+	if err := s.Log.Exchange(ctx, leaf); err != nil {
+		return nil, unproven
+	}
 	err := s.Log.Delegations(ctx, func(l *Ledger) {
 		var c *Chain
 		if c, why = l.chain(leaf); why != nil {
@@ -281,7 +284,11 @@ func (l Link) specific(name string) (n int) {
 // Confirm returns why a call whose decision is recorded cannot be carried out. Of calls at the same time, the order of
 // the log decides which are within a budget.
 func (s *Service) Confirm(ctx context.Context, d policy.Decision, under *Chain) (why *call.Reason) {
-	if err := s.Log.Delegations(ctx, func(l *Ledger) { why = l.confirm(under, d.ID, s.Now()) }); err != nil {
+	err := s.Log.Delegations(ctx, func(l *Ledger) { why = l.confirm(under, d.ID, s.Now()) })
+	if err == nil && why == nil {
+		why, err = s.Log.spend(ctx, under)
+	}
+	if err != nil {
 		return unproven
 	}
 	return why
@@ -329,15 +336,19 @@ func (l *Live) remove(b *binding) {
 
 // End cancels the calls whose delegation no longer stands, by the log, and returns how many. Where the log cannot be
 // read, it cancels all.
-func (l *Live) End(ctx context.Context, log Log, now time.Time) (ended int) {
+func (l *Live) End(ctx context.Context, log Shared, now time.Time) (ended int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	why := map[*binding]*call.Reason{}
-	err := log.Delegations(ctx, func(led *Ledger) {
+	var err error
+	for b := range l.calls {
+		err = errors.Join(err, log.Exchange(ctx, b.chain.Leaf().ID))
+	}
+	err = errors.Join(err, log.Delegations(ctx, func(led *Ledger) {
 		for b := range l.calls {
 			why[b] = led.stands(b.chain, now)
 		}
-	})
+	}))
 	for b := range l.calls {
 		against := why[b]
 		if err != nil {
@@ -461,16 +472,18 @@ var ErrAbsent = errors.New("delegation: the log has none of this id")
 
 // Revoke ends a delegation and all below it. The record is on the disk when it returns. It returns the ids that
 // ended. before is true where it was revoked already; then it writes no record.
-func Revoke(ctx context.Context, log Log, top string, by call.Principal) (ended []string, before bool, err error) {
+func Revoke(ctx context.Context, log Shared, top string, by call.Principal) (ended []string, before bool, err error) {
+	away := log.Exchange(ctx, top) // it ends here, also where the others cannot learn of it
 	err = log.Delegations(ctx, func(l *Ledger) {
 		ended = l.Below(top)
 		before = l.links[top] != nil && l.links[top].Revoked
 	})
-	if err != nil || before {
-		return ended, before, err
+	switch {
+	case err != nil || before:
+	case len(ended) == 0:
+		err = ErrAbsent
+	default:
+		err = log.Delegate(ctx, Record{Action: Revoked, ID: top, By: by})
 	}
-	if len(ended) == 0 {
-		return nil, false, ErrAbsent
-	}
-	return ended, false, log.Delegate(ctx, Record{Action: Revoked, ID: top, By: by})
+	return ended, before, errors.Join(err, away)
 }

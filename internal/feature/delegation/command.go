@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/app"
 	"waldo/internal/app/fault"
+	"waldo/internal/app/secrets"
 	"waldo/internal/cli"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/delegation"
@@ -267,8 +268,8 @@ func outside(ctx context.Context, g *cli.Context, name string) (*call.Reason, er
 func newRevoke(g *cli.Context) *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke ID", Short: "End a delegation and all below it now",
-		Long: "Calls under way are cancelled in every waldo of the state directory, calls that wait for a human are denied, and\n" +
-			"suspended programs are removed.",
+		Long: "Calls under way are cancelled in every waldo of the state directory, and of its replicas. Calls that wait for a\n" +
+			"human are denied, and suspended programs of this state directory are removed.",
 		Example: "  waldo delegate revoke dg_…", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			if !id.Is(id.Delegation, args[0]) {
@@ -285,6 +286,13 @@ func newRevoke(g *cli.Context) *cobra.Command {
 				return err
 			}
 			defer func() { err = errors.Join(err, s.Close()) }()
+			var untold error
+			if s.Store.Shared() { // replicas believe a row with its mark
+				state, cfg, err := g.Configured()
+				if untold = err; err == nil {
+					s.MarkWith(cfg, secrets.New(state, cfg, g.Known, cli.Passphrase()).Get)
+				}
+			}
 			r, err := s.Revoke(c.Context(), args[0])
 			if errors.Is(err, delegation.ErrAbsent) {
 				return exitcode.Mistake("waldo delegate list --all shows the ids", "%s: %v", args[0], err)
@@ -306,6 +314,7 @@ func newRevoke(g *cli.Context) *cobra.Command {
 					display.Count(len(r.Delegations), "delegation"), display.Count(calls, "call"),
 					display.Count(r.Programs, "suspended program"))
 			}
+			err = errors.Join(err, untold)
 			if r.Silent > 0 {
 				err = errors.Join(err, &exitcode.Exit{Code: exitcode.Problems,
 					Text: display.Count(r.Silent, "process") + " did not reply; a call under way there may go on"})

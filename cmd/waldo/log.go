@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -45,6 +46,11 @@ func newVerify(g *cli.Context) *cobra.Command {
 					return exitcode.Mistake("waldo log verify --proof FILE --policy FILE", "a receipt is verified against a policy")
 				}
 				return g.Evidence.Receipt(c.OutOrStdout(), receipts, policy, g.JSON)
+			}
+			if state, err := g.StateDir(); err == nil {
+				if _, err := os.Stat(state); errors.Is(err, fs.ErrNotExist) {
+					return exitcode.Mistake("--state or $WALDO_STATE names another", "there is no state directory %s, so no log", state)
+				}
 			}
 			bar := logBar(c, g)
 			defer bar.Close()

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"filippo.io/torchwood"
@@ -38,6 +39,10 @@ type copies struct {
 	store  *database.Store
 	url    string
 	bucket bucket.Bucket
+
+	mu      sync.Mutex
+	looked  time.Time    // by this process: the file's time is only for people
+	against *call.Reason // what it found then
 }
 
 // copied is what this state directory knows of its bucket: a file beside the segments, for all of its processes.
@@ -102,7 +107,7 @@ func copiesOf(s *database.Store, c contract.Blobs, value func(secret.Ref) (secre
 		return nil, nil
 	}
 	b, err := bucket.Open(c, value)
-	return &copies{treeOf(s), s, c.URL, b}, err
+	return &copies{tree: treeOf(s), store: s, url: c.URL, bucket: b}, err
 }
 
 // read returns what is known of the bucket. A file that cannot be read is as none: all is compared anew.
@@ -529,19 +534,25 @@ func (c *copies) put(ctx context.Context, name string, b []byte, taken *error) e
 	return err
 }
 
-// Back compares the log with its bucket before a dangerous call, unless that was done lately.
+// Back compares the log with its bucket before a dangerous call, unless this process did so lately.
 func (w witness) Back(ctx context.Context) *call.Reason {
-	if w.copies == nil {
+	c := w.copies
+	if c == nil {
 		return nil
 	}
-	m := w.copies.read()
-	if age := time.Since(m.Looked); age < 0 || age > looksHold {
-		short, cancel := context.WithTimeout(ctx, lookWithin)
-		defer cancel()
-		var err error
-		if m, err = w.copies.look(short); err != nil {
-			slog.Warn("the log's bucket was not compared", "why", err)
-		}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.looked) < looksHold {
+		return cmp.Or(c.against, c.read().Against)
+	}
+	short, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	m, err := c.look(short)
+	if err != nil {
+		slog.Warn("the log's bucket was not compared", "why", err)
+	}
+	if c.against = m.Against; !m.Looked.IsZero() {
+		c.looked = time.Now()
 	}
 	return m.Against
 }

@@ -541,6 +541,34 @@ func TestQuorum(t *testing.T) {
 	}
 }
 
+// TestWitnessAway: a witness that did not answer is named, also where the policy holds without it.
+func TestWitnessAway(t *testing.T) {
+	g, config, _ := witnessed(t)
+	b, err := os.ReadFile(config.Log.Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, srv := g.witness(2)
+	_, second, _ := strings.Cut(string(other), "witness w ")
+	second, _, _ = strings.Cut(second, "\n")
+	b = bytes.Replace(b, []byte("quorum w"), []byte("witness v "+second+"\ngroup g any w v\nquorum g"), 1)
+	if err := os.WriteFile(config.Log.Policy, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config.Log.Accepted = strictjson.Digest(b)
+	for _, want := range []string{"witness.seen", "witness.away witness.seen"} {
+		g.write(1)
+		var codes []string
+		for _, f := range g.tree.check(t.Context(), g.store, config) {
+			codes = append(codes, f.Code)
+		}
+		if got := strings.Join(codes, " "); got != want {
+			t.Errorf("found %q, want %q", got, want)
+		}
+		srv.Close()
+	}
+}
+
 // TestSeenBeyond: a log that was put back without what waldo knows of its witness is named as rolled back.
 func TestSeenBeyond(t *testing.T) {
 	g, config, _ := witnessed(t)

@@ -301,9 +301,14 @@ func (t *Tree) witnessed(ctx context.Context, s *database.Store, policy []byte) 
 	if err != nil && len(found) == 0 {
 		found = append(found, audit.Unchecked("witness.missing", "%v", err))
 	}
-	if len(found) == 0 {
-		found = append(found, audit.Finding{Code: "witness.seen",
-			Text: fmt.Sprintf("the witnesses of log.policy cosigned this log of %d records from record %d", at.N, at.First)})
+	if len(found) > 0 {
+		return found
 	}
-	return found
+	all := len(asked(policy))
+	for _, f := range failed { // the others are as many as the policy asks for
+		found = append(found, audit.Finding{Code: "witness.away", Text: fmt.Sprintf("%v: what it saw was not compared", f)})
+	}
+	return append(found, audit.Finding{Code: "witness.seen",
+		Text: fmt.Sprintf("%d of %d witnesses of log.policy cosigned this log of %d records from record %d",
+			all-len(failed), all, at.N, at.First)})
 }

@@ -5,13 +5,20 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/url"
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -34,42 +41,27 @@ func main() {
 	os.Exit(min(len(faults), 1))
 }
 
-// layout is a record: its time, kind and body.
-var layout = regexp.MustCompile(`^{"v":1,"seq":\d+,"id":"e_[a-z2-7]{26}","at":"([^"]+)","prev":"[0-9a-f]{64}",` +
-	`"kind":"([a-z_]{1,32})","body":({[ -~]*}),"hash":"[0-9a-f]{64}"}$`)
-
-// receipt is one that holds.
-type receipt struct {
-	file, kind, body string
-	seq              int64
-}
-
-// run checks receipts. Those of enrolments bring the keys for the answers in the others.
+// run checks receipts, and then the records in the order of the log: enrolments bring the keys for later answers.
 func run(policyFile string, files []string) (faults []error) {
 	text, err := os.ReadFile(policyFile)
 	p, perr := parsePolicy(string(text))
 	if err = cmp.Or(err, perr); err != nil {
 		return []error{fmt.Errorf("%s: %w", policyFile, err)}
 	}
-	var all []receipt
+	var all []record
 	for _, file := range files {
-		b, err := os.ReadFile(file)
-		record, origin, tree, seq, verr := verify(p, b)
-		parts := append(layout.FindStringSubmatch(record), "", "", "", "")
-		const form = "2006-01-02T15:04:05.000Z"
-		at, terr := time.Parse(form, parts[1])
-		if err = cmp.Or(err, verr, terr); err == nil && (at.Format(form) != parts[1] || !spelled(parts[2], parts[3])) {
-			err = errors.New("it is not a record of waldo")
-		}
-		if err != nil {
+		text, err := os.ReadFile(file)
+		r, verr := p.verify(string(text))
+		if err = cmp.Or(err, verr); err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", file, err))
 			continue
 		}
-		fmt.Printf("%s: sound, in the log %s of %d records\n%s\n", file, origin, tree.N, record)
-		all = append(all, receipt{file, parts[2], parts[3], seq})
+		fmt.Printf("%s: sound, in the log %s of %d records\n%s\n", file, p.log.Name(), r.of, r.line)
+		r.file = file
+		all = append(all, r)
 	}
-	slices.SortStableFunc(all, func(a, b receipt) int { return cmp.Compare(a.seq, b.seq) })
-	l := ledger{keys: map[string]*holder{}, ended: map[string]string{}}
+	slices.SortStableFunc(all, func(a, b record) int { return cmp.Compare(a.seq, b.seq) })
+	l := ledger{keys: map[string]holder{}, ended: map[string]string{}}
 	for _, r := range all {
 		if err := l.take(r); err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", r.file, err))
@@ -78,64 +70,72 @@ func run(policyFile string, files []string) (faults []error) {
 	return faults
 }
 
-// policy lists whose signatures a checkpoint needs.
+// must is nil where a check holds.
+func must(holds bool, fault string) error {
+	if holds {
+		return nil
+	}
+	return errors.New(fault)
+}
+
+// policy has the keys of a log and of witnesses, and whose signatures a checkpoint needs.
 type policy struct {
-	keys    []note.Verifier          // of logs and witnesses
-	logs    map[string]note.Verifier // by origin
-	members map[string]member
-	quorum  string
+	log    note.Verifier
+	keys   []note.Verifier
+	quorum rule
 }
 
-// member is a witness, or a group of members of which n must sign.
-type member struct {
-	key *cosigner
-	n   int
-	of  []string
+// rule reports whether signatures, which hold, are enough.
+type rule func([]note.Signature) bool
+
+func signedBy(v note.Verifier) rule {
+	return func(all []note.Signature) bool {
+		return slices.ContainsFunc(all, func(s note.Signature) bool { return s.Name == v.Name() && s.Hash == v.KeyHash() })
+	}
 }
 
-func parsePolicy(text string) (*policy, error) {
-	p := &policy{logs: map[string]note.Verifier{}, members: map[string]member{"none": {}}}
+func parsePolicy(text string) (p policy, err error) {
+	members := map[string]rule{"none": func([]note.Signature) bool { return true }}
+	taken := func(name string) bool { return slices.Contains(slices.Collect(maps.Keys(members)), name) }
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")
-		if f := strings.Fields(line); len(f) == 1 || len(f) > 1 && !p.line(f) {
-			return nil, fmt.Errorf("%q is not a line of a policy", line)
+		switch f := strings.Fields(line); {
+		case len(f) == 0:
+			continue
+		case len(f) > 1 && f[0] == "log" && p.log == nil:
+			p.log, err = note.NewVerifier(f[1])
+			p.keys = append(p.keys, p.log)
+		case len(f) > 2 && f[0] == "witness" && !taken(f[1]):
+			key, kerr := newCosigner(f[2])
+			p.keys, members[f[1]], err = append(p.keys, key), signedBy(key), kerr
+		case len(f) > 3 && f[0] == "group" && !taken(f[1]):
+			members[f[1]], err = group(f[2], f[3:], members)
+		case len(f) == 2 && f[0] == "quorum" && p.quorum == nil && members[f[1]] != nil:
+			p.quorum = members[f[1]]
+		default:
+			err = errors.New("it is no log, witness, group or quorum, names one that is not known, or one again")
+		}
+		if err != nil {
+			return p, fmt.Errorf("the line %q of the policy: %w", line, err)
 		}
 	}
-	if p.quorum == "" || len(p.logs) == 0 {
-		return nil, errors.New("a policy needs a log and a quorum")
-	}
-	return p, nil
+	return p, must(p.quorum != nil && p.log != nil, "a policy needs a log and a quorum")
 }
 
-func (p *policy) line(f []string) bool {
-	_, taken := p.members[f[1]]
-	switch {
-	case f[0] == "log":
-		v, err := note.NewVerifier(f[1])
-		p.logs[strings.Split(f[1], "+")[0]], p.keys = v, append(p.keys, v)
-		return err == nil
-	case f[0] == "witness" && len(f) >= 3 && !taken:
-		c, ok := newCosigner(f[2])
-		p.members[f[1]], p.keys = member{key: c}, append(p.keys, c)
-		return ok
-	case f[0] == "group" && len(f) >= 4 && !taken:
-		n, _ := strconv.Atoi(f[2])
-		m := member{n: cmp.Or(map[string]int{"all": len(f) - 3, "any": 1}[f[2]], n), of: f[3:]}
-		unknown := func(one string) bool { _, ok := p.members[one]; return !ok || one == "none" }
-		p.members[f[1]] = m
-		return m.n >= 1 && m.n <= len(m.of) && !slices.ContainsFunc(m.of, unknown) && !slices.Contains(m.of, f[1])
-	case f[0] == "quorum" && len(f) == 2 && taken && p.quorum == "":
-		p.quorum = f[1]
-		return true
+// group is the rule that some members must sign. Each can be in one group, so that no key counts twice.
+func group(some string, of []string, members map[string]rule) (rule, error) {
+	var free []rule
+	for _, one := range of {
+		if one != "none" && members[one] != nil {
+			free, members[one] = append(free, members[one]), nil
+		}
 	}
-	return false
-}
-
-// satisfied reports whether those who signed reach a member of the policy.
-func (p *policy) satisfied(name string, signed func(note.Verifier) bool) bool {
-	m := p.members[name]
-	rest := slices.DeleteFunc(slices.Clone(m.of), func(one string) bool { return p.satisfied(one, signed) })
-	return len(m.of)-len(rest) >= m.n && (m.key == nil || signed(m.key))
+	n, _ := strconv.Atoi(some)
+	n = cmp.Or(map[string]int{"all": len(of), "any": 1}[some], n)
+	return func(all []note.Signature) bool {
+		lacks := func(r rule) bool { return !r(all) }
+		return len(slices.DeleteFunc(slices.Clone(free), lacks)) >= n
+	}, must(1 <= n && n <= len(of) && len(free) == len(of), "a member is not free, or the number is out of range")
 }
 
 // cosigner verifies the cosignatures of a witness (C2SP tlog-cosignature, cosignature/v1).
@@ -144,11 +144,12 @@ type cosigner struct {
 	key  []byte // its type, 4, and an Ed25519 key
 }
 
-func newCosigner(vkey string) (c *cosigner, ok bool) {
+func newCosigner(vkey string) (*cosigner, error) {
 	f := append(strings.SplitN(vkey, "+", 3), "", "")
 	key, err := base64.StdEncoding.DecodeString(f[2])
-	c = &cosigner{f[0], key}
-	return c, err == nil && len(key) == 1+ed25519.PublicKeySize && key[0] == 4 && f[1] == fmt.Sprintf("%08x", c.KeyHash())
+	c := &cosigner{f[0], key}
+	ok := len(key) == 1+ed25519.PublicKeySize && key[0] == 4 && f[1] == fmt.Sprintf("%08x", c.KeyHash())
+	return c, cmp.Or(err, must(ok, "it is not the key of a witness"))
 }
 
 func (c *cosigner) Name() string { return c.name }
@@ -161,55 +162,250 @@ func (c *cosigner) Verify(msg, sig []byte) bool {
 		fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", binary.BigEndian.Uint64(sig), msg), sig[8:])
 }
 
-// verify checks a receipt, and returns the line of the record that it proves, its number, and the tree of its log.
-func verify(p *policy, receipt []byte) (record, origin string, tree tlog.Tree, seq int64, err error) {
-	head, signed, _ := bytes.Cut(receipt, []byte("\n\n"))
-	const form = "c2sp.org/tlog-proof@v1\nextra %s\nindex %d"
-	extra, i := "", int64(0)
-	_, _ = fmt.Sscanf(string(head), form, &extra, &i)
-	path, ok := strings.CutPrefix(string(head), fmt.Sprintf(form, extra, i))
-	line, err := base64.StdEncoding.DecodeString(extra)
-	hashes := strings.Split(path, "\n")
-	proof := make(tlog.RecordProof, len(hashes)-1)
-	for n := range proof {
-		proof[n], _ = tlog.ParseHash(hashes[n+1]) // a hash of zeros proves nothing
-	}
-	if err != nil || !ok || i < 0 || hashes[0] != "" {
-		return "", "", tree, 0, errors.New("it is not a tlog-proof with a record")
-	}
-	at := max(bytes.LastIndex(line, []byte(`,"hash":"`)), 0)
-	leaf := sha256.Sum256(line[:at])
-	if string(line[at:]) != fmt.Sprintf(`,"hash":"%x"}`, leaf) {
-		return "", "", tree, 0, errors.New("the record was changed: its hash does not fit its bytes")
-	}
-	origin, tree, err = p.open(signed)
-	first, _ := strconv.ParseInt(origin[strings.LastIndex(origin, "/")+1:], 10, 64)
-	if err == nil && !bytes.HasPrefix(line, fmt.Appendf(nil, `{"v":1,"seq":%d,`, first+i)) {
-		err = errors.New("the record's number is not its place in the log")
-	}
-	return string(line), origin, tree, first + i, cmp.Or(err, tlog.CheckRecord(proof, tree.N, tree.Hash, i, tlog.RecordHash(leaf[:])))
+// record is one that a receipt proves, in a log of so many.
+type record struct {
+	file, line, kind, body string
+	seq, of                int64
 }
 
-// open checks the signatures of a checkpoint: origin, size and root.
-func (p *policy) open(text []byte) (origin string, tree tlog.Tree, err error) {
-	if origin, _, _ = strings.Cut(string(text), "\n"); p.logs[origin] == nil {
-		return "", tree, fmt.Errorf("the policy does not know the log %q", origin)
+var (
+	receiptForm = regexp.MustCompile(`^c2sp\.org/tlog-proof@v1\nextra (\S+)\nindex (0|[1-9]\d*)((?:\n\S{44})*)\n\n`)
+	recordForm  = regexp.MustCompile(`^({"v":1,"seq":(\d+),"id":"e_[a-z2-7]{26}","at":"(.{10}T.{8}\.\d{3}Z)",` +
+		`"prev":"[0-9a-f]{64}","kind":"([a-z_]{1,32})","body":({[ -~]*})),"hash":"([0-9a-f]{64})"}$`)
+	memberForm = regexp.MustCompile(`^[a-z0-9_-]+$`)
+	answerForm = regexp.MustCompile(`^approval_id args_digest at binding by (calls )?created expires key (need )?` +
+		`reason (root )?shown (struck )?yes$`)
+	coseForm = regexp.MustCompile(`^(?:a5010203262001215820(.{64})225820(.{64})|a4010103272006215820(.{64}))$`)
+)
+
+// verify checks a receipt: the record, its place in the tree, and the checkpoint with its signatures.
+func (p policy) verify(receipt string) (r record, err error) {
+	f := append(receiptForm.FindStringSubmatch(receipt), "", "", "", "")
+	line, lerr := base64.StdEncoding.DecodeString(f[1])
+	m := append(recordForm.FindStringSubmatch(string(line)), "", "", "", "", "", "", "")
+	index, ierr := strconv.ParseInt(f[2], 10, 64)
+	_, aerr := time.Parse(time.RFC3339, m[3])
+	if cmp.Or(lerr, ierr, aerr) != nil || !spelled([]byte(m[5]), slices.Contains(judged, m[4])) {
+		return r, errors.New("it is not a tlog-proof with a record of waldo")
 	}
-	n, err := note.Open(text, note.VerifierList(p.keys...))
+	n, err := note.Open([]byte(receipt[len(f[0]):]), note.VerifierList(p.keys...))
 	if err != nil {
-		return "", tree, fmt.Errorf("the checkpoint: %w", err)
+		return r, fmt.Errorf("the checkpoint: %w", err)
 	}
-	signed := func(v note.Verifier) bool {
-		return slices.ContainsFunc(n.Sigs, func(s note.Signature) bool { return s.Name == v.Name() && s.Hash == v.KeyHash() })
+	origin, proof := p.log.Name(), tlog.RecordProof{}
+	for _, text := range strings.Fields(f[3]) {
+		hash, _ := tlog.ParseHash(text) // a hash of zeros proves nothing
+		proof = append(proof, hash)
 	}
-	if !signed(p.logs[origin]) || !p.satisfied(p.quorum, signed) {
-		return "", tree, errors.New("the checkpoint lacks signatures that the policy needs")
+	tree, terr := tlog.ParseTree([]byte("go.sum database tree" + strings.TrimPrefix(n.Text, origin)))
+	if terr != nil || n.Text != fmt.Sprintf("%s\n%d\n%v\n", origin, tree.N, tree.Hash) || tree.N > 1<<53 {
+		return r, errors.New("the checkpoint is not origin, size and root of the policy's log")
 	}
-	root := ""
-	_, _ = fmt.Sscanf(strings.TrimPrefix(n.Text, origin), "\n%d\n%s", &tree.N, &root)
-	tree.Hash, err = tlog.ParseHash(root)
-	if err != nil || n.Text != fmt.Sprintf("%s\n%d\n%v\n", origin, tree.N, tree.Hash) || tree.N > 1<<53 {
-		return "", tlog.Tree{}, errors.New("the checkpoint is not origin, size and root")
+	first, ferr := strconv.ParseInt(path.Base(origin), 10, 64)
+	leaf := sha256.Sum256([]byte(m[1]))
+	return record{"", string(line), m[4], m[5], first + index, tree.N}, cmp.Or(
+		must(signedBy(p.log)(n.Sigs) && p.quorum(n.Sigs), "the checkpoint lacks signatures that the policy needs"),
+		must(m[6] == hex.EncodeToString(leaf[:]), "the record was changed: its hash does not fit its bytes"),
+		must(ferr == nil && m[2] == fmt.Sprint(first+index), "the record's number is not its place in the log"),
+		tlog.CheckRecord(proof, tree.N, tree.Hash, index, tlog.RecordHash(leaf[:])))
+}
+
+// judged are the kinds of records without arguments of agents.
+var judged = []string{"approver", "verdict", "answer", "trust"}
+
+// spelled reports whether all readers take JSON for the same: it is compact, and each name in an object is there once,
+// in small letters. With deep, so is what is in it.
+func spelled(text json.RawMessage, deep bool) bool {
+	var object map[string]json.RawMessage
+	var values []json.RawMessage
+	if bytes.HasPrefix(text, []byte("{")) {
+		err := json.Unmarshal(text, &object)
+		if err != nil || len(canonical("", object)) != len(text) { // shorter: a name was there twice, or had an escape
+			return false
+		}
+	} else {
+		_ = json.Unmarshal(text, &values) // other values than arrays have nothing in them
 	}
-	return origin, tree, nil
+	for name, value := range object {
+		if values = append(values, value); !memberForm.MatchString(name) {
+			return false
+		}
+	}
+	return !deep || !slices.ContainsFunc(values, func(one json.RawMessage) bool { return !spelled(one, deep) })
+}
+
+// said is an answer as an approver gave it.
+type said struct {
+	By, Key, Signature string
+	Signed             map[string]any
+}
+
+// body has the members of an answer and of an enrolment that count.
+type body struct {
+	said
+	Yes                                                                    bool
+	Also                                                                   []said
+	Refusal, Reason, Capability, From, Action, Approver, Failed, Principal string
+	ApprovalID                                                             string `json:"approval_id"`
+	ArgsDigest                                                             string `json:"args_digest"`
+	Answered                                                               string `json:"answered_at"`
+	DecisionID                                                             string `json:"decision_id"`
+	CallID                                                                 string `json:"call_id"`
+	Public                                                                 string `json:"public_key"`
+	At                                                                     string `json:"signed_at"`
+	Roles                                                                  []string
+	Trusted                                                                []map[string]string
+}
+
+// ledger has the keys of approvers, by fingerprint, and when the right of a name was last ended.
+type ledger struct {
+	keys  map[string]holder
+	ended map[string]string
+}
+type holder struct {
+	name, public   string
+	first, revoked bool
+}
+
+// take takes in an enrolment, or checks the signatures of an answer.
+func (l ledger) take(r record) error {
+	var b body
+	switch {
+	case r.kind == "trust" || !slices.Contains(judged, r.kind):
+		return nil
+	case json.Unmarshal([]byte(r.body), &b) != nil:
+		return errors.New("it is not a record of waldo")
+	case r.kind == "approver":
+		return l.enrol(b)
+	case b.Refusal != "" && !b.Yes:
+		fmt.Printf("%s: no answer of an approver: waldo refused (%s)\n", r.file, shown(b.Refusal))
+		return nil
+	}
+	by, keys, question := map[string]bool{}, map[string]bool{}, ""
+	for _, a := range append([]said{b.said}, b.Also...) {
+		asked := fmt.Sprintf("%q %q %v", a.Signed["shown"], a.Signed["calls"], a.Signed["need"])
+		question = cmp.Or(question, asked)
+		if err := cmp.Or(l.check(b, a), must(asked == question, "the answers are to different questions")); err != nil {
+			return fmt.Errorf("%s: %w", shown(a.By), err)
+		}
+		by[a.By], keys[a.Key] = true, true
+		fmt.Printf("%s: %s signed yes=%v to the arguments %s, with the key %s\n", r.file, shown(a.By), b.Yes,
+			shown(b.ArgsDigest), shown(a.Key))
+	}
+	need, _ := b.Signed["need"].(float64)
+	return must(r.kind != "answer" || !b.Yes || min(len(by), len(keys)) >= int(need),
+		fmt.Sprintf("the yes needs %v approvers and bears the signatures of %d", need, min(len(by), len(keys))))
+}
+
+// shown is a text of a record for a terminal: it moves no cursor and begins no line.
+func shown(text string) string { return strings.Trim(strconv.Quote(text), `"`) }
+
+// enrol takes in an enrolment or a revocation, which a first approver signs.
+func (l ledger) enrol(b body) error {
+	key := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(b.Public)))
+	own := holder{b.Approver, b.Public, b.By == b.Approver, b.At < l.ended[b.Approver]}
+	roles := append([]string{}, b.Roles...)
+	members := map[string]any{"at": b.At, "by": b.By, "key": b.Public, "name": b.Approver, "roles": roles}
+	if len(b.Trusted) > 0 {
+		members["trusted"] = b.Trusted
+	}
+	text, signers := canonical("waldo approver v1\n", members), []holder{own}
+	if b.Action == "revoke" || !own.first {
+		signers = slices.Collect(maps.Values(l.keys))
+	}
+	if b.Action == "revoke" {
+		text, key = []byte("waldo approver revoked v1\n"+b.Approver+"\n"+b.At), b.Key
+	}
+	signed := func(h holder) bool { return h.first && h.name == b.By && holds(h.public, text, b.Signature) == nil }
+	switch {
+	case b.Failed != "":
+	case b.Action != "revoke" && b.Action != "enrol" || key != b.Key || !slices.ContainsFunc(signers, signed):
+		return errors.New("not checked: no first approver signs it; add the receipts of the enrolments before it")
+	case b.Action == "enrol":
+		l.keys[key] = cmp.Or(l.keys[key], own)
+	default:
+		l.ended[b.Approver] = max(l.ended[b.Approver], b.At)
+		for of, h := range l.keys {
+			h.revoked = h.revoked || h.name == b.Approver
+			l.keys[of] = h
+		}
+	}
+	return nil
+}
+
+// check checks an answer in a record, signed over its RFC 8785 form. No approver signs the record's capability.
+func (l ledger) check(b body, a said) error {
+	s, h := a.Signed, l.keys[a.Key]
+	reason, _ := s["reason"].(string)
+	if len(reason) > 2<<10 { // a record has a longer text so
+		reason = fmt.Sprintf("… (%d bytes, sha256 %x)", len(reason), sha256.Sum256([]byte(reason)))
+	}
+	repeats := a.Signature != b.Signature || // of several answers, the record repeats the first alone
+		slices.Contains([]any{"", s["at"]}, any(b.Answered)) && slices.Contains([]string{"", reason}, b.Reason)
+	same := s["approval_id"] == b.ApprovalID && s["args_digest"] == b.ArgsDigest && s["yes"] == b.Yes && s["key"] == a.Key
+	named := answerForm.MatchString(strings.Join(slices.Sorted(maps.Keys(s)), " "))
+	return cmp.Or(must(a.Signature != "" && named, "not checked: it bears no signature"),
+		must(same && repeats && fmt.Sprint("approver:", s["by"]) == a.By, "the record is not what was signed"),
+		must(h.name == s["by"], "not checked: add the receipt of the enrolment of the key "+shown(a.Key)),
+		must(!h.revoked, "the key was revoked before"),
+		holds(h.public, canonical("waldo approval answer v3\n", s), a.Signature))
+}
+
+// canonical is a text to sign: maps, texts, bools and small numbers become what RFC 8785 has.
+func canonical(prefix string, v any) []byte {
+	var text strings.Builder
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v)
+	return []byte(prefix + strings.TrimSuffix(text.String(), "\n"))
+}
+
+// holds checks the signature over a text of a key: Ed25519, or a passkey of Ed25519 or ES256.
+func holds(public string, text []byte, base string) error {
+	signature, err := base64.StdEncoding.DecodeString(base)
+	credential, isPasskey := strings.CutPrefix(public, "passkey:v1:")
+	if isPasskey && err == nil {
+		public, text, signature, err = passkey(credential, text, signature)
+	}
+	key, kerr := hex.DecodeString(public)
+	if err != nil || kerr == nil && len(key) == ed25519.PublicKeySize && ed25519.Verify(key, text, signature) {
+		return err
+	}
+	point, perr := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), key)
+	digest := sha256.Sum256(text)
+	return must(isPasskey && cmp.Or(kerr, perr) == nil && ecdsa.VerifyASN1(point, digest[:], signature),
+		"the signature does not hold, or its key is neither Ed25519 nor ES256")
+}
+
+// passkey checks what an assertion is for (WebAuthn, section 7.2): the text, at the enrolment's origin, in no frame, by
+// a verified user. It returns the key in hexadecimal, and what it signed.
+func passkey(credential string, text, assertion []byte) (key string, signed, signature []byte, err error) {
+	var c struct {
+		Origin  string
+		ID, Key []byte
+	}
+	var a struct {
+		RawID    string
+		Response struct{ ClientDataJSON, AuthenticatorData, Signature string }
+	}
+	b64 := base64.RawURLEncoding
+	public, err := b64.DecodeString(credential)
+	err = cmp.Or(err, json.Unmarshal(public, &c), json.Unmarshal(assertion, &a))
+	client, cerr := b64.DecodeString(a.Response.ClientDataJSON)
+	data, derr := b64.DecodeString(a.Response.AuthenticatorData)
+	signature, serr := b64.DecodeString(a.Response.Signature)
+	at, uerr := url.Parse(c.Origin)
+	var said map[string]any
+	if cmp.Or(err, cerr, derr, serr, uerr, json.Unmarshal(client, &said)) != nil || len(data) < 37 {
+		return "", nil, nil, errors.New("it is not a passkey's assertion")
+	}
+	challenge, site, hash := sha256.Sum256(text), sha256.Sum256([]byte(at.Hostname())), sha256.Sum256(client)
+	framed := said["topOrigin"] != nil || !slices.Contains([]any{nil, false}, said["crossOrigin"])
+	other := a.RawID != b64.EncodeToString(c.ID) || said["origin"] != c.Origin || [32]byte(data) != site || data[32]&5 != 5
+	m := append(coseForm.FindStringSubmatch(hex.EncodeToString(c.Key)), "", "", "", "")
+	key = cmp.Or(m[3], "04"+m[1]+m[2])
+	return key, slices.Concat(data, hash[:]), signature, cmp.Or(
+		must(said["type"] == "webauthn.get" && said["challenge"] == b64.EncodeToString(challenge[:]),
+			"the passkey signed another answer"),
+		must(!framed && !other, "the passkey is another one, signed elsewhere, or did not verify its user"))
 }

@@ -128,8 +128,8 @@ const signedAt = "2026-11-28T04:00:00Z"
 
 // enrols is the record of an enrolment that p signs.
 func (p person) enrols(who person, at string) string {
-	text := canonical("waldo approver v1\n", approver{At: at, By: p.name, Key: who.public(), Name: who.name,
-		Roles: []string{}})
+	text := canonical("waldo approver v1\n", map[string]any{"at": at, "by": p.name, "key": who.public(),
+		"name": who.name, "roles": []string{}})
 	return encode("approver", map[string]any{"action": "enrol", "approver": who.name, "key": who.fingerprint(),
 		"public_key": who.public(), "by": p.name, "signed_at": at, "signature": p.sign(text), "principal": "os:1"})
 }
@@ -142,8 +142,11 @@ func (p person) revokes(who person, at string) string {
 
 // says is a signed yes to a question that needs some approvers.
 func (p person) says(need int, shown string) map[string]any {
-	s := signed{ApprovalID: "q", ArgsDigest: "sha256:a", At: signedAt, Binding: "b", By: p.name, Created: signedAt,
-		Expires: signedAt, Key: p.fingerprint(), Need: need, Reason: "it is right", Shown: shown, Yes: true}
+	s := map[string]any{"approval_id": "q", "args_digest": "sha256:a", "at": signedAt, "binding": "b", "by": p.name,
+		"created": signedAt, "expires": signedAt, "key": p.fingerprint(), "reason": "it is right", "shown": shown, "yes": true}
+	if need > 0 {
+		s["need"] = need
+	}
 	return map[string]any{"by": "approver:" + p.name, "key": p.fingerprint(), "signed": s,
 		"signature": p.sign(canonical("waldo approval answer v3\n", s))}
 }

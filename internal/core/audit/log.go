@@ -129,6 +129,7 @@ type pending struct {
 	kind   string
 	body   []byte
 	sync   bool
+	pass   bool // the heads must pass it, too
 	result chan result
 }
 
@@ -203,13 +204,13 @@ func (l *Log) Append(ctx context.Context, kind string, body []byte, sync bool) (
 	if !isKind([]byte(kind)) {
 		return Record{}, fmt.Errorf("audit: unknown kind of record %q", kind)
 	}
-	return l.append(ctx, kind, bounded(body), sync)
+	return l.append(ctx, pending{kind: kind, body: bounded(body), sync: sync})
 }
 
 // append is Append of a body that is as it is written.
-func (l *Log) append(ctx context.Context, kind string, body []byte, sync bool) (Record, error) {
-	p := &pending{kind: kind, body: body, sync: sync, result: make(chan result, 1)}
-	if err := l.enqueue(ctx, p); err != nil {
+func (l *Log) append(ctx context.Context, p pending) (Record, error) {
+	p.result = make(chan result, 1)
+	if err := l.enqueue(ctx, &p); err != nil {
 		return Record{}, err
 	}
 	select {

@@ -148,8 +148,10 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 		d.Call.Args = c.Run.Args()
 		body.Run, _ = r.args(d)
 	}
-	acts := d.Effect != policy.Deny && !d.DryRun && d.Mode() != contract.Read
-	_, err := r.put(ctx, KindDecision, body.append(make([]byte, 0, 1<<10)), acts)
+	permitted := d.Effect != policy.Deny && !d.DryRun
+	seen := permitted && d.Contract.Witness // the heads limit what witnesses are shown
+	b := body.append(make([]byte, 0, 1<<10))
+	_, err := r.put(ctx, pending{kind: KindDecision, body: b, sync: seen || permitted && d.Mode() != contract.Read, pass: seen})
 	return err
 }
 
@@ -306,7 +308,7 @@ func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Resu
 		body.Why, body.Facts.Facts, body.Facts.Cut = nil, f, []string{"everything but the numbers"}
 		b = body.append(b[:0])
 	}
-	rec, err := r.put(ctx, KindOutcome, b, acted)
+	rec, err := r.put(ctx, pending{kind: KindOutcome, body: b, sync: acted})
 	return call.Logged{Seq: rec.Seq, Digest: rec.Hash}, err
 }
 
@@ -325,18 +327,18 @@ func (r *Recorder) append(ctx context.Context, kind string, body any, sync bool)
 	if err != nil {
 		return fmt.Errorf("audit: %s: %w", kind, err)
 	}
-	_, err = r.put(ctx, kind, b, sync)
+	_, err = r.put(ctx, pending{kind: kind, body: b, sync: sync})
 	return err
 }
 
 // put appends a body that was written here, of values that are strict JSON: it is compact, and strict
 // itself, and so not read once more.
-func (r *Recorder) put(ctx context.Context, kind string, b []byte, sync bool) (Record, error) {
+func (r *Recorder) put(ctx context.Context, p pending) (Record, error) {
 	foreign := func(c byte) bool { return c < ' ' || c > '~' }
-	if len(b) > MaxBody || slices.ContainsFunc(b, foreign) {
-		b = bounded(b)
+	if len(p.body) > MaxBody || slices.ContainsFunc(p.body, foreign) {
+		p.body = bounded(p.body)
 	}
-	return r.Log.append(ctx, kind, b, sync)
+	return r.Log.append(ctx, p)
 }
 
 // short cuts a text from outside and adds the count of bytes left out.

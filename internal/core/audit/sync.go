@@ -78,7 +78,7 @@ func (l *Log) sync() {
 		_ = l.latch(fmt.Errorf("sync: %w", err), len(waiters))
 	}
 	l.mu.Unlock()
-	if err == nil && slices.ContainsFunc(waiters, func(w waiter) bool { return vouched(w.p.kind) }) {
+	if err == nil && slices.ContainsFunc(waiters, func(w waiter) bool { return w.p.pass || vouched(w.p.kind) }) {
 		err = l.moveHead()
 	}
 	for _, w := range waiters {

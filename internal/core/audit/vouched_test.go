@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"waldo/internal/core/audit/headfile"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/contract"
 )
 
 // Approval records are past every head before Append returns. So a kill followed by a cut tail does not look like a
@@ -35,6 +37,15 @@ func TestHeadsPassApprovalsAtOnce(t *testing.T) {
 		}
 		if passed(r.Seq) != row.passed {
 			t.Errorf("%s: the heads have passed it: %v", row.kind, !row.passed)
+		}
+	}
+	for _, witness := range []bool{false, true} { // a call that witnesses must see before it acts
+		d := policy.Decision{Effect: policy.Allow, Contract: contract.Contract{Mode: contract.HighRisk, Witness: witness}}
+		if err := (&Recorder{Log: l}).Decision(ctx, d); err != nil {
+			t.Fatal(err)
+		}
+		if passed(l.at.seq) != witness {
+			t.Errorf("witness %t: the heads have passed its decision: %t", witness, !witness)
 		}
 	}
 	broken := errors.New("no such disk")

@@ -330,7 +330,7 @@ func Picture(cfg *contract.Config) string {
 	}
 	for _, f := range facts {
 		switch f.What {
-		case connects, writes, holds, queries, outside:
+		case connects, reads, writes, holds, queries, outside:
 		default:
 			continue
 		}
@@ -366,8 +366,10 @@ func Picture(cfg *contract.Config) string {
 				fmt.Fprintf(&b, `<path d="M%d %d H%d"/>`+"\n", x[col], y+10, x[col]+w)
 				continue
 			}
-			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="21" rx="4"/><text x="%d" y="%d">%s</text>`+"\n", x[col], y, w,
-				x[col]+8, y+15, html.EscapeString(shorten(display.ASCII(name), w/7-2)))
+			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="21" rx="4"><title>%s</title></rect>`+"\n", x[col], y, w,
+				html.EscapeString(display.ASCII(name)))
+			fmt.Fprintf(&b, `<text x="%d" y="%d">%s</text>`+"\n", x[col]+8, y+15,
+				html.EscapeString(shorten(display.ASCII(name), w/7-2)))
 		}
 	}
 	b.WriteString("</svg>\n")

@@ -44,7 +44,7 @@ const (
 	reveals  = "sees the secret itself"
 	queries  = "queries"
 	denies   = "! is denied"
-	rest     = "has the other settings" // by digest: a change of them can be wider
+	rest     = "has the other settings" // by digests: a change of one can be wider
 )
 
 // Reach returns every fact of a configuration, sorted.
@@ -56,8 +56,8 @@ func Reach(cfg *contract.Config) []Fact {
 		} else {
 			c.Rules = slices.Concat(c.Rules, cfg.Rules)
 			r.contract(c.Resolve(c.Pattern, cfg))
+			r.add(c.At, c.Pattern, rest, restOfContract(c))
 		}
-		r.add(c.At, c.Pattern, rest, restOfContract(c))
 	}
 	r.add(contract.Position{File: cfg.File}, "all", rest, restOfAll(*cfg))
 	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
@@ -104,12 +104,24 @@ func (r *reach) contract(c contract.Contract) {
 		r.add(c.At, who, reads, beside(c.At, c.Input))
 	}
 	if c.Root != "" {
-		r.folder(c.At, who, beside(c.At, c.Root), c.Mode != contract.Read)
+		r.folder(c.At, who, beside(c.At, c.Root), c.Mode != contract.Read || r.changes(c))
 	}
 	r.mounts(c.At, who, c.Mounts)
 	if c.Database != "" {
 		r.add(c.At, who, queries, string(c.Database))
 	}
+}
+
+// changes reports whether a contract decides about a tool of waldo's own that is more than reading, whatever its mode.
+func (r *reach) changes(c contract.Contract) bool {
+	return slices.ContainsFunc(contract.OwnTools(), func(tool string) bool {
+		mode, own := c.OwnMode(tool)
+		return own && mode != contract.Read && contract.Pattern(c.Pattern).Match(tool) &&
+			!slices.ContainsFunc(r.cfg.Contracts, func(o contract.Contract) bool {
+				p := contract.Pattern(o.Pattern)
+				return p.Match(tool) && p.Beats(contract.Pattern(c.Pattern))
+			})
+	})
 }
 
 func (r *reach) server(s contract.Server) {
@@ -195,14 +207,17 @@ type Change struct {
 // Compare returns what is wider and what is narrower than the committed facts.
 func Compare(committed []string, now []Fact) (wider []Change, narrower []string) {
 	have := map[string]bool{}
+	now = slices.Concat(now, inherited(committed, now))
 	for _, f := range now {
 		have[f.String()] = true
 		switch {
 		case slices.Contains(committed, f.String()):
 		case restricts(f.String()):
 			narrower = append(narrower, "also "+f.String())
+		case f.What == rest: // a change that is not known counts as wider
+			wider = append(wider, Change{f.Who + ": " + rest + " " + differing(restOf(committed, f.Who), f.Object), f.At})
 		default:
-			wider = append(wider, Change{f.String(), f.At}) // unknown settings count as wider
+			wider = append(wider, Change{f.String(), f.At})
 		}
 	}
 	for _, c := range committed {
@@ -215,6 +230,42 @@ func Compare(committed []string, now []Fact) (wider []Change, narrower []string)
 		}
 	}
 	return wider, narrower
+}
+
+// restOf returns the digests of a subject's other settings.
+func restOf(committed []string, who string) string {
+	for _, c := range committed {
+		if digests, is := strings.CutPrefix(c, display.ASCII(who)+": "+rest+" "); is {
+			return digests
+		}
+	}
+	return ""
+}
+
+// inherited returns what the names of each contract that is gone get from the contracts which can decide about them now.
+// Their refusals count only where one decides about all.
+func inherited(committed []string, now []Fact) (all []Fact) {
+	for _, c := range committed {
+		gone, was := strings.CutSuffix(c, ": "+called)
+		if !was || slices.ContainsFunc(now, func(f Fact) bool { return f.Who == gone }) {
+			continue
+		}
+		q, some := contract.Pattern(gone), []contract.Pattern(nil)
+		for _, f := range now {
+			p := contract.Pattern(f.Who)
+			if (f.What == called || f.What == denies) && !p.Beats(q) && (p.Covers(q) || !p.Exact() && !q.Exact() && p.Meets(q)) {
+				some = append(some, p)
+			}
+		}
+		for _, f := range now {
+			p := contract.Pattern(f.Who)
+			beaten := slices.ContainsFunc(some, func(o contract.Pattern) bool { return o.Covers(q) && o.Beats(p) })
+			if slices.Contains(some, p) && !beaten && (len(some) == 1 && p.Covers(q) || !restricts(f.String())) {
+				all = append(all, Fact{gone, f.What, f.Object, f.At})
+			}
+		}
+	}
+	return all
 }
 
 // placeOf returns the place of a subject whose refusal was committed and is gone: its own first line, else the file.
@@ -230,8 +281,8 @@ func placeOf(now []Fact, gone string) (at contract.Position) {
 
 // words says a fact, or that one is gone, without the marks of the list.
 func words(fact string) string {
-	if who, _, is := strings.Cut(fact, ": "+rest+" "); is {
-		return who + ": settings that no line names have changed, such as a command, variables, redaction or limits"
+	if who, names, is := strings.Cut(fact, ": "+rest+" "); is {
+		return who + ": the settings have changed of " + names
 	}
 	return strings.Replace(fact, ": ! ", ": ", 1)
 }

@@ -79,6 +79,53 @@ func TestWider(t *testing.T) {
 	}
 }
 
+// TestWiderBelow: a contract that is gone leaves its names to those that it was stricter than, which is a wider reach.
+func TestWiderBelow(t *testing.T) {
+	for _, row := range []struct {
+		name, with, gone string
+		wider            bool
+	}{
+		{"a question under a pattern", "g.*: {mode: write, approval: none}", "g.wipe: {mode: write, approval: always}", true},
+		{"care under a pattern", "g.*: {mode: write, approval: always}", "g.wipe: {mode: high_risk, approval: always}", true},
+		{"a pattern", "g.*: {mode: write, approval: none}", "g.create_*: {mode: write, approval: always}", true},
+		{"a partner", "g.c*: {mode: write, approval: none}", "g.*e: {mode: write, approval: always}", true},
+		{"control: the same", "g.*: {mode: write, approval: always}", "g.wipe: {mode: write, approval: always}", false},
+		{"control: a denial", "g.*: deny", "g.wipe: {mode: write, approval: always}", false},
+		{"control: one above", "g.wipe: {mode: write, approval: none}", "g.*: {mode: write, approval: always}", false},
+		{"control: one between", "\"*\": {mode: write, approval: none}\n  g.*: {mode: write, approval: always}",
+			"g.wipe: {mode: write, approval: always}", false},
+		{"control: others", "h.*: {mode: write, approval: none}", "g.*: {mode: write, approval: always}", false},
+	} {
+		text := "version: 1\nservers: {g: {command: [g]}, h: {command: [h]}}\ncapabilities:\n  " + row.with + "\n"
+		wider, narrower := Compare(facts(parse(t, text+"  "+row.gone+"\n")), Reach(parse(t, text)))
+		if (len(wider) > 0) != row.wider {
+			t.Errorf("%s: wider %+v, narrower %q", row.name, wider, narrower)
+		}
+	}
+}
+
+func facts(cfg *contract.Config) (all []string) {
+	for _, f := range Reach(cfg) {
+		all = append(all, f.String())
+	}
+	return all
+}
+
+// TestFolders: a folder is written where a tool that the contract decides about writes, whatever its mode.
+func TestFolders(t *testing.T) {
+	for text, writes := range map[string]bool{
+		"files.*: {transport: direct, root: ./p, mode: read, approval: none}":                                    true,
+		"files.read: {transport: direct, root: ./p, mode: read, approval: none}":                                 false,
+		"files.ex*: {transport: direct, root: ./p, mode: read}\n  files.extract: {root: ./q, transport: direct}": false,
+	} {
+		all := facts(parse(t, "version: 1\ncapabilities:\n  "+text+"\n"))
+		who, _, _ := strings.Cut(text, ":")
+		if slices.Contains(all, who+": writes ./p") != writes || !slices.Contains(all, who+": reads ./p") {
+			t.Errorf("%s: %q", text, all)
+		}
+	}
+}
+
 // TestSettings: a setting that a later waldo knows changes no digest of a configuration without it; a setting that is
 // there does, also where its value is that of an absent one.
 func TestSettings(t *testing.T) {
@@ -120,9 +167,9 @@ func TestSettings(t *testing.T) {
 // TestWords: changes are told in words, each with the line that a reader looks at.
 func TestWords(t *testing.T) {
 	for fact, want := range map[string]string{
-		"no longer desk.drop: ! is denied":                      "no longer desk.drop: is denied",
-		"desk.list: can be called without a question":           "desk.list: can be called without a question",
-		"server desk: has the other settings sha256:0123456789": "server desk: settings that no line names have changed",
+		"no longer desk.drop: ! is denied":                 "no longer desk.drop: is denied",
+		"desk.list: can be called without a question":      "desk.list: can be called without a question",
+		"server desk: has the other settings command, env": "server desk: the settings have changed of command, env",
 	} {
 		if got := words(fact); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s", fact, got)

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -40,6 +41,9 @@ func (c Contract) OwnMode(capability string) (Mode, bool) {
 	t, ok := ownTools[capability]
 	return t.mode, ok && t.transport == c.Transport
 }
+
+// OwnTools returns the names of waldo's own tools that work only with a contract in a file.
+func OwnTools() []string { return slices.Sorted(maps.Keys(ownTools)) }
 
 // byTheGateway are the names of waldo's own tools that the gateway answers itself, some in the lean mode
 // alone. They need no contract.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -310,7 +311,15 @@ func eachCell(t *testing.T, f func(t *testing.T, revision string, serve launcher
 // A server's question reaches the person, and the answer reaches the server, in all four combinations.
 func TestQuestionsInEveryCell(t *testing.T) {
 	eachCell(t, func(t *testing.T, revision string, serve launcher) {
-		d, rec := serverFor(t, open, serve, nil)
+		var person atomic.Bool // the last question that was redacted is one to a person
+		d, rec := serverFor(t, open, serve, func(o *mcpserver.Options) {
+			p := o.Pipeline.(*pipelinetest.Pipeline)
+			scrub := p.OnScrub
+			p.OnScrub = func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
+				person.Store(question)
+				return scrub(c, v, question)
+			}
+		})
 		var action, message, url string
 		s := join(t, d, revision, &mcp.ClientOptions{
 			ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
@@ -350,8 +359,11 @@ func TestQuestionsInEveryCell(t *testing.T) {
 			!strings.Contains(message, "The whole address is https://example.com/in?a=1") {
 			t.Errorf("an address: %s, shown %q %q", got, url, message)
 		}
-		if got := ask("sample"); !strings.HasPrefix(got, "*mcp.CreateMessage") {
-			t.Errorf("sampling: %s", got)
+		if !person.Load() {
+			t.Error("what a person reads was redacted as what a model reads")
+		}
+		if got := ask("sample"); !strings.HasPrefix(got, "*mcp.CreateMessage") || person.Load() {
+			t.Errorf("sampling: %s, redacted for a person: %t", got, person.Load())
 		}
 		if got := ask("roots"); got != "file:///home/ann/repo" {
 			t.Errorf("roots: %s", got)

@@ -92,6 +92,9 @@ func (s *Session) abilities(m jsonrpc.Message, modern bool) call.Abilities {
 // Abilities satisfies call.Host.
 func (h *host) Abilities() call.Abilities { return h.can }
 
+// sampling is the question that a model reads, as it reads results; the others are for a person.
+const sampling = "sampling/createMessage"
+
 // Ask satisfies call.Host.
 func (h *host) Ask(
 	ctx context.Context, server string, asked map[string]call.Question,
@@ -102,7 +105,7 @@ func (h *host) Ask(
 			h.mu.Lock()
 			c := h.call
 			h.mu.Unlock()
-			if q.Params = h.s.d.o.Pipeline.Scrub(c, q.Params, true); q.Params.IsZero() {
+			if q.Params = h.s.d.o.Pipeline.Scrub(c, q.Params, q.Method != sampling); q.Params.IsZero() {
 				return nil, errors.New("the question cannot be shown")
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -26,6 +27,27 @@ const (
 	connectWithin = 10 * time.Second
 	mostOpen      = 10
 )
+
+// statementWithin is how long a statement of a store takes at most. A server that vanished, or that is paused, ends no
+// connection: TCP alone would wait for a quarter of an hour.
+var statementWithin = 20 * time.Second
+
+// vanished has an idle connection whose server is gone end before the first statement that waits for it.
+var vanished = net.KeepAliveConfig{Enable: true, Idle: 8 * time.Second, Interval: 4 * time.Second, Count: 3}
+
+// deadline ends each statement in time, and its connection with it.
+type deadline struct{}
+
+type endKey struct{}
+
+func (deadline) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	ctx, end := context.WithTimeout(ctx, statementWithin)
+	return context.WithValue(ctx, endKey{}, end)
+}
+
+func (deadline) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	ctx.Value(endKey{}).(context.CancelFunc)()
+}
 
 // postgres reads the URL of a store. A password comes from the environment or a file, as for every client of
 // PostgreSQL. A server on another machine must speak TLS unless the URL has an sslmode.
@@ -49,6 +71,7 @@ func postgres(raw string) (*pgx.ConnConfig, error) {
 		return nil, errors.New("the store is on another machine and its URL has no TLS: add ?sslmode=verify-full")
 	}
 	c.ConnectTimeout = connectWithin
+	c.DialFunc = (&net.Dialer{Timeout: connectWithin, KeepAliveConfig: vanished}).DialContext
 	if c.ValidateConnect == nil { // of several hosts, the one that takes writes
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
@@ -83,19 +106,32 @@ func openPostgres(raw string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	return pool(c), nil
+}
+
+func pool(c *pgx.ConnConfig) *sql.DB {
 	db := stdlib.OpenDB(*c)
 	db.SetMaxOpenConns(mostOpen)
 	db.SetMaxIdleConns(4)
 	db.SetConnMaxIdleTime(time.Minute)
-	return db, nil
+	return db
 }
 
-// Connection returns how the PostgreSQL database of a shared store is reached, for a pool beside the store's.
-func (s *Store) Connection() (*pgx.ConnConfig, error) { return postgres(s.place.URL) }
+// Connection returns how the PostgreSQL database of a shared store is reached, also for a pool beside the store's. Each
+// statement has a bound, unlike those of a migration.
+func (s *Store) Connection() (*pgx.ConnConfig, error) {
+	c, err := postgres(s.place.URL)
+	if err == nil {
+		c.Tracer = deadline{}
+	}
+	return c, err
+}
 
 // alone is the first statement of each writing transaction: one writer at a time for the tables of one schema, over all
-// hosts, as SQLite has it. A commit waits for the disk, whatever the server's default is.
-const alone = `SELECT pg_advisory_xact_lock(7743000000000 + to_regclass('migrations')::oid::bigint),
+// hosts, as SQLite has it. A commit waits for the disk, whatever the server's default is. The server ends a transaction
+// whose host vanished, and so the wait of all others.
+const alone = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true),
+	pg_advisory_xact_lock(7743000000000 + to_regclass('migrations')::oid::bigint),
 	CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
 	THEN set_config('synchronous_commit', 'on', true) END`
 

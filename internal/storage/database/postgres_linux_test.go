@@ -45,6 +45,7 @@ func TestPostgresStore(t *testing.T) {
 	t.Run("snapshot", func(t *testing.T) { snapshots(t, s) })
 	t.Run("a commit waits for the disk", func(t *testing.T) { waits(t, s) })
 	t.Run("a lost commit", func(t *testing.T) { loses(t, s) })
+	t.Run("a server that vanishes", func(t *testing.T) { vanishes(t, s) })
 	t.Run("a statement whose error is passed over", func(t *testing.T) { passesOver(t, s) })
 	t.Run("back in time", func(t *testing.T) { wentBack(t, s) })
 	t.Run("copy", func(t *testing.T) { copies(t, s) })
@@ -149,12 +150,16 @@ func snapshots(t *testing.T, s *pgtest.Server) {
 	}
 }
 
-// waits: a role whose commits do not wait for the disk has commits that do.
+// waits: a role whose commits do not wait for the disk has commits that do. The server waits for no host that vanished
+// in the middle of a write, and holds the lock.
 func waits(t *testing.T, s *pgtest.Server) {
 	store := bound(t, s, "weak", "&options=-c%20synchronous_commit%3Doff")
-	var view, update string
+	var view, update, idle string
 	show := func(to *string) func(tx *sql.Tx) error {
-		return func(tx *sql.Tx) error { return tx.QueryRow(`SHOW synchronous_commit`).Scan(to) }
+		return func(tx *sql.Tx) error {
+			return tx.QueryRow(`SELECT current_setting('synchronous_commit'),
+				current_setting('idle_in_transaction_session_timeout')`).Scan(to, &idle)
+		}
 	}
 	if err := errors.Join(store.View(t.Context(), show(&view)), store.Update(t.Context(), show(&update))); err != nil {
 		t.Fatal(err)
@@ -162,8 +167,8 @@ func waits(t *testing.T, s *pgtest.Server) {
 	if view != "off" {
 		t.Errorf("control: the role's commits are %s", view)
 	}
-	if update != "on" {
-		t.Errorf("a write commits with %s", update)
+	if update != "on" || idle != "10s" {
+		t.Errorf("a write commits with %s, and can be idle for %s", update, idle)
 	}
 }
 
@@ -171,6 +176,7 @@ func waits(t *testing.T, s *pgtest.Server) {
 type cutter struct {
 	word   atomic.Pointer[string]
 	passes atomic.Bool
+	silent atomic.Bool // it takes bytes and passes none on
 }
 
 func (c *cutter) listen(t *testing.T, port int) int {
@@ -205,6 +211,10 @@ func (c *cutter) relay(in net.Conn, port int) {
 		if err != nil {
 			return
 		}
+		if c.silent.Load() {
+			_, _ = io.Copy(io.Discard, in) // until the client gives up
+			return
+		}
 		w := c.word.Load()
 		cut := w != nil && bytes.Contains(b[:n], []byte(*w))
 		if cut && !c.passes.Load() {
@@ -220,6 +230,56 @@ func (c *cutter) relay(in net.Conn, port int) {
 			time.Sleep(200 * time.Millisecond) // the server reads it
 			return
 		}
+	}
+}
+
+// vanishes: a server that goes silent, in the middle of a write or between two, holds the one writer and a reader for
+// the time of a statement alone.
+func vanishes(t *testing.T, s *pgtest.Server) {
+	defer func(was time.Duration) { statementWithin = was }(statementWithin)
+	statementWithin = time.Second
+	direct := bound(t, s, "silent", "")
+	var c cutter
+	store := boundTo(t, strings.Replace(direct.URL(), strconv.Itoa(s.Port), strconv.Itoa(c.listen(t, s.Port)), 1))
+	if err := store.Put(t.Context(), "b", "control", "v"); err != nil {
+		t.Fatal(err)
+	}
+	ends := func(what string, do func() error) {
+		t.Helper()
+		ended := make(chan error, 1)
+		go func() { ended <- do() }()
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Errorf("%s: no error", what)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s still waits", what)
+		}
+	}
+	const slow = `SELECT pg_sleep(0.1)`
+	ends("a write", func() error {
+		return store.Update(t.Context(), func(tx *sql.Tx) error {
+			c.silent.Store(true)
+			_, err := tx.Exec(slow)
+			return err
+		})
+	})
+	c.silent.Store(false)
+	ends("a read", func() error {
+		return store.View(t.Context(), func(tx *sql.Tx) error {
+			c.silent.Store(true)
+			_, err := tx.Exec(slow)
+			return err
+		})
+	})
+	c.silent.Store(false)
+	err := store.Put(t.Context(), "b", "again", "v")
+	for end := time.Now().Add(2 * time.Minute); err != nil && time.Now().Before(end); { // connections of before; their locks
+		err = store.Put(t.Context(), "b", "again", "v")
+	}
+	if err != nil {
+		t.Errorf("when it is back: %v", err)
 	}
 }
 

@@ -190,10 +190,11 @@ func busy(err error) bool {
 
 // openShared opens the PostgreSQL database. waldo store migrate alone changes its tables: others write them, too.
 func (s *Store) openShared() error {
-	db, err := openPostgres(s.place.URL)
+	c, err := s.Connection()
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
+	db := pool(c)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := upToDate(ctx, db); err != nil {

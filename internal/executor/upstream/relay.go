@@ -181,7 +181,8 @@ const maxBusy = 3
 func (ses *session) rounds(ctx context.Context, r *running, q rpcRequest) (result, *call.Outcome, error) {
 	params := q.params
 	if ses.s.cfg.Peer {
-		owner := strings.Join(append([]string{string(r.d.Call.Principal)}, r.d.Call.Chain...), " ")
+		own := []string{string(r.d.Call.Capability), string(r.d.Call.Principal)}
+		owner := strings.Join(append(own, r.d.Call.Chain...), " ")
 		ctx = a2apeer.WithCaller(ctx, owner, r.clock.Left)
 	}
 	for busy := 0; ; {

@@ -181,9 +181,13 @@ func TestPeerOutOfTime(t *testing.T) {
 		a := callerIn(t, own, "", b.token, "b.t.*", 8)
 		r := a.call("t.note", map[string]any{"message": "late"})
 		task, _ := r.Structured.Member("task_id").Text()
-		if r.IsError || r.Facts.SideEffect != effect || task == "" || b.noted.Load() != 0 ||
+		if !r.IsError || r.Facts.SideEffect != effect || task == "" || b.noted.Load() != 0 ||
 			!strings.Contains(text(r), "The task "+task+" waits. Call the tool again with task_id to go on with it.") {
 			t.Fatalf("%s: %s %+v", word, text(r), r)
+		}
+		other := a.call("t.echo", map[string]any{"task_id": task})
+		if !other.IsError || !strings.Contains(text(other), "no such task") || other.Facts.SideEffect != facts.None {
+			t.Errorf("%s: by another skill: %s %+v", word, text(other), other)
 		}
 		b.answer(true)
 		r = a.call("t.note", map[string]any{"task_id": task})

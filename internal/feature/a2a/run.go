@@ -286,7 +286,7 @@ func ends(j *job, result call.Result, asked asked, err error) {
 			j.Metadata[questionMember] = asked.travels
 		}
 		j.say(InputRequired, asked.text)
-	case result.Status == facts.Denied && unknown(result):
+	case result.Earlier():
 		j.say(Failed, mcpserver.Epilogue(result))
 	case result.Status == facts.Denied:
 		j.say(Rejected, mcpserver.Epilogue(result))
@@ -294,11 +294,6 @@ func ends(j *job, result call.Result, asked asked, err error) {
 		j.Artifacts = artifacts(j, result)
 		j.say(Failed, mcpserver.Epilogue(result))
 	}
-}
-
-// unknown reports whether a call is refused because an earlier one of its task can have had its effect.
-func unknown(r call.Result) bool {
-	return len(r.Why) > 0 && (r.Why[0].Code == "idempotency.unknown" || r.Why[0].Code == "idempotency.in_progress")
 }
 
 // The members of metadata by which a question travels to whoever can answer it, and its signed answer back.
@@ -374,6 +369,9 @@ func (r *runner) question(ctx context.Context, j *job, result call.Result) (a as
 
 // metadata is how a call ended, for a program.
 func (j *job) metadata(r call.Result) map[string]any {
+	if r.Earlier() {
+		r.Facts.SideEffect = facts.Unknown // of the task: that of the earlier call
+	}
 	meta := r.Meta()
 	if j.Agent != "" { // its calls are in the log
 		delete(meta, "waldo/call_id")

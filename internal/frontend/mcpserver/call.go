@@ -415,8 +415,11 @@ func Epilogue(r call.Result) string {
 			"Then make the same call again with the same arguments.", r.ApprovalID, r.ApprovalID)
 	case facts.Denied:
 		if len(r.Why) > 0 {
-			return fmt.Sprintf("waldo: denied. %s. Nothing was done. Decision %s; %s.", reasons(r.Cause()), r.DecisionID,
-				next(r.Why[0]))
+			did := "Nothing was done."
+			if r.Earlier() {
+				did = "This call did nothing more."
+			}
+			return fmt.Sprintf("waldo: denied. %s. %s Decision %s; %s.", reasons(r.Cause()), did, r.DecisionID, next(r.Why[0]))
 		}
 	}
 	say := "waldo: the call ended as " + string(r.Status)

@@ -525,6 +525,12 @@ func (r Result) Meta() map[string]any {
 	return meta
 }
 
+// Earlier reports whether a call is refused because one with the same key can have had the effect.
+func (r Result) Earlier() bool {
+	return r.Status == facts.Denied && len(r.Why) > 0 &&
+		(r.Why[0].Code == "idempotency.unknown" || r.Why[0].Code == "idempotency.in_progress")
+}
+
 // MetaOf adds to the metadata of an answer how its call ended, where there is more to say than the status.
 func MetaOf(r Result, meta map[string]any) {
 	if r.Replayed != "" {

@@ -332,8 +332,11 @@ func (c *Conn) opened(ctx context.Context, text string) (id string, ok bool) {
 	return id, id != "" && hmac.Equal([]byte(c.sealed(ctx, id)), []byte(text))
 }
 
-// errOthers refuses the task or conversation of another.
-var errOthers = errors.New("there is no such task or conversation of yours at this agent")
+// The refusals of a call that is not sent: the task or conversation of another, and no message.
+var (
+	errOthers = errors.New("there is no such task or conversation of yours and of this skill at this agent")
+	errEmpty  = errors.New("message or arguments must be there")
+)
 
 // wantedOf reads the parameters of a call. The second call of one whose question was answered has the answer and the
 // task.
@@ -364,8 +367,7 @@ func (c *Conn) wantedOf(ctx context.Context, params strictjson.Value) (w wanted,
 	}
 	switch {
 	case len(parts) == 0 && w.task == "":
-		return w, false, fmt.Errorf("%w: %w", jsonrpc.ErrNotSent,
-			jsonrpc.Errorf(jsonrpc.CodeParams, "message or arguments must be there"))
+		return w, false, errEmpty
 	case len(parts) == 0:
 		return w, false, nil
 	}
@@ -389,7 +391,7 @@ func (c *Conn) call(
 	ctx context.Context, params strictjson.Value, progress func(done, total float64),
 ) (strictjson.Value, error) {
 	w, declined, err := c.wantedOf(ctx, params)
-	if errors.Is(err, errOthers) {
+	if errors.Is(err, errOthers) || errors.Is(err, errEmpty) {
 		return result([]any{text(err.Error())}, true, nil, "none")
 	}
 	if err != nil {
@@ -528,18 +530,33 @@ func (c *Conn) carry(ctx context.Context, now state, shown string) string {
 	return id
 }
 
-// look reads the task of a message. An error is not jsonrpc.ErrNotSent, since the message was sent. The end of the
-// context cancels the task.
+// away is how long a call waits for a peer that cannot be reached while it has a task there.
+const away = 30 * time.Second
+
+// look reads the task of a message, again where the peer is away. An error is not jsonrpc.ErrNotSent, since the message
+// was sent. The end of the context cancels the task.
 func (c *Conn) look(ctx context.Context, task string) (strictjson.Value, error) {
-	v, err := c.ask(ctx, "GetTask", map[string]any{"id": task})
-	switch {
-	case ctx.Err() != nil:
-		c.give(task)
-		return v, ctx.Err()
-	case errors.Is(err, jsonrpc.ErrNotSent):
-		return v, fmt.Errorf("the task of a message could not be read: %v", err)
+	for end := time.Now().Add(away); ; {
+		v, err := c.ask(ctx, "GetTask", map[string]any{"id": task})
+		lost, status := (*url.Error)(nil), (*mcphttp.Status)(nil)
+		if errors.As(err, &lost) || errors.As(err, &status) && status.Temporary() || errors.Is(err, io.ErrUnexpectedEOF) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(pollMost):
+			}
+			if ctx.Err() == nil && time.Now().Before(end) {
+				continue
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			c.give(task)
+			return v, ctx.Err()
+		case errors.Is(err, jsonrpc.ErrNotSent):
+			return v, fmt.Errorf("the task of a message could not be read: %v", err)
+		}
+		return v, err
 	}
-	return v, err
 }
 
 // question is a task that waits, as a question of a server of MCP to the person at the caller.
@@ -574,12 +591,12 @@ func (s state) result() (strictjson.Value, error) {
 		content = append(content, contents(s.task.Member("status").Member("message").Member("parts"))...)
 	}
 	structured := map[string]any{"task_id": s.id, "context_id": s.context, "state": s.word}
-	if waits, _ := s.asks(); waits {
+	waits, person := s.asks()
+	if waits {
 		content = append(content, text("The task "+s.id+" waits. Call the tool again with task_id to go on with it."))
 	} else if s.word != "TASK_STATE_COMPLETED" {
 		content = append(content, text("The task "+s.id+" ended as "+s.word+"."))
 	}
-	waits, _ := s.asks()
 	effect, _ := s.task.Member("metadata").Member(SideEffect).Text()
 	switch {
 	case effect == "none" && (waits || s.word == "TASK_STATE_REJECTED"): // a failed one can be a second try
@@ -588,7 +605,7 @@ func (s state) result() (strictjson.Value, error) {
 	default:
 		effect = ""
 	}
-	return result(content, s.word != "TASK_STATE_COMPLETED" && !waits, structured, effect)
+	return result(content, s.word != "TASK_STATE_COMPLETED" && (!waits || person), structured, effect)
 }
 
 // SideEffect is the member of _meta of a result, and of the metadata of a waldo's task: none, unknown or confirmed. A

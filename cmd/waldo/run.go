@@ -155,10 +155,8 @@ func inSandbox(
 	if o.Pass {
 		r.Facts.Truncated = facts.Truncated{} // concerns the facts, which this output omits
 	}
-	if k, _ := h.Policy.Lookup(capability); k.Hold && !g.JSON {
-		tellHeld(c, r)
-	}
-	return cmp.Or(tellRun(c, g, b, r), masked)
+	k, _ := h.Policy.Lookup(capability)
+	return cmp.Or(tellRun(c, g, b, r, k.Hold), masked)
 }
 
 // through returns writers that mask secrets in the output of a run, and a function that flushes them and reports the
@@ -199,14 +197,21 @@ func onTerminal(
 	return done, nil
 }
 
-// tellRun prints the facts and turns the result into an exit code.
-func tellRun(c *cobra.Command, g *cli.Context, b *sandboxflags.Flags, r call.Result) error {
+// tellRun prints the facts, after what became of held calls, and turns the result into an exit code.
+func tellRun(c *cobra.Command, g *cli.Context, b *sandboxflags.Flags, r call.Result, held bool) error {
+	if held && !g.JSON {
+		tellHeld(c, r)
+	}
 	if r.Status == facts.OK && c.Flags().Changed("quiet") && b.Quiet {
 		r.Facts.Warnings = slices.DeleteFunc(slices.Clone(r.Facts.Warnings), func(w string) bool { return w == facts.NoMemoryCgroup })
 	}
 	r = g.Daily(r)
 	if g.JSON {
-		if err := terminal.JSON(c.OutOrStdout(), r.Facts); err != nil {
+		var shown any = r.Facts
+		if held {
+			shown = cli.HeldJSON(r)
+		}
+		if err := terminal.JSON(c.OutOrStdout(), shown); err != nil {
 			return err
 		}
 	} else if r.Facts.Sandbox.ID != "" && !b.Quiet {

@@ -366,7 +366,7 @@ func (e *execFlags) execIn(
 	if o.Pass {
 		r.Facts.Truncated = facts.Truncated{}
 	}
-	return cmp.Or(tellRun(c, g, &sandboxflags.Flags{Quiet: true, Changes: e.shown.Changes}, r), masked)
+	return cmp.Or(tellRun(c, g, &sandboxflags.Flags{Quiet: true, Changes: e.shown.Changes}, r, false), masked)
 }
 
 // openIn opens the application with the limits of a sandbox, and returns the sandbox's session and next call.

@@ -291,7 +291,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 			s.Carriers...),
 		Asker: h.askerOf, Gone: presence.Gone(h.Store),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),
-		Notes: h.lives.notes, Preview: h.lives.preview, Cosigner: h.lives,
+		Notes: h.lives.notes, Preview: h.lives.preview, Cosigner: h.lives, Begun: h.Effects.Begun,
 		WaitTimeout: func(channel string) time.Duration {
 			if channel == "mcp" && slices.Contains(rules().Carriers, contract.Elicitation) {
 				return s.Patience // the host is asked at once

@@ -171,7 +171,7 @@ type lineOf struct {
 	Status     facts.Status    `json:"status"`
 	Settled    call.Settled    `json:"settled"`
 	Why        []call.Reason   `json:"why"`
-	UndoBy     string          `json:"undo_by"`
+	UndoBy     call.Capability `json:"undo_by"`
 	Facts      struct {
 		SideEffect facts.SideEffect `json:"side_effect"`
 	} `json:"facts"`
@@ -214,20 +214,31 @@ func (h heldCalls) Made(ctx context.Context, approvalID string) (map[int]hold.Ro
 			}
 		}
 	}))
-	return rows, errors.Join(err, look(calls, func(kind string, l lineOf) {
+	var undos []string
+	undoes := map[string]int{}
+	err = errors.Join(err, look(calls, func(kind string, l lineOf) {
 		n, ours := at[l.CallID]
 		row := rows[n]
 		switch {
 		case !ours:
+			if of := at[l.Parent]; of > 0 && kind == audit.KindDecision && l.Capability == rows[of].Undo {
+				undos, undoes[l.CallID] = append(undos, l.CallID), of
+			}
 			return
 		case kind == audit.KindOutcome:
 			row.Result = call.Result{Status: l.Status, Facts: facts.Facts{SideEffect: l.Facts.SideEffect}, Why: l.Why}
-			row.Undo = l.UndoBy != ""
+			row.Undo = l.UndoBy
 		case l.Settled == call.Happened:
 			row.Result.Settled, row.Result.Facts.SideEffect = l.Settled, facts.Confirmed
 		case l.Settled == call.NotHappened:
 			row.Result.Settled, row.Result.Facts.SideEffect = l.Settled, facts.None
 		}
 		rows[n] = row
+	}))
+	return rows, errors.Join(err, look(undos, func(kind string, l lineOf) {
+		if n := undoes[l.CallID]; n > 0 && kind == audit.KindOutcome && l.Status == facts.OK {
+			row := rows[n]
+			row.Undone, rows[n] = true, row
+		}
 	}))
 }

@@ -40,20 +40,35 @@ type shownResult struct {
 func ResultJSON(r call.Result) any {
 	s := shownResult{
 		Status: r.Status, CallID: r.CallID, DecisionID: r.DecisionID, ApprovalID: r.ApprovalID, Why: r.Why,
-		IsError: r.IsError, Trust: r.Trust, Content: []any{}, Facts: r.Facts,
+		IsError: r.IsError, Trust: r.Trust, Content: blocks(r), Facts: r.Facts,
 		Replayed: r.Replayed != "", ReplayOf: r.Replayed, Settled: r.Settled, Undo: r.Undo,
-	}
-	for _, k := range r.Content {
-		if k.Type == "text" {
-			s.Content = append(s.Content, map[string]string{"type": "text", "text": k.Text})
-		} else {
-			s.Content = append(s.Content, k.Raw)
-		}
 	}
 	if !r.Structured.IsZero() {
 		s.Structured = r.Structured
 	}
 	return s
+}
+
+// blocks returns the content of a result as --json prints it.
+func blocks(r call.Result) []any {
+	all := []any{}
+	for _, k := range r.Content {
+		if k.Type == "text" {
+			all = append(all, map[string]string{"type": "text", "text": k.Text})
+		} else {
+			all = append(all, k.Raw)
+		}
+	}
+	return all
+}
+
+// HeldJSON returns the facts of a program whose writes were held as --json prints them, with the report of its calls.
+func HeldJSON(r call.Result) any {
+	return struct {
+		facts.Facts
+		ApprovalID string `json:"approval_id,omitempty"`
+		Content    []any  `json:"content"`
+	}{r.Facts, r.ApprovalID, blocks(r)}
 }
 
 // TellResult prints a result, and returns the exit code of its call.

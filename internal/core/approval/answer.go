@@ -77,14 +77,22 @@ func (k *Service) consume(ctx context.Context, d policy.Decision, r row) (won bo
 		return false, refused("approval.used", "approval %s was used before: decision %s of this process used its yes", r.q.ID,
 			use.by)
 	}
+	name, err := k.begun(ctx, d)
+	if err != nil {
+		return false, err
+	}
+	by := used(d.ID, k.now(), name)
 	err = k.Store.Update(ctx, func(tx *sql.Tx) error {
-		res, err := tx.Exec(`UPDATE approvals SET state = 'used', used_by = $1 WHERE id = $2 AND state = $3`, d.ID, r.q.ID,
+		res, err := tx.Exec(`UPDATE approvals SET state = 'used', used_by = $1 WHERE id = $2 AND state = $3`, by, r.q.ID,
 			string(r.state))
 		if err != nil {
 			return err
 		}
 		n, err := res.RowsAffected()
-		won = n == 1
+		if won = n == 1; won && name != "" { // nobody is asked any more about a call with the key of this one
+			_, err = tx.Exec(`UPDATE approvals SET state = 'withdrawn', used_by = $1 WHERE state = 'pending' AND used_by LIKE $2 AND
+				place = $3`, by, "% "+name, k.place())
+		}
 		return err
 	})
 	if err != nil {

@@ -269,6 +269,11 @@ func (k *Service) resolve(ctx context.Context, d policy.Decision, r row) (a *Ans
 		return nil, false, err // the row can be sound: it is not voided
 	}
 	state := k.state(e, r)
+	if r.key != "" && k.starts(r) {
+		if name, err := k.begun(ctx, d); name == r.key || err != nil {
+			return nil, sleep(ctx, poll), err
+		}
+	}
 	if d.Call.ApprovalID == "" && r.usedBy != "" && (state == Used || r.state == Used) {
 		return nil, false, shared(r)
 	}

@@ -49,7 +49,9 @@ type Service struct {
 	// Verdict writes an answer to the log when a human gives it; its error stops a yes. Nil: no answer can be given.
 	Verdict func(ctx context.Context, a Answer) error
 	// Trust writes a signed configuration of another replica to the log. Nil: this process takes nothing from replicas.
-	Trust    func(ctx context.Context, c Configuration, from string) error
+	Trust func(ctx context.Context, c Configuration, from string) error
+	// Begun returns the name of the key of a call, and whether a call with that key has begun. Nil: no call has a key.
+	Begun    func(ctx context.Context, d policy.Decision) (name string, begun bool, err error)
 	Asker    func(n call.Session) string // names this process where a session ends with it; nil: no session does
 	Gone     func(asker string) bool     // whether a process has ended; nil: none has
 	Root     string                      // first approver's fingerprint besides the configuration's; can be empty
@@ -137,13 +139,15 @@ type row struct {
 	q       Question
 	binding string
 	state   State
-	usedBy  string // the decision that used the yes; empty: none
+	usedBy  string // the decision that used the yes, or that of a call with its key; empty: none
+	usedAt  time.Time
+	key     string // the name of the key of the call that asked, or that used it; empty: it had none
 	place   string // of the state directory whose log has its answer; see database.Store.Place
 }
 
 // Ask finds or creates the question of a decision. One caller consumes an unused, unexpired approval of the same
 // call. A no is final until the question expires. Without an answer it waits for Patience, then returns the id to
-// quote.
+// quote. A call whose key another one has begun with is not asked about: it gets the refusal approval.used.
 func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, error) {
 	if d.DryRun {
 		return nil, "", nil
@@ -179,7 +183,11 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 		case !k.now().Before(deadline) || !sleep(ctx, poll):
 			return nil, r.q.ID, nil
 		default:
-			r, err = k.load(ctx, r.q.ID)
+			if _, err = k.begun(ctx, d); err != nil {
+				err = errors.Join(err, k.Withdraw(context.WithoutCancel(ctx), r.q.ID, "a call with its key was made"))
+			} else {
+				r, err = k.load(ctx, r.q.ID)
+			}
 		}
 	}
 	var no *Refused
@@ -188,6 +196,24 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 	}
 	return nil, "", fmt.Errorf("approval: %w", err)
 }
+
+// begun returns the name of the key of a call, and a refusal if a call with that key has begun.
+func (k *Service) begun(ctx context.Context, d policy.Decision) (name string, err error) {
+	if k.Begun == nil {
+		return "", nil
+	}
+	name, begun, err := k.Begun(ctx, d)
+	if err == nil && begun {
+		err = refused("approval.used", "an equal call with the key of this one has begun")
+	}
+	return name, err
+}
+
+// starting is how long a call with a key waits for one with the same key that has its yes, and has to begin.
+const starting = 5 * time.Second
+
+// starts reports whether a call that used the yes of a question, or had it withdrawn, can be about to begin.
+func (k *Service) starts(r row) bool { return k.now().Before(r.usedAt.Add(starting)) }
 
 // draw returns the question that a decision asks now, without id and times.
 func (k *Service) draw(ctx context.Context, d policy.Decision) (Question, error) {
@@ -246,11 +272,30 @@ func (k *Service) refusal(d policy.Decision, why *Refused) *Answer {
 }
 
 // find returns the row to settle. That is the quoted one, which must be for exactly this call, the latest open one
-// for this call, or a new one.
-func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row, error) {
-	var found row
+// for this call, or a new one. Where a call with the same key has its yes in another session, or just used one, find
+// waits for that to begin first.
+func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (r row, err error) {
+	for until := k.now().Add(starting); ; {
+		name, err := k.begun(ctx, d)
+		if err != nil {
+			return r, err
+		}
+		r, wait, err := k.open(ctx, d, q, name, k.now().Before(until))
+		if err != nil || !wait {
+			return r, err
+		}
+		if !sleep(ctx, poll) {
+			return row{}, refused("approval.used", "a call with the key of this one has the yes to approval %s", r.q.ID)
+		}
+	}
+}
+
+// open is find for a call whose key has a name. wait: a call with that key can be about to begin.
+func (k *Service) open(
+	ctx context.Context, d policy.Decision, q Question, name string, patient bool,
+) (found row, wait bool, err error) {
 	fresh := false
-	err := k.Store.Update(ctx, func(tx *sql.Tx) error {
+	err = k.Store.Update(ctx, func(tx *sql.Tx) error {
 		if quoted := d.Call.ApprovalID; quoted != "" {
 			r, err := k.asked(tx, quoted)
 			if err == nil && r.place != k.place() {
@@ -267,26 +312,36 @@ func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row,
 			found = r
 			return err
 		}
-		var open string
-		err := tx.QueryRow(`SELECT id FROM approvals WHERE binding = $1 AND `+stands+` AND expires > $2
-			AND place = $3 ORDER BY created DESC, id DESC LIMIT 1`, q.Binding(), database.Stamp(k.now()), k.place()).
-			Scan(&open)
-		if err == nil {
-			found, err = k.asked(tx, open)
-			return err
+		found, err = k.latest(tx, stands, `binding = $3`, q.Binding())
+		if errors.Is(err, sql.ErrNoRows) && name != "" && patient {
+			found, err = k.latest(tx, `state IN ('yes', 'used')`, `used_by LIKE $3`, "% "+name)
+			if wait = err == nil && (found.state == Yes || k.starts(found)); err == nil && !wait {
+				err = sql.ErrNoRows
+			}
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
 		fresh = true
-		found, err = k.create(tx, q, call.Suspends(ctx))
+		found, err = k.create(tx, q, name, call.Suspends(ctx))
 		return err
 	})
 	if err == nil && found.state == Pending {
 		found.q.Until = q.Until
 		k.tell(ctx, found.q, fresh)
 	}
-	return found, err
+	return found, wait, err
+}
+
+// latest reads the newest question in a state that meets a condition on $3.
+func (k *Service) latest(tx *sql.Tx, state, condition, value string) (row, error) {
+	var latest string
+	err := tx.QueryRow(`SELECT id FROM approvals WHERE `+condition+` AND `+state+` AND expires > $1 AND place = $2
+		ORDER BY created DESC, id DESC LIMIT 1`, database.Stamp(k.now()), k.place(), value).Scan(&latest)
+	if err != nil {
+		return row{}, err
+	}
+	return k.asked(tx, latest)
 }
 
 // elsewhere refuses a question of another state directory: what was answered is in the log there.
@@ -328,8 +383,16 @@ func (k *Service) Told(most time.Duration) {
 	}
 }
 
+// used is the column used_by. It holds a decision and when it used the yes, and the name of the key of its call.
+func used(decision string, at time.Time, name string) string {
+	if decision == "" {
+		return "  " + name
+	}
+	return decision + " " + database.Stamp(at) + " " + name
+}
+
 // create enters a new question.
-func (k *Service) create(tx *sql.Tx, q Question, outlives bool) (row, error) {
+func (k *Service) create(tx *sql.Tx, q Question, name string, outlives bool) (row, error) {
 	now := k.now().Truncate(time.Millisecond)
 	var open, bytes int
 	if err := tx.QueryRow(`SELECT COUNT(*), COALESCE(SUM(LENGTH(question)), 0) FROM approvals WHERE state = 'pending' AND
@@ -353,8 +416,8 @@ func (k *Service) create(tx *sql.Tx, q Question, outlives bool) (row, error) {
 		return row{}, err
 	}
 	_, err = tx.Exec(`INSERT INTO approvals (id, binding, session, state, created, expires, question, answer, used_by,
-		place) VALUES ($1, $2, $3, 'pending', $4, $5, $6, '', '', $7)`, q.ID, q.Binding(), string(q.Session),
-		database.Stamp(q.Created), database.Stamp(q.Expires), text, k.place())
+		place) VALUES ($1, $2, $3, 'pending', $4, $5, $6, '', $7, $8)`, q.ID, q.Binding(), string(q.Session),
+		database.Stamp(q.Created), database.Stamp(q.Expires), text, used("", time.Time{}, name), k.place())
 	return row{q: q, binding: q.Binding(), state: Pending}, err
 }
 
@@ -369,6 +432,10 @@ func (k *Service) asked(tx *sql.Tx, approvalID string) (row, error) {
 		Scan(&r.binding, &r.state, &expires, &question, &r.usedBy, &r.place)
 	if err != nil {
 		return row{}, err
+	}
+	if use := strings.SplitN(r.usedBy, " ", 3); len(use) == 3 { // an earlier waldo wrote the decision alone
+		r.usedBy, r.key = use[0], use[2]
+		r.usedAt, _ = time.Parse(time.RFC3339, use[1]) // empty: it is not used
 	}
 	err = k.unsealed(question, approvalID, &r.q)
 	if err != nil || r.q.ID != approvalID || !r.q.genuine(r.binding) || database.Stamp(r.q.Expires) != expires {

@@ -1051,3 +1051,76 @@ func TestEnrolmentsAreOnRecord(t *testing.T) {
 		t.Error("the key of one who is not enrolled stays")
 	}
 }
+
+// TestKeyHasBegun: a call is not asked about once an equal call has begun with its key, or has used its yes and is about
+// to begin. A question that such a call waits for is withdrawn.
+func TestKeyHasBegun(t *testing.T) {
+	h := newFixture(t)
+	var begun atomic.Bool
+	h.Begun = func(_ context.Context, d policy.Decision) (string, bool, error) {
+		return d.Call.Key, d.Call.Key != "" && begun.Load(), nil
+	}
+	open := func(want int) {
+		t.Helper()
+		if all, err := h.Pending(ctx); err != nil || len(all) != want {
+			t.Errorf("%d questions, want %d: %v", len(all), want, err)
+		}
+	}
+	keyed := func() policy.Decision {
+		d := decide(t, `{}`)
+		d.Call.Key = "k"
+		return d
+	}
+	use := func() {
+		t.Helper()
+		h.say(t, h.want(t, keyed(), "waiting"), true)
+		h.want(t, keyed(), "yes")
+	}
+	use()
+	got := make(chan string)
+	later := func(d policy.Decision) {
+		go func() {
+			a, waiting, err := h.Ask(ctx, d)
+			if err != nil || a == nil {
+				a = &Answer{Refusal: waiting}
+			}
+			got <- a.Refusal
+		}()
+		select {
+		case code := <-got:
+			t.Errorf("%s, before the equal call began", code)
+		case <-time.After(3 * poll): // control: it can only be too early
+		}
+		begun.Store(true)
+		if code := <-got; code != "approval.used" {
+			t.Errorf("once it has begun: %s", code)
+		}
+		begun.Store(false)
+		open(0)
+	}
+	later(keyed())
+	h.pass(starting)
+	h.want(t, keyed(), "waiting") // that call never began
+	open(1)
+	h.say(t, h.want(t, keyed(), "waiting"), true)
+	h.want(t, keyed(), "yes")
+	h.want(t, decide(t, `{}`), "waiting") // control: without a key
+	open(1)
+	begun.Store(true)
+	h.want(t, keyed(), "approval.used") // joins no question
+	begun.Store(false)
+	if err := h.Withdraw(ctx, h.want(t, decide(t, `{}`), "waiting"), "end"); err != nil {
+		t.Fatal(err)
+	}
+	other := keyed()
+	other.Call.Session = "n_two"
+	later(other) // the yes of another session was used just now
+	h.pass(starting)
+	h.want(t, other, "waiting")
+	open(1)
+	use() // which withdraws the question of the other session
+	open(0)
+	h.pass(starting)
+	h.WaitTimeout = func(string) time.Duration { return time.Hour }
+	later(other) // which waits for an answer
+}

@@ -81,8 +81,6 @@ type Effects interface {
 	// Earlier returns the recorded result of the call with the same key, or the reason against this one. Neither: the
 	// call goes on.
 	Earlier(ctx context.Context, d policy.Decision, args call.Args) (*call.Result, *call.Reason, error)
-	// Shared is Earlier for a call whose yes an equal call has used. It waits for that one to begin.
-	Shared(ctx context.Context, d policy.Decision, args call.Args) (*call.Result, *call.Reason, error)
 	// Begin notes that the call acts from now on and returns its arguments with its key, or what Earlier returns.
 	Begin(ctx context.Context, d policy.Decision, args call.Args) (call.Args, *call.Result, *call.Reason, error)
 	// End stores how a call ended, and reports whether its outcome is unknown.
@@ -211,7 +209,7 @@ func (b *Broker) carryOut(
 	}
 	answer, waiting, err := b.ask(ctx, d)
 	if err == nil && answer != nil && answer.Refusal == "approval.used" && d.Tracked() {
-		earlier, against, err := b.Effects.Shared(ctx, d, restored)
+		earlier, against, err := b.Effects.Earlier(ctx, d, restored)
 		if r, ended, err := b.earlier(ctx, d, earlier, against, err); ended {
 			return r, err
 		}

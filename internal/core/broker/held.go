@@ -261,7 +261,7 @@ func (b *Broker) addBefore(ctx context.Context, out *call.Outcome, approvals []s
 		}
 		for _, n := range slices.Sorted(maps.Keys(made)) {
 			row, undo := made[n], ""
-			if row.Undo {
+			if row.Undo != "" && !row.Undone {
 				undo = "; undo: waldo undo " + row.CallID
 			}
 			say(out, "%d. %s %s (%s)%s", n, row.Capability, row.Ended(), row.CallID, undo)

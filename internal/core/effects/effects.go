@@ -134,24 +134,19 @@ func (b *Book) Earlier(ctx context.Context, d policy.Decision, args call.Args) (
 	return b.claim(ctx, d, name, meant(d, name, args), false)
 }
 
-// starting is how long a call with a key waits for an equal one that used its yes, and has to begin.
-const starting = 5 * time.Second
-
-// Shared returns what Earlier does for a call whose yes an equal call has used. If both have one key, it waits for that
-// one to begin.
-func (b *Book) Shared(ctx context.Context, d policy.Decision, args call.Args) (*call.Result, *call.Reason, error) {
-	key, _ := keyOf(d)
-	for until := time.Now().Add(starting); ; {
-		r, why, err := b.Earlier(ctx, d, args)
-		if key == "" || r != nil || why != nil || err != nil || !time.Now().Before(until) {
-			return r, why, err
-		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
-			return nil, nil, nil
-		}
+// Begun returns the name of the key of a call, and whether a call with that key has begun, so that this one will not act.
+func (b *Book) Begun(ctx context.Context, d policy.Decision) (name string, begun bool, err error) {
+	key, why := keyOf(d)
+	if why != nil || key == "" {
+		return "", false, nil
 	}
+	name = nameOf(d.Call, key)
+	err = b.Store.View(ctx, func(tx *sql.Tx) error {
+		old, err := named(b.Store, tx, name)
+		begun = old != nil && old.holds(b.Now()) && old.State != NotHappened && !b.repeats(d, old)
+		return err
+	})
+	return name, begun, err
 }
 
 // Begin notes that a call acts from now on, and returns its arguments with its key. Another call with the key can have
@@ -377,7 +372,7 @@ func (b *Book) look(
 			}
 		}
 		gone := old != nil && old.State == NotHappened && old.digest() == proven
-		if old != nil && old.holds(b.Now()) && !gone && !b.repeats(d, old, meant) {
+		if old != nil && old.holds(b.Now()) && !gone && !(b.repeats(d, old) && old.same(d.Call, meant)) {
 			return nil
 		}
 		if !take {
@@ -402,9 +397,9 @@ func (e *Entry) holds(now time.Time) bool {
 
 // repeats reports whether a call with an unknown outcome can be made again: the tool knows its key, and nothing can
 // find the outcome out.
-func (b *Book) repeats(d policy.Decision, old *Entry, meant string) bool {
+func (b *Book) repeats(d policy.Decision, old *Entry) bool {
 	open := old.State == Unknown || old.State == Begun && b.Gone(old.process)
-	return open && d.Contract.Idempotency.Argument != "" && d.Contract.Settle.By == "" && old.same(d.Call, meant)
+	return open && d.Contract.Idempotency.Argument != "" && d.Contract.Settle.By == ""
 }
 
 // fileOf returns the configuration file of a contract, one name for each file, as a row can hold it.

@@ -442,26 +442,30 @@ func TestReplaysAreNotCounted(t *testing.T) {
 	}
 }
 
-// A call whose yes an equal call with its key has used gets the result of that call, as soon as it has begun.
-func TestSharedYes(t *testing.T) {
+// TestBegun: a key has begun once a call with it can act, until its window ends or the call is known not to have acted.
+func TestBegun(t *testing.T) {
 	b := newBench(t)
-	first := keyed(t, "k", `{}`)
-	go func() {
-		time.Sleep(4 * poll)
-		if _, _, _, err := b.Begin(context.Background(), first, first.Call.Args); err == nil {
-			f := facts.New()
-			f.Status = facts.OK
-			_, _, _ = b.End(context.Background(), first, call.Result{Status: facts.OK, Facts: f}, true)
-			_ = b.Recorded(context.Background(), first.Call.ID)
+	want := func(d policy.Decision, keyed, begun bool) {
+		t.Helper()
+		if k, g, err := b.Begun(t.Context(), d); err != nil || (k != "") != keyed || g != begun {
+			t.Errorf("key %q, begun %v, %v", k, g, err)
 		}
-	}()
-	d := keyed(t, "k", `{}`)
-	d.Contract.Timeout = time.Minute
-	if r, why, err := b.Shared(t.Context(), d, d.Call.Args); err != nil || why != nil || r == nil ||
-		r.Replayed != first.Call.ID {
-		t.Errorf("%v %v %v", r, why, err)
 	}
-	if r, why, err := b.Shared(t.Context(), keyed(t, "", `{}`), call.Args{}); r != nil || why != nil || err != nil {
-		t.Errorf("control: without a key: %v %v %v", r, why, err)
+	first := keyed(t, "k", `{}`)
+	want(first, true, false)
+	b.end(t, first, "done")
+	want(keyed(t, "k", `{}`), true, true)
+	want(keyed(t, "other", `{}`), true, false)
+	want(keyed(t, "", `{}`), false, false)
+	d := keyed(t, "gone", `{}`)
+	if _, _, _, err := b.Begin(t.Context(), d, d.Call.Args); err != nil {
+		t.Fatal(err)
 	}
+	want(d, true, true)
+	never := facts.New()
+	never.Status, never.SideEffect = facts.Failed, facts.None
+	if _, _, err := b.End(t.Context(), d, call.Result{Status: facts.Failed, Facts: never}, false); err != nil {
+		t.Fatal(err)
+	}
+	want(d, true, false) // it was never sent
 }

@@ -2,6 +2,7 @@ package hold
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,8 +31,11 @@ func Ended(r call.Result) string {
 
 // Ended is the same for a row of the log.
 func (r Row) Ended() string {
-	if r.Struck {
+	switch {
+	case r.Struck:
 		return "struck out"
+	case r.Undone:
+		return "undone"
 	}
 	return Ended(r.Result)
 }
@@ -62,13 +66,13 @@ func (h Held) name() string {
 const maxReason = 280
 
 // Again names the calls of a statement that an earlier one, of an answered question, has made. same are their numbers
-// there and here. There are none where no call of them can have acted.
+// there and here. There are none where no call of them can have acted and stands.
 func Again(q approval.Question, same map[int]int, made map[int]Row) (notes []call.Reason) {
 	var words []string
 	for n := 1; len(words) < len(same) && n <= MaxCalls; n++ {
 		here, equal := same[n]
 		row, known := made[n]
-		if end := row.Ended(); equal && known && end != "struck out" && end != "not done" {
+		if end := row.Ended(); equal && known && !slices.Contains([]string{"struck out", "undone", "not done"}, end) {
 			words = append(words, fmt.Sprintf("call %d %s (%s)", here, end, row.CallID))
 		}
 	}
@@ -79,7 +83,7 @@ func Again(q approval.Question, same map[int]int, made map[int]Row) (notes []cal
 	if len(words) == len(q.Calls()) {
 		whole = "whole"
 	}
-	text := fmt.Sprintf("an equal or overlapping list was carried out %s, by approval %s of %s. It made:",
+	text := fmt.Sprintf("an equal or overlapping list was carried out %s, by approval %s of %s. Numbered as here, it made:",
 		whole, q.ID, q.Created.UTC().Format(time.RFC3339))
 	for _, w := range words {
 		if len(text)+len(w)+2 > maxReason {

@@ -65,8 +65,9 @@ type Row struct {
 	CallID     string
 	Capability call.Capability
 	Struck     bool
-	Result     call.Result // its status, settlement and side effect alone
-	Undo       bool        // waldo undo can undo it
+	Result     call.Result     // its status, settlement and side effect alone
+	Undo       call.Capability // waldo undo undoes it by this; empty: it cannot
+	Undone     bool
 }
 
 // Maker asks about a statement, and makes its calls.

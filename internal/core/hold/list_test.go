@@ -139,8 +139,13 @@ func TestAgain(t *testing.T) {
 	q := approval.Question{ID: "a_1", Capability: approval.Held}
 	notes := hold.Again(q, same, made)
 	if len(notes) != 1 || notes[0].Code != hold.AgainCode ||
-		!strings.HasSuffix(notes[0].Text, "It made: call 3 done (c_a), call 2 unknown (c_d)") {
+		!strings.HasSuffix(notes[0].Text, "it made: call 3 done (c_a), call 2 unknown (c_d)") {
 		t.Errorf("%+v", notes)
+	}
+	undone := made[1]
+	undone.Undone = true
+	if notes = hold.Again(q, same, map[int]hold.Row{1: undone}); len(notes) > 0 {
+		t.Errorf("a call that was undone since: %+v", notes)
 	}
 	if notes = hold.Again(q, map[int]int{2: 1, 3: 2, 5: 3}, made); len(notes) > 0 {
 		t.Errorf("control: calls that did nothing: %+v", notes)

@@ -221,7 +221,7 @@ func (h heldCalls) Made(ctx context.Context, approvalID string) (map[int]hold.Ro
 		row := rows[n]
 		switch {
 		case !ours:
-			if of := at[l.Parent]; of > 0 && kind == audit.KindDecision && l.Capability == rows[of].Undo {
+			if of := at[l.Parent]; of > 0 && kind == audit.KindDecision {
 				undos, undoes[l.CallID] = append(undos, l.CallID), of
 			}
 			return
@@ -236,9 +236,11 @@ func (h heldCalls) Made(ctx context.Context, approvalID string) (map[int]hold.Ro
 		rows[n] = row
 	}))
 	return rows, errors.Join(err, look(undos, func(kind string, l lineOf) {
-		if n := undoes[l.CallID]; n > 0 && kind == audit.KindOutcome && l.Status == facts.OK {
-			row := rows[n]
-			row.Undone, rows[n] = true, row
+		n := undoes[l.CallID]
+		row := rows[n]
+		if kind == audit.KindOutcome && row.Undo != "" && row.Undo == l.Capability && l.Status == facts.OK {
+			row.Undone = true
+			rows[n] = row
 		}
 	}))
 }

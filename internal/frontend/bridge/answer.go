@@ -49,7 +49,14 @@ func (w *bridgeConn) answer(ctx context.Context, m jsonrpc.Message) (result any,
 	case "waldo/search":
 		return w.search(m)
 	case "tools/call":
-		return w.call(ctx, m)
+		result, err = w.call(ctx, m)
+		if before, ok := ctx.Value(beforeKey{}).(context.Context); ok {
+			select {
+			case <-before.Done(): // it is answered
+			case <-ctx.Done():
+			}
+		}
+		return result, err
 	case "waldo/result":
 		return w.result(ctx, m)
 	case "waldo/suspend":
@@ -58,12 +65,23 @@ func (w *bridgeConn) answer(ctx context.Context, m jsonrpc.Message) (result any,
 	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "no such method here")
 }
 
-// arrive gives a request that can be held, or waits for held calls, its place among them.
+type beforeKey struct{}
+
+// arrive gives a request that can be held, or waits for held calls, its place among them. Calls of a program whose
+// writes are held are answered in their order, so that its next calls have one order, too.
 func (w *bridgeConn) arrive(ctx context.Context, method string) context.Context {
-	if w.b.c.Arrive != nil && (method == "tools/call" || method == "waldo/result") {
-		return w.b.c.Arrive(ctx)
+	if w.b.c.Arrive == nil || method != "tools/call" && method != "waldo/result" {
+		return ctx
 	}
-	return ctx
+	placed := w.b.c.Arrive(ctx)
+	if placed == ctx || method == "waldo/result" {
+		return placed
+	}
+	if w.last != nil {
+		placed = context.WithValue(placed, beforeKey{}, w.last)
+	}
+	w.last = ctx
+	return placed
 }
 
 // params decodes the parameters into out. It reports false where they do not fit.

@@ -113,6 +113,7 @@ type bridgeConn struct {
 
 	place *call.Suspension // nil: the program cannot be suspended
 	waits []string         // the questions that the program waited for before it went on here
+	last  context.Context  // of the call before, of a program whose writes are held; it ends with the answer
 	stays chan struct{}    // closed once the program was not taken: waiting calls are answered then
 
 	mu     sync.Mutex

@@ -30,6 +30,7 @@ type fixture struct {
 	do       func(ctx context.Context, c call.Call) (call.Result, error)
 	tools    []string
 	messages *budget.Gate
+	arrive   func(ctx context.Context) context.Context
 }
 
 func (h *fixture) pipeline() Pipeline {
@@ -46,7 +47,7 @@ func (h *fixture) pipeline() Pipeline {
 		h.messages = budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: 100 * time.Millisecond})
 	}
 	return Pipeline{
-		Messages: h.messages,
+		Messages: h.messages, Arrive: h.arrive,
 		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
 			h.mu.Lock()
 			h.calls = append(h.calls, c)
@@ -650,4 +651,35 @@ func TestListPagesAndSearch(t *testing.T) {
 	if got := fmt.Sprint(b.hear()["result"]); got != "map[tools:[map[name:s.t0000 server:s] map[name:s.t0001 server:s]]]" {
 		t.Errorf("%s", got)
 	}
+}
+
+// TestAnsweredInOrder: calls of a program whose writes are held are answered in their order, whichever ends first.
+func TestAnsweredInOrder(t *testing.T) {
+	second, read := make(chan struct{}), make(chan struct{})
+	ask := func(arrive func(context.Context) context.Context, until chan struct{}) *peer {
+		h := &fixture{tools: []string{"s.x", "s.y"}, arrive: arrive}
+		h.do = func(_ context.Context, c call.Call) (call.Result, error) {
+			if c.Capability == "s.x" {
+				<-until
+				time.Sleep(50 * time.Millisecond) // the other answer can only be too early
+			} else if until == second {
+				close(second)
+			}
+			return call.Result{CallID: c.ID, Status: facts.OK, Facts: facts.New()}, nil
+		}
+		b := open(t, h)
+		b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s.x"}}`)
+		b.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"s.y"}}`)
+		return b
+	}
+	type key struct{}
+	b := ask(func(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, true) }, second)
+	if got := fmt.Sprint(b.hear()["id"], b.hear()["id"]); got != "1 2" {
+		t.Errorf("held: %s", got)
+	}
+	b = ask(nil, read)
+	if got := b.hear()["id"]; got != 2.0 {
+		t.Errorf("control: %v", got)
+	}
+	close(read)
 }

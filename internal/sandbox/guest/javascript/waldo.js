@@ -140,6 +140,7 @@
   let dead = '';
   let last = 0;
   let parts = [];
+  const frames = []; // that were read; the first one was given to its caller in this turn
 
   function end(why) {
     dead = dead || why;
@@ -162,14 +163,21 @@
       let from = 0;
       for (let at; (at = chunk.indexOf(10, from)) >= 0; from = at + 1) {
         parts.push(chunk.subarray(from, at));
-        arrive(JSON.parse(Buffer.concat(parts).toString()));
+        frames.push(JSON.parse(Buffer.concat(parts).toString()));
+        if (frames.length === 1) next();
         parts = [];
       }
       parts.push(chunk.subarray(from));
     });
     socket.on('error', (e) => end('the bridge to waldo is closed: ' + e.message));
-    socket.on('close', () => end('waldo closed the bridge'));
+    socket.on('close', () => { frames.splice(0).slice(1).forEach(arrive); end('waldo closed the bridge'); });
     socket.unref();
+  }
+
+  // next gives one answer to the program, and the next one after what it does then: so that depends on their order alone.
+  function next() {
+    arrive(frames[0]);
+    setImmediate(() => { if (frames.shift() && frames.length) next(); });
   }
 
   function arrive(message) {

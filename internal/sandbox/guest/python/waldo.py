@@ -161,6 +161,7 @@ def _result(answer, tool):
 
 _MOST = 24  # requests at once, and bytes of them, below waldo's own limits
 _HELD = 12 << 20
+_ROUNDS = 1000  # of an event loop that is never idle, between two answers
 _FD = getattr(sys, "_waldo_bridge", 3)
 
 
@@ -169,6 +170,8 @@ class _Bus:
         self.writing, self.reading = RLock(), RLock()
         self.open = {}  # request id -> Pending
         self.buffer = bytearray()
+        self.frames = []  # that were read and not given to their callers yet
+        self.loop = self.stepping = None  # the event loop that awaited last, and the one that gets them next
         self.last = 0
         self.pid = os.getpid()
         self.dead = None
@@ -192,6 +195,7 @@ class _Bus:
                 with self.reading:  # another thread may have made room meanwhile
                     if self.full(len(frame)):
                         self.pump()
+            self.rest()
             if self.dead:
                 raise ToolError(self.dead)
             self.open[self.last] = pending
@@ -208,7 +212,19 @@ class _Bus:
         return sum(p._bytes for p in list(self.open.values()))
 
     def pump(self):
-        # Waits for input and gives each answer to its caller.
+        # Waits for input and gives one answer to its caller.
+        with self.reading:
+            self.frames or self.read()
+            if self.frames:
+                import json
+                message = json.loads(self.frames.pop(0))
+                pending = self.open.pop(message.get("id"), None)
+                if pending is not None:
+                    pending._arrive(message)
+                elif "error" in message:
+                    self.end("waldo closed the bridge: %s" % message["error"].get("message"))
+
+    def read(self):
         with self.reading:
             try:
                 part = os.read(_FD, 1 << 18)
@@ -219,16 +235,9 @@ class _Bus:
             self.buffer += part
             if b"\n" not in part:
                 return
-            import json
             *frames, rest = bytes(self.buffer).split(b"\n")
             self.buffer[:] = rest
-            for frame in frames:
-                message = json.loads(frame)
-                pending = self.open.pop(message.get("id"), None)
-                if pending is not None:
-                    pending._arrive(message)
-                elif "error" in message:
-                    self.end("waldo closed the bridge: %s" % message["error"].get("message"))
+            self.frames += frames
 
     def end(self, why):
         self.dead = self.dead or why
@@ -241,18 +250,48 @@ class _Bus:
             with self.reading:
                 if pending._message is None:
                     self.pump()
+        self.rest()
+
+    def rest(self):
+        # The event loop gets the answers that were read with that of another caller.
+        if self.frames and self.loop and self.stepping is not self.loop:
+            try:
+                self.loop.call_soon_threadsafe(self.ready, self.loop)
+            except RuntimeError:  # it is closed
+                while self.frames:
+                    self.pump()
 
     def ready(self, loop):
         # Called by an event loop when the socket is readable.
         import select
         if self.reading.acquire(False):
             try:
-                if select.select([_FD], [], [], 0)[0]:
-                    self.pump()
+                if not self.frames and select.select([_FD], [], [], 0)[0]:
+                    self.read()
             finally:
                 self.reading.release()
-        if not self.open:
+        if self.stepping is not loop:
+            self.step(loop)
+
+    def step(self, loop, rounds=0):
+        # Gives one answer to a program that can do nothing else, and the next one after what it does then. So what it
+        # does depends on the order of the answers alone, and not on their time.
+        busy = rounds < _ROUNDS and getattr(loop, "_ready", None)
+        if self.frames and not busy and self.reading.acquire(False):
+            try:
+                self.frames and self.pump()
+            finally:
+                self.reading.release()
+        if self.frames:
             loop.remove_reader(_FD)
+            self.stepping = loop
+            loop.call_soon(self.step, loop, rounds + 1 if busy else 0)
+        elif not self.open:
+            loop.remove_reader(_FD)
+            self.stepping = None
+        elif self.stepping is loop:
+            loop.add_reader(_FD, self.ready, loop)
+            self.stepping = None
 
 
 _bus = None
@@ -314,7 +353,9 @@ class Pending:
             future = loop.create_future()
             self._futures.append((loop, future))
             if self._message is None:
-                loop.add_reader(_FD, _bus.ready, loop)
+                _bus.loop = loop
+                if _bus.stepping is not loop:
+                    loop.add_reader(_FD, _bus.ready, loop)
                 yield from future.__await__()
         return self._take()
 
@@ -351,21 +392,22 @@ def _forward(name):
 
 
 class Held(Pending):
-    """The result of a call that is held until a human has said yes. Using it, or awaiting it, waits for that."""
+    """The result of a call that is held until a human has said yes. Using it waits for that. Awaiting it gives it back,
+    and a set or a dict takes it as the object that it is."""
+
+    __hash__ = object.__hash__
 
     def __init__(self, number, tool):
         self.__dict__.update(_number=number, _tool=tool, _asked=None, _steps=None)
 
-    def _ask(self):
+    def _take(self):
         if self._asked is None:
             self.__dict__["_asked"] = Pending("waldo/result", {"number": self._number}, lambda a: _result(a, self._tool))
-        return self._asked
-
-    def _take(self):
-        return self._ask()._take()
+        return self._asked._take()
 
     def __await__(self):
-        return self._ask().__await__()
+        return self
+        yield
 
 
 for _name in ("str repr format getitem iter len bool contains eq ne lt le gt ge add mod mul hash").split():

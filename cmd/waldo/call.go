@@ -146,10 +146,17 @@ func newTools(g *cli.Context) *cobra.Command {
 	return c
 }
 
-// tellBreakers names the servers whose circuit breaker is open in a process at work.
+// tellBreakers names the servers that rest, or whose circuit breaker is open, in a process at work.
 func tellBreakers(ctx context.Context, w io.Writer, h *app.App) error {
 	all, err := breakers.Open(ctx, h.Store, presence.Gone(h.Store))
 	for _, b := range all {
+		if b.Fails == 0 && b.Process != h.Process() { // what this process finds is named already
+			display.Fprintf(w, "waldo: server %s did not start, or ended too often, so a waldo lets it rest until %s "+
+				"(upstream.resting)\n", b.Server, b.Until.Local().Format(time.DateTime))
+		}
+		if b.Fails == 0 {
+			continue
+		}
 		display.Fprintf(w, "waldo: server %s failed %s in a row: its circuit breaker is open, and a read tries it from %s "+
 			"(upstream.open)\n", b.Server, display.Count(b.Fails, "call"), b.Until.Local().Format(time.DateTime))
 	}

@@ -281,7 +281,7 @@ func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome
 	if err != nil {
 		return out, err
 	}
-	w := world{b, d, s, nil}
+	ctx, w := hold.Leaves(ctx), world{b, d, s, nil}
 	for _, one := range s.Calls {
 		w.was = append(w.was, one.Preview)
 	}
@@ -312,7 +312,7 @@ func (b *Broker) carryAll(ctx context.Context, g *grant.Grant) (out call.Outcome
 			break
 		}
 		r, cerr := b.carryOne(ctx, d, s, n)
-		w.renew(ctx, later...)
+		w.renew(ctx, n, later...)
 		each[n+1], err = r, cerr
 		end := hold.Ended(r)
 		out.Facts.SideEffect = out.Facts.SideEffect.And(r.Facts.SideEffect)
@@ -353,11 +353,11 @@ func (w world) differs(ctx context.Context, calls ...int) int {
 	return 0
 }
 
-// renew takes what some calls would do from now on, since a call of the list has just changed it.
-func (w world) renew(ctx context.Context, calls ...int) {
+// renew takes what some calls would do from now on, since call n of the list has just changed it.
+func (w world) renew(ctx context.Context, n int, calls ...int) {
 	for _, i := range calls {
 		if now, ok := w.preview(ctx, i); ok {
-			w.was[i] = w.s.Renewed(i, w.was[i], now)
+			w.was[i] = w.s.Renewed(n, i, w.was[i], now)
 		}
 	}
 }

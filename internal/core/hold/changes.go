@@ -58,15 +58,22 @@ func (s Statement) paths(n int) (out []string) {
 	return out
 }
 
-// Renewed returns what call n would do, once an earlier call of the statement has changed it: now, unless a path that the
-// preview named before leads elsewhere. No call of files.* makes a link, so somebody else did: was stands, and differs.
-func (s Statement) Renewed(n int, was, now []string) []string {
+// Renewed returns what call n would do, once call by has changed it: now, unless somebody else's change shows. Then was
+// stands, and differs. No call of files.* makes a link, so a path that the preview named leads where it led. A call that
+// can only have made the folder of a new file leaves it new.
+func (s Statement) Renewed(by, n int, was, now []string) []string {
 	for _, p := range s.paths(n) {
-		if headline(was, p) && !headline(now, p) {
+		own := slices.ContainsFunc(s.paths(by), func(q string) bool { return related(p, q) })
+		if headline(was, p) && !headline(now, p) || !own && creates(was) && !creates(now) {
 			return was
 		}
 	}
 	return now
+}
+
+// creates reports whether a preview of files.* is of a new file.
+func creates(preview []string) bool {
+	return len(preview) > 1 && strings.HasPrefix(preview[1], "creates ")
 }
 
 // headline reports whether a preview of files.* has a path as a word of its second line; the first is the folder.

@@ -179,10 +179,33 @@ func TestRenewed(t *testing.T) {
 		"a link to a longer path":    {"creates d/b.txt, 1 bytes", "creates e/d/b.txt, 1 bytes", true},
 		"a name that ends so":        {"deletes d/b.txt, 1 bytes", "deletes dd/b.txt, 1 bytes", true},
 	} {
-		s := hold.Statement{Calls: []hold.Held{{Capability: "files.write", Args: []byte(`{"path":"./d/b.txt"}`)}}}
+		one := hold.Held{Capability: "files.write", Args: []byte(`{"path":"./d/b.txt"}`)}
+		s := hold.Statement{Calls: []hold.Held{one, one}}
 		was, now := []string{in, row.was, "d/b.txt"}, []string{in, row.now, "d/b.txt"}
-		if got := s.Renewed(0, was, now); (got[1] == row.was) != row.stands {
+		if got := s.Renewed(0, 1, was, now); (got[1] == row.was) != row.stands {
 			t.Errorf("%s: %q", why, got)
 		}
+		s.Calls[0].Args = []byte(`{"path":"d/a.txt"}`) // which can have made the folder alone
+		same := strings.HasPrefix(row.was, "creates ") && !strings.HasPrefix(row.now, "creates ")
+		if got := s.Renewed(0, 1, was, now); (got[1] == row.was) != (row.stands || same) {
+			t.Errorf("%s, after another file: %q", why, got)
+		}
+	}
+}
+
+// TestLeft: a list knows what its calls left at a path, until one changes it or a folder above it in another way.
+func TestLeft(t *testing.T) {
+	l := hold.LeftBy(hold.Leaves(t.Context()))
+	l.Changed("/r/d/a", "sha256:a")
+	l.Changed("/r/d2/b", "sha256:b")
+	l.Changed("/r/c", "sha256:c")
+	l.Changed("/r/c", "")
+	l.Changed("/r/d", "")
+	if got := l.Digest("/r/d/a") + l.Digest("/r/d2/b") + l.Digest("/r/c"); got != "sha256:b" {
+		t.Error(got)
+	}
+	none := hold.LeftBy(t.Context())
+	if none.Changed("/r/c", "sha256:c"); none.Digest("/r/c") != "" {
+		t.Error("control: a call of no list")
 	}
 }

@@ -93,6 +93,9 @@ func (s *server) crashed(started bool, lived time.Duration) {
 		s.falls++
 	}
 	s.failedAt = time.Now()
+	if left := s.backoff(); left > 0 {
+		s.m.o.Watcher.BreakerChanged(s.cfg.Name, 0, s.failedAt.Add(left))
+	}
 }
 
 // backoff says for how much longer the server is left alone. The lock is held.

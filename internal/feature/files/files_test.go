@@ -20,6 +20,7 @@ import (
 
 	"waldo/internal/budget"
 	"waldo/internal/core/grant"
+	"waldo/internal/core/hold"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/admit"
 	"waldo/internal/executor/direct"
@@ -789,5 +790,37 @@ func TestAbsoluteLink(t *testing.T) {
 	}
 	if out, got = use(t, root, "files.read", m{"path": "rel"}); out.Facts.Status != facts.OK || got != "one\n" {
 		t.Errorf("control: %s %s", out.Facts.Status, got)
+	}
+}
+
+// TestLeftByTheList: a call of a list changes no file that somebody else changed after an earlier call of the list.
+func TestLeftByTheList(t *testing.T) {
+	for _, row := range []struct {
+		tool string
+		args map[string]any
+	}{
+		{"files.edit", map[string]any{"path": "a", "old": "o", "new": "0"}},
+		{"files.write", map[string]any{"path": "./a", "content": "x"}},
+		{"files.write", map[string]any{"path": "a", "content": "x", "append": true}},
+		{"files.delete", map[string]any{"path": "a"}},
+		{"files.move", map[string]any{"from": "a", "to": "b"}},
+	} {
+		for _, changed := range []bool{true, false} {
+			root := folder(t, map[string]string{})
+			ctx := hold.Leaves(t.Context())
+			if _, said := useIn(t, ctx, root, "files.write", map[string]any{"path": "a", "content": "one"}); !strings.Contains(said, "wrote a") {
+				t.Fatal(said)
+			}
+			if changed {
+				put(t, filepath.Join(root, "a"), "two")
+			}
+			out, said := useIn(t, ctx, root, row.tool, row.args)
+			if differs := out.Refused != nil && out.Refused.Code == "hold.differs"; differs != changed {
+				t.Errorf("%s, changed %v: %+v %s", row.tool, changed, out.Refused, said)
+			}
+			if changed && content(t, root, "a") != "two" {
+				t.Errorf("%s: it was changed", row.tool)
+			}
+		}
 	}
 }

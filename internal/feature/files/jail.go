@@ -31,6 +31,7 @@ var (
 	errPath    = errors.New("a path is relative to the folder of this tool, as in src/main.go; at most 4,000 bytes, no NUL")
 	errSpecial = errors.New("it is a device, pipe or socket; this tool opens regular files and folders alone")
 	errChanged = safefile.ErrChanged
+	errNotOurs = errors.New("somebody else changed it since an earlier call of the list")
 	errFolder  = errors.New("it is a folder")
 	errNoDir   = safefile.ErrNoFolder
 )

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"waldo/internal/budget"
+	"waldo/internal/core/hold"
 	"waldo/internal/core/policy"
 	"waldo/internal/core/redact"
 	"waldo/internal/executor/admit"
@@ -101,10 +102,11 @@ type work struct {
 	read, written []string // files, for the facts
 	acted         bool     // something has changed, or could have
 	room          *budget.Lease
-	least         int64    // of room, in bytes: for the call itself
-	replaced      string   // the folder of what calls on this folder replaced; empty: waldo keeps nothing
-	undo          bool     // files.restore can undo this call
-	warnings      []string // for the facts
+	least         int64             // of room, in bytes: for the call itself
+	replacedBy    map[string]string // digests of the files that the call wrote, by their names
+	replaced      string            // the folder of what calls on this folder replaced; empty: waldo keeps nothing
+	undo          bool              // files.restore can undo this call
+	warnings      []string          // for the facts
 	hiding        redact.Hiding
 }
 
@@ -117,7 +119,7 @@ const (
 
 // begin returns the work of a call, which holds room for its arguments.
 func (o opener) begin(ctx context.Context, j *jail, d policy.Decision) *work {
-	return &work{jail: j, ctx: ctx, callID: d.Call.ID, room: o.work.Lease(string(d.Call.Principal)),
+	return &work{jail: j, ctx: ctx, callID: d.Call.ID, room: o.work.Lease(string(d.Call.Principal)), replacedBy: map[string]string{},
 		replaced: o.replacedIn(j.dir),
 		least:    leastMemory + copies*int64(len(d.Call.Args.Value().Raw())), hiding: o.hide.Hiding(d.Contract)}
 }
@@ -156,6 +158,9 @@ func (o opener) run(ctx context.Context, d policy.Decision, act action) (call.Ou
 	if err == nil {
 		content, err = act(w, d.Call.Args)
 	}
+	for _, name := range w.written {
+		hold.LeftBy(ctx).Changed(w.path(name), w.replacedBy[name])
+	}
 	effect := facts.None
 	if w.acted {
 		effect = facts.Confirmed
@@ -167,6 +172,8 @@ func (o opener) run(ctx context.Context, d policy.Decision, act action) (call.Ou
 		out = direct.Done(effect, content...)
 	case errors.As(err, &full):
 		out = direct.Refuse(*admit.NoMemory(err))
+	case errors.Is(err, errNotOurs):
+		out = direct.Refuse(call.Reason{Code: "hold.differs", Text: err.Error()})
 	case errors.As(err, &no) && refused(no.err):
 		out = direct.Refuse(call.Reason{Code: "files.refused", Text: err.Error()})
 	default:
@@ -371,12 +378,20 @@ func (w *work) find(path string, h how, write bool) (*place, error) {
 	if write && (holds(p.name, w.config) || holds(p.name, w.state)) {
 		err = errRuns // its folder cannot be moved away either
 	}
+	if was := hold.LeftBy(w.ctx).Digest(w.path(p.name)); err == nil && was != "" {
+		if now, _ := p.left(false); now != was {
+			err = errNotOurs
+		}
+	}
 	if err != nil {
 		p.Close()
 		return nil, about(path, err)
 	}
 	return p, nil
 }
+
+// path is the name of a place for the calls of one statement.
+func (w *work) path(name string) string { return w.dir + "/" + name }
 
 // holds reports whether a place is a folded name, or a folder that the name is in.
 func holds(place, name string) bool {

@@ -218,7 +218,7 @@ func (w *work) replace(p *place, b []byte, was fs.FileInfo) (err error) {
 		err = p.dir.Rename(temp, p.base)
 	}
 	if err == nil {
-		w.written = append(w.written, p.name)
+		w.written, w.replacedBy[p.name] = append(w.written, p.name), strictjson.Digest(b)
 	}
 	return err
 }

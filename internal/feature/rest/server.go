@@ -264,17 +264,19 @@ func (s *server) make(by client, r *http.Request, c call.Call) (answer, error) {
 // answerOf is a result as waldo call --json prints it. A call that waits for a human is accepted, not answered.
 func answerOf(r call.Result) answer {
 	a := answer{status: http.StatusOK, value: cli.ResultJSON(r)}
+	retry := 0
+	for _, why := range r.Why {
+		retry = max(retry, why.RetryAfter)
+	}
 	switch {
 	case r.ApprovalID != "" || r.Status == facts.Waiting:
 		a.status = http.StatusAccepted
+	case r.Status == facts.Denied && retry > 0:
+		a.status, a.retry = http.StatusTooManyRequests, retry
 	case r.Status == facts.Denied:
 		a.status = http.StatusForbidden
-		for _, why := range r.Why {
-			a.retry = max(a.retry, why.RetryAfter)
-		}
-		if a.retry > 0 {
-			a.status = http.StatusTooManyRequests
-		}
+	case r.Status == facts.Failed && r.Facts.SideEffect == facts.None && retry > 0:
+		a.status, a.retry = http.StatusServiceUnavailable, retry
 	}
 	return a
 }

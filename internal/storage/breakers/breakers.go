@@ -1,5 +1,5 @@
-// Package breakers keeps the open circuit breakers of all processes of a state directory, so that waldo tools and the
-// console can show them. Each process decides by its own.
+// Package breakers keeps the open circuit breakers and the resting servers of all processes of a state directory, so that
+// waldo tools and the console can show them. Each process decides by its own.
 package breakers
 
 import (
@@ -23,7 +23,7 @@ const bucket = "breakers"
 type Breaker struct {
 	Server  string    `json:"server"`
 	Process string    `json:"process"`
-	Fails   int       `json:"fails"` // in a row
+	Fails   int       `json:"fails"` // in a row; 0: the server did not start, or ended too often, and rests
 	Until   time.Time `json:"until"` // from then on it is half open: one read tries the server
 }
 
@@ -41,12 +41,12 @@ func Note(ctx context.Context, s Store, b Breaker) error {
 }
 
 // Open returns the open breakers of processes that are at work, sorted by server and process. It forgets those of
-// processes that have ended.
+// processes that have ended, and rests that are over.
 func Open(ctx context.Context, s Store, gone func(process string) bool) (all []Breaker, _ error) {
 	rows, err := s.List(ctx, bucket)
 	for name, text := range rows {
 		var b Breaker
-		if json.Unmarshal([]byte(text), &b) == nil && !gone(b.Process) {
+		if json.Unmarshal([]byte(text), &b) == nil && !gone(b.Process) && (b.Fails > 0 || time.Now().Before(b.Until)) {
 			all = append(all, b)
 		} else if err == nil {
 			err = s.Delete(ctx, bucket, name)

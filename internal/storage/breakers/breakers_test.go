@@ -16,22 +16,23 @@ func TestOpenBreakers(t *testing.T) {
 	defer s.Close()
 	ctx, until := t.Context(), time.Now().UTC()
 	mine, other := Breaker{"s", "p1", 5, until}, Breaker{"s", "p2", 6, until}
-	for _, b := range []Breaker{other, mine, {"closes", "p1", 5, until}, {"closes", "p1", 0, time.Time{}}} {
+	rests := Breaker{"t", "p1", 0, until.Add(time.Hour)}
+	for _, b := range []Breaker{other, mine, rests, {"rested", "p1", 0, until}, {"closes", "p1", 5, until}, {"closes", "p1", 0, time.Time{}}} {
 		if err := Note(ctx, s, b); err != nil {
 			t.Fatal(err)
 		}
 	}
 	all, err := Open(ctx, s, func(string) bool { return false })
-	if err != nil || !slices.Equal(all, []Breaker{mine, other}) {
+	if err != nil || !slices.Equal(all, []Breaker{mine, other, rests}) {
 		t.Errorf("%v %v", all, err)
 	}
 	for range 2 { // one that was forgotten does not come back
 		all, err = Open(ctx, s, func(process string) bool { return process == "p2" })
-		if err != nil || !slices.Equal(all, []Breaker{mine}) {
+		if err != nil || !slices.Equal(all, []Breaker{mine, rests}) {
 			t.Errorf("%v %v", all, err)
 		}
 	}
-	if all, err = Open(ctx, s, func(string) bool { return false }); err != nil || len(all) != 1 {
+	if all, err = Open(ctx, s, func(string) bool { return false }); err != nil || len(all) != 2 {
 		t.Errorf("%v %v", all, err)
 	}
 }

@@ -135,7 +135,7 @@ func (p *Operator) Upstreams(ctx context.Context) (site.List[site.Upstream], err
 	})
 	open, err := breakers.Open(ctx, p.o.Store, presence.Gone(p.o.Store))
 	for _, b := range open {
-		if u := by[b.Server]; u != nil {
+		if u := by[b.Server]; u != nil && b.Fails > 0 {
 			u.Failures, u.OpenUntil = max(u.Failures, b.Fails), max(u.OpenUntil, database.Stamp(b.Until))
 		}
 	}

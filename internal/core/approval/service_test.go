@@ -1052,8 +1052,8 @@ func TestEnrolmentsAreOnRecord(t *testing.T) {
 	}
 }
 
-// TestKeyHasBegun: a call is not asked about once an equal call has begun with its key, or has used its yes and is about
-// to begin. A question that such a call waits for is withdrawn.
+// TestKeyHasBegun: a call is not asked about once an equal call has begun with its key, or has used its yes and is
+// about to begin. A question that such a call waits for is withdrawn.
 func TestKeyHasBegun(t *testing.T) {
 	h := newFixture(t)
 	var begun atomic.Bool

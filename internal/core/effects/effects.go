@@ -134,7 +134,8 @@ func (b *Book) Earlier(ctx context.Context, d policy.Decision, args call.Args) (
 	return b.claim(ctx, d, name, meant(d, name, args), false)
 }
 
-// Begun returns the name of the key of a call, and whether a call with that key has begun, so that this one will not act.
+// Begun returns the name of the key of a call, and whether a call with that key has begun, so that this one will not
+// act.
 func (b *Book) Begun(ctx context.Context, d policy.Decision) (name string, begun bool, err error) {
 	key, why := keyOf(d)
 	if why != nil || key == "" {

@@ -83,8 +83,8 @@ func Again(q approval.Question, same map[int]int, made map[int]Row) (notes []cal
 	if len(words) == len(q.Calls()) {
 		whole = "whole"
 	}
-	text := fmt.Sprintf("an equal or overlapping list was carried out %s, by approval %s of %s. Numbered as here, it made:",
-		whole, q.ID, q.Created.UTC().Format(time.RFC3339))
+	text := fmt.Sprintf("an equal or overlapping list was carried out %s, by approval %s of %s. Numbered as here, "+
+		"it made:", whole, q.ID, q.Created.UTC().Format(time.RFC3339))
 	for _, w := range words {
 		if len(text)+len(w)+2 > maxReason {
 			notes, text = append(notes, call.Reason{Code: AgainCode, Text: strings.TrimSuffix(text, ",")}), "it also made:"

@@ -59,8 +59,8 @@ func (s Statement) paths(n int) (out []string) {
 }
 
 // Renewed returns what call n would do, once call by has changed it: now, unless somebody else's change shows. Then was
-// stands, and differs. No call of files.* makes a link, so a path that the preview named leads where it led. A call that
-// can only have made the folder of a new file leaves it new.
+// stands, and differs. No call of files.* makes a link, so a path that the preview named leads where it led. A call
+// that can only have made the folder of a new file leaves it new.
 func (s Statement) Renewed(by, n int, was, now []string) []string {
 	for _, p := range s.paths(n) {
 		own := slices.ContainsFunc(s.paths(by), func(q string) bool { return related(p, q) })

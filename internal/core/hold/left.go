@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Left is what the calls of a statement left at their paths: digests of files. A nil Left, of a call of no statement, has
-// none and takes none.
+// Left is what the calls of a statement left at their paths: digests of files. A nil Left, of a call of no statement,
+// has none and takes none.
 type Left struct{ files map[string]string }
 
 type leftKey struct{}

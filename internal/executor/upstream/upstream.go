@@ -127,8 +127,8 @@ type Watcher interface {
 	ToolsChanged(server string)
 	OffersChanged(server string) // its prompts and resources
 	ResourceUpdated(server, uri string)
-	// BreakerChanged is called after a circuit breaker opened, or closed: until is zero. For a server that rests, fails is
-	// zero.
+	// BreakerChanged is called after a circuit breaker opened, or closed: until is zero. For a server that rests, fails
+	// is zero.
 	BreakerChanged(server string, fails int, until time.Time)
 }
 

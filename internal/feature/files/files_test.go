@@ -808,7 +808,8 @@ func TestLeftByTheList(t *testing.T) {
 		for _, changed := range []bool{true, false} {
 			root := folder(t, map[string]string{})
 			ctx := hold.Leaves(t.Context())
-			if _, said := useIn(t, ctx, root, "files.write", map[string]any{"path": "a", "content": "one"}); !strings.Contains(said, "wrote a") {
+			one := map[string]any{"path": "a", "content": "one"}
+			if _, said := useIn(t, ctx, root, "files.write", one); !strings.Contains(said, "wrote a") {
 				t.Fatal(said)
 			}
 			if changed {

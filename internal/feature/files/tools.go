@@ -119,9 +119,10 @@ const (
 
 // begin returns the work of a call, which holds room for its arguments.
 func (o opener) begin(ctx context.Context, j *jail, d policy.Decision) *work {
-	return &work{jail: j, ctx: ctx, callID: d.Call.ID, room: o.work.Lease(string(d.Call.Principal)), replacedBy: map[string]string{},
-		replaced: o.replacedIn(j.dir),
-		least:    leastMemory + copies*int64(len(d.Call.Args.Value().Raw())), hiding: o.hide.Hiding(d.Contract)}
+	return &work{jail: j, ctx: ctx, callID: d.Call.ID, room: o.work.Lease(string(d.Call.Principal)),
+		replacedBy: map[string]string{},
+		replaced:   o.replacedIn(j.dir),
+		least:      leastMemory + copies*int64(len(d.Call.Args.Value().Raw())), hiding: o.hide.Hiding(d.Contract)}
 }
 
 // covers makes room for a file of so many bytes.

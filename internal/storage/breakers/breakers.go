@@ -1,5 +1,5 @@
-// Package breakers keeps the open circuit breakers and the resting servers of all processes of a state directory, so that
-// waldo tools and the console can show them. Each process decides by its own.
+// Package breakers keeps the open circuit breakers and the resting servers of all processes of a state directory, so
+// that waldo tools and the console can show them. Each process decides by its own.
 package breakers
 
 import (

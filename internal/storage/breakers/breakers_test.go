@@ -17,7 +17,8 @@ func TestOpenBreakers(t *testing.T) {
 	ctx, until := t.Context(), time.Now().UTC()
 	mine, other := Breaker{"s", "p1", 5, until}, Breaker{"s", "p2", 6, until}
 	rests := Breaker{"t", "p1", 0, until.Add(time.Hour)}
-	for _, b := range []Breaker{other, mine, rests, {"rested", "p1", 0, until}, {"closes", "p1", 5, until}, {"closes", "p1", 0, time.Time{}}} {
+	for _, b := range []Breaker{other, mine, rests, {"rested", "p1", 0, until}, {"closes", "p1", 5, until},
+		{"closes", "p1", 0, time.Time{}}} {
 		if err := Note(ctx, s, b); err != nil {
 			t.Fatal(err)
 		}

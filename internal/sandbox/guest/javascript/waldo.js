@@ -174,7 +174,7 @@
     socket.unref();
   }
 
-  // next gives one answer to the program, and the next one after what it does then: so that depends on their order alone.
+  // next gives one answer to the program, and the next one after what it does then, which so depends on no time.
   function next() {
     arrive(frames[0]);
     setImmediate(() => { if (frames.shift() && frames.length) next(); });

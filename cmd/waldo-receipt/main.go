@@ -61,7 +61,7 @@ func run(policyFile string, files []string) (faults []error) {
 		all = append(all, r)
 	}
 	slices.SortStableFunc(all, func(a, b record) int { return cmp.Compare(a.seq, b.seq) })
-	l := ledger{keys: map[string]holder{}, ended: map[string]string{}}
+	l := ledger{keys: map[string]holder{}, ended: map[string]string{}, about: map[string]string{}}
 	for _, r := range all {
 		if err := l.take(r); err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", r.file, err))
@@ -246,6 +246,8 @@ type body struct {
 	Yes                                                                    bool
 	Also                                                                   []said
 	Refusal, Reason, Capability, From, Action, Approver, Failed, Principal string
+	Effect                                                                 string
+	DryRun                                                                 bool   `json:"dry_run"`
 	ApprovalID                                                             string `json:"approval_id"`
 	ArgsDigest                                                             string `json:"args_digest"`
 	Answered                                                               string `json:"answered_at"`
@@ -257,10 +259,11 @@ type body struct {
 	Trusted                                                                []map[string]string
 }
 
-// ledger has the keys of approvers, by fingerprint, and when the right of a name was last ended.
+// ledger has the keys of approvers, by fingerprint, when the right of a name was last ended, and what decisions and
+// approvals, by their ids, are about.
 type ledger struct {
-	keys  map[string]holder
-	ended map[string]string
+	keys         map[string]holder
+	ended, about map[string]string
 }
 type holder struct {
 	name, public   string
@@ -271,10 +274,13 @@ type holder struct {
 func (l ledger) take(r record) error {
 	var b body
 	switch {
-	case r.kind == "trust" || !slices.Contains(judged, r.kind):
+	case r.kind == "trust" || !slices.Contains(judged, r.kind) && r.kind != "decision":
 		return nil
-	case json.Unmarshal([]byte(r.body), &b) != nil:
+	case json.Unmarshal([]byte(r.body), &b) != nil && r.kind != "decision":
 		return errors.New("it is not a record of waldo")
+	case r.kind == "decision":
+		return l.hold(map[string]string{b.DecisionID: b.Capability + " " + b.ArgsDigest, b.DecisionID + " call": b.CallID,
+			b.DecisionID + " permits": fmt.Sprint(!b.DryRun && (b.Effect == "ask" || b.Effect == "allow"))})
 	case r.kind == "approver":
 		return l.enrol(b)
 	case b.Refusal != "" && !b.Yes:
@@ -292,9 +298,28 @@ func (l ledger) take(r record) error {
 		fmt.Printf("%s: %s signed yes=%v to the arguments %s, with the key %s\n", r.file, shown(a.By), b.Yes,
 			shown(b.ArgsDigest), shown(a.Key))
 	}
+	about := map[string]string{b.DecisionID: b.Capability + " " + b.ArgsDigest, b.ApprovalID: b.Capability + " " + b.ArgsDigest}
+	if b.Yes {
+		about[b.DecisionID+" permits"] = "true"
+	}
+	if r.kind == "answer" {
+		about[b.DecisionID+" call"] = b.CallID
+	}
+	if r.kind == "answer" && b.Yes {
+		about[b.ApprovalID+" used"] = fmt.Sprint(r.seq)
+	}
 	need, _ := b.Signed["need"].(float64)
-	return must(r.kind != "answer" || !b.Yes || min(len(by), len(keys)) >= int(need),
-		fmt.Sprintf("the yes needs %v approvers and bears the signatures of %d", need, min(len(by), len(keys))))
+	return cmp.Or(l.hold(about), must(r.kind != "answer" || !b.Yes || min(len(by), len(keys)) >= int(need),
+		fmt.Sprintf("the yes needs %v approvers and bears the signatures of %d", need, min(len(by), len(keys)))))
+}
+
+// hold holds what a record says of decisions and approvals against the records before it.
+func (l ledger) hold(about map[string]string) (err error) {
+	for id, what := range about {
+		err = cmp.Or(err, must(cmp.Or(l.about[id], what) == what, "another record contradicts it about "+shown(id)))
+		l.about[id] = cmp.Or(l.about[id], what)
+	}
+	return err
 }
 
 // shown is a text of a record for a terminal: it moves no cursor and begins no line.
@@ -344,7 +369,7 @@ func (l ledger) check(b body, a said) error {
 		slices.Contains([]any{"", s["at"]}, any(b.Answered)) && slices.Contains([]string{"", reason}, b.Reason)
 	same := s["approval_id"] == b.ApprovalID && s["args_digest"] == b.ArgsDigest && s["yes"] == b.Yes && s["key"] == a.Key
 	named := answerForm.MatchString(strings.Join(slices.Sorted(maps.Keys(s)), " "))
-	return cmp.Or(must(a.Signature != "" && named, "not checked: it bears no signature"),
+	return cmp.Or(must(a.Signature != "" && named, "not checked: it bears no signature over its members"),
 		must(same && repeats && fmt.Sprint("approver:", s["by"]) == a.By, "the record is not what was signed"),
 		must(h.name == s["by"], "not checked: add the receipt of the enrolment of the key "+shown(a.Key)),
 		must(!h.revoked, "the key was revoked before"),

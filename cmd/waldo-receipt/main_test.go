@@ -177,6 +177,11 @@ func TestApprovers(t *testing.T) {
 	ann, bob, eve := newPerson("ann", 0), newPerson("bob", 1), newPerson("eve", 2)
 	root, second := ann.enrols(ann, signedAt), ann.enrols(bob, signedAt)
 	const later = "2026-11-28T04:30:00Z"
+	decided := func(id, args, effect string) string {
+		return encode("decision", map[string]any{"decision_id": id, "call_id": "c", "capability": "x.y", "args_digest": args,
+			"effect": effect})
+	}
+	yes := answers("answer", ann.says(0, "s"))
 	for _, row := range []struct {
 		why     string
 		sound   bool
@@ -201,6 +206,17 @@ func TestApprovers(t *testing.T) {
 			[]string{root, second, ann.revokes(bob, later), second, answers("answer", bob.says(0, "s"))}},
 		{"enrolled late, and revoked since", false,
 			[]string{root, ann.revokes(bob, later), second, answers("answer", bob.says(0, "s"))}},
+		{"control: its decision", true, []string{root, decided("d", "sha256:a", "ask"), yes}},
+		{"the decision was about other arguments", false, []string{root, decided("d", "sha256:b", "ask"), yes}},
+		{"the decision was a denial", false, []string{root, decided("d", "sha256:a", "deny"), yes}},
+		{"another decision under the id", false,
+			[]string{root, decided("d", "sha256:b", "ask"), decided("d", "sha256:a", "ask"), yes}},
+		{"another call of the decision", false,
+			[]string{root, decided("d", "sha256:a", "ask"), strings.Replace(yes, `"call_id":"c"`, `"call_id":"e"`, 1)}},
+		{"used twice", false, []string{root, yes, strings.Replace(yes, `"decision_id":"d"`, `"decision_id":"e"`, 1)}},
+		{"used for another capability", false,
+			[]string{root, answers("verdict", ann.says(0, "s")), strings.Replace(yes, `"x.y"`, `"x.z"`, 1)}},
+		{"more than was signed", false, []string{root, strings.Replace(yes, `"signed":{`, `"signed":{"args":"all",`, 1)}},
 		{"revoked by nobody", false, []string{root, second, eve.revokes(bob, later), answers("answer", bob.says(0, "s"))}},
 	} {
 		g := newGround(t)

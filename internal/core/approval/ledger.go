@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
@@ -248,7 +249,9 @@ func (l *Ledger) checkAll(a Recorded) error {
 func (l *Ledger) check(a Recorded) error {
 	var s signedAnswer
 	sig := signature(a.Signature)
-	if json.Unmarshal(a.Signed, &s) != nil || len(sig) == 0 {
+	strict := json.NewDecoder(bytes.NewReader(a.Signed))
+	strict.DisallowUnknownFields() // a member that the signature leaves out
+	if strict.Decode(&s) != nil || len(sig) == 0 {
 		return refused("answer.unsigned", "the answer to %s bears no signature", Escape(a.ApprovalID))
 	}
 	h, ok := l.holders[a.Key]

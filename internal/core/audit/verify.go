@@ -344,7 +344,8 @@ func (v *verifier) answers(r Record) {
 	}
 	switch was, known := v.decided[id]; {
 	case of.refusal != nil || !known: // waldo's own; or the decision was removed
-	case was.about != about, r.Kind == KindAnswer && was.call != hashID(string(of.call)):
+	case was.about != about, r.Kind == KindAnswer && was.call != hashID(string(of.call)),
+		was.decided == denied && string(of.yes) == "true":
 		v.problem("answer.decision", "record %d is not about what decision %s was about", r.Seq, of.decision)
 	case r.Kind == KindAnswer && string(of.yes) == "true":
 		was.yes = true
@@ -362,13 +363,8 @@ func (v *verifier) answers(r Record) {
 // Doubts returns what speaks against the answers among some records, by their numbers: a signature that does not hold
 // by the enrolments among them, or another call. Answers through an agent's host have no signature.
 func Doubts(all []Record) map[uint64]string {
-	v := &verifier{decided: map[uint64]fate{}, shown: map[uint64]uint64{}}
-	for _, r := range all {
-		v.next = r.Seq
-		v.answers(r)
-	}
 	doubts := map[uint64]string{}
-	for _, f := range append(v.Findings, Signatures(all)...) {
+	for _, f := range Signatures(all) {
 		if f.Code != "answer.host" {
 			doubts[f.Seq] = f.Text
 		}

@@ -187,11 +187,14 @@ func WithApprovers(ctx context.Context, dir string, some []Record) ([]Record, er
 	return slices.CompactFunc(all, func(a, b Record) bool { return a.Seq == b.Seq }), err
 }
 
-// Signatures holds the answers among some records of a log, in its order, against the enrolments among them. A finding
-// that is no problem says what could not be checked.
+// Signatures holds the answers among some records of a log, in its order, against the enrolments and decisions among
+// them. A finding that is no problem says what could not be checked.
 func Signatures(all []Record) (found []Finding) {
 	var l approval.Ledger
+	v, used := &verifier{decided: map[uint64]fate{}, shown: map[uint64]uint64{}}, map[string]bool{}
 	for _, r := range all {
+		v.next = r.Seq
+		v.answers(r)
 		f, err := Finding{Seq: r.Seq}, error(nil)
 		var a Answered
 		var no *approval.Refused
@@ -219,11 +222,17 @@ func Signatures(all []Record) (found []Finding) {
 				f.Text += "; add the receipt of its enrolment: " + a.Key
 			}
 		}
+		if r.Kind == KindAnswer && a.Yes && a.Refusal == "" {
+			if used[a.ApprovalID] {
+				v.problem("approval.twice", "record %d uses approval %s once more", r.Seq, approval.Escape(a.ApprovalID))
+			}
+			used[a.ApprovalID] = true
+		}
 		if f.Code != "" {
 			found = append(found, f)
 		}
 	}
-	return found
+	return append(v.Findings, found...)
 }
 
 func (a Answered) recorded() approval.Recorded {

@@ -227,6 +227,25 @@ func TestApprovers(t *testing.T) {
 	}
 }
 
+// TestPolicies: no key of a witness counts twice, and no name is given twice.
+func TestPolicies(t *testing.T) {
+	log, err := os.ReadFile(newGround(t).policy)
+	w, werr := torchwood.NewCosignatureSigner("w.example", ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+	if err != nil || werr != nil {
+		t.Fatal(err, werr)
+	}
+	head := strings.TrimSuffix(string(log), "quorum none\n") + "witness w " + w.Verifier().String() + "\n"
+	for text, sound := range map[string]bool{
+		"quorum w\n": true, "group g all w\nquorum g\n": true, "group g 2 w w\nquorum g\n": false,
+		"group a any w\ngroup b any w\ngroup g all a b\nquorum g\n": false, "group none any w\nquorum none\n": false,
+		"group g any v\nquorum g\n": false, "group w any w\nquorum w\n": false, "quorum v\n": false, "": false,
+	} {
+		if _, err := parsePolicy(head + text); (err == nil) != sound {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 // TestShown: what a record says reaches the terminal without control characters and lines of its own.
 func TestShown(t *testing.T) {
 	g := newGround(t)

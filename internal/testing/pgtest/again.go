@@ -42,7 +42,7 @@ func Again(t *testing.T, run, skip string) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	t.Logf("%d tests on PostgreSQL", strings.Count(string(out), "\n--- PASS"))
+	t.Logf("%d tests on PostgreSQL\n%s", strings.Count(string(out), "\n--- PASS"), out)
 	if !strings.Contains(string(out), "\n--- PASS") {
 		t.Fatalf("no test ran:\n%s", out)
 	}

@@ -86,9 +86,13 @@ func TestDelegatedTask(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	over := b.until(asked.ID, Rejected) // without any answer
+	if open, err := b.h.Approvals.Pending(t.Context()); err != nil || len(open) != 2 {
+		t.Errorf("its question waits still: %+v %v", open, err)
+	}
 	b.answerAll()
 	b.until(free.ID, Completed) // control: the yes counts without a delegation
-	if over := b.until(asked.ID, Rejected); !strings.Contains(said(over), "delegation.revoked") || b.noted.Load() != 2 {
+	if !strings.Contains(said(over), "delegation.revoked") || b.noted.Load() != 2 {
 		t.Errorf("a task that waited: %+v %s", over, said(over))
 	}
 	if _, body := b.do("POST", "/a2a/message:send", underToken("t.echo", quoted)); !strings.Contains(body,

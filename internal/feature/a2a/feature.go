@@ -104,6 +104,12 @@ func (k *host) Enter(
 	return link.ID, why
 }
 
+// Ended satisfies Kernel.
+func (k *host) Ended(ctx context.Context, p call.Principal, chain []string) bool {
+	_, why := k.InForce().Delegated.Under(ctx, call.Call{Principal: p, Chain: chain})
+	return why != nil && (why.Code == call.DelegationRevoked || why.Code == call.DelegationExpired)
+}
+
 // Question satisfies Kernel.
 func (k *host) Question(ctx context.Context, approvalID string) (approval.Question, approval.State, error) {
 	return k.InForce().Approvals.Question(ctx, approvalID)

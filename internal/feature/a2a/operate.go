@@ -374,7 +374,7 @@ func (s *server) cancel(ctx context.Context, who call.Principal, task string) (r
 	}
 	s.runner.cancel(task)
 	if asked != "" {
-		s.runner.withdraw(context.WithoutCancel(ctx), asked)
+		s.runner.withdraw(context.WithoutCancel(ctx), asked, byClient)
 	}
 	s.runner.changed.ring(task)
 	return reply{body: j.view(nil, true)}, nil

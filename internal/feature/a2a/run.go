@@ -37,6 +37,8 @@ type Kernel interface {
 	Reads(c call.Capability) bool
 	// Exposed reports whether agents elsewhere may call a capability, or give tasks to the built-in agent.
 	Exposed(c call.Capability, agent bool) bool
+	// Ended reports whether a delegation of a principal's task was revoked or is over.
+	Ended(ctx context.Context, p call.Principal, chain []string) bool
 	// Question returns an open question and its state.
 	Question(ctx context.Context, approvalID string) (approval.Question, approval.State, error)
 	// Withdraw ends a question that no call waits for any more.
@@ -139,11 +141,17 @@ func (r *runner) take(w waiter) (release func()) {
 	}
 }
 
-// answered has tasks go on whose question has an answer, or can have none any more.
+// answered has tasks go on whose question has an answer, or can have none any more. The question of a task whose
+// delegation has ended is withdrawn.
 func (r *runner) answered(ctx context.Context) {
 	all, err := r.tasks.asking(ctx)
 	for _, w := range all {
-		if _, state, qerr := r.kernel.Question(ctx, w.approval); qerr == nil && state == approval.Pending {
+		over := false
+		if w.bound {
+			j, gerr := r.tasks.get(ctx, call.Principal(w.principal), w.id)
+			over = gerr == nil && r.kernel.Ended(ctx, j.Principal, j.Chain)
+		}
+		if _, state, qerr := r.kernel.Question(ctx, w.approval); qerr == nil && state == approval.Pending && !over {
 			continue
 		} else if qerr != nil && !errors.As(qerr, new(*approval.Refused)) {
 			continue // the store cannot be read now
@@ -155,7 +163,9 @@ func (r *runner) answered(ctx context.Context) {
 			j.say(Submitted, "")
 			return true
 		})
-		err = errors.Join(err, cerr)
+		if err = errors.Join(err, cerr); over && cerr == nil {
+			r.withdraw(ctx, w.approval, "the delegation of the task has ended")
+		}
 		r.changed.ring(w.id)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -172,14 +182,17 @@ func (r *runner) cancel(task string) {
 	}
 }
 
-// withdraw ends the question of a canceled task, unless another task waits for its answer as well.
-func (r *runner) withdraw(ctx context.Context, approvalID string) {
+// byClient is why the question of a canceled task is withdrawn.
+const byClient = "the client canceled the task"
+
+// withdraw ends the question of a task that is over, unless another task waits for its answer as well.
+func (r *runner) withdraw(ctx context.Context, approvalID, why string) {
 	all, err := r.tasks.asking(ctx)
 	if err == nil && !slices.ContainsFunc(all, func(w waiter) bool { return w.approval == approvalID }) {
-		err = r.kernel.Withdraw(ctx, approvalID, "the client canceled the task")
+		err = r.kernel.Withdraw(ctx, approvalID, why)
 	}
 	if err != nil {
-		slog.Warn("the question of a canceled task is still open", "approval", approvalID, "why", err)
+		slog.Warn("the question of a task that is over is still open", "approval", approvalID, "why", err)
 	}
 }
 
@@ -234,7 +247,7 @@ func (r *runner) work(ctx context.Context, w waiter) {
 		slog.Error("the end of a task of A2A was not stored", "task", j.ID, "call", j.CallID, "why", cerr)
 	}
 	if canceled && result.ApprovalID != "" && result.Status == facts.Waiting {
-		r.withdraw(context.WithoutCancel(ctx), result.ApprovalID)
+		r.withdraw(context.WithoutCancel(ctx), result.ApprovalID, byClient)
 	}
 	r.changed.ring(j.ID)
 }

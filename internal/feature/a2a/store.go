@@ -301,20 +301,23 @@ func (s *tasks) due(ctx context.Context) (out []waiter, err error) {
 }
 
 // waiter is a task that waits: for a worker, or for an answer.
-type waiter struct{ id, principal, approval string }
+type waiter struct {
+	id, principal, approval string
+	bound                   bool // it can have a delegation
+}
 
 // asking returns the tasks with an open question.
 func (s *tasks) asking(ctx context.Context) (out []waiter, err error) {
 	err = s.db.View(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query(`SELECT id, principal, approval FROM a2a_tasks WHERE state = 'TASK_STATE_INPUT_REQUIRED'
-			AND approval <> ''`)
+		rows, err := tx.Query(`SELECT id, principal, approval, body LIKE '%"chain":[%' FROM a2a_tasks
+			WHERE state = 'TASK_STATE_INPUT_REQUIRED' AND approval <> ''`)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = rows.Close() }()
 		for rows.Next() {
 			var w waiter
-			if err := rows.Scan(&w.id, &w.principal, &w.approval); err != nil {
+			if err := rows.Scan(&w.id, &w.principal, &w.approval, &w.bound); err != nil {
 				return err
 			}
 			out = append(out, w)

@@ -123,7 +123,7 @@ func delegate(c *cobra.Command, g *cli.Context, as string, r delegation.Request,
 			h.Delegated.Base.ID)
 	}
 	if base := h.Delegated.Base; base.ID != "" && usualTime { // no longer than the one above it
-		r.Lifetime = min(r.Lifetime, time.Until(base.Expires).Truncate(time.Millisecond))
+		r.Lifetime = min(r.Lifetime, time.Until(base.Expires)-time.Second) // it is made a moment later
 	}
 	if base := h.Delegated.Base; base.ID != "" && usualCalls {
 		r.Calls = min(r.Calls, base.Calls)

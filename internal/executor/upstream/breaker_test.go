@@ -233,7 +233,9 @@ type breakerNotes struct {
 }
 
 func (n breakerNotes) BreakerChanged(server string, fails int, until time.Time) {
-	*n.told = append(*n.told, fmt.Sprint(server, " ", fails, " ", !until.IsZero()))
+	if fails > 0 || until.IsZero() { // else the server rests
+		*n.told = append(*n.told, fmt.Sprint(server, " ", fails, " ", !until.IsZero()))
+	}
 }
 
 // toolCount counts the changes of tools.

@@ -269,6 +269,15 @@ func (k *Service) resolve(ctx context.Context, d policy.Decision, r row) (a *Ans
 		return nil, false, err // the row can be sound: it is not voided
 	}
 	state := k.state(e, r)
+	if state == Used && r.state != Used { // the row was read before its yes was used, or was changed since
+		now, err := k.load(ctx, r.q.ID)
+		if err != nil {
+			return nil, false, err
+		}
+		if now.state == Used {
+			r = now
+		}
+	}
 	if r.key != "" && k.starts(r) {
 		if name, err := k.begun(ctx, d); name == r.key || err != nil {
 			return nil, sleep(ctx, poll), err

@@ -210,7 +210,7 @@ func (k *Service) begun(ctx context.Context, d policy.Decision) (name string, er
 }
 
 // starting is how long a call with a key waits for one with the same key that has its yes, and has to begin.
-const starting = 5 * time.Second
+const starting = 20 * time.Second
 
 // starts reports whether a call that used the yes of a question, or had it withdrawn, can be about to begin.
 func (k *Service) starts(r row) bool { return k.now().Before(r.usedAt.Add(starting)) }

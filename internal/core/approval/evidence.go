@@ -352,10 +352,10 @@ func (k *Service) spend(ctx context.Context, d policy.Decision, r row, a *Answer
 		return nil, false, refused("approval.used", "approval %s was used before; a yes is for one call", r.q.ID)
 	}
 	now, err := k.load(ctx, r.q.ID)
-	if err != nil || now.usedBy == "" { // it was voided or declined: the next look finds why
+	if err != nil || now.state != Used { // it was voided or declined: the next look finds why
 		return nil, true, err
 	}
-	return nil, false, shared(now)
+	return k.resolve(ctx, d, now) // a call with the same key waits for the one that won
 }
 
 // shared is the refusal of a call that waited for the answer to an equal call at once.

@@ -19,6 +19,7 @@ import (
 
 	"waldo/internal/app"
 	"waldo/internal/app/advice"
+	"waldo/internal/app/configfile"
 	"waldo/internal/cli"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/cli/records"
@@ -47,7 +48,7 @@ func newVerify(g *cli.Context) *cobra.Command {
 				}
 				return g.Evidence.Receipt(c.OutOrStdout(), receipts, policy, g.JSON)
 			}
-			if state, err := g.StateDir(); err == nil {
+			if state, err := configfile.StateDir(g.State); err == nil { // not made yet
 				if _, err := os.Stat(state); errors.Is(err, fs.ErrNotExist) {
 					return exitcode.Mistake("--state or $WALDO_STATE names another", "there is no state directory %s, so no log", state)
 				}

@@ -32,7 +32,7 @@ func related(a, b string) bool {
 // first reports whether call n is the first one that is not struck out in a folder.
 func (s Statement) first(n int, dir string) bool {
 	for i := range n + 1 {
-		if slices.ContainsFunc(s.paths(i), func(p string) bool { return contract.Within(p, dir) }) {
+		if slices.ContainsFunc(s.paths(i), func(p string) bool { return p != dir && contract.Within(p, dir) }) {
 			return i == n
 		}
 	}
@@ -59,12 +59,11 @@ func (s Statement) paths(n int) (out []string) {
 }
 
 // Renewed returns what call n would do, once call by has changed it: now, unless somebody else's change shows. Then was
-// stands, and differs. No call of files.* makes a link, so a path that the preview named leads where it led. A call
-// that can only have made the folder of a new file leaves it new.
+// stands, and differs. A call that can only have made the folder of a new file leaves it new.
 func (s Statement) Renewed(by, n int, was, now []string) []string {
 	for _, p := range s.paths(n) {
 		own := slices.ContainsFunc(s.paths(by), func(q string) bool { return related(p, q) })
-		if headline(was, p) && !headline(now, p) || !own && creates(was) && !creates(now) {
+		if !own && creates(was) && !creates(now) {
 			return was
 		}
 	}
@@ -74,11 +73,4 @@ func (s Statement) Renewed(by, n int, was, now []string) []string {
 // creates reports whether a preview of files.* is of a new file.
 func creates(preview []string) bool {
 	return len(preview) > 1 && strings.HasPrefix(preview[1], "creates ")
-}
-
-// headline reports whether a preview of files.* has a path as a word of its second line; the first is the folder.
-func headline(preview []string, p string) bool {
-	return len(preview) > 1 && slices.ContainsFunc(strings.FieldsFunc(strings.ToLower(preview[1]), func(c rune) bool {
-		return strings.ContainsRune(" ,:;", c)
-	}), func(word string) bool { return path.Clean(word) == p })
 }

@@ -82,6 +82,7 @@ func TestChanges(t *testing.T) {
 		{"control: two files of the root", "files.write path=a.txt|files.edit path=b.txt", "[]"},
 		{"a folder and a file of it", "files.delete path=d|files.write path=d/e/x", "[1]"},
 		{"the first of a folder", "files.write path=d/x|files.write path=d/y|files.write path=e/y", "[1]"},
+		{"the first of a folder that is deleted", "files.write path=d/x|files.delete path=d|files.write path=d/y", "[1 2]"},
 		{"control: not the first of the folder", "files.write path=e/a|files.write path=d/y", "[]"},
 		{"a move", "files.move from=a to=d|files.edit path=d/x|files.edit path=a", "[1 2]"},
 		{"an undo has no path", "files.restore id=c_1|files.edit path=d/x", "[1]"},
@@ -114,6 +115,10 @@ func TestChanges(t *testing.T) {
 	}
 	if got := fmt.Sprint(s.Changes(1)); got != "[2]" {
 		t.Error(got)
+	}
+	s.Calls[0].Capability, s.Calls[0].Args = "files.delete", []byte(`{"path":"d"}`)
+	if got := fmt.Sprint(s.Changes(1)); got != "[2]" {
+		t.Error("after its folder was deleted: ", got)
 	}
 }
 
@@ -165,29 +170,25 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestRenewed: what a later call would do is taken anew after an earlier call, unless its path leads elsewhere now.
+// TestRenewed: what a later call would do is taken anew after an earlier call, unless that cannot have changed it so.
 func TestRenewed(t *testing.T) {
 	in := "in the folder /r"
 	for why, row := range map[string]struct {
 		was, now string
-		stands   bool
 	}{
-		"a file that is there now":   {"creates d/B.txt and its folder, 1 bytes", "replaces all 10 bytes of d/B.txt by 1", false},
-		"spelled in another way":     {"replaces all 10 bytes of d/b.txt by 1", "creates ./d/b.txt and its folder, 1 bytes", false},
-		"a path that was never said": {"it would fail: there is no such file", "replaces all 10 bytes of e/b.txt by 1", false},
-		"a link":                     {"creates d/b.txt and its folder, 1 bytes", "replaces all 10 bytes of e/b.txt by 1", true},
-		"a link to a longer path":    {"creates d/b.txt, 1 bytes", "creates e/d/b.txt, 1 bytes", true},
-		"a name that ends so":        {"deletes d/b.txt, 1 bytes", "deletes dd/b.txt, 1 bytes", true},
+		"a file that is there now":   {"creates d/B.txt and its folder, 1 bytes", "replaces all 10 bytes of d/B.txt by 1"},
+		"spelled in another way":     {"replaces all 10 bytes of d/b.txt by 1", "creates ./d/b.txt and its folder, 1 bytes"},
+		"a path that was never said": {"it would fail: there is no such file", "replaces all 10 bytes of e/b.txt by 1"},
 	} {
 		one := hold.Held{Capability: "files.write", Args: []byte(`{"path":"./d/b.txt"}`)}
 		s := hold.Statement{Calls: []hold.Held{one, one}}
 		was, now := []string{in, row.was, "d/b.txt"}, []string{in, row.now, "d/b.txt"}
-		if got := s.Renewed(0, 1, was, now); (got[1] == row.was) != row.stands {
+		if got := s.Renewed(0, 1, was, now); got[1] == row.was {
 			t.Errorf("%s: %q", why, got)
 		}
 		s.Calls[0].Args = []byte(`{"path":"d/a.txt"}`) // which can have made the folder alone
 		same := strings.HasPrefix(row.was, "creates ") && !strings.HasPrefix(row.now, "creates ")
-		if got := s.Renewed(0, 1, was, now); (got[1] == row.was) != (row.stands || same) {
+		if got := s.Renewed(0, 1, was, now); (got[1] == row.was) != same {
 			t.Errorf("%s, after another file: %q", why, got)
 		}
 	}
@@ -204,7 +205,16 @@ func TestLeft(t *testing.T) {
 	if got := l.Digest("/r/d/a") + l.Digest("/r/d2/b") + l.Digest("/r/c"); got != "sha256:b" {
 		t.Error(got)
 	}
+	if !l.Leads("/r/d/x", "/r/e/x") || l.Leads("/r/d/x", "/r/d/x") || !l.Leads("/r/d/x", "/r/e/x") {
+		t.Error("a path leads elsewhere than it led")
+	}
+	if l.Changed("/r/d", ""); !l.Leads("/r/d/x", "/r/d/x") {
+		t.Error("control: a call of the list removed the folder")
+	}
 	none := hold.LeftBy(t.Context())
+	if !none.Leads("/r/c", "/r/c") || !none.Leads("/r/c", "/r/e") {
+		t.Error("control: a call of no list leads anywhere")
+	}
 	if none.Changed("/r/c", "sha256:c"); none.Digest("/r/c") != "" {
 		t.Error("control: a call of no list")
 	}

@@ -825,3 +825,42 @@ func TestLeftByTheList(t *testing.T) {
 		}
 	}
 }
+
+// TestLedByTheList: a path leads where it led when a call of the list first named it. A link of before can be written
+// through, and a call of the list can replace a folder.
+func TestLedByTheList(t *testing.T) {
+	for _, swapped := range []bool{true, false} {
+		root := folder(t, map[string]string{"e/b": "old", "f/c": "c"})
+		if err := os.Symlink("f", filepath.Join(root, "l")); err != nil {
+			t.Fatal(err)
+		}
+		ctx := hold.Leaves(t.Context())
+		use := func(tool string, args map[string]any) string {
+			out, said := useIn(t, ctx, root, tool, args)
+			if out.Refused != nil {
+				return out.Refused.Code
+			}
+			return said
+		}
+		for i := range 2 {
+			if said := use("files.write", map[string]any{"path": "l/c", "content": fmt.Sprint("c", i)}); !strings.Contains(said, "f/c") {
+				t.Errorf("through a link of before: %s", said)
+			}
+		}
+		if said := use("files.write", map[string]any{"path": "n/b", "content": "one"}); !strings.Contains(said, "wrote") {
+			t.Fatal(said)
+		}
+		if swapped {
+			if err := errors.Join(os.Rename(filepath.Join(root, "n"), filepath.Join(root, "n0")),
+				os.Symlink("e", filepath.Join(root, "n"))); err != nil {
+				t.Fatal(err)
+			}
+		} else if said := use("files.delete", map[string]any{"path": "n", "recursive": true}); !strings.Contains(said, "deleted") {
+			t.Errorf("control: %s", said)
+		}
+		said := use("files.write", map[string]any{"path": "n/b", "content": "two"})
+		if (said == "hold.differs") != swapped || content(t, root, "e/b") != "old" {
+			t.Errorf("swapped %v: %s, %q", swapped, said, content(t, root, "e/b"))
+		}
+	}
+}

@@ -379,7 +379,11 @@ func (w *work) find(path string, h how, write bool) (*place, error) {
 	if write && (holds(p.name, w.config) || holds(p.name, w.state)) {
 		err = errRuns // its folder cannot be moved away either
 	}
-	if was := hold.LeftBy(w.ctx).Digest(w.path(p.name)); err == nil && was != "" {
+	left := hold.LeftBy(w.ctx)
+	if err == nil && !left.Leads(w.path(path), w.path(p.name)) {
+		err = errNotOurs
+	}
+	if was := left.Digest(w.path(p.name)); err == nil && was != "" {
 		if now, _ := p.left(false); now != was {
 			err = errNotOurs
 		}

@@ -43,6 +43,8 @@ func TestPython(t *testing.T) {
 		{"without await it is still the result",
 			"import asyncio\nawait asyncio.sleep(0)\nr = crm.get(id=7)\nprint(r.title, r['id'], isinstance(r, str))",
 			"Ada 7 True", 0},
+		{"a call that was given up is no failure",
+			"import asyncio\nt = asyncio.create_task(crm.slow(n=1))\nawait asyncio.sleep(0)\nt.cancel()\nprint('end')", "end", 0},
 		{"a server of the catalogue is a global, never over a builtin", "print(crm)", "<server crm>", 0},
 		{"a call from seed 003's layout",
 			"from servers.crm.echo import call, Params\nfrom servers.crm import SERVER_URL\nasync def f(): " +

@@ -336,6 +336,8 @@ class Pending:
     def _arrive(self, message):
         self.__dict__["_message"] = message
         for loop, future in self._futures:
+            if loop.is_closed():  # the program gave the call up
+                continue
             loop.call_soon_threadsafe(lambda f=future: f.done() or f.set_result(None))
 
     def _take(self):

@@ -198,7 +198,8 @@ func statementOf(q approval.Question, run call.Call) (s hold.Statement, ours boo
 }
 
 // statement returns the statement of an equal run whose question can still be found: the one that the call quotes, or
-// the newest. The first statement of a program that could not wait for it is none: the program runs again.
+// the newest. The first statement of a program that could not wait for it is none, and nor is one of another
+// configuration, whose calls are not covered any more: the program runs again.
 func (b *Broker) statement(ctx context.Context, d policy.Decision) (approval.Question, hold.Statement, error) {
 	n := d.Call.Session
 	if d.Call.Args.Values()["resume"] != nil {
@@ -208,7 +209,8 @@ func (b *Broker) statement(ctx context.Context, d policy.Decision) (approval.Que
 	for _, q := range all {
 		quoted := d.Call.ApprovalID == "" || d.Effect == policy.Ask || q.ID == d.Call.ApprovalID
 		s, ours := statementOf(q, d.Call)
-		if ours && quoted && s.Of(d.Call) && (s.Needs == 0 || s.From > 0) {
+		fits := q.Policy == d.Policy || d.Call.ApprovalID != ""
+		if ours && quoted && fits && s.Of(d.Call) && (s.Needs == 0 || s.From > 0) {
 			return q, s, err
 		}
 	}

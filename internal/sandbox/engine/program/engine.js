@@ -314,6 +314,9 @@
 
   function fail(e) {
     if (e === gone) return;
+    if (e instanceof Error && e.name === 'InternalError' && e.message === 'Invalid error message') {
+      e.message = 'out of memory'; // QuickJS had none for the words either
+    }
     code = 1;
     state = 'done';
     timers = [];

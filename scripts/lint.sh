@@ -9,7 +9,7 @@ go vet ./... || bad=1
 GOOS=darwin go vet ./cmd/waldo || { echo "does not compile for darwin"; bad=1; }
 GOOS=windows go vet ./cmd/waldo || { echo "does not compile for windows"; bad=1; }
 GOARCH=arm64 go vet ./cmd/waldo || { echo "does not compile for linux/arm64"; bad=1; }
-go test -tags lint . -run TestEachFeatureCanGo >/dev/null || { echo "the tree needs a feature: go test -tags lint . -run TestEachFeatureCanGo"; bad=1; }
+go test -timeout 30m -tags lint . -run TestEachFeatureCanGo >/dev/null || { echo "the tree needs a feature: go test -tags lint . -run TestEachFeatureCanGo"; bad=1; }
 tools="$PWD/.cache/tools"
 mkdir -p "$tools"
 if [ -x "$tools/staticcheck" ] || GOBIN="$tools" go install honnef.co/go/tools/cmd/staticcheck@v0.8.2; then

@@ -32,14 +32,15 @@ var (
 	once   = []string{headerVersion, headerSession, headerMethod, headerName, headerLast, headerKey}
 )
 
-// duplicate returns the name of a header that must be single and is repeated, or "".
-func duplicate(h http.Header, names []string) string {
+// repeated refuses a request that has two of a header that must be single, and reports whether it did.
+func repeated(w http.ResponseWriter, r *http.Request, names []string) bool {
 	for _, name := range names {
-		if len(h[name]) > 1 {
-			return name
+		if len(r.Header[name]) > 1 {
+			http.Error(w, "the header "+name+" stands twice", http.StatusBadRequest)
+			return true
 		}
 	}
-	return ""
+	return false
 }
 
 // named is where the message says what Mcp-Name repeats.

@@ -281,8 +281,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if Full(w, r) {
 		return
 	}
-	if twice := duplicate(r.Header, single); twice != "" {
-		http.Error(w, "the header "+twice+" stands twice", http.StatusBadRequest)
+	if repeated(w, r, single) {
 		return
 	}
 	for prefix, route := range s.o.Routes {
@@ -428,8 +427,7 @@ func (s *Server) welcome(origin, host string) bool {
 
 // mcp answers at the MCP endpoint.
 func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
-	if twice := duplicate(r.Header, once); twice != "" {
-		http.Error(w, "the header "+twice+" stands twice", http.StatusBadRequest)
+	if repeated(w, r, once) {
 		return
 	}
 	if len(r.Header[HeaderDelegation]) > 0 {

@@ -313,7 +313,7 @@ func (l ledger) take(r record) error {
 		fmt.Sprintf("the yes needs %v approvers and bears the signatures of %d", need, min(len(by), len(keys)))))
 }
 
-// hold holds what a record says of decisions and approvals against the records before it.
+// hold compares what a record is about with the records before it.
 func (l ledger) hold(about map[string]string) (err error) {
 	for id, what := range about {
 		err = cmp.Or(err, must(cmp.Or(l.about[id], what) == what, "another record contradicts it about "+shown(id)))

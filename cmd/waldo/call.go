@@ -150,15 +150,15 @@ func newTools(g *cli.Context) *cobra.Command {
 func tellBreakers(ctx context.Context, w io.Writer, h *app.App) error {
 	all, err := breakers.Open(ctx, h.Store, presence.Gone(h.Store))
 	for _, b := range all {
-		if b.Fails == 0 && b.Process != h.Process() { // what this process finds is named already
+		until := b.Until.Local().Format(time.DateTime)
+		switch {
+		case b.Fails > 0:
+			display.Fprintf(w, "waldo: server %s failed %s in a row: its circuit breaker is open, and a read tries it from %s "+
+				"(upstream.open)\n", b.Server, display.Count(b.Fails, "call"), until)
+		case b.Process != h.Process(): // what this process finds is named already
 			display.Fprintf(w, "waldo: server %s did not start, or ended too often, so a waldo lets it rest until %s "+
-				"(upstream.resting)\n", b.Server, b.Until.Local().Format(time.DateTime))
+				"(upstream.resting)\n", b.Server, until)
 		}
-		if b.Fails == 0 {
-			continue
-		}
-		display.Fprintf(w, "waldo: server %s failed %s in a row: its circuit breaker is open, and a read tries it from %s "+
-			"(upstream.open)\n", b.Server, display.Count(b.Fails, "call"), b.Until.Local().Format(time.DateTime))
 	}
 	return err
 }

@@ -66,7 +66,7 @@ func (h Held) name() string {
 const maxReason = 280
 
 // Again names the calls of a statement that an earlier one, of an answered question, has made. same are their numbers
-// there and here. There are none where no call of them can have acted and stands.
+// there and here. There are none where each call did nothing or was undone.
 func Again(q approval.Question, same map[int]int, made map[int]Row) (notes []call.Reason) {
 	var words []string
 	for n := 1; len(words) < len(same) && n <= MaxCalls; n++ {

@@ -58,8 +58,8 @@ func (s Statement) paths(n int) (out []string) {
 	return out
 }
 
-// Renewed returns what call n would do, once call by has changed it: now, unless somebody else's change shows. Then was
-// stands, and differs. A call that can only have made the folder of a new file leaves it new.
+// Renewed returns what call n would do, once call by has changed it: now, unless somebody else's change shows: then
+// was, which differs. A call that can only have made the folder of a new file leaves it new.
 func (s Statement) Renewed(by, n int, was, now []string) []string {
 	for _, p := range s.paths(n) {
 		own := slices.ContainsFunc(s.paths(by), func(q string) bool { return related(p, q) })

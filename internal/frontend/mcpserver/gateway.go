@@ -32,7 +32,7 @@ import (
 // Pipeline is where calls go and what decides about them; waldo's is that of the configuration in force.
 type Pipeline interface {
 	Call(ctx context.Context, c call.Call) (call.Result, error)
-	// Refuse records a call that is not let in, and says how it ended.
+	// Refuse records a call that is not let in, and returns its end.
 	Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
 	// Mode is the class of a tool and its danger: from its contract, or from its server's annotations if those claim
 	// more risk.

@@ -16,7 +16,7 @@ alone=(unshare --net --mount)
 [ "$(id -u)" = 0 ] || alone=(unshare --net --mount --map-root-user)
 ready=$SECONDS
 cd .cache
-"${alone[@]}" ./hosts.test -test.v -test.timeout 10m -test.run "${RUN:-.}" | tee hosts.log | grep -E '^ +[a-z]+_test.go|^ *--- FAIL|^FAIL|^ +[a-z]' || true
+"${alone[@]}" ./hosts.test -test.v -test.timeout 30m -test.run "${RUN:-.}" | tee hosts.log | grep -E '^ +[a-z]+_test.go|^ *--- FAIL|^FAIL|^ +[a-z]' || true
 ! grep -q -- '--- FAIL' hosts.log && grep -qx PASS hosts.log || { echo "hosts: something failed; the whole is in .cache/hosts.log"; exit 1; }
 cd ..
 scripts/azure.sh

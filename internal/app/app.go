@@ -33,7 +33,6 @@ import (
 	"waldo/internal/core/broker"
 	"waldo/internal/core/delegation"
 	"waldo/internal/core/effects"
-	"waldo/internal/core/hold"
 	"waldo/internal/core/policy"
 	"waldo/internal/core/redact"
 	"waldo/internal/core/session"
@@ -344,21 +343,13 @@ func (h *App) openExecutors(s Options) {
 	h.direct = open(s.Tools, Kit{State: h.State, Machine: h.opened(), Work: h.work, Redact: h.Redact,
 		Questions: admit.NewQuestions(sandboxes), Egress: h.egresses(), Secret: h.secrets.Get})
 	h.Runner = &runner.Runner{
-		Drivers: h.Drivers, State: h.State, Machine: h.opened(), Warm: s.Warm > 0, Auto: contract.UsualIsolation, Default: DefaultLimits, Most: most,
-		Sessions:  s.Sessions,
-		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.Workspace) },
+		Drivers: h.Drivers, State: h.State, Machine: h.opened(), Warm: s.Warm > 0,
+		Auto: contract.UsualIsolation, Default: DefaultLimits, Most: most,
+		Sessions: s.Sessions, Means: means{h, s.Workspace}, Known: h.known, Sandboxes: sandboxes, Work: h.work,
+		Commands: h.commands(),
 	}
 	h.Runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.Config.Servers)),
 		func(s contract.Server) bool { return s.Placement == launch.InWorkspace })
-	h.Runner.Egress = h.egresses().ForCall
-	h.Runner.Secret = h.secrets.Get
-	h.Runner.Cut, h.Runner.Window = h.known.Head, h.known.Window
-	h.Runner.Stream = func(c contract.Contract, w io.Writer) io.WriteCloser {
-		return h.Redact.StreamOf(c, cleaned{w})
-	}
-	h.Runner.Admit, h.Runner.Work = admit.By(sandboxes), h.work
-	h.Runner.Template = h.templateFor
-	h.Runner.Commands = h.commands()
 	h.closers = append(h.closers, h.Runner.Close)
 	pins := map[string]*pkginstall.Pin{}
 	for name, l := range h.Lock.Servers {
@@ -395,7 +386,7 @@ func (h *App) launcher() *launch.Launcher {
 		State: h.State, Config: h.Config, Drivers: h.Drivers, Egress: h.egresses(), Packages: h.Packages,
 		Secret: h.secrets.Get, Unchanged: func(s contract.Server) error {
 			return trust.Unchanged(h.State, h.Config, s)
-		}, Workspace: h.Runner.Workspace,
+		}, Workspace: h.Runner.Means.Workspace,
 	}
 }
 
@@ -428,24 +419,8 @@ func (h *App) openPipeline(s Options) error {
 	if s.after != nil {
 		h.Broker.Observer = s.after.Broker.Observer
 	}
-	server, err := bridge.New(s.Version, bridge.Pipeline{
-		Messages: h.messages,
-		Call:     h.callFromSandbox, Refuse: h.lives.Refuse, Result: heldResult, Arrive: hold.Arrive,
-		Tools: func(run call.Call) []call.Tool { return h.lives.inForce().tools(run) },
-		Find:  func(run call.Call, name string) (call.Tool, bool) { return h.lives.inForce().find(run, name) },
-		Search: func(run call.Call, words string, most int) []call.Tool {
-			return h.lives.inForce().search(run, words, most)
-		},
-		Check: func(c call.Call, t call.Tool) *call.Reason { return h.lives.inForce().Check(c, t) },
-	})
-	if err != nil {
-		return err
-	}
-	h.Runner.Bridge, h.Runner.Programs = server.Open, suspendedPrograms{h}
-	h.Runner.Servers = func(run call.Call) []string {
-		return slices.DeleteFunc(slices.Sorted(maps.Keys(h.Config.Servers)),
-			func(s string) bool { return !h.Policy.Reaches(s, run.Principal, viewOf(run).Channel) })
-	}
+	h.Runner.Bridge = bridge.New(s.Version, fromCode{h.lives}, h.messages)
+	h.Runner.Programs = suspendedPrograms{h}
 	return nil
 }
 
@@ -534,14 +509,6 @@ func (h *App) workspace(n call.Session, keep string) (*workspace.Workspace, erro
 		return nil, fmt.Errorf("session %s is not open", n)
 	}
 	return h.fill(workspace.Open(filepath.Join(h.State, "workspaces"), info.Workspace))
-}
-
-// cleaned removes from text what does not show.
-type cleaned struct{ io.Writer }
-
-func (c cleaned) Write(b []byte) (int, error) {
-	_, err := io.WriteString(c.Writer, redact.Clean(string(b)))
-	return len(b), err
 }
 
 var fileEnding = regexp.MustCompile(`^[a-z]{1,8}$`)

@@ -53,7 +53,7 @@ func (h *App) openOnce(ctx context.Context, capability call.Capability) (n sessi
 
 // keptIn returns the host folder with the files that a session's runs saved.
 func (h *App) keptIn(n call.Session) (string, error) {
-	w, err := h.Runner.Workspace(n)
+	w, err := h.Runner.Means.Workspace(n)
 	if err != nil {
 		return "", err
 	}

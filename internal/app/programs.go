@@ -136,15 +136,6 @@ func (s suspendedPrograms) End(name string, ran bool) error {
 // heldCalls makes the calls of a program whose writes were held, under the configuration in force.
 type heldCalls struct{ *App }
 
-// heldResult returns the result of a held call of a program.
-func heldResult(ctx context.Context, run call.Call, number int, approvalID string) (call.Result, error) {
-	l := hold.Whose(ctx)
-	if l == nil {
-		return call.Result{}, errors.New("the writes of this program are not held")
-	}
-	return l.Result(ctx, run.Session, number, approvalID)
-}
-
 // Preview returns what a call would do.
 func (h heldCalls) Preview(ctx context.Context, d policy.Decision) []string {
 	return h.lives.preview(ctx, d)

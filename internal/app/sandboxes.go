@@ -53,7 +53,7 @@ func (h *App) Template(ctx context.Context, name string, fresh bool) (template.T
 }
 
 // findTemplate finds a template that a flag names. A name that the configuration declares is not looked for at a
-// registry, as in templateFor.
+// registry, as in means.Template.
 func (h *App) findTemplate(ctx context.Context, s *template.Store, name string, fresh bool) (template.Template, error) {
 	if slices.ContainsFunc(h.Config.Contracts, func(c contract.Contract) bool { return c.Template == name }) {
 		if t, err := s.Named(ctx, name); err != nil || !fresh {
@@ -61,24 +61,6 @@ func (h *App) findTemplate(ctx context.Context, s *template.Store, name string, 
 		}
 	}
 	return s.Find(ctx, name, fresh)
-}
-
-// templateFor finds the root filesystem that a contract names; a path starts at the folder of the configuration.
-func (h *App) templateFor(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error) {
-	name := c.Template
-	if strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") {
-		at, err := h.opened().Resolve(c.At, name)
-		if err != nil {
-			return sandbox.Template{}, template.Config{}, err
-		}
-		name = at
-	}
-	s, err := OpenTemplates(h.State, h.set.Progress)
-	if err != nil {
-		return sandbox.Template{}, template.Config{}, err
-	}
-	t, err := s.Named(ctx, name)
-	return Root(t), t.Config, err
 }
 
 // AboutTemplate gives errors about a named template the exit code for usage.

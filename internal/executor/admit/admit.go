@@ -50,20 +50,21 @@ func totalMemory(file string) int64 {
 	return 0
 }
 
-// By returns the admission that a runner asks, by a gate.
-func By(g *budget.Gate) func(context.Context, call.Principal, int64, bool) (func(), *call.Reason) {
-	return func(ctx context.Context, whose call.Principal, memory int64, patience bool) (func(), *call.Reason) {
-		if !patience {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithCancel(ctx)
-			cancel()
-		}
-		leave, err := g.Enter(ctx, string(whose), memory)
-		if err != nil {
-			return nil, noSandbox(err)
-		}
-		return leave, nil
+// Sandbox waits until a gate has room for a sandbox of a memory limit in bytes, or returns the reason for a refusal.
+// Without patience it does not wait. The caller calls leave after the sandbox has ended.
+func Sandbox(
+	ctx context.Context, g *budget.Gate, whose call.Principal, memory int64, patience bool,
+) (leave func(), against *call.Reason) {
+	if !patience {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		cancel()
 	}
+	leave, err := g.Enter(ctx, string(whose), memory)
+	if err != nil {
+		return nil, noSandbox(err)
+	}
+	return leave, nil
 }
 
 // noSandbox is the reason for a sandbox that was not admitted.

@@ -36,23 +36,23 @@ func TestRoom(t *testing.T) {
 		t.Errorf("as it says: %+v", l)
 	}
 	l.Memory = 100
-	admit := By(budget.New(l))
-	leave, why := admit(context.Background(), "os:1", 50, true)
+	g := budget.New(l)
+	leave, why := Sandbox(context.Background(), g, "os:1", 50, true)
 	if why != nil {
 		t.Fatalf("control: %v", why)
 	}
-	if _, why := admit(context.Background(), "os:2", 50, false); why != nil {
+	if _, why := Sandbox(context.Background(), g, "os:2", 50, false); why != nil {
 		t.Fatalf("control: without patience there is room too: %v", why)
 	}
 	for _, patience := range []bool{true, false} {
-		if _, why := admit(context.Background(), "os:3", 1, patience); why == nil || why.Code != "sandbox.busy" {
+		if _, why := Sandbox(context.Background(), g, "os:3", 1, patience); why == nil || why.Code != "sandbox.busy" {
 			t.Errorf("patience %v: %+v", patience, why)
 		} else if patience && !strings.Contains(why.Text, "sandboxes.memory_percent") {
 			t.Error(why.Text)
 		}
 	}
 	leave()
-	if _, why := admit(context.Background(), "os:3", 1, true); why != nil {
+	if _, why := Sandbox(context.Background(), g, "os:3", 1, true); why != nil {
 		t.Error(why)
 	}
 }

@@ -3,7 +3,6 @@ package runner
 import (
 	"bytes"
 	"context"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +16,7 @@ import (
 // TestKeptResults: kept results reach no sandbox but that of the call that names them.
 func TestKeptResults(t *testing.T) {
 	r, _ := real(t)
-	ws, err := r.Workspace("")
+	ws, err := r.Means.Workspace("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +50,7 @@ func TestKeptResults(t *testing.T) {
 // TestFilesDoNotFit: a session whose files fit into no sandbox gets the reason in time, also with sandboxes ready.
 func TestFilesDoNotFit(t *testing.T) {
 	r, _ := real(t)
-	ws, err := r.Workspace("")
+	ws, err := r.Means.Workspace("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,15 +106,10 @@ func TestOwnTimeout(t *testing.T) {
 }
 
 // untold closes nothing.
-type untold struct{ io.Writer }
-
-func (untold) Close() error { return nil }
-
 // TestOutputAsProgress: the output of a run, and of a cell of a session, is reported while it runs; so is that of the
 // programs that it starts.
 func TestOutputAsProgress(t *testing.T) {
 	r, _ := staying(t)
-	r.Stream = func(_ contract.Contract, w io.Writer) io.WriteCloser { return untold{w} }
 	for _, session := range []string{"", `,"session":"work"`} {
 		told(t, r, session, `import time\nprint('begun', flush=True)\ntime.sleep(2)\nprint('done')`)
 		told(t, r, session, `import os, subprocess\n_ = subprocess.run(['sh', '-c', 'echo begun; sleep 2; echo done'])`+

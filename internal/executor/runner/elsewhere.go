@@ -31,8 +31,8 @@ func (r *Runner) elsewhere(
 		return out, false, nil
 	}
 	run := Remote{Decision: d, Run: o.Run, Level: driver.Name(), Limits: r.limits(d, o)}
-	if r.Workspace != nil && files(d) {
-		if run.Files, err = r.Workspace(d.Call.Session); err != nil {
+	if files(d) {
+		if run.Files, err = r.Means.Workspace(d.Call.Session); err != nil {
 			return out, false, err
 		}
 		defer func() { err = errors.Join(err, run.Files.Close()) }()
@@ -41,7 +41,7 @@ func (r *Runner) elsewhere(
 			return out, false, err
 		}
 	}
-	out, taken, err = r.Elsewhere(ctx, run)
+	out, taken, err = r.Elsewhere.Carry(ctx, run)
 	if taken && out.Refused == nil {
 		out.Facts.Warnings = append(out.Facts.Warnings, narrowed(o.Limits, run.Limits)...)
 		for _, s := range []struct {
@@ -73,10 +73,7 @@ func (r *Runner) usesTools(d policy.Decision) bool {
 	if _, script := scripts[d.Call.Capability]; !script {
 		return false
 	}
-	words := []string{"servers", "search_tools", "searchTools", "waldo", "logger", "scrub"}
-	if r.Servers != nil {
-		words = append(words, r.Servers(d.Call)...)
-	}
+	words := append(r.Means.Servers(d.Call), "servers", "search_tools", "searchTools", "waldo", "logger", "scrub")
 	a, why := scriptArgs(d)
 	return why != nil || slices.ContainsFunc(words, func(w string) bool { return strings.Contains(*a.Code, w) })
 }

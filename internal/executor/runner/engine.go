@@ -50,8 +50,8 @@ func (r *Runner) jobFor(d policy.Decision, o Options, driver sandbox.Driver) (jo
 			p.Env[k] = v
 		}
 	}
-	if r.Servers != nil && r.Bridge != nil && !o.NoTools {
-		p.Servers = guest.Identifiers(r.Servers(d.Call))
+	if r.Bridge != nil && !o.NoTools {
+		p.Servers = guest.Identifiers(r.Means.Servers(d.Call))
 	}
 	text, err := p.Text()
 	if err != nil {

@@ -98,11 +98,8 @@ func (r *Runner) contractTemplate(ctx context.Context, d policy.Decision, o *Opt
 	if name == "" || name == host.Name {
 		return nil
 	}
-	if r.Template == nil {
-		return &call.Reason{Code: "template.absent", Text: "this waldo has no templates"}
-	}
 	asked := o.template()
-	t, image, err := r.Template(ctx, d.Contract)
+	t, image, err := r.Means.Template(ctx, d.Contract)
 	if err != nil {
 		slog.Warn("a template cannot be had", "capability", string(d.Call.Capability), "template", name, "why", err)
 		return &call.Reason{

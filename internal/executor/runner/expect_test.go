@@ -31,7 +31,7 @@ func TestExpectTemplates(t *testing.T) {
 	k := &keeping{fake: &fake{}}
 	r := worker(k.fake)
 	r.Drivers = map[string]sandbox.Driver{"namespace": k}
-	r.Template = func(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error) {
+	r.Means.(*means).template = func(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error) {
 		if _, bounded := ctx.Deadline(); !bounded {
 			t.Error("a session waits for a template that is not stored")
 		}

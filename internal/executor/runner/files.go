@@ -218,12 +218,12 @@ func (r *Runner) readOutput(ctx context.Context, d policy.Decision) (call.Outcom
 	}
 	f := facts.New()
 	f.Status, f.SideEffect = facts.Failed, facts.None
-	if r.Workspace == nil || !files(d) {
+	if !files(d) {
 		return refuse(d, call.Reason{
 			Code: "files.denied", Text: "the contract gives this capability no workspace, so no files",
 		}), nil
 	}
-	ws, err := r.Workspace(d.Call.Session)
+	ws, err := r.Means.Workspace(d.Call.Session)
 	if err != nil {
 		return outcome(d, f), fmt.Errorf("call %s: %w", d.Call.ID, err)
 	}
@@ -271,11 +271,9 @@ func (r *Runner) piece(ws *workspace.Workspace, name string, from, most int64) (
 	start := min(from-first, size)
 	end := min(start+most, size)
 	more := !whole || end < size
-	if r.Window != nil {
-		text := string(all)
-		start = size - int64(len(r.Window(text, int(start), len(all), first > 0, false)))
-		end = int64(len(r.Window(text, 0, int(end), false, !whole)))
-	}
+	text := string(all)
+	start = size - int64(len(r.Known.Window(text, int(start), len(all), first > 0, false)))
+	end = int64(len(r.Known.Window(text, 0, int(end), false, !whole)))
 	if start < end {
 		b = all[start:end]
 	}

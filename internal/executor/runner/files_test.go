@@ -61,7 +61,7 @@ func TestPieceHidesPartsOfSecrets(t *testing.T) {
 			}
 			return strings.Trim(known.Text(string(b)), ".-") != "" && !strings.Contains(string(b), hidden)
 		}
-		guarded, control := &Runner{Window: known.Window}, &Runner{}
+		guarded, control := &Runner{Known: known}, &Runner{Known: &redact.Registry{}}
 		if !shows(control, before+3, 10) || !shows(control, 0, before+8) {
 			t.Fatal("control: a plain piece shows no part of the secret")
 		}
@@ -110,7 +110,7 @@ func TestFilesNeedRoom(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(ws.Path(workspace.Output), "a.csv"), []byte("n\n1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &Runner{Work: admit.Own(), Workspace: open}
+	r := &Runner{Work: admit.Own(), Means: &means{workspace: open}, Known: &redact.Registry{}}
 	read := policy.Decision{Call: call.Call{Capability: ReadOutput}}
 	read.Contract.Filesystem, read.Contract.Timeout = contract.WorkspaceOnly, 50*time.Millisecond
 	if read.Call.Args, err = call.ParseArgs([]byte(`{"name":"output/a.csv"}`)); err != nil {

@@ -122,8 +122,8 @@ func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *ca
 		return job{}, why
 	}
 	s := guest.Script{Lang: lang, Name: o.Name, Code: []byte(*a.Code), Args: a.Args}
-	if r.Servers != nil && r.Bridge != nil && !o.NoTools {
-		s.Servers = r.Servers(d.Call)
+	if r.Bridge != nil && !o.NoTools {
+		s.Servers = r.Means.Servers(d.Call)
 	}
 	argv, first, err := guest.Start{Lang: lang, Warm: r.Warm}.Command()
 	if err != nil {
@@ -145,7 +145,7 @@ func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *ca
 
 // bring checks the files that come with a call.
 func (j *job) bring(d policy.Decision, r *Runner, given map[string]upload) *call.Reason {
-	if len(given) > 0 && (r.Workspace == nil || !files(d)) {
+	if len(given) > 0 && !files(d) {
 		return &call.Reason{Code: "files.denied", Text: "the contract gives this capability no workspace, so no files"}
 	}
 	if len(given) > 0 && d.Contract.Input != "" {

@@ -19,6 +19,7 @@ import (
 	"waldo/internal/budget"
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/admit"
 	"waldo/internal/executor/commands"
 	"waldo/internal/executor/sandboxegress"
 	serverfiles "waldo/internal/executor/upstream/files"
@@ -33,51 +34,65 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// BridgeServer serves, over conn, the calls that a run's code makes, as children of the run's own call. It returns at
-// once. stop ends it, closes conn, and returns the side effect of those calls. A program with a place can be suspended
-// in it while its calls wait for a human.
-type BridgeServer func(ctx context.Context, run call.Call, conn net.Conn,
-	place *call.Suspension) (stop func() facts.SideEffect)
+// Bridge serves the tools of runs.
+type Bridge interface {
+	// Open serves, over conn, the calls that a run's code makes, as children of the run's own call. It returns at
+	// once. stop ends it, closes conn, and returns the side effect of those calls. A program with a place can be
+	// suspended in it while its calls wait for a human.
+	Open(ctx context.Context, run call.Call, conn net.Conn, place *call.Suspension) (stop func() facts.SideEffect)
+}
 
-// Runner runs code in sandboxes. The zero Runner runs nothing: it has no driver and limits of zero.
+// Means are what a run takes from the configuration and the session besides its sandbox.
+type Means interface {
+	// Workspace returns a session's workspace. The runner closes it.
+	Workspace(s call.Session) (*workspace.Workspace, error)
+	// Egress makes the egress for a contract's hosts.
+	Egress(d policy.Decision, n contract.Network) (*sandboxegress.Egress, error)
+	// Secret returns the current value of a secret.
+	Secret(name secret.Ref) (secret.Value, error)
+	// Template finds the root filesystem that a contract names.
+	Template(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error)
+	// Stream returns a writer that hides what the contract hides and passes the rest on.
+	Stream(c contract.Contract, w io.Writer) io.WriteCloser
+	// Servers returns the names that a script finds as globals.
+	Servers(run call.Call) []string
+}
+
+// Known are the secrets that no cut may show a part of. redact.Registry has both.
+type Known interface {
+	// Head returns how many of the first n bytes of output may be kept, as sandbox.Command.Cut has it.
+	Head(text string, n int, more bool) int
+	// Window returns what may be shown of text[start:end].
+	Window(text string, start, end int, before, after bool) string
+}
+
+// Carrier carries out a decided run on another machine.
+type Carrier interface {
+	// Carry returns false where it cannot take the run, which then runs here.
+	Carry(ctx context.Context, run Remote) (_ call.Outcome, taken bool, _ error)
+}
+
+// Runner runs code in sandboxes. The zero Runner runs nothing: it has no driver and limits of zero. One with
+// drivers needs Means and Known.
 type Runner struct {
 	Drivers map[string]sandbox.Driver // by isolation level
 	Auto    string                    // the level where neither contract nor caller names one
 	Default sandbox.Limits            // limits of a run that requests none
 	Most    sandbox.Limits            // upper bounds of a run's requests
 	Warm    bool                      // the drivers start interpreters ahead of their use
-	// Bridge answers the code's calls; nil: the code has no tools.
-	Bridge BridgeServer
-	// Workspace returns a session's workspace; nil: files are not stored. The runner closes it.
-	Workspace func(s call.Session) (*workspace.Workspace, error)
-	// Egress makes the egress for a contract's hosts; nil: a run that requires egress is refused.
-	Egress func(d policy.Decision, n contract.Network) (*sandboxegress.Egress, error)
-	// Secret returns the current value of a secret; nil: a run whose contract reveals one is refused.
-	Secret func(name secret.Ref) (secret.Value, error)
-	// Cut returns how many of the first n bytes of output may be kept, as sandbox.Command has it; nil: all n.
-	Cut func(text string, n int, more bool) int
-	// Window returns what may be shown of text[start:end], as redact.Registry has it; nil: all of it.
-	Window func(text string, start, end int, before, after bool) string
+	Bridge  Bridge                    // nil: the code has no tools
+	Means   Means
+	Known   Known
 	// Changes lists and keeps what runs change below writable mounts; nil: it is neither listed nor kept.
 	Changes Changes
 	// State holds a note for each run with writable mounts; empty: a killed waldo leaves what its runs have planted.
 	State string
-	// Stream returns a writer that hides what the contract hides and passes the rest on; nil: output is not shown as
-	// it comes.
-	Stream func(c contract.Contract, w io.Writer) io.WriteCloser
 	// Machine decides whether the input folder of a contract may be shown.
 	Machine serverfiles.Machine
-	// Template finds the root filesystem that a contract names; nil: a run whose contract names one is refused.
-	Template func(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error)
 	// Commands are the programs of cli capabilities, as they were when the configuration was loaded.
 	Commands commands.Programs
-	// Servers returns the names that a script finds as globals; may be nil.
-	Servers func(run call.Call) []string
-
-	// Admit waits until there is capacity for a sandbox of a memory limit in bytes, or returns the reason for a
-	// refusal. Without patience it does not wait. The caller calls leave after the sandbox has ended. A nil Admit
-	// admits all.
-	Admit func(ctx context.Context, whose call.Principal, memory int64, patience bool) (leave func(), against *call.Reason)
+	// Sandboxes is the room for sandboxes of all principals; nil admits all.
+	Sandboxes *budget.Gate
 
 	// Work is waldo's own memory for replies, and for pieces, pictures and tables of files.
 	Work *budget.Gate
@@ -85,9 +100,8 @@ type Runner struct {
 	// Programs stores programs that are suspended while a human is asked; nil: they wait in memory.
 	Programs Programs
 
-	// Elsewhere carries out a decided run on another machine. It returns false where it cannot take the run, which then
-	// runs here. nil: every run is carried out here.
-	Elsewhere func(ctx context.Context, run Remote) (_ call.Outcome, taken bool, _ error)
+	// Elsewhere carries runs out on other machines; nil: every run is carried out here.
+	Elsewhere Carrier
 
 	// Shares reports whether others use the files of a session besides its runs, as a server in its workspace does.
 	Shares bool
@@ -350,12 +364,14 @@ func notStarted(driver sandbox.Driver, err error) *call.Reason {
 	case errors.Is(err, sandbox.ErrDiffers):
 		return &call.Reason{Code: "sandbox.differs", Text: err.Error() + "; this one starts when they have ended"}
 	case errors.Is(err, sandbox.ErrFiles) && errors.As(err, &hint):
-		return &call.Reason{Code: "workspace.full", Text: "the files of this session do not fit into a sandbox: " + hint.Hint()}
+		return &call.Reason{Code: "workspace.full",
+			Text: "the files of this session do not fit into a sandbox: " + hint.Hint()}
 	case errors.Is(err, sandbox.ErrOnly):
 		return &call.Reason{Code: "isolation.narrow", Text: "isolation " + driver.Name() + " cannot keep this program " +
 			"from other programs and files here; the operator can write isolation: namespace"}
 	case errors.Is(err, syscall.ELOOP): // nothing but the source of a mount is opened so that a link is an error
-		return &call.Reason{Code: "mounts.refused", Text: "a folder that this run shows became a link, and is not shown through " +
+		return &call.Reason{Code: "mounts.refused", Text: "a folder that this run shows became a link, " +
+			"and is not shown through " +
 			"it", Cause: err.Error()}
 	}
 	return nil
@@ -372,19 +388,19 @@ func unstarted(d policy.Decision, driver sandbox.Driver, p sandbox.Profile, f fa
 func (r *Runner) admit(
 	ctx context.Context, d policy.Decision, p sandbox.Profile, patience bool,
 ) (func(), *call.Reason) {
-	if r.Admit == nil {
+	if r.Sandboxes == nil {
 		return func() {}, nil
 	}
-	return r.Admit(ctx, d.Call.Principal, p.Limits.Memory, patience)
+	return admit.Sandbox(ctx, r.Sandboxes, d.Call.Principal, p.Limits.Memory, patience)
 }
 
 // open opens the session's workspace where the contract lets the code see it, and puts the job's
 // files into its input.
 func (r *Runner) open(d policy.Decision, o Options, j job) (*workspace.Workspace, error) {
-	if r.Workspace == nil || !files(d) {
+	if !files(d) {
 		return nil, nil
 	}
-	ws, err := r.Workspace(d.Call.Session)
+	ws, err := r.Means.Workspace(d.Call.Session)
 	if err != nil {
 		return nil, err
 	}
@@ -416,8 +432,8 @@ func (r *Runner) open(d policy.Decision, o Options, j job) (*workspace.Workspace
 func (r *Runner) inside(
 	ctx context.Context, d policy.Decision, o Options, sb sandbox.Sandbox, j job,
 ) (facts.Facts, error) {
-	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Pass: o.Pass,
-		Cut: r.Cut, Stdin: o.Stdin, TTY: o.TTY}
+	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr,
+		Pass: o.Pass, Cut: r.Known.Head, Stdin: o.Stdin, TTY: o.TTY}
 	if d.Call.Capability == "exec" || d.Call.Capability == call.Launch {
 		c.Dir = o.dir() // code finds its files where it starts, a program of the image's expects the image's
 	}
@@ -439,7 +455,7 @@ func (r *Runner) inside(
 		c.Bridge = theirs
 		defer func() { _ = theirs.Close() }()
 		c.Clock = &sandbox.Clock{}
-		stop = r.Bridge(call.WithWait(ctx, c.Clock.Stop), j.caller(d.Call), ours, j.place)
+		stop = r.Bridge.Open(call.WithWait(ctx, c.Clock.Stop), j.caller(d.Call), ours, j.place)
 	}
 	if c.Stdout == nil && o.TTY == nil {
 		if out := r.said(ctx, d); out != nil {
@@ -467,10 +483,10 @@ func (r *Runner) inside(
 // said returns a writer that reports the output of a call to its host as progress; nil: the host did not ask for it.
 func (r *Runner) said(ctx context.Context, d policy.Decision) io.WriteCloser {
 	told := call.Progress(ctx)
-	if told == nil || r.Stream == nil {
+	if told == nil {
 		return nil
 	}
-	return r.Stream(d.Contract, &spoken{told: told})
+	return r.Means.Stream(d.Contract, &spoken{told: told})
 }
 
 // spoken reports the output of a run as its progress: bytes so far, and the newest of them.

@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/budget"
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
+	"waldo/internal/core/redact"
 	"waldo/internal/executor/admit"
 	"waldo/internal/executor/commands"
 	"waldo/internal/executor/keyfiles"
@@ -97,7 +99,7 @@ var limits = sandbox.Limits{
 
 func worker(d *fake) *Runner {
 	return &Runner{Drivers: map[string]sandbox.Driver{"namespace": d}, Auto: "namespace", Default: limits, Most: limits,
-		Work: admit.Own()}
+		Work: admit.Own(), Means: &means{}, Known: &redact.Registry{}}
 }
 
 // allowed makes a grant for a call that is allowed.
@@ -214,7 +216,7 @@ func TestRefusedBeforeAnythingStarts(t *testing.T) {
 			d := &fake{}
 			r := worker(d)
 			dir := t.TempDir()
-			r.Workspace = func(call.Session) (*workspace.Workspace, error) {
+			r.Means.(*means).workspace = func(call.Session) (*workspace.Workspace, error) {
 				return workspace.Open(dir, id.New(id.Workspace))
 			}
 			change := func(*contract.Contract) {}
@@ -353,14 +355,16 @@ func TestSideEffects(t *testing.T) {
 		d := &fake{runs: row.err}
 		r := worker(d)
 		if !row.noBell {
-			r.Bridge = func(_ context.Context, run call.Call, conn net.Conn, _ *call.Suspension) func() facts.SideEffect {
+			r.Bridge = bridged(func(
+				_ context.Context, run call.Call, conn net.Conn, _ *call.Suspension,
+			) func() facts.SideEffect {
 				if run.Session != "n_1" || run.Depth != 2 {
 					t.Errorf("the bridge serves %+v", run)
 				}
 				return func() facts.SideEffect { _ = conn.Close(); return row.bell }
-			}
+			})
 		}
-		r.Egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
+		r.Means.(*means).egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
 			rules, err := egress.ParseRules(n.Allow)
 			if err != nil {
 				return nil, err
@@ -384,10 +388,12 @@ func TestToolsAreForScriptsAlone(t *testing.T) {
 	for capability, args := range map[string]string{"exec": `{"argv":["ls"]}`, "run_shell": `{"command":"ls"}`} {
 		d := &fake{}
 		r := worker(d)
-		r.Bridge = func(context.Context, call.Call, net.Conn, *call.Suspension) func() facts.SideEffect {
+		r.Bridge = bridged(func(
+			context.Context, call.Call, net.Conn, *call.Suspension,
+		) func() facts.SideEffect {
 			t.Errorf("%s got a bridge", capability)
 			return func() facts.SideEffect { return facts.None }
-		}
+		})
 		g, _ := allowed(t, call.Capability(capability), args)
 		if _, err := r.Execute(context.Background(), g); err != nil || d.command.Bridge != nil {
 			t.Errorf("%s: %v, bridge %v", capability, err, d.command.Bridge)
@@ -412,7 +418,7 @@ func TestWorkspace(t *testing.T) {
 	d := &fake{leaves: map[string]string{"new.txt": "text"}}
 	r := worker(d)
 	opened := 0
-	r.Workspace = func(s call.Session) (*workspace.Workspace, error) {
+	r.Means.(*means).workspace = func(s call.Session) (*workspace.Workspace, error) {
 		opened++
 		return workspace.Open(root, ident)
 	}
@@ -468,7 +474,7 @@ func many(n int) string {
 func TestHostsOnlyNarrow(t *testing.T) {
 	r := worker(&fake{})
 	var reached []string
-	r.Egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
+	r.Means.(*means).egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
 		reached = n.Allow
 		return &sandboxegress.Egress{}, nil
 	}
@@ -493,7 +499,7 @@ func TestHostsOnlyNarrow(t *testing.T) {
 		}
 	}
 	var public bool
-	r.Egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
+	r.Means.(*means).egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
 		public = n.Public
 		return &sandboxegress.Egress{}, nil
 	}
@@ -514,7 +520,7 @@ func TestHostsOnlyNarrow(t *testing.T) {
 			t.Errorf("%+v: every public host is reached: %v, %v", row, public, why)
 		}
 	}
-	r.Egress = nil
+	r.Means = &means{}
 	if _, why := r.way(d, Options{}); why == nil || why.Code != "network.unsupported" {
 		t.Errorf("without an egress: %v", why)
 	}
@@ -658,7 +664,7 @@ func TestPlaceholders(t *testing.T) {
 	} {
 		d := &fake{}
 		r := worker(d)
-		r.Egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
+		r.Means.(*means).egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
 			rules, err := egress.ParseRules(n.Allow)
 			if err != nil {
 				return nil, err
@@ -714,27 +720,29 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestAdmission: a sandbox starts only after admission, and its capacity is released once.
+// TestAdmission: a sandbox starts only where there is room for it, and the room is free again after it.
 func TestAdmission(t *testing.T) {
-	for _, r := range []struct {
-		against *call.Reason
+	for _, row := range []struct {
+		full    bool
 		fails   error
 		started int
-	}{{nil, nil, 1}, {nil, errors.New("no sandbox"), 1}, {&call.Reason{Code: "sandbox.busy", Text: "full"}, nil, 0}} {
-		d := &fake{name: "namespace", fails: r.fails, facts: facts.Facts{Status: facts.OK}}
-		left := 0
-		run := &Runner{Drivers: map[string]sandbox.Driver{"namespace": d}, Auto: "namespace", Default: limits, Most: limits}
-		run.Admit = func(_ context.Context, whose call.Principal, memory int64, patience bool) (func(), *call.Reason) {
-			if whose != "os:1" || memory != limits.Memory || !patience {
-				t.Errorf("asked for %s, %d, %v", whose, memory, patience)
+	}{{false, nil, 1}, {false, errors.New("no sandbox"), 1}, {true, nil, 0}} {
+		d := &fake{name: "namespace", fails: row.fails, facts: facts.Facts{Status: facts.OK}}
+		r := worker(d)
+		r.Sandboxes = budget.New(budget.Limits{Memory: limits.Memory, Each: 1, Wait: 50 * time.Millisecond})
+		if row.full {
+			if _, err := r.Sandboxes.Enter(t.Context(), "os:1", 1); err != nil {
+				t.Fatal(err)
 			}
-			return func() { left++ }, r.against
 		}
 		g, _ := allowed(t, "run_shell", `{"command":"true"}`)
-		out, err := run.Execute(context.Background(), g)
+		out, err := r.Execute(context.Background(), g)
 		refused := out.Refused != nil && out.Refused.Code == "sandbox.busy"
-		if (err != nil) != (r.fails != nil) || refused != (r.against != nil) || d.started != r.started || left != r.started {
-			t.Errorf("%v: started %d, left %d: %+v %v", r.against, d.started, left, out.Refused, err)
+		if (err != nil) != (row.fails != nil) || refused != row.full || d.started != row.started {
+			t.Errorf("%+v: started %d: %+v %v", row, d.started, out.Refused, err)
+		}
+		if _, err := r.Sandboxes.Enter(t.Context(), "os:1", limits.Memory); (err == nil) == row.full {
+			t.Errorf("%+v: the room afterwards: %v", row, err)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -21,6 +20,7 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/storage/workspace"
+	"waldo/internal/testing/pipelinetest"
 )
 
 // real is a runner with real sandboxes and a bridge that answers crm.get. It skips the test if the machine has no
@@ -37,32 +37,23 @@ func real(t testing.TB) (*Runner, string) {
 	r := worker(nil)
 	r.Drivers = map[string]sandbox.Driver{"namespace": d}
 	tool := call.Tool{Capability: "crm.get"}
-	b, err := bridge.New("test", bridge.Pipeline{
-		Result:   noResult,
-		Messages: budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: time.Minute}),
-		Call: func(_ context.Context, c call.Call) (call.Result, error) {
+	b := bridge.New("test", &pipelinetest.Program{
+		Has: []call.Tool{tool},
+		OnCall: func(_ context.Context, c call.Call) (call.Result, error) {
 			v, err := strictjson.Parse([]byte(`{"title":"Ada"}`))
 			f := facts.New()
 			f.SideEffect = facts.Confirmed
 			return call.Result{Status: facts.OK, Structured: v, Facts: f}, err
 		},
-		Refuse: func(_ context.Context, _ call.Call, why call.Reason) (call.Result, error) {
-			return call.Result{Status: facts.Denied, Why: []call.Reason{why}}, nil
-		},
-		Tools:  func(call.Call) []call.Tool { return []call.Tool{tool} },
-		Find:   func(_ call.Call, n string) (call.Tool, bool) { return tool, n == "crm.get" },
-		Search: func(call.Call, string, int) []call.Tool { return []call.Tool{tool} },
-		Check:  func(call.Call, call.Tool) *call.Reason { return nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Bridge = func(ctx context.Context, run call.Call, conn net.Conn, _ *call.Suspension) func() facts.SideEffect {
+	}, budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: time.Minute}))
+	r.Bridge = bridged(func(
+		ctx context.Context, run call.Call, conn net.Conn, _ *call.Suspension,
+	) func() facts.SideEffect {
 		return b.Open(ctx, run, conn, nil)
-	}
-	r.Servers = func(call.Call) []string { return []string{"crm"} }
+	})
+	r.Means.(*means).servers = []string{"crm"}
 	root, ident := t.TempDir(), id.New(id.Workspace)
-	r.Workspace = func(call.Session) (*workspace.Workspace, error) { return workspace.Open(root, ident) }
+	r.Means.(*means).workspace = func(call.Session) (*workspace.Workspace, error) { return workspace.Open(root, ident) }
 	return r, filepath.Join(root, ident)
 }
 
@@ -151,9 +142,4 @@ func TestATimeoutInARealSandbox(t *testing.T) {
 		!strings.HasPrefix(f.Stdout, "begun") || !strings.Contains(out.Content[0].Text, "Terminated by timeout after ") {
 		t.Errorf("%+v\n%s", f, out.Content[0].Text)
 	}
-}
-
-// noResult is for programs whose calls are not held.
-func noResult(context.Context, call.Call, int, string) (call.Result, error) {
-	return call.Result{}, errors.New("no call is held")
 }

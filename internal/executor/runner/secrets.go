@@ -27,10 +27,7 @@ func (r *Runner) revealed(d policy.Decision, o Options) ([]string, *call.Reason)
 		if !slices.Contains(c.Reveal, v) || len(o.Secrets) > 0 && !slices.Contains(o.Secrets, v) {
 			continue
 		}
-		if r.Secret == nil {
-			return nil, &call.Reason{Code: "secret.unsupported", Text: "no sandbox can be given secrets here"}
-		}
-		value, err := r.Secret(c.Secrets[v])
+		value, err := r.Means.Secret(c.Secrets[v])
 		if err != nil {
 			// for the operator, not for the agent
 			slog.Error("a secret cannot be had", "capability", string(d.Call.Capability), "variable", v, "why", err)

@@ -39,7 +39,7 @@ func TestRevealedSecrets(t *testing.T) {
 		t.Run(row.why, func(t *testing.T) {
 			d := &fake{}
 			r := worker(d)
-			r.Secret = values
+			r.Means.(*means).secret = values
 			g := asking(t, "run_python", `{"code":""}`, row.run, give)
 			if out, err := r.Execute(context.Background(), g); err != nil || out.IsError {
 				t.Fatalf("%v %+v", err, out.Facts.Warnings)
@@ -104,9 +104,9 @@ func TestTheTemplateThatWasDecided(t *testing.T) {
 
 // TestOnlyRevealed: a secret of the contract that it does not reveal is not fetched.
 func TestOnlyRevealed(t *testing.T) {
-	r := &Runner{Secret: func(name secret.Ref) (secret.Value, error) {
+	r := &Runner{Means: &means{secret: func(name secret.Ref) (secret.Value, error) {
 		return secret.NewValue("value-of-" + string(name)), nil
-	}}
+	}}}
 	d := policy.Decision{Contract: contract.Contract{
 		Secrets: map[string]secret.Ref{"A": "a", "B": "b"}, Reveal: []string{"A"},
 	}}
@@ -128,14 +128,13 @@ func TestSecretsRefused(t *testing.T) {
 		{"it cannot be had", "secret.missing", func(secret.Ref) (secret.Value, error) {
 			return secret.Value{}, errors.New("looked in /srv/keys/prod")
 		}, call.Run{}},
-		{"nobody gives any", "secret.unsupported", nil, call.Run{}},
 		{"one that the contract does not name", "secret.contract",
 			func(secret.Ref) (secret.Value, error) { return secret.NewValue("x"), nil }, call.Run{Secrets: []string{"OTHER"}}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			d := &fake{}
 			r := worker(d)
-			r.Secret = row.secret
+			r.Means.(*means).secret = row.secret
 			g := asking(t, "exec", `{"argv":["ls"]}`, row.run, give)
 			out, err := r.Execute(context.Background(), g)
 			if err != nil || d.started != 0 || len(out.Facts.Warnings) != 1 ||
@@ -154,7 +153,7 @@ func TestAnInterpreterThatStaysGetsNoSecret(t *testing.T) {
 	d := &fake{}
 	r := worker(d)
 	r.Sessions = 1
-	r.Secret = func(secret.Ref) (secret.Value, error) { return secret.NewValue("x"), nil }
+	r.Means.(*means).secret = func(secret.Ref) (secret.Value, error) { return secret.NewValue("x"), nil }
 	g, _ := allowed(t, "run_python", `{"code":"1","session":"a"}`, func(c *contract.Contract) {
 		c.Secrets, c.Reveal = map[string]secret.Ref{"TOKEN": "github"}, []string{"TOKEN"}
 	})

@@ -450,11 +450,7 @@ func (r *Runner) clip(s string, most int64) (string, bool) {
 	if int64(len(s)) <= most {
 		return s, false
 	}
-	n := int(most)
-	if r.Cut != nil {
-		n = r.Cut(s, n, false)
-	}
-	return strings.ToValidUTF8(s[:n], ""), true
+	return strings.ToValidUTF8(s[:r.Known.Head(s, int(most), false)], ""), true
 }
 
 // blocks are the figures and tables of a reply, as far as they are what they say.

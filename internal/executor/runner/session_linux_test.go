@@ -356,7 +356,7 @@ func TestFiguresAndTables(t *testing.T) {
 // was tried in it.
 func TestASessionReaches(t *testing.T) {
 	r, _ := staying(t)
-	r.Egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
+	r.Means.(*means).egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
 		rules, err := egress.ParseRules(n.Allow)
 		if err != nil {
 			return nil, err

@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
+	"waldo/internal/testing/pipelinetest"
 )
 
 // waitingTool makes the calls of crm.get wait for a human. It returns the channels of their starts, and of the answers.
@@ -20,10 +20,9 @@ func waitingTool(t *testing.T, r *Runner, stands bool) (asked chan string, answe
 	t.Helper()
 	asked, answers = make(chan string, 8), make(chan call.Result, 8)
 	tool := call.Tool{Capability: "crm.get"}
-	b, err := bridge.New("test", bridge.Pipeline{
-		Result:   noResult,
-		Messages: budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: time.Minute}),
-		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
+	b := bridge.New("test", &pipelinetest.Program{
+		Has: []call.Tool{tool},
+		OnCall: func(ctx context.Context, c call.Call) (call.Result, error) {
 			over := call.Wait(ctx)
 			defer over()
 			asked <- c.ID
@@ -34,23 +33,15 @@ func waitingTool(t *testing.T, r *Runner, stands bool) (asked chan string, answe
 				return call.Result{Status: facts.Cancelled, Facts: facts.New()}, nil
 			}
 		},
-		Refuse: func(context.Context, call.Call, call.Reason) (call.Result, error) {
-			return call.Result{}, errors.New("nothing is refused here")
-		},
-		Tools:  func(call.Call) []call.Tool { return []call.Tool{tool} },
-		Find:   func(_ call.Call, n string) (call.Tool, bool) { return tool, n == "crm.get" },
-		Search: func(call.Call, string, int) []call.Tool { return []call.Tool{tool} },
-		Check:  func(call.Call, call.Tool) *call.Reason { return nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Bridge = func(ctx context.Context, run call.Call, conn net.Conn, p *call.Suspension) func() facts.SideEffect {
+	}, budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: time.Minute}))
+	r.Bridge = bridged(func(
+		ctx context.Context, run call.Call, conn net.Conn, p *call.Suspension,
+	) func() facts.SideEffect {
 		if !stands {
 			p = nil
 		}
 		return b.Open(ctx, run, conn, p)
-	}
+	})
 	return asked, answers
 }
 

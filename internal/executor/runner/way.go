@@ -37,11 +37,8 @@ func (r *Runner) way(d policy.Decision, o Options) (*sandboxegress.Egress, *call
 	n.Public = o.Public
 	var w *sandboxegress.Egress
 	if n.Reaches() {
-		if r.Egress == nil {
-			return nil, &call.Reason{Code: "network.unsupported", Text: "no sandbox can reach hosts here"}
-		}
 		var err error
-		if w, err = r.Egress(d, n); err != nil {
+		if w, err = r.Means.Egress(d, n); err != nil {
 			return nil, &call.Reason{Code: "network.unsupported", Text: err.Error()}
 		}
 	}

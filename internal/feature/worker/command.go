@@ -142,7 +142,7 @@ func newWorker(ctx context.Context, h *app.App, o options) (*worker, error) {
 		return nil, err
 	}
 	r := h.Runner
-	r.Elsewhere, r.Bridge, r.Programs, r.Servers, r.Workspace = nil, nil, nil, nil, w.workspace
+	r.Elsewhere, r.Bridge, r.Programs, r.Means = nil, nil, nil, given{r.Means, w}
 	if w.q, err = openQueue(ctx, h.Store, o.slots+4); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(w.scratch))
 	}

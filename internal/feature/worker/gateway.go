@@ -87,8 +87,8 @@ func (g *gateway) sweep(ctx context.Context, _ time.Time) error {
 	return q.sweep(ctx)
 }
 
-// carry has a run carried out by a worker. It returns false where the files of its session are too large.
-func (g *gateway) carry(ctx context.Context, run runner.Remote) (out call.Outcome, taken bool, err error) {
+// Carry has a run carried out by a worker. It returns false where the files of its session are too large.
+func (g *gateway) Carry(ctx context.Context, run runner.Remote) (out call.Outcome, taken bool, err error) {
 	j, fits, err := jobOf(run)
 	if err != nil || !fits {
 		return out, false, err

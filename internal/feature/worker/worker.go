@@ -21,6 +21,7 @@ import (
 	"waldo/internal/app"
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/runner"
 	"waldo/internal/feature"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
@@ -38,7 +39,7 @@ func open(h *app.App) (app.Running, error) {
 		return app.Running{}, nil
 	}
 	g := &gateway{h: h, wait: w.Wait, used: map[string]app.Waiting{}}
-	h.Runner.Elsewhere = g.carry
+	h.Runner.Elsewhere = g
 	return app.Running{Sweep: g.sweep, Waiting: g.waiting, Close: g.close, Require: func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -244,14 +245,23 @@ func (w *worker) place(n call.Session) (*workspace.Workspace, error) {
 	return workspace.OpenFolder(dir)
 }
 
-// workspace opens the workspace of a run under way.
-func (w *worker) workspace(n call.Session) (*workspace.Workspace, error) {
-	dir := filepath.Join(w.scratch, string(n))
+// given is what the runs of a worker take: files that came with them, and no tools.
+type given struct {
+	runner.Means
+	w *worker
+}
+
+// Workspace opens the workspace of a run under way.
+func (g given) Workspace(n call.Session) (*workspace.Workspace, error) {
+	dir := filepath.Join(g.w.scratch, string(n))
 	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("run %s is not under way", n)
 	}
 	return workspace.OpenFolder(dir)
 }
+
+// Servers returns none.
+func (given) Servers(call.Call) []string { return nil }
 
 func refusal(why call.Reason) result {
 	f := facts.New()

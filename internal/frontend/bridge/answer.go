@@ -70,10 +70,10 @@ type beforeKey struct{}
 // arrive gives a request that can be held, or waits for held calls, its place among them. Calls of a program whose
 // writes are held are answered in their order, so that its next calls have one order, too.
 func (w *bridgeConn) arrive(ctx context.Context, method string) context.Context {
-	if w.b.c.Arrive == nil || method != "tools/call" && method != "waldo/result" {
+	if method != "tools/call" && method != "waldo/result" {
 		return ctx
 	}
-	placed := w.b.c.Arrive(ctx)
+	placed := w.b.pipeline.Arrive(ctx)
 	if placed == ctx || method == "waldo/result" {
 		return placed
 	}
@@ -99,7 +99,7 @@ func (w *bridgeConn) list(m jsonrpc.Message) (any, error) {
 	}
 	page := []any{}
 	result := map[string]any{}
-	for _, t := range w.b.c.Tools(w.run) {
+	for _, t := range w.b.pipeline.Tools(w.run) {
 		if string(t.Capability) <= p.Cursor {
 			continue
 		}
@@ -130,7 +130,7 @@ func (w *bridgeConn) search(m jsonrpc.Message) (any, error) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "detail is name, basic or full")
 	}
 	found := []any{}
-	for _, t := range w.b.c.Search(w.run, p.Query, p.Limit) {
+	for _, t := range w.b.pipeline.Search(w.run, p.Query, p.Limit) {
 		found = append(found, describe(t, p.Detail))
 	}
 	return map[string]any{"tools": found}, nil
@@ -198,8 +198,8 @@ func (w *bridgeConn) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 	} else { // an unknown name goes through as it is, so that its refusal has a record
 		t = call.Tool{Capability: c.Capability}
 	}
-	if why := w.b.c.Check(c, t); why != nil {
-		r, err := w.b.c.Refuse(ctx, c, *why)
+	if why := w.b.pipeline.Check(c, t); why != nil {
+		r, err := w.b.pipeline.Refuse(ctx, c, *why)
 		if err != nil {
 			return nil, broken(r.DecisionID, c.ID)
 		}
@@ -209,7 +209,7 @@ func (w *bridgeConn) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 	}
 	over := w.begin()
 	defer over()
-	r, err := w.b.c.Call(ctx, c)
+	r, err := w.b.pipeline.Call(ctx, c)
 	w.judge(r.Facts.SideEffect)
 	if err != nil {
 		return nil, broken(r.DecisionID, c.ID)
@@ -234,7 +234,7 @@ func (w *bridgeConn) result(ctx context.Context, m jsonrpc.Message) (any, error)
 	if w.place != nil {
 		ctx = call.WithSuspension(ctx)
 	}
-	r, err := w.b.c.Result(ctx, w.run, p.Number, p.ApprovalID)
+	r, err := w.b.pipeline.Result(ctx, w.run, p.Number, p.ApprovalID)
 	if err != nil {
 		return nil, broken(r.DecisionID, r.CallID)
 	}
@@ -262,7 +262,7 @@ func identifier(name string) string { return notIdentifier.ReplaceAllString(name
 // "_"; import can be written import_.
 func (w *bridgeConn) spell() map[string][]call.Tool {
 	m := map[string][]call.Tool{}
-	for _, t := range w.b.c.Tools(w.run) {
+	for _, t := range w.b.pipeline.Tools(w.run) {
 		s := identifier(string(t.Capability))
 		m[s] = append(m[s], t)
 	}
@@ -272,7 +272,7 @@ func (w *bridgeConn) spell() map[string][]call.Tool {
 // resolve finds the tool that code means by a name: the one of that name, or else the only one that
 // is spelled so.
 func (w *bridgeConn) resolve(name string) (call.Tool, bool) {
-	if t, ok := w.b.c.Find(w.run, name); ok {
+	if t, ok := w.b.pipeline.Find(w.run, name); ok {
 		return t, true
 	}
 	for _, s := range []string{name, strings.TrimSuffix(name, "_")} {

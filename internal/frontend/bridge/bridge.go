@@ -5,7 +5,6 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"net"
 	"slices"
 	"sync"
@@ -26,43 +25,36 @@ const (
 	stopWait    = 2 * time.Second      // for cancelled calls to return, once the sandbox has ended
 )
 
-// The pipeline functions that the bridge calls. Every field but Arrive is required.
-type Pipeline struct {
-	// Call takes a call to its result: broker.Call.
-	Call func(ctx context.Context, c call.Call) (call.Result, error)
-	// Refuse ends a call whose arguments do not fit, and has it on record: broker.Refuse.
-	Refuse func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
+// Pipeline takes the calls of a run to their results, and lists the tools that a run may see.
+type Pipeline interface {
+	Call(ctx context.Context, c call.Call) (call.Result, error)
+	// Refuse ends a call whose arguments do not fit, and has it on record.
+	Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
 	// Result returns the result of a held call of the run, by its number.
-	Result func(ctx context.Context, run call.Call, number int, approvalID string) (call.Result, error)
-	// Arrive returns the context of a call or of a question for a result: hold.Arrive. It is called in their order.
-	// nil: nothing is added.
-	Arrive func(ctx context.Context) context.Context
+	Result(ctx context.Context, run call.Call, number int, approvalID string) (call.Result, error)
+	// Arrive returns the context of a call or of a question for a result. It is called in their order.
+	Arrive(ctx context.Context) context.Context
 	// Tools returns what the run may see, sorted by name.
-	Tools func(run call.Call) []call.Tool
+	Tools(run call.Call) []call.Tool
 	// Find returns the tool of that name, dotted or as on the wire, also one that the run may not use.
-	Find func(run call.Call, name string) (call.Tool, bool)
+	Find(run call.Call, name string) (call.Tool, bool)
 	// Search returns the best tools for a query, best first.
-	Search func(run call.Call, query string, limit int) []call.Tool
+	Search(run call.Call, query string, limit int) []call.Tool
 	// Check returns the reason against a call whose arguments do not fit the tool's schema. An unknown tool has a name
 	// and nothing else.
-	Check func(c call.Call, t call.Tool) *call.Reason
-	// Messages is the memory for long requests of all bridges while they are answered.
-	Messages *budget.Gate
+	Check(c call.Call, t call.Tool) *call.Reason
 }
 
 // Bridge serves sandboxes.
 type Bridge struct {
-	c       Pipeline
-	version string
+	pipeline Pipeline
+	version  string
+	messages *budget.Gate // the memory for long requests of all bridges while they are answered
 }
 
-// New makes a bridge. It returns an error if a required field is nil.
-func New(version string, c Pipeline) (*Bridge, error) {
-	if c.Call == nil || c.Refuse == nil || c.Result == nil || c.Tools == nil || c.Find == nil || c.Search == nil ||
-		c.Check == nil || c.Messages == nil {
-		return nil, errors.New("bridge: a field is missing")
-	}
-	return &Bridge{c: c, version: version}, nil
+// New makes a bridge. Long requests of all of its sandboxes take their memory from messages while they are answered.
+func New(version string, p Pipeline, messages *budget.Gate) *Bridge {
+	return &Bridge{pipeline: p, version: version, messages: messages}
 }
 
 // Open serves one sandbox: run is the decided call whose code is in it. Every call over conn is made as its child,
@@ -87,8 +79,9 @@ func (b *Bridge) Open(
 	}
 	w.spelled = sync.OnceValue(w.spell)
 	w.conn = jsonrpc.New(conn, conn, jsonrpc.Options{
-		Request: w.answer, Arrive: w.arrive, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld, MaxAnswer: MaxAnswer, MaxMessages: MaxMessages,
-		Room: b.c.Messages, Who: string(run.Principal),
+		Request: w.answer, Arrive: w.arrive, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld,
+		MaxAnswer: MaxAnswer, MaxMessages: MaxMessages,
+		Room: b.messages, Who: string(run.Principal),
 		AnswerInvalid: true, Strict: true, // malformed lines do not come from our runtime
 	})
 	go func() {

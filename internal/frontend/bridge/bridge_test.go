@@ -3,6 +3,7 @@ package bridge
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/testing/pipelinetest"
 )
 
 // A pipeline that records the calls it receives.
@@ -33,22 +35,16 @@ type fixture struct {
 	arrive   func(ctx context.Context) context.Context
 }
 
-func (h *fixture) pipeline() Pipeline {
-	list := func(call.Call) []call.Tool {
-		var out []call.Tool
-		for _, n := range h.tools {
-			out = append(out, call.Tool{
-				Capability: call.Capability(n), Server: "s", Title: "T", Description: "D", Digest: "sha256:" + n,
-			})
-		}
-		return out
+func (h *fixture) pipeline() *pipelinetest.Program {
+	var tools []call.Tool
+	for _, n := range h.tools {
+		tools = append(tools, call.Tool{
+			Capability: call.Capability(n), Server: "s", Title: "T", Description: "D", Digest: "sha256:" + n,
+		})
 	}
-	if h.messages == nil {
-		h.messages = budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: 100 * time.Millisecond})
-	}
-	return Pipeline{
-		Messages: h.messages, Arrive: h.arrive,
-		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
+	return &pipelinetest.Program{
+		Has: tools, OnArrive: h.arrive,
+		OnCall: func(ctx context.Context, c call.Call) (call.Result, error) {
 			h.mu.Lock()
 			h.calls = append(h.calls, c)
 			h.mu.Unlock()
@@ -61,19 +57,10 @@ func (h *fixture) pipeline() Pipeline {
 			r.Facts.SideEffect = facts.None
 			return r, nil
 		},
-		Tools: list,
-		Find: func(run call.Call, name string) (call.Tool, bool) {
-			for _, t := range list(run) {
-				if string(t.Capability) == name || t.Capability.Wire() == name {
-					return t, true
-				}
-			}
-			return call.Tool{}, false
-		},
-		Result: func(_ context.Context, _ call.Call, n int, approvalID string) (call.Result, error) {
+		OnResult: func(_ context.Context, _ call.Call, n int, approvalID string) (call.Result, error) {
 			return call.Result{Status: facts.Waiting, ApprovalID: fmt.Sprintf("a_%d%s", n, approvalID)}, nil
 		},
-		Refuse: func(_ context.Context, c call.Call, why call.Reason) (call.Result, error) {
+		OnRefuse: func(_ context.Context, c call.Call, why call.Reason) (call.Result, error) {
 			h.mu.Lock()
 			h.refused = append(h.refused, c)
 			h.mu.Unlock()
@@ -83,14 +70,17 @@ func (h *fixture) pipeline() Pipeline {
 				CallID: c.ID, DecisionID: "d_no", Status: facts.Denied, IsError: true, Facts: f, Why: []call.Reason{why},
 			}, nil
 		},
-		Search: func(run call.Call, q string, n int) []call.Tool { all := list(run); return all[:min(n, len(all))] },
-		Check:  func(call.Call, call.Tool) *call.Reason { return nil },
 	}
 }
 
 func (h *fixture) count() int { h.mu.Lock(); defer h.mu.Unlock(); return len(h.calls) }
 
 func (h *fixture) call(n int) call.Call { h.mu.Lock(); defer h.mu.Unlock(); return h.calls[n] }
+
+// memory is enough for the long requests of a test.
+func memory() *budget.Gate {
+	return budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: 100 * time.Millisecond})
+}
 
 // peer is the sandbox's end of a bridge.
 type peer struct {
@@ -102,10 +92,7 @@ type peer struct {
 
 func open(t *testing.T, h *fixture) *peer {
 	t.Helper()
-	b, err := New("test", h.pipeline())
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := New("test", h.pipeline(), cmp.Or(h.messages, memory()))
 	ours, theirs := pipe(t)
 	stop := sync.OnceValue(b.Open(context.Background(),
 		call.Call{ID: "c_run", Session: "n_s", Principal: "os:7", Depth: 3}, ours, nil))
@@ -169,21 +156,6 @@ func code(m map[string]any) int {
 		return int(e["code"].(float64))
 	}
 	return 0
-}
-
-func TestNewRefusesAMissingPiece(t *testing.T) {
-	full := (&fixture{}).pipeline()
-	for name, drop := range map[string]func(*Pipeline){
-		"Call": func(c *Pipeline) { c.Call = nil }, "Tools": func(c *Pipeline) { c.Tools = nil },
-		"Find": func(c *Pipeline) { c.Find = nil }, "Messages": func(c *Pipeline) { c.Messages = nil },
-		"Search": func(c *Pipeline) { c.Search = nil }, "Check": func(c *Pipeline) { c.Check = nil },
-	} {
-		c := full
-		drop(&c)
-		if _, err := New("", c); err == nil {
-			t.Errorf("a pipeline without %s was taken", name)
-		}
-	}
 }
 
 func TestACallWalksThePipeline(t *testing.T) {
@@ -407,7 +379,7 @@ func TestOnlySoManyBytesAtOnce(t *testing.T) {
 // TestLongRequestsNeedRoom: a long request takes its part of the memory that all bridges share while it is answered. One
 // without room is refused, and short ones go on.
 func TestLongRequestsNeedRoom(t *testing.T) {
-	h := &fixture{tools: []string{"a.b"}}
+	h := &fixture{tools: []string{"a.b"}, messages: memory()}
 	b := open(t, h)
 	ask := func(size int) int {
 		b.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b","arguments":{"x":"%s"}}}`,
@@ -522,11 +494,8 @@ func TestUnknownNamesReachThePipelineToBeRefused(t *testing.T) {
 func TestArgumentsThatDoNotFitAreNoCall(t *testing.T) {
 	h := &fixture{tools: []string{"a.b"}}
 	c := h.pipeline()
-	c.Check = func(call.Call, call.Tool) *call.Reason { return &call.Reason{Code: "args.schema", Text: "id: missing"} }
-	br, err := New("", c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.OnCheck = func(call.Call, call.Tool) *call.Reason { return &call.Reason{Code: "args.schema", Text: "id: missing"} }
+	br := New("", c, memory())
 	ours, theirs := pipe(t)
 	stop := br.Open(context.Background(), call.Call{}, ours, nil)
 	b := &peer{t, theirs, bufio.NewReader(theirs), stop}
@@ -647,7 +616,7 @@ func TestListPagesAndSearch(t *testing.T) {
 	if seen != 1200 {
 		t.Errorf("%d tools", seen)
 	}
-	b.say(`{"jsonrpc":"2.0","id":1,"method":"waldo/search","params":{"query":"x","detail":"name","limit":2}}`)
+	b.say(`{"jsonrpc":"2.0","id":1,"method":"waldo/search","params":{"query":"t0","detail":"name","limit":2}}`)
 	if got := fmt.Sprint(b.hear()["result"]); got != "map[tools:[map[name:s.t0000 server:s] map[name:s.t0001 server:s]]]" {
 		t.Errorf("%s", got)
 	}

@@ -18,7 +18,7 @@ func suspending(t *testing.T, place *call.Suspension) (*peer, chan bool) {
 	slow := make(chan bool, 1)
 	h := &fixture{tools: []string{"a.ask", "a.slow"}}
 	c := h.pipeline()
-	c.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
+	c.OnCall = func(ctx context.Context, c call.Call) (call.Result, error) {
 		f := facts.New()
 		f.SideEffect = facts.None
 		if c.Capability == "a.slow" {
@@ -32,10 +32,7 @@ func suspending(t *testing.T, place *call.Suspension) (*peer, chan bool) {
 		return call.Result{Status: facts.Waiting, IsError: true, ApprovalID: fmt.Sprint("a_", c.Args.Values()["n"]),
 			Facts: f}, nil
 	}
-	br, err := New("", c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	br := New("", c, memory())
 	ours, theirs := pipe(t)
 	stop := br.Open(context.Background(), call.Call{}, ours, place)
 	t.Cleanup(func() { stop() })
@@ -119,7 +116,7 @@ func TestStill(t *testing.T) {
 	begun, go1, go2 := make(chan bool), make(chan bool), make(chan bool)
 	h := &fixture{tools: []string{"a.ask", "a.slow"}}
 	c := h.pipeline()
-	c.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
+	c.OnCall = func(ctx context.Context, c call.Call) (call.Result, error) {
 		if c.Capability == "a.slow" {
 			close(begun)
 			<-go1
@@ -130,10 +127,7 @@ func TestStill(t *testing.T) {
 		}
 		return call.Result{Status: facts.OK, Facts: facts.New()}, nil
 	}
-	br, err := New("", c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	br := New("", c, memory())
 	ours, theirs := pipe(t)
 	stop := br.Open(context.Background(), call.Call{}, ours, &call.Suspension{Still: func(b bool) { heard <- b }})
 	t.Cleanup(func() { stop() })
@@ -172,16 +166,13 @@ func TestHeldResult(t *testing.T) {
 	quoting := func(a string) string { return `,"waldo/approval_id":"` + a + `"` }
 	h := &fixture{tools: []string{"a.ask"}}
 	c := h.pipeline()
-	c.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
+	c.OnCall = func(ctx context.Context, c call.Call) (call.Result, error) {
 		if call.Suspends(ctx) {
 			t.Error("a call whose program is not taken ends early")
 		}
 		return call.Result{Status: facts.Waiting, IsError: true, ApprovalID: "a_call"}, nil
 	}
-	br, err := New("", c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	br := New("", c, memory())
 	place := &call.Suspension{Held: true, Approvals: []string{"a_mine"}}
 	ours, theirs := pipe(t)
 	stop := br.Open(context.Background(), call.Call{}, ours, place)

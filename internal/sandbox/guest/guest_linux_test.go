@@ -22,6 +22,7 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/strictjson"
 	"waldo/internal/sandbox/guest"
+	"waldo/internal/testing/pipelinetest"
 )
 
 // desk is a pipeline with a few tools, which records the calls.
@@ -105,41 +106,16 @@ func (d *desk) tools(call.Call) []call.Tool {
 }
 
 func (d *desk) bridge(t *testing.T) *bridge.Bridge {
-	b, err := bridge.New("test", bridge.Pipeline{
-		Result:   noResult,
-		Messages: budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: time.Minute}),
-		Call:     d.call,
-		Refuse: func(_ context.Context, _ call.Call, why call.Reason) (call.Result, error) {
-			return call.Result{Status: facts.Denied, IsError: true, Facts: facts.New(), Why: []call.Reason{why}}, nil
-		},
-		Tools: d.tools,
-		Find: func(run call.Call, name string) (call.Tool, bool) {
-			for _, t := range d.tools(run) {
-				if string(t.Capability) == name || t.Capability.Wire() == name {
-					return t, true
-				}
-			}
-			return call.Tool{}, false
-		},
-		Search: func(run call.Call, q string, limit int) []call.Tool {
-			var out []call.Tool
-			for _, t := range d.tools(run) {
-				if strings.Contains(string(t.Capability), q) && len(out) < limit {
-					out = append(out, t)
-				}
-			}
-			return out
-		},
-		Check: func(c call.Call, t call.Tool) *call.Reason {
+	b := bridge.New("test", &pipelinetest.Program{
+		Has:    d.tools(call.Call{}),
+		OnCall: d.call,
+		OnCheck: func(c call.Call, t call.Tool) *call.Reason {
 			if t.Capability == "crm.get" && c.Args.Values()["id"] == "seven" {
 				return &call.Reason{Code: "args.schema", Text: "id must be a number"}
 			}
 			return nil
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, budget.New(budget.Limits{Memory: 32 << 20, Each: 100, Wait: time.Minute}))
 	return b
 }
 
@@ -275,8 +251,3 @@ func readAll(t *testing.T, r io.Reader) string {
 }
 
 func scan(line string, out ...any) (int, error) { return fmt.Sscan(line, out...) }
-
-// noResult is for programs whose calls are not held.
-func noResult(context.Context, call.Call, int, string) (call.Result, error) {
-	return call.Result{}, errors.New("no call is held")
-}

@@ -1,9 +1,11 @@
-// Package pipelinetest has doubles of what an MCP server is connected to. Without its function a double refuses, has
-// high risk, hides nothing and knows nothing.
+// Package pipelinetest has doubles of what an MCP server and the bridge of a sandbox are connected to. Without its
+// function a double refuses, has high risk, hides nothing and knows nothing.
 package pipelinetest
 
 import (
 	"context"
+	"errors"
+	"strings"
 
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -84,4 +86,77 @@ func (c *Consent) Await(ctx context.Context, approvalID string) error {
 		return ctx.Err()
 	}
 	return c.OnAwait(ctx, approvalID)
+}
+
+// Program satisfies bridge.Pipeline. Its lists and searches come from Has. Without its function nothing is held, and
+// arguments fit.
+type Program struct {
+	Has      []call.Tool
+	OnCall   func(ctx context.Context, c call.Call) (call.Result, error)
+	OnRefuse func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
+	OnResult func(ctx context.Context, run call.Call, number int, approvalID string) (call.Result, error)
+	OnArrive func(ctx context.Context) context.Context
+	OnCheck  func(c call.Call, t call.Tool) *call.Reason
+}
+
+// Tools returns Has.
+func (p *Program) Tools(call.Call) []call.Tool { return p.Has }
+
+// Find returns the tool of that name.
+func (p *Program) Find(_ call.Call, name string) (call.Tool, bool) {
+	for _, t := range p.Has {
+		if string(t.Capability) == name || t.Capability.Wire() == name {
+			return t, true
+		}
+	}
+	return call.Tool{}, false
+}
+
+// Search returns the first tools whose name has the query in it.
+func (p *Program) Search(_ call.Call, query string, limit int) []call.Tool {
+	var out []call.Tool
+	for _, t := range p.Has {
+		if strings.Contains(string(t.Capability), query) && len(out) < limit {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// Call calls OnCall.
+func (p *Program) Call(ctx context.Context, c call.Call) (call.Result, error) {
+	return p.OnCall(ctx, c)
+}
+
+// Refuse calls OnRefuse.
+func (p *Program) Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
+	if p.OnRefuse == nil {
+		return call.Result{CallID: c.ID, Status: facts.Denied, IsError: true, Facts: facts.New(),
+			Why: []call.Reason{why}}, nil
+	}
+	return p.OnRefuse(ctx, c, why)
+}
+
+// Result calls OnResult.
+func (p *Program) Result(ctx context.Context, run call.Call, number int, approvalID string) (call.Result, error) {
+	if p.OnResult == nil {
+		return call.Result{}, errors.New("nothing is held here")
+	}
+	return p.OnResult(ctx, run, number, approvalID)
+}
+
+// Arrive calls OnArrive.
+func (p *Program) Arrive(ctx context.Context) context.Context {
+	if p.OnArrive == nil {
+		return ctx
+	}
+	return p.OnArrive(ctx)
+}
+
+// Check calls OnCheck.
+func (p *Program) Check(c call.Call, t call.Tool) *call.Reason {
+	if p.OnCheck == nil {
+		return nil
+	}
+	return p.OnCheck(c, t)
 }

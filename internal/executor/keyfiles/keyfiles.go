@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // names counts at any depth: their usual content is a credential.
@@ -28,21 +30,22 @@ func Is(part string) bool {
 	return slices.Contains(names, part) || strings.HasPrefix(part, ".env.") && !slices.Contains(templates, part)
 }
 
-// Folded returns a name as file systems compare it that keep apart fewer names than Linux: without regard to case, with
-// the long s as an s (APFS), without letters that have no form (HFS+), and without blanks and dots at its end (Windows).
+// alike are the letters that Unicode folds to letters of ASCII (CaseFolding.txt).
+var alike = strings.NewReplacer("\u00df", "ss", "\u1e9e", "ss", "\ufb00", "ff", "\ufb01", "fi", "\ufb02", "fl",
+	"\ufb03", "ffi", "\ufb04", "ffl", "\ufb05", "st", "\ufb06", "st", "\u017f", "s", "\u212a", "k")
+
+// Folded returns a name as file systems compare it that keep apart fewer names than Linux: without regard to case and
+// composition (APFS, ext4 with casefold), without letters that have no form (HFS+, ext4), and without blanks and dots
+// at its end (Windows).
 func Folded(part string) string {
-	if !strings.ContainsFunc(part, func(c rune) bool { return c >= 0x80 || c < ' ' || c >= 'A' && c <= 'Z' }) {
-		return strings.TrimRight(part, " .")
+	if strings.ContainsFunc(part, func(c rune) bool { return c >= 0x80 || c < ' ' }) {
+		part = alike.Replace(norm.NFC.String(strings.Map(func(c rune) rune {
+			if unicode.In(c, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) {
+				return -1
+			}
+			return c
+		}, part)))
 	}
-	part = strings.Map(func(c rune) rune {
-		switch {
-		case c == '\u017f':
-			return 's'
-		case unicode.Is(unicode.Cf, c), unicode.Is(unicode.Variation_Selector, c), c == '\u034f':
-			return -1
-		}
-		return c
-	}, part)
 	return strings.ToLower(strings.TrimRight(part, " ."))
 }
 

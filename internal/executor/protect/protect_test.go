@@ -87,6 +87,21 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// TestComposed: a letter with its mark is one name, composed or not.
+func TestComposed(t *testing.T) {
+	for _, pattern := range []string{"schl\u00fcssel.txt", "schlu\u0308ssel.txt"} {
+		r, err := New([]string{pattern}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]bool{"a/schl\u00fcssel.txt": true, "SCHLU\u0308SSEL.TXT": true, "schlussel.txt": false} {
+			if _, got := r.Name(name); got != want {
+				t.Errorf("%+q, %+q: %t", pattern, name, got)
+			}
+		}
+	}
+}
+
 // TestBelow: a name counts also where the folder's own path is its beginning, and a folder of a repository is one.
 func TestBelow(t *testing.T) {
 	root := tree(t, map[string]string{

@@ -144,7 +144,8 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	switch d.Call.ToolDigest {
 	case def.tool.Digest:
 	case "": // so the arguments were not checked against its schema, nor the call against the server's annotations
-		return no(refused("upstream.unseen", "the tool is not in the list of tools, or was not when the call was decided: waldo tools says what is left out, and why"))
+		return no(refused("upstream.unseen", "the tool is not in the list of tools, or was not when the call was decided: "+
+			"waldo tools says what is left out, and why"))
 	default:
 		return no(refused("upstream.changed", "the tool is not the one that was shown: list the tools again"))
 	}

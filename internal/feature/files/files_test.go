@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -50,8 +51,12 @@ func useOf(t testing.TB, ctx context.Context, tools direct.Executor, root, name 
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := decision(root, name, a)
-	g, why := grant.Issue(d, nil, a)
+	return decided(t, ctx, tools, decision(root, name, a))
+}
+
+func decided(t testing.TB, ctx context.Context, tools direct.Executor, d policy.Decision) (call.Outcome, string) {
+	t.Helper()
+	g, why := grant.Issue(d, nil, d.Call.Args)
 	if why != nil {
 		t.Fatal(why)
 	}
@@ -457,7 +462,8 @@ func TestZipDirectory(t *testing.T) {
 func TestFolded(t *testing.T) {
 	for name, want := range map[string]error{
 		".git/config": errRuns, ".GIT/config": errRuns, "a/.gi\u200ct/config": errRuns, ".g\ufeffit": errRuns, ".git. /x": errRuns,
-		".\u017f\u017fh/x": errRuns, "\u212aeys": nil, ".gitx": nil, "git": nil, ".en\u200dv": errKeys, ".v\ufe0fscode": errRuns,
+		".\u017f\u017fh/x": errRuns, ".\u00dfh/x": errRuns, ".\u1e9eH/x": errRuns, ".en\u115fv": errKeys, ".e\u3164nv": errKeys,
+		".con\ufb01g/x": errRuns, ".\u00dfx": nil, "\u212aeys": nil, ".gitx": nil, "git": nil, ".en\u200dv": errKeys, ".v\ufe0fscode": errRuns,
 	} {
 		if got := protects(name, true); !errors.Is(got, want) {
 			t.Errorf("%+q: %v", name, got)
@@ -591,6 +597,70 @@ func TestJudge(t *testing.T) {
 		_, why := judge(call.Call{Capability: call.Capability(row.tool), Args: args}, contract.Contract{})
 		if (why != nil) != row.refused || why != nil && why.Code != "files.refused" {
 			t.Errorf("%s %s: %v", row.tool, row.args, why)
+		}
+	}
+}
+
+// TestJudgedPaths: where conditions judge a path, it says where it leads. Without them, other spellings are harmless.
+func TestJudgedPaths(t *testing.T) {
+	root := folder(t, map[string]string{"docs/a": "A", "secret/k": "K", "docs/l": "=> ../secret", "docs/m": "=> ../secret/k"})
+	rules := []contract.Rule{{When: contract.Condition{Source: "!args.path.startsWith('docs/')"}}}
+	for _, row := range []struct {
+		path     string
+		anywhere string // what is read without conditions
+		refused  bool
+	}{
+		{"docs/a", "A", false}, {"docs/../secret/k", "K", true}, {"docs/l/k", "K", true}, {"docs/m", "K", true},
+		{"./secret/k", "K", true}, {"secret//k", "K", true}, {"docs/./a", "A", true},
+	} {
+		args, err := call.ArgsOf(m{"path": row.path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, change := range []func(d *policy.Decision){
+			func(*policy.Decision) {},
+			func(d *policy.Decision) { d.Contract.Rules = rules },
+			func(d *policy.Decision) { d.Contract.Approval.Condition = &rules[0].When },
+			func(d *policy.Decision) { d.Call.Chain = []string{"g_1"} },
+		} {
+			d := decision(root, "files.read", args)
+			change(&d)
+			judged := len(d.Contract.Rules)+len(d.Call.Chain) > 0 || d.Contract.Approval.Condition != nil
+			out, got := decided(t, t.Context(), direct.New(Tools("", files.Machine{}, admit.Own(), nil)...), d)
+			refused := out.Refused != nil && out.Refused.Code == "files.refused"
+			if refused != (judged && row.refused) || !refused && !strings.Contains(got, row.anywhere) {
+				t.Errorf("%s, judged %t: %v %q", row.path, judged, out.Refused, got)
+			}
+		}
+	}
+}
+
+// TestNamed: a name that finds a file, and is not listed, is a second name of it.
+func TestNamed(t *testing.T) {
+	root, err := os.OpenRoot(folder(t, map[string]string{"SECRET": "", "b": "", "draft~1": ""}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	upper, err := root.Lstat("SECRET")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := root.Lstat("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		part   string
+		found  fs.FileInfo
+		judged bool
+		want   bool
+	}{
+		{"secret", upper, true, false}, {"secret", upper, false, true}, {"SECRET", upper, true, true},
+		{"secret", other, true, true}, {"GIT~1", upper, false, false}, {"draft~1", upper, false, true},
+	} {
+		if got := named(root, row.part, row.found, row.judged); got != row.want {
+			t.Errorf("%s, judged %t: %t", row.part, row.judged, got)
 		}
 	}
 }

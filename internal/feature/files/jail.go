@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -29,6 +30,7 @@ const (
 var (
 	errOutside = errors.New("it leads out of the folder of this tool")
 	errPath    = errors.New("a path is relative to the folder of this tool, as in src/main.go; at most 4,000 bytes, no NUL")
+	errJudged  = errors.New("conditions judge this path: write it plainly, without ./, ../ and links, as in src/main.go")
 	errSpecial = errors.New("it is a device, pipe or socket; this tool opens regular files and folders alone")
 	errChanged = safefile.ErrChanged
 	errNotOurs = errors.New("somebody else changed it since an earlier call of the list")
@@ -41,6 +43,7 @@ type jail struct {
 	root          *os.Root
 	dir           string // its path without links
 	state, config string // folded names in it of waldo's state directory and configuration; empty: they are elsewhere
+	judged        bool   // conditions on the arguments decided the call: a path must say where it leads
 }
 
 // openJail opens a folder by a path without links. It goes from folder to folder: a link that appears on the way after
@@ -115,7 +118,7 @@ func (j *jail) walk(p string, h how) (*place, error) {
 	if c := path.Clean(p); c == ".." || strings.HasPrefix(c, "../") {
 		return nil, errOutside
 	}
-	w := walker{parts: split(p), how: h, unseen: j.unseen}
+	w := walker{parts: split(p), how: h, jail: j}
 	defer w.close()
 	top, err := j.root.OpenRoot(".")
 	if err != nil {
@@ -148,7 +151,7 @@ type walker struct {
 	how   how
 	hops  int
 
-	unseen func(name string) bool
+	*jail
 }
 
 func (w *walker) close() {
@@ -189,6 +192,8 @@ func (w *walker) next() (*place, error) {
 	last, folder := w.ends(), len(w.parts) > 0
 	info, err := here.Lstat(part)
 	switch {
+	case err == nil && !named(here, part, info, w.judged):
+		return nil, errName
 	case errors.Is(err, fs.ErrNotExist) && last:
 		return w.place(part, folder), nil
 	case errors.Is(err, fs.ErrNotExist) && w.how&create != 0 && !w.climbs():
@@ -213,6 +218,27 @@ func (w *walker) next() (*place, error) {
 		return nil, errNoDir
 	}
 	return nil, w.enter(here, part)
+}
+
+// named reports whether a folder lists a file under the name that found it. Where case does not count, and by the short
+// names of Windows, other names find it, too. Case matters where a condition judged the name.
+func named(here *os.Root, part string, found fs.FileInfo, judged bool) bool {
+	other := strings.ToUpper(part)
+	if other == part {
+		other = strings.ToLower(part)
+	}
+	if !strings.Contains(part, "~") {
+		if info, err := here.Lstat(other); !judged || other == part || err != nil || !os.SameFile(info, found) {
+			return true
+		}
+	}
+	f, err := here.Open(".")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	return err == nil && slices.Contains(names, part)
 }
 
 // climbs reports whether a ".." is left: a folder that is only passed through is not made.

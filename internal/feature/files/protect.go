@@ -18,7 +18,7 @@ var (
 	errRuns = errors.New("it is a name by which programs of this machine run something or find their settings; " +
 		"this tool does not change it")
 	errKeys = errors.New("programs keep passwords and keys under this name; this tool does not read it")
-	errName = errors.New("this name is a device or another name on Windows; write the name that files.list shows")
+	errName = errors.New("this name is a device or another name of the file; write the name that files.list shows")
 )
 
 // settings are names, at any depth, that this tool does not write, beside those that a server's writable folder keeps

@@ -261,6 +261,7 @@ func (o opener) open(d policy.Decision) (*jail, *call.Reason) {
 		return nil, refuse("the folder of this tool cannot be opened; waldo's log says why")
 	}
 	j.state, j.config = below(dir, state), below(dir, config)
+	j.judged = len(d.Contract.Rules)+len(d.Call.Chain) > 0 || d.Contract.Approval.Condition != nil
 	return j, nil
 }
 
@@ -315,7 +316,7 @@ func about(path string, err error) error {
 
 // refused reports that a guard refused a path, as opposed to an operation that failed.
 func refused(err error) bool {
-	for _, guard := range []error{errOutside, errPath, errSpecial, errRuns, errKeys, errName} {
+	for _, guard := range []error{errOutside, errPath, errJudged, errSpecial, errRuns, errKeys, errName} {
 		if errors.Is(err, guard) {
 			return true
 		}
@@ -376,6 +377,9 @@ func (w *work) find(path string, h how, write bool) (*place, error) {
 		return nil, about(path, fs.ErrNotExist)
 	}
 	err = protects(p.name, write)
+	if w.judged && p.name != path && p.name+"/" != path {
+		err = errJudged
+	}
 	if write && (holds(p.name, w.config) || holds(p.name, w.state)) {
 		err = errRuns // its folder cannot be moved away either
 	}

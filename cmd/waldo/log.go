@@ -75,7 +75,7 @@ func newVerify(g *cli.Context) *cobra.Command {
 			case !r.Complete:
 				return &exitcode.Exit{
 					Code: exitcode.Usage, Text: "not everything could be checked",
-					Hint: "run it with the configuration in force, as in: waldo --config FILE log verify",
+					Hint: "a line above names it; a configuration is given so: waldo --config FILE log verify",
 				}
 			}
 			return nil

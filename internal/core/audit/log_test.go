@@ -142,6 +142,39 @@ func TestAppendAndVerify(t *testing.T) {
 	}
 }
 
+// TestBehindItsHead: records that no head vouches for are normal while waldo writes. Later they are not checked,
+// whatever time they name, and the next start notes them.
+func TestBehindItsHead(t *testing.T) {
+	dir, m := t.TempDir(), &memory{}
+	l := openLog(t, dir, Options{Heads: m})
+	add(t, l, 3)
+	closeLog(t, l)
+	head := m.head
+	l = openLog(t, dir, Options{Heads: m})
+	add(t, l, 2)
+	closeLog(t, l)
+	for after, complete := range map[time.Duration]bool{0: true, time.Minute: false, -time.Minute: false} {
+		r, err := Verify(ctx, dir, []Anchor{{"head", head}}, time.Now().Add(after), Expect{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(codes(r), "head.behind") || r.Complete != complete {
+			t.Errorf("after %v: %s, complete %t", after, codes(r), r.Complete)
+		}
+	}
+	if r := verify(t, dir, m); codes(r) != "" || !r.Complete {
+		t.Errorf("control: %s", codes(r))
+	}
+	for i, after := range []time.Duration{time.Hour, -time.Hour} {
+		m.head = head
+		l = openLog(t, dir, Options{Heads: m, Now: func() time.Time { return time.Now().Add(after) }})
+		closeLog(t, l)
+		if r := verify(t, dir, m); strings.Count(codes(r), "head.recovered") != i+1 {
+			t.Errorf("a start after %v: %s", after, codes(r))
+		}
+	}
+}
+
 func TestChainGoesOn(t *testing.T) {
 	dir, m := t.TempDir(), &memory{}
 	for i := range 100 {

@@ -214,7 +214,7 @@ func (l *Log) settle(ctx context.Context, heads []database.Head) error {
 		l.recovery.Past = l.at.seq - heads[len(heads)-1].Seq
 	}
 	written, err := time.Parse(TimeLayout, l.at.at)
-	old := err == nil && l.o.Now().Sub(written) > 2*time.Second
+	old := err == nil && l.o.Now().Sub(written).Abs() > 2*time.Second
 	unbound := slices.ContainsFunc(heads, func(h database.Head) bool { return h.First == 0 })
 	if unbound && l.at.first > 1 && !slices.ContainsFunc(heads, func(h database.Head) bool { return h.First > 0 }) {
 		l.recovery.Beginning = l.at.first

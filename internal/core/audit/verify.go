@@ -386,7 +386,11 @@ func (v *verifier) ends(r Record) {
 		v.problem("genesis.second", "record %d is a first record in the middle of the log; it counts for nothing", r.Seq)
 	case r.Kind == "recovered":
 		var b Recovery
-		if json.Unmarshal(r.Body, &b) == nil && b.Beginning > 0 {
+		if json.Unmarshal(r.Body, &b) == nil && b.Past > 0 {
+			v.notice("head.recovered", "record %d: no head vouched for the %d records before it when waldo started", r.Seq,
+				b.Past)
+		}
+		if b.Beginning > 0 {
 			v.notice("head.format", "when record %d was written, no head named the first record: a cut before record %d "+
 				"could not be seen", r.Seq, b.Beginning)
 		}
@@ -556,6 +560,9 @@ func (v *verifier) conclude() {
 		case a.Head.Seq < v.LastSeq && v.lastAt.Sub(v.past[i]) > headSlack:
 			v.problem("head.old", "the head in %s is %d records behind, over %v: it was put back", a.Name, v.LastSeq-a.Head.Seq,
 				v.lastAt.Sub(v.past[i]))
+		case a.Head.Seq < v.LastSeq && v.now.Sub(v.past[i]).Abs() > headSlack: // no living waldo left them so
+			v.unchecked("head.behind", "no head in %s vouches for the last %d records: waldo was killed after them, or another "+
+				"program wrote them", a.Name, v.LastSeq-a.Head.Seq)
 		case a.Head.Seq < v.LastSeq:
 			v.notice("head.behind", "the last %d records are not vouched for by the head in %s yet",
 				v.LastSeq-a.Head.Seq, a.Name)

@@ -114,18 +114,18 @@ func newTrust(g *cli.Context) *cobra.Command {
 	return c
 }
 
-// writeTrust writes a record once the log has it, with the first approver's signature where the log names one. A record
-// without a digest is removed.
+// writeTrust writes a record once the log has it, after the first approver's signature where the log names one. A
+// record without a digest is removed.
 func writeTrust(c *cobra.Command, g *cli.Context, all map[string]trust.Record, file string, t trust.Record) error {
 	s, err := g.OpenRecorded(c.Context())
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	if err := s.RecordChange(c.Context(), "trust", file, t.Digest); err != nil {
+	if err := s.SignTrust(c.Context(), map[string]trust.Record{file: t}, signsAs(c)); err != nil {
 		return err
 	}
-	if err := s.SignTrust(c.Context(), map[string]trust.Record{file: t}, signsAs(c)); err != nil {
+	if err := s.RecordChange(c.Context(), "trust", file, t.Digest); err != nil {
 		return err
 	}
 	all[file] = t

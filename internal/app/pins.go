@@ -71,15 +71,8 @@ func (h *App) CompareLock(
 }
 
 // AcceptLock takes the lock of a comparison that a person has seen. by opens the first approver's key, where one signs.
+// It writes the lock and its digest once that is signed, and then recorded.
 func (h *App) AcceptLock(ctx context.Context, lock *lockfile.Lock, all []*looked, by RootSigner) error {
-	if err := h.recordLocks(ctx, lock, all); err != nil {
-		return err
-	}
-	return h.acceptLock(ctx, lock, by)
-}
-
-// acceptLock writes the lock and its digest, once the first approver has signed that.
-func (h *App) acceptLock(ctx context.Context, lock *lockfile.Lock, by RootSigner) error {
 	before, err := trust.Digest(h.lockFile())
 	if err != nil {
 		return err
@@ -91,6 +84,9 @@ func (h *App) acceptLock(ctx context.Context, lock *lockfile.Lock, by RootSigner
 	trusted, changed, err := trust.AcceptLock(h.State, h.Config, before, strictjson.Digest(text))
 	if err == nil {
 		err = h.SignTrust(ctx, changed, by)
+	}
+	if err == nil {
+		err = h.recordLocks(ctx, lock, all)
 	}
 	if err == nil {
 		err = lock.Write(h.lockFile())

@@ -20,6 +20,6 @@ func onRecord(ctx context.Context, g *cli.Context) (*approval.Service, func() er
 // asksUnder reports whether the configuration that is read here is the one that a question was asked under,
 // as far as that can be told.
 func asksUnder(g *cli.Context, q approval.Question) bool {
-	_, cfg, err := g.Configured()
-	return err != nil || app.AskedUnder(cfg, q)
+	state, cfg, err := g.Configured()
+	return err != nil || app.AskedUnder(state, cfg, q)
 }

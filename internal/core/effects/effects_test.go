@@ -427,6 +427,8 @@ func TestReplaysAreNotCounted(t *testing.T) {
 		effect policy.Effect
 		want   string
 	}{
+		{call.KeyOf("k", "l"), policy.Allow, "idempotency.two_keys"}, {call.KeyOf("k", "l"), policy.Ask, "idempotency.two_keys"},
+		{"k\n", policy.Allow, "idempotency.malformed"},
 		{"a", policy.Allow, "made"}, {"a", policy.Allow, "replayed"}, {"a", policy.Ask, "replayed"},
 		{"b", policy.Ask, "made"}, {"b", policy.Ask, "replayed"}, {"a", policy.Allow, "replayed"},
 		{"c", policy.Allow, "rate.exceeded"}, {"d", policy.Ask, "rate.exceeded"}, {"", policy.Allow, "rate.exceeded"},

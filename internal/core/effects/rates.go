@@ -31,7 +31,11 @@ func (m *Rates) Take(d policy.Decision) (release func(), why *call.Reason) {
 		return func() {}, nil
 	}
 	one, name := id.New("u_"), ""
-	if key, _ := keyOf(d); key != "" {
+	key, why := keyOf(d)
+	if why != nil { // such a call never acts
+		return nil, why
+	}
+	if key != "" {
 		one, name = d.Call.ID, nameOf(d.Call, key)
 	}
 	if name == "" || d.Effect == policy.Ask {

@@ -137,15 +137,28 @@ const (
 	failoverGateways = 3
 	failoverClients  = 12
 	failoverTokens   = 6 // a principal has at most 10,000 remembered calls
+	failoverWorkers  = 2
+	failoverRuns     = 4 // one in so many writes is made by a program at a worker
 )
 
 const failoverConfig = `version: 1
-servers: {notes: {url: %q}}
+store: {url: "postgres://postgres@127.0.0.1/postgres?sslmode=disable"} # each process has a $PGPORT
+workers: {key: "file:%[1]s/key", wait: 5s}
+servers: {notes: {url: "http://%[2]s"}}
 capabilities:
   notes.find: {mode: read, approval: none, timeout_seconds: 2}
   notes.put: {mode: write, approval: none, timeout_seconds: 2, idempotency: {window: 24h},
     settle: {by: notes.find, args: {text: args.text}, happened: "result.total > 0.0", within: 1s}}
-gateway: {auth: {tokens: {%s}}}
+  run_python: {mode: write, approval: none, isolation: namespace, timeout_seconds: 5, idempotency: {window: 24h},
+    network: {allow: ["localhost:%[3]s"]},
+    settle: {by: notes.find, args: {text: "args.args[0]"}, happened: "result.total > 0.0", within: 1s}}
+gateway: {auth: {tokens: {%[4]s}}}
+`
+
+// failoverProgram writes the text that it is given, through the egress of its worker.
+const failoverProgram = `import random, sys, time, urllib.request
+time.sleep(random.random() / 2)
+urllib.request.urlopen("http://localhost:%s/run/" + sys.argv[1], timeout=4)
 `
 
 // member is one gateway with its own line to the database.
@@ -158,10 +171,12 @@ type member struct {
 type system struct {
 	*testing.T
 	members []*member
+	workers []*member // processes that carry out runs
 	primary *pgtest.Server
 	standby *pgtest.Server
 	notes   *oracle
 	server  *line
+	program string
 
 	most    int64 // calls, at least
 	next    atomic.Int64
@@ -203,40 +218,65 @@ func systemOf(t *testing.T, most int64) *system {
 	if err == nil {
 		err = os.Symlink(self, filepath.Join(dir, "waldo"))
 	}
+	_, port, _ := net.SplitHostPort(s.server.addr())
+	s.program = fmt.Sprintf(failoverProgram, port)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "waldo.yaml"), fmt.Appendf(nil, failoverConfig, "http://"+s.server.addr(),
+		err = os.WriteFile(filepath.Join(dir, "waldo.yaml"), fmt.Appendf(nil, failoverConfig, dir, s.server.addr(), port,
 			strings.Join(tokens, ", ")), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	operate(t, filepath.Join(dir, "w0"), "worker", "--new-key", filepath.Join(dir, "key"))
+	for i := range failoverWorkers {
+		s.workers = append(s.workers, s.join(dir, fmt.Sprint("w", i), "worker"))
+	}
 	for i := range failoverGateways {
-		m := &member{&replica{t: t, dir: dir, state: filepath.Join(dir, fmt.Sprint("g", i))},
-			newLine(t, fmt.Sprint("127.0.0.1:", s.primary.Port))}
-		at := "postgres://postgres@" + m.db.addr() + "/postgres?sslmode=disable"
-		if _, _, err := database.Migrate(t.Context(), m.state, at); err != nil {
-			t.Fatal(err)
-		}
-		m.start()
-		s.members = append(s.members, m)
+		s.members = append(s.members, s.join(dir, fmt.Sprint("g", i)))
 	}
 	return s
+}
+
+// join binds a state directory to the database and starts a process of it: a gateway, or another command.
+func (s *system) join(dir, name string, does ...string) *member {
+	s.Helper()
+	const at = "postgres://postgres@127.0.0.1/postgres?sslmode=disable"
+	m := &member{&replica{t: s.T, dir: dir, state: filepath.Join(dir, name), does: does},
+		newLine(s.T, fmt.Sprint("127.0.0.1:", s.primary.Port))}
+	_, port, _ := net.SplitHostPort(m.db.addr())
+	m.env = []string{"PGPORT=" + port}
+	s.Setenv("PGPORT", port)
+	if _, _, err := database.Migrate(s.Context(), m.state, at); err != nil {
+		s.Fatal(err)
+	}
+	m.start()
+	return m
 }
 
 // client makes writes until there are enough.
 func (s *system) client(n int) {
 	c := &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{}}
 	for i := s.next.Add(1); (i <= s.most || !s.faulted.Load()) && s.Context().Err() == nil; i = s.next.Add(1) {
-		s.write(c, fmt.Sprint("waldo_c", n%failoverTokens), fmt.Sprint("w", i))
+		text, what := fmt.Sprint("w", i), map[string]any{}
+		if what["capability"], what["arguments"] = "notes.put", map[string]any{"text": text}; i%failoverRuns == 0 {
+			what["capability"] = "run_python"
+			what["arguments"] = map[string]any{"code": s.program, "args": []string{text}}
+		}
+		body, err := json.Marshal(what)
+		if err != nil {
+			s.Error(err)
+			return
+		}
+		s.write(c, fmt.Sprint("waldo_c", n%failoverTokens), text, string(body))
 		time.Sleep(rand.N(100 * time.Millisecond))
 	}
 }
 
 // write makes one write under its key, at any gateway, until it is acknowledged.
-func (s *system) write(c *http.Client, token, text string) {
+func (s *system) write(c *http.Client, token, text, body string) {
 	began := time.Now()
 	for s.Context().Err() == nil {
-		wait := s.once(c, token, text)
+		wait := s.once(c, token, text, body)
 		if wait == 0 {
 			break
 		}
@@ -248,12 +288,11 @@ func (s *system) write(c *http.Client, token, text string) {
 }
 
 // once tries a write. It returns how long to wait before the next try; 0: the write is acknowledged.
-func (s *system) once(c *http.Client, token, text string) time.Duration {
+func (s *system) once(c *http.Client, token, text, body string) time.Duration {
 	const soon = 100 * time.Millisecond
 	at := *s.members[rand.N(len(s.members))].at.Load()
 	at.Path = "/api/v1/calls"
-	q, err := http.NewRequestWithContext(s.Context(), http.MethodPost, at.String(), strings.NewReader(
-		`{"capability":"notes.put","arguments":{"text":"`+text+`"}}`))
+	q, err := http.NewRequestWithContext(s.Context(), http.MethodPost, at.String(), strings.NewReader(body))
 	if err != nil {
 		s.Error(err)
 		return 0
@@ -283,6 +322,9 @@ func (s *system) once(c *http.Client, token, text string) time.Duration {
 		return soon
 	}
 	what := fmt.Sprintf("%d %s%s", a.StatusCode, r.Status, r.Code)
+	if strings.Contains(body, `"run_python"`) {
+		what = "run: " + what
+	}
 	if len(r.Reasons) > 0 {
 		what += " " + r.Reasons[0].Code
 	}
@@ -336,7 +378,7 @@ func (s *system) failover() error {
 		return err
 	}
 	s.primary = s.standby
-	for _, m := range s.members {
+	for _, m := range append(slices.Clone(s.members), s.workers...) {
 		m.db.set("", fmt.Sprint("127.0.0.1:", s.primary.Port))
 	}
 	old.Stop()
@@ -352,7 +394,8 @@ func (s *system) storm(pause time.Duration) {
 	for round := 0; round == 0 || s.next.Load() < s.most && s.Context().Err() == nil; round++ {
 		all := []string{"SIGKILL of a gateway", "SIGKILL of a gateway", "SIGKILL of a gateway", "SIGSTOP of a gateway",
 			"SIGSTOP of a gateway", "database cut", "database silent", "server cut", "server silent", "failover of PostgreSQL",
-			"SIGTERM of a gateway"}
+			"SIGTERM of a gateway", "SIGKILL of a worker", "SIGKILL of a worker", "SIGTERM of a worker",
+			"SIGSTOP of a worker", "database cut of a worker", "database silent of a worker"}
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		for _, fault := range all {
 			if round > 0 && s.next.Load() >= s.most {
@@ -360,6 +403,10 @@ func (s *system) storm(pause time.Duration) {
 			}
 			m := s.members[rand.N(len(s.members))]
 			some := 200*time.Millisecond + rand.N(pause)
+			fault, of := strings.CutSuffix(fault, " of a worker")
+			if of {
+				m, some = s.workers[rand.N(len(s.workers))], some+4*time.Second // longer than its lease
+			}
 			switch name, how, _ := strings.Cut(fault, " "); name {
 			case "SIGKILL":
 				s.kill(m, syscall.SIGKILL)
@@ -381,6 +428,9 @@ func (s *system) storm(pause time.Duration) {
 				if err := s.failover(); err != nil {
 					s.Error(err)
 				}
+			}
+			if of {
+				fault += " of a worker"
 			}
 			s.note(s.faults, fault)
 			time.Sleep(rand.N(300 * time.Millisecond))
@@ -414,7 +464,8 @@ func TestFailover(t *testing.T) {
 // report compares what clients were answered with what the server counted and with the logs.
 func (s *system) report(ran time.Duration) {
 	s.Helper()
-	for _, m := range s.members { // the last process has recorded what one that was killed left open
+	for _, m := range append(slices.Clone(s.members), s.workers...) {
+		// the last process has recorded what one that was killed left open
 		m.end()
 	}
 	decided, ended := map[string]string{}, map[string]bool{} // the text of each call; whether its outcome is there
@@ -432,7 +483,10 @@ func (s *system) report(ran time.Duration) {
 					CallID     string `json:"call_id"`
 					Capability string
 					Effect     string
-					Args       struct{ Text string }
+					Args       struct {
+						Text string
+						Args []string
+					}
 				}
 			}
 			if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -440,8 +494,9 @@ func (s *system) report(ran time.Duration) {
 			}
 			switch r.Kind {
 			case "decision":
-				if r.Body.Capability == "notes.put" && r.Body.Effect == "allow" {
-					decided[r.Body.CallID] = r.Body.Args.Text
+				if text := cmp.Or(r.Body.Args.Text, strings.Join(r.Body.Args.Args, " ")); r.Body.Effect == "allow" &&
+					r.Body.Capability != "notes.find" {
+					decided[r.Body.CallID] = text
 				}
 			case "outcome":
 				ended[r.Body.CallID] = true

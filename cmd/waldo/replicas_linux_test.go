@@ -34,6 +34,8 @@ import (
 type replica struct {
 	t          *testing.T
 	dir, state string
+	does       []string // a command in place of serve
+	env        []string
 	root       string // fingerprint of the first approver
 	c          *exec.Cmd
 	at         atomic.Pointer[url.URL]
@@ -76,9 +78,13 @@ func (r *replica) start() {
 
 // launch starts it and waits until it listens, or ends. What it says stands in a file beside its state directory.
 func (r *replica) launch() error {
-	r.c = exec.Command(filepath.Join(r.dir, "waldo"), "--state", r.state, "--config", filepath.Join(r.dir, "waldo.yaml"),
-		"serve", "--listen", "127.0.0.1:0")
-	r.c.Env = append(os.Environ(), "WALDO_APPROVER_ROOT="+r.root)
+	does, ready := []string{"serve", "--listen", "127.0.0.1:0"}, "listening on "
+	if r.does != nil {
+		does, ready = r.does, " takes runs "
+	}
+	r.c = exec.Command(filepath.Join(r.dir, "waldo"), append([]string{"--state", r.state, "--config",
+		filepath.Join(r.dir, "waldo.yaml")}, does...)...)
+	r.c.Env = append(append(os.Environ(), r.env...), "WALDO_APPROVER_ROOT="+r.root)
 	said, err := r.c.StderrPipe()
 	if err != nil {
 		return err
@@ -94,7 +100,7 @@ func (r *replica) launch() error {
 	for all := ""; ; {
 		line, err := lines.ReadString('\n')
 		all += line
-		if _, after, ok := strings.Cut(line, "listening on "); ok {
+		if _, after, ok := strings.Cut(line, ready); ok {
 			go func() { _, _ = io.Copy(io.Discard, lines); _ = to.Close() }()
 			text, _, _ := strings.Cut(strings.TrimSpace(after), " ")
 			at, err := url.Parse(text)
@@ -125,12 +131,7 @@ func (o *oracle) serve(t *testing.T) (url string) {
 		func(_ context.Context, _ *mcp.CallToolRequest, in struct {
 			Text string `json:"text"`
 		}) (*mcp.CallToolResult, any, error) {
-			before := rand.N(o.late + 1)
-			time.Sleep(before)
-			o.mu.Lock()
-			o.made[in.Text]++
-			o.mu.Unlock()
-			time.Sleep(o.late - before)
+			o.put(in.Text)
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "put " + in.Text}}}, nil, nil
 		})
 	mcp.AddTool(up, &mcp.Tool{Name: "find"},
@@ -139,10 +140,27 @@ func (o *oracle) serve(t *testing.T) (url string) {
 		}) (*mcp.CallToolResult, any, error) {
 			return nil, map[string]any{"total": o.times(in.Text)}, nil
 		})
-	s := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return up },
-		&mcp.StreamableHTTPOptions{Stateless: true}))
+	calls := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return up },
+		&mcp.StreamableHTTPOptions{Stateless: true})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if text, run := strings.CutPrefix(r.URL.Path, "/run/"); run { // a program writes
+			o.put(text)
+			return
+		}
+		calls.ServeHTTP(w, r)
+	}))
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	return s.URL
+}
+
+// put counts a write.
+func (o *oracle) put(text string) {
+	before := rand.N(o.late + 1)
+	time.Sleep(before)
+	o.mu.Lock()
+	o.made[text]++
+	o.mu.Unlock()
+	time.Sleep(o.late - before)
 }
 
 func (o *oracle) times(text string) int {

@@ -232,7 +232,7 @@ func TestWorkers(t *testing.T) {
 		t.Errorf("a run that was stopped took %v more: %s", took, f.states())
 	}
 
-	cut := f.program("get('cut'); time.sleep(50); get('after')")
+	cut := f.program("get('cut'); time.sleep(1); get('after')")
 	f.until("the run", func() bool { return f.times("cut") == 1 })
 	_ = two.Process.Signal(syscall.SIGSTOP)
 	if r := f.facts(cut); r.SideEffect != facts.Unknown || !warned(r, "worker.lost") {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -40,6 +42,23 @@ func rewrite(t *testing.T, file, config string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestRunAtAWorker: a run can go on at a worker after the time of its contract. Another call cannot.
+func TestRunAtAWorker(t *testing.T) {
+	h, _ := opened(t, "version: 1\nservers: {notes: {command: [notes], placement: outside}}\ncapabilities:\n"+
+		"  notes.put: {mode: write, approval: none, timeout_seconds: 2}\n"+
+		"  run_python: {mode: write, approval: none, timeout_seconds: 2}\n")
+	of := func() string {
+		return fmt.Sprint(h.lives.contract("notes.put").Timeout, h.lives.contract("run_python").Timeout)
+	}
+	if got := of(); got != "2s 2s" {
+		t.Errorf("control: %s", got)
+	}
+	h.Config.Workers = &contract.Workers{Wait: 5 * time.Second}
+	if got := of(); got != "2s 17s" {
+		t.Errorf("with workers: %s", got)
 	}
 }
 

@@ -73,9 +73,16 @@ func (l *lives) SideEffect(ctx context.Context, callID string) (facts.SideEffect
 
 // contract returns the contract in force for a capability.
 func (l *lives) contract(name call.Capability) contract.Contract {
-	k, _ := l.inForce().Policy.Lookup(name)
+	h := l.inForce()
+	k, _ := h.Policy.Lookup(name)
+	if w := h.Config.Workers; w != nil && k.Transport == contract.SandboxedExec {
+		k.Timeout += w.Wait + lingers
+	}
 	return k
 }
+
+// lingers is how long a run goes on at its worker without its gateway, at most.
+const lingers = 10 * time.Second
 
 // notes are waldo's own findings about a call that a human is asked about.
 func (l *lives) notes(d policy.Decision) []string {

@@ -107,13 +107,10 @@ func (g *gateway) Carry(ctx context.Context, run runner.Remote) (out call.Outcom
 	g.used[queueName(run.Level, size)] = app.Waiting{Isolation: run.Level, Size: size}
 	g.mu.Unlock()
 	committed, err := q.add(ctx, e, run.Level, size, run.Limits.Wall, g.key.seal(toWorker, e, text))
-	switch {
-	case err != nil && !committed:
+	if err != nil && !committed {
 		return g.unreachable(run, err), true, nil
-	case err != nil:
-		return unknown(run, "worker.queue", "whether the run reached a worker is not known: "+err.Error()), true, nil
 	}
-	out, err = g.await(ctx, q, run, e)
+	out, err = g.await(ctx, q, run, e, err)
 	return out, true, err
 }
 
@@ -126,8 +123,11 @@ func (g *gateway) unreachable(run runner.Remote, err error) call.Outcome {
 // patience is how long a database that does not answer is waited for.
 const patience = 30 * time.Second
 
-// await waits for the end of a run: its result, a worker that is lost, or nobody who takes it.
-func (g *gateway) await(ctx context.Context, q *queue, run runner.Remote, e envelope) (call.Outcome, error) {
+// await waits for the end of a run: its result, a worker that is lost, or nobody who takes it. doubt is the error of a
+// commit that got no answer: the row can be absent, and one that comes late is not wanted any more.
+func (g *gateway) await(
+	ctx context.Context, q *queue, run runner.Remote, e envelope, doubt error,
+) (call.Outcome, error) {
 	lasting := context.WithoutCancel(ctx)
 	began, renewed, answered := time.Now(), time.Now(), time.Now()
 	stop, stopped := ctx.Done(), false
@@ -143,6 +143,11 @@ func (g *gateway) await(ctx context.Context, q *queue, run runner.Remote, e enve
 		renew := !stopped && time.Since(renewed) > renewal
 		r, err := q.look(lasting, e.run, renew)
 		switch {
+		case errors.Is(err, pgx.ErrNoRows) && doubt != nil:
+			if time.Since(began) > wanted+renewal {
+				return g.unreachable(run, doubt), nil
+			}
+			continue
 		case errors.Is(err, pgx.ErrNoRows):
 			return unknown(run, "worker.row", "the row of the run is gone from the queue"), nil
 		case err != nil && time.Since(answered) > patience:

@@ -35,7 +35,7 @@ const runsTable = `CREATE TABLE IF NOT EXISTS worker_runs (
 
 // Times of the leases, by the clock of the database unless it says otherwise.
 const (
-	lease    = 4 * time.Second         // of a worker on its run
+	leased   = 4 * time.Second         // of a worker on its run
 	wanted   = 6 * time.Second         // of a gateway on its run
 	renewal  = time.Second             // of both
 	giveUp   = 3500 * time.Millisecond // a worker that could not renew for so long kills its sandbox, by its own clock
@@ -213,7 +213,7 @@ func (q *queue) claim(ctx context.Context, run, worker string) (e envelope, seal
 	err = q.pool.QueryRow(ctx, `UPDATE worker_runs SET state = 'running', attempt = attempt + 1, worker = $2,
 			started_at = clock_timestamp(), lease_until = clock_timestamp() + $3
 		WHERE id = $1 AND state = 'waiting' AND attempt = 0 AND wanted_until > clock_timestamp()
-		RETURNING attempt, expires, job`, run, worker, lease).Scan(&e.attempt, &e.expires, &sealed)
+		RETURNING attempt, expires, job`, run, worker, leased).Scan(&e.attempt, &e.expires, &sealed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return e, nil, false, nil
 	}
@@ -228,7 +228,7 @@ const holds = ` WHERE id = $1 AND attempt = $2 AND worker = $3 AND state = 'runn
 // run up.
 func (q *queue) renew(ctx context.Context, e envelope, worker string) (held, needed bool, err error) {
 	err = q.pool.QueryRow(ctx, `UPDATE worker_runs SET lease_until = clock_timestamp() + $4`+holds+
-		` RETURNING wanted_until > clock_timestamp()`, e.run, e.attempt, worker, lease).Scan(&needed)
+		` RETURNING wanted_until > clock_timestamp()`, e.run, e.attempt, worker, leased).Scan(&needed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, false, nil
 	}

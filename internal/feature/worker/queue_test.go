@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/runner"
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/secret"
 	"waldo/internal/sandbox"
@@ -145,7 +147,7 @@ func TestForgedResult(t *testing.T) {
 		t.Run(why, func(t *testing.T) {
 			e := add(t, q, "r_"+strings.ReplaceAll(why, " ", "_"))
 			q.exec(t, `UPDATE worker_runs SET state = 'ended', result = $2 WHERE id = $1`, e.run, forged(e))
-			out, err := g.await(t.Context(), q, run, e)
+			out, err := g.await(t.Context(), q, run, e, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,8 +165,29 @@ func TestForgedResult(t *testing.T) {
 	}
 	e := add(t, q, "r_gone")
 	q.exec(t, `DELETE FROM worker_runs WHERE id = 'r_gone'`)
-	if out, err := g.await(t.Context(), q, run, e); err != nil || out.Facts.SideEffect != facts.Unknown {
+	if out, err := g.await(t.Context(), q, run, e, nil); err != nil || out.Facts.SideEffect != facts.Unknown {
 		t.Errorf("a row that is gone: %+v, %v", out.Facts, err)
+	}
+	began := time.Now()
+	out, err := g.await(t.Context(), q, run, e, errors.New("the commit got no answer"))
+	if err != nil || out.Refused == nil || out.Refused.Code != "worker.queue" || time.Since(began) < wanted {
+		t.Errorf("a row that never came: %+v, %v", out, err)
+	}
+}
+
+// TestLeaseIsOver: a worker sends nothing for a run whose lease it has not renewed in time.
+func TestLeaseIsOver(t *testing.T) {
+	l := &lease{}
+	l.renewed.Store(new(time.Now()))
+	if !l.good() {
+		t.Error("control: a lease of now is over")
+	}
+	l.renewed.Store(new(time.Now().Add(-giveUp)))
+	if l.good() {
+		t.Error("a lease of before is good")
+	}
+	if _, err := (given{w: &worker{}}).Egress(policy.Decision{}, contract.Network{}); !errors.Is(err, errLease) {
+		t.Errorf("a run without a lease: %v", err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,8 +23,10 @@ import (
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/runner"
+	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/feature"
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/workspace"
@@ -59,6 +62,8 @@ type worker struct {
 	isolation, size string
 	scratch         string // a folder with the files of each run
 
+	held sync.Map // the leases of runs under way, by their sessions
+
 	mu   sync.Mutex
 	seen map[string]int64 // the runs that it began, with the end of their jobs' time
 }
@@ -70,6 +75,8 @@ func (w *worker) Timeout(j *river.Job[ticket]) time.Duration {
 
 // Work carries out one run. It returns no error: a run is never tried again.
 func (w *worker) Work(ctx context.Context, j *river.Job[ticket]) error {
+	l := &lease{}
+	l.renewed.Store(new(time.Now()))
 	e, sealed, ok, err := w.q.claim(ctx, j.Args.Run, w.name)
 	if err != nil || !ok {
 		if err != nil {
@@ -79,10 +86,10 @@ func (w *worker) Work(ctx context.Context, j *river.Job[ticket]) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	leased := w.hold(ctx, e, cancel)
-	res := w.carry(ctx, e, sealed)
+	held := w.hold(ctx, e, l, cancel)
+	res := w.carry(ctx, e, l, sealed)
 	cancel(nil)
-	if !<-leased {
+	if !<-held {
 		slog.Error("a run was ended, and its result is not sent", "code", "worker.lease", "run", e.run)
 		return nil
 	}
@@ -96,7 +103,7 @@ func (w *worker) Work(ctx context.Context, j *river.Job[ticket]) error {
 
 // send stores a result while the lease lasts.
 func (w *worker) send(ctx context.Context, e envelope, sealed []byte) {
-	ctx, end := context.WithTimeout(ctx, lease)
+	ctx, end := context.WithTimeout(ctx, leased)
 	defer end()
 	for {
 		ok, err := w.q.end(ctx, e, w.name, sealed)
@@ -121,11 +128,17 @@ var (
 	errUnwanted = errors.New("the gateway ended the run")
 )
 
+// lease is a worker's on a run: good for giveUp after its last renewal, by the clock of this machine. The timer that
+// kills the sandbox can come later than bytes of it, where this process was paused.
+type lease struct{ renewed atomic.Pointer[time.Time] }
+
+func (l *lease) good() bool { return time.Since(*l.renewed.Load()) < giveUp }
+
 // hold renews the lease of a run until ctx is done, and ends the run where that fails for too long or where the gateway
 // does not want it any more. The channel gets whether the worker still had the lease.
-func (w *worker) hold(ctx context.Context, e envelope, end context.CancelCauseFunc) <-chan bool {
+func (w *worker) hold(ctx context.Context, e envelope, l *lease, end context.CancelCauseFunc) <-chan bool {
 	held := make(chan bool, 1)
-	late := time.AfterFunc(giveUp, func() { end(errLease) })
+	late := time.AfterFunc(giveUp-time.Since(*l.renewed.Load()), func() { end(errLease) })
 	go func() {
 		defer late.Stop()
 		tick := time.NewTicker(renewal)
@@ -148,6 +161,7 @@ func (w *worker) hold(ctx context.Context, e envelope, end context.CancelCauseFu
 			case !needed:
 				end(errUnwanted)
 			default:
+				l.renewed.Store(&asked)
 				late.Reset(giveUp - time.Since(asked))
 			}
 		}
@@ -156,7 +170,7 @@ func (w *worker) hold(ctx context.Context, e envelope, end context.CancelCauseFu
 }
 
 // carry opens a job and carries it out.
-func (w *worker) carry(ctx context.Context, e envelope, sealed []byte) result {
+func (w *worker) carry(ctx context.Context, e envelope, l *lease, sealed []byte) result {
 	j, why := w.read(e, sealed)
 	if why != nil {
 		slog.Error("a job is refused", "code", why.Code, "run", e.run, "why", why.Text)
@@ -179,6 +193,8 @@ func (w *worker) carry(ctx context.Context, e envelope, sealed []byte) result {
 		return failed(err)
 	}
 	defer func() { _ = ws.Destroy() }()
+	w.held.Store(n, l)
+	defer w.held.Delete(n)
 	out, err := w.h.Runner.Execute(ctx, g)
 	out.Release()
 	res := resultOf(out, w.h.Redact.Known)
@@ -258,6 +274,19 @@ func (g given) Workspace(n call.Session) (*workspace.Workspace, error) {
 		return nil, fmt.Errorf("run %s is not under way", n)
 	}
 	return workspace.OpenFolder(dir)
+}
+
+// Egress makes the egress of a run, which sends nothing once the lease is over.
+func (g given) Egress(d policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
+	l, ok := g.w.held.Load(d.Call.Session)
+	if !ok {
+		return nil, errLease
+	}
+	e, err := g.Means.Egress(d, n)
+	if err == nil {
+		e.Server.Fence(l.(*lease).good)
+	}
+	return e, err
 }
 
 // Servers returns none.

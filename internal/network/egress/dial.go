@@ -34,6 +34,26 @@ type Dialer struct {
 	// it dials for code in a sandbox, as NewServer sets it. No port of this machine where a waldo process listens is
 	// reached: such a connection would count as this user's
 	Sandbox bool
+	// Alive is false once the run must have ended: then its connections write no more. nil: they do until they close
+	Alive func() bool
+}
+
+// fenced is a connection of a run that can be over before somebody closes it, as after a pause of this process.
+type fenced struct {
+	net.Conn
+	alive func() bool
+}
+
+func (c fenced) Write(b []byte) (int, error) {
+	if !c.alive() {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
+}
+
+func (c fenced) CloseWrite() error {
+	closeWrite(c.Conn)
+	return nil
 }
 
 const maxAddresses = 8 // of one name are tried
@@ -62,6 +82,9 @@ func (d *Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, 
 	}
 	for _, a := range addrs[:min(len(addrs), maxAddresses)] {
 		c, err := d.connect(ctx, netip.AddrPortFrom(a.Unmap(), port))
+		if err == nil && d.Alive != nil {
+			c = fenced{c, d.Alive}
+		}
 		if err == nil {
 			return c, nil
 		}

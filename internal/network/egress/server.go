@@ -92,6 +92,9 @@ func NewServer(d *Dialer, o Options) (*Server, error) {
 	return s, nil
 }
 
+// Fence has connections write nothing once alive is false. It comes before Serve.
+func (s *Server) Fence(alive func() bool) { s.dialer.Alive = alive }
+
 // Trust returns the certificate that programs in the sandbox must trust, in PEM; nil: none.
 func (s *Server) Trust() []byte {
 	if s.authority == nil {

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -475,6 +476,25 @@ func TestPlain(t *testing.T) {
 		if !strings.Contains(string(answer), row.want) || codes[len(codes)-1] != row.code ||
 			row.code != "" && strings.Contains(string(answer), "evil.example") && row.want != "403" {
 			t.Errorf("%s: %q, %q", row.why, answer, codes)
+		}
+	}
+}
+
+// TestFence: once a run must have ended, its open connections send nothing more.
+func TestFence(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		g, dead := newRig(t, Limits{}, "api.example.com:5000"), atomic.Bool{}
+		g.raw = answering(t, func(c net.Conn) { _, _ = io.WriteString(c, "hi "); _, _ = io.Copy(c, c); _ = c.Close() })
+		g.Fence(func() bool { return !dead.Load() })
+		c := g.direct(t, "api.example.com", 5000)
+		if _, err := io.ReadFull(c, make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+		dead.Store(over)
+		_, _ = io.WriteString(c, "late")
+		_ = c.(*net.TCPConn).CloseWrite()
+		if echo, _ := io.ReadAll(c); string(echo) != map[bool]string{false: "late"}[over] {
+			t.Errorf("over: %v, sent: %q", over, echo)
 		}
 	}
 }

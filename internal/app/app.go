@@ -200,11 +200,12 @@ func New(ctx context.Context, s Options) (h *App, err error) {
 	if err = h.openCore(ctx, s); err != nil {
 		return h, err
 	}
-	if err = h.openDelegated(ctx); err != nil {
-		return h, err
-	}
+	h.Delegated = &delegation.Service{Policy: h.Policy, Log: h.delegations(h.Witness), Live: h.live, Now: time.Now}
 	h.openExecutors(s)
 	if err = h.openPipeline(s); err != nil {
+		return h, err
+	}
+	if err = h.enterDelegated(ctx); err != nil {
 		return h, err
 	}
 	return h, h.openFeatures()
@@ -405,6 +406,7 @@ func (h *App) openPipeline(s Options) error {
 	h.Catalogue = catalog.New(catalog.Options{
 		Builtins: slices.Concat(catalog.Builtins(), h.ownTools()), Sources: sources, Offers: offers, Plain: plain,
 		Contracts: contracts{h}, Texts: texts{h}, Pins: pins{h, s.Warm > 0},
+		Over: func() bool { return h.Delegated.Ended(context.Background(), h.Caller(), nil) },
 	})
 	h.closers = append(h.closers, func() error { h.Catalogue.Close(); return nil })
 	h.Broker = &broker.Broker{

@@ -12,6 +12,7 @@ import (
 	"waldo/internal/core/delegation"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/call"
+	"waldo/internal/model/id"
 )
 
 // delegations reads and writes the records of delegations, also for replicas.
@@ -19,9 +20,9 @@ func (s *Storage) delegations(w *audit.Witness) delegation.Shared {
 	return delegation.Shared{Log: audit.Delegations{Witness: w, Recorder: &audit.Recorder{Log: s.Log}}, Store: s.Store}
 }
 
-// openDelegated makes the part that holds calls to delegations, and verifies the token that this process was given.
-func (h *App) openDelegated(ctx context.Context) error {
-	h.Delegated = &delegation.Service{Policy: h.Policy, Log: h.delegations(h.Witness), Live: h.live, Now: time.Now}
+// enterDelegated puts all calls of this process under the delegation whose token it was given. The refusal of the token
+// is recorded.
+func (h *App) enterDelegated(ctx context.Context) error {
 	if h.set.after != nil {
 		h.Delegated.Base = h.set.after.Delegated.Base
 		return nil
@@ -31,9 +32,14 @@ func (h *App) openDelegated(ctx context.Context) error {
 	}
 	link, why := h.Delegated.Enter(ctx, *h.set.Delegation, call.Proof{}, h.Caller())
 	if why != nil {
-		return &fault.Error{Usage: why.Code == "delegation.malformed", Denied: true,
+		n, err := h.OpenSession()
+		if err == nil {
+			_, err = h.Broker.Refuse(ctx, call.Call{ID: id.New(id.Call), Capability: "delegation", Session: n.ID,
+				Principal: h.Caller(), Channel: "cli"}, *why)
+		}
+		return errors.Join(err, &fault.Error{Usage: why.Code == "delegation.malformed", Denied: true,
 			Err: fmt.Errorf("--delegation: %s: %s", why.Code, why.Text),
-			Tip: "waldo delegate makes a token; waldo delegate list --all shows why one has ended"}
+			Tip: "waldo delegate makes a token; waldo delegate list --all shows why one has ended"})
 	}
 	h.Delegated.Base = link
 	return nil

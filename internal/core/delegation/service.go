@@ -56,6 +56,13 @@ func (l *Link) Lists(name call.Capability, danger int) bool {
 		danger <= l.Danger && slices.ContainsFunc(l.Allow, matches)
 }
 
+// Ended reports whether the delegation of this process, or of a chain that a principal calls under, was revoked or is
+// over.
+func (s *Service) Ended(ctx context.Context, p call.Principal, chain []string) bool {
+	_, why := s.Under(ctx, call.Call{Principal: p, Chain: chain})
+	return why != nil && (why.Code == call.DelegationRevoked || why.Code == call.DelegationExpired)
+}
+
 // Under returns the delegations that a call is made under; nil: none. It returns the reason against the call where the
 // token does not hold, or is not below the delegation of the process or of the calling program.
 func (s *Service) Under(ctx context.Context, c call.Call) (*Chain, *call.Reason) {

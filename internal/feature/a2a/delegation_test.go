@@ -101,6 +101,36 @@ func TestDelegatedTask(t *testing.T) {
 	}
 }
 
+// logged counts the records of the log that hold a text.
+func (b *bench) logged(text string) (n int) {
+	b.t.Helper()
+	if err := audit.Range(b.t.Context(), audit.Dir(b.state), 0, 1<<62, func(r audit.Record) error {
+		n += min(strings.Count(string(r.Body), text), 1)
+		return nil
+	}); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+// TestUnexposed: a message to a skill that is not on the card is refused and recorded, with any arguments.
+func TestUnexposed(t *testing.T) {
+	b := newBench(t, "")
+	if done := b.send(message("t.echo", "x")); done.Status.State != Completed || b.logged(`"a2a.unexposed"`) != 0 {
+		t.Errorf("control: %+v", done)
+	}
+	for i, text := range []string{message("t.hidden", "x"), message("t.absent", "x"),
+		`{"message":{"messageId":"n","role":"ROLE_USER","parts":[{"data":[1]}],"metadata":{"skill":"t.hidden"}}}`} {
+		if _, body := b.do("POST", "/a2a/message:send", text); !strings.Contains(body, "a2a.unexposed") ||
+			b.logged(`"a2a.unexposed"`) != 2*(i+1) { // the decision and its end
+			t.Errorf("%s: %s, %d records", text, body, b.logged(`"a2a.unexposed"`))
+		}
+	}
+	if b.logged(`"capability":"t.hidden"`) != 4 {
+		t.Error("the records do not name the skill")
+	}
+}
+
 // TestDelegatedFollowUp: a later message names the delegation of its task, or is refused. Its token is not stored.
 func TestDelegatedFollowUp(t *testing.T) {
 	b := newBench(t, "")
@@ -159,14 +189,8 @@ func TestDelegatedFollowUp(t *testing.T) {
 	if body := more(under.ID, named(own), ""); !strings.Contains(body, "delegation.revoked") {
 		t.Errorf("after its end: %s", body)
 	}
-	refused := 0
-	if err := audit.Range(t.Context(), audit.Dir(b.state), 0, 1<<62, func(r audit.Record) error {
-		if strings.Contains(string(r.Body), `"delegation.outside"`) {
-			refused++
-		}
-		return nil
-	}); err != nil || refused == 0 {
-		t.Errorf("the refusals are not recorded: %d %v", refused, err)
+	if b.logged(`"delegation.outside"`) == 0 {
+		t.Error("the refusals are not recorded")
 	}
 	for text, want := range map[string]int64{own: 0, narrow: 0, `"kept"`: 1} {
 		if err := b.h.Store.Update(t.Context(), func(tx *sql.Tx) error {

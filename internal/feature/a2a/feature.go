@@ -106,8 +106,7 @@ func (k *host) Enter(
 
 // Ended satisfies Kernel.
 func (k *host) Ended(ctx context.Context, p call.Principal, chain []string) bool {
-	_, why := k.InForce().Delegated.Under(ctx, call.Call{Principal: p, Chain: chain})
-	return why != nil && (why.Code == call.DelegationRevoked || why.Code == call.DelegationExpired)
+	return k.InForce().Delegated.Ended(ctx, p, chain)
 }
 
 // Question satisfies Kernel.

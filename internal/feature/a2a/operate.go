@@ -137,6 +137,10 @@ func (s *server) send(ctx context.Context, who call.Principal, p sending) (*job,
 		return s.goOn(ctx, who, p, token)
 	}
 	skill, args, f := chosen(p.Message, s.host.Skills(ctx, who))
+	if f != nil && skill.Named() {
+		why := call.Reason{Code: unexposed, Text: "the skill is not on the agent card"}
+		return nil, s.refuse(ctx, who, skill, args, f, why)
+	}
 	if f != nil {
 		return nil, f
 	}
@@ -240,20 +244,27 @@ func (s *server) under(ctx context.Context, j *job, token string) *fault {
 	if why == nil {
 		why = &call.Reason{Code: "delegation.outside", Text: link + " is not the delegation of the task"}
 	}
-	n, err := s.host.Session(ctx, j.Principal)
+	args, err := strictjson.Parse(j.Args)
 	if err != nil {
 		return faultOf(err)
 	}
-	args, err := call.ParseArgs(j.Args)
+	return s.refuse(ctx, j.Principal, j.Skill, args, badParams.says("%s: %s", why.Code, why.Text), *why)
+}
+
+// refuse records that a message of a principal is refused, and returns f. Only arguments of an object are recorded.
+func (s *server) refuse(
+	ctx context.Context, who call.Principal, skill call.Capability, args strictjson.Value, f *fault, why call.Reason,
+) *fault {
+	n, err := s.host.Session(ctx, who)
 	if err != nil {
 		return faultOf(err)
 	}
-	c := call.Call{ID: id.New(id.Call), Capability: j.Skill, Args: args, Session: n, Principal: j.Principal,
-		Channel: call.A2A}
-	if _, err := s.host.Refuse(ctx, c, *why); err != nil {
+	given, _ := call.ReadArgs(args) // else none
+	c := call.Call{ID: id.New(id.Call), Capability: skill, Args: given, Session: n, Principal: who, Channel: call.A2A}
+	if _, err := s.host.Refuse(ctx, c, why); err != nil {
 		return faultOf(err)
 	}
-	return badParams.says("%s: %s", why.Code, why.Text)
+	return f
 }
 
 // weight returns the bytes of messages as they are stored, each with the mark after it.

@@ -545,7 +545,8 @@ func chosen(m Message, skills []Skill) (call.Capability, strictjson.Value, *faul
 		return "", args, badParams.says("name the skill: message.metadata.skill with its arguments in a data part, or a " +
 			`data part {"skill": …, "arguments": …}`)
 	case at < 0:
-		return "", args, badParams.says("there is no skill %q on the agent card for you", printable(wanted))
+		return call.Capability(wanted), args, badParams.says("%s: there is no skill %q on the agent card for you",
+			unexposed, printable(wanted))
 	case len(data) == 1 && args.Kind() != '{':
 		return "", args, badParams.says("the arguments of a skill are an object")
 	case len(data) == 1:
@@ -561,6 +562,9 @@ func chosen(m Message, skills []Skill) (call.Capability, strictjson.Value, *faul
 	}
 	return skills[at].capability, a.Value(), nil
 }
+
+// unexposed is the reason to refuse a skill that is not on the card.
+const unexposed = "a2a.unexposed"
 
 // reads reports whether a contract only reads.
 func reads(k contract.Contract, ok bool) bool { return ok && k.Mode == contract.Read }

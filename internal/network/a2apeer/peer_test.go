@@ -42,7 +42,9 @@ func agent(t *testing.T, sent, got func(w http.ResponseWriter) string) (*Conn, *
 		case "CancelTask":
 			canceled.Add(1)
 		}
-		if answer != "" {
+		if result, other := strings.CutPrefix(answer, "other id "); other {
+			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":"zzz","result":%s}`, result)
+		} else if answer != "" {
 			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, v.Member("id").Raw(), answer)
 		}
 	}))
@@ -82,6 +84,7 @@ func TestHostile(t *testing.T) {
 	}{
 		"control":            {plain(working), plain(done), "fine"},
 		"a direct message":   {plain(`{"message":{"parts":[{"text":"direct"}]}}`), plain(``), "direct"},
+		"another id":         {plain(`other id ` + working), plain(done), ""},
 		"no task":            {plain(`{}`), plain(done), ""},
 		"a task without id":  {plain(`{"task":{"status":{"state":"TASK_STATE_WORKING"}}}`), plain(done), ""},
 		"a state of its own": {plain(`{"task":{"id":"t","status":{"state":"DONE"}}}`), plain(done), ""},
@@ -149,7 +152,7 @@ func TestHostileStream(t *testing.T) {
 		streamed := func(w http.ResponseWriter) string {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for _, e := range strings.Split(row.events, "|") {
-				_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":%s}\n\n", e)
+				_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":%s}\n\n", e)
 			}
 			return ""
 		}
@@ -186,7 +189,7 @@ func TestGivenUp(t *testing.T) {
 // brokenOff answers a message with a stream that ends before its task does.
 func brokenOff(w http.ResponseWriter) string {
 	w.Header().Set("Content-Type", "text/event-stream")
-	_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":%s}\n\n", working)
+	_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":%s}\n\n", working)
 	return ""
 }
 

@@ -1,6 +1,7 @@
 package a2apeer
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ type endpoint struct {
 	old     bool // A2A 0.3
 	rest    bool // HTTP+JSON; else JSON-RPC
 	streams bool
+	id      strictjson.Value // of the last request in JSON-RPC
 }
 
 func (e endpoint) version() string {
@@ -49,8 +51,8 @@ func path(operation, task string) (method, below string) {
 	return http.MethodGet, "/extendedAgentCard"
 }
 
-// post sends one operation.
-func (c *Conn) post(ctx context.Context, e endpoint, operation string, params map[string]any) (*http.Response, error) {
+// post sends one operation, and notes the id that its answer must have.
+func (c *Conn) post(ctx context.Context, e *endpoint, operation string, params map[string]any) (*http.Response, error) {
 	if e.rest {
 		task, _ := params["id"].(string)
 		method, below := path(operation, task)
@@ -61,25 +63,25 @@ func (c *Conn) post(ctx context.Context, e endpoint, operation string, params ma
 				return nil, fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, err)
 			}
 		}
-		return c.do(ctx, method, strings.TrimSuffix(e.at, "/")+below, e, body)
+		return c.do(ctx, method, strings.TrimSuffix(e.at, "/")+below, *e, body)
 	}
-	id, err := value(c.number.Add(1))
-	if err != nil {
+	var err error
+	if e.id, err = value(c.number.Add(1)); err != nil {
 		return nil, err
 	}
 	if e.old {
 		operation = oldMethods[operation]
 	}
-	frame, err := jsonrpc.Request(id, operation, params)
+	frame, err := jsonrpc.Request(e.id, operation, params)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, err)
 	}
-	return c.do(ctx, http.MethodPost, e.at, e, frame)
+	return c.do(ctx, http.MethodPost, e.at, *e, frame)
 }
 
 // askAt carries out one operation at an endpoint. Its answer has the form of A2A 1.0.
 func (c *Conn) askAt(ctx context.Context, e endpoint, operation string, params map[string]any) (strictjson.Value, error) {
-	resp, err := c.post(ctx, e, operation, params)
+	resp, err := c.post(ctx, &e, operation, params)
 	if err != nil {
 		return strictjson.Value{}, err
 	}
@@ -111,8 +113,8 @@ func (e endpoint) answer(resp *http.Response, operation string) (strictjson.Valu
 // unwrapped returns the result in an answer of JSON-RPC.
 func (e endpoint) unwrapped(v strictjson.Value, operation string) (strictjson.Value, error) {
 	m, fault := jsonrpc.Parse(v.Raw())
-	if fault != nil {
-		return v, &jsonrpc.MalformedResponse{Why: "it is not an answer of JSON-RPC"}
+	if fault != nil || !m.ID.IsZero() && !bytes.Equal(m.ID.Canonical(), e.id.Canonical()) {
+		return v, &jsonrpc.MalformedResponse{Why: "it is not an answer of JSON-RPC to this request"}
 	}
 	if err := m.Fault(); err != nil || !e.old || operation == "GetExtendedAgentCard" {
 		return m.Result, err
@@ -130,7 +132,7 @@ const maxStream = 256 << 20
 // stream sends a message, reports each event, and returns where its task was at the last one, or the message that
 // answers. A stream that breaks off is followed by its task.
 func (c *Conn) stream(ctx context.Context, e endpoint, params map[string]any, tell *told) (strictjson.Value, error) {
-	resp, err := c.post(ctx, e, "SendStreamingMessage", params)
+	resp, err := c.post(ctx, &e, "SendStreamingMessage", params)
 	if err != nil {
 		return strictjson.Value{}, err
 	}

@@ -31,6 +31,7 @@ type Options struct {
 	Contracts Contracts              // nil: nothing is visible
 	Texts     Texts                  // nil: no text is shown, and all of a schema
 	Pins      Pins                   // nil: nothing is held or kept
+	Over      func() bool            // whether all viewers see empty lists by now; nil: never
 	Load      time.Duration          // how long one source may take; 0: 60 s
 	Wait      time.Duration          // how long a reader waits for slow sources; 0: 10 s
 	Retry     time.Duration          // before a source that failed is asked again; 0: 15 s

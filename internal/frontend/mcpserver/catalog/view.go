@@ -30,6 +30,9 @@ const maxSights = 200
 
 // viewCache returns what a viewer sees of the list as it is now.
 func (c *Catalogue) sight(v Viewer) *viewCache {
+	if c.o.Over != nil && c.o.Over() {
+		return &viewCache{}
+	}
 	c.mu.RLock()
 	s := c.sights[v]
 	c.mu.RUnlock()
@@ -114,7 +117,7 @@ func (c *Catalogue) Search(ctx context.Context, v Viewer, query string, max int)
 		max = DefaultHits
 	}
 	max = min(max, MaxHits)
-	if len(words(query)) == 0 {
+	if len(words(query)) == 0 || len(entries) == 0 {
 		return entries[:min(max, len(entries))]
 	}
 	named, ok := c.named(strings.TrimSpace(query))

@@ -317,6 +317,11 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 
 // ended ends what a stopped session has in every application.
 func (h *App) ended(n session.Info, begin func(end func())) {
+	begin(func() {
+		if err := h.Approvals.WithdrawSession(context.Background(), n.ID, "its session was stopped"); err != nil {
+			slog.Warn("the questions of a stopped session stay open", "session", n.ID, "why", err)
+		}
+	})
 	for _, h := range h.lives.All() {
 		h.Upstreams.Forget(n.ID)
 		begin(func() {

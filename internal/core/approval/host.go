@@ -113,6 +113,17 @@ func (k *Service) Withdraw(ctx context.Context, approvalID, why string) error {
 	}))
 }
 
+// WithdrawSession ends the open questions of a session that is over.
+func (k *Service) WithdrawSession(ctx context.Context, n call.Session, why string) error {
+	open, err := k.Pending(ctx)
+	for _, q := range open {
+		if q.Session == n {
+			err = errors.Join(err, k.Withdraw(ctx, q.ID, why))
+		}
+	}
+	return err
+}
+
 func withdrawn(approvalID string) *Refused {
 	return refused("approval.withdrawn", "the caller of approval %s gave its call up, so no call can use an answer",
 		approvalID)

@@ -56,15 +56,12 @@ func entryOf(r Record) (e entry) {
 		Agent      string          `json:"agent"`
 		Attempts   []facts.Attempt `json:"attempts"`
 		Facts      struct {
-			Network struct {
-				Denied   []string        `json:"denied"`
-				Attempts []facts.Attempt `json:"attempts"`
-			} `json:"network"`
+			Network facts.Network `json:"network"`
 		} `json:"facts"`
 	}
 	_ = json.Unmarshal(r.Body, &b) // other kinds lack these members
 	e.ids = [5]string{r.ID, b.CallID, b.DecisionID, b.ApprovalID, b.Parent}
-	denied, attempts := false, b.Facts.Network.Attempts
+	denied, attempts := false, b.Facts.Network.Tried()
 	switch r.Kind {
 	case KindDecision:
 		denied = b.Effect == "deny"

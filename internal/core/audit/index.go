@@ -107,7 +107,7 @@ type indexHead struct {
 	Pages uint32          `json:"pages"`
 }
 
-const indexVersion = 3
+const indexVersion = 4
 
 // The file ends with the ids of its rows: each as a hash with its row, in order, in pages, and a table of them. An
 // entry of the table has the first hash of its page, and the checksum.

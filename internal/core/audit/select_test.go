@@ -78,3 +78,25 @@ func TestSelect(t *testing.T) {
 		t.Errorf("no log: %+v %v", n, err)
 	}
 }
+
+// TestRefusedHosts: a run without any egress is found by the hosts that it was refused.
+func TestRefusedHosts(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir, Options{Heads: &memory{}})
+	for _, denied := range []string{`"example.com"`, `"192.0.2.1:80","b.example.com:443"`, ``} {
+		body := fmt.Appendf(nil, `{"call_id":"c_1","status":"ok","facts":{"network":{"denied":[%s],"attempts":[]}}}`, denied)
+		if _, err := l.Append(t.Context(), KindOutcome, body, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeLog(t, l)
+	for host, want := range map[string][]uint64{
+		"example.com": {2}, "*.example.com": {3}, "192.0.2.1": {3}, "*": {2, 3}, "example.org": nil,
+	} {
+		var got []uint64
+		_, err := Select(t.Context(), dir, Selection{Host: host}, func(r Record) error { got = append(got, r.Seq); return nil })
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v %v, want %v", host, got, err, want)
+		}
+	}
+}

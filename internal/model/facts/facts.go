@@ -4,6 +4,7 @@ package facts
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -170,6 +171,24 @@ type Network struct {
 	Denied       []string  `json:"denied"`
 	Attempts     []Attempt `json:"attempts"`           // through waldo's egress, each host, port and end once
 	Packages     []Package `json:"packages,omitempty"` // whose files were fetched from a registry, each once
+}
+
+// Tried returns the attempts, and one for each refused destination that is not among them, as of a run without any
+// egress.
+func (n Network) Tried() []Attempt {
+	all := slices.Clone(n.Attempts)
+	for _, what := range n.Denied {
+		host, port := what, 0
+		if h, p, err := net.SplitHostPort(what); err == nil {
+			if p, err := strconv.Atoi(p); err == nil {
+				host, port = h, p
+			}
+		}
+		if !slices.ContainsFunc(all, func(a Attempt) bool { return a.Host == host }) {
+			all = append(all, Attempt{Host: host, Port: port, Times: 1})
+		}
+	}
+	return all
 }
 
 // Package is one version of a package, as the path of its file in the registry says.

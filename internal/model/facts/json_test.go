@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math/rand"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/quick"
 )
@@ -120,4 +121,15 @@ func empty(at string, v any) string {
 		}
 	}
 	return ""
+}
+
+// TestTried: what a run was refused without any egress counts as tried, and once.
+func TestTried(t *testing.T) {
+	n := Network{Denied: []string{"a.example.com", "b.example.com:443", "192.0.2.1:80", "[2001:db8::1]:53"},
+		Attempts: []Attempt{{Host: "b.example.com", Port: 443, Why: "host", Times: 2}}}
+	want := []Attempt{n.Attempts[0], {Host: "a.example.com", Times: 1}, {Host: "192.0.2.1", Port: 80, Times: 1},
+		{Host: "2001:db8::1", Port: 53, Times: 1}}
+	if got := n.Tried(); !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
 }

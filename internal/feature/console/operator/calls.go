@@ -62,6 +62,7 @@ type fates struct {
 	open  map[string]bool // approvals that wait
 	said  map[string][]site.Answer
 	ended map[string]bool // by process
+	stops map[string]bool // stopped sessions
 	gone  func(process string) bool
 }
 
@@ -76,7 +77,7 @@ func (p *Operator) fates(ctx context.Context) (f fates, err error) {
 	}
 	p.index.mu.Lock()
 	defer p.index.mu.Unlock()
-	f.said = maps.Clone(p.index.said)
+	f.said, f.stops = maps.Clone(p.index.said), maps.Clone(p.index.stops)
 	return f, problem(err)
 }
 
@@ -371,7 +372,7 @@ func (p *Operator) state(fate fates, e entry, stopped func(session.Info) bool) s
 	switch {
 	case stopped(session.Info{ID: call.Session(e.Session), Principal: call.Principal(e.Principal)}):
 		return "stopped"
-	case fate.over(e.asker):
+	case fate.stops[e.Session], fate.over(e.asker):
 		return "ended"
 	case e.asker == "" && (err != nil || time.Since(last) > activeTime):
 		return "idle"

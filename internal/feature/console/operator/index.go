@@ -54,6 +54,7 @@ type index struct {
 	recent []audit.Record // of interest to an operator, the oldest first
 	hours  hours
 	hooks  hookCounts
+	stops  map[string]bool // sessions that an operator has stopped: they stay ended
 	events []site.LiveEvent
 	last   uint64
 	ready  chan struct{} // closed when the log was read to the end once
@@ -84,7 +85,7 @@ type heldRow struct {
 
 func newIndex(dir string, begin func()) *index {
 	return &index{begin: begin, log: audit.NewTail(dir, 0), calls: map[string]*entry{}, asked: map[string]*entry{}, rows: map[heldRow]*entry{}, said: map[string][]site.Answer{},
-		egress: map[reach]*site.Egress{}, hours: hours{}, hooks: hookCounts{}, ready: make(chan struct{}),
+		stops: map[string]bool{}, egress: map[reach]*site.Egress{}, hours: hours{}, hooks: hookCounts{}, ready: make(chan struct{}),
 		subs: map[chan site.LiveEvent]bool{}}
 }
 
@@ -173,10 +174,8 @@ type body struct {
 			Wall float64 `json:"wall_ms"`
 			CPU  float64 `json:"cpu_ms"`
 		} `json:"usage"`
-		ExitCode *int `json:"exit_code"`
-		Network  struct {
-			Attempts []facts.Attempt `json:"attempts"`
-		} `json:"network"`
+		ExitCode *int          `json:"exit_code"`
+		Network  facts.Network `json:"network"`
 	} `json:"facts"`
 }
 
@@ -192,6 +191,8 @@ func (x *index) take(r audit.Record) {
 	case !known || b.DryRun:
 	case r.Kind == audit.KindDecision:
 		x.decided(r, b)
+	case r.Kind == control.KindStop && b.Session != "":
+		x.stops[b.Session] = true
 	default:
 		effect := ""
 		c := x.calls[b.DecisionID]
@@ -215,7 +216,7 @@ func (x *index) take(r audit.Record) {
 			if c != nil {
 				c.Status, c.WallMS, c.CPUMS, c.Because = b.Status, b.Facts.Usage.Wall, b.Facts.Usage.CPU, because(b, c.Because)
 				c.end, c.undoBy, c.ofTool = cmp.Or(endOf(b), c.end), b.UndoBy, b.OfTool
-				x.attempted(b.Facts.Network.Attempts, site.Egress{By: c.Capability, Agent: c.Agent, Call: c.ID, Last: r.At})
+				x.attempted(b.Facts.Network.Tried(), site.Egress{By: c.Capability, Agent: c.Agent, Call: c.ID, Last: r.At})
 			}
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/app/control"
 	"waldo/internal/core/audit"
+	"waldo/internal/core/session"
 	"waldo/internal/feature/console/site"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
@@ -234,5 +236,21 @@ func TestEgress(t *testing.T) {
 	}
 	if status, code := viewer.do("GET", "/api/v1/upstreams/none", nil, nil); status != 404 || code != "server.unknown" {
 		t.Errorf("%d %s", status, code)
+	}
+}
+
+// TestStoppedSession: a session that was stopped stays ended after its principal was let in again, while its process
+// lives. The control is another session of that process.
+func TestStoppedSession(t *testing.T) {
+	x := newIndex(t.TempDir(), func() {})
+	x.take(audit.Record{Kind: control.KindStop, Body: []byte(`{"name":"token:ci","session":"n_1"}`)})
+	x.take(audit.Record{Kind: control.KindStop, Body: []byte(`{"name":"token:ci"}`)})
+	fate := fates{stops: x.stops, gone: func(string) bool { return false }, ended: map[string]bool{}}
+	nobody := func(session.Info) bool { return false }
+	for n, want := range map[string]string{"n_1": "ended", "n_2": site.Running} {
+		e := entry{Call: site.Call{Session: n, At: time.Now().Format(time.RFC3339)}, asker: "p"}
+		if got := (&Operator{}).state(fate, e, nobody); got != want {
+			t.Errorf("%s is %s, want %s", n, got, want)
+		}
 	}
 }

@@ -118,8 +118,8 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 		_, tool, _ = strings.Cut(string(d.Call.Capability), ".")
 	}
 	offer := strings.Contains(tool, "/") // no tool has such a name
-	short := ctx
-	if offer || !s.listed() { // known lists take no time
+	short, known := ctx, s.listed()
+	if offer || !known { // known lists take no time
 		limited, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		short = limited
@@ -144,8 +144,12 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	switch d.Call.ToolDigest {
 	case def.tool.Digest:
 	case "": // so the arguments were not checked against its schema, nor the call against the server's annotations
-		return no(refused("upstream.unseen", "the tool is not in the list of tools, or was not when the call was decided: "+
-			"waldo tools says what is left out, and why"))
+		o := refused("upstream.unseen", "the tool is not in the list of tools, or was not when the call was decided: "+
+			"waldo tools says what is left out, and why")
+		if !known { // the server is back: the next call is decided with its list
+			o.Refused = o.Refused.In(time.Second)
+		}
+		return no(o)
 	default:
 		return no(refused("upstream.changed", "the tool is not the one that was shown: list the tools again"))
 	}

@@ -383,6 +383,20 @@ func TestExecuteRefuses(t *testing.T) {
 	}
 }
 
+// TestUnseenUntilListed: the call that finds a server back, whose list nobody had, can be made again at once. One of a
+// tool that was left out of a known list cannot.
+func TestUnseenUntilListed(t *testing.T) {
+	m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, answers(fine))}), Options{})
+	for _, again := range []int{1, 0} {
+		d := decision(t, "s.echo", `{}`, contract.Contract{})
+		d.Call.ToolDigest = nobody
+		o := execute(t, t.Context(), m, d)
+		if o.Refused == nil || o.Refused.Code != "upstream.unseen" || o.Refused.RetryAfter != again {
+			t.Errorf("%+v, want one after %d s", o.Refused, again)
+		}
+	}
+}
+
 // An answer to a call that nests too deep is refused, not cut.
 func TestADeepAnswerIsMalformed(t *testing.T) {
 	deep := `{"content":[],"structuredContent":` + strings.Repeat(`{"a":`, 250) + `1` + strings.Repeat(`}`, 250) + `}`

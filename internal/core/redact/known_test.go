@@ -89,6 +89,24 @@ func TestKnownSecretInEveryEncoding(t *testing.T) {
 	}
 }
 
+// TestPart: half of a secret, in any case, is a part of it; what texts have in common is not.
+func TestPart(t *testing.T) {
+	const value = "Zk3vQ9rT1xWb7LmN4cYp8sHd2fGj6uEa"
+	g := &Registry{}
+	for name, v := range map[secret.Ref]string{"a": value, "short": "s3cr3t", "long": strings.Repeat("-", 100) + value[:30]} {
+		if err := g.Add(name, secret.NewValue(v)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for text, want := range map[string]bool{value: true, "tool_" + value[:28]: true, strings.ToLower(value[4:20]): true,
+		"x_S3CR3T_x": true, value[:15] + "x" + value[15:30]: false, "s3cr3": false, "list_customers": false, "": false,
+		strings.Repeat("-", 23): false} {
+		if g.Part(text) != want {
+			t.Errorf("%q: %t", text, !want)
+		}
+	}
+}
+
 func TestHidingOneSecretDoesNotSpellAnother(t *testing.T) {
 	g := &Registry{}
 	_ = g.Add("env:A", secret.NewValue("[SECRET] and more"))

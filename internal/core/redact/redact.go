@@ -122,6 +122,27 @@ func (g *Registry) JSON(raw []byte) []byte {
 	return p.json(raw)
 }
 
+// Part reports whether a text holds half of a known secret, or more, in any case. Of a long secret, 24 bytes count; of a
+// short one, 12. An agent must not choose the text: it would learn the secret from the answers.
+func (g *Registry) Part(text string) bool {
+	const least, most = 12, 24
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	text = strings.ToLower(text)
+	for _, values := range g.secrets {
+		for _, v := range values {
+			s := strings.ToLower(v.Reveal())
+			n := min(len(s), max(least, min(len(s)/2, most)))
+			for i := 0; i+n <= len(text) && len(s) >= scrub.MinSecret; i++ {
+				if strings.Contains(s, text[i:i+n]) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
 // Redactor hides and restores. Known, Vaults and Spill are set once, before it is used.
 type Redactor struct {
 	Known  *Registry // nil: no secrets are known

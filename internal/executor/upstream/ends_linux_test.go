@@ -112,10 +112,3 @@ func TestEndingIsShort(t *testing.T) {
 		t.Fatal(len(got))
 	}
 }
-
-// asIs leaves a text as it is.
-type asIs struct{}
-
-func (asIs) Clean(text string) string { return text }
-
-func (asIs) Window(text string, start, end int, _, _ bool) string { return text[max(0, start):end] }

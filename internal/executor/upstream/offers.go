@@ -56,7 +56,9 @@ func (s *server) offer(ctx context.Context, wanted bool) (resources []strictjson
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := func(method string) call.Capability { return call.Capability(s.cfg.Name + "." + method) }
-	if !s.pins.takeOffers(s.cfg, ses.name, offers(of("prompts/get"), "name", asked), offers(of("resources/read"), "uriTemplate", templs), s.m.lock.Load()) {
+	prompts := s.nameable("offer.name", offers(of("prompts/get"), "name", asked))
+	templates := s.nameable("offer.name", offers(of("resources/read"), "uriTemplate", templs))
+	if !s.pins.takeOffers(s.cfg, ses.name, prompts, templates, s.m.lock.Load()) {
 		return nil, nil
 	}
 	return resources, nil

@@ -51,12 +51,22 @@ func (s *server) list(ctx context.Context) (*session, error) {
 
 // definitions reads a list of the server's tools. It quarantines tools that cannot be called.
 func (s *server) definitions(list []strictjson.Value) []*definition {
-	defs := definitions(s.cfg.Name, list)
+	defs := s.nameable("tool.name", definitions(s.cfg.Name, list))
 	if s.cfg.URL != "" {
 		for _, d := range defs {
 			if err := mcphttp.Headers(d.tool.Input); err != nil { // MCP 2026-07-28 basic/transports/streamable-http
 				d.quarantine("tool.header", err.Error())
 			}
+		}
+	}
+	return defs
+}
+
+// nameable quarantines definitions whose names hold a part of a secret: a name cannot be masked.
+func (s *server) nameable(code string, defs []*definition) []*definition {
+	for _, d := range defs {
+		if c := s.m.o.Cleaner; c != nil && c.Part(d.name) {
+			d.quarantine(code, "the name holds a part of a secret")
 		}
 	}
 	return defs

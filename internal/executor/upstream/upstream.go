@@ -152,6 +152,7 @@ type Cleaner interface {
 	Clean(text string) string
 	// Window cuts a text, and leaves no part of a secret at its edges.
 	Window(text string, start, end int, before, after bool) string
+	Part(text string) bool // whether it holds half of a secret, or more
 }
 
 // Manager holds the upstreams of one configuration.

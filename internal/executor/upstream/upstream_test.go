@@ -383,6 +383,33 @@ func TestExecuteRefuses(t *testing.T) {
 	}
 }
 
+// asIs leaves a text as it is.
+type asIs struct{}
+
+func (asIs) Clean(text string) string { return text }
+
+func (asIs) Part(text string) bool { return strings.Contains(text, "hunter2hunter2") }
+
+func (asIs) Window(text string, start, end int, _, _ bool) string { return text[max(0, start):end] }
+
+// TestNamesWithSecrets: a tool or prompt whose name holds a part of a secret is not offered and cannot be called.
+func TestNamesWithSecrets(t *testing.T) {
+	list := `[{"name":"echo","inputSchema":{}},{"name":"x_hunter2hunter2_y","inputSchema":{}}]`
+	m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(list, answers(fine))}),
+		Options{Cleaner: asIs{}})
+	tools, err := m.Tools(t.Context(), "s")
+	if err != nil || len(tools) != 1 || tools[0].Capability != "s.echo" {
+		t.Errorf("%v %v", tools, err)
+	}
+	o := execute(t, t.Context(), m, decision(t, "s.x_hunter2hunter2_y", `{}`, contract.Contract{}))
+	if o.Refused == nil || o.Refused.Code != "tool.name" {
+		t.Errorf("%+v", o.Refused)
+	}
+	if o := execute(t, t.Context(), m, decision(t, "s.echo", `{}`, contract.Contract{})); o.Refused != nil {
+		t.Errorf("control: %+v", o.Refused)
+	}
+}
+
 // TestUnseenUntilListed: the call that finds a server back, whose list nobody had, can be made again at once. One of a
 // tool that was left out of a known list cannot.
 func TestUnseenUntilListed(t *testing.T) {

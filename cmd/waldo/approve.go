@@ -10,17 +10,18 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"waldo/internal/cli"
 
 	"github.com/spf13/cobra"
 
 	"waldo/cmd/waldo/enrolling"
 	"waldo/internal/app"
 	"waldo/internal/app/health"
+	"waldo/internal/cli"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/approval/passkey"
 	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/call"
 	"waldo/internal/model/display"
 )
 
@@ -66,10 +67,16 @@ func newApprovals(g *cli.Context) *cobra.Command {
 				}
 			}
 			if g.JSON {
-				if open == nil {
-					open = []approval.Question{}
+				all := []waiting{}
+				for _, q := range open {
+					all = append(all, waiting{Question: q})
 				}
-				return terminal.JSON(c.OutOrStdout(), open)
+				if len(args) == 0 {
+					for _, e := range there {
+						all = append(all, waiting{e.Question, e.Peer})
+					}
+				}
+				return terminal.JSON(c.OutOrStdout(), all)
 			}
 			display.Fprintf(c.ErrOrStderr(), "%s\n", health.Standing())
 			if len(open)+len(there) == 0 {
@@ -92,6 +99,12 @@ func newApprovals(g *cli.Context) *cobra.Command {
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "go on, and print new questions as they come")
 	c.Flags().BoolVarP(&whole, "verbose", "v", false, "show each question whole")
 	return c
+}
+
+// waiting is a question in JSON.
+type waiting struct {
+	approval.Question
+	Peer string `json:"peer,omitempty"` // who passed it on; empty: this waldo asks
 }
 
 // tellApprovals lists questions, oldest first.
@@ -187,15 +200,9 @@ func answer(c *cobra.Command, g *cli.Context, question, as string, yes bool, rea
 	if err != nil {
 		return refusedAnswer(err)
 	}
-	if state == approval.Gone {
-		const why = "the caller is gone: the session that asked has ended, so no call can use an answer"
-		return errors.Join(tooLate(c, g, q, yes, "approval.gone", why),
-			&exitcode.Exit{Code: exitcode.Waiting, Text: question + ": " + why, Hint: "the next call asks anew"})
-	}
-	if state == approval.Expired {
-		const why = "the caller is gone: the time of the question is over"
-		return errors.Join(tooLate(c, g, q, yes, "approval.expired", why),
-			&exitcode.Exit{Code: exitcode.Waiting, Text: question + ": " + why, Hint: "the next call asks anew"})
+	if late, is := over[state]; is {
+		return errors.Join(tooLate(c, g, q, yes, late.Code, late.Text), &exitcode.Exit{Code: exitcode.Waiting,
+			Text: question + ": " + late.Code + ": " + late.Text, Hint: "the next call asks anew"})
 	}
 	if state != approval.Pending && (yes || state != approval.Yes && state != approval.Void) {
 		return &exitcode.Exit{Code: exitcode.Waiting, Text: fmt.Sprintf("%s is not waiting: %s", question, ended(state))}
@@ -328,6 +335,13 @@ func ended(s approval.State) string {
 		return "it was answered yes, and a call has used that"
 	}
 	return string(s)
+}
+
+// over is why an answer in these states of its question comes too late. It is recorded.
+var over = map[approval.State]call.Reason{
+	approval.Gone:      {Code: "approval.gone", Text: "the caller is gone: the session that asked has ended"},
+	approval.Expired:   {Code: "approval.expired", Text: "the caller is gone: the time of the question is over"},
+	approval.Withdrawn: {Code: "approval.withdrawn", Text: "its caller gave the call up"},
 }
 
 // refusedAnswer gives an answer that was not taken the exit code of a contract's refusal, and one to no

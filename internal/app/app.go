@@ -595,6 +595,12 @@ func recording(k *approval.Service, log *audit.Log) {
 	k.Trust = func(ctx context.Context, c approval.Configuration, from string) error {
 		return r.Configuration(ctx, Principal(), c, from)
 	}
+	k.Passed = func(ctx context.Context, e approval.Elsewhere, by string, yes bool) error {
+		said := map[bool]string{true: "yes", false: "no"}[yes]
+		return log.Change(ctx, audit.Change{Action: "approval.passed", User: string(Principal()),
+			Digest: e.Question.ArgsDigest, Object: fmt.Sprintf("%s: %s by %s, passed on by %s",
+				e.Question.ID, said, by, e.Peer)})
+	}
 }
 
 // LeftOut quotes and shortens a name that a server chose, since it can contain control characters.

@@ -74,6 +74,9 @@ func OfResult(r call.Result) error {
 	if f.Signal != nil {
 		return &Exit{Code: Signal(*f.Signal), Text: "killed by " + *f.Signal}
 	}
+	if why := r.Cause(); len(why) > 0 && why[0].Code == call.PeerWaits {
+		return &Exit{Code: Waiting, Text: Reasons(why), Hint: "make the call again with the task_id of its result"}
+	}
 	return &Exit{Code: Failed, Text: "the run failed: " + strings.Join(append(f.Warnings, Reasons(r.Cause())), "; ")}
 }
 

@@ -223,6 +223,13 @@ func (k *Service) PassDown(ctx context.Context, approvalID string, answer json.R
 	if err != nil {
 		return err
 	}
+	e, err := k.Elsewhere(ctx, approvalID)
+	if err == nil && k.Passed != nil {
+		err = k.Passed(ctx, e, s.Signed.By, s.Signed.Yes)
+	}
+	if err != nil {
+		return err
+	}
 	return k.amend(ctx, approvalID, func(e *Elsewhere) { e.Answer, e.Sent, e.Refused = &s, false, "" })
 }
 

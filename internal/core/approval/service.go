@@ -48,6 +48,8 @@ type Service struct {
 	Record func(ctx context.Context, e Enrolment) error
 	// Verdict writes an answer to the log when a human gives it; its error stops a yes. Nil: no answer can be given.
 	Verdict func(ctx context.Context, a Answer) error
+	// Passed writes an answer to a question of another waldo to the log before it is passed on. Nil writes nothing.
+	Passed func(ctx context.Context, e Elsewhere, by string, yes bool) error
 	// Trust writes a signed configuration of another replica to the log. Nil: this process takes nothing from replicas.
 	Trust func(ctx context.Context, c Configuration, from string) error
 	// Begun returns the name of the key of a call, and whether a call with that key has begun. Nil: no call has a key.

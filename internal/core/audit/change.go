@@ -11,9 +11,9 @@ const KindChange = "change"
 
 // Change is its body. The record is on the disk before the change is made.
 type Change struct {
-	Action   string `json:"action"`           // trust, lock.accept, lock.remove, secret.set, secret.rm, install, import, token
+	Action   string `json:"action"`           // trust, lock.accept, lock.remove, secret.set, …, approval.passed
 	Object   string `json:"object"`           // a file or a name
-	Digest   string `json:"digest,omitempty"` // of what it becomes; never of a secret
+	Digest   string `json:"digest,omitempty"` // of what it becomes, or of a question's arguments; never of a secret
 	User     string `json:"principal"`
 	Terminal bool   `json:"terminal"` // whether standard input was one
 }

@@ -309,6 +309,9 @@ func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy
 		return failed(d, "the server wants more than an answer to this call; that is not supported"), ""
 	case err == nil:
 		o := q.read(m, d)
+		if state, _ := o.Structured.Member("state").Text(); s.cfg.Peer && o.IsError && state == "TASK_STATE_INPUT_REQUIRED" {
+			o.Refused = &call.Reason{Code: call.PeerWaits, Text: "a person has to agree at the other agent"}
+		}
 		if e, has := m["_meta"].Member(a2apeer.SideEffect).Text(); has && s.cfg.Peer && d.Mode() != contract.Read {
 			_ = o.Facts.SideEffect.UnmarshalText([]byte(e)) // a2apeer writes it
 		}

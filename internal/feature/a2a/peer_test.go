@@ -182,7 +182,8 @@ func TestPeerOutOfTime(t *testing.T) {
 		r := a.call("t.note", map[string]any{"message": "late"})
 		task, _ := r.Structured.Member("task_id").Text()
 		if !r.IsError || r.Facts.SideEffect != effect || task == "" || b.noted.Load() != 0 ||
-			!strings.Contains(text(r), "The task "+task+" waits. Call the tool again with task_id to go on with it.") {
+			!strings.Contains(text(r), "The task "+task+" waits. Call the tool again with task_id to go on with it.") ||
+			len(r.Why) != 1 || r.Why[0].Code != call.PeerWaits {
 			t.Fatalf("%s: %s %+v", word, text(r), r)
 		}
 		other := a.call("t.echo", map[string]any{"task_id": task})

@@ -348,6 +348,9 @@ func (r Result) Cause() []Reason {
 	})
 }
 
+// PeerWaits is the code of a call that ended while a person at an A2A peer was asked.
+const PeerWaits = "peer.waits"
+
 // DelegationChain is the code of the note on a decision that names its delegations.
 const DelegationChain = "delegation.chain"
 

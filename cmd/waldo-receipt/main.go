@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -15,10 +14,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"os"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -43,25 +42,26 @@ func main() {
 
 // run checks receipts, and then the records in the order of the log: enrolments bring the keys for later answers.
 func run(policyFile string, files []string) (faults []error) {
-	text, err := os.ReadFile(policyFile)
-	p, perr := parsePolicy(string(text))
+	text, err := read(policyFile)
+	p, perr := parsePolicy(text)
 	if err = cmp.Or(err, perr); err != nil {
 		return []error{fmt.Errorf("%s: %w", policyFile, err)}
 	}
 	var all []record
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		r, verr := p.verify(string(text))
-		if err = cmp.Or(err, verr); err != nil {
+		r, err := p.verify(file)
+		if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", file, err))
 			continue
 		}
 		fmt.Printf("%s: sound, in the log %s of %d records\n%s\n", file, p.log.Name(), r.of, r.line)
-		r.file = file
+		if r.alone {
+			faults = append(faults, fmt.Errorf("%s: not checked: no witness cosigned the checkpoint", file))
+		}
 		all = append(all, r)
 	}
 	slices.SortStableFunc(all, func(a, b record) int { return cmp.Compare(a.seq, b.seq) })
-	l := ledger{keys: map[string]holder{}, ended: map[string]string{}, about: map[string]string{}}
+	l := ledger{root: p.root, keys: map[string]holder{}, ended: map[string]string{}, about: map[string]string{}}
 	for _, r := range all {
 		if err := l.take(r); err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", r.file, err))
@@ -70,16 +70,21 @@ func run(policyFile string, files []string) (faults []error) {
 	return faults
 }
 
-// must is nil where a check holds.
-func must(holds bool, fault string) error {
-	if holds {
-		return nil
-	}
-	return errors.New(fault)
+// read reads a file of at most 64 MiB.
+func read(name string) (string, error) {
+	f, err := os.Open(name)
+	b, rerr := io.ReadAll(io.LimitReader(f, 64<<20+1))
+	return string(b), cmp.Or(err, rerr, f.Close(), must(len(b) <= 64<<20, "it has more than 64 MiB"))
 }
 
-// policy has the keys of a log and of witnesses, and whose signatures a checkpoint needs.
+// must is nil where a check holds.
+func must(holds bool, fault string) error {
+	return map[bool]error{false: errors.New(fault)}[holds]
+}
+
+// policy has the keys of a log and of witnesses, whose signatures a checkpoint needs, and the first approver's key.
 type policy struct {
+	root   string
 	log    note.Verifier
 	keys   []note.Verifier
 	quorum rule
@@ -95,6 +100,7 @@ func signedBy(v note.Verifier) rule {
 }
 
 func parsePolicy(text string) (p policy, err error) {
+	p.root = append(rootForm.FindStringSubmatch(text), "", "")[1]
 	members := map[string]rule{"none": func([]note.Signature) bool { return true }}
 	taken := func(name string) bool { return slices.Contains(slices.Collect(maps.Keys(members)), name) }
 	for line := range strings.Lines(text) {
@@ -166,12 +172,14 @@ func (c *cosigner) Verify(msg, sig []byte) bool {
 type record struct {
 	file, line, kind, body string
 	seq, of                int64
+	alone                  bool // no witness cosigned
 }
 
 var (
 	receiptForm = regexp.MustCompile(`^c2sp\.org/tlog-proof@v1\nextra (\S+)\nindex (0|[1-9]\d*)((?:\n\S{44})*)\n\n`)
 	recordForm  = regexp.MustCompile(`^({"v":1,"seq":(\d+),"id":"e_[a-z2-7]{26}","at":"(.{10}T.{8}\.\d{3}Z)",` +
 		`"prev":"[0-9a-f]{64}","kind":"([a-z_]{1,32})","body":({[ -~]*})),"hash":"([0-9a-f]{64})"}$`)
+	rootForm   = regexp.MustCompile(`(?m)^# root (sha256:[0-9a-f]{64})$`)
 	memberForm = regexp.MustCompile(`^[a-z0-9_-]+$`)
 	answerForm = regexp.MustCompile(`^approval_id args_digest at binding by (calls )?created expires key (need )?` +
 		`reason (root )?shown (struck )?yes$`)
@@ -179,14 +187,15 @@ var (
 )
 
 // verify checks a receipt: the record, its place in the tree, and the checkpoint with its signatures.
-func (p policy) verify(receipt string) (r record, err error) {
+func (p policy) verify(file string) (r record, err error) {
+	receipt, err := read(file)
 	f := append(receiptForm.FindStringSubmatch(receipt), "", "", "", "")
 	line, lerr := base64.StdEncoding.DecodeString(f[1])
 	m := append(recordForm.FindStringSubmatch(string(line)), "", "", "", "", "", "", "")
 	index, ierr := strconv.ParseInt(f[2], 10, 64)
 	_, aerr := time.Parse(time.RFC3339, m[3])
-	if cmp.Or(lerr, ierr, aerr) != nil || !spelled([]byte(m[5]), slices.Contains(judged, m[4])) {
-		return r, errors.New("it is not a tlog-proof with a record of waldo")
+	if cmp.Or(err, lerr, ierr, aerr) != nil || !spelled([]byte(m[5]), slices.Contains(judged, m[4])) {
+		return r, cmp.Or(err, errors.New("it is not a tlog-proof with a record of waldo"))
 	}
 	n, err := note.Open([]byte(receipt[len(f[0]):]), note.VerifierList(p.keys...))
 	if err != nil {
@@ -201,9 +210,9 @@ func (p policy) verify(receipt string) (r record, err error) {
 	if terr != nil || n.Text != fmt.Sprintf("%s\n%d\n%v\n", origin, tree.N, tree.Hash) || tree.N > 1<<53 {
 		return r, errors.New("the checkpoint is not origin, size and root of the policy's log")
 	}
-	first, ferr := strconv.ParseInt(path.Base(origin), 10, 64)
+	first, ferr := strconv.ParseInt(origin[strings.LastIndex(origin, "/")+1:], 10, 64)
 	leaf := sha256.Sum256([]byte(m[1]))
-	return record{"", string(line), m[4], m[5], first + index, tree.N}, cmp.Or(
+	return record{file, string(line), m[4], m[5], first + index, tree.N, len(n.Sigs) == 1}, cmp.Or(
 		must(signedBy(p.log)(n.Sigs) && p.quorum(n.Sigs), "the checkpoint lacks signatures that the policy needs"),
 		must(m[6] == hex.EncodeToString(leaf[:]), "the record was changed: its hash does not fit its bytes"),
 		must(ferr == nil && m[2] == fmt.Sprint(first+index), "the record's number is not its place in the log"),
@@ -218,7 +227,7 @@ var judged = []string{"approver", "verdict", "answer", "trust"}
 func spelled(text json.RawMessage, deep bool) bool {
 	var object map[string]json.RawMessage
 	var values []json.RawMessage
-	if bytes.HasPrefix(text, []byte("{")) {
+	if strings.HasPrefix(string(text), "{") {
 		err := json.Unmarshal(text, &object)
 		if err != nil || len(canonical("", object)) != len(text) { // shorter: a name was there twice, or had an escape
 			return false
@@ -262,6 +271,7 @@ type body struct {
 // ledger has the keys of approvers, by fingerprint, when the right of a name was last ended, and what decisions and
 // approvals, by their ids, are about.
 type ledger struct {
+	root         string
 	keys         map[string]holder
 	ended, about map[string]string
 }
@@ -288,6 +298,7 @@ func (l ledger) take(r record) error {
 		return nil
 	}
 	by, keys, question := map[string]bool{}, map[string]bool{}, ""
+	need, _ := b.Signed["need"].(float64)
 	for _, a := range append([]said{b.said}, b.Also...) {
 		asked := fmt.Sprintf("%q %q %v", a.Signed["shown"], a.Signed["calls"], a.Signed["need"])
 		question = cmp.Or(question, asked)
@@ -295,8 +306,8 @@ func (l ledger) take(r record) error {
 			return fmt.Errorf("%s: %w", shown(a.By), err)
 		}
 		by[a.By], keys[a.Key] = true, true
-		fmt.Printf("%s: %s signed yes=%v to the arguments %s, with the key %s\n", r.file, shown(a.By), b.Yes,
-			shown(b.ArgsDigest), shown(a.Key))
+		fmt.Printf("%s: %s signed yes=%v to the arguments %s, with the key %s, as one of %v; waldo's refusal: %s\n", r.file,
+			shown(a.By), b.Yes, shown(b.ArgsDigest), shown(a.Key), max(need, 1), shown(cmp.Or(b.Refusal, "none")))
 	}
 	about := map[string]string{b.DecisionID: b.Capability + " " + b.ArgsDigest, b.ApprovalID: b.Capability + " " + b.ArgsDigest}
 	if b.Yes {
@@ -305,10 +316,9 @@ func (l ledger) take(r record) error {
 	if r.kind == "answer" {
 		about[b.DecisionID+" call"] = b.CallID
 	}
-	if r.kind == "answer" && b.Yes {
+	if r.kind == "answer" && b.Yes && b.Refusal == "" {
 		about[b.ApprovalID+" used"] = fmt.Sprint(r.seq)
 	}
-	need, _ := b.Signed["need"].(float64)
 	return cmp.Or(l.hold(about), must(r.kind != "answer" || !b.Yes || min(len(by), len(keys)) >= int(need),
 		fmt.Sprintf("the yes needs %v approvers and bears the signatures of %d", need, min(len(by), len(keys)))))
 }
@@ -328,22 +338,21 @@ func shown(text string) string { return strings.Trim(strconv.Quote(text), `"`) }
 // enrol takes in an enrolment or a revocation, which a first approver signs.
 func (l ledger) enrol(b body) error {
 	key := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(b.Public)))
-	own := holder{b.Approver, b.Public, b.By == b.Approver, b.At < l.ended[b.Approver]}
+	own := holder{b.Approver, b.Public, b.By == b.Approver && key == l.root, b.At < l.ended[b.Approver]}
 	roles := append([]string{}, b.Roles...)
 	members := map[string]any{"at": b.At, "by": b.By, "key": b.Public, "name": b.Approver, "roles": roles}
 	if len(b.Trusted) > 0 {
 		members["trusted"] = b.Trusted
 	}
-	text, signers := canonical("waldo approver v1\n", members), []holder{own}
-	if b.Action == "revoke" || !own.first {
-		signers = slices.Collect(maps.Values(l.keys))
-	}
+	text, signers := canonical("waldo approver v1\n", members), append(slices.Collect(maps.Values(l.keys)), own)
 	if b.Action == "revoke" {
 		text, key = []byte("waldo approver revoked v1\n"+b.Approver+"\n"+b.At), b.Key
 	}
 	signed := func(h holder) bool { return h.first && h.name == b.By && holds(h.public, text, b.Signature) == nil }
 	switch {
 	case b.Failed != "":
+	case b.By == b.Approver && l.root == "":
+		return errors.New("not checked: the policy names no root to compare the first approver's key with: " + shown(key))
 	case b.Action != "revoke" && b.Action != "enrol" || key != b.Key || !slices.ContainsFunc(signers, signed):
 		return errors.New("not checked: no first approver signs it; add the receipts of the enrolments before it")
 	case b.Action == "enrol":

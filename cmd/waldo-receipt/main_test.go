@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,7 +27,7 @@ import (
 type ground struct {
 	testing.TB
 	dir, policy string
-	signer      note.Signer
+	signers     []note.Signer
 }
 
 const origin = "waldo/0123456789abcdef/1"
@@ -37,11 +38,14 @@ func newGround(t testing.TB) *ground {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &ground{TB: t, dir: t.TempDir()}
-	if g.signer, err = note.NewSigner(private); err != nil {
-		t.Fatal(err)
+	log, err := note.NewSigner(private)
+	w, werr := torchwood.NewCosignatureSigner("w.example", ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+	if err != nil || werr != nil {
+		t.Fatal(err, werr)
 	}
-	g.policy = g.file("policy", []byte("log "+public+"\nquorum none\n"))
+	g := &ground{TB: t, dir: t.TempDir(), signers: []note.Signer{log, w}}
+	g.policy = g.file("policy", fmt.Appendf(nil, "log %s\nwitness w %s\n# root %s\nquorum w\n", public, w.Verifier(),
+		newPerson("ann", 0).fingerprint()))
 	return g
 }
 
@@ -80,7 +84,7 @@ func (g *ground) receipts(records ...string) (files []string) {
 	if err != nil {
 		g.Fatal(err)
 	}
-	signed, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n%d\n%v\n", origin, n, root)}, g.signer)
+	signed, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n%d\n%v\n", origin, n, root)}, g.signers...)
 	if err != nil {
 		g.Fatal(err)
 	}
@@ -217,6 +221,11 @@ func TestApprovers(t *testing.T) {
 		{"used for another capability", false,
 			[]string{root, answers("verdict", ann.says(0, "s")), strings.Replace(yes, `"x.y"`, `"x.z"`, 1)}},
 		{"more than was signed", false, []string{root, strings.Replace(yes, `"signed":{`, `"signed":{"args":"all",`, 1)}},
+		{"a second root", false, []string{root, eve.enrols(eve, signedAt), answers("answer", eve.says(0, "s"))}},
+		{"another root alone", false, []string{eve.enrols(eve, signedAt)}},
+		{"another key with the root's name", false, []string{newPerson("ann", 2).enrols(newPerson("ann", 2), signedAt)}},
+		{"another root that claims the root's key", false, []string{strings.Replace(eve.enrols(eve, signedAt),
+			eve.fingerprint(), ann.fingerprint(), 1)}},
 		{"revoked by nobody", false, []string{root, second, eve.revokes(bob, later), answers("answer", bob.says(0, "s"))}},
 	} {
 		g := newGround(t)
@@ -230,11 +239,10 @@ func TestApprovers(t *testing.T) {
 // TestPolicies: no key of a witness counts twice, and no name is given twice.
 func TestPolicies(t *testing.T) {
 	log, err := os.ReadFile(newGround(t).policy)
-	w, werr := torchwood.NewCosignatureSigner("w.example", ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
-	if err != nil || werr != nil {
-		t.Fatal(err, werr)
+	if err != nil {
+		t.Fatal(err)
 	}
-	head := strings.TrimSuffix(string(log), "quorum none\n") + "witness w " + w.Verifier().String() + "\n"
+	head := strings.TrimSuffix(string(log), "quorum w\n")
 	for text, sound := range map[string]bool{
 		"quorum w\n": true, "group g all w\nquorum g\n": true, "group g 2 w w\nquorum g\n": false,
 		"group a any w\ngroup b any w\ngroup g all a b\nquorum g\n": false, "group none any w\nquorum none\n": false,
@@ -243,6 +251,39 @@ func TestPolicies(t *testing.T) {
 		if _, err := parsePolicy(head + text); (err == nil) != sound {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// TestUnchecked: what a policy does not let a verifier check is a line and an exit code of both.
+func TestUnchecked(t *testing.T) {
+	ann := newPerson("ann", 0)
+	for _, row := range []struct{ why, from, to, want, code string }{
+		{"control", "quorum", "quorum", "", ""},
+		{"no witness", "quorum w", "quorum none", "no witness cosigned", "witness.none"},
+		{"no witness, by its name", "quorum w", "group none any w\nquorum none", "", ""},
+		{"no root", "# root", "# roots", "the policy names no root", "approver.root"},
+	} {
+		g := newGround(t)
+		policy, err := os.ReadFile(g.policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row.why == "no witness" {
+			g.signers = g.signers[:1]
+		}
+		g.file("policy", []byte(strings.Replace(string(policy), row.from, row.to, 1)))
+		files := g.receipts(ann.enrols(ann, signedAt))
+		var said strings.Builder
+		err = evidence.Evidence{}.Receipt(&said, files, g.policy, false)
+		if got := fmt.Sprint(run(g.policy, files)); !strings.Contains(got, row.want) || (got == "[]") != (row.why == "control") {
+			t.Errorf("%s: alone: %s", row.why, got)
+		}
+		if row.code != "" && (err == nil || !strings.Contains(said.String(), "not checked: "+row.code)) || row.why == "control" && err != nil {
+			t.Errorf("%s: waldo: %v: %s", row.why, err, said.String())
+		}
+	}
+	if _, err := read("/dev/zero"); err == nil && runtime.GOOS != "windows" {
+		t.Error("a file without an end is read")
 	}
 }
 
@@ -337,7 +378,7 @@ func FuzzAgrees(f *testing.F) {
 		f.Add(record, 300, byte(2))
 	}
 	f.Fuzz(func(t *testing.T, record string, at int, with byte) {
-		g := &ground{TB: t, dir: g.dir, policy: g.policy, signer: g.signer}
+		g := &ground{TB: t, dir: g.dir, policy: g.policy, signers: g.signers}
 		files := g.receipts(root, second, record)
 		b, err := os.ReadFile(files[2])
 		if err != nil {

@@ -187,6 +187,15 @@ func WithApprovers(ctx context.Context, dir string, some []Record) ([]Record, er
 	return slices.CompactFunc(all, func(a, b Record) bool { return a.Seq == b.Seq }), err
 }
 
+// FirstApprover returns the fingerprint of the key that a record enrols as the first approver's; empty: it does not.
+func FirstApprover(r Record) string {
+	var e Enrolled
+	if r.Kind != KindApprover || json.Unmarshal(r.Body, &e) != nil || e.Action != "enrol" || e.By != e.Approver || e.Failed != "" {
+		return ""
+	}
+	return e.Key
+}
+
 // Signatures holds the answers among some records of a log, in its order, against the enrolments and decisions among
 // them. A finding that is no problem says what could not be checked.
 func Signatures(all []Record) (found []Finding) {

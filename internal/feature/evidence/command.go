@@ -3,12 +3,14 @@ package evidence
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -117,7 +119,8 @@ func newPolicy(g *cli.Context) *cobra.Command {
 	c := &cobra.Command{
 		Use: "policy [--witness VKEY=URL]..", Short: "Print the policy that verifies this log", Args: cobra.NoArgs,
 		Long: "Prints a policy (C2SP tlog-policy): the log's key, and the witnesses that must all cosign. Give it to whoever\n" +
-			"verifies receipts, and name it in waldo.yaml: log: {policy: FILE}.",
+			"verifies receipts, and name it in waldo.yaml: log: {policy: FILE}. The comment with the root is the key of the first\n" +
+			"approver, which receipts are held against.",
 		Example: "  waldo log policy > log.policy\n  waldo log policy --witness 'w.example+1c2d3e4f+BA…=https://w.example' > log.policy",
 		RunE: func(c *cobra.Command, _ []string) error {
 			t, at, err := now(c.Context(), g)
@@ -130,6 +133,16 @@ func newPolicy(g *cli.Context) *cobra.Command {
 			}
 			var b strings.Builder
 			fmt.Fprintf(&b, "log %s\n", key)
+			approvers, err := audit.WithApprovers(c.Context(), t.Dir, nil)
+			if err != nil {
+				return err
+			}
+			for _, r := range approvers {
+				if root := audit.FirstApprover(r); root != "" {
+					fmt.Fprintf(&b, "# root %s\n", root)
+					break
+				}
+			}
 			names := []string{}
 			for i, w := range witnesses {
 				at := strings.Index(w, "=http")
@@ -234,10 +247,15 @@ func about(c *cobra.Command, dir, ident string) (found []audit.Record, err error
 		found, err = records.Numbered(c.Context(), dir, seq)
 	} else {
 		of := audit.Selection{About: []string{ident}, Progress: records.Indexing(c.ErrOrStderr())}
-		_, err = audit.Select(c.Context(), dir, of, func(r audit.Record) error {
+		take := func(r audit.Record) error {
 			found = append(found, r)
 			return nil
-		})
+		}
+		_, err = audit.Select(c.Context(), dir, of, take)
+		if asked := questions(found); err == nil && len(asked) > 0 { // whose verdicts name no call
+			found, of.About = nil, append(asked, ident)
+			_, err = audit.Select(c.Context(), dir, of, take)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -248,15 +266,60 @@ func about(c *cobra.Command, dir, ident string) (found []audit.Record, err error
 	return found, nil
 }
 
+// questions returns the ids of the approvals that records name.
+func questions(found []audit.Record) (ids []string) {
+	for _, r := range found {
+		var of struct {
+			ApprovalID string `json:"approval_id"`
+		}
+		if json.Unmarshal(r.Body, &of) == nil && of.ApprovalID != "" {
+			ids = append(ids, of.ApprovalID)
+		}
+	}
+	return ids
+}
+
+// first holds the keys of first approvers among some records against the root that a policy names.
+func first(records []audit.Record, root string) (found []audit.Finding) {
+	for _, r := range records {
+		f := audit.Finding{Unchecked: root == "", Problem: root != "", Code: "approver.root", Seq: r.Seq}
+		key := audit.FirstApprover(r)
+		f.Text = fmt.Sprintf("record %d enrols the first approver with the key %s", r.Seq, key) + map[bool]string{
+			true: ", and the policy names no root to compare it with", false: ", and the policy names the root " + root}[root == ""]
+		if key != "" && key != root {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// rootLine is the comment of a policy that names the key of the first approver.
+var rootLine = regexp.MustCompile(`(?m)^# root (sha256:[0-9a-f]{64})$`)
+
+// readBounded reads a receipt or a policy. No record makes a receipt of 64 MiB.
+func readBounded(name string) ([]byte, error) {
+	const most = 64 << 20
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if len(b) > most {
+		err = fmt.Errorf("%s has more than 64 MiB", name)
+	}
+	return b, err
+}
+
 // Receipt verifies receipts against a policy, offline, for waldo log verify --proof.
 func (Evidence) Receipt(w io.Writer, files []string, policyFile string, asJSON bool) error {
-	policy, err := os.ReadFile(policyFile)
+	policy, err := readBounded(policyFile)
 	if err != nil {
 		return exitcode.Mistake("--policy FILE, as waldo log policy prints it", "%v", err)
 	}
 	var all []Verified
 	for _, file := range files {
-		b, err := os.ReadFile(file)
+		b, err := readBounded(file)
 		if err != nil {
 			return exitcode.Mistake("a file that waldo log prove wrote", "%v", err)
 		}
@@ -271,7 +334,13 @@ func (Evidence) Receipt(w io.Writer, files []string, policyFile string, asJSON b
 		records = append(records, v.parsed)
 	}
 	slices.SortFunc(records, func(a, b audit.Record) int { return cmp.Compare(a.Seq, b.Seq) })
-	found := audit.Signatures(records)
+	found := append(first(records, string(append(rootLine.FindSubmatch(policy), nil, nil)[1])), audit.Signatures(records)...)
+	for _, v := range all {
+		if v.cosigned == 0 {
+			found = append(found, audit.Finding{Unchecked: true, Code: "witness.none", Seq: v.parsed.Seq,
+				Text: fmt.Sprintf("record %d: no witness cosigned the checkpoint, which the log's key alone signs", v.parsed.Seq)})
+		}
+	}
 	if asJSON {
 		for i, v := range all {
 			of := func(f audit.Finding) bool { return f.Seq != v.parsed.Seq }

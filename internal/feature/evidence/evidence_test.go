@@ -196,6 +196,18 @@ func TestTampered(t *testing.T) {
 	}
 }
 
+// vouched is a policy with a witness and with the root of record 3, and the checkpoint that the witness cosigned.
+func (g *ground) vouched() (policy []byte, at *Checkpoint) {
+	g.t.Helper()
+	policy, _ = g.witness(1)
+	_, err := g.tree.Cosign(g.t.Context(), http.DefaultClient, policy, g.grow())
+	at, aerr := g.tree.Cosigned(policy)
+	if err != nil || aerr != nil {
+		g.t.Fatal(err, aerr)
+	}
+	return fmt.Appendf(policy, "# root %s\n", audit.FirstApprover(g.record(3))), at
+}
+
 // TestReceiptTampered: a receipt with any byte changed proves nothing else than it did.
 func TestReceiptTampered(t *testing.T) {
 	g := newGround(t, 20)

@@ -46,7 +46,8 @@ type Verified struct {
 	// Findings are about the approvers' signatures in the record.
 	Findings []audit.Finding `json:"findings,omitempty"`
 
-	parsed audit.Record
+	parsed   audit.Record
+	cosigned int // signatures of witnesses of the policy
 }
 
 // VerifyReceipt checks a receipt against a policy. It reads nothing else.
@@ -77,7 +78,7 @@ func VerifyReceipt(receipt, policy []byte) (v Verified, err error) {
 	if err != nil || strconv.FormatInt(i, 10) != string(text) {
 		return v, errors.New("the index of the receipt is not a decimal number")
 	}
-	c, _, err := torchwood.VerifyCheckpoint(signed, rules)
+	c, n, err := torchwood.VerifyCheckpoint(signed, rules)
 	if err != nil {
 		return v, err
 	}
@@ -90,5 +91,5 @@ func VerifyReceipt(receipt, policy []byte) (v Verified, err error) {
 	if err := torchwood.VerifyProof(rules, leaf, receipt); err != nil {
 		return v, err
 	}
-	return Verified{Record: line, Origin: c.Origin, Size: c.N, parsed: r}, nil
+	return Verified{Record: line, Origin: c.Origin, Size: c.N, parsed: r, cosigned: len(n.Sigs) - 1}, nil
 }

@@ -51,8 +51,9 @@ func TestRevokedInReceipts(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	at, dir, policy := g.grow(), t.TempDir(), filepath.Join(t.TempDir(), "policy")
-	if err := os.WriteFile(policy, g.policy(""), 0o600); err != nil {
+	dir, policy := t.TempDir(), filepath.Join(t.TempDir(), "policy")
+	rules, at := g.vouched()
+	if err := os.WriteFile(policy, rules, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for seq, want := range map[uint64]string{5: "", 7: "problem: answer.revoked: record 7: "} {

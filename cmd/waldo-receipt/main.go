@@ -79,7 +79,10 @@ func read(name string) (string, error) {
 
 // must is nil where a check holds.
 func must(holds bool, fault string) error {
-	return map[bool]error{false: errors.New(fault)}[holds]
+	if holds {
+		return nil
+	}
+	return errors.New(fault)
 }
 
 // policy has the keys of a log and of witnesses, whose signatures a checkpoint needs, and the first approver's key.

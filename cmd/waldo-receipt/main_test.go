@@ -278,7 +278,8 @@ func TestUnchecked(t *testing.T) {
 		if got := fmt.Sprint(run(g.policy, files)); !strings.Contains(got, row.want) || (got == "[]") != (row.why == "control") {
 			t.Errorf("%s: alone: %s", row.why, got)
 		}
-		if row.code != "" && (err == nil || !strings.Contains(said.String(), "not checked: "+row.code)) || row.why == "control" && err != nil {
+		if row.code != "" && (err == nil || !strings.Contains(said.String(), "not checked: "+row.code)) ||
+			row.why == "control" && err != nil {
 			t.Errorf("%s: waldo: %v: %s", row.why, err, said.String())
 		}
 	}

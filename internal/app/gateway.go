@@ -117,8 +117,8 @@ func (h *App) seal(text string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// keptKey returns the key of this state directory that seals suspended calls and tasks of peers, and creates it on first use. It
-// protects no secret, so it is stored with ordinary state.
+// keptKey returns the key of this state directory that seals suspended calls and tasks of peers, and creates it on
+// first use. It protects no secret, so it is stored with ordinary state.
 func (h *App) keptKey(ctx context.Context) (*[32]byte, error) {
 	var key [32]byte
 	return &key, h.Store.Modify(ctx, "gateway", "kept-key", func(old string, ok bool) (string, bool, error) {

@@ -80,7 +80,8 @@ func entryOf(r Record) (e entry) {
 		hosts = append(hosts, a.Host)
 	}
 	e.texts = [texts32]string{textKind: r.Kind, textEffect: b.Effect, textPrincipal: b.Principal, textBy: b.By,
-		textCapability: b.Capability, textCategory: b.Category, textAgent: b.Agent, textChannel: b.Channel, textHosts: strings.Join(hosts, "\n")}
+		textCapability: b.Capability, textCategory: b.Category, textAgent: b.Agent, textChannel: b.Channel,
+		textHosts: strings.Join(hosts, "\n")}
 	if denied {
 		e.texts[textDenied] = "yes"
 	}

@@ -84,8 +84,9 @@ type heldRow struct {
 }
 
 func newIndex(dir string, begin func()) *index {
-	return &index{begin: begin, log: audit.NewTail(dir, 0), calls: map[string]*entry{}, asked: map[string]*entry{}, rows: map[heldRow]*entry{}, said: map[string][]site.Answer{},
-		stops: map[string]bool{}, egress: map[reach]*site.Egress{}, hours: hours{}, hooks: hookCounts{}, ready: make(chan struct{}),
+	return &index{begin: begin, log: audit.NewTail(dir, 0), calls: map[string]*entry{}, asked: map[string]*entry{},
+		rows: map[heldRow]*entry{}, said: map[string][]site.Answer{}, stops: map[string]bool{},
+		egress: map[reach]*site.Egress{}, hours: hours{}, hooks: hookCounts{}, ready: make(chan struct{}),
 		subs: map[chan site.LiveEvent]bool{}}
 }
 

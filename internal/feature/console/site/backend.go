@@ -446,7 +446,8 @@ type Definition struct {
 	Line     int    `json:"line,omitempty"`
 }
 
-// EgressFilter selects attempts. An empty field selects all; Result is that of an attempt, and Text selects by a part of the host, server or capability.
+// EgressFilter selects attempts. An empty field selects all; Result is that of an attempt, and Text selects by a part
+// of the host, server or capability.
 type EgressFilter struct{ Text, Result, Server string }
 
 // Egress sums up the attempts at one host by one server, or by the calls of one capability.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,6 +56,63 @@ func TestPromptInterrupted(t *testing.T) {
 		if took, rc := time.Since(start), waldo.ProcessState.ExitCode(); rc != row.rc || row.rc != 0 &&
 			took > 200*time.Millisecond || !terminaltest.Echoes(t, program) {
 			t.Errorf("%s: exit %d after %v, echo after it %v", row.why, rc, took, terminaltest.Echoes(t, program))
+		}
+	}
+}
+
+// TestSignalledAgain: more signals do not keep waldo from taking out what a run has planted. What a killed waldo leaves is
+// taken out by the next command, whichever it is.
+func TestSignalledAgain(t *testing.T) {
+	for _, kill := range []bool{false, true} {
+		dir, state := t.TempDir(), t.TempDir()
+		for i := range 4000 { // the end takes a while
+			if err := os.MkdirAll(filepath.Join(dir, "many", strconv.Itoa(i)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waldo := exec.Command("waldo", "exec", "--mount", dir+":rw", "--", "sh", "-c",
+			"cd "+dir+" && mkdir .zed && echo x > .zed/tasks.json && echo ready && sleep 1000")
+		waldo.Env = append(os.Environ(), "WALDO_STATE="+state, "HOME="+t.TempDir())
+		var said bytes.Buffer
+		waldo.Stderr = &said
+		if err := waldo.Start(); err != nil {
+			t.Fatal(err)
+		}
+		planted := filepath.Join(dir, ".zed/tasks.json")
+		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(planted); err == nil {
+				break
+			} else if time.Since(began) > time.Minute {
+				t.Fatal("nothing was planted")
+			}
+		}
+		over := make(chan struct{})
+		go func() { _ = waldo.Wait(); close(over) }()
+		signals := []os.Signal{syscall.SIGTERM, os.Interrupt, syscall.SIGHUP, syscall.SIGQUIT}
+		if kill {
+			signals = []os.Signal{os.Kill}
+		}
+		for i, ended := 0, false; !ended; i++ {
+			_ = waldo.Process.Signal(signals[i%len(signals)])
+			select {
+			case <-over:
+				ended = true
+			case <-time.After(2 * time.Millisecond):
+			}
+		}
+		if _, err := os.Stat(planted); (err == nil) != kill { // killed: the control
+			t.Errorf("killed %v: %v: %s", kill, err, said.String())
+		}
+		if n := strings.Count(said.String(), "cleaning up: "); n > 1 || n == 0 && !kill {
+			t.Errorf("killed %v: cleaning up was written %d times: %s", kill, n, said.String())
+		}
+		next := exec.Command("waldo", "log")
+		next.Env = waldo.Env
+		if out, err := next.CombinedOutput(); err != nil || strings.Contains(string(out), "had planted a protected name") != kill {
+			t.Errorf("killed %v: %v: %s", kill, err, out)
+		}
+		if _, err := os.Stat(planted); err == nil {
+			t.Errorf("killed %v: %s is still there after waldo log", kill, planted)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/cli/manual"
 	"waldo/internal/core/redact"
+	"waldo/internal/executor/runner"
 	"waldo/internal/frontend/terminal"
 )
 
@@ -30,9 +31,6 @@ func main() {
 
 // run is main without the process: testscript calls it, and it returns the exit code.
 func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends waldo at once
 	g := withFeatures(&cli.Context{Version: version, Known: &redact.Registry{}})
 	errs := exitcode.Hiding{W: errw, Known: g.Known}
 	slog.SetDefault(slog.New(exitcode.NewLogger(errs, slog.LevelInfo, false)))
@@ -50,17 +48,34 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	if slices.ContainsFunc(args, func(s string) bool { return strings.HasPrefix(s, cobra.ShellCompRequestCmd) }) {
 		g.Complete(root)
 	}
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if c, _, err := root.Find(args); err == nil && c.Name() != "serve" && !signal.Ignored(syscall.SIGHUP) {
-		var stop context.CancelFunc // what a run has planted is taken out also when its terminal is closed
-		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGQUIT)
-		defer stop()
-		context.AfterFunc(ctx, stop)
+		ends = append(ends, syscall.SIGHUP, syscall.SIGQUIT) // what a run has planted is taken out without a terminal, too
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	defer stop()
+	context.AfterFunc(ctx, func() {
+		cleaned(ends)
+		stop() // from now on a signal ends waldo at once
+	})
 	err := root.ExecuteContext(ctx)
 	if e := exitcode.Of(err); e != nil && e.Code == exitcode.Usage {
 		g.JSON = g.JSON || exitcode.AsksJSON(args) // an earlier mistake can hide the flag
 	}
 	return exitcode.Report(errs, g.JSON, exitcode.Stopped(ctx, err))
+}
+
+// cleaned waits until no run has protected names to take out. Signals change nothing meanwhile.
+func cleaned(ends []os.Signal) {
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, ends...)
+	defer signal.Stop(again)
+	select {
+	case <-runner.Cleaned():
+	case <-again:
+		slog.Warn("cleaning up: what the run planted is taken out first; only SIGKILL ends waldo now")
+		<-runner.Cleaned()
+	}
 }
 
 func newRoot(g *cli.Context) *cobra.Command {

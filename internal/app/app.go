@@ -164,6 +164,9 @@ func StateDir(flag string) (string, error) {
 	if err != nil {
 		return "", &fault.Error{Usage: true, Err: err, Tip: "give another with --state DIR"}
 	}
+	if err := runner.SweepKilled(dir); err != nil {
+		slog.Warn("what killed runs have planted could not all be removed", "why", err)
+	}
 	return dir, nil
 }
 
@@ -274,9 +277,6 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 		return err
 	}
 	h.closers = append(h.closers, h.Storage.Close)
-	if err := runner.SweepKilled(h.State); err != nil {
-		slog.Warn("what killed runs have planted could not all be removed", "why", err)
-	}
 	h.Sessions = session.NewManager(session.Budgets(h.Config.Sessions), time.Now)
 	h.folder, _ = os.Getwd()
 	rates := &effects.Rates{Store: h.Store, Process: h.Process(), Gone: presence.Gone(h.Store), Now: time.Now}

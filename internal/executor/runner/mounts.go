@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/protect"
@@ -95,6 +96,7 @@ func (r *Runner) ledger(d policy.Decision, o *Options) (Ledger, *call.Reason) {
 			Cause: err.Error()}
 		return nil, &why
 	}
+	cleaning.add(1)
 	return notedLedger{l, forget}, nil
 }
 
@@ -105,8 +107,43 @@ type notedLedger struct {
 }
 
 func (n notedLedger) Close() error {
+	defer cleaning.add(-1)
 	n.forget()
 	return n.Ledger.Close()
+}
+
+// cleaning counts the runs of this process with writable mounts, until what they planted is taken out.
+var cleaning counter
+
+type counter struct {
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when n is 0 again; nil: nothing waits
+}
+
+func (c *counter) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n += n; c.n == 0 && c.none != nil {
+		close(c.none)
+		c.none = nil
+	}
+}
+
+// Cleaned is closed once no run of this process has protected names to take out.
+func Cleaned() <-chan struct{} {
+	cleaning.mu.Lock()
+	defer cleaning.mu.Unlock()
+	none := cleaning.none
+	if none == nil {
+		none = make(chan struct{})
+		if cleaning.n == 0 {
+			close(none)
+			return none
+		}
+		cleaning.none = none
+	}
+	return none
 }
 
 // liveMount is a mount of a contract.

@@ -45,6 +45,13 @@ func (f *Found) UnmarshalJSON(b []byte) error {
 // linked is the row of a link in a repository, as logs/HEAD to a hook or a shell's start file.
 var linked = Row{Pattern: "git:", Kind: Seal, Reason: "git writes through this link"}
 
+// irregular is the row of a pipe, socket or device that appeared in a repository, as .git/index.
+var irregular = Row{Pattern: "git:", Kind: Seal, Reason: "git waits at it, because it is no file"}
+
+func isIrregular(mode fs.FileMode) bool {
+	return mode&(fs.ModeSocket|fs.ModeNamedPipe|fs.ModeDevice|fs.ModeIrregular) != 0
+}
+
 // MaxFound bounds the protected names of one folder: each is a mount.
 const MaxFound = 400
 
@@ -203,7 +210,10 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 	if ok && folded == ".git" && row.Pattern == ".git" && e.IsDir() {
 		ok = false // a repository: what is in it counts
 	}
-	if !ok && w.marks == nil && e.Type()&(fs.ModeSocket|fs.ModeNamedPipe|fs.ModeDevice) != 0 {
+	if !ok && w.after && inGit != nil && isIrregular(e.Type()) {
+		row, ok = irregular, true
+	}
+	if !ok && w.marks == nil && isIrregular(e.Type()) {
 		row, ok = Row{Pattern: e.Name(), Kind: Hide, Reason: "connects with programs of this machine"}, true
 	}
 	if !ok && e.IsDir() && len(names)-len(w.rules.base) > maxDepth {
@@ -226,9 +236,23 @@ func (w *walk) entry(dir string, e fs.DirEntry, names, inGit []string) error {
 		return nil
 	}
 	if !e.IsDir() || plain(names, inGit) {
-		return nil
+		return w.objects(at, e)
 	}
 	return w.folder(at, names, inGit)
+}
+
+// objects looks for pipes and the like in a folder that holds nothing but objects, after a run.
+func (w *walk) objects(dir string, e fs.DirEntry) error {
+	if !e.IsDir() || !w.after {
+		return nil
+	}
+	all, err := list(w.root, dir)
+	for _, o := range all {
+		if isIrregular(o.Type()) {
+			w.found = append(w.found, Found{Path: path.Join(dir, o.Name()), Row: irregular, Mode: o.Type()})
+		}
+	}
+	return unreadable(err)
 }
 
 // modules is the name of folders of packages, which hold many names like the protected ones.

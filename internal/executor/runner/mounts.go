@@ -354,12 +354,13 @@ func (p *liveMount) sealConfig(d policy.Decision, m contract.Mount) *call.Reason
 
 // appeared takes out what a run has planted in its writable mounts, names it, and lists what the run changed.
 func (o Options) appeared(l Ledger, f *facts.Facts) {
-	n := -1
+	n, aside := -1, false
 	for _, p := range o.mounts {
 		if !p.Writable {
 			continue
 		}
 		if n++; p.Aside != "" {
+			aside = true
 			continue // it is in no folder of the person's
 		}
 		if !safefile.Same(p.root, p.Source) {
@@ -378,9 +379,14 @@ func (o Options) appeared(l Ledger, f *facts.Facts) {
 		}
 	}
 	c, err := l.End()
-	if f.Files.Changes = c; err != nil {
+	f.Files.Changes = c
+	switch {
+	case err != nil:
+		f.SideEffect = facts.Unknown
 		slog.Warn("changes could not be recorded", "why", err)
 		f.Warnings = append(f.Warnings, "changes.partial: not all changes below the mounts could be recorded")
+	case c != nil && !aside && len(c.Written)+len(c.Renamed)+len(c.Removed) > 0:
+		f.SideEffect = f.SideEffect.And(facts.Confirmed)
 	}
 }
 

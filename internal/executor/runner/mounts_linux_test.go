@@ -13,6 +13,7 @@ import (
 	"waldo/internal/executor/protect"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 )
 
@@ -370,4 +371,45 @@ type exchanges struct {
 func (e exchanges) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
 	e.do()
 	return e.Driver.Start(ctx, p)
+}
+
+// listing is a ledger with a list.
+type listing struct {
+	unlisted
+	aside string
+	list  *facts.Changes
+}
+
+func (l listing) End() (*facts.Changes, error) { return l.list, nil }
+
+// TestEffectOfWrites: a run that changed files of a person's folder had a side effect. One whose writes went aside had
+// none.
+func TestEffectOfWrites(t *testing.T) {
+	for _, row := range []struct {
+		why   string
+		list  listing
+		other facts.SideEffect
+		want  facts.SideEffect
+	}{
+		{"written", listing{list: &facts.Changes{Written: []string{"a"}}}, facts.None, facts.Confirmed},
+		{"renamed", listing{list: &facts.Changes{Renamed: []string{"a -> b"}}}, facts.None, facts.Confirmed},
+		{"removed", listing{list: &facts.Changes{Removed: []string{"a"}}}, facts.None, facts.Confirmed},
+		{"written, and over the network", listing{list: &facts.Changes{Written: []string{"a"}}}, facts.Unknown, facts.Unknown},
+		{"aside", listing{list: &facts.Changes{Written: []string{"a"}}, aside: "/x"}, facts.None, facts.None},
+		{"control: nothing", listing{list: &facts.Changes{}}, facts.None, facts.None},
+	} {
+		root, err := os.OpenRoot(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := liveMount{root: root}
+		m.Source, m.Writable, m.Aside = root.Name(), true, row.list.aside
+		f := facts.New()
+		f.SideEffect = row.other
+		Options{mounts: []liveMount{m}}.appeared(row.list, &f)
+		if f.SideEffect != row.want {
+			t.Errorf("%s: %v", row.why, f.SideEffect)
+		}
+		root.Close()
+	}
 }

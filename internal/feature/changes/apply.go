@@ -51,7 +51,8 @@ func chosen(f *Folder, e *Entry, paths []string) (yes, exactly bool) {
 }
 
 // Apply takes the changes that wait, all or those below the paths: either all of them or, with an error, none.
-// Protected names are taken only if a path is exactly theirs; they are returned otherwise.
+// Protected names are taken only if a path is exactly theirs; they are returned otherwise. New folders are taken with
+// what is in them.
 func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, err error) {
 	var all []*step
 	var conflicts []error
@@ -70,22 +71,43 @@ func (s *Store) Apply(r *Record, paths []string) (taken int, left []Conflict, er
 		if err != nil {
 			return 0, nil, err
 		}
-		replaced := map[string]bool{}
-		for _, e := range f.Entries {
+		pick := func(e *Entry) (yes bool, why string) {
 			yes, exactly := chosen(f, e, paths)
-			if !yes || e.State != waiting {
-				continue
-			}
 			full := filepath.Join(f.Source, e.Path)
-			if e.Protected != "" && !exactly {
-				left = append(left, Conflict{full, whyProtected})
-				continue
-			}
-			if !exactly && slices.ContainsFunc(repositories, func(r string) bool {
+			switch yes = yes && e.State == waiting; {
+			case !yes || exactly:
+			case e.Protected != "":
+				why = whyProtected
+			case slices.ContainsFunc(repositories, func(r string) bool {
 				repository := filepath.Join(f.Source, r)
 				return full != repository && contract.Within(full, repository) && !slices.Contains(f.Repositories, safefile.Text(r))
-			}) {
-				left = append(left, Conflict{full, whyGit})
+			}):
+				why = whyGit
+			}
+			return yes, why
+		}
+		above := map[string]bool{} // the new folders that a change needs are taken with it
+		for _, e := range f.Entries {
+			if yes, why := pick(e); yes && why == "" && e.Op != Removed {
+				for at := path.Dir(e.Path); at != "."; at = path.Dir(at) {
+					above[at] = true
+				}
+			}
+		}
+		replaced := map[string]bool{}
+		for _, e := range f.Entries {
+			full := filepath.Join(f.Source, e.Path)
+			yes, why := pick(e)
+			if above[e.Path] && e.State == waiting && e.Op == Added && e.Mode.IsDir() {
+				if _, err := lstat(root, e.Path); err == nil && !yes {
+					continue // somebody else made it
+				}
+				yes, why = true, ""
+			}
+			if why != "" {
+				left = append(left, Conflict{full, why})
+			}
+			if !yes || why != "" {
 				continue
 			}
 			if why := conflict(root, r, e, replaced[e.Path]); why != "" {

@@ -183,6 +183,39 @@ func TestReview(t *testing.T) {
 
 func sorted(l []string) []string { slices.Sort(l); return l }
 
+// TestPartOfANewFolder: the folder that waldo makes for one file is no change from outside for the next one, and goes with
+// the last. One that somebody else makes is.
+func TestPartOfANewFolder(t *testing.T) {
+	script := "mkdir -p -m 750 src/in; echo 1 > src/in/one; echo 2 > src/two"
+	s := begin(t, Review, script, project)
+	was := s.tree()
+	for _, paths := range [][]string{{"src/in/one"}, nil} {
+		if _, left, err := s.store.Apply(s.record(), paths); err != nil || len(left) > 0 {
+			t.Errorf("%q: %v %v", paths, left, err)
+		}
+	}
+	info, err := os.Stat(filepath.Join(s.dir, "src/in"))
+	if err != nil || info.Mode().Perm() != 0o750 || s.tree() != was+" src/in/one=1 src/two=2" {
+		t.Errorf("%v, %v: %s", info, err, s.tree())
+	}
+	if _, left, err := s.store.Undo(s.record(), nil); err != nil || len(left) > 0 {
+		t.Errorf("undo: %v %v", left, err)
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "src")); err == nil || s.tree() != was {
+		t.Errorf("undo: %v: %s", err, s.tree())
+	}
+	other := begin(t, Review, script, project)
+	if err := os.Mkdir(filepath.Join(other.dir, "src"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := other.store.Apply(other.record(), nil); err == nil || !strings.Contains(err.Error(), whyThere) {
+		t.Errorf("control: a folder of somebody else's: %v", err)
+	}
+	if _, _, err := other.store.Apply(other.record(), []string{"src/two"}); err != nil {
+		t.Error("a file in it:", err)
+	}
+}
+
 // TestReviewIsAtomic: where one file has changed outside since, nothing is taken; the others are, by their paths. The
 // folder is whole also where a change fails in the middle.
 func TestReviewIsAtomic(t *testing.T) {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -347,16 +349,11 @@ func (b *balancer) console(r *replica, own bool) *consoleClient {
 	return enter(r.t, link)
 }
 
-// TestChangeReplica: behind one name, a client of MCP and a person with a passkey go on at another replica.
-func TestChangeReplica(t *testing.T) {
-	b := newBalancer(t)
-	all, o := replicasOf(t, "version: 1\nservers:\n  notes: {url: %q}\ncapabilities:\n"+
-		"  notes.put: {mode: write, approval: always}\ngateway: {url: "+b.url+"/mcp, auth: {tokens: {ci: %q}}}\n")
-	for _, r := range all {
-		operate(t, r.state, "trust", filepath.Join(r.dir, "waldo.yaml"))
-		r.start()
-	}
-	one, two := all[0], all[1]
+// enrolled enrols ann with a passkey at the first replica, and starts them anew as those of her fingerprint.
+func (b *balancer) enrolled(all []*replica) *passkeytest.Authenticator {
+	one := all[0]
+	t := one.t
+	t.Helper()
 	person, key := b.console(one, false), passkeytest.New(b.url, "localhost")
 	terminal, _, seen, _ := onTTY(t, "--state", one.state, "--config", filepath.Join(one.dir, "waldo.yaml"), "approve",
 		"--enroll", "ann", "--passkey")
@@ -373,6 +370,20 @@ func TestChangeReplica(t *testing.T) {
 		r.root = root
 		r.start()
 	}
+	return key
+}
+
+// TestChangeReplica: behind one name, a client of MCP and a person with a passkey go on at another replica.
+func TestChangeReplica(t *testing.T) {
+	b := newBalancer(t)
+	all, o := replicasOf(t, "version: 1\nservers:\n  notes: {url: %q}\ncapabilities:\n"+
+		"  notes.put: {mode: write, approval: always}\ngateway: {url: "+b.url+"/mcp, auth: {tokens: {ci: %q}}}\n")
+	for _, r := range all {
+		operate(t, r.state, "trust", filepath.Join(r.dir, "waldo.yaml"))
+		r.start()
+	}
+	one, two := all[0], all[1]
+	key := b.enrolled(all)
 	for _, row := range []struct {
 		name, revision        string
 		asked, answered, made *replica
@@ -425,4 +436,92 @@ func TestChangeReplica(t *testing.T) {
 	for _, r := range all {
 		operate(t, r.state, "log", "verify")
 	}
+}
+
+// TestProgramElsewhere: a program that was suspended at one replica goes on at another after the first was killed, once,
+// with the answers to its calls. Another principal cannot let it go on.
+func TestProgramElsewhere(t *testing.T) {
+	b := newBalancer(t)
+	all, o := replicasOf(t, "version: 1\nservers:\n  notes: {url: %q}\ncapabilities:\n"+
+		"  notes.put: {mode: write, approval: always}\n"+
+		"  run_javascript: {mode: write, approval: none, isolation: engine}\n"+
+		"  run_typescript: {mode: write, approval: none, isolation: engine, writes: hold}\n"+
+		"gateway: {url: "+b.url+"/mcp, auth: {tokens: {ci: %q, other: \""+identity.Hash("waldo_other")+"\"}}}\n")
+	one, two := all[0], all[1]
+	operate(t, one.state, "worker", "--new-key", filepath.Join(one.dir, "store.key"))
+	at := filepath.Join(one.dir, "waldo.yaml")
+	text, err := os.ReadFile(at)
+	if err == nil {
+		text = fmt.Appendf(text, "store: {key: \"file:%s/store.key\"}\n", one.dir)
+		err = os.WriteFile(at, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		operate(t, r.state, "trust", at)
+		r.start()
+	}
+	key := b.enrolled(all)
+	for tool, code := range map[string]string{
+		"run_javascript": `const r = await servers.notes.put({ text: 'run_javascript' }); console.log('after', String(r))`,
+		"run_typescript": `const r = await servers.notes.put({ text: 'run_typescript' });
+			console.log('after', String(await resultOf(r)))`,
+	} {
+		t.Run(tool, func(t *testing.T) {
+			said := one.call(t, "waldo_ci", tool, map[string]string{"code": code})
+			program := regexp.MustCompile(`g_[a-z2-7]{26}`).FindString(said)
+			question := regexp.MustCompile(`a_[a-z2-7]{26}`).FindString(said)
+			if program == "" || question == "" {
+				t.Fatal(said)
+			}
+			_ = one.c.Process.Kill()
+			_ = one.c.Wait()
+			on := map[string]string{"resume": program}
+			if got := two.call(t, "waldo_other", tool, on); !strings.Contains(got, "program.not_suspended") {
+				t.Errorf("another principal: %s", got)
+			}
+			if status, code := b.console(two, false).answer(question, "ann", "approve", key); status != 200 {
+				t.Fatalf("%d %s", status, code)
+			}
+			if got := two.call(t, "waldo_ci", tool, on); !strings.Contains(got, "after put "+tool) || o.times(tool) != 1 {
+				t.Errorf("at the other: %s, made %d times", got, o.times(tool))
+			}
+			one.start()
+			for _, r := range all {
+				if got := r.call(t, "waldo_ci", tool, on); !strings.Contains(got, "program.not_suspended") || o.times(tool) != 1 {
+					t.Errorf("once more: %s, made %d times", got, o.times(tool))
+				}
+			}
+		})
+	}
+	for _, r := range all {
+		operate(t, r.state, "log", "verify")
+	}
+}
+
+// call makes a call over HTTP and returns the answer.
+func (r *replica) call(t *testing.T, token, capability string, args map[string]string) string {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"capability": capability, "arguments": args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := *r.at.Load()
+	at.Path = "/api/v1/calls"
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at.String(), bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + token}}
+	a, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	said, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(said)
 }

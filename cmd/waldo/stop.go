@@ -80,7 +80,7 @@ func stop(c *cobra.Command, g *cli.Context, name string, release bool) (err erro
 	if err != nil {
 		return err
 	}
-	removed, err := app.StopPrograms(s.Store.Dir(), name)
+	removed, err := s.StopPrograms(name)
 	if err != nil {
 		display.Fprintf(c.ErrOrStderr(), "waldo: a suspended program was not removed: %v\n", err)
 	}

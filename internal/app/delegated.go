@@ -115,7 +115,7 @@ func (s *Storage) Revoke(ctx context.Context, id string) (r Revoked, err error) 
 	if r.Replies, r.Silent, err = control.Put(ctx, s.Store, control.Revoke, control.Order{}); err != nil {
 		return r, err
 	}
-	n, perr := RevokePrograms(s.Store.Dir(), r.Delegations)
+	n, perr := s.RevokePrograms(r.Delegations)
 	r.Programs = n
 	return r, errors.Join(err, perr)
 }

@@ -122,7 +122,7 @@ func (l *lives) preview(ctx context.Context, d policy.Decision) []string {
 		lines = preview.Sandboxed(d)
 	}
 	if len(lines) == 0 {
-		lines = previewResumed(h.State, d)
+		lines = previewResumed(h.Programs(), d)
 	}
 	if len(lines) == 0 {
 		return nil

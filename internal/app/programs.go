@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -21,15 +20,20 @@ import (
 	"waldo/internal/storage/programs"
 )
 
-// Programs returns the suspended programs of a state directory.
-func Programs(state string) programs.Store {
-	return programs.Store{Dir: filepath.Join(state, "programs")}
+// Programs returns the suspended programs of a state directory, and those that replicas of it share.
+func (s *Storage) Programs() programs.Store {
+	return programs.Store{Dir: s.Store.Path("programs"), Rows: s.Store}
 }
 
-// suspendedPrograms stores suspended programs in the state directory.
+// suspendedPrograms stores suspended programs in the state directory or, where replicas share their questions, in the
+// database.
 type suspendedPrograms struct{ h *App }
 
-func (s suspendedPrograms) store() programs.Store { return Programs(s.h.State) }
+func (s suspendedPrograms) store() programs.Store {
+	all := s.h.Programs()
+	all.Shares = s.h.Approvals.Replicated()
+	return all
+}
 
 // Save stores a program with its session, which its approvals are bound to.
 func (s suspendedPrograms) Save(run call.Call, place call.Suspension) (string, error) {
@@ -47,7 +51,8 @@ func (s suspendedPrograms) Save(run call.Call, place call.Suspension) (string, e
 	}
 	return s.store().Save(programs.Program{
 		Capability: string(run.Capability), Session: string(run.Session), Principal: string(run.Principal),
-		Workspace: info.Workspace, Delegation: leaf(run), Approvals: place.Approvals, At: time.Now(), Start: start, Image: place.Image,
+		Workspace: info.Workspace, Delegation: leaf(run), Approvals: place.Approvals, At: time.Now(), Start: start,
+		Image: place.Image, Place: s.h.Store.Place(),
 	})
 }
 
@@ -59,12 +64,12 @@ func resumes(args call.Args) string {
 
 // previewResumed describes the program that a call resumes, by the call that started it. Other calls have no preview
 // here.
-func previewResumed(state string, d policy.Decision) []string {
+func previewResumed(all programs.Store, d policy.Decision) []string {
 	name := resumes(d.Call.Args)
 	if name == "" || !preview.RunsCode(d.Call.Capability) {
 		return nil
 	}
-	p, err := Programs(state).Look(name, string(d.Call.Principal))
+	p, err := all.Look(name, string(d.Call.Principal))
 	if err != nil || p.Capability != string(d.Call.Capability) {
 		return []string{"no such program is suspended"}
 	}
@@ -95,6 +100,10 @@ func (s suspendedPrograms) Take(run call.Call, name string) (place call.Suspensi
 	if p.Delegation != leaf(run) { // its code would have the authority of who goes on with it
 		return place, "", errors.Join(programs.ErrAbsent, s.store().Return(name))
 	}
+	if p.Place != s.h.Store.Place() && s.h.Config.Redaction.Tokens { // here they stand for other values
+		return place, "", errors.Join(errors.New("tokens of personal data (redaction.tokens) do not come along "+
+			"from another replica: call that one"), s.store().Return(name))
+	}
 	session := call.Session(p.Session)
 	if _, open := s.h.Sessions.Get(session); !open {
 		if _, err := s.h.Sessions.Resume(session, run.Principal, p.Workspace); err != nil {
@@ -113,14 +122,14 @@ func leaf(c call.Call) string {
 }
 
 // RevokePrograms removes the suspended programs of delegations, so that they never go on. It returns how many there were.
-func RevokePrograms(state string, delegations []string) (int, error) {
-	return Programs(state).Remove(func(p programs.Program) bool { return slices.Contains(delegations, p.Delegation) })
+func (s *Storage) RevokePrograms(delegations []string) (int, error) {
+	return s.Programs().Remove(func(p programs.Program) bool { return slices.Contains(delegations, p.Delegation) })
 }
 
 // StopPrograms removes the suspended programs of a stopped session, principal or everybody, so that they never go on. It
 // returns how many there were.
-func StopPrograms(state, name string) (int, error) {
-	return Programs(state).Remove(func(p programs.Program) bool {
+func (s *Storage) StopPrograms(name string) (int, error) {
+	return s.Programs().Remove(func(p programs.Program) bool {
 		return name == control.Everybody || p.Session == name || p.Principal == name
 	})
 }

@@ -5,14 +5,22 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/core/approval"
 	"waldo/internal/core/session"
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/storage/programs"
 )
 
 // TestProgramOfADelegation: a suspended program goes on only under the delegation of its run, and a revocation removes it.
 func TestProgramOfADelegation(t *testing.T) {
-	h := &App{State: t.TempDir(), Sessions: session.NewManager(session.Defaults(), time.Now)}
+	store, err := OpenStorage(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	h := &App{Storage: store, Approvals: &approval.Service{Store: store.Store}, Config: &contract.Config{},
+		Sessions: session.NewManager(session.Defaults(), time.Now)}
 	n, err := h.Sessions.Open("os:1", "w_1")
 	if err != nil {
 		t.Fatal(err)
@@ -33,13 +41,29 @@ func TestProgramOfADelegation(t *testing.T) {
 	if _, _, err := s.Take(run, name); err != nil {
 		t.Error("control:", err)
 	}
+	there, err := s.store().Save(programs.Program{Capability: "run_python", Session: string(n.ID), Principal: "os:1",
+		Delegation: "dg_b", Place: "sd_other", At: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Config.Redaction.Tokens = true
+	if _, _, err := s.Take(run, there); err == nil {
+		t.Error("a program with tokens of another replica goes on")
+	}
+	h.Config.Redaction.Tokens = false
+	if _, _, err := s.Take(run, there); err != nil {
+		t.Error("control: without tokens:", err)
+	}
+	if err := s.End(there, true); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.Save(run, call.Suspension{Image: []byte("y")}); err != nil {
 		t.Fatal(err)
 	}
-	if removed, err := RevokePrograms(h.State, []string{"dg_x"}); removed != 0 || err != nil {
+	if removed, err := h.RevokePrograms([]string{"dg_x"}); removed != 0 || err != nil {
 		t.Errorf("control: %d %v", removed, err)
 	}
-	if removed, err := RevokePrograms(h.State, []string{"dg_b"}); removed != 2 || err != nil {
+	if removed, err := h.RevokePrograms([]string{"dg_b"}); removed != 2 || err != nil {
 		t.Errorf("%d removed: %v", removed, err)
 	}
 }

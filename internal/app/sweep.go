@@ -33,7 +33,7 @@ func (h *App) Sweep(ctx context.Context, now time.Time, sign Signing) error {
 		func(w string) bool { return named[w] || open[w] })
 	_, unused := pkginstall.Sweep(filepath.Join(h.State, "packages"), now, now.Add(-Retention), h.Packages.Accepted())
 	_, old := h.Log.Prune(ctx, h.Config.Log.Keep, string(Principal()), sign)
-	Programs(h.State).Sweep(now)
+	h.Programs().Sweep(now)
 	bundles := sandboxegress.Sweep(h.State, now)
 	return errors.Join(err, unused, old, bundles, h.Approvals.Sweep(ctx, now.Add(-Retention)), h.sweepFeatures(ctx, now))
 }

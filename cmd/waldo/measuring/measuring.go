@@ -2,6 +2,7 @@
 package measuring
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,8 +55,12 @@ func tellParts(c *cobra.Command, state string, asJSON bool) error {
 }
 
 func tellPrograms(c *cobra.Command, state string, asJSON bool) error {
-	all, err := app.Programs(state).List()
+	s, err := app.OpenStorage(state)
 	if err != nil {
+		return err
+	}
+	all, err := s.Programs().List()
+	if err = errors.Join(err, s.Close()); err != nil {
 		return err
 	}
 	if asJSON {

@@ -40,6 +40,19 @@ func (s *Store) MarkWith(secret func() ([]byte, error)) {
 // Marks reports whether the rows of this store have marks.
 func (s *Store) Marks() bool { return s.marks.Load() != nil }
 
+// Key returns a key for a purpose, made of the key of the store.
+func (s *Store) Key(purpose string) ([]byte, error) {
+	m := s.marks.Load()
+	if m == nil {
+		return nil, errors.New("the rows of this store have no key")
+	}
+	secret, err := m.secret()
+	if err != nil {
+		return nil, err
+	}
+	return hkdf.Key(sha256.New, secret, nil, "waldo "+purpose+" 1", sha256.Size)
+}
+
 // Mark returns a text, which does not begin with '=', with its mark for a table and for the other values of the row.
 func (s *Store) Mark(text, table string, row ...string) (string, error) {
 	m := s.marks.Load()

@@ -30,11 +30,12 @@ func (l Listed) Waits() string {
 
 // List returns the programs, the oldest first. It leaves out files that do not open.
 func (s Store) List() ([]Listed, error) {
-	all := []Listed{}
+	all, bad := s.listRows()
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return all, nil
+		err = nil
 	}
+	all, err = append([]Listed{}, all...), errors.Join(err, bad)
 	for _, e := range entries {
 		name, went := strings.CutSuffix(e.Name(), taken)
 		info, gone := e.Info()
@@ -54,7 +55,9 @@ func (s Store) List() ([]Listed, error) {
 
 // Remove removes the programs that match, and returns how many. One that goes on runs on.
 func (s Store) Remove(match func(Program) bool) (n int, err error) {
+	n, bad := s.removeRows(match)
 	all, err := s.List()
+	err = errors.Join(err, bad)
 	for _, p := range all {
 		if !match(p.Program) {
 			continue

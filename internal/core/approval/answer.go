@@ -91,7 +91,7 @@ func (k *Service) consume(ctx context.Context, d policy.Decision, r row) (won bo
 		n, err := res.RowsAffected()
 		if won = n == 1; won && name != "" { // nobody is asked any more about a call with the key of this one
 			_, err = tx.Exec(`UPDATE approvals SET state = 'withdrawn', used_by = $1 WHERE state = 'pending' AND
-				used_by LIKE $2 AND place = $3`, by, "% "+name, k.place())
+				`+keyOf+` = $2 AND place = $3`, by, name, k.place())
 		}
 		return err
 	})

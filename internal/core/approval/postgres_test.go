@@ -15,7 +15,7 @@ import (
 
 // TestPostgres runs the tests of races, of use and of changed rows on PostgreSQL.
 func TestPostgres(t *testing.T) {
-	pgtest.Again(t, "^Test(Once|OneWinner|EqualCallsAtOnce|WrittenRows|RestartAndSweep|TheLogAloneDecides|Gone|Quorum|FigureWaiting)$", "^$")
+	pgtest.Again(t, "^Test(Once|OneWinner|EqualCallsAtOnce|WrittenRows|RestartAndSweep|TheLogAloneDecides|Gone|Quorum|KeyHasBegun|KeyIndex|FigureWaiting)$", "^$")
 }
 
 // newHosts returns two state directories on one database, with one clock that stands still.

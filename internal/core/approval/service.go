@@ -316,7 +316,7 @@ func (k *Service) open(
 		}
 		found, err = k.latest(tx, stands, `binding = $3`, q.Binding())
 		if errors.Is(err, sql.ErrNoRows) && name != "" && patient {
-			found, err = k.latest(tx, `state IN ('yes', 'used')`, `used_by LIKE $3`, "% "+name)
+			found, err = k.latest(tx, `state IN ('yes', 'used')`, keyOf+` = $3`, name)
 			if wait = err == nil && (found.state == Yes || k.starts(found)); err == nil && !wait {
 				err = sql.ErrNoRows
 			}
@@ -384,6 +384,9 @@ func (k *Service) Told(most time.Duration) {
 	case <-time.After(most):
 	}
 }
+
+// keyOf is the name of the key of a call in used_by, as its index has it: 64 bytes.
+const keyOf = `substr(used_by, length(used_by) - 63)`
 
 // used is the column used_by. It holds a decision and when it used the yes, and the name of the key of its call.
 func used(decision string, at time.Time, name string) string {

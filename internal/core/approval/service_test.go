@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -1052,6 +1053,53 @@ func TestEnrolmentsAreOnRecord(t *testing.T) {
 	}
 }
 
+// TestKeyIndex: approvals are looked up by the key of their calls in an index.
+func TestKeyIndex(t *testing.T) {
+	h := newFixture(t)
+	plan := []string{`EXPLAIN QUERY PLAN `}
+	if h.Store.Shared() {
+		plan = []string{`SET LOCAL enable_seqscan = off`, `EXPLAIN `}
+	}
+	err := h.Store.Update(ctx, func(tx *sql.Tx) error {
+		for _, before := range plan[:len(plan)-1] {
+			if _, err := tx.Exec(before); err != nil {
+				return err
+			}
+		}
+		for column, want := range map[string]bool{keyOf: true, "used_by": false} {
+			rows, err := tx.Query(plan[len(plan)-1] + `SELECT id FROM approvals WHERE ` + column + ` = 'k'`)
+			if err != nil {
+				return err
+			}
+			said := ""
+			for rows.Next() {
+				columns, err := rows.Columns()
+				if err != nil {
+					return err
+				}
+				row := make([]any, len(columns))
+				for i := range row {
+					row[i] = new(any)
+				}
+				if err := rows.Scan(row...); err != nil {
+					return err
+				}
+				said += fmt.Sprintln(*row[len(row)-1].(*any))
+			}
+			if err := rows.Close(); err != nil {
+				return err
+			}
+			if strings.Contains(said, "approvals_key") != want {
+				t.Errorf("%s: %s", column, said)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestKeyHasBegun: a call is not asked about once an equal call has begun with its key, or has used its yes and is
 // about to begin. A question that such a call waits for is withdrawn.
 func TestKeyHasBegun(t *testing.T) {
@@ -1068,7 +1116,7 @@ func TestKeyHasBegun(t *testing.T) {
 	}
 	keyed := func() policy.Decision {
 		d := decide(t, `{}`)
-		d.Call.Key = "k"
+		d.Call.Key = strings.Repeat("k", 64)
 		return d
 	}
 	use := func() {

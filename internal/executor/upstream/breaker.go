@@ -68,9 +68,12 @@ func (c *circuit) refusal(d policy.Decision, now time.Time) (why *call.Reason, t
 		c.trying = true
 		return nil, true
 	}
-	wait := max(c.until.Sub(now), time.Second)
+	wait := c.until.Sub(now)
+	if !d.Repeats() {
+		wait += c.open
+	}
 	return call.Reason{Code: "upstream.open", Text: fmt.Sprintf("the server failed %d calls in a row, so waldo lets it rest", c.fails)}.
-		In(wait), false
+		In(max(wait, time.Second)), false
 }
 
 // ended notes how an attempt ended: whether its transport failed. A caller that gave up proves nothing about that.

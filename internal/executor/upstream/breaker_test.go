@@ -80,7 +80,7 @@ func TestRetriesAndBreaker(t *testing.T) {
 		t.Errorf("the facts of the fifth failure: %q", o.Facts.Warnings)
 	}
 	write := contract.Contract{Mode: contract.Write, Timeout: 50 * time.Millisecond}
-	try := func(k contract.Contract, want string) {
+	try := func(k contract.Contract, want string, after ...int) {
 		t.Helper()
 		got := ""
 		o := awake(t, m, k)
@@ -89,14 +89,18 @@ func TestRetriesAndBreaker(t *testing.T) {
 			if o.Refused.RetryAfter < 1 || o.Facts.SideEffect != facts.None || len(o.Facts.Warnings) == 0 {
 				t.Errorf("a refusal without its time, or that did something: %+v", o.Refused)
 			}
+			if !slices.Equal(after, []int{o.Refused.RetryAfter}) {
+				t.Errorf("again after %d s, want %v", o.Refused.RetryAfter, after)
+			}
 		}
 		if got != want {
 			t.Errorf("%q, want %q: %s", got, want, text(o))
 		}
 	}
-	try(k, "upstream.open")
+	try(k, "upstream.open", 5)
+	try(write, "upstream.open", 10) // a read tries the server first
 	clock.now = clock.now.Add(firstOpen)
-	try(write, "upstream.open") // half open: a read tries it
+	try(write, "upstream.open", 5) // half open: a read tries it
 	works.Store(true)
 	k.Timeout, write.Timeout = time.Minute, time.Minute            // a busy machine answers late
 	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) { // a server that was ended rests by the machine's clock

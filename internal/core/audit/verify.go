@@ -561,8 +561,8 @@ func (v *verifier) conclude() {
 			v.problem("head.old", "the head in %s is %d records behind, over %v: it was put back", a.Name, v.LastSeq-a.Head.Seq,
 				v.lastAt.Sub(v.past[i]))
 		case a.Head.Seq < v.LastSeq && v.now.Sub(v.past[i]).Abs() > headSlack: // no living waldo left them so
-			v.unchecked("head.behind", "no head in %s vouches for the last %d records: waldo was killed after them, or another "+
-				"program wrote them", a.Name, v.LastSeq-a.Head.Seq)
+			v.unchecked("head.behind", "no head in %s vouches for the last %d records: waldo was killed or backed up after them, "+
+				"or another program wrote them; its next start counts them", a.Name, v.LastSeq-a.Head.Seq)
 		case a.Head.Seq < v.LastSeq:
 			v.notice("head.behind", "the last %d records are not vouched for by the head in %s yet",
 				v.LastSeq-a.Head.Seq, a.Name)

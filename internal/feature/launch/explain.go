@@ -53,9 +53,13 @@ func (p plan) rows() []row {
 		host += " " + p.program.version
 	}
 	where := map[string]string{"review": " (aside, until you take it: waldo changes)", "discard": " (dropped at the end)"}
+	writes := p.project
+	if p.repository != "" {
+		writes += " and its repository " + p.repository
+	}
 	return []row{
 		{"host", host + ", " + p.program.path + p.untested()},
-		{"writes", p.project + where[p.changes] + ", a home of its own for this project, and /tmp"},
+		{"writes", writes + where[p.changes] + ", a home of its own for this project, and /tmp"},
 		{"but not", cmp.Or(several(p.sealed), "(nothing here runs later outside)") + hidden(p.hidden)},
 		{"reads", several(append([]string{"/usr"}, shown...)) + "; nothing else of this machine"},
 		{"reaches", cmp.Or(several(reach), "nothing") + p.forwarded()},

@@ -287,6 +287,61 @@ func TestSealsPolicy(t *testing.T) {
 	}
 }
 
+// TestWorktree: a linked working tree brings its repository only where each leads to the other. A file .git alone names any
+// repository.
+func TestWorktree(t *testing.T) {
+	for _, c := range []struct {
+		why, file, text string // a file that is not as git writes it
+		want            bool
+	}{
+		{why: "control", want: true},
+		{why: "relative paths", file: "tree/.git", text: "gitdir: ../main/.git/worktrees/w", want: true},
+		{why: "leads back elsewhere", file: "main/.git/worktrees/w/gitdir", text: "DIR/other/.git"},
+		{why: "leads back nowhere", file: "main/.git/worktrees/w/gitdir"},
+		{why: "of another repository", file: "main/.git/worktrees/w/commondir", text: "../../../../other/.git"},
+		{why: "a submodule", file: "tree/.git", text: "gitdir: DIR/main/.git/modules/w"},
+		{why: "the repository itself", file: "tree/.git", text: "gitdir: DIR/main/.git"},
+		{why: "through a link", file: "tree/.git", text: "gitdir: DIR/link/.git/worktrees/w"},
+		{why: "the home's", file: "tree/.git", text: "gitdir: DIR/home/.git/worktrees/w"},
+	} {
+		dir, err := filepath.EvalSymlinks(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("HOME", filepath.Join(dir, "home"))
+		put := func(name, text string) {
+			at := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755),
+				os.WriteFile(at, []byte(strings.ReplaceAll(text, "DIR", dir)+"\n"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, repo := range []string{"main/.git/", "home/.git/", "main/.git/modules/"} {
+			put(repo+"worktrees/w/gitdir", "DIR/tree/.git")
+			put(repo+"worktrees/w/commondir", "../..")
+		}
+		put("tree/.git", "gitdir: DIR/main/.git/worktrees/w")
+		put("main/.git/hooks/pre-commit", "x")
+		if err := os.Symlink(filepath.Join(dir, "main"), filepath.Join(dir, "link")); err != nil {
+			t.Fatal(err)
+		}
+		if c.file != "" {
+			put(c.file, c.text)
+		}
+		p, err := prepare(asked{project: filepath.Join(dir, "tree"), command: "sh"}, t.TempDir(), config.Default())
+		if err = errors.Join(err, p.look()); err != nil {
+			t.Fatal(err)
+		}
+		common := filepath.Join(dir, "main/.git")
+		mounted := slices.ContainsFunc(p.contract.Mounts, func(m contract.Mount) bool { return m.From == common && m.Writable })
+		shown := slices.ContainsFunc(p.rows(), func(r row) bool { return r.Name == "writes" && strings.Contains(r.Text, common) })
+		sealed := slices.Contains(p.sealed, filepath.Join(common, "hooks"))
+		if mounted != c.want || shown != c.want || sealed != c.want || !c.want && len(p.contract.Mounts) > 1 {
+			t.Errorf("%s: %+v", c.why, p.contract.Mounts)
+		}
+	}
+}
+
 // TestLaunchAsks: what the configuration's contract for launch asks for before it acts is asked for.
 func TestLaunchAsks(t *testing.T) {
 	for _, want := range []contract.Contract{{}, {Witness: true}, {Confirm: true}} { // the first is the control

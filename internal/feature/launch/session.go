@@ -55,16 +55,17 @@ type asked struct {
 // plan is everything that one session gets, before it starts.
 type plan struct {
 	asked
-	program  found
-	contract contract.Contract
-	secrets  map[string]contract.Secret
-	key      string // the variable of the credential; empty: none was found
-	tail     string // the end of its placeholder, which one host checks
-	auth     string // the host's name for it
-	run      call.Run
-	mounts   []sandbox.Mount
-	sealed   []string // of the project: read-only
-	hidden   []string // and not shown
+	program    found
+	contract   contract.Contract
+	secrets    map[string]contract.Secret
+	key        string // the variable of the credential; empty: none was found
+	tail       string // the end of its placeholder, which one host checks
+	auth       string // the host's name for it
+	run        call.Run
+	mounts     []sandbox.Mount
+	repository string   // of a linked working tree; empty: the project is none
+	sealed     []string // of the project: read-only
+	hidden     []string // and not shown
 }
 
 // prepare makes the plan of a session.
@@ -80,9 +81,11 @@ func prepare(a asked, state string, cfg *contract.Config) (p plan, err error) {
 		return p, nil
 	}
 	at := contract.Position{File: filepath.Join(p.project, "waldo.yaml")}
-	if _, err := files.Here(state).Place(at, p.project); err != nil {
+	here := files.Here(state)
+	if _, err := here.Place(at, p.project); err != nil {
 		return p, err
 	}
+	p.withRepository(here)
 	tools, env := tools(a.person)
 	p.mounts = distinct(append(append(p.mounts, p.program.mounts...), tools.mounts...))
 	p.run.Home, p.run.Dir, p.run.NoTools, p.run.Changes = homeAt, a.project, true, a.changes
@@ -105,20 +108,32 @@ func (p *plan) look() error {
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(p.project)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	found, err := rules.At(p.project).Look(root)
-	for _, f := range found {
-		if f.Hidden {
-			p.hidden = append(p.hidden, f.Path)
-		} else if f.Link == "" {
-			p.sealed = append(p.sealed, f.Path)
+	for _, dir := range []string{p.project, p.repository} {
+		if dir == "" {
+			continue
+		}
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return err
+		}
+		found, err := rules.At(dir).Look(root)
+		root.Close()
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			name := f.Path
+			if dir == p.repository {
+				name = filepath.Join(dir, name)
+			}
+			if f.Hidden {
+				p.hidden = append(p.hidden, name)
+			} else if f.Link == "" {
+				p.sealed = append(p.sealed, name)
+			}
 		}
 	}
-	return err
+	return nil
 }
 
 // contractOf makes the contract of the session: the profile's, with what the configuration's own contract for launch

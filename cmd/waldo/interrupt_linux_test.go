@@ -60,8 +60,8 @@ func TestPromptInterrupted(t *testing.T) {
 	}
 }
 
-// TestSignalledAgain: more signals do not keep waldo from taking out what a run has planted. What a killed waldo leaves is
-// taken out by the next command, whichever it is.
+// TestSignalledAgain: more signals do not keep waldo from taking out what a run has planted. The next command takes out
+// what a killed waldo leaves, whichever it is.
 func TestSignalledAgain(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		dir, state := t.TempDir(), t.TempDir()
@@ -108,7 +108,8 @@ func TestSignalledAgain(t *testing.T) {
 		}
 		next := exec.Command("waldo", "log")
 		next.Env = waldo.Env
-		if out, err := next.CombinedOutput(); err != nil || strings.Contains(string(out), "had planted a protected name") != kill {
+		out, err := next.CombinedOutput()
+		if err != nil || strings.Contains(string(out), "had planted a protected name") != kill {
 			t.Errorf("killed %v: %v: %s", kill, err, out)
 		}
 		if _, err := os.Stat(planted); err == nil {

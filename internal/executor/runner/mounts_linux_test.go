@@ -394,7 +394,7 @@ func TestEffectOfWrites(t *testing.T) {
 		{"written", listing{list: &facts.Changes{Written: []string{"a"}}}, facts.None, facts.Confirmed},
 		{"renamed", listing{list: &facts.Changes{Renamed: []string{"a -> b"}}}, facts.None, facts.Confirmed},
 		{"removed", listing{list: &facts.Changes{Removed: []string{"a"}}}, facts.None, facts.Confirmed},
-		{"written, and over the network", listing{list: &facts.Changes{Written: []string{"a"}}}, facts.Unknown, facts.Unknown},
+		{"over the network", listing{list: &facts.Changes{Written: []string{"a"}}}, facts.Unknown, facts.Unknown},
 		{"aside", listing{list: &facts.Changes{Written: []string{"a"}}, aside: "/x"}, facts.None, facts.None},
 		{"control: nothing", listing{list: &facts.Changes{}}, facts.None, facts.None},
 	} {

@@ -183,7 +183,7 @@ func TestReview(t *testing.T) {
 
 func sorted(l []string) []string { slices.Sort(l); return l }
 
-// TestPartOfANewFolder: the folder that waldo makes for one file is no change from outside for the next one, and goes with
+// TestPartOfANewFolder: the folder that waldo makes for one file is no change from outside for the next one. It goes with
 // the last. One that somebody else makes is.
 func TestPartOfANewFolder(t *testing.T) {
 	script := "mkdir -p -m 750 src/in; echo 1 > src/in/one; echo 2 > src/two"

@@ -287,8 +287,8 @@ func TestSealsPolicy(t *testing.T) {
 	}
 }
 
-// TestWorktree: a linked working tree brings its repository only where each leads to the other. A file .git alone names any
-// repository.
+// TestWorktree: a linked working tree brings its repository only where each leads to the other. A file .git alone can
+// name any repository.
 func TestWorktree(t *testing.T) {
 	for _, c := range []struct {
 		why, file, text string // a file that is not as git writes it
@@ -333,8 +333,12 @@ func TestWorktree(t *testing.T) {
 			t.Fatal(err)
 		}
 		common := filepath.Join(dir, "main/.git")
-		mounted := slices.ContainsFunc(p.contract.Mounts, func(m contract.Mount) bool { return m.From == common && m.Writable })
-		shown := slices.ContainsFunc(p.rows(), func(r row) bool { return r.Name == "writes" && strings.Contains(r.Text, common) })
+		mounted := slices.ContainsFunc(p.contract.Mounts, func(m contract.Mount) bool {
+			return m.From == common && m.Writable
+		})
+		shown := slices.ContainsFunc(p.rows(), func(r row) bool {
+			return r.Name == "writes" && strings.Contains(r.Text, common)
+		})
 		sealed := slices.Contains(p.sealed, filepath.Join(common, "hooks"))
 		if mounted != c.want || shown != c.want || sealed != c.want || !c.want && len(p.contract.Mounts) > 1 {
 			t.Errorf("%s: %+v", c.why, p.contract.Mounts)

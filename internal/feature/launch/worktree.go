@@ -28,7 +28,7 @@ func (p *plan) withRepository(m files.Machine) {
 		At: p.contract.At})
 }
 
-// repository returns the repository of a linked working tree, where each leads to the other. A file .git alone can name
+// repository returns the repository of a linked working tree, where each leads to the other: a file .git alone can name
 // any repository of the person's. Empty: it is none.
 func repository(project string) string {
 	pointer := filepath.Join(project, ".git")

@@ -103,6 +103,14 @@ func storyOf(r Record) story {
 	case "verdict", "answer":
 		word = map[bool]string{true: "yes", false: "no"}[yes]
 		t.What = "Answer: " + word
+	case "reload":
+		if string(fields["taken"]) == "false" {
+			word, t.What = "deny", "Configuration refused, the one before stays"
+		}
+	case "stop":
+		if text("session") != "" {
+			t.What = "Session ended"
+		}
 	}
 	if p := pillOf(word); word != "" {
 		t.Class, t.Icon = p.Class, p.Icon

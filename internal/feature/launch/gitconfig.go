@@ -226,13 +226,17 @@ func parts(all []gitChange) [][]gitChange {
 	return slices.DeleteFunc(out, func(part []gitChange) bool { return len(part) == 0 })
 }
 
-// asks returns why a person is asked before a change: a later push or pull could go elsewhere.
+// asks returns why a person is asked before a change: a later push or pull could go elsewhere, a later commit could have
+// another author.
 func (c gitChange) asks() *call.Reason {
 	if c.Known {
 		return &call.Reason{Code: "git_config.known", Text: "a remote, a branch or a section changes that was there before"}
 	}
 	if strings.HasPrefix(c.Key, "remote.") || strings.HasPrefix(c.Key, "push.") || c.pushesElsewhere() {
 		return &call.Reason{Code: "git_config.push", Text: "there is a new remote, or another default of git push: a later push could go there"}
+	}
+	if strings.HasPrefix(c.Key, "user.") {
+		return &call.Reason{Code: "git_config.identity", Text: "later commits of this person would have another author"}
 	}
 	return nil
 }
@@ -328,7 +332,7 @@ type gitArgs struct {
 func gitArgsOf(c call.Call) (a gitArgs, err error) { return a, json.Unmarshal(c.Args.Raw(), &a) }
 
 // judgeGit has a person asked before anything changes that the configuration had, and before it has a new remote or
-// another default of git push: a later push could go elsewhere.
+// another default of git push or another author.
 func judgeGit(c call.Call, _ contract.Contract) (danger int, why *call.Reason) {
 	a, err := gitArgsOf(c)
 	if err != nil {

@@ -209,13 +209,15 @@ func TestGitParts(t *testing.T) {
 	}
 }
 
-// TestPushElsewhereAsks: a person is asked before a later plain push of a branch goes to another remote.
+// TestPushElsewhereAsks: a person is asked before a later plain push of a branch goes to another remote, and before a
+// later commit has another author.
 func TestPushElsewhereAsks(t *testing.T) {
 	for _, row := range []struct {
 		key, now, code string
 	}{
 		{"branch.b.pushremote", "public", "git_config.push"}, {"branch.b.remote", "public", "git_config.push"},
 		{"remote.up.url", "https://example.com/u", "git_config.push"}, {"push.default", "current", "git_config.push"},
+		{"user.email", "eve@example.com", "git_config.identity"}, {"user.name", "Eve", "git_config.identity"},
 		{"branch.b.remote", "origin", ""}, {"branch.b.remote", ".", ""}, {"branch.b.merge", "refs/heads/b", ""},
 	} {
 		code := ""

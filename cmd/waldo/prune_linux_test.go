@@ -48,7 +48,7 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &approval.Service{Store: s, Record: app.Enrolments(l), Witness: &audit.Witness{Dir: audit.Dir(state)}}
+	k := &approval.Service{Store: s, Records: audit.Desk{Recorder: &audit.Recorder{Log: l}, User: app.Principal()}, Witness: &audit.Witness{Dir: audit.Dir(state)}}
 	ann, err := k.Enroll(t.Context(), "ann", nil, secret.NewValue("correct horse battery"), nil, signs...)
 	if err != nil {
 		t.Fatal(err)

@@ -302,7 +302,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 			return max(s.Patience, patience[channel])
 		},
 	}
-	recording(h.Approvals, h.Log)
+	h.Approvals.Records = desk(h.Log)
 	if err := h.Approvals.Exchange(ctx); err != nil {
 		return err
 	}
@@ -582,25 +582,9 @@ func RemoteDialer(
 // RootVariable names the variable that holds the fingerprint of the first approver, besides approval.root.
 const RootVariable = "WALDO_APPROVER_ROOT"
 
-// Enrolments records who may answer.
-func Enrolments(log *audit.Log) func(ctx context.Context, e approval.Enrolment) error {
-	r := &audit.Recorder{Log: log}
-	return func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, Principal(), e) }
-}
-
-// recording lets an approval service write to a log.
-func recording(k *approval.Service, log *audit.Log) {
-	r := &audit.Recorder{Log: log}
-	k.Record, k.Verdict = Enrolments(log), r.Verdict
-	k.Trust = func(ctx context.Context, c approval.Configuration, from string) error {
-		return r.Configuration(ctx, Principal(), c, from)
-	}
-	k.Passed = func(ctx context.Context, e approval.Elsewhere, by string, yes bool) error {
-		said := map[bool]string{true: "yes", false: "no"}[yes]
-		return log.Change(ctx, audit.Change{Action: "approval.passed", User: string(Principal()),
-			Digest: e.Question.ArgsDigest, Object: fmt.Sprintf("%s: %s by %s, passed on by %s",
-				e.Question.ID, said, by, e.Peer)})
-	}
+// desk returns what an approval service of this user writes to a log.
+func desk(log *audit.Log) audit.Desk {
+	return audit.Desk{Recorder: &audit.Recorder{Log: log}, User: Principal()}
 }
 
 // LeftOut quotes and shortens a name that a server chose, since it can contain control characters.

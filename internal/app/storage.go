@@ -150,7 +150,7 @@ func (s *Storage) approvals(cfg *contract.Config) *approval.Service {
 	k := &approval.Service{Store: s.Store, Rules: func() contract.Approvals { return cfg.Approval },
 		Root: os.Getenv(RootVariable), Gone: presence.Gone(s.Store), Witness: &audit.Witness{Dir: audit.Dir(dir)}}
 	if s.Log != nil {
-		recording(k, s.Log)
+		k.Records = desk(s.Log)
 	}
 	return k
 }

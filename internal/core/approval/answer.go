@@ -226,10 +226,10 @@ func (k *Service) Settle(ctx context.Context, d Draft, sig []byte) error {
 
 // recorded writes an answer to the log.
 func (k *Service) recorded(ctx context.Context, a Answer) error {
-	if k.Verdict == nil {
+	if k.Records == nil {
 		return errors.New("approval: no log is open, so no answer can be taken")
 	}
-	if err := k.Verdict(ctx, a); err != nil {
+	if err := k.Records.Verdict(ctx, a); err != nil {
 		return fmt.Errorf("approval: the answer is not on record: %w", err)
 	}
 	return nil

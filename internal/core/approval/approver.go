@@ -97,16 +97,16 @@ const (
 
 // record has change made once e is on record, and records its failure.
 func (k *Service) record(ctx context.Context, e Enrolment, change func() error) error {
-	if k.Record == nil {
+	if k.Records == nil {
 		return change()
 	}
-	if err := k.Record(ctx, e); err != nil {
+	if err := k.Records.Enrolled(ctx, e); err != nil {
 		return fmt.Errorf("it could not be recorded, and was not done: %w", err)
 	}
 	err := change()
 	if err != nil {
 		e.Failed = err.Error()
-		err = errors.Join(err, k.Record(context.WithoutCancel(ctx), e))
+		err = errors.Join(err, k.Records.Enrolled(context.WithoutCancel(ctx), e))
 	}
 	return err
 }

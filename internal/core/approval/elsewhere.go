@@ -224,8 +224,8 @@ func (k *Service) PassDown(ctx context.Context, approvalID string, answer json.R
 		return err
 	}
 	e, err := k.Elsewhere(ctx, approvalID)
-	if err == nil && k.Passed != nil {
-		err = k.Passed(ctx, e, s.Signed.By, s.Signed.Yes)
+	if err == nil && k.Records != nil {
+		err = k.Records.Passed(ctx, e, s.Signed.By, s.Signed.Yes)
 	}
 	if err != nil {
 		return err

@@ -175,10 +175,9 @@ func TestHostsAnswerIsOnRecord(t *testing.T) {
 	d := decide(t, `{}`)
 	d.Contract.Approval.By = ""
 	var on []Answer
-	record := h.Verdict
-	h.Verdict = func(c context.Context, a Answer) error {
+	h.Records.(*records).verdict = func(a Answer) error {
 		on = append(on, a)
-		return record(c, a)
+		return h.log.Look(ctx, func(l *Ledger) { _ = l.Given(recorded(a)) })
 	}
 	for _, yes := range []bool{true, false} {
 		id := h.want(t, d, "waiting")

@@ -49,16 +49,35 @@ func (h *fixture) watch(t *testing.T) *testLog {
 
 func (h *fixture) wire(log *testLog) {
 	h.Witness = log
-	h.Record = func(_ context.Context, e Enrolment) error { // whatever is wrong with it, it is in the log
-		return log.Look(ctx, func(l *Ledger) { _ = l.Enrolled(e) })
-	}
-	h.Trust = func(_ context.Context, c Configuration, _ string) error {
-		return log.Look(ctx, func(l *Ledger) { _ = l.Configured(c) })
-	}
-	h.Verdict = func(_ context.Context, a Answer) error {
-		return log.Look(ctx, func(l *Ledger) { _ = l.Given(recorded(a)) })
-	}
+	h.Records = &records{log: log}
 }
+
+// records writes to a log of a test, whatever is wrong with what it writes. Its functions replace that.
+type records struct {
+	log      *testLog
+	enrolled func(e Enrolment) error
+	verdict  func(a Answer) error
+}
+
+func (r *records) Enrolled(_ context.Context, e Enrolment) error {
+	if r.enrolled != nil {
+		return r.enrolled(e)
+	}
+	return r.log.Look(ctx, func(l *Ledger) { _ = l.Enrolled(e) })
+}
+
+func (r *records) Verdict(_ context.Context, a Answer) error {
+	if r.verdict != nil {
+		return r.verdict(a)
+	}
+	return r.log.Look(ctx, func(l *Ledger) { _ = l.Given(recorded(a)) })
+}
+
+func (r *records) Configured(_ context.Context, c Configuration, _ string) error {
+	return r.log.Look(ctx, func(l *Ledger) { _ = l.Configured(c) })
+}
+
+func (r *records) Passed(context.Context, Elsewhere, string, bool) error { return nil }
 
 func enrolment(a Approver, by Signer) Enrolment {
 	sig, _ := by.Sign(append([]byte(forApprover), canonical(a)...))
@@ -227,7 +246,7 @@ func TestLogDecides(t *testing.T) {
 		h := newFixture(t)
 		log := h.watch(t)
 		var first Enrolment
-		h.Record = func(_ context.Context, e Enrolment) error {
+		h.Records.(*records).enrolled = func(e Enrolment) error {
 			if e.Action == "enrol" {
 				first = e
 			}
@@ -317,7 +336,7 @@ func TestTakenBack(t *testing.T) {
 	}
 	approvalID = h.want(t, d, "waiting") // an approval that cannot be recorded is taken back, with an error
 	h.say(t, approvalID, true)
-	h.Verdict = func(context.Context, Answer) error { return errors.New("disk full") }
+	h.Records.(*records).verdict = func(Answer) error { return errors.New("disk full") }
 	if err := h.Answer(ctx, h.ann, approvalID, false, ""); err == nil || !strings.Contains(err.Error(), "not on record") {
 		t.Errorf("unrecorded: %v", err)
 	}

@@ -109,7 +109,7 @@ func (l *Ledger) fork() *Ledger {
 // Exchange takes the rights that other replicas recorded into this log, and gives them those of this log.
 func (k *Service) Exchange(ctx context.Context) error {
 	root := k.root()
-	if root == "" || k.Record == nil || k.Trust == nil {
+	if root == "" || k.Records == nil {
 		return nil
 	}
 	k.exchanging.Lock()
@@ -153,11 +153,11 @@ func (k *Service) Exchange(ctx context.Context) error {
 // take writes a right of another replica to the log.
 func (k *Service) take(ctx context.Context, s carried) error {
 	if s.Trust != nil {
-		return k.Trust(ctx, *s.Trust, s.From)
+		return k.Records.Configured(ctx, *s.Trust, s.From)
 	}
 	e := *s.Right
 	e.From = s.From
-	return k.Record(ctx, e)
+	return k.Records.Enrolled(ctx, e)
 }
 
 // admits takes a right into the ledger, and reports whether it holds and comes from the first approver root.
@@ -197,7 +197,7 @@ func bySequence(a, b carried) int {
 // this log. It reports whether this log has more than before.
 func (k *Service) exchangeAnswers(ctx context.Context, e evidence, approvalID string) (more bool, err error) {
 	root := k.root()
-	if root == "" || k.Verdict == nil || e.used != "" {
+	if root == "" || k.Records == nil || e.used != "" {
 		return false, nil
 	}
 	k.exchanging.Lock()

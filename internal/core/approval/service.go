@@ -25,6 +25,17 @@ type Notifier interface {
 	Notify(ctx context.Context, q Question)
 }
 
+// Records writes what a service does to the log before it takes effect. An error stops it.
+type Records interface {
+	Enrolled(ctx context.Context, e Enrolment) error
+	// Verdict has an answer that a human gives on the disk when it returns.
+	Verdict(ctx context.Context, a Answer) error
+	// Configured has a signed configuration of another replica.
+	Configured(ctx context.Context, c Configuration, from string) error
+	// Passed has an answer to a question of another waldo, which is passed on.
+	Passed(ctx context.Context, e Elsewhere, by string, yes bool) error
+}
+
 // Service stores questions until they are answered. It satisfies broker.Asker. Several processes can have a desk over
 // the same store.
 type Service struct {
@@ -43,15 +54,8 @@ type Service struct {
 	// Witness reads the log, which decides who can answer, and what was answered and used. nil: nothing can be answered
 	// or used.
 	Witness Witness
-	// Record writes an enrolment to the log before it takes effect; its error stops the enrolment. Nil writes
-	// nothing.
-	Record func(ctx context.Context, e Enrolment) error
-	// Verdict writes an answer to the log when a human gives it; its error stops a yes. Nil: no answer can be given.
-	Verdict func(ctx context.Context, a Answer) error
-	// Passed writes an answer to a question of another waldo to the log before it is passed on. Nil writes nothing.
-	Passed func(ctx context.Context, e Elsewhere, by string, yes bool) error
-	// Trust writes a signed configuration of another replica to the log. Nil: this process takes nothing from replicas.
-	Trust func(ctx context.Context, c Configuration, from string) error
+	// Records writes to the log. Nil: enrolments are on no record, and no answer can be given.
+	Records Records
 	// Begun returns the name of the key of a call, and whether a call with that key has begun. Nil: no call has a key.
 	Begun    func(ctx context.Context, d policy.Decision) (name string, begun bool, err error)
 	Asker    func(n call.Session) string // names this process where a session ends with it; nil: no session does

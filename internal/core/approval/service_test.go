@@ -999,7 +999,7 @@ func TestEnrolmentsAreOnRecord(t *testing.T) {
 	h := newFixture(t)
 	var on []Enrolment
 	var broken error
-	h.Record = func(_ context.Context, e Enrolment) error {
+	h.Records.(*records).enrolled = func(e Enrolment) error {
 		if _, err := h.Approvers(ctx); err != nil {
 			t.Error(err)
 		}

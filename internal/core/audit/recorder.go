@@ -214,6 +214,29 @@ func answered(a approval.Answer) Answered {
 	return body
 }
 
+// Desk records what an approval service does, for a user of this machine.
+type Desk struct {
+	*Recorder
+	User call.Principal
+}
+
+// Enrolled records who may answer.
+func (d Desk) Enrolled(ctx context.Context, e approval.Enrolment) error {
+	return d.Approver(ctx, d.User, e)
+}
+
+// Configured records a signed configuration of another replica.
+func (d Desk) Configured(ctx context.Context, c approval.Configuration, from string) error {
+	return d.Configuration(ctx, d.User, c, from)
+}
+
+// Passed records an answer that goes on to another waldo.
+func (d Desk) Passed(ctx context.Context, e approval.Elsewhere, by string, yes bool) error {
+	said := map[bool]string{true: "yes", false: "no"}[yes]
+	return d.Log.Change(ctx, Change{Action: "approval.passed", User: string(d.User), Digest: e.Question.ArgsDigest,
+		Object: fmt.Sprintf("%s: %s by %s, passed on by %s", e.Question.ID, said, by, e.Peer)})
+}
+
 // Verdict records a human's answer when it is given; it is on the disk when this returns.
 func (r *Recorder) Verdict(ctx context.Context, a approval.Answer) error {
 	return r.append(ctx, KindVerdict, answered(a), true)

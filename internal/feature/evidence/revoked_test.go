@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"bytes"
-	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -25,8 +24,7 @@ func TestRevokedInReceipts(t *testing.T) {
 	d := decided(1, "mail.send", policy.Ask, contract.Write)
 	d.Contract.Approval = contract.Approval{When: contract.Always}
 	g.recorder(func(r *audit.Recorder, l *audit.Log) {
-		desk := &approval.Service{Store: g.store, Witness: &audit.Witness{Dir: g.tree.Dir}, Verdict: r.Verdict,
-			Record: func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, "os:1000", e) }}
+		desk := &approval.Service{Store: g.store, Witness: &audit.Witness{Dir: g.tree.Dir}, Records: audit.Desk{Recorder: r, User: "os:1000"}}
 		signers := map[string]approval.Signer{}
 		for _, name := range []string{"ann", "bob"} { // records 3 and 4
 			public, private, err := ed25519.GenerateKey(nil)

@@ -3,7 +3,6 @@ package evidence
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/hex"
@@ -158,8 +157,7 @@ func TestStandaloneAnswer(t *testing.T) {
 	ann := approval.NewSigner("ann", private)
 	g.recorder(func(r *audit.Recorder, l *audit.Log) {
 		ctx := t.Context()
-		desk := &approval.Service{Store: g.store, Witness: &audit.Witness{Dir: g.tree.Dir}, Verdict: r.Verdict,
-			Record: func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, "os:1000", e) }}
+		desk := &approval.Service{Store: g.store, Witness: &audit.Witness{Dir: g.tree.Dir}, Records: audit.Desk{Recorder: r, User: "os:1000"}}
 		_, err := desk.EnrollKey(ctx, "ann", nil, pub, ann)
 		_, asked, aerr := desk.Ask(ctx, d)
 		q, _, qerr := desk.Question(ctx, asked)
@@ -358,8 +356,7 @@ func passkeyYes(t *testing.T, g *ground, key *passkeytest.Authenticator) (creden
 	d.Call.Args, d.Contract.Approval = args, contract.Approval{When: contract.Always}
 	g.recorder(func(r *audit.Recorder, l *audit.Log) {
 		ctx := t.Context()
-		desk := &approval.Service{Store: g.store, Witness: &audit.Witness{Dir: g.tree.Dir}, Verdict: r.Verdict,
-			Record: func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, "os:1000", e) }}
+		desk := &approval.Service{Store: g.store, Witness: &audit.Witness{Dir: g.tree.Dir}, Records: audit.Desk{Recorder: r, User: "os:1000"}}
 		a, err := desk.NewApprover("carol", nil, c.Text(), "carol")
 		if err != nil {
 			t.Fatal(err)

@@ -42,7 +42,7 @@ func newApprover(t *testing.T) *approver {
 	}
 	log := &memoryLog{}
 	a := &approver{t: t, ann: approval.NewSigner("ann", private),
-		k: &approval.Service{Store: store, Witness: log, Record: log.enrolled, Verdict: log.given}}
+		k: &approval.Service{Store: store, Witness: log, Records: log}}
 	if _, err := a.k.EnrollKey(t.Context(), "ann", nil, private.Public().(ed25519.PublicKey), a.ann); err != nil {
 		t.Fatal(err)
 	}
@@ -57,14 +57,18 @@ func (l *memoryLog) Look(_ context.Context, fn func(*approval.Ledger)) error {
 	return nil
 }
 
-func (l *memoryLog) enrolled(_ context.Context, e approval.Enrolment) error {
+func (l *memoryLog) Enrolled(_ context.Context, e approval.Enrolment) error {
 	return l.ledger.Enrolled(e)
 }
 
-func (l *memoryLog) given(_ context.Context, a approval.Answer) error {
+func (l *memoryLog) Verdict(_ context.Context, a approval.Answer) error {
 	return l.ledger.Given(approval.Recorded{DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest,
 		Yes: a.Yes, By: string(a.By), Key: a.Key, Signed: a.Signed, Signature: a.Signature})
 }
+
+func (l *memoryLog) Configured(context.Context, approval.Configuration, string) error { return nil }
+
+func (l *memoryLog) Passed(context.Context, approval.Elsewhere, string, bool) error { return nil }
 
 func (a *approver) call(ctx context.Context, c call.Call) (call.Result, error) {
 	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Ask, Danger: 3, Policy: "sha256:config", Call: c,

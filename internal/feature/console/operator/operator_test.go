@@ -78,8 +78,7 @@ func openWith(t testing.TB, cfg *contract.Config) *desk {
 	}
 	r := &audit.Recorder{Log: d.log}
 	d.k = &approval.Service{Preview: wouldDo, Now: func() time.Time { return time.Now().Add(time.Duration(d.later.Load())) }, Store: d.store, Witness: &audit.Witness{Dir: audit.Dir(d.dir)},
-		Record:  func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, "os:1000", e) },
-		Verdict: r.Verdict}
+		Records: audit.Desk{Recorder: r, User: "os:1000"}}
 	d.op = d.operator()
 	d.web = site.New(site.Options{Backend: d.op, Hosts: []string{"localhost", "127.0.0.1"}})
 	t.Cleanup(func() {

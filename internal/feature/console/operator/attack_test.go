@@ -413,7 +413,7 @@ func TestChromiumAttacks(t *testing.T) {
 	b.eval(`fetch('` + at + `/api/v1/sandboxes/analysis/pause', {method: 'POST', mode: 'no-cors', credentials: 'include', ` +
 		`headers: {'Content-Type': 'text/plain'}, body: '{}'}).then(() => 0, () => 0)`)
 	b.eval("document.querySelector('form').submit()")
-	b.until("location.pathname.startsWith('/sandboxes')")
+	b.until("location.pathname.startsWith('/sandboxes') && document.readyState === 'complete'")
 	if text := b.eval("document.body.innerText"); !strings.Contains(text, "cross_site") || state() != "ready" {
 		t.Errorf("a form of another origin: %s; the sandbox is %s", text, state())
 	}

@@ -437,13 +437,14 @@ func TestQuestionsBelongToACall(t *testing.T) {
 func TestQuestionsEndWithTheirCall(t *testing.T) {
 	heard, asked, under := make(chan string, 1), make(chan bool, 2), make(chan bool, 2)
 	m, _ := asking(t, contract.Asks{Form: true}, odd("", func(r request, out io.Writer) string {
-		fmt.Fprintln(out, `{"jsonrpc":"2.0","id":"q",`+form+`}`)
+		ident, result := "q1", "refusal"
+		if strings.Contains(string(r.Params.Arguments), "answers") { // the first question can be under way still
+			ident, result = "q2", fine
+		}
+		fmt.Fprintln(out, `{"jsonrpc":"2.0","id":"`+ident+`",`+form+`}`)
 		<-asked // else there may be no call any more when the question comes
 		under <- true
-		if strings.Contains(string(r.Params.Arguments), "answers") {
-			return fine
-		}
-		return "refusal"
+		return result
 	}))
 	for _, how := range []string{"cancelled", "answers"} {
 		p := &person{answer: `{"action":"accept","content":{}}`, wait: make(chan struct{})}

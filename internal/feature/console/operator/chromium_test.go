@@ -40,6 +40,9 @@ type chromium struct {
 // startChromium starts the Chromium of scripts/setup-chromium.sh, or skips the test.
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a real browser takes minutes: make test has it")
+	}
 	cache, err := filepath.Abs(filepath.Join("..", "..", "..", "..", ".cache"))
 	if err != nil {
 		t.Fatal(err)

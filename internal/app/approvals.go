@@ -32,8 +32,8 @@ func ApprovalsOnRecord(
 	return s.approvals(cfg), s.Close, nil
 }
 
-// AskedUnder reports whether a question was asked under a configuration. The digest tells one that the operator named
-// from the same one as it is trusted, with its programs: for a question they are one.
+// AskedUnder reports whether a question was asked under a configuration. One that the operator named has
+// another digest than the same one as it is trusted, with its programs: for a question they are one.
 func AskedUnder(state string, cfg *contract.Config, q approval.Question) bool {
 	was, untrusted := trust.Held(state, cfg)
 	if untrusted != nil {

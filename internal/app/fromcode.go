@@ -30,6 +30,7 @@ func (f fromCode) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	return now.Broker.Call(ctx, c)
 }
 
+// shareFiles copies files between a run under way and its session.
 func (h *App) shareFiles(run string) {
 	if err := h.Runner.Share(run); err != nil {
 		slog.Warn("files of a run could not be shared", "call", run, "why", err)

@@ -56,7 +56,7 @@ func (s Store) saveRow(p Program, name string) error {
 }
 
 // lookRow returns the program of a row, and whether it was taken. Only what is sealed is evidence: a first row that
-// says something else could hide the program from those who remove it.
+// differs could hide the program from those who remove it.
 func (s Store) lookRow(name string) (p Program, went bool, err error) {
 	if s.Rows == nil || !s.Rows.Shared() || !s.Rows.Marks() {
 		return p, false, ErrAbsent
@@ -159,7 +159,7 @@ func (s Store) drop(names ...string) (n int, err error) {
 	return n, err
 }
 
-// listRows returns the programs of all replicas, as their rows say.
+// listRows returns the programs of all replicas, as their rows have them.
 func (s Store) listRows() (all []Listed, err error) {
 	if s.Rows == nil || !s.Rows.Shared() {
 		return nil, nil

@@ -36,8 +36,14 @@ var sequences = map[string]struct {
 		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s7,"result":%s}`+"\n", r.ID, fine)
 		return ""
 	}, status: facts.Timeout, text: "no answer in time", brief: true},
-	"upstream_answers_id_1 call_id_1": {before: manyAnswers(), call: func(request, io.Writer) string { return fine },
-		status: facts.OK, text: "fine"},
+	"upstream_answers_id_1 call_id_1": {call: func(r request, out io.Writer) string {
+		var id int
+		_ = json.Unmarshal(r.ID, &id)
+		for ahead := range 20 { // read before the answer of this call, so before the next one is made
+			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"early"}]}}`+"\n", id+1+ahead)
+		}
+		return fine
+	}, status: facts.OK, text: "fine"},
 	"call upstream_half_line_and_exit": {call: func(r request, out io.Writer) string {
 		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"resu`, r.ID)
 		return "exit"
@@ -83,15 +89,6 @@ var sequences = map[string]struct {
 		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"method":"ping"}`+"\n", r.ID)
 		return fine
 	}, status: facts.OK, text: "fine"},
-}
-
-// manyAnswers are answers to requests that were never made.
-func manyAnswers() string {
-	var b strings.Builder
-	for id := range 20 {
-		fmt.Fprintf(&b, `{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"early"}]}}`+"\n", id+1)
-	}
-	return b.String()
 }
 
 // wanting asks the client for something, and answers with the code of its refusal.

@@ -40,7 +40,7 @@ type collector struct {
 	spans   []*tracepb.Span
 	metrics []string
 	raw     []byte
-	slow    chan struct{} // answers wait for it; nil: they do not
+	slow    chan struct{} // answers wait for it, and nothing is read: by then the sender may be gone; nil: they do not
 }
 
 func newCollector(t *testing.T) *collector {
@@ -48,6 +48,7 @@ func newCollector(t *testing.T) *collector {
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.slow != nil {
 			<-c.slow
+			return
 		}
 		body := io.Reader(r.Body)
 		if r.Header.Get("Content-Encoding") == "gzip" {

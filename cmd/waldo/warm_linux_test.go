@@ -50,7 +50,7 @@ func TestFirstClient(t *testing.T) {
 		}
 		return r.Facts.Sandbox.Warm
 	}
-	g := h.SharedSessions()
+	g := h.SharedSessions("")
 	defer g.Close()
 	bob, err := h.Sessions.Open("oidc:bob", id.New(id.Workspace))
 	if err != nil {

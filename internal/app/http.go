@@ -111,28 +111,41 @@ func (s sockets) listen(g contract.Gateway) (net.Listener, error) {
 	return l, nil
 }
 
-// SharedSessions gives the clients of one principal over HTTP one session.
-func (h *App) SharedSessions() *session.Shared {
-	return &session.Shared{
-		Sessions: h.Sessions,
-		Open:     func(who call.Principal) (session.Info, error) { return h.Sessions.Open(who, id.New(id.Workspace)) },
-		Opened:   func(n session.Info) { h.lives.inForce().expect(n) }, Idle: h.Forget, Closed: h.Tidy,
-	}
-}
-
-// gatewaySessions is the bucket of the sessions that replicas share, by principal.
+// gatewaySessions is the bucket of the sessions over MCP that replicas share, by principal.
 const gatewaySessions = "gateway-sessions"
 
-// openReplicated opens the session of a principal. Replicas give it the same id: a question that one of them asked is
-// one of the session at the other. An id that the operator stopped is replaced.
-func (h *App) openReplicated(who call.Principal) (session.Info, error) {
-	if !h.Approvals.Replicated() {
+// SharedSessions gives the clients of one principal over a front end one session. In a bucket, as in "rest-sessions",
+// replicas give it one id. Without one, its id is known in this process alone.
+func (h *App) SharedSessions(bucket string) *session.Shared {
+	return &session.Shared{Sessions: h.Sessions, Owner: clientSessions{h, bucket}}
+}
+
+// clientSessions satisfies session.Owner.
+type clientSessions struct {
+	h      *App
+	bucket string
+}
+
+// Opened satisfies session.Owner.
+func (c clientSessions) Opened(n session.Info) { c.h.lives.inForce().expect(n) }
+
+// Idle satisfies session.Owner.
+func (c clientSessions) Idle(n call.Session) { c.h.Forget(n) }
+
+// Closed satisfies session.Owner.
+func (c clientSessions) Closed(n session.Info) { c.h.Tidy(n) }
+
+// Open satisfies session.Owner. Replicas give the session of a principal the same id: a question that one of them asked
+// is one of the session at the other. An id that the operator stopped is replaced.
+func (c clientSessions) Open(who call.Principal) (session.Info, error) {
+	h := c.h
+	if c.bucket == "" || !h.Approvals.Replicated() {
 		return h.Sessions.Open(who, id.New(id.Workspace))
 	}
 	for stopped := ""; ; {
 		var n call.Session
 		var workspace string
-		err := h.Store.Modify(context.Background(), gatewaySessions, string(who), func(old string, _ bool) (string, bool, error) {
+		err := h.Store.Modify(context.Background(), c.bucket, string(who), func(old string, _ bool) (string, bool, error) {
 			first, second, _ := strings.Cut(old, " ")
 			if old == stopped || !id.Is(id.Session, first) || !id.Is(id.Workspace, second) {
 				first, second = id.New(id.Session), id.New(id.Workspace)
@@ -164,8 +177,7 @@ func (h *App) listenHTTP(ctx context.Context, s sockets, o mcpserver.Options, re
 	if err != nil {
 		return err
 	}
-	g := h.SharedSessions()
-	g.Open = h.openReplicated
+	g := h.SharedSessions(gatewaySessions)
 	defer g.Close()
 	o.OnSessionEnd = g.Leave
 	srv := mcpserver.New(o)

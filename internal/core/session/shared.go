@@ -6,14 +6,21 @@ import (
 	"waldo/internal/model/call"
 )
 
+// Owner makes the sessions that clients share, and is told of their fates.
+type Owner interface {
+	// Open opens a session of a principal. Opened follows where clients get it.
+	Open(call.Principal) (Info, error)
+	Opened(Info)
+	// Idle follows once the last client of a session has left.
+	Idle(call.Session)
+	Closed(Info)
+}
+
 // Shared gives all clients of one principal one session. Budgets, files and tokens of personal data then belong to
 // the principal, for any number of clients.
 type Shared struct {
 	Sessions *Manager
-	Open     func(call.Principal) (Info, error)
-	Opened   func(Info)         // a principal has a new session
-	Idle     func(call.Session) // the last client of a session has left
-	Closed   func(Info)         // a session is closed
+	Owner    Owner
 
 	mu      sync.Mutex
 	info    map[call.Principal]Info
@@ -28,14 +35,14 @@ func (s *Shared) Enter(who call.Principal) (call.Session, error) {
 	if s.Over(n.ID) {
 		s.forget()
 		var err error
-		if n, err = s.Open(who); err != nil {
+		if n, err = s.Owner.Open(who); err != nil {
 			return "", err
 		}
 		if s.info == nil {
 			s.info, s.clients = map[call.Principal]Info{}, map[call.Session]int{}
 		}
 		s.info[who] = n
-		s.Opened(n)
+		s.Owner.Opened(n)
 	}
 	s.clients[n.ID]++
 	return n.ID, nil
@@ -52,7 +59,7 @@ func (s *Shared) Over(n call.Session) bool {
 func (s *Shared) forget() {
 	for who, n := range s.info {
 		if _, open := s.Sessions.Get(n.ID); !open {
-			s.Closed(n)
+			s.Owner.Closed(n)
 			delete(s.info, who)
 		}
 	}
@@ -69,7 +76,7 @@ func (s *Shared) Leave(n call.Session) {
 	}
 	s.mu.Unlock()
 	if last {
-		s.Idle(n)
+		s.Owner.Idle(n)
 	}
 }
 
@@ -79,6 +86,6 @@ func (s *Shared) Close() {
 	defer s.mu.Unlock()
 	for _, n := range s.info {
 		s.Sessions.Close(n.ID)
-		s.Closed(n)
+		s.Owner.Closed(n)
 	}
 }

@@ -8,16 +8,25 @@ import (
 	"waldo/internal/model/id"
 )
 
+// owner remembers the fates of sessions.
+type owner struct {
+	m              *Manager
+	opened, closed []Info
+	idle           []call.Session
+}
+
+func (o *owner) Open(p call.Principal) (Info, error) { return o.m.Open(p, id.New(id.Workspace)) }
+func (o *owner) Opened(n Info)                       { o.opened = append(o.opened, n) }
+func (o *owner) Idle(n call.Session)                 { o.idle = append(o.idle, n) }
+func (o *owner) Closed(n Info)                       { o.closed = append(o.closed, n) }
+
 // TestShared: clients of one principal share a session, those of another do not. A session of a stopped principal
 // stays; one that was closed is replaced.
 func TestShared(t *testing.T) {
 	now := time.Now()
 	m := NewManager(Defaults(), func() time.Time { return now })
-	var opened, closed []Info
-	var idle []call.Session
-	s := &Shared{Sessions: m, Open: func(p call.Principal) (Info, error) { return m.Open(p, id.New(id.Workspace)) },
-		Opened: func(n Info) { opened = append(opened, n) },
-		Closed: func(n Info) { closed = append(closed, n) }, Idle: func(n call.Session) { idle = append(idle, n) }}
+	o := &owner{m: m}
+	s := &Shared{Sessions: m, Owner: o}
 	enter := func(who call.Principal) call.Session {
 		t.Helper()
 		n, err := s.Enter(who)
@@ -27,16 +36,16 @@ func TestShared(t *testing.T) {
 		return n
 	}
 	ci, again, other := enter("token:ci"), enter("token:ci"), enter("token:other")
-	if ci != again || ci == other || len(opened) != 2 {
-		t.Fatal(ci, again, other, opened)
+	if ci != again || ci == other || len(o.opened) != 2 {
+		t.Fatal(ci, again, other, o.opened)
 	}
 	s.Leave(ci)
-	if len(idle) != 0 {
+	if len(o.idle) != 0 {
 		t.Error("a session with a client is idle")
 	}
 	s.Leave(ci)
-	if len(idle) != 1 || idle[0] != ci {
-		t.Error(idle)
+	if len(o.idle) != 1 || o.idle[0] != ci {
+		t.Error(o.idle)
 	}
 	m.Stop(func(n Info) bool { return n.Principal == "token:ci" })
 	if enter("token:ci") != ci {
@@ -47,8 +56,8 @@ func TestShared(t *testing.T) {
 		t.Error("a session that was ended is used again")
 	}
 	m.Close(other)
-	if enter("token:other") == other || len(closed) == 0 {
-		t.Error("a closed session is used again", closed)
+	if enter("token:other") == other || len(o.closed) == 0 {
+		t.Error("a closed session is used again", o.closed)
 	}
 	s.Close()
 	if len(m.List()) > 1 { // the stopped one is the manager's

@@ -44,7 +44,7 @@ func open(h *app.App) (app.Running, error) {
 	if err := recordKilled(context.Background(), h); err != nil {
 		return app.Running{}, err
 	}
-	sessions := h.SharedSessions()
+	sessions := h.SharedSessions("")
 	return app.Running{
 		Work: func(ctx context.Context) {
 			defer sessions.Close()

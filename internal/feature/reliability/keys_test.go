@@ -172,7 +172,7 @@ func TestReadyIsSettledFirst(t *testing.T) {
 		t.Fatalf("control: %d pending, %v", len(all), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	sessions, done := h.SharedSessions(), make(chan struct{})
+	sessions, done := h.SharedSessions(""), make(chan struct{})
 	go func() { settlePending(ctx, h.Effects, sessions); close(done) }()
 	for e := all[1]; e.Word() == ""; time.Sleep(10 * time.Millisecond) { // the test's own time bounds it
 		if e, err = h.Effects.Get(t.Context(), e.ID); err != nil {

@@ -46,7 +46,7 @@ type server struct {
 }
 
 func open(h *app.App) (app.Running, error) {
-	s := &server{h: h, shared: h.SharedSessions(), sessions: map[call.Principal]call.Session{},
+	s := &server{h: h, shared: h.SharedSessions("rest-sessions"), sessions: map[call.Principal]call.Session{},
 		held: budget.New(budget.Limits{Memory: maxHeld, Share: maxHeld / 4, Each: maxEach, Wait: time.Second})}
 	var routes []app.Route
 	for _, r := range []struct {

@@ -39,7 +39,7 @@ func Queue(s *app.Storage) *inbox.Queue {
 }
 
 func open(h *app.App) (app.Running, error) {
-	k := &pipeline{App: h, sessions: h.SharedSessions()}
+	k := &pipeline{App: h, sessions: h.SharedSessions("")}
 	hooks := New(Options{Queue: Queue(h.Storage), Log: h.Log, Witness: h.Witness, Kernel: k})
 	return app.Running{
 		Carriers: []approval.Notifier{question.New(k)},

@@ -433,6 +433,20 @@ func TestChangeReplica(t *testing.T) {
 			}
 		})
 	}
+	t.Run("over REST", func(t *testing.T) { // its session has one id at both
+		write := map[string]string{"text": "over REST"}
+		question := regexp.MustCompile(`a_[a-z2-7]{26}`).FindString(one.call(t, "waldo_ci", "notes.put", write))
+		if question == "" {
+			t.Fatal("no question")
+		}
+		if status, code := b.console(two, false).answer(question, "ann", "approve", key); status != 200 {
+			t.Fatalf("%d %s", status, code)
+		}
+		said := two.call(t, "waldo_ci", "notes.put", write)
+		if !strings.Contains(said, "put over REST") || o.times("over REST") != 1 {
+			t.Errorf("%s, made %d times", said, o.times("over REST"))
+		}
+	})
 	for _, r := range all {
 		operate(t, r.state, "log", "verify")
 	}

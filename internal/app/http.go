@@ -237,7 +237,7 @@ func (h *App) unused(ctx context.Context, id string, until time.Time) (fresh boo
 // ready returns why waldo takes no calls: the database cannot be read, or the log cannot be written.
 func (h *App) ready(ctx context.Context) error {
 	_, _, err := h.Store.Get(ctx, "ready", "")
-	return errors.Join(err, h.Log.Failed())
+	return errors.Join(err, h.Log.Ready())
 }
 
 // beside returns the handlers of exact paths: of logins and of the features.

@@ -122,6 +122,10 @@ type Log struct {
 	badHead bool     // the failure was to move the head
 	lost    int      // records refused since failed was set
 	torn    Recovery // a torn tail of another process, to be recorded
+
+	trying  sync.Mutex // guards what follows
+	tried   time.Time  // by Ready; zero: never
+	unready error
 }
 
 // pending is a record on its way.
@@ -423,4 +427,42 @@ func (l *Log) Failed() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failed
+}
+
+// Ready tries whether the log takes a record, at most once a second, and returns why it does not. It writes to another
+// file of the folder, and ends a failure that is over without waiting for a record.
+func (l *Log) Ready() error {
+	l.trying.Lock()
+	defer l.trying.Unlock()
+	if now := l.o.Now(); l.tried.IsZero() || now.Sub(l.tried).Abs() >= time.Second {
+		l.tried, l.unready = now, l.try()
+	}
+	return l.unready
+}
+
+// try writes a file as long as the longest usual batch, and removes it. Then it repairs the log if that had failed.
+func (l *Log) try() error {
+	f, err := os.OpenFile(filepath.Join(l.dir, "ready"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|safefile.NoFollow, 0o600)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	_, err = f.Write(make([]byte, maxLines))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Remove(f.Name())
+	} else {
+		_ = os.Remove(f.Name()) // its room is for records
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // another process of the log tries, too
+		return fmt.Errorf("audit: %w", err)
+	}
+	if l.Failed() == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err = l.locked(func() ([]Record, error) { return nil, l.repair() })
+	return err
 }

@@ -66,6 +66,26 @@ func clock() func() time.Time {
 	}
 }
 
+// hand is a clock that a test moves.
+type hand struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func handClock() *hand { return &hand{at: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)} }
+
+func (h *hand) read() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at
+}
+
+func (h *hand) add(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at = h.at.Add(d)
+}
+
 func openLog(t testing.TB, dir string, o Options) *Log {
 	t.Helper()
 	l, err := Open(ctx, dir, o)
@@ -573,5 +593,60 @@ func TestSyncOfAClosedSegment(t *testing.T) {
 	}
 	if err := f.Sync(); !errors.Is(err, fs.ErrClosed) {
 		t.Fatalf("got %v", err)
+	}
+}
+
+// TestReady: a log is ready if a file can be written beside it, and a failure that is over ends without a record. It is
+// tried once a second.
+func TestReady(t *testing.T) {
+	now := handClock()
+	var write, synced error
+	var short bool
+	dir := t.TempDir()
+	l := openLog(t, dir, Options{Heads: &memory{}, Now: now.read,
+		wrap: func(f file) file { return failing{f, &write, &synced, &short} }})
+	defer closeLog(t, l)
+	settled(t, l)
+	if err := l.Ready(); err != nil {
+		t.Fatal("control:", err)
+	}
+	at := filepath.Join(dir, "ready")
+	if _, err := os.Lstat(at); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("its file is left", err)
+	}
+	if err := os.Mkdir(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Ready(); err != nil {
+		t.Error("it was tried again within a second:", err)
+	}
+	now.add(time.Second)
+	if err := l.Ready(); !errors.Is(err, syscall.EISDIR) {
+		t.Error("a file that cannot be written:", err)
+	}
+	if err := os.Remove(at); err != nil {
+		t.Fatal(err)
+	}
+	now.add(time.Second)
+	if err := l.Ready(); err != nil {
+		t.Error(err)
+	}
+
+	l.mu.Lock()
+	write, synced = syscall.EROFS, syscall.EROFS
+	l.mu.Unlock()
+	if _, err := l.Append(ctx, "decision", []byte(`{}`), true); err == nil {
+		t.Fatal("control: the record was taken")
+	}
+	now.add(time.Second)
+	if err := l.Ready(); !errors.Is(err, syscall.EROFS) || l.Failed() == nil {
+		t.Error("the disk still fails:", err)
+	}
+	l.mu.Lock()
+	write, synced = nil, nil
+	l.mu.Unlock()
+	now.add(time.Second)
+	if err := l.Ready(); err != nil || l.Failed() != nil {
+		t.Error("the disk works again:", err, l.Failed())
 	}
 }

@@ -13,16 +13,16 @@ import (
 // A selection takes the records of its time that match, the newest of them, and counts what it left.
 func TestSelect(t *testing.T) {
 	dir, heads := t.TempDir()+"/log", &memory{}
-	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	clock := handClock()
 	l, err := Open(context.Background(), dir, Options{
-		Heads: heads, SegmentBytes: 1000, Now: func() time.Time { return now },
+		Heads: heads, SegmentBytes: 1000, Now: clock.read,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := now
+	start := clock.read()
 	for i := range 40 { // with the first record, 41
-		now = start.Add(time.Duration(i+1) * time.Hour)
+		clock.add(time.Hour)
 		kind := "even"
 		if i%2 == 1 {
 			kind = "odd"
@@ -49,7 +49,7 @@ func TestSelect(t *testing.T) {
 		{"odd since", Selection{Kind: "odd", Since: start.Add(37 * time.Hour)}, []uint64{39, 41}, Counted{2, 2, 41, 41, 0, false}},
 		{"ids, one twice", Selection{About: []string{"c_5", "c_3", "c_5", ""}}, []uint64{5, 7}, Counted{2, 2, 41, 41, 0, false}},
 		{"nothing matches", Selection{Kind: "none"}, nil, Counted{0, 0, 41, 41, 0, false}},
-		{"later than all", Selection{Since: now.Add(time.Hour)}, nil, Counted{0, 0, 41, 41, 0, false}},
+		{"later than all", Selection{Since: clock.read().Add(time.Hour)}, nil, Counted{0, 0, 41, 41, 0, false}},
 	} {
 		var got []uint64
 		n, err := Select(context.Background(), dir, row.s, func(r Record) error { got = append(got, r.Seq); return nil })

@@ -109,7 +109,7 @@ func (s *server) exec(by client, r *http.Request, body []byte) (a answer, err er
 	}
 	now, m, who := s.h.InForce(), s.h.NamedSandboxes(), by.who
 	c := call.Call{ID: id.New(id.Call), Capability: "exec", Args: args, Principal: who, Channel: channel,
-		ApprovalID: in.Approval, Key: keyOf(r), Delegation: by.token, Proof: by.proof}
+		ApprovalID: in.Approval, Key: keyOf(r), Delegation: by.token, Proof: by.proof, Trace: traceOf(r)}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	run, err := m.Begin(ctx, string(who), r.PathValue("name"), c.ID, false)

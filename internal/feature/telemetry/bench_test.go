@@ -23,6 +23,7 @@ type quiet struct{}
 func (quiet) Waiting(context.Context) ([]approval.Question, error) { return nil, nil }
 func (quiet) Sessions() []session.Info                             { return nil }
 func (quiet) Store(context.Context) error                          { return nil }
+func (quiet) LogFailed() bool                                      { return false }
 func (quiet) Unsynced() uint64                                     { return 0 }
 func (quiet) Uncopied(context.Context) (uint64, bool, error)       { return 0, false, nil }
 

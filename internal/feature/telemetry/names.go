@@ -40,6 +40,7 @@ const (
 	metricSession     = "waldo.session.duration"
 	metricStore       = "waldo.store.latency"
 	metricLogBehind   = "waldo.log.unsynced"
+	metricLogFailed   = "waldo.log.failed"
 	metricUncopied    = "waldo.log.uncopied"
 	metricQueued      = "waldo.runs.waiting"
 	metricQueuedFor   = "waldo.runs.waiting.seconds"
@@ -73,7 +74,7 @@ const (
 // Metrics are the names of all metrics. The dashboard and the alerts name no other.
 var Metrics = []string{metricServerDuration, metricClientDuration, metricStep, metricDecisions, metricActive, metricRuns,
 	metricEgress, metricBytes, metricMasked, metricWaiting, metricOldest, metricSessions, metricSession, metricStore, metricLogBehind,
-	metricUncopied, metricQueued, metricQueuedFor, metricSpansLost}
+	metricLogFailed, metricUncopied, metricQueued, metricQueuedFor, metricSpansLost}
 
 // Spans are the names of all spans below that of the call.
 var Spans = []string{string(broker.StepDecide), string(broker.StepRecord), string(broker.StepAsk),

@@ -21,8 +21,11 @@ import (
 func (t *Telemetry) Begin(c call.Call) broker.Trail {
 	n := &trail{t: t, call: c, began: time.Now()}
 	kind, name := trace.SpanKindInternal, string(c.Capability)
-	if c.Channel == "mcp" {
+	switch c.Channel {
+	case "mcp":
 		kind, name = trace.SpanKindServer, methodCallTool+" "+name
+	case "rest", call.A2A:
+		kind = trace.SpanKindServer
 	}
 	n.in, n.span = t.tracer.Start(arriving(c.Trace), name, trace.WithSpanKind(kind), trace.WithTimestamp(n.began))
 	t.active.Add(n.in, 1)
@@ -174,18 +177,19 @@ func (n *trail) sandbox(f facts.Facts) {
 	span.End(trace.WithTimestamp(n.ran))
 }
 
-// arriving returns the context of a place in a trace, as W3C Trace Context writes it. Baggage stays behind.
+// arriving returns the context of a place in a trace, as W3C Trace Context writes it. Baggage and
+// state stay behind: both are anybody's words, and collectors store what they get.
 func arriving(at call.Trace) context.Context {
 	return propagation.TraceContext{}.Extract(context.Background(),
-		propagation.MapCarrier{"traceparent": at.Parent, "tracestate": at.State})
+		propagation.MapCarrier{"traceparent": at.Parent})
 }
 
-// leaving returns the place of a context in its trace; without one, where the call came from.
+// leaving returns the place of a context in its trace, with the state that came; without one, where the call came from.
 func leaving(ctx context.Context, otherwise call.Trace) call.Trace {
 	m := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, m)
 	if m["traceparent"] == "" {
 		return otherwise
 	}
-	return call.Trace{Parent: m["traceparent"], State: m["tracestate"]}
+	return call.Trace{Parent: m["traceparent"], State: otherwise.State}
 }

@@ -60,6 +60,7 @@ type Source interface {
 	Sessions() []session.Info
 	Store(ctx context.Context) error // one read
 	Unsynced() uint64                // records of the log that are not on the disk
+	LogFailed() bool                 // the log takes no record
 	// records of the log that its bucket does not have; false: there is no bucket
 	Uncopied(ctx context.Context) (records uint64, has bool, err error)
 	WaitingRuns(ctx context.Context) ([]app.Waiting, error)
@@ -260,6 +261,7 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 	waiting, sessions := count(metricWaiting, "Questions to people."), count(metricSessions, "Open sessions.")
 	oldest, store := age(metricOldest, "Age of the oldest question."), age(metricStore, "One read of the database.")
 	behind := count(metricLogBehind, "Records of the log that are not on the disk yet.")
+	failed := count(metricLogFailed, "1: the log takes no record, and calls are refused.")
 	uncopied := count(metricUncopied, "Records of the log that its bucket does not have.")
 	queued := count(metricQueued, "Runs that no worker has taken yet.")
 	queuedFor, _ := m.Float64ObservableGauge(metricQueuedFor, metric.WithDescription("Age of the oldest of them."))
@@ -272,6 +274,11 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 		o.ObserveInt64(lost, t.Dropped())
 		o.ObserveInt64(sessions, int64(len(t.from.Sessions())))
 		o.ObserveInt64(behind, int64(t.from.Unsynced()))
+		no := int64(0)
+		if t.from.LogFailed() {
+			no = 1
+		}
+		o.ObserveInt64(failed, no)
 		if n, has, err := t.from.Uncopied(ctx); has && err == nil {
 			o.ObserveInt64(uncopied, int64(n))
 		}
@@ -300,7 +307,7 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 		}
 		o.ObserveFloat64(oldest, since.Seconds())
 		return nil
-	}, waiting, sessions, oldest, store, behind, uncopied, queued, queuedFor, lost)
+	}, waiting, sessions, oldest, store, behind, failed, uncopied, queued, queuedFor, lost)
 	return err
 }
 
@@ -340,6 +347,7 @@ func (s source) Waiting(ctx context.Context) ([]approval.Question, error) {
 }
 func (s source) Sessions() []session.Info { return s.h.Sessions.List() }
 func (s source) Unsynced() uint64         { return s.h.Log.Unsynced() }
+func (s source) LogFailed() bool          { return s.h.Log.Failed() != nil }
 func (s source) Uncopied(ctx context.Context) (uint64, bool, error) {
 	return s.h.InForce().Uncopied(ctx)
 }

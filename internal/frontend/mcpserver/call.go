@@ -6,11 +6,9 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"waldo/internal/frontend/mcpserver/catalog"
@@ -173,30 +171,15 @@ func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *
 	return r, err
 }
 
-// The form of the two fields of a trace (W3C Trace Context).
-var (
-	traceParent = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
-	})
-	traceState = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[ -~]+$`) })
-)
-
 // trace reads the place of a request in a trace: from _meta, else from the headers of its transport. Its baggage stays
 // behind: it is anybody's data.
-func trace(m jsonrpc.Message) (t call.Trace) {
+func trace(m jsonrpc.Message) call.Trace {
 	parent, _ := meta(m, "traceparent").Text()
 	state, _ := meta(m, "tracestate").Text()
 	if parent == "" {
 		parent, state = m.Trace.Parent, m.Trace.State
 	}
-	if !traceParent().MatchString(parent) {
-		return t
-	}
-	t.Parent = parent
-	if len(state) <= 512 && traceState().MatchString(state) {
-		t.State = state
-	}
-	return t
+	return call.TraceOf(parent, state)
 }
 
 // keyOf returns the idempotency key of a request: from _meta, or from the header of its transport. Two keys that differ

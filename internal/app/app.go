@@ -285,22 +285,12 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 	h.Effects = &effects.Book{Store: h.Store, Process: h.Process(), Gone: presence.Gone(h.Store), Now: time.Now, Calls: h,
 		Rates: rates, Log: &audit.Recorder{Log: h.Log, Witness: h.Witness}, Contract: h.lives.contract}
 	h.shared = append(h.shared, h.finish)
-	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
 	h.Approvals = &approval.Service{
-		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules, h.prepare)},
+		Store: h.Store, Calls: asking{h, s.Patience}, Carriers: append([]approval.Notifier{notify.New(h.lives.rules, h.prepare)},
 			s.Carriers...),
-		Asker: h.askerOf, Gone: presence.Gone(h.Store),
+		Gone:    presence.Gone(h.Store),
 		Witness: h.Witness, Root: os.Getenv(RootVariable),
-		Notes: h.lives.notes, Preview: h.lives.preview, Cosigner: h.lives, Begun: h.Effects.Begun,
-		WaitTimeout: func(channel string) time.Duration {
-			if channel == "mcp" && slices.Contains(rules().Carriers, contract.Elicitation) {
-				return s.Patience // the host is asked at once
-			}
-			if channel == "bridge" && s.Patience > 0 { // a person waits; the script's clock is paused
-				return bridgePatience
-			}
-			return max(s.Patience, patience[channel])
-		},
+		Cosigner: h.lives,
 	}
 	h.Approvals.Records = desk(h.Log)
 	if err := h.Approvals.Exchange(ctx); err != nil {

@@ -89,6 +89,9 @@ func (l *lives) notes(d policy.Decision) []string {
 	return l.inForce().Redact.Meanings(d)
 }
 
+// rules are how people are asked.
+func (l *lives) rules() contract.Approvals { return l.inForce().Config.Approval }
+
 // Cosigned shows the log to the witnesses of the configuration in force.
 func (l *lives) Cosigned(ctx context.Context) *call.Reason { return l.inForce().Broker.Cosigned(ctx) }
 

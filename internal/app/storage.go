@@ -147,7 +147,7 @@ func (s *Storage) NamedSandboxes() *sandboxes.Manager { return sandboxes.New(s.S
 // approvals returns the approval service of a configuration. It records if the log is open.
 func (s *Storage) approvals(cfg *contract.Config) *approval.Service {
 	dir := s.Store.Dir()
-	k := &approval.Service{Store: s.Store, Rules: func() contract.Approvals { return cfg.Approval },
+	k := &approval.Service{Store: s.Store, Calls: approval.Fixed(cfg.Approval),
 		Root: os.Getenv(RootVariable), Gone: presence.Gone(s.Store), Witness: &audit.Witness{Dir: audit.Dir(dir)}}
 	if s.Log != nil {
 		k.Records = desk(s.Log)

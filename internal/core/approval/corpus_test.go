@@ -36,7 +36,7 @@ type story struct {
 
 func newStory(t *testing.T) *story {
 	s := &story{fixture: newFixture(t), found: "as it was"}
-	s.Notes = func(policy.Decision) []string { return []string{s.found} }
+	s.about.notes = func(policy.Decision) []string { return []string{s.found} }
 	return s
 }
 
@@ -151,9 +151,7 @@ func (s *story) step(t *testing.T, step []any) {
 	case "wait":
 		s.pass(DefaultTimeout + time.Second)
 	case "restart":
-		notes := s.Notes
 		s.restart(t)
-		s.Notes = notes
 	case "answer":
 		if _, ok := Verdict(step[2].(string)); ok {
 			t.Errorf("%q is an answer", step[2])

@@ -15,7 +15,7 @@ import (
 func TestSignedElsewhere(t *testing.T) {
 	bottom, top := newFixture(t), newFixture(t)
 	rules := func() contract.Approvals { return contract.Approvals{Carriers: []string{contract.OverA2A}} }
-	bottom.Rules, top.Rules = rules, rules
+	bottom.about.rules, top.about.rules = rules, rules
 	_, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -72,11 +72,11 @@ func TestSignedElsewhere(t *testing.T) {
 			t.Errorf("%s: %q, want %q", row.why, got, row.want)
 		}
 	}
-	bottom.Rules = nil
+	bottom.about.rules = nil
 	if got := code(bottom.Deliver(ctx, asked, yes)); got != "approval.carrier" {
 		t.Errorf("without the carrier: %q", got)
 	}
-	bottom.Rules = rules
+	bottom.about.rules = rules
 	bottom.want(t, d, "waiting")
 	if err := bottom.Deliver(ctx, asked, yes); err != nil {
 		t.Errorf("control: %v", err)
@@ -91,7 +91,7 @@ func TestSignedElsewhere(t *testing.T) {
 func TestPass(t *testing.T) {
 	bottom, top := newFixture(t), newFixture(t)
 	rules := func() contract.Approvals { return contract.Approvals{Carriers: []string{contract.OverA2A}} }
-	bottom.Rules, top.Rules = rules, rules
+	bottom.about.rules, top.about.rules = rules, rules
 	asked := bottom.want(t, decide(t, `{"path":"a"}`), "waiting")
 	e, _ := bottom.Share(ctx, bottom.shown(t, asked))
 	raw := string(canonical(e))
@@ -115,16 +115,16 @@ func TestPass(t *testing.T) {
 	if _, ok := top.Pass(ctx, "other", json.RawMessage(raw)); ok {
 		t.Error("it is shown as one of another peer")
 	}
-	top.Rules = nil
+	top.about.rules = nil
 	if _, ok := top.Pass(ctx, "b", json.RawMessage(raw)); ok {
 		t.Error("it is shown without the carrier")
 	}
-	top.Rules = rules
+	top.about.rules = rules
 	top.pass(2 * time.Hour)
 	if all, err := top.AllElsewhere(ctx); err != nil || len(all) != 0 {
 		t.Errorf("after its time: %v %v", all, err)
 	}
-	bottom.Notes = nil
+	bottom.about.notes = nil
 	q := bottom.shown(t, asked)
 	q.Notes = []string{`[EMAIL_1] stands for "ann@example.com"`}
 	if _, ok := bottom.Share(ctx, q); ok {

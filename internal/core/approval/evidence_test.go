@@ -89,7 +89,7 @@ func TestVetoStaysSo(t *testing.T) {
 func TestTimeoutInForce(t *testing.T) {
 	for _, longer := range []bool{false, true} {
 		h := newFixture(t)
-		h.Rules = func() contract.Approvals { return contract.Approvals{Timeout: 5 * time.Second} }
+		h.about.rules = func() contract.Approvals { return contract.Approvals{Timeout: 5 * time.Second} }
 		d := decide(t, `{}`)
 		d.Call.ApprovalID = h.want(t, d, "waiting")
 		if longer {
@@ -122,12 +122,12 @@ func TestOwnPrincipals(t *testing.T) {
 		d := decide(t, `{}`)
 		d.Call.Principal = call.Principal(principal)
 		id := h.want(t, d, "waiting")
-		h.Rules = func() contract.Approvals { return contract.Approvals{People: people} }
+		h.about.rules = func() contract.Approvals { return contract.Approvals{People: people} }
 		if got := code(h.Answer(ctx, h.ann, id, true, "")); got != want {
 			t.Errorf("%s: %q, want %q", principal, got, want)
 		}
 		if want == "" {
-			h.Rules = func() contract.Approvals {
+			h.about.rules = func() contract.Approvals {
 				return contract.Approvals{People: map[string][]string{"ann": {principal}}}
 			}
 			h.want(t, d, "approval.own") // also when the yes is used
@@ -140,14 +140,14 @@ func TestSameArgumentsAlone(t *testing.T) {
 	const same = "It had the same arguments, and all else"
 	for why, change := range map[string]func(h *fixture, d *policy.Decision){
 		"":                           func(*fixture, *policy.Decision) {},
-		"what waldo found":           func(h *fixture, _ *policy.Decision) { h.Notes = found("thief@evil.example") },
-		"what it would do":           func(h *fixture, _ *policy.Decision) { h.Preview = previewed("rm -r /") },
+		"what waldo found":           func(h *fixture, _ *policy.Decision) { h.about.notes = found("thief@evil.example") },
+		"what it would do":           func(h *fixture, _ *policy.Decision) { h.about.preview = previewed("rm -r /") },
 		"the sandbox options":        func(_ *fixture, d *policy.Decision) { d.Call.Run = &call.Run{NoTools: true} },
 		"the definition of the tool": func(_ *fixture, d *policy.Decision) { d.Call.ToolDigest = "sha256:other" },
 		"the class or the danger":    func(_ *fixture, d *policy.Decision) { d.Danger = 1 },
 	} {
 		h := newFixture(t)
-		h.Notes, h.Preview = found("boss@corp.example"), previewed("ls")
+		h.about.notes, h.about.preview = found("boss@corp.example"), previewed("ls")
 		d := decide(t, `{"to":"[EMAIL_1]"}`)
 		h.say(t, h.want(t, d, "waiting"), true)
 		h.want(t, d, "yes")
@@ -171,7 +171,7 @@ func previewed(what string) func(context.Context, policy.Decision) []string {
 // TestHostsAnswerIsOnRecord: an answer of an agent's host is recorded when it is given, and the row restores nothing.
 func TestHostsAnswerIsOnRecord(t *testing.T) {
 	h := newFixture(t)
-	h.Rules = func() contract.Approvals { return contract.Approvals{Carriers: []string{contract.Elicitation}} }
+	h.about.rules = func() contract.Approvals { return contract.Approvals{Carriers: []string{contract.Elicitation}} }
 	d := decide(t, `{}`)
 	d.Contract.Approval.By = ""
 	var on []Answer

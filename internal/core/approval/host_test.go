@@ -32,7 +32,7 @@ func TestHostsAnswer(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			h := newFixture(t)
-			h.Rules = func() contract.Approvals { return contract.Approvals{Timeout: time.Hour, Carriers: row.carriers} }
+			h.about.rules = func() contract.Approvals { return contract.Approvals{Timeout: time.Hour, Carriers: row.carriers} }
 			d := decide(t, `{"path":"/work/a"}`)
 			d.Contract.Approval.By = row.role
 			first := h.want(t, d, "waiting")
@@ -59,7 +59,7 @@ func TestHostsYesIsSpent(t *testing.T) {
 	carriers := []string{"elicitation"}
 	h := newFixture(t)
 	rules := func() contract.Approvals { return contract.Approvals{Timeout: time.Hour, Carriers: carriers} }
-	h.Rules = rules
+	h.about.rules = rules
 	d := decide(t, `{"path":"/work/a"}`)
 	d.Contract.Approval.By = ""
 	say := func() string {
@@ -87,7 +87,7 @@ func TestHostsYesIsSpent(t *testing.T) {
 	h.want(t, d, "waiting")
 	carriers = []string{"elicitation"}
 	h.restart(t)
-	h.Rules = rules
+	h.about.rules = rules
 	h.want(t, d, "waiting")
 	second := say()
 	h.pass(2 * time.Hour)
@@ -100,7 +100,7 @@ func TestHostsYesIsSpent(t *testing.T) {
 // not see.
 func TestHostsAnswerWhatWasShown(t *testing.T) {
 	h := newFixture(t)
-	h.Rules = func() contract.Approvals {
+	h.about.rules = func() contract.Approvals {
 		return contract.Approvals{Timeout: time.Hour, Carriers: []string{"elicitation"}}
 	}
 	ask := func(args string) (string, policy.Decision) {
@@ -126,12 +126,12 @@ func TestHostsAnswerWhatWasShown(t *testing.T) {
 		t.Fatal("control: ", err)
 	}
 	h.want(t, d, "yes")
-	h.Preview = func(context.Context, policy.Decision) []string { return []string{"-old", "+new"} }
+	h.about.preview = func(context.Context, policy.Decision) []string { return []string{"-old", "+new"} }
 	previewed, _ := ask(`{"path":"/tmp/b"}`)
 	if text, ok := h.Put(ctx, "n_one", previewed); !ok || !strings.Contains(text, "  | -old\n  | +new\n") {
 		t.Errorf("the host shows a preview: %t, %s", ok, text)
 	}
-	h.Notes = func(policy.Decision) []string { return []string{`[EMAIL_2] stands for "ann@example.com"`} }
+	h.about.notes = func(policy.Decision) []string { return []string{`[EMAIL_2] stands for "ann@example.com"`} }
 	noted, _ := ask(`{"to":"[EMAIL_2]"}`)
 	if text, ok := h.Put(ctx, "n_one", noted); ok {
 		t.Errorf("the host is told what a token stands for: %s", text)
@@ -145,7 +145,7 @@ func TestAHostsNoIsADenial(t *testing.T) {
 	rules := func() contract.Approvals {
 		return contract.Approvals{Timeout: time.Hour, Carriers: []string{"elicitation"}}
 	}
-	h.Rules = rules
+	h.about.rules = rules
 	d := decide(t, `{"path":"/work/a"}`)
 	d.Contract.Approval.By = ""
 	first := h.want(t, d, "waiting")
@@ -169,7 +169,7 @@ func TestAHostsNoIsADenial(t *testing.T) {
 			t.Errorf("an approver's yes after it: %q", got)
 		}
 		h.restart(t)
-		h.Rules = rules
+		h.about.rules = rules
 	}
 	h.pass(2 * time.Hour)
 	if second := h.want(t, d, "waiting"); second == first {

@@ -356,7 +356,7 @@ func TestGone(t *testing.T) {
 	lasting := h.want(t, d, "waiting")
 	ended := map[string]bool{}
 	h.Gone = func(asker string) bool { return ended[asker] }
-	h.Asker = func(call.Session) string { return "q_1" }
+	h.about.asker = func(call.Session) string { return "q_1" }
 	d = decide(t, `{"n":1}`)
 	approvalID := h.want(t, d, "waiting")
 	if open := must(h.Pending(ctx))(t); len(open) != 2 {

@@ -15,11 +15,11 @@ import (
 func TestDatabaseHoldsNoHiddenValue(t *testing.T) {
 	const value = "boss@corp.example"
 	h := newFixture(t)
-	h.Notes = found(value)
+	h.about.notes = found(value)
 	d := decide(t, `{"to":"[EMAIL_1]","text":"seen in the open"}`)
 	asked := h.want(t, d, "waiting")
 	h.nowhere(t, value)
-	h.Notes = nil
+	h.about.notes = nil
 	open := h.want(t, decide(t, `{"text":"seen in the open"}`), "waiting")
 	if !strings.Contains(h.stored(t), "seen in the open") {
 		t.Error("control: what is not hidden is not found")
@@ -28,7 +28,7 @@ func TestDatabaseHoldsNoHiddenValue(t *testing.T) {
 	if s := h.shown(t, asked).Show(); !strings.Contains(s, value) {
 		t.Errorf("another process does not show the value:\n%s", s)
 	}
-	h.Notes = found(value)
+	h.about.notes = found(value)
 	h.say(t, asked, true)
 	h.want(t, d, "yes")
 	h.nowhere(t, value)
@@ -37,7 +37,7 @@ func TestDatabaseHoldsNoHiddenValue(t *testing.T) {
 	if s := h.Since(ctx, next).Show(); !strings.Contains(s, "It had the same arguments, and all else") {
 		t.Errorf("an equal value counts as another:\n%s", s)
 	}
-	h.Notes = found("thief@evil.example")
+	h.about.notes = found("thief@evil.example")
 	h.pass(time.Second)
 	next = h.shown(t, h.want(t, d, "waiting"))
 	if s := h.Since(ctx, next).Show(); !strings.Contains(s, "what waldo found") {

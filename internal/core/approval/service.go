@@ -36,16 +36,49 @@ type Records interface {
 	Passed(ctx context.Context, e Elsewhere, by string, yes bool) error
 }
 
+// Calls knows the calls that a service asks about, and the rules of asking.
+type Calls interface {
+	// Rules are those of the configuration in force.
+	Rules() contract.Approvals
+	// WaitTimeout returns how long Ask waits for an answer to a call of a channel; 0: it does not.
+	WaitTimeout(channel string) time.Duration
+	// Notes are waldo's own findings about a call, shown and bound.
+	Notes(d policy.Decision) []string
+	// Preview returns what a call would do, shown and bound. An agent's host may see it: it holds no more than the call's
+	// result would.
+	Preview(ctx context.Context, d policy.Decision) []string
+	// Begun returns the name of the key of a call, and whether a call with that key has begun.
+	Begun(ctx context.Context, d policy.Decision) (name string, begun bool, err error)
+	// Asker names this process where a session ends with it; empty: the session does not.
+	Asker(n call.Session) string
+}
+
+// Fixed is the Calls of a process that makes none, under rules that do not change.
+type Fixed contract.Approvals
+
+// Rules satisfies Calls.
+func (f Fixed) Rules() contract.Approvals { return contract.Approvals(f) }
+
+// WaitTimeout satisfies Calls.
+func (Fixed) WaitTimeout(string) time.Duration { return 0 }
+
+// Notes satisfies Calls.
+func (Fixed) Notes(policy.Decision) []string { return nil }
+
+// Preview satisfies Calls.
+func (Fixed) Preview(context.Context, policy.Decision) []string { return nil }
+
+// Begun satisfies Calls.
+func (Fixed) Begun(context.Context, policy.Decision) (string, bool, error) { return "", false, nil }
+
+// Asker satisfies Calls.
+func (Fixed) Asker(call.Session) string { return "" }
+
 // Service stores questions until they are answered. It satisfies broker.Asker. Several processes can have a desk over
 // the same store.
 type Service struct {
-	Store       *database.Store
-	Rules       func() contract.Approvals          // of the configuration in force; nil: none
-	WaitTimeout func(channel string) time.Duration // how long Ask waits for an answer; nil: it does not
-	Notes       func(d policy.Decision) []string   // waldo's own findings about a call, shown and bound; nil disables
-	// Preview returns what a call would do, shown and bound. An agent's host may see it: it holds no more than the
-	// call's result would. nil: none.
-	Preview func(ctx context.Context, d policy.Decision) []string
+	Store *database.Store
+	Calls Calls // nil: Fixed without rules
 	// Cosigner returns the reason against the use of a yes whose contract requires a witness; nil: it can be used. It is
 	// asked before that. A service without one asks nobody.
 	Cosigner interface {
@@ -55,12 +88,9 @@ type Service struct {
 	// or used.
 	Witness Witness
 	// Records writes to the log. Nil: enrolments are on no record, and no answer can be given.
-	Records Records
-	// Begun returns the name of the key of a call, and whether a call with that key has begun. Nil: no call has a key.
-	Begun    func(ctx context.Context, d policy.Decision) (name string, begun bool, err error)
-	Asker    func(n call.Session) string // names this process where a session ends with it; nil: no session does
-	Gone     func(asker string) bool     // whether a process has ended; nil: none has
-	Root     string                      // first approver's fingerprint besides the configuration's; can be empty
+	Records  Records
+	Gone     func(asker string) bool // whether a process has ended; nil: none has
+	Root     string                  // first approver's fingerprint besides the configuration's; can be empty
 	Carriers []Notifier
 	Now      func() time.Time // nil: time.Now
 
@@ -131,12 +161,14 @@ func (k *Service) now() time.Time {
 	return time.Now().UTC()
 }
 
-func (k *Service) rules() contract.Approvals {
-	if k.Rules != nil {
-		return k.Rules()
+func (k *Service) calls() Calls {
+	if k.Calls == nil {
+		return Fixed{}
 	}
-	return contract.Approvals{}
+	return k.Calls
 }
+
+func (k *Service) rules() contract.Approvals { return k.calls().Rules() }
 
 func (k *Service) work() int { return cmp.Or(k.scryptWork, 17) }
 
@@ -162,10 +194,7 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 	if err != nil {
 		return nil, "", err
 	}
-	deadline := k.now()
-	if k.WaitTimeout != nil {
-		deadline = deadline.Add(k.WaitTimeout(d.Call.Channel))
-	}
+	deadline := k.now().Add(k.calls().WaitTimeout(d.Call.Channel))
 	if most := k.now().Add(call.SuspendPatience); call.Suspends(ctx) && deadline.After(most) {
 		deadline = most
 	}
@@ -205,10 +234,7 @@ func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, 
 
 // begun returns the name of the key of a call, and a refusal if a call with that key has begun.
 func (k *Service) begun(ctx context.Context, d policy.Decision) (name string, err error) {
-	if k.Begun == nil {
-		return "", nil
-	}
-	name, begun, err := k.Begun(ctx, d)
+	name, begun, err := k.calls().Begun(ctx, d)
 	if err == nil && begun {
 		err = refused("approval.used", "an equal call with the key of this one has begun")
 	}
@@ -223,7 +249,7 @@ func (k *Service) starts(r row) bool { return k.now().Before(r.usedAt.Add(starti
 
 // draw returns the question that a decision asks now, without id and times.
 func (k *Service) draw(ctx context.Context, d policy.Decision) (Question, error) {
-	return newQuestion(d, lines(k.Notes, d), k.preview(ctx, d))
+	return newQuestion(d, k.calls().Notes(d), k.calls().Preview(ctx, d))
 }
 
 // Draw returns the question that a decision would ask, without id and times, and whether it was asked and can still be
@@ -253,22 +279,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// lines calls a function that can be nil.
-func lines(of func(policy.Decision) []string, d policy.Decision) []string {
-	if of == nil {
-		return nil
-	}
-	return of(d)
-}
-
-// preview returns what a call would do; nil without a source of previews.
-func (k *Service) preview(ctx context.Context, d policy.Decision) []string {
-	if k.Preview == nil {
-		return nil
-	}
-	return k.Preview(ctx, d)
 }
 
 // refusal is waldo's own no, which no human gave.
@@ -416,8 +426,8 @@ func (k *Service) create(tx *sql.Tx, q Question, name string, outlives bool) (ro
 			"the call has %d values, and a question shows at most %d; make several calls, or pass the list as one text",
 			maxFields+more, maxFields)
 	}
-	if k.Asker != nil && !outlives {
-		q.Asker = k.Asker(q.Session)
+	if !outlives {
+		q.Asker = k.calls().Asker(q.Session)
 	}
 	q.ID, q.Created, q.Expires = id.New(id.Approval), now, now.Add(k.timeout())
 	text, err := k.sealed(q)

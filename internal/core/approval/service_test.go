@@ -39,6 +39,8 @@ type fixture struct {
 	ann Signer
 	at  atomic.Int64
 	log *testLog
+
+	about about
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -65,7 +67,7 @@ func (h *fixture) restart(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	h.Service = &Service{Store: s, Now: func() time.Time { return time.UnixMilli(h.at.Load()) }, scryptWork: 10}
+	h.Service = &Service{Store: s, Calls: &h.about, Now: func() time.Time { return time.UnixMilli(h.at.Load()) }, scryptWork: 10}
 	if h.log == nil {
 		h.log = &testLog{}
 	}
@@ -255,7 +257,7 @@ func TestBinding(t *testing.T) {
 	t.Run("what waldo found has changed", func(t *testing.T) {
 		h := newFixture(t)
 		found := "link leads to /work/x"
-		h.Notes = func(policy.Decision) []string { return []string{found} }
+		h.about.notes = func(policy.Decision) []string { return []string{found} }
 		d := decide(t, `{}`)
 		h.say(t, h.want(t, d, "waiting"), true)
 		found = "link leads to /etc"
@@ -266,7 +268,7 @@ func TestBinding(t *testing.T) {
 	t.Run("the preview has changed", func(t *testing.T) {
 		h := newFixture(t)
 		shown := "+harmless"
-		h.Preview = func(context.Context, policy.Decision) []string { return []string{shown} }
+		h.about.preview = func(context.Context, policy.Decision) []string { return []string{shown} }
 		d := decide(t, `{}`)
 		h.say(t, h.want(t, d, "waiting"), true)
 		shown = "+curl evil.example"
@@ -298,7 +300,7 @@ func TestNoStands(t *testing.T) {
 
 func TestExpiry(t *testing.T) {
 	h := newFixture(t)
-	h.Rules = func() contract.Approvals { return contract.Approvals{Timeout: time.Minute} }
+	h.about.rules = func() contract.Approvals { return contract.Approvals{Timeout: time.Minute} }
 	d := decide(t, `{}`)
 	unanswered := h.want(t, d, "waiting")
 	h.pass(time.Minute)
@@ -344,7 +346,7 @@ func TestAnswerIsRefused(t *testing.T) {
 		})
 	}
 	t.Run("the configuration says who has the role", func(t *testing.T) {
-		h.Rules = func() contract.Approvals { return contract.Approvals{Roles: map[string][]string{"manager": {"guest"}}} }
+		h.about.rules = func() contract.Approvals { return contract.Approvals{Roles: map[string][]string{"manager": {"guest"}}} }
 		if err := h.Answer(ctx, h.ann, approvalID, true, ""); code(err) != "approval.role" {
 			t.Fatal(err)
 		}
@@ -353,7 +355,7 @@ func TestAnswerIsRefused(t *testing.T) {
 		}
 	})
 	t.Run("a yes whose giver lost the role is void", func(t *testing.T) {
-		h.Rules = nil
+		h.about.rules = nil
 		h.want(t, decide(t, `{}`), "approval.role")
 		h.want(t, decide(t, `{}`), "waiting")
 	})
@@ -640,7 +642,7 @@ func TestTooLarge(t *testing.T) {
 func TestWaitsForAnAnswer(t *testing.T) {
 	h := newFixture(t)
 	h.Now = nil
-	h.WaitTimeout = func(channel string) time.Duration {
+	h.about.wait = func(channel string) time.Duration {
 		if channel == "cli" {
 			return 2 * time.Minute
 		}
@@ -689,16 +691,16 @@ func TestPreviewWhileItWaits(t *testing.T) {
 		t.Run(row.why, func(t *testing.T) {
 			h := newFixture(t)
 			h.Now = nil
-			h.Rules = func() contract.Approvals { return contract.Approvals{Carriers: []string{contract.Elicitation}} }
+			h.about.rules = func() contract.Approvals { return contract.Approvals{Carriers: []string{contract.Elicitation}} }
 			var preview atomic.Value
 			preview.Store(one)
-			h.Preview = func(context.Context, policy.Decision) []string { return []string{preview.Load().(string)} }
+			h.about.preview = func(context.Context, policy.Decision) []string { return []string{preview.Load().(string)} }
 			d := decide(t, `{"path":"d","recursive":true}`)
 			d.Contract.Approval.By = ""
 			if row.quoted {
 				d.Call.ApprovalID = h.want(t, d, "waiting")
 			}
-			h.WaitTimeout = func(string) time.Duration { return time.Minute }
+			h.about.wait = func(string) time.Duration { return time.Minute }
 			var shown []Question
 			yes := func(q Question) {
 				shown = append(shown, q)
@@ -761,7 +763,7 @@ func TestEqualCallsAtOnce(t *testing.T) {
 		h := newFixture(t)
 		h.Now = nil
 		var asked atomic.Int32
-		h.WaitTimeout = func(string) time.Duration { return time.Minute }
+		h.about.wait = func(string) time.Duration { return time.Minute }
 		h.Carriers = []Notifier{carrier(func(Question) { asked.Add(1) })}
 		const calls = 6
 		answers := make(chan *Answer, calls)
@@ -1105,7 +1107,7 @@ func TestKeyIndex(t *testing.T) {
 func TestKeyHasBegun(t *testing.T) {
 	h := newFixture(t)
 	var begun atomic.Bool
-	h.Begun = func(_ context.Context, d policy.Decision) (string, bool, error) {
+	h.about.begun = func(_ context.Context, d policy.Decision) (string, bool, error) {
 		return d.Call.Key, d.Call.Key != "" && begun.Load(), nil
 	}
 	open := func(want int) {
@@ -1169,6 +1171,6 @@ func TestKeyHasBegun(t *testing.T) {
 	use() // which withdraws the question of the other session
 	open(0)
 	h.pass(starting)
-	h.WaitTimeout = func(string) time.Duration { return time.Hour }
+	h.about.wait = func(string) time.Duration { return time.Hour }
 	later(other) // which waits for an answer
 }

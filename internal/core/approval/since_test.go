@@ -78,7 +78,7 @@ func TestCallsOfAnotherProjectAreNotCompared(t *testing.T) {
 // A host is shown what its own session was allowed before, and nothing of other sessions.
 func TestAHostSeesItsOwnChanges(t *testing.T) {
 	h := newFixture(t)
-	h.Rules = func() contract.Approvals {
+	h.about.rules = func() contract.Approvals {
 		return contract.Approvals{Timeout: time.Hour, Carriers: []string{"elicitation"}}
 	}
 	text := ""

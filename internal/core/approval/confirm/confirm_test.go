@@ -19,6 +19,7 @@ var ctx = context.Background()
 // fixture is a desk over a store of its own, with a clock that the test moves.
 type fixture struct {
 	*Confirmer
+	approval.Fixed
 	service *approval.Service
 	at      time.Time
 	preview []string
@@ -33,10 +34,13 @@ func newFixture(t *testing.T) *fixture {
 	t.Cleanup(func() { _ = s.Close() })
 	h := &fixture{at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), preview: []string{"rm /work/a"}}
 	now := func() time.Time { return h.at }
-	h.service = &approval.Service{Store: s, Now: now, Witness: emptyLog{}, Preview: func(context.Context, policy.Decision) []string { return h.preview }}
+	h.service = &approval.Service{Store: s, Now: now, Witness: emptyLog{}, Calls: h}
 	h.Confirmer = &Confirmer{Store: s, Questions: h.service, Now: now}
 	return h
 }
+
+// Preview satisfies approval.Calls.
+func (h *fixture) Preview(context.Context, policy.Decision) []string { return h.preview }
 
 // emptyLog is a log in which no human has answered yet.
 type emptyLog struct{}

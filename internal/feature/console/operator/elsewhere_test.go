@@ -16,7 +16,7 @@ import (
 func TestElsewhere(t *testing.T) {
 	bottom, top := open(t), open(t)
 	for _, d := range []*desk{bottom, top} {
-		d.k.Rules = func() contract.Approvals { return contract.Approvals{Carriers: []string{contract.OverA2A}} }
+		d.k.Calls = previewed{approval.Fixed{Carriers: []string{contract.OverA2A}}}
 	}
 	signers := map[*desk]approval.Signer{}
 	for d, name := range map[*desk]string{bottom: "root", top: "first"} {

@@ -77,7 +77,8 @@ func openWith(t testing.TB, cfg *contract.Config) *desk {
 		t.Fatal(err)
 	}
 	r := &audit.Recorder{Log: d.log}
-	d.k = &approval.Service{Preview: wouldDo, Now: func() time.Time { return time.Now().Add(time.Duration(d.later.Load())) }, Store: d.store, Witness: &audit.Witness{Dir: audit.Dir(d.dir)},
+	d.k = &approval.Service{Calls: previewed{}, Store: d.store, Witness: &audit.Witness{Dir: audit.Dir(d.dir)},
+		Now:     func() time.Time { return time.Now().Add(time.Duration(d.later.Load())) },
 		Records: audit.Desk{Recorder: r, User: "os:1000"}}
 	d.op = d.operator()
 	d.web = site.New(site.Options{Backend: d.op, Hosts: []string{"localhost", "127.0.0.1"}})
@@ -752,8 +753,11 @@ func TestRootSigns(t *testing.T) {
 	}
 }
 
-// wouldDo is a preview as of code and of a diff, with what the agent wrote.
-func wouldDo(_ context.Context, d policy.Decision) []string {
+// previewed shows previews as of code and of a diff, with what the agent wrote.
+type previewed struct{ approval.Fixed }
+
+// Preview satisfies approval.Calls.
+func (previewed) Preview(_ context.Context, d policy.Decision) []string {
 	return append(preview.Sandboxed(d), "--- a.txt", "-old", "+"+string(d.Call.Args.Raw()))
 }
 

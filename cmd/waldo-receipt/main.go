@@ -54,14 +54,15 @@ func run(policyFile string, files []string) (faults []error) {
 			faults = append(faults, fmt.Errorf("%s: %w", file, err))
 			continue
 		}
-		fmt.Printf("%s: sound, in the log %s of %d records\n%s\n", file, p.log.Name(), r.of, r.line)
+		fmt.Printf("%s: sound, in the log %s of %d records%s\n%s\n", file, p.log.Name(), r.of, map[bool]string{
+			true: "; its arguments are redacted and not compared with their digest"}[r.Redacted], r.line)
 		if r.alone {
 			faults = append(faults, fmt.Errorf("%s: not checked: no witness cosigned the checkpoint", file))
 		}
 		all = append(all, r)
 	}
 	slices.SortStableFunc(all, func(a, b record) int { return cmp.Compare(a.seq, b.seq) })
-	l := ledger{root: p.root, keys: map[string]holder{}, ended: map[string]string{}, about: map[string]string{}}
+	l := ledger{root: p.root, keys: map[string]holder{}, about: map[string]string{}}
 	for _, r := range all {
 		if err := l.take(r); err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", r.file, err))
@@ -78,12 +79,7 @@ func read(name string) (string, error) {
 }
 
 // must is nil where a check holds.
-func must(holds bool, fault string) error {
-	if holds {
-		return nil
-	}
-	return errors.New(fault)
-}
+func must(holds bool, fault string) error { return map[bool]error{false: errors.New(fault)}[holds] }
 
 // policy has the keys of a log and of witnesses, whose signatures a checkpoint needs, and the first approver's key.
 type policy struct {
@@ -173,9 +169,10 @@ func (c *cosigner) Verify(msg, sig []byte) bool {
 
 // record is one that a receipt proves, in a log of so many.
 type record struct {
-	file, line, kind, body string
-	seq, of                int64
-	alone                  bool // no witness cosigned
+	file, line, kind, at string
+	body
+	seq, of int64
+	alone   bool // no witness cosigned
 }
 
 var (
@@ -183,10 +180,11 @@ var (
 	recordForm  = regexp.MustCompile(`^({"v":1,"seq":(\d+),"id":"e_[a-z2-7]{26}","at":"(.{10}T.{8}\.\d{3}Z)",` +
 		`"prev":"[0-9a-f]{64}","kind":"([a-z_]{1,32})","body":({[ -~]*})),"hash":"([0-9a-f]{64})"}$`)
 	rootForm   = regexp.MustCompile(`(?m)^# root (sha256:[0-9a-f]{64})$`)
-	memberForm = regexp.MustCompile(`^[a-z0-9_-]+$`)
+	namesForm  = regexp.MustCompile(`^[a-z0-9_-]*$`)
 	answerForm = regexp.MustCompile(`^approval_id args_digest at binding by (calls )?created expires key (need )?` +
 		`reason (root )?shown (struck )?yes$`)
-	coseForm = regexp.MustCompile(`^(?:a5010203262001215820(.{64})225820(.{64})|a4010103272006215820(.{64}))$`)
+	plainForm = regexp.MustCompile(`\\ud[89ab]..\\ud[c-f]..|\\u....|\\.`)
+	coseForm  = regexp.MustCompile(`^(?:a5010203262001215820(.{64})225820(.{64})|a4010103272006215820(.{64}))$`)
 )
 
 // verify checks a receipt: the record, its place in the tree, and the checkpoint with its signatures.
@@ -214,36 +212,46 @@ func (p policy) verify(file string) (r record, err error) {
 		return r, errors.New("the checkpoint is not origin, size and root of the policy's log")
 	}
 	first, ferr := strconv.ParseInt(origin[strings.LastIndex(origin, "/")+1:], 10, 64)
-	leaf := sha256.Sum256([]byte(m[1]))
-	return record{file, string(line), m[4], m[5], first + index, tree.N, len(n.Sigs) == 1}, cmp.Or(
+	leaf, b := sha256.Sum256([]byte(m[1])), body{}
+	berr := json.Unmarshal([]byte(m[5]), &b)
+	return record{file, string(line), m[4], m[3], b, first + index, tree.N, len(n.Sigs) == 1}, cmp.Or(
 		must(signedBy(p.log)(n.Sigs) && p.quorum(n.Sigs), "the checkpoint lacks signatures that the policy needs"),
 		must(m[6] == hex.EncodeToString(leaf[:]), "the record was changed: its hash does not fit its bytes"),
+		must(berr == nil || !slices.Contains(judged[1:], m[4]), "it is not a record of waldo"),
+		must(m[4] != "decision" || b.Redacted || slices.Contains([]string{"", "null"}, string(b.Args)) ||
+			digest(plainForm.ReplaceAllStringFunc(string(b.Args), plain)) == b.ArgsDigest,
+			"the arguments of the record are not those that were decided: their digest is another"),
 		must(ferr == nil && m[2] == fmt.Sprint(first+index), "the record's number is not its place in the log"),
 		tlog.CheckRecord(proof, tree.N, tree.Hash, index, tlog.RecordHash(leaf[:])))
 }
 
-// judged are the kinds of records without arguments of agents.
-var judged = []string{"approver", "verdict", "answer", "trust"}
+// plain is the character of an escape, from U+007F on: RFC 8785 has no such escape, and a record no other form.
+func plain(escape string) (c string) {
+	_ = json.Unmarshal([]byte(`"`+escape+`"`), &c)
+	return map[bool]string{true: escape, false: c}[c < "\x7f"]
+}
 
-// spelled reports whether all readers take JSON for the same: it is compact, and each name in an object is there once,
-// in small letters. With deep, so is what is in it.
+// ordered reports whether two times are in this order. Clocks of hosts can differ by two minutes.
+func ordered(first, second any) bool {
+	a, err := time.Parse(time.RFC3339, fmt.Sprint(first))
+	b, berr := time.Parse(time.RFC3339, fmt.Sprint(second))
+	return cmp.Or(err, berr) == nil && !a.After(b.Add(2*time.Minute))
+}
+
+// judged are the kinds of records without arguments of agents.
+var judged = []string{"trust", "approver", "verdict", "answer"}
+
+// spelled reports whether all readers take JSON, in judged kinds what is in it, too, for the same: compact, names once.
 func spelled(text json.RawMessage, deep bool) bool {
 	var object map[string]json.RawMessage
 	var values []json.RawMessage
-	if strings.HasPrefix(string(text), "{") {
-		err := json.Unmarshal(text, &object)
-		if err != nil || len(canonical("", object)) != len(text) { // shorter: a name was there twice, or had an escape
-			return false
-		}
-	} else {
-		_ = json.Unmarshal(text, &values) // other values than arrays have nothing in them
+	_, _ = json.Unmarshal(text, &object), json.Unmarshal(text, &values)
+	if !json.Valid(text) || object != nil && len(canonical("", object)) != len(text) { // a name twice, or an escape
+		return false
 	}
-	for name, value := range object {
-		if values = append(values, value); !memberForm.MatchString(name) {
-			return false
-		}
-	}
-	return !deep || !slices.ContainsFunc(values, func(one json.RawMessage) bool { return !spelled(one, deep) })
+	values = append(values, slices.Collect(maps.Values(object))...)
+	return namesForm.MatchString(strings.Join(slices.Collect(maps.Keys(object)), "")) &&
+		(!deep || !slices.ContainsFunc(values, func(one json.RawMessage) bool { return !spelled(one, deep) }))
 }
 
 // said is an answer as an approver gave it.
@@ -255,28 +263,28 @@ type said struct {
 // body has the members of an answer and of an enrolment that count.
 type body struct {
 	said
-	Yes                                                                    bool
-	Also                                                                   []said
-	Refusal, Reason, Capability, From, Action, Approver, Failed, Principal string
-	Effect                                                                 string
-	DryRun                                                                 bool   `json:"dry_run"`
-	ApprovalID                                                             string `json:"approval_id"`
-	ArgsDigest                                                             string `json:"args_digest"`
-	Answered                                                               string `json:"answered_at"`
-	DecisionID                                                             string `json:"decision_id"`
-	CallID                                                                 string `json:"call_id"`
-	Public                                                                 string `json:"public_key"`
-	At                                                                     string `json:"signed_at"`
-	Roles                                                                  []string
-	Trusted                                                                []map[string]string
+	Yes                                                                            bool
+	Also                                                                           []said
+	Refusal, Reason, Capability, From, Action, Approver, Failed, Principal, Effect string
+	Args                                                                           json.RawMessage
+	Redacted                                                                       bool   `json:"args_redacted"`
+	DryRun                                                                         bool   `json:"dry_run"`
+	ApprovalID                                                                     string `json:"approval_id"`
+	ArgsDigest                                                                     string `json:"args_digest"`
+	Answered                                                                       string `json:"answered_at"`
+	DecisionID                                                                     string `json:"decision_id"`
+	CallID                                                                         string `json:"call_id"`
+	Public                                                                         string `json:"public_key"`
+	At                                                                             string `json:"signed_at"`
+	Roles                                                                          []string
+	Trusted                                                                        []map[string]string
 }
 
-// ledger has the keys of approvers, by fingerprint, when the right of a name was last ended, and what decisions and
-// approvals, by their ids, are about.
+// ledger has keys by fingerprint, and by ids and names what decisions and approvals are about and when a right ended.
 type ledger struct {
-	root         string
-	keys         map[string]holder
-	ended, about map[string]string
+	root  string
+	keys  map[string]holder
+	about map[string]string
 }
 type holder struct {
 	name, public   string
@@ -285,17 +293,18 @@ type holder struct {
 
 // take takes in an enrolment, or checks the signatures of an answer.
 func (l ledger) take(r record) error {
-	var b body
+	b, about := r.body, r.Capability+" "+r.ArgsDigest
 	switch {
-	case r.kind == "trust" || !slices.Contains(judged, r.kind) && r.kind != "decision":
-		return nil
-	case json.Unmarshal([]byte(r.body), &b) != nil && r.kind != "decision":
-		return errors.New("it is not a record of waldo")
+	case r.kind == "outcome":
+		at := l.about["answer of "+b.DecisionID]
+		return must(at == "" || ordered(at, r.at), "the call ended before its answer was signed, at "+shown(at))
 	case r.kind == "decision":
-		return l.hold(map[string]string{b.DecisionID: b.Capability + " " + b.ArgsDigest, b.DecisionID + " call": b.CallID,
-			b.DecisionID + " permits": fmt.Sprint(!b.DryRun && (b.Effect == "ask" || b.Effect == "allow"))})
+		return cmp.Or(l.hold(b.DecisionID, about, true), l.hold(b.DecisionID+" call", b.CallID, true),
+			l.hold(b.DecisionID+" permits", fmt.Sprint(!b.DryRun && (b.Effect == "ask" || b.Effect == "allow")), true))
 	case r.kind == "approver":
 		return l.enrol(b)
+	case !slices.Contains(judged[2:], r.kind):
+		return nil
 	case b.Refusal != "" && !b.Yes:
 		fmt.Printf("%s: no answer of an approver: waldo refused (%s)\n", r.file, shown(b.Refusal))
 		return nil
@@ -305,43 +314,38 @@ func (l ledger) take(r record) error {
 	for _, a := range append([]said{b.said}, b.Also...) {
 		asked := fmt.Sprintf("%q %q %v", a.Signed["shown"], a.Signed["calls"], a.Signed["need"])
 		question = cmp.Or(question, asked)
-		if err := cmp.Or(l.check(b, a), must(asked == question, "the answers are to different questions")); err != nil {
+		if err := cmp.Or(l.check(r, b, a), must(asked == question, "the answers are to different questions")); err != nil {
 			return fmt.Errorf("%s: %w", shown(a.By), err)
 		}
 		by[a.By], keys[a.Key] = true, true
+		l.about[r.kind+" of "+b.DecisionID] = max(l.about[r.kind+" of "+b.DecisionID], fmt.Sprint(a.Signed["at"]))
 		fmt.Printf("%s: %s signed yes=%v to the arguments %s, with the key %s, as one of %v; waldo's refusal: %s\n", r.file,
 			shown(a.By), b.Yes, shown(b.ArgsDigest), shown(a.Key), max(need, 1), shown(cmp.Or(b.Refusal, "none")))
 	}
-	about := map[string]string{b.DecisionID: b.Capability + " " + b.ArgsDigest, b.ApprovalID: b.Capability + " " + b.ArgsDigest}
-	if b.Yes {
-		about[b.DecisionID+" permits"] = "true"
-	}
-	if r.kind == "answer" {
-		about[b.DecisionID+" call"] = b.CallID
-	}
-	if r.kind == "answer" && b.Yes && b.Refusal == "" {
-		about[b.ApprovalID+" used"] = fmt.Sprint(r.seq)
-	}
-	return cmp.Or(l.hold(about), must(r.kind != "answer" || !b.Yes || min(len(by), len(keys)) >= int(need),
-		fmt.Sprintf("the yes needs %v approvers and bears the signatures of %d", need, min(len(by), len(keys)))))
+	used, n := r.kind == "answer" && b.Yes, min(len(by), len(keys))
+	return cmp.Or(l.hold(b.DecisionID, about, true), l.hold(b.ApprovalID, about, true),
+		l.hold(b.DecisionID+" permits", "true", b.Yes), l.hold(b.DecisionID+" call", b.CallID, r.kind == "answer"),
+		l.hold(b.ApprovalID+" used", fmt.Sprint(r.seq), used && b.Refusal == ""),
+		must(!used || n >= int(need), fmt.Sprintf("the yes needs %v approvers and bears the signatures of %d", need, n)))
 }
 
-// hold compares what a record is about with the records before it.
-func (l ledger) hold(about map[string]string) (err error) {
-	for id, what := range about {
-		err = cmp.Or(err, must(cmp.Or(l.about[id], what) == what, "another record contradicts it about "+shown(id)))
-		l.about[id] = cmp.Or(l.about[id], what)
+// hold compares what a record is about, where that applies, with the records before it.
+func (l ledger) hold(id, what string, applies bool) error {
+	if !applies {
+		return nil
 	}
-	return err
+	l.about[id] = cmp.Or(l.about[id], what)
+	return must(l.about[id] == what, "another record contradicts it about "+shown(id))
 }
 
 // shown is a text of a record for a terminal: it moves no cursor and begins no line.
-func shown(text string) string { return strings.Trim(strconv.Quote(text), `"`) }
+func shown(text string) string  { return strings.Trim(strconv.Quote(text), `"`) }
+func digest(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }
 
 // enrol takes in an enrolment or a revocation, which a first approver signs.
 func (l ledger) enrol(b body) error {
-	key := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(b.Public)))
-	own := holder{b.Approver, b.Public, b.By == b.Approver && key == l.root, b.At < l.ended[b.Approver]}
+	key := digest(b.Public)
+	own := holder{b.Approver, b.Public, b.By == b.Approver && key == l.root, b.At < l.about["ended "+b.Approver]}
 	roles := append([]string{}, b.Roles...)
 	members := map[string]any{"at": b.At, "by": b.By, "key": b.Public, "name": b.Approver, "roles": roles}
 	if len(b.Trusted) > 0 {
@@ -361,7 +365,7 @@ func (l ledger) enrol(b body) error {
 	case b.Action == "enrol":
 		l.keys[key] = cmp.Or(l.keys[key], own)
 	default:
-		l.ended[b.Approver] = max(l.ended[b.Approver], b.At)
+		l.about["ended "+b.Approver] = max(l.about["ended "+b.Approver], b.At)
 		for of, h := range l.keys {
 			h.revoked = h.revoked || h.name == b.Approver
 			l.keys[of] = h
@@ -371,7 +375,7 @@ func (l ledger) enrol(b body) error {
 }
 
 // check checks an answer in a record, signed over its RFC 8785 form. No approver signs the record's capability.
-func (l ledger) check(b body, a said) error {
+func (l ledger) check(r record, b body, a said) error {
 	s, h := a.Signed, l.keys[a.Key]
 	reason, _ := s["reason"].(string)
 	if len(reason) > 2<<10 { // a record has a longer text so
@@ -380,11 +384,13 @@ func (l ledger) check(b body, a said) error {
 	repeats := a.Signature != b.Signature || // of several answers, the record repeats the first alone
 		slices.Contains([]any{"", s["at"]}, any(b.Answered)) && slices.Contains([]string{"", reason}, b.Reason)
 	same := s["approval_id"] == b.ApprovalID && s["args_digest"] == b.ArgsDigest && s["yes"] == b.Yes && s["key"] == a.Key
-	named := answerForm.MatchString(strings.Join(slices.Sorted(maps.Keys(s)), " "))
-	return cmp.Or(must(a.Signature != "" && named, "not checked: it bears no signature over its members"),
+	return cmp.Or(must(a.Signature != "" && answerForm.MatchString(strings.Join(slices.Sorted(maps.Keys(s)), " ")),
+		"not checked: it bears no signature over its members"),
 		must(same && repeats && fmt.Sprint("approver:", s["by"]) == a.By, "the record is not what was signed"),
 		must(h.name == s["by"], "not checked: add the receipt of the enrolment of the key "+shown(a.Key)),
 		must(!h.revoked, "the key was revoked before"),
+		must(ordered(s["created"], s["at"]) && ordered(s["at"], s["expires"]) && ordered(s["at"], r.at),
+			"it was signed before the question, after its end or after the record"),
 		holds(h.public, canonical("waldo approval answer v3\n", s), a.Signature))
 }
 
@@ -405,22 +411,16 @@ func holds(public string, text []byte, base string) error {
 		public, text, signature, err = passkey(credential, text, signature)
 	}
 	key, kerr := hex.DecodeString(public)
-	if err != nil || kerr == nil && len(key) == ed25519.PublicKeySize && ed25519.Verify(key, text, signature) {
-		return err
-	}
+	plain := kerr == nil && len(key) == ed25519.PublicKeySize && ed25519.Verify(key, text, signature)
 	point, perr := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), key)
-	digest := sha256.Sum256(text)
-	return must(isPasskey && cmp.Or(kerr, perr) == nil && ecdsa.VerifyASN1(point, digest[:], signature),
-		"the signature does not hold, or its key is neither Ed25519 nor ES256")
+	sum := sha256.Sum256(text)
+	return cmp.Or(err, must(plain || isPasskey && cmp.Or(kerr, perr) == nil && ecdsa.VerifyASN1(point, sum[:], signature),
+		"the signature does not hold, or its key is neither Ed25519 nor ES256"))
 }
 
-// passkey checks what an assertion is for (WebAuthn, section 7.2): the text, at the enrolment's origin, in no frame, by
-// a verified user. It returns the key in hexadecimal, and what it signed.
+// passkey checks what an assertion is for (WebAuthn, 7.2), and returns the key in hexadecimal and what it signed.
 func passkey(credential string, text, assertion []byte) (key string, signed, signature []byte, err error) {
-	var c struct {
-		Origin  string
-		ID, Key []byte
-	}
+	var c struct{ Origin, ID, Key string }
 	var a struct {
 		RawID    string
 		Response struct{ ClientDataJSON, AuthenticatorData, Signature string }
@@ -432,16 +432,17 @@ func passkey(credential string, text, assertion []byte) (key string, signed, sig
 	data, derr := b64.DecodeString(a.Response.AuthenticatorData)
 	signature, serr := b64.DecodeString(a.Response.Signature)
 	at, uerr := url.Parse(c.Origin)
+	id, ierr := base64.StdEncoding.DecodeString(c.ID)
+	cose, kerr := base64.StdEncoding.DecodeString(c.Key)
 	var said map[string]any
-	if cmp.Or(err, cerr, derr, serr, uerr, json.Unmarshal(client, &said)) != nil || len(data) < 37 {
+	if cmp.Or(err, cerr, derr, serr, uerr, ierr, kerr, json.Unmarshal(client, &said)) != nil || len(data) < 37 {
 		return "", nil, nil, errors.New("it is not a passkey's assertion")
 	}
 	challenge, site, hash := sha256.Sum256(text), sha256.Sum256([]byte(at.Hostname())), sha256.Sum256(client)
 	framed := said["topOrigin"] != nil || !slices.Contains([]any{nil, false}, said["crossOrigin"])
-	other := a.RawID != b64.EncodeToString(c.ID) || said["origin"] != c.Origin || [32]byte(data) != site || data[32]&5 != 5
-	m := append(coseForm.FindStringSubmatch(hex.EncodeToString(c.Key)), "", "", "", "")
-	key = cmp.Or(m[3], "04"+m[1]+m[2])
-	return key, slices.Concat(data, hash[:]), signature, cmp.Or(
+	other := a.RawID != b64.EncodeToString(id) || said["origin"] != c.Origin || [32]byte(data) != site || data[32]&5 != 5
+	m := append(coseForm.FindStringSubmatch(hex.EncodeToString(cose)), "", "", "", "")
+	return cmp.Or(m[3], "04"+m[1]+m[2]), slices.Concat(data, hash[:]), signature, cmp.Or(
 		must(said["type"] == "webauthn.get" && said["challenge"] == b64.EncodeToString(challenge[:]),
 			"the passkey signed another answer"),
 		must(!framed && !other, "the passkey is another one, signed elsewhere, or did not verify its user"))

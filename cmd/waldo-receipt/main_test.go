@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"waldo/internal/feature/evidence"
+	"waldo/internal/model/call"
 )
 
 // ground is a log whose key the attacker has, and its policy. The keys of approvers are their own.
@@ -28,6 +30,7 @@ type ground struct {
 	testing.TB
 	dir, policy string
 	signers     []note.Signer
+	at          map[int]string // times of records, by their place; else 05:00
 }
 
 const origin = "waldo/0123456789abcdef/1"
@@ -69,8 +72,8 @@ func (g *ground) receipts(records ...string) (files []string) {
 	var lines [][]byte
 	for i, one := range records {
 		kind, body, _ := strings.Cut(one, " ")
-		head := fmt.Sprintf(`{"v":1,"seq":%d,"id":"e_%s","at":"2026-11-28T05:00:00.000Z","prev":"%064d","kind":"%s",`+
-			`"body":%s`, i+1, strings.Repeat("a", 26), 0, kind, body)
+		head := fmt.Sprintf(`{"v":1,"seq":%d,"id":"e_%s","at":"%s","prev":"%064d","kind":"%s","body":%s`, i+1,
+			strings.Repeat("a", 26), cmp.Or(g.at[i], "2026-11-28T05:00:00.000Z"), 0, kind, body)
 		leaf := sha256.Sum256([]byte(head))
 		lines = append(lines, fmt.Appendf(nil, `%s,"hash":"%x"}`, head, leaf))
 		more, err := tlog.StoredHashesForRecordHash(int64(i), tlog.RecordHash(leaf[:]), reader)
@@ -236,6 +239,92 @@ func TestApprovers(t *testing.T) {
 	}
 }
 
+// TestArguments: both verifiers hold the arguments in the record of a decision against their digest, byte by byte of the
+// RFC 8785 form. Redacted ones are named.
+func TestArguments(t *testing.T) {
+	const args = "{\"a\":\"é\U0001f600\\u0001\\\\u00e9 \u007f\u2028\",\"b\":10000000000000000001}"
+	const ascii = `{"a":"\u00e9\ud83d\ude00\u0001\\u00e9 \u007f\u2028","b":10000000000000000001}`
+	parsed, err := call.ParseArgs([]byte(args))
+	if err != nil || parsed.Digest() != digest(args) {
+		t.Fatalf("%v: %s is not the digest of the canonical form", err, parsed.Digest())
+	}
+	decided := func(members string) string {
+		return `decision {"decision_id":"d","args_digest":"` + digest(args) + `"` + members + `}`
+	}
+	for _, row := range []struct {
+		why     string
+		sound   bool
+		members string
+	}{
+		{"control", true, `,"args":` + ascii},
+		{"control: none", true, ""},
+		{"control: left out", true, `,"args":null`},
+		{"control: redacted", true, `,"args":{"a":"[secret]"},"args_redacted":true`},
+		{"others", false, `,"args":` + strings.Replace(ascii, "01}", "02}", 1)},
+		{"others, of which it says that they are whole", false, `,"args":{"a":"[secret]"},"args_redacted":false`},
+		{"a word for redacted", false, `,"args":{"a":"[secret]"},"args_redacted":"true"`},
+		{"an escape more", false, `,"args":` + strings.Replace(ascii, "a", `\u0061`, 1)},
+		{"a name twice", false, `,"args":` + strings.Replace(ascii, "{", `{"b":1,`, 1)},
+		{"empty", false, `,"args":{}`},
+		{"a text", false, `,"args":""`},
+	} {
+		g := newGround(t)
+		files := g.receipts(decided(row.members))
+		alone, waldo := g.agree(row.why, files...)
+		if alone != row.sound || waldo != row.sound {
+			t.Errorf("%s: alone %t, waldo %t", row.why, alone, waldo)
+		}
+		if got := fmt.Sprint(run(g.policy, files)); !row.sound && !strings.Contains(got, "not those that were decided") {
+			t.Errorf("%s: %s", row.why, got)
+		}
+	}
+}
+
+// TestTimes: an approver signs when they answer. Both verifiers hold that against the question, the record and the call's
+// end, within two minutes.
+func TestTimes(t *testing.T) {
+	ann := newPerson("ann", 0)
+	says := func(created, at, expires string) string {
+		one := ann.says(0, "s")
+		s := one["signed"].(map[string]any)
+		s["created"], s["at"], s["expires"] = created, at, expires
+		one["signature"], one["answered_at"] = ann.sign(canonical("waldo approval answer v3\n", s)), at
+		return answers("answer", one)
+	}
+	const end, late = "2026-11-28T05:01:59.000Z", "2026-11-28T05:02:01.000Z" // records are of 05:00
+	ended := `outcome {"decision_id":"d","status":"ok"}`
+	for _, row := range []struct {
+		why     string
+		sound   bool
+		records []string
+	}{
+		{"control", true, []string{says(signedAt, signedAt, signedAt), ended}},
+		{"control: two minutes before the question", true, []string{says(signedAt, "2026-11-28T03:58:00Z", signedAt)}},
+		{"before the question", false, []string{says(signedAt, "2026-11-28T03:57:59Z", signedAt)}},
+		{"control: two minutes after its end", true, []string{says(signedAt, "2026-11-28T04:02:00Z", signedAt)}},
+		{"after its end", false, []string{says(signedAt, "2026-11-28T04:02:01Z", signedAt)}},
+		{"control: a clock ahead of the log's", true, []string{says(signedAt, end, end), ended}},
+		{"after its record", false, []string{says(signedAt, late, late)}},
+		{"no time", false, []string{says(signedAt, "", signedAt)}},
+		{"no time of the question", false, []string{says("", signedAt, signedAt)}},
+	} {
+		g := newGround(t)
+		alone, waldo := g.agree(row.why, g.receipts(append([]string{ann.enrols(ann, signedAt)}, row.records...)...)...)
+		if alone != row.sound || waldo != row.sound {
+			t.Errorf("%s: alone %t, waldo %t", row.why, alone, waldo)
+		}
+	}
+	for at, sound := range map[string]bool{signedAt: true, "2026-11-28T03:57:59Z": false} {
+		g := newGround(t)
+		g.at = map[int]string{2: at[:len(at)-1] + ".000Z"}
+		root, yes := ann.enrols(ann, signedAt), says(signedAt, signedAt, signedAt)
+		alone, waldo := g.agree("ended", g.receipts(root, yes, ended)...)
+		if alone != sound || waldo != sound {
+			t.Errorf("a call that ended at %s: alone %t, waldo %t", at, alone, waldo)
+		}
+	}
+}
+
 // TestPolicies: no key of a witness counts twice, and no name is given twice.
 func TestPolicies(t *testing.T) {
 	log, err := os.ReadFile(newGround(t).policy)
@@ -374,7 +463,8 @@ func FuzzAgrees(f *testing.F) {
 	two := answers("answer", ann.says(2, "s"), bob.says(2, "s"))
 	for _, record := range []string{two, answers("verdict", ann.says(0, "s")), second, ann.revokes(bob, signedAt),
 		strings.Replace(two, `"q"`, `["q"]`, 2), strings.Replace(two, `"yes"`, `"Yes":false,"yes"`, 1),
-		strings.Replace(two, `"d"`, `"\u0064","\ud800":{}`, 1), `trust {"key":[]}`, `decision {"args":{"A":1,"A":2}}`} {
+		strings.Replace(two, `"d"`, `"\u0064","\ud800":{}`, 1), `trust {"key":[]}`, `outcome {"decision_id":"d"}`,
+		`decision {"args":{},"args_digest":"` + digest("{}") + `"}`, `decision {"args":{"A":1,"A":2}}`} {
 		f.Add(record, 0, byte(0))
 		f.Add(record, 300, byte(2))
 	}

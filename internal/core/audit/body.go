@@ -55,6 +55,9 @@ func (d Decided) append(b []byte) []byte {
 	} else {
 		b = append(b, plain(d.Args)...)
 	}
+	if d.Redacted {
+		b = append(b, `,"args_redacted":true`...)
+	}
 	if d.ArgsSize != nil {
 		b = d.ArgsSize.append(append(b, `,"args_size":`...))
 	}

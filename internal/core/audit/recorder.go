@@ -96,10 +96,11 @@ type Decided struct {
 	Narrowest  string          `json:"narrowest,omitempty"`  // of those
 	Mode       contract.Mode   `json:"mode"`
 	Danger     int             `json:"danger"`
-	Policy     string          `json:"policy,omitempty"` // digest of the configuration in force
-	Contract   *ContractRef    `json:"contract"`         // nil: no line of the configuration won
-	ArgsDigest string          `json:"args_digest"`      // of the arguments as asked (RFC 8785)
-	Args       json.RawMessage `json:"args"`             // redacted; null: left out
+	Policy     string          `json:"policy,omitempty"`        // digest of the configuration in force
+	Contract   *ContractRef    `json:"contract"`                // nil: no line of the configuration won
+	ArgsDigest string          `json:"args_digest"`             // of the arguments as asked (RFC 8785)
+	Args       json.RawMessage `json:"args"`                    // RFC 8785; null: left out
+	Redacted   bool            `json:"args_redacted,omitempty"` // else args has the digest
 	ArgsSize   *Sized          `json:"args_size,omitempty"`
 	ToolDigest string          `json:"tool_digest,omitempty"`
 	Run        json.RawMessage `json:"run,omitempty"`             // the operator's sandbox options; variables by name
@@ -144,6 +145,7 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 	}
 	sort.Strings(body.Secrets)
 	body.Args, body.ArgsSize = r.args(d)
+	body.Redacted = body.Args != nil && strictjson.Digest(body.Args) != body.ArgsDigest
 	if c.Run != nil {
 		d.Call.Args = c.Run.Args()
 		body.Run, _ = r.args(d)
@@ -155,14 +157,14 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 	return err
 }
 
-// args returns the redacted arguments, or their size and digest where they are too long.
+// args returns the redacted arguments in their RFC 8785 form, or their size and digest where they are too long.
 func (r *Recorder) args(d policy.Decision) (json.RawMessage, *Sized) {
 	if r.Args == nil {
 		return nil, nil
 	}
 	b := d.Call.Args.Raw()
 	if len(b) <= 4*maxArgs { // longer arguments are not parsed, regardless of the sender
-		b = r.Args(d).Raw()
+		b = r.Args(d).Canonical()
 	}
 	if len(b) > maxArgs {
 		s := sized(string(b))

@@ -104,7 +104,7 @@ func TestRecorder(t *testing.T) {
 	}
 	got := bodies(t, dir)
 	for i, want := range [][]string{
-		{`"effect":"ask"`, `"args":{"to":"[EMAIL_1]","password":"[secret]"}`, d.Call.Args.Digest(), `"principal":"os:1000"`,
+		{`"effect":"ask"`, `"args":{"password":"[secret]","to":"[EMAIL_1]"},"args_redacted":true`, d.Call.Args.Digest(), `"principal":"os:1000"`,
 			`"line":4`, `"TOKEN=env:MAIL_TOKEN"`, `"workspace":"w_of_` + string(d.Call.Session) + `"`, `"mode":"write"`, `"asker":"q_1"`, `"folder":"/home/ann/shop"`},
 		{`"yes":true`, `"by":"approver:ann"`},
 		{`"stdout":{"bytes":10,"sha256":"`, `"status":"ok"`, `"side_effect":"unknown"`},

@@ -2,8 +2,12 @@ package audit
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
+
+	"waldo/internal/protocol/strictjson"
 )
 
 // spelled returns why readers can take the body of a record for different things; nil: they cannot. Some readers take
@@ -11,6 +15,42 @@ import (
 // once, in small letters. In the kinds of judged that holds at every depth; others have arguments of agents in them.
 func spelled(r Record) error {
 	return names(r.Body, slices.Contains(judged, r.Kind))
+}
+
+// Arguments returns what speaks against the arguments in the record of a decision; nil: they have the digest in it, the
+// record has none, or redacted is true. Records hold arguments in their RFC 8785 form, as ASCII.
+func Arguments(r Record) (redacted bool, err error) {
+	if r.Kind != KindDecision {
+		return false, nil
+	}
+	var d struct {
+		Args     json.RawMessage `json:"args"`
+		Digest   string          `json:"args_digest"`
+		Redacted bool            `json:"args_redacted"`
+	}
+	_ = json.Unmarshal(r.Body, &d) // a member of another type is an empty one
+	if len(d.Args) == 0 || string(d.Args) == "null" || d.Redacted {
+		return d.Redacted, nil
+	}
+	if got := strictjson.Digest(unplain(d.Args)); got != d.Digest {
+		return false, fmt.Errorf("the arguments of record %d are not those that were decided: they have the digest %s, and "+
+			"the decision has %s", r.Seq, got, d.Digest)
+	}
+	return false, nil
+}
+
+// escapes are those of a JSON text; a character beyond U+FFFF has two.
+var escapes = regexp.MustCompile(`\\ud[89ab]..\\ud[c-f]..|\\u....|\\.`)
+
+// unplain turns the escapes that plain made into the characters that RFC 8785 has.
+func unplain(b []byte) []byte {
+	return escapes.ReplaceAllFunc(b, func(one []byte) []byte {
+		var c string
+		if err := json.Unmarshal([]byte(`"`+string(one)+`"`), &c); err != nil || c < "\x7f" {
+			return one
+		}
+		return []byte(c)
+	})
 }
 
 // judged are the kinds whose bodies Verify holds against signatures.

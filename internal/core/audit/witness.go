@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"waldo/internal/core/approval"
 	"waldo/internal/core/delegation"
@@ -201,6 +202,7 @@ func FirstApprover(r Record) string {
 func Signatures(all []Record) (found []Finding) {
 	var l approval.Ledger
 	v, used := &verifier{decided: map[uint64]fate{}, shown: map[uint64]uint64{}}, map[string]bool{}
+	signed := map[string]string{} // when the last approver signed the answer of a decision
 	for _, r := range all {
 		v.next = r.Seq
 		v.answers(r)
@@ -213,6 +215,12 @@ func Signatures(all []Record) (found []Finding) {
 				f.Unchecked, f.Code = true, "approver.unproven"
 				f.Text = fmt.Sprintf("record %d: %v; add the receipts of the enrolments before it", r.Seq, err)
 			}
+		case r.Kind == KindOutcome:
+			_ = json.Unmarshal(r.Body, &a) // the decision's id
+			if at := signed[a.DecisionID]; at != "" && !ordered(at, r.At) {
+				v.problem("answer.time", "record %d: the call ended before its answer was signed, at %s", r.Seq, at)
+			}
+			continue
 		case r.Kind != KindVerdict && r.Kind != KindAnswer:
 			continue
 		case json.Unmarshal(r.Body, &a) != nil:
@@ -222,7 +230,9 @@ func Signatures(all []Record) (found []Finding) {
 			f.Unchecked, f.Code = true, "answer.host"
 			f.Text = fmt.Sprintf("record %d: no key signs an answer through the agent's host", r.Seq)
 		default:
-			err = l.Holds(a.recorded(), r.Kind == KindAnswer)
+			if err = l.Holds(a.recorded(), r.Kind == KindAnswer); err == nil {
+				f.Problem, f.Code, f.Text = a.timely(r, signed)
+			}
 		}
 		if errors.As(err, &no) && f.Code == "" {
 			f.Problem, f.Code, f.Text = true, no.Reason.Code, fmt.Sprintf("record %d: %s", r.Seq, no.Reason.Text)
@@ -242,6 +252,33 @@ func Signatures(all []Record) (found []Finding) {
 		}
 	}
 	return append(v.Findings, found...)
+}
+
+// Skew is how far the clocks of two hosts can differ where signed times are compared.
+const Skew = 2 * time.Minute
+
+// ordered reports whether two times are in this order, within Skew. What is not a time is in no order.
+func ordered(first, second string) bool {
+	a, err := time.Parse(time.RFC3339, first)
+	b, berr := time.Parse(time.RFC3339, second)
+	return err == nil && berr == nil && !a.After(b.Add(Skew))
+}
+
+// timely holds the times that approvers signed against those of the question and of the record. It adds the latest to
+// those of decisions.
+func (a Answered) timely(r Record, latest map[string]string) (problem bool, code, text string) {
+	for _, one := range append([]approval.Said{{By: a.By, Signed: a.Signed}}, a.Also...) {
+		var s struct{ At, Created, Expires string }
+		if json.Unmarshal(one.Signed, &s) != nil || !ordered(s.Created, s.At) || !ordered(s.At, s.Expires) ||
+			!ordered(s.At, r.At) {
+			return true, "answer.time", fmt.Sprintf("record %d: %s signed at %s, which is before the question, after its end "+
+				"or after the record", r.Seq, approval.Escape(one.By), approval.Escape(s.At))
+		}
+		if r.Kind == KindAnswer {
+			latest[a.DecisionID] = max(latest[a.DecisionID], s.At)
+		}
+	}
+	return false, "", ""
 }
 
 func (a Answered) recorded() approval.Recorded {

@@ -352,8 +352,9 @@ func (Evidence) Receipt(w io.Writer, files []string, policyFile string, asJSON b
 	} else {
 		for i, v := range all {
 			r := v.parsed
-			display.Fprintf(w, "%s: sound: record %d, %s of %s, in the log %s of %d records\n%s\n", files[i], r.Seq, r.Kind, r.At,
-				v.Origin, v.Size, display.Text(display.JSON(v.Record)))
+			redacted := map[bool]string{true: "; its arguments are redacted and not compared with their digest"}[v.Redacted]
+			display.Fprintf(w, "%s: sound: record %d, %s of %s, in the log %s of %d records%s\n%s\n", files[i], r.Seq, r.Kind,
+				r.At, v.Origin, v.Size, redacted, display.Text(display.JSON(v.Record)))
 		}
 	}
 	return signatures(w, found, asJSON)

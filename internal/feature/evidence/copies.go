@@ -385,7 +385,7 @@ func (c *copies) checkpoint(ctx context.Context, origin, vkey, name string) (was
 	if err != nil {
 		return was, err
 	}
-	was, _, err = torchwood.VerifyCheckpoint(b, torchwood.ThresholdPolicy(2, torchwood.OriginPolicy(origin),
+	was, _, err = verified(b, torchwood.ThresholdPolicy(2, torchwood.OriginPolicy(origin),
 		torchwood.SingleVerifierPolicy(own)))
 	if err != nil || checkpointObject(was.N) != name {
 		return was, errForged

@@ -19,6 +19,9 @@ func (t *Tree) Receipt(at *Checkpoint, r audit.Record) ([]byte, error) {
 		return nil, fmt.Errorf("record %d is not in the checkpoint, which has the records from %d to %d", r.Seq, at.First,
 			at.First+uint64(at.N)-1)
 	}
+	if _, err := audit.Arguments(r); err != nil {
+		return nil, err
+	}
 	i := int64(r.Seq - at.First)
 	proof, err := tlog.ProveRecord(at.N, i, t.hashes(at))
 	if err != nil {
@@ -43,6 +46,8 @@ type Verified struct {
 	Record json.RawMessage `json:"record"`
 	Origin string          `json:"origin"`
 	Size   int64           `json:"size"`
+	// Redacted: the record's arguments are, and so not compared with their digest.
+	Redacted bool `json:"args_redacted,omitempty"`
 	// Findings are about the approvers' signatures in the record.
 	Findings []audit.Finding `json:"findings,omitempty"`
 
@@ -64,6 +69,9 @@ func VerifyReceipt(receipt, policy []byte) (v Verified, err error) {
 	if err != nil {
 		return v, fmt.Errorf("the record of the receipt: %w", err)
 	}
+	if v.Redacted, err = audit.Arguments(r); err != nil {
+		return v, err
+	}
 	leaf, err := Leaf(r.Hash)
 	if err != nil {
 		return v, err
@@ -78,12 +86,9 @@ func VerifyReceipt(receipt, policy []byte) (v Verified, err error) {
 	if err != nil || strconv.FormatInt(i, 10) != string(text) {
 		return v, errors.New("the index of the receipt is not a decimal number")
 	}
-	c, n, err := torchwood.VerifyCheckpoint(signed, rules)
+	c, n, err := verified(signed, rules)
 	if err != nil {
 		return v, err
-	}
-	if c.N > maxRecords {
-		return v, fmt.Errorf("the checkpoint is of %d records: no log is that long", c.N)
 	}
 	if first, err := firstOf(c.Origin); err != nil || i < 0 || first+uint64(i) != r.Seq {
 		return v, fmt.Errorf("the receipt is of place %d of the log, and the record has the number %d", i, r.Seq)
@@ -91,5 +96,6 @@ func VerifyReceipt(receipt, policy []byte) (v Verified, err error) {
 	if err := torchwood.VerifyProof(rules, leaf, receipt); err != nil {
 		return v, err
 	}
-	return Verified{Record: line, Origin: c.Origin, Size: c.N, parsed: r, cosigned: len(n.Sigs) - 1}, nil
+	v.Record, v.Origin, v.Size, v.parsed, v.cosigned = line, c.Origin, c.N, r, len(n.Sigs)-1
+	return v, nil
 }

@@ -88,17 +88,67 @@ func TestStandalone(t *testing.T) {
 	agree("control: a group", receipt, true)
 	policy = one
 	agree("another index", bytes.Replace(receipt, []byte("index 20"), []byte("index 21"), 1), false)
+	for _, index := range []string{"-1", "4611686018427387904", "9223372036854775807", "9223372036854775808"} {
+		agree("the index "+index, bytes.Replace(receipt, []byte("index 20"), []byte("index "+index), 1), false)
+	}
 	agree("an index in other words", bytes.Replace(receipt, []byte("index 20"), []byte("index 020"), 1), false)
 	agree("a witness's other time", bytes.Replace(receipt, []byte("w.example "), []byte("w.example A"), 1), false)
 	agree("no record", bytes.Replace(receipt, []byte("extra "), []byte("extra A"), 1), false)
 	for name, f := range map[string]forgery{"the control of what the keys sign": {1, 2, true}, "a second record 1": {0, 2, false},
-		"a log without end": {1, 1<<63 - 1, false}} {
+		"a log without end": {1, 1<<63 - 1, false}, "a log at the end of trees": {1, 1 << 62, false},
+		"beyond it": {1, 1<<62 + 1, false}, "a long log": {1, 1 << 53, false}} {
 		agree(name, f.receipt(g, w, at.Origin), f.sound)
 	}
 	for i := 30; i < len(receipt); i += 97 {
 		changed := bytes.Clone(receipt)
 		changed[i] ^= 2
 		agree("a changed byte", changed, false)
+	}
+}
+
+// TestReceiptArguments: waldo writes no receipt of arguments that were not decided.
+func TestReceiptArguments(t *testing.T) {
+	g := newGround(t, 1)
+	body := func(args string) []byte {
+		return []byte(`{"decision_id":"d","args_digest":"` + digest(`{"a":1}`) + `","args":` + args + `}`)
+	}
+	g.recorder(func(_ *audit.Recorder, l *audit.Log) {
+		for _, args := range []string{`{"a":1}`, `{"a":2}`} {
+			if _, err := l.Append(t.Context(), audit.KindDecision, body(args), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	at := g.grow()
+	if _, err := g.tree.Receipt(at, g.record(3)); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	if _, err := g.tree.Receipt(at, g.record(4)); err == nil || !strings.Contains(err.Error(), "not those that were decided") {
+		t.Errorf("other arguments: %v", err)
+	}
+}
+
+// TestLongCheckpoint: a checkpoint of more records than a tree can count is refused before its tree is looked at, also
+// where the log's key signs it.
+func TestLongCheckpoint(t *testing.T) {
+	g := newGround(t, 3)
+	at := g.grow()
+	signer, err := g.tree.signer(at.Origin, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, sound := range map[int64]bool{maxRecords: true, maxRecords + 1: false, 1<<62 + 1: false, 1<<63 - 1: false} {
+		c := torchwood.Checkpoint{Origin: at.Origin, Tree: tlog.Tree{N: size, Hash: at.Hash}}
+		signed, err := note.Sign(&note.Note{Text: c.String()}, signer)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(g.tree.Dir, checkpointFile), signed, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.tree.Read(); (err == nil) != sound || !sound && !strings.Contains(err.Error(), "no log is that long") {
+			t.Errorf("%d records: %v", size, err)
+		}
 	}
 }
 

@@ -150,11 +150,20 @@ func (t *Tree) Read() (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, _, err := torchwood.VerifyCheckpoint(b, torchwood.ThresholdPolicy(2, torchwood.OriginPolicy(origin), torchwood.SingleVerifierPolicy(own)))
+	c, _, err := verified(b, torchwood.ThresholdPolicy(2, torchwood.OriginPolicy(origin), torchwood.SingleVerifierPolicy(own)))
 	if err != nil {
 		return nil, fmt.Errorf("the checkpoint: %w", err)
 	}
 	return &Checkpoint{c, first, b}, nil
+}
+
+// verified checks the signatures of a checkpoint, and its size before any arithmetic of trees.
+func verified(signed []byte, rules torchwood.Policy) (torchwood.Checkpoint, *note.Note, error) {
+	c, n, err := torchwood.VerifyCheckpoint(signed, rules)
+	if err == nil && c.N > maxRecords {
+		err = fmt.Errorf("the checkpoint is of %d records: no log is that long", c.N)
+	}
+	return c, n, err
 }
 
 // Advance takes the records up to number through into the tree, and signs a checkpoint where there are new ones.

@@ -260,7 +260,7 @@ func (t *Tree) Cosigned(policy []byte) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, _, err := torchwood.VerifyCheckpoint(b, rules)
+	c, _, err := verified(b, rules)
 	if err != nil {
 		return nil, err
 	}

@@ -239,7 +239,7 @@ func TestApprovers(t *testing.T) {
 	}
 }
 
-// TestArguments: both verifiers hold the arguments in the record of a decision against their digest, byte by byte of the
+// TestArguments: both verifiers hold the arguments in the record of a decision against their digest, each byte of the
 // RFC 8785 form. Redacted ones are named.
 func TestArguments(t *testing.T) {
 	const args = "{\"a\":\"é\U0001f600\\u0001\\\\u00e9 \u007f\u2028\",\"b\":10000000000000000001}"
@@ -280,8 +280,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestTimes: an approver signs when they answer. Both verifiers hold that against the question, the record and the call's
-// end, within two minutes.
+// TestTimes: an approver signs when they answer. Both verifiers hold that against the question, the record and the end
+// of the call, within two minutes.
 func TestTimes(t *testing.T) {
 	ann := newPerson("ann", 0)
 	says := func(created, at, expires string) string {

@@ -24,24 +24,42 @@ func servedE2B(t testing.TB, capabilities string, tokens map[string]string) (url
 // servedAs runs waldo serve or waldo e2b, which lets the tokens in, and returns its address.
 func servedAs(t testing.TB, capabilities string, tokens map[string]string, command string) (url, dir string) {
 	t.Helper()
+	dir = installed(t, capabilities, tokens)
+	return servedFrom(t, dir, command), filepath.Join(dir, "state")
+}
+
+// installed returns a folder with the program waldo and a waldo.yaml that lets the tokens in.
+func installed(t testing.TB, capabilities string, tokens map[string]string) (dir string) {
+	t.Helper()
 	dir = t.TempDir()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	waldo, config := filepath.Join(dir, "waldo"), filepath.Join(dir, "waldo.yaml")
-	if err := os.Symlink(self, waldo); err != nil {
+	if err := os.Symlink(self, filepath.Join(dir, "waldo")); err != nil {
 		t.Fatal(err)
 	}
 	text := "version: 1\ngateway: {auth: {tokens: {"
 	for name, token := range tokens {
 		text += fmt.Sprintf("%s: %q, ", name, identity.Hash(token))
 	}
-	if err := os.WriteFile(config, []byte(text+"}}}\n"+capabilities), 0o600); err != nil {
+	text += "}}}\n" + capabilities
+	if err := os.WriteFile(filepath.Join(dir, "waldo.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), waldo, "--state", filepath.Join(dir, "state"), "--config", config, command,
-		"--listen", "127.0.0.1:0")
+	return dir
+}
+
+// inFolder is a command of the waldo that is installed in a folder.
+func inFolder(t testing.TB, dir string, argv ...string) *exec.Cmd {
+	return exec.CommandContext(t.Context(), filepath.Join(dir, "waldo"), append([]string{"--state",
+		filepath.Join(dir, "state"), "--config", filepath.Join(dir, "waldo.yaml")}, argv...)...)
+}
+
+// servedFrom runs waldo serve or waldo e2b from a folder, and returns its address.
+func servedFrom(t testing.TB, dir string, argv ...string) (url string) {
+	t.Helper()
+	c := inFolder(t, dir, append(argv, "--listen", "127.0.0.1:0")...)
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	said, err := c.StderrPipe()
 	if err != nil {
@@ -60,7 +78,7 @@ func servedAs(t testing.TB, capabilities string, tokens map[string]string, comma
 		if _, after, ok := strings.Cut(line, "listening on "); ok {
 			go func() { _, _ = io.Copy(os.Stderr, r) }()
 			url, _, _ = strings.Cut(strings.TrimSpace(after), " ")
-			return strings.TrimSuffix(url, "/mcp"), filepath.Join(dir, "state")
+			return strings.TrimSuffix(url, "/mcp")
 		}
 		if err != nil {
 			t.Fatalf("%s%v", line, err)

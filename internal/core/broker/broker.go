@@ -445,7 +445,7 @@ func (b *Broker) Refuse(ctx context.Context, c call.Call, why call.Reason) (call
 	_, outside := b.under(ctx, &c)
 	trail := b.observe(c)
 	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Deny, Reasons: []call.Reason{why}, Call: c, Danger: 3}
-	if outside != nil {
+	if outside != nil && *outside != why {
 		d.Reasons = slices.Insert(d.Reasons, 0, *outside)
 	}
 	done, against := b.Budget.Take(d)

@@ -112,7 +112,7 @@ func (s *server) running(r *http.Request, ident string) (box, sandboxes.Sandbox,
 func (s *server) usable(ctx context.Context, ident string) (box, sandboxes.Sandbox, error) {
 	b, is, err := s.find(ctx, ident)
 	if err == nil {
-		err = s.kept(call.Principal(b.Owner))
+		err = s.kept(ctx, call.Principal(b.Owner))
 	}
 	f := (*failure)(nil)
 	switch {
@@ -192,12 +192,27 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, f stream) {
 	out := &sender{w: w, c: http.NewResponseController(w), every: interval(r.Header.Get("Keepalive-Ping-Interval")),
 		slow: slowWrite}
 	if err == nil {
-		err = f(b, is, out, r, body)
+		err = s.bound(b, is, out, r, body, f)
 	}
 	if r.Context().Err() != nil {
 		return // nobody listens
 	}
 	_ = out.finish(err)
+}
+
+// bound answers a stream until the delegation of this process ends.
+func (s *server) bound(b box, is sandboxes.Sandbox, out *sender, r *http.Request, body []byte, f stream) error {
+	ctx, done, why := s.h.Bound(r.Context(), call.Call{Principal: call.Principal(b.Owner)})
+	defer done()
+	var err error
+	if why == nil {
+		err = f(b, is, out, r.WithContext(ctx), body)
+		why = call.Stopped(ctx)
+	}
+	if why != nil {
+		return fail(403, "%s: %s", why.Code, why.Text)
+	}
+	return err
 }
 
 // unwrap reads the one envelope of a request.

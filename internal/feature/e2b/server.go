@@ -18,6 +18,7 @@ import (
 
 	"waldo/internal/app"
 	"waldo/internal/budget"
+	"waldo/internal/core/session"
 	"waldo/internal/frontend/mcpserver/web"
 	"waldo/internal/model/call"
 	"waldo/internal/model/id"
@@ -88,6 +89,8 @@ type server struct {
 	stop context.CancelFunc
 	room // of keys and sandboxes
 
+	shared *session.Shared // sessions of refused requests that are no calls
+
 	signers sync.Map // tokens of files by the id of their sandbox: what addresses can be signed with
 
 	making sync.Mutex // held while a sandbox or its body is made, so that none is above the limit
@@ -99,7 +102,7 @@ type server struct {
 
 func newServer(ctx context.Context, h *app.App) (*server, error) {
 	s := &server{h: h, m: h.NamedSandboxes(), mux: http.NewServeMux(), live: map[string]*live{},
-		room: newRoom(), watches: map[watchKey]*watch{}}
+		shared: h.SharedSessions(), room: newRoom(), watches: map[watchKey]*watch{}}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	err := h.Store.Modify(ctx, "e2b.key", "key", func(old string, ok bool) (string, bool, error) {
 		if b, err := hex.DecodeString(old); ok && err == nil && len(b) == sha256.Size {
@@ -130,6 +133,7 @@ func (s *server) close() {
 	for _, b := range all {
 		s.shut(b)
 	}
+	s.shared.Close()
 }
 
 func (s *server) route() {
@@ -156,7 +160,7 @@ func (s *server) route() {
 				err = known(r, who)
 			}
 			if err == nil {
-				err = s.kept(who)
+				err = s.kept(r.Context(), who)
 			}
 			if err == nil {
 				err = f(who, w, r)
@@ -185,6 +189,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if web.Full(w, r) {
 		return
 	}
+	if len(r.Header[web.HeaderDelegation]) > 0 {
+		tell(w, fail(400, "%s is a header of REST; hint: waldo --delegation TOKEN e2b", web.HeaderDelegation))
+		return
+	}
 	s.mux.ServeHTTP(w, r)
 }
 
@@ -207,12 +215,27 @@ func known(r *http.Request, who call.Principal) error {
 	return fail(429, "too many connections of this key are open")
 }
 
-// kept refuses a principal that the operator keeps out.
-func (s *server) kept(who call.Principal) error {
+// kept refuses a principal that the operator keeps out, and every one once the delegation of this process has ended.
+// That is on record, as for a call.
+func (s *server) kept(ctx context.Context, who call.Principal) error {
 	if s.h.Sessions.Kept(who) {
 		return fail(403, "%s: the operator has ended this session (waldo stop)", call.SessionStopped)
 	}
-	return nil
+	c := call.Call{ID: id.New(id.Call), Capability: "delegation", Principal: who, Channel: channel}
+	_, why := s.h.InForce().Delegated.Under(ctx, c)
+	if why == nil {
+		return nil
+	}
+	n, err := s.shared.Enter(who)
+	if err != nil {
+		return err
+	}
+	defer s.shared.Leave(n)
+	c.Session = n
+	if _, err = s.h.Refuse(ctx, c, *why); err != nil {
+		return err
+	}
+	return fail(403, "%s: %s", why.Code, why.Text)
 }
 
 // admitted reports whether the owner of a sandbox is still let in: an operator takes a token back by deleting it.

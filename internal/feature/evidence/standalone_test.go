@@ -123,7 +123,8 @@ func TestReceiptArguments(t *testing.T) {
 	if _, err := g.tree.Receipt(at, g.record(3)); err != nil {
 		t.Errorf("control: %v", err)
 	}
-	if _, err := g.tree.Receipt(at, g.record(4)); err == nil || !strings.Contains(err.Error(), "not those that were decided") {
+	_, err := g.tree.Receipt(at, g.record(4))
+	if err == nil || !strings.Contains(err.Error(), "not those that were decided") {
 		t.Errorf("other arguments: %v", err)
 	}
 }

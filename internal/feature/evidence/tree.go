@@ -150,7 +150,8 @@ func (t *Tree) Read() (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, _, err := verified(b, torchwood.ThresholdPolicy(2, torchwood.OriginPolicy(origin), torchwood.SingleVerifierPolicy(own)))
+	c, _, err := verified(b, torchwood.ThresholdPolicy(2, torchwood.OriginPolicy(origin),
+		torchwood.SingleVerifierPolicy(own)))
 	if err != nil {
 		return nil, fmt.Errorf("the checkpoint: %w", err)
 	}

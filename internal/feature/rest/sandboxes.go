@@ -75,10 +75,12 @@ func (s *server) create(by client, r *http.Request, body []byte) (answer, error)
 
 // remove removes a sandbox with its files, and ends its commands.
 func (s *server) remove(by client, r *http.Request, _ []byte) (answer, error) {
-	if by.token != "" {
-		if err := s.usable(r.Context(), by); err != nil {
-			return answer{}, err
-		}
+	link, err := s.link(r.Context(), by)
+	if err == nil && link != nil {
+		err = s.usable(r.Context(), by)
+	}
+	if err != nil {
+		return answer{}, err
 	}
 	m := s.h.NamedSandboxes()
 	is, err := m.Get(r.Context(), string(by.who), r.PathValue("name"))

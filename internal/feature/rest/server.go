@@ -43,16 +43,26 @@ func delegated(r *http.Request) (string, error) {
 	return "", wrong(403, "delegation.malformed", web.HeaderDelegation+" must be the token of one delegation")
 }
 
-// link returns the delegation of a request that makes no call; nil: it names none. One that the client cannot use is
-// refused.
+// link returns the delegation of a request that makes no call: the one that it names, else that of this process; nil:
+// there is none. One that the client cannot use is refused, on record as a call is.
 func (s *server) link(ctx context.Context, by client) (*delegation.Link, error) {
-	if by.token == "" {
-		return nil, nil
-	}
-	l, why := s.h.InForce().Delegated.Enter(ctx, by.token, by.proof, by.who)
+	c := call.Call{ID: id.New(id.Call), Capability: "delegation", Principal: by.who, Channel: channel,
+		Delegation: by.token, Proof: by.proof}
+	under, why := s.h.InForce().Delegated.Under(ctx, c)
 	if why != nil {
+		var err error
+		if c.Session, err = s.session(by.who); err == nil {
+			_, err = s.h.Refuse(ctx, c, *why)
+		}
+		if err != nil {
+			return nil, err
+		}
 		return nil, wrong(403, why.Code, "%s", why.Text)
 	}
+	if under == nil {
+		return nil, nil
+	}
+	l := under.Leaf()
 	return &l, nil
 }
 

@@ -5,6 +5,7 @@ go 1.26.3
 require (
 	cel.dev/cel-go v0.33.2
 	filippo.io/torchwood v0.9.0
+	github.com/DataDog/datadog-agent/pkg/template v0.85.4
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
 	github.com/google/subcommands v1.2.0 // indirect
 	github.com/modelcontextprotocol/go-sdk v1.8.0

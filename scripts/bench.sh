@@ -62,7 +62,7 @@ go test -c -o "$work/cmd.test" ./cmd/waldo
 (cd cmd/waldo && fair "$work/cmd.test" -test.run '^$' -test.bench 'BenchmarkServers' -test.benchtime 3x) | tee -a "$work/out"
 python=/usr/bin/python3
 [ -x "$python" ] || python=$(command -v python3)
-CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$work/waldo" ./cmd/waldo # as make build does
+CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags "-s -w" -o "$work/waldo" ./cmd/waldo # as make build does
 go build -o "$work/mcpbench" ./tools/mcpbench
 fair "$work/mcpbench" -n "${CALLS:-4000}" -update BENCHMARKS.md "$work/waldo"
 go run ./tools/codetokens -waldo "$work/waldo" -write BENCHMARKS.md

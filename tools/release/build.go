@@ -42,9 +42,11 @@ func (r *release) build() error {
 		}
 		args = append(args, b.path, "-ldflags", fmt.Sprintf("-s -w -X main.version=%s -X main.commit=%.12s -X main.committed=%s",
 			r.version, r.commit, r.at.Format("2006-01-02T15:04:05Z")))
+		tags := "grpcnotrace" // as in the Makefile
 		if t.Lean {
-			args = append(args, "-tags", "nogvisor")
+			tags += ",nogvisor"
 		}
+		args = append(args, "-tags", tags)
 		fmt.Fprintf(os.Stderr, "release: building for %s\n", t)
 		if err := run(r.source, r.env(t), "go", append(args, "./cmd/waldo")...); err != nil {
 			return err

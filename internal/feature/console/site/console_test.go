@@ -88,7 +88,8 @@ func (f *fake) Call(_ context.Context, id string) (CallLife, error) {
 	args, _ := json.Marshal(map[string]string{"cmd": hostile})
 	return CallLife{
 		Call: hostileCall, Args: args, Answers: []Answer{{By: hostile, Yes: true}}, Children: []Call{},
-		Records: []Record{{Kind: "decision", Body: args}},
+		Records: []Record{{Kind: "decision", Body: args}}, Facts: json.RawMessage(`{"status":"timeout","signal":"SIGKILL",
+			"limits":{"wall_ms":1000},"usage":{"wall_ms":1000},"network":{"attempts":[{"host":"example.com","port":443}]}}`),
 	}, nil
 }
 
@@ -473,10 +474,20 @@ func TestPages(t *testing.T) {
 	} {
 		w := visit(s, "GET", path, "", in)
 		page := w.Body.String()
+		if w.Code >= http.StatusInternalServerError {
+			t.Errorf("%s: %d %s", path, w.Code, page)
+		}
 		for _, bad := range []string{"<script>alert", "<img", "\x1b", "\u202e", "onerror=alert(1)>", "style=",
 			"ZgotmplZ"} {
 			if strings.Contains(page, bad) {
 				t.Errorf("%s holds %q:\n%s", path, bad, page)
+			}
+		}
+		if path == "/calls/c_1" { // of the facts: what ended it, its whole time as a bar, an attempt that was refused
+			for _, want := range []string{"SIGKILL", `class="f full"`, "refused"} {
+				if !strings.Contains(page, want) {
+					t.Errorf("%s lacks %q:\n%s", path, want, page)
+				}
 			}
 		}
 		if strings.Count(page, "<script") != 1 || !strings.Contains(page,

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -14,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	template "github.com/DataDog/datadog-agent/pkg/template/html"
 
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
@@ -90,7 +91,7 @@ func here(of, at string) string {
 type pages struct{ by map[string]*template.Template }
 
 // parsePages parses each template with layout.html around it. The templates are part of the program, so an error is a
-// mistake in it.
+// mistake in it. The package's templates call functions, never methods: so the linker can leave unused methods out.
 func parsePages() *pages {
 	p := &pages{by: map[string]*template.Template{}}
 	names, err := fs.Glob(files, "templates/*.html")
@@ -98,9 +99,12 @@ func parsePages() *pages {
 		panic(err)
 	}
 	base := template.New("").Funcs(template.FuncMap{
-		"ago": ago, "line": line, "pretty": pretty, "colour": colour, "lines": lines, "base": base, "change": change, "size": size,
-		"segment": url.PathEscape, "standing": standing, "here": here, "icon": icon, "moment": momentOf, "pill": pillOf,
-		"millis": millis, "story": storyOf, "host": hostOf, "place": placeOf, "count": display.Count, "left": left, "waited": waited, "share": share, "because": Because,
+		"ago": ago, "line": line, "pretty": pretty, "colour": colour, "lines": lines, "base": base, "change": change,
+		"size": size, "segment": url.PathEscape, "standing": standing, "here": here, "icon": icon, "moment": momentOf, "pill": pillOf,
+		"millis": millis, "story": storyOf, "host": hostOf, "place": placeOf, "count": display.Count, "left": left,
+		"waited": waited, "share": share, "because": Because, "texts": callView.Texts, "plain": callView.Plain,
+		"acted": ran.Acted, "ended": ran.Ended, "uses": ran.Uses, "level": Used.Level, "result": facts.Attempt.Result,
+		"diff": Pin.Lines,
 	})
 	layout := template.Must(base.ParseFS(files, "templates/layout.html"))
 	for _, name := range names {

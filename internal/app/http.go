@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -236,8 +237,33 @@ func (h *App) unused(ctx context.Context, id string, until time.Time) (fresh boo
 
 // ready returns why waldo takes no calls: the database cannot be read, or the log cannot be written.
 func (h *App) ready(ctx context.Context) error {
-	_, _, err := h.Store.Get(ctx, "ready", "")
-	return errors.Join(err, h.Log.Ready())
+	if h.Reachable(ctx) != nil { // first: a log that is repaired has its head in the store
+		return errors.New("the store cannot be read")
+	}
+	if h.Log.Ready() != nil {
+		return errors.New("the log cannot be written")
+	}
+	return nil
+}
+
+// readWithin is how long the store has for one read before it counts as away.
+const readWithin = 1500 * time.Millisecond
+
+// Reachable reads the store once. A server that is paused ends no connection, so the read itself can take longer.
+func (h *App) Reachable(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	read := make(chan error, 1)
+	go func() {
+		_, _, err := h.Store.Get(ctx, "ready", "")
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the store did not answer in time: %w", ctx.Err())
+	}
 }
 
 // beside returns the handlers of exact paths: of logins and of the features.

@@ -154,6 +154,7 @@ func (b *Broker) charged(
 		d.Effect, d.Reasons = policy.Deny, slices.Insert(d.Reasons, 0, *against)
 	}
 	r, err := b.carryOut(ctx, d, under, restored, failed, trail)
+	r = away(d, r, err)
 	trail.End(d, r, err)
 	r.Why = call.Reasons(r.Why).ForCallers()
 	return r, err
@@ -451,6 +452,7 @@ func (b *Broker) Refuse(ctx context.Context, c call.Call, why call.Reason) (call
 	done, against := b.Budget.Take(d)
 	defer done()
 	r, err := b.deny(ctx, d, against)
+	r = away(d, r, err)
 	trail.End(d, r, err)
 	return r, err
 }

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -23,6 +24,7 @@ type fixture struct {
 	answer        *bool // nil: the question stays open
 	against       *call.Reason
 	failRecord    string // decision, answer or outcome
+	failWith      error  // nil: another
 	failExecute   error
 	failRestore   error
 	steps         []string
@@ -53,7 +55,7 @@ func (h *fixture) Bind(ctx context.Context, _ call.Session) (context.Context, fu
 func (h *fixture) note(what string) error {
 	h.steps = append(h.steps, "record "+what)
 	if h.failRecord == what {
-		return errors.New("disk full")
+		return cmp.Or(h.failWith, errors.New("disk full"))
 	}
 	return nil
 }

@@ -50,6 +50,10 @@ func (m *Rates) Take(d policy.Decision) (release func(), why *call.Reason) {
 		if why := new(against); errors.As(err, why) {
 			return nil, why.Reason
 		}
+		if errors.Is(err, database.ErrAway) {
+			away := call.StoreAway()
+			return nil, &away
+		}
 		if err != nil {
 			return nil, uncounted(d)
 		}

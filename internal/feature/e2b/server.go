@@ -102,7 +102,7 @@ type server struct {
 
 func newServer(ctx context.Context, h *app.App) (*server, error) {
 	s := &server{h: h, m: h.NamedSandboxes(), mux: http.NewServeMux(), live: map[string]*live{},
-		shared: h.SharedSessions(), room: newRoom(), watches: map[watchKey]*watch{}}
+		shared: h.SharedSessions(""), room: newRoom(), watches: map[watchKey]*watch{}}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	err := h.Store.Modify(ctx, "e2b.key", "key", func(old string, ok bool) (string, bool, error) {
 		if b, err := hex.DecodeString(old); ok && err == nil && len(b) == sha256.Size {

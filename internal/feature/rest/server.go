@@ -22,6 +22,7 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 	"waldo/internal/protocol/strictjson"
+	"waldo/internal/storage/database"
 	"waldo/internal/storage/sandboxes"
 )
 
@@ -83,6 +84,8 @@ type problem struct {
 	Status int    `json:"status"`
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
+	CallID string `json:"call_id,omitempty"`
+	Effect string `json:"side_effect,omitempty"` // of that call
 }
 
 func (p *problem) Error() string { return p.Detail }
@@ -126,6 +129,11 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		send(w, a.status, a.value)
 	case errors.As(err, &p):
 		send(w, p.Status, p)
+	case errors.Is(err, database.ErrAway):
+		slog.Warn("a request over REST failed", "why", err)
+		why := call.StoreAway()
+		w.Header().Set("Retry-After", strconv.Itoa(why.RetryAfter))
+		send(w, http.StatusServiceUnavailable, wrong(503, why.Code, "%s; nothing was done", why.Text))
 	default:
 		slog.Warn("a request over REST failed", "why", err)
 		send(w, http.StatusInternalServerError, wrong(500, "internal", "waldo failed; its operator sees why"))
@@ -275,10 +283,24 @@ func (s *server) make(by client, r *http.Request, c call.Call) (answer, error) {
 	c.Delegation, c.Proof, c.Trace = by.token, by.proof, traceOf(r)
 	if why := s.h.Prepare(r.Context(), &c); why != nil {
 		result, err := s.h.Refuse(r.Context(), c, *why)
-		return answerOf(result), err
+		return ended(c, result, err)
 	}
 	result, err := s.h.Call(r.Context(), c)
-	return answerOf(result), err
+	return ended(c, result, err)
+}
+
+// ended is the answer to a call. An error is waldo's own failure, which is logged.
+func ended(c call.Call, r call.Result, err error) (answer, error) {
+	if err == nil {
+		return answerOf(r), nil
+	}
+	slog.Warn("a call over REST failed", "call", c.ID, "why", err)
+	if r.Away() {
+		return answerOf(r), nil
+	}
+	p := wrong(500, "internal", "waldo failed; its operator sees why")
+	p.CallID, p.Effect = c.ID, r.Facts.SideEffect.String()
+	return answer{}, p
 }
 
 // answerOf is a result as waldo call --json prints it. A call that waits for a human is accepted, not answered.
@@ -289,6 +311,8 @@ func answerOf(r call.Result) answer {
 		retry = max(retry, why.RetryAfter)
 	}
 	switch {
+	case r.Away():
+		a.status, a.retry = http.StatusServiceUnavailable, retry
 	case r.ApprovalID != "" || r.Status == facts.Waiting:
 		a.status = http.StatusAccepted
 	case r.Status == facts.Denied && retry > 0:

@@ -39,6 +39,7 @@ const (
 	metricSessions    = "waldo.sessions.live"
 	metricSession     = "waldo.session.duration"
 	metricStore       = "waldo.store.latency"
+	metricStoreUp     = "waldo.store.up"
 	metricLogBehind   = "waldo.log.unsynced"
 	metricLogFailed   = "waldo.log.failed"
 	metricUncopied    = "waldo.log.uncopied"
@@ -73,8 +74,8 @@ const (
 
 // Metrics are the names of all metrics. The dashboard and the alerts name no other.
 var Metrics = []string{metricServerDuration, metricClientDuration, metricStep, metricDecisions, metricActive, metricRuns,
-	metricEgress, metricBytes, metricMasked, metricWaiting, metricOldest, metricSessions, metricSession, metricStore, metricLogBehind,
-	metricLogFailed, metricUncopied, metricQueued, metricQueuedFor, metricSpansLost}
+	metricEgress, metricBytes, metricMasked, metricWaiting, metricOldest, metricSessions, metricSession, metricStore,
+	metricStoreUp, metricLogBehind, metricLogFailed, metricUncopied, metricQueued, metricQueuedFor, metricSpansLost}
 
 // Spans are the names of all spans below that of the call.
 var Spans = []string{string(broker.StepDecide), string(broker.StepRecord), string(broker.StepAsk),

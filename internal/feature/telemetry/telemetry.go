@@ -260,6 +260,7 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 	}
 	waiting, sessions := count(metricWaiting, "Questions to people."), count(metricSessions, "Open sessions.")
 	oldest, store := age(metricOldest, "Age of the oldest question."), age(metricStore, "One read of the database.")
+	up := count(metricStoreUp, "1: the database can be read; 0: it cannot.")
 	behind := count(metricLogBehind, "Records of the log that are not on the disk yet.")
 	failed := count(metricLogFailed, "1: the log takes no record, and calls are refused.")
 	uncopied := count(metricUncopied, "Records of the log that its bucket does not have.")
@@ -279,6 +280,13 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 			no = 1
 		}
 		o.ObserveInt64(failed, no)
+		began := time.Now()
+		if t.from.Store(ctx) != nil { // the gauges below are in the database
+			o.ObserveInt64(up, 0)
+			return nil
+		}
+		o.ObserveInt64(up, 1)
+		o.ObserveFloat64(store, time.Since(began).Seconds())
 		if n, has, err := t.from.Uncopied(ctx); has && err == nil {
 			o.ObserveInt64(uncopied, int64(n))
 		}
@@ -291,11 +299,6 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 			o.ObserveInt64(queued, q.Runs, of)
 			o.ObserveFloat64(queuedFor, q.Oldest.Seconds(), of)
 		}
-		began := time.Now()
-		if err := t.from.Store(ctx); err != nil {
-			return err
-		}
-		o.ObserveFloat64(store, time.Since(began).Seconds())
 		open, err := t.from.Waiting(ctx)
 		if err != nil {
 			return err
@@ -307,7 +310,7 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 		}
 		o.ObserveFloat64(oldest, since.Seconds())
 		return nil
-	}, waiting, sessions, oldest, store, behind, failed, uncopied, queued, queuedFor, lost)
+	}, waiting, sessions, oldest, store, up, behind, failed, uncopied, queued, queuedFor, lost)
 	return err
 }
 
@@ -355,6 +358,5 @@ func (s source) WaitingRuns(ctx context.Context) ([]app.Waiting, error) {
 	return s.h.InForce().WaitingRuns(ctx)
 }
 func (s source) Store(ctx context.Context) error {
-	_, _, err := s.h.Store.Get(ctx, "ready", "")
-	return err
+	return s.h.Reachable(ctx)
 }

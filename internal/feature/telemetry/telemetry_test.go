@@ -299,8 +299,8 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, name := range []string{"mcp_server_operation_duration_seconds", "waldo_step_duration_seconds", "waldo_decisions_total",
 		"waldo_calls_active", "waldo_sandbox_runs_total", "waldo_approvals_waiting", "waldo_approvals_oldest_seconds",
-		"waldo_sessions_live", "waldo_session_duration_seconds", "waldo_store_latency_seconds", "waldo_log_unsynced",
-		"waldo_log_failed",
+		"waldo_sessions_live", "waldo_session_duration_seconds", "waldo_store_latency_seconds", "waldo_store_up",
+		"waldo_log_unsynced", "waldo_log_failed",
 		"waldo_log_uncopied", "waldo_runs_waiting", "waldo_runs_waiting_seconds",
 		"waldo_telemetry_dropped_total", "target_info",
 		"process_open_fds", "go_goroutines"} {

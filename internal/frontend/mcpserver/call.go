@@ -465,6 +465,13 @@ func broken(c call.Call, r call.Result) map[string]any {
 		f.Status = facts.Failed
 	}
 	f.CallID = c.ID
+	if r.Away() {
+		why := r.Why[0]
+		out := toolError(fmt.Sprintf("waldo: %s. Whether the call took effect is %s. Call %s; %s.", reasons(r.Why[:1]),
+			knowledge(f.SideEffect), c.ID, next(why)))
+		out["_meta"] = r.Meta()
+		return out
+	}
 	out := toolError("waldo: waldo itself failed over this call; whether it took effect is " + knowledge(f.SideEffect) +
 		". The operator's log says more under " + c.ID + ".")
 	out["_meta"] = map[string]any{"waldo/call_id": c.ID, "waldo/status": f.Status, "waldo/facts": facts.Brief(f)}

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -9,6 +10,22 @@ import (
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
 )
+
+// TestBrokenAway: a call that failed because the store is away has its id, its side effect and when to come back.
+func TestBrokenAway(t *testing.T) {
+	f := facts.New()
+	f.Status, f.SideEffect = facts.Failed, facts.None
+	r := call.Result{CallID: "c_1", Status: facts.Failed, Facts: f, Why: []call.Reason{call.StoreAway()}}
+	for _, want := range []string{"store.away", "c_1", "known: it did not", "in 10 s", "retry_after"} {
+		if got, _ := json.Marshal(broken(call.Call{ID: "c_1"}, r)); !strings.Contains(string(got), want) {
+			t.Errorf("%s lacks %q", got, want)
+		}
+	}
+	r.Why = nil
+	if got, _ := json.Marshal(broken(call.Call{ID: "c_1"}, r)); strings.Contains(string(got), "store.away") {
+		t.Errorf("control: %s", got)
+	}
+}
 
 // The words for the model say when to come back, and that a tool itself answered with an error.
 func TestEpilogue(t *testing.T) {

@@ -332,6 +332,19 @@ func (r Reason) In(d time.Duration) *Reason {
 	return &r
 }
 
+// codeStoreAway is the code of calls that failed, or were refused, because the store could not be reached.
+const codeStoreAway = "store.away"
+
+// StoreAway returns the reason of such a call. The same call can succeed after 10 s.
+func StoreAway() Reason {
+	return Reason{Code: codeStoreAway, Text: "the store of waldo cannot be reached", RetryAfter: 10}
+}
+
+// Away reports whether a call failed, or was refused, because the store could not be reached.
+func (r Result) Away() bool {
+	return slices.ContainsFunc(r.Why, func(w Reason) bool { return w.Code == codeStoreAway })
+}
+
 // SessionStopped is the code of the reason against the calls of a session that the operator has ended.
 const SessionStopped = "session.stopped"
 

@@ -3,8 +3,10 @@ package database
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"net/url"
@@ -21,6 +23,9 @@ import (
 
 // ErrUnknown is the error of a write whose commit got no answer: the database may hold it, or not.
 var ErrUnknown = errors.New("the connection to the database ended during a commit: whether it took effect is not known")
+
+// ErrAway is the error of a shared store whose server cannot be reached, starts or stops, or does not answer in time.
+var ErrAway = errors.New("the store is away")
 
 // The bounds of connections to PostgreSQL.
 const (
@@ -176,6 +181,19 @@ func (s *Store) end(tx *sql.Tx) error {
 func full(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && e.Code == "53100"
+}
+
+// away reports whether an error of PostgreSQL means ErrAway. Of the server's own refusals (SQLSTATE) these do: it starts,
+// stops or ended the session (57P), lost the connection (08), or has too many (53300).
+func away(err error) bool {
+	var refusal *pgconn.PgError
+	if errors.As(err, &refusal) {
+		return strings.HasPrefix(refusal.Code, "57P") || strings.HasPrefix(refusal.Code, "08") || refusal.Code == "53300"
+	}
+	var network net.Error // a time that is over, too
+	var connect *pgconn.ConnectError
+	return errors.As(err, &network) || errors.As(err, &connect) || pgconn.SafeToRetry(err) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, ErrUnknown)
 }
 
 // now is the database's time, as Stamp writes times.

@@ -49,6 +49,7 @@ func TestPostgresStore(t *testing.T) {
 	t.Run("a statement whose error is passed over", func(t *testing.T) { passesOver(t, s) })
 	t.Run("back in time", func(t *testing.T) { wentBack(t, s) })
 	t.Run("copy", func(t *testing.T) { copies(t, s) })
+	t.Run("paused", func(t *testing.T) { paused(t, s) })
 	t.Run("kill", func(t *testing.T) { killed(t, s) }) // the last: it ends the server
 }
 
@@ -280,6 +281,33 @@ func vanishes(t *testing.T, s *pgtest.Server) {
 	}
 	if err != nil {
 		t.Errorf("when it is back: %v", err)
+	}
+}
+
+// paused: a server that does not answer, or that ends, is away. What it refuses itself is an ordinary failure.
+func paused(t *testing.T, s *pgtest.Server) {
+	defer func(was time.Duration) { statementWithin = was }(statementWithin)
+	statementWithin = 300 * time.Millisecond
+	store := bound(t, s, "paused", "")
+	if err := store.Put(t.Context(), "b", "control", "v"); err != nil {
+		t.Fatal(err)
+	}
+	refused := store.Update(t.Context(), func(tx *sql.Tx) error {
+		_, err := tx.Exec(`SELECT 1/0`)
+		return err
+	})
+	if refused == nil || errors.Is(refused, ErrAway) {
+		t.Errorf("control: %v", refused)
+	}
+	if err := s.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	err := store.Put(t.Context(), "b", "n", "v")
+	if _, _, gone := store.Get(t.Context(), "b", "n"); !errors.Is(err, ErrAway) || !errors.Is(gone, ErrAway) {
+		t.Errorf("%v; %v", err, gone)
+	}
+	if err := s.Resume(); err != nil {
+		t.Fatal(err)
 	}
 }
 

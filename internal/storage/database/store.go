@@ -119,11 +119,14 @@ const (
 	sqliteFull = 13
 )
 
-// told says of an error of the database that the disk is full, where it is: SQLite says a number.
+// told says of an error of the database that the disk is full, where it is: SQLite says a number. It adds ErrAway.
 func (s *Store) told(err error) error {
 	var e *sqlite.Error
 	if full(err) || errors.As(err, &e) && (e.Code()&0xff == sqliteFull || e.Code()&0xff == sqliteIO && noRoom(s.dir)) {
 		return fmt.Errorf("%w: %w", err, syscall.ENOSPC)
+	}
+	if s.Shared() && away(err) {
+		return fmt.Errorf("%w: %w", ErrAway, plain(err))
 	}
 	return plain(err)
 }

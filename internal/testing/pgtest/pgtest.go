@@ -143,18 +143,42 @@ func (s *Server) launch() error {
 
 // Kill ends the server with SIGKILL, and every process of its sessions. Its files stay as they are.
 func (s *Server) Kill() error {
-	sessions, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", s.process.Process.Pid))
+	sessions, err := s.sessions()
 	if err == nil {
 		err = s.process.Process.Kill()
 	}
 	_ = s.process.Wait()
-	for _, pid := range strings.Fields(string(sessions)) {
-		n, _ := strconv.Atoi(pid)
-		if p, err := os.FindProcess(n); err == nil && n > 0 {
-			_ = p.Kill()
-		}
+	for _, p := range sessions {
+		_ = p.Kill()
 	}
 	return err
+}
+
+// Pause stops the server and every process of its sessions until Resume: connections last, and get no answer.
+func (s *Server) Pause() error { return s.signal(pause) }
+
+// Resume has a paused server go on.
+func (s *Server) Resume() error { return s.signal(resume) }
+
+func (s *Server) signal(n os.Signal) error {
+	sessions, err := s.sessions()
+	err = errors.Join(err, s.process.Process.Signal(n))
+	for _, p := range sessions {
+		_ = p.Signal(n) // it can have ended
+	}
+	return err
+}
+
+// sessions returns the processes of the server's sessions.
+func (s *Server) sessions() (all []*os.Process, err error) {
+	pids, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", s.process.Process.Pid))
+	for _, pid := range strings.Fields(string(pids)) {
+		n, _ := strconv.Atoi(pid)
+		if p, err := os.FindProcess(n); err == nil && n > 0 {
+			all = append(all, p)
+		}
+	}
+	return all, err
 }
 
 // Restart starts a server that was killed.

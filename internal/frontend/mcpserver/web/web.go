@@ -356,8 +356,11 @@ func (s *Server) health(w http.ResponseWriter, ready bool) {
 	if ready && s.o.Ready != nil {
 		err = s.o.Ready()
 	}
-	if err != nil || ready && s.draining() {
-		http.Error(w, "not ready", http.StatusServiceUnavailable)
+	if err == nil && ready && s.draining() {
+		err = errors.New("waldo ends")
+	}
+	if err != nil {
+		http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	fmt.Fprintln(w, "ok")

@@ -20,6 +20,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
+	"waldo/internal/storage/database"
 	"waldo/internal/storage/safefile"
 )
 
@@ -138,6 +139,9 @@ func newWorker(ctx context.Context, h *app.App, o options) (*worker, error) {
 	if w.key, err = readKey(v); err != nil {
 		return nil, err
 	}
+	if err = sameKey(ctx, h.Store, w.key); err != nil {
+		return nil, err
+	}
 	if w.scratch, err = os.MkdirTemp(h.State, "worker-"); err != nil {
 		return nil, err
 	}
@@ -147,6 +151,16 @@ func newWorker(ctx context.Context, h *app.App, o options) (*worker, error) {
 		return nil, errors.Join(err, os.RemoveAll(w.scratch))
 	}
 	return w, nil
+}
+
+// sameKey returns an error where the gateway that started last has another key. Its id is no proof: jobs have one.
+func sameKey(ctx context.Context, s *database.Store, k keyring) error {
+	id, ok, err := s.Get(ctx, keyBucket, keyName)
+	if err != nil || !ok || id == k.id() {
+		return err
+	}
+	return fault.Usage("copy the file that workers.key names from the gateway; after a new key, start the gateways first",
+		otherKey)
 }
 
 // healthy answers /healthz at an address; empty: nowhere. The returned function ends that.

@@ -18,6 +18,7 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
+	"waldo/internal/storage/database"
 )
 
 // The ids of runs: one call can have several.
@@ -48,9 +49,23 @@ func (g *gateway) open(ctx context.Context) (*queue, error) {
 		g.key, err = readKey(v)
 	}
 	if err == nil {
-		g.q, err = openQueue(ctx, g.h.Store, gatewayConnections)
+		err = announce(ctx, g.h.Store, g.key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if g.q, err = openQueue(ctx, g.h.Store, gatewayConnections); err == nil {
+		g.q.key = g.key.id()
 	}
 	return g.q, err
+}
+
+// The row with the id of the key of the gateway that started last.
+const keyBucket, keyName = "workers", "key"
+
+// announce stores the id of a gateway's key, for workers that start with another.
+func announce(ctx context.Context, s *database.Store, k keyring) error {
+	return s.Put(ctx, keyBucket, keyName, k.id())
 }
 
 func (g *gateway) close() error {

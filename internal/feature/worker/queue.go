@@ -66,7 +66,8 @@ func queueName(isolation, size string) string { return "waldo_" + isolation + "_
 // ticket is the job in River: the name of a row, which has the rest.
 type ticket struct {
 	Run     string `json:"run"`
-	Seconds int    `json:"seconds"` // the most that the run takes
+	Seconds int    `json:"seconds"`       // the most that the run takes
+	Key     string `json:"key,omitempty"` // the id of the key that sealed it; empty: a waldo before this member
 }
 
 func (ticket) Kind() string { return "waldo_run" }
@@ -75,6 +76,7 @@ func (ticket) Kind() string { return "waldo_run" }
 type queue struct {
 	pool   *pgxpool.Pool
 	client *river.Client[pgx.Tx] // inserts
+	key    string                // the id of the gateway's key
 }
 
 // openQueue connects to the database of a store, and creates the tables that are missing.
@@ -157,7 +159,7 @@ func (q *queue) add(ctx context.Context, e envelope, isolation, size string, wal
 	if err != nil {
 		return false, err
 	}
-	t := ticket{Run: e.run, Seconds: int(wall/time.Second) + 30}
+	t := ticket{Run: e.run, Seconds: int(wall/time.Second) + 30, Key: q.key}
 	_, err = q.client.InsertTx(ctx, tx, t, &river.InsertOpts{Queue: queueName(isolation, size), MaxAttempts: 1})
 	if err != nil {
 		return false, err

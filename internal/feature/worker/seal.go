@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -54,6 +55,9 @@ func (k keyring) derived(direction string) []byte {
 	b, _ := hkdf.Key(sha256.New, k[:], nil, direction, len(k)) // never fails: the length is small
 	return b
 }
+
+// id names a key, 16 hexadecimal digits that do not show it. It stands in clear text, where it proves nothing.
+func (k keyring) id() string { return hex.EncodeToString(k.derived("id")[:8]) }
 
 func (k keyring) seal(direction string, e envelope, text []byte) []byte {
 	sealed, err := safefile.Seal(k.derived(direction), text, e.name(direction))

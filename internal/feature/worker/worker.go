@@ -62,6 +62,8 @@ type worker struct {
 	isolation, size string
 	scratch         string // a folder with the files of each run
 
+	strange sync.Map // ids of other keys that were logged
+
 	held sync.Map // the leases of runs under way, by their sessions
 
 	mu   sync.Mutex
@@ -73,8 +75,18 @@ func (w *worker) Timeout(j *river.Job[ticket]) time.Duration {
 	return min(max(time.Duration(j.Args.Seconds)*time.Second, 30*time.Second), 25*time.Hour)
 }
 
-// Work carries out one run. It returns no error: a run is never tried again.
+// otherKey is why a worker does not begin runs of a gateway.
+const otherKey = "workers.key of this worker is not that of the gateway"
+
+// Work carries out one run. Its only error leaves a run of another key, which did not begin, to another worker: a run is
+// never tried again.
 func (w *worker) Work(ctx context.Context, j *river.Job[ticket]) error {
+	if other := j.Args.Key; other != "" && other != w.key.id() {
+		if _, again := w.strange.LoadOrStore(other, true); !again {
+			slog.Error("runs are left to other workers: "+otherKey, "code", "worker.key", "run", j.Args.Run)
+		}
+		return river.JobSnooze(renewal)
+	}
 	l := &lease{}
 	l.renewed.Store(new(time.Now()))
 	e, sealed, ok, err := w.q.claim(ctx, j.Args.Run, w.name)

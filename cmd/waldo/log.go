@@ -180,9 +180,12 @@ func find(c *cobra.Command, g *cli.Context, ident string) ([]audit.Record, error
 		return nil, err
 	}
 	var found []audit.Record
-	if number {
+	switch {
+	case number:
 		found, err = records.Numbered(c.Context(), audit.Dir(state), seq)
-	} else {
+	case id.Is(id.Session, ident), id.Is(id.Sandbox, ident):
+		found, err = audit.InSession(c.Context(), audit.Dir(state), ident)
+	default:
 		about := audit.Selection{About: []string{ident}, Progress: records.Indexing(c.ErrOrStderr())}
 		_, err = audit.Select(c.Context(), audit.Dir(state), about, func(r audit.Record) error {
 			found = append(found, r)
@@ -221,11 +224,15 @@ func newExplain(g *cli.Context) *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain ID | NUMBER | CAPABILITY [k=v..]", Short: "Say why: of a call that was made, or as a dry run of the same code",
 		Long: "With the id of a call or decision, or the number of a record of it in waldo log, says from the log why it " +
-			"was allowed,\nasked or denied, who answered and how it ended. With a capability and arguments, decides without acting: the exit status is that " +
-			"of the call.",
-		Example: "  waldo explain d_…\n  waldo explain helpdesk.create_ticket priority=high\n" +
+			"was allowed,\nasked or denied, who answered and how it ended. With the id of a session, n_…, says what ran, its " +
+			"calls, decisions and\nquestions, the hosts that it reached and those refused, its changes to files, and how it " +
+			"ended. With a capability and\narguments, decides without acting: the exit status is that of the call.",
+		Example: "  waldo explain d_…\n  waldo explain n_… --json\n  waldo explain helpdesk.create_ticket priority=high\n" +
 			"  waldo explain run_shell --json", Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if id.Is(id.Session, args[0]) {
+				return explainSession(c, g, args[0])
+			}
 			if _, number := numbered(args[0]); number || anyID(args[0]) {
 				return explainRecords(c, g, args[0])
 			}
@@ -334,6 +341,31 @@ func explainRecords(c *cobra.Command, g *cli.Context, ident string) error {
 	if question != "" && question != ident {
 		return answers()
 	}
+	if session := records.Launched(found); session != "" {
+		display.Fprintf(out, "\n")
+		return explainSession(c, g, session)
+	}
+	return nil
+}
+
+// explainSession prints what the log has of one session.
+func explainSession(c *cobra.Command, g *cli.Context, ident string) error {
+	named, err := find(c, g, ident)
+	if err != nil {
+		return err
+	}
+	state, err := g.StateDir()
+	if err != nil {
+		return err
+	}
+	s, err := records.SessionOf(c.Context(), audit.Dir(state), ident, named)
+	if err != nil {
+		return err
+	}
+	if g.JSON {
+		return terminal.JSON(c.OutOrStdout(), s)
+	}
+	s.Print(c.OutOrStdout(), terminal.Painter(c.OutOrStdout()))
 	return nil
 }
 

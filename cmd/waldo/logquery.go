@@ -13,6 +13,7 @@ import (
 	"waldo/internal/cli/records"
 	"waldo/internal/core/audit"
 	"waldo/internal/detect/category"
+	"waldo/internal/model/id"
 )
 
 // logFlags say which records waldo log shows.
@@ -45,6 +46,9 @@ func newLog(g *cli.Context) *cobra.Command {
 			}
 			if kinds := records.Kinds(g.Lines); f.Kind != "" && !slices.Contains(kinds, f.Kind) {
 				return exitcode.Mistake("one of "+strings.Join(kinds, ", "), "unknown kind %q", f.Kind)
+			}
+			if err := f.session(c, g, follow); err != nil {
+				return err
 			}
 			f.Progress = records.Indexing(c.ErrOrStderr())
 			header := !g.JSON
@@ -91,7 +95,7 @@ func newLog(g *cli.Context) *cobra.Command {
 	c.Flags().StringVar(&f.Host, "host", "", "calls that tried to reach `HOST`, as in *.example.com, whether it was allowed or not")
 	c.Flags().StringVar(&f.Effect, "effect", "", "decisions of this `EFFECT`: allow, ask or deny")
 	c.Flags().StringVar(&f.Kind, "kind", "", "records of this `KIND`, as in decision, answer, outcome, approver or change")
-	c.Flags().StringVar(&f.call, "call", "", "records about this `ID`: of a call, a decision or an approval")
+	c.Flags().StringVar(&f.call, "call", "", "records about this `ID`: of a call, a decision, an approval or a session")
 	c.AddCommand(newVerify(g), newShow(g), newSetAside(g))
 	c.AddCommand(g.LogCommands...)
 	return c
@@ -124,5 +128,22 @@ func (f *logFlags) times(now time.Time) (err error) {
 		return exitcode.Mistake("ids look like c_… or d_…: waldo log lists them; waldo log show NUMBER prints one record", "%q is not an id", f.call)
 	}
 	f.About = []string{f.call}
+	return nil
+}
+
+// session selects the records of a session and of its calls, where --call names one.
+func (f *logFlags) session(c *cobra.Command, g *cli.Context, follow bool) error {
+	if !id.Is(id.Session, f.call) && !id.Is(id.Sandbox, f.call) {
+		return nil
+	}
+	if follow {
+		return exitcode.Mistake("waldo log -f --principal WHO follows its principal",
+			"-f follows a call, a decision or an approval, and no session")
+	}
+	named, err := find(c, g, f.call)
+	if err != nil {
+		return err
+	}
+	f.About = records.About(named)
 	return nil
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"io"
-	"slices"
 
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
@@ -14,19 +13,7 @@ func TellChanges(w io.Writer, c *facts.Changes, mode string) {
 	if c == nil || mode == "" || len(c.Written)+len(c.Renamed)+len(c.Removed) == 0 {
 		return
 	}
-	var lines []string
-	for _, l := range []struct {
-		sign  string
-		names []string
-	}{{"W", c.Written}, {"R", c.Renamed}, {"D", c.Removed}} {
-		for _, n := range l.names {
-			mark := ""
-			if slices.Contains(c.Protected, n) {
-				mark = "  (protected)"
-			}
-			lines = append(lines, l.sign+" "+facts.Name(n)+mark)
-		}
-	}
+	lines := c.Lines()
 	for _, l := range lines[:min(most, len(lines))] {
 		display.Fprintf(w, "%s\n", l)
 	}

@@ -36,6 +36,7 @@ type Line struct {
 	By         string        `json:"by"`
 	Channel    string        `json:"channel"`
 	Principal  string        `json:"principal"`
+	Session    string        `json:"session"`
 	Agent      string        `json:"agent"`
 	Reasons    []call.Reason `json:"reasons"`
 	Why        []call.Reason `json:"why"`
@@ -51,10 +52,10 @@ type Line struct {
 			Driver string `json:"driver"`
 			ID     string `json:"id"`
 		} `json:"sandbox"`
-		Network struct {
-			Denied   []string        `json:"denied"`
-			Attempts []facts.Attempt `json:"attempts"`
-		} `json:"network"`
+		Network facts.Network `json:"network"`
+		Files   struct {
+			Changes *facts.Changes `json:"changes"`
+		} `json:"files"`
 		Warnings []string `json:"warnings"`
 	} `json:"facts"`
 }

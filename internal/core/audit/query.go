@@ -85,6 +85,28 @@ func All(ctx context.Context, dir string, fn func(Record) error) (n Counted, err
 // index, for those who act by what they find; Select is faster.
 func Find(ctx context.Context, dir, id string) ([]Record, error) { return findTo(ctx, dir, id, nil) }
 
+// InSession returns the records that name a session (n_…), or the runs in a sandbox (s_…), the oldest first: the start of
+// a session, its decisions and orders, the outcomes of a sandbox. It reads the whole log.
+func InSession(ctx context.Context, dir, id string) (out []Record, err error) {
+	quoted := []byte(strconv.Quote(id))
+	match := func(b []byte) bool { return bytes.Contains(b, quoted) }
+	err = each(ctx, dir, match, func(r Record) error {
+		var b struct {
+			Session string `json:"session"`
+			Facts   struct {
+				Sandbox struct {
+					ID string `json:"id"`
+				} `json:"sandbox"`
+			} `json:"facts"`
+		}
+		if json.Unmarshal(r.Body, &b) == nil && (b.Session == id || b.Facts.Sandbox.ID == id) {
+			out = append(out, r)
+		}
+		return nil
+	})
+	return out, err
+}
+
 // findTo is Find that reads the newest segment first, and none older than the one with the record that last accepts.
 func findTo(ctx context.Context, dir, id string, last func(Record) bool) ([]Record, error) {
 	names, sizes, err := extent(dir)

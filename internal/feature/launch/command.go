@@ -150,7 +150,7 @@ func (l *command) session(c *cobra.Command, h *app.App, p plan) error {
 	if err != nil {
 		return err
 	}
-	l.tellEnd(c, p, r)
+	l.tellEnd(c, r)
 	return cmp.Or(exitcode.OfResult(r), masked)
 }
 
@@ -221,7 +221,7 @@ func (l *command) printToken(c *cobra.Command, args []string) error {
 }
 
 // tellEnd prints what became of the session.
-func (l *command) tellEnd(c *cobra.Command, p plan, r call.Result) {
+func (l *command) tellEnd(c *cobra.Command, r call.Result) {
 	w := c.ErrOrStderr()
 	if l.JSON {
 		b, err := json.Marshal(r.Facts)
@@ -242,5 +242,5 @@ func (l *command) tellEnd(c *cobra.Command, p plan, r call.Result) {
 		return // it has not begun
 	}
 	cli.TellChanges(w, r.Facts.Files.Changes, l.changes)
-	display.Fprintf(w, "waldo: the session has ended; waldo log --principal %s shows it\n", principal(p.asked))
+	display.Fprintf(w, "waldo: the session has ended; waldo explain %s shows it\n", r.Facts.CallID)
 }

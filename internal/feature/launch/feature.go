@@ -8,6 +8,7 @@ import (
 	"waldo/internal/cli/records"
 	"waldo/internal/executor/direct"
 	"waldo/internal/feature"
+	"waldo/internal/model/call"
 )
 
 // Feature is waldo launch.
@@ -21,7 +22,7 @@ var Feature = feature.Feature{
 }
 
 // Kind is the kind of the records about sessions of agent hosts.
-const Kind = "launch"
+const Kind = call.Launch
 
 // Body is the record of one session's start.
 type Body struct {

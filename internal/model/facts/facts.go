@@ -255,6 +255,23 @@ type Changes struct {
 	Partial   bool     `json:"partial"`   // there can be more
 }
 
+// Lines returns the changes, one a line: W for written, R for renamed, D for removed, and the file's name.
+func (c *Changes) Lines() (lines []string) {
+	for _, l := range []struct {
+		sign  string
+		names []string
+	}{{"W", c.Written}, {"R", c.Renamed}, {"D", c.Removed}} {
+		for _, n := range l.names {
+			mark := ""
+			if slices.Contains(c.Protected, n) {
+				mark = "  (protected)"
+			}
+			lines = append(lines, l.sign+" "+Name(n)+mark)
+		}
+	}
+	return lines
+}
+
 // Name returns a file's name for output on a line. It quotes a name with invisible characters or line ends, so that
 // the name's author cannot forge other text on the line.
 func Name(s string) string {

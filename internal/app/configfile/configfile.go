@@ -145,14 +145,19 @@ func (s Source) Load(state string) (*contract.Config, error) {
 }
 
 // LoadForQuestions loads the configuration for a command about questions. They belong to the state directory, so a
-// waldo.yaml of this folder that is not trusted does not count: the command works as in a folder without one.
+// waldo.yaml of this folder that is broken or not trusted does not count: the command works as in a folder without one.
 func (s Source) LoadForQuestions(state string) (*contract.Config, error) {
 	cfg, err := s.Load(state)
-	no := (*fault.Error)(nil)
-	if !errors.As(err, &no) || !no.Untrusted || s.Here() == "" {
+	no, broken := (*fault.Error)(nil), contract.Problems{}
+	if !errors.As(err, &no) || !no.Untrusted && !errors.As(err, &broken) || s.Here() == "" {
 		return cfg, err
 	}
-	s.Say("note: " + no.Error() + "; it does not count for questions")
+	if len(broken) > 0 && !no.Untrusted {
+		s.Say(fmt.Sprintf("note: the configuration is broken, and does not count for questions: %s; waldo check %s shows where "+
+			"and how", broken[0], s.Here()))
+	} else {
+		s.Say("note: " + no.Error() + "; it does not count for questions")
+	}
 	if own, none := UserConfig(); none == nil {
 		if cfg, err = config.Load(own); !errors.Is(err, fs.ErrNotExist) {
 			return cfg, err

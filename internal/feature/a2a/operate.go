@@ -50,6 +50,7 @@ func (s *server) operate(r *http.Request, who call.Principal, method string, par
 			return reply{}, badParams.says("a request has one Idempotency-Key")
 		}
 		p.key = call.KeyOf(r.Header.Values("Idempotency-Key")...)
+		p.trace = call.TraceOf(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
 		j, f := s.send(ctx, who, p)
 		switch c := p.Configuration; {
 		case f != nil:
@@ -147,7 +148,8 @@ func (s *server) send(ctx context.Context, who call.Principal, p sending) (*job,
 	if _, err := call.ReadArgs(args); err != nil {
 		return nil, badParams.says("%v", err)
 	}
-	j := &job{Principal: who, Skill: skill, Args: json.RawMessage(args.Raw()), First: p.Message.MessageID, Key: p.key}
+	j := &job{Principal: who, Skill: skill, Args: json.RawMessage(args.Raw()), First: p.Message.MessageID, Key: p.key,
+		Trace: p.trace}
 	if token != nil {
 		if f := s.under(ctx, j, *token); f != nil {
 			return nil, f
@@ -312,6 +314,9 @@ func (s *server) goOn(ctx context.Context, who call.Principal, p sending, delega
 			return false
 		}
 		p.Message.ContextID = j.ContextID
+		if p.trace.Parent != "" {
+			j.Trace = p.trace
+		}
 		j.History = append(j.History, p.Message)
 		size := weight(j.History...)
 		for len(j.History) > 2 && (len(j.History) > maxHistory || size > maxTask) {

@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -404,6 +405,57 @@ func TestThreeDeep(t *testing.T) {
 	args = map[string]any{"arguments": map[string]any{"message": "no"}}
 	if r := top.call("c.t.note", args); !r.IsError || !strings.Contains(text(r), "denied") || bottom.noted.Load() != 1 {
 		t.Errorf("denied at the bottom: %s %+v", text(r), r)
+	}
+}
+
+// TestTrace: the trace of a message goes on in the call of its task, and with the message that this call sends to a peer.
+func TestTrace(t *testing.T) {
+	const parent, state = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=a"
+	b := newBench(t, "")
+	at, err := url.Parse(b.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(chan [2]string, 10)
+	s := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(at)
+		if r.Out.Host = r.In.Host; r.In.Method == http.MethodPost {
+			body, err := io.ReadAll(r.In.Body)
+			if r.Out.Body = io.NopCloser(bytes.NewReader(body)); err == nil && bytes.Contains(body, []byte(`"SendMessage"`)) {
+				seen <- [2]string{r.In.Header.Get("Traceparent"), r.In.Header.Get("Tracestate")}
+			}
+		}
+	}})
+	t.Cleanup(s.Close)
+	middle := callerOf(t, s.URL, "", b.token, "c.t.*")
+	ctx, cancel := context.WithCancel(context.Background())
+	bound, ended := make(chan net.Addr, 1), make(chan error, 1)
+	go func() { ended <- middle.ServeHTTP(ctx, "127.0.0.1:0", nil, false, func(a net.Addr) { bound <- a }) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	b.url = "http://" + (<-bound).String() // messages go to the one in the middle
+	for _, row := range []struct {
+		why     string
+		headers []string
+		want    [2]string
+	}{
+		{"control: none", nil, [2]string{}},
+		{"a trace", []string{"Traceparent", parent, "Tracestate", state, "Baggage", "user=ann"}, [2]string{parent, state}},
+		{"no trace", []string{"Traceparent", parent + "x", "Tracestate", state}, [2]string{}},
+		{"a long state", []string{"Traceparent", parent, "Tracestate", strings.Repeat("x", 513)}, [2]string{parent, ""}},
+	} {
+		m := strings.Replace(message("c.t.echo", "x"), `{"text":"x"}`, `{"data":{"arguments":{"text":"hi"}}}`, 1)
+		_, body := b.do("POST", "/a2a", `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":`+m+`}`, row.headers...)
+		if !strings.Contains(body, "echo hi") {
+			t.Fatalf("%s: %s", row.why, body)
+		}
+		if got := <-seen; got != row.want {
+			t.Errorf("%s: %q reached the peer", row.why, got)
+		}
 	}
 }
 

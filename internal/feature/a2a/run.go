@@ -268,7 +268,7 @@ func (r *runner) call(ctx context.Context, j *job) (call.Result, error) {
 		return call.Result{}, err
 	}
 	c := call.Call{ID: j.CallID, Capability: j.Skill, Args: args, Session: n, Principal: j.Principal, Channel: call.A2A,
-		ApprovalID: j.Approval, Confirm: j.Confirm, Chain: j.Chain}
+		ApprovalID: j.Approval, Confirm: j.Confirm, Chain: j.Chain, Trace: j.Trace}
 	if c.Key = j.Key; c.Key == "" && !r.kernel.Reads(j.Skill) {
 		c.Key = "a2a:" + j.First
 	}

@@ -32,6 +32,7 @@ type job struct {
 	First     string          `json:"first"`              // the id of the first message
 	Key       string          `json:"key,omitempty"`      // the Idempotency-Key of that message
 	Chain     []string        `json:"chain,omitempty"`    // the delegation that the client named
+	Trace     call.Trace      `json:"trace,omitzero"`     // of the last message that named one
 	Agent     call.Session    `json:"agent,omitempty"`    // the built-in agent that works on it; empty: it is one call
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"waldo/internal/model/call"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
 )
@@ -146,6 +147,7 @@ type sending struct {
 	} `json:"configuration"`
 	Metadata strictjson.Value `json:"metadata"`
 	key      string           // of the header
+	trace    call.Trace       // of the headers
 }
 
 // naming are the parameters of the operations on one task, and on its push configurations.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -226,30 +225,6 @@ type Preview struct {
 type Proof struct {
 	Key   string // thumbprint (RFC 7638)
 	Token string // base64url of the token's SHA-256
-}
-
-// Trace is the place of a call in a distributed trace (W3C Trace Context). It is handed on as it
-// came; its baggage never is.
-type Trace struct{ Parent, State string }
-
-// The form of the two fields of a trace.
-var (
-	traceParent = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
-	})
-	traceState = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[ -~]{1,512}$`) })
-)
-
-// TraceOf returns the place that a client names in its traceparent and tracestate. A field without the form of
-// W3C Trace Context is empty; a state without a parent is, too.
-func TraceOf(parent, state string) Trace {
-	if !traceParent().MatchString(parent) {
-		return Trace{}
-	}
-	if !traceState().MatchString(state) {
-		state = ""
-	}
-	return Trace{Parent: parent, State: state}
 }
 
 // Trust says how far content may be believed.

@@ -165,6 +165,12 @@ func (c *Conn) do(ctx context.Context, method, at string, e endpoint, body []byt
 		if body != nil {
 			r.Header.Set("Content-Type", "application/json")
 		}
+		if e.trace.Parent != "" {
+			r.Header.Set("Traceparent", e.trace.Parent)
+		}
+		if e.trace.State != "" {
+			r.Header.Set("Tracestate", e.trace.State)
+		}
 		if c.o.Header != nil {
 			more, err := c.o.Header()
 			if err != nil {
@@ -296,6 +302,7 @@ type wanted struct {
 	skill, task string
 	message     map[string]any // nil: to look at the task alone
 	form        bool           // a question of the peer can be answered by a person at the caller
+	trace       jsonrpc.Trace
 }
 
 type callerKey struct{}
@@ -344,6 +351,8 @@ func (c *Conn) wantedOf(ctx context.Context, params strictjson.Value) (w wanted,
 	w.skill, _ = params.Member("name").Text()
 	args := params.Member("arguments")
 	w.form = !params.Member("_meta").Member(jsonrpc.MetaCapabilities).Member("elicitation").Member("form").IsZero()
+	w.trace.Parent, _ = params.Member("_meta").Member("traceparent").Text()
+	w.trace.State, _ = params.Member("_meta").Member("tracestate").Text()
 	text, said := args.Member("message").Text()
 	data, in := args.Member("arguments"), args.Member("context_id")
 	if task, named := args.Member("task_id").Text(); named {
@@ -436,6 +445,7 @@ func (c *Conn) send(ctx context.Context, w wanted, tell *told) (strictjson.Value
 	if err != nil {
 		return strictjson.Value{}, err
 	}
+	e.trace = w.trace
 	params := map[string]any{"message": w.message, "configuration": map[string]any{"returnImmediately": true}}
 	if e.old {
 		params = map[string]any{"message": older(w.message), "configuration": map[string]any{"blocking": false}}

@@ -23,6 +23,7 @@ type endpoint struct {
 	rest    bool // HTTP+JSON; else JSON-RPC
 	streams bool
 	id      strictjson.Value // of the last request in JSON-RPC
+	trace   jsonrpc.Trace    // of the message that is sent
 }
 
 func (e endpoint) version() string {

@@ -85,6 +85,9 @@ var ErrDiffers = errors.New("commands that may touch other things run in the san
 // Hostname is the name of the machine that a sandbox sees.
 const Hostname = "waldo"
 
+// Hosts is the /etc/hosts of a sandbox: its own name leads to its own loopback, and asks no name server.
+const Hosts = "127.0.0.1 localhost\n::1 localhost\n127.0.0.1 " + Hostname + "\n::1 " + Hostname + "\n"
+
 // Prestart is the part of a command that is known before its job: an interpreter that reads the job from its
 // standard input. No agent can influence it.
 type Prestart struct {

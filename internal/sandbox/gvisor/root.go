@@ -22,7 +22,7 @@ var etc = []job.Node{
 		From: "root:x:0:0:root:/:/usr/sbin/nologin\nagent:x:1000:1000::/workspace:/bin/sh\n" +
 			"nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
 	{Path: "/etc/group", Kind: job.File, From: "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"},
-	{Path: "/etc/hosts", Kind: job.File, From: "127.0.0.1 localhost\n::1 localhost\n"},
+	{Path: "/etc/hosts", Kind: job.File, From: sandbox.Hosts},
 	{Path: "/etc/nsswitch.conf", Kind: job.File, From: "passwd: files\ngroup: files\nhosts: files dns\n"},
 	{Path: "/etc/resolv.conf", Kind: job.File},
 	{Path: "/etc/localtime", Kind: job.Link, From: "/usr/share/zoneinfo/UTC"},

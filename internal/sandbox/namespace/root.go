@@ -35,7 +35,7 @@ var etc = []struct{ name, content string }{
 			":x:1000:1000::/workspace:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
 	},
 	{"group", "root:x:0:\n" + insideUser + ":x:1000:\nnogroup:x:65534:\n"},
-	{"hosts", "127.0.0.1 localhost\n::1 localhost\n"},
+	{"hosts", sandbox.Hosts},
 	{"nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"},
 	{"resolv.conf", ""},
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"waldo/internal/sandbox"
 )
 
 // The bounds of one entry's name.
@@ -301,17 +303,16 @@ func (t *tree) hideBelow(dir string) error {
 	return errors.Join(errs...)
 }
 
-// The user that code runs as in every sandbox, and a machine without names of others.
+// The user that code runs as in every sandbox.
 const (
 	user  = "agent:x:1000:1000::/workspace:/bin/sh\n"
 	group = "agent:x:1000:\n"
-	hosts = "127.0.0.1 localhost\n::1 localhost\n"
 )
 
 // ErrEmpty is the error for an archive or image without files.
 var ErrEmpty = errors.New("it is empty: it holds no file")
 
-// finish gives an unpacked root what every sandbox needs in /etc: its user, localhost, no name server. It
+// finish gives an unpacked root what every sandbox needs in /etc: its user, names of its loopback, no name server. It
 // refuses a root without anything in it.
 func (t *tree) finish() error {
 	if all, err := fs.ReadDir(t.root.FS(), "."); err != nil || len(all) == 0 {
@@ -329,7 +330,7 @@ func (t *tree) finish() error {
 			return err
 		}
 	}
-	for name, text := range map[string]string{"hosts": hosts, "resolv.conf": ""} {
+	for name, text := range map[string]string{"hosts": sandbox.Hosts, "resolv.conf": ""} {
 		if err := t.replace(path.Join(at, name), text); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -212,8 +213,49 @@ func TestUndo(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	if all, err := os.ReadDir(filepath.Join(root, trashDir)); err != nil || len(all) != maxDeletions {
+	if all, err := os.ReadDir(filepath.Join(root, trashDir)); err != nil || len(all) != maxDeletions+1 { // and .gitignore
 		t.Errorf("the trash holds %d, %v", len(all), err)
+	}
+}
+
+// TestTrashIsIgnored: git leaves the trash out of its status, by a file in the trash alone. The control is git without it.
+func TestTrashIsIgnored(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("no git")
+	}
+	root := folder(t, map[string]string{"a.txt": "gone", "b.txt": "there"})
+	status := func() string {
+		out, err := exec.Command("git", "-C", root, "status", "--porcelain").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	if out, err := exec.Command("git", "init", "-q", root).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, got := use(t, root, "files.delete", m{"path": "a.txt"}); out.IsError {
+		t.Fatal(got)
+	}
+	if got := status(); got != "?? b.txt\n" {
+		t.Errorf("git status: %q", got)
+	}
+	ignore := filepath.Join(root, trashDir, ".gitignore")
+	if err := os.Remove(ignore); err != nil {
+		t.Fatal(err)
+	}
+	if got := status(); got != "?? .waldo-trash/\n?? b.txt\n" {
+		t.Errorf("control: %q", got)
+	}
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.Symlink(outside, ignore); err != nil {
+		t.Fatal(err)
+	}
+	if out, got := use(t, root, "files.delete", m{"path": "b.txt"}); out.IsError {
+		t.Fatal(got)
+	}
+	if _, err := os.Lstat(outside); err == nil {
+		t.Error("a link in the trash leads out of it")
 	}
 }
 

@@ -49,12 +49,21 @@ func (d deleted) at(slot *os.Root) *place {
 	return &place{dir: slot, base: "it", name: trashDir + "/" + d.slot() + "/it"}
 }
 
-// trash opens the trash, and makes it where it is not there.
+// trash opens the trash, and makes it where it is not there. A .gitignore in it, which git applies to that folder alone,
+// leaves it out of git status. One that is there is not changed.
 func (w *work) trash() (*os.Root, error) {
 	if err := w.root.Mkdir(trashDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	return safefile.Step(w.root, trashDir)
+	t, err := safefile.Step(w.root, trashDir)
+	if err != nil {
+		return nil, err
+	}
+	if f, err := t.OpenFile(".gitignore", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil { // else git shows it
+		_, err = f.WriteString("*\n")
+		_ = errors.Join(err, f.Close())
+	}
+	return t, nil
 }
 
 // deleting finds what files.delete would delete, with its size and number of entries.

@@ -18,7 +18,7 @@ import (
 // Where a session has what waldo shows it.
 const (
 	homeAt    = "/waldo/home"
-	sessionAt = "/waldo/session"
+	SessionAt = "/waldo/session"
 	waldoAt   = "/waldo/bin/waldo"
 	socket    = "mcp.sock"
 )
@@ -87,7 +87,7 @@ func (g *gate) close() {
 
 // relay is the MCP server that the host starts inside: it joins its standard streams with the socket.
 func relay(in io.Reader, out io.Writer) error {
-	conn, err := net.Dial("unix", filepath.Join(sessionAt, socket))
+	conn, err := net.Dial("unix", filepath.Join(SessionAt, socket))
 	if err != nil {
 		return err
 	}

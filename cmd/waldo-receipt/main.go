@@ -309,7 +309,7 @@ func (l ledger) take(r record) error {
 		fmt.Printf("%s: no answer of an approver: waldo refused (%s)\n", r.file, shown(b.Refusal))
 		return nil
 	}
-	by, keys, question := map[string]bool{}, map[string]bool{}, ""
+	by, keys, question, n := map[string]bool{}, map[string]bool{}, "", 0
 	need, _ := b.Signed["need"].(float64)
 	for _, a := range append([]said{b.said}, b.Also...) {
 		asked := fmt.Sprintf("%q %q %v", a.Signed["shown"], a.Signed["calls"], a.Signed["need"])
@@ -318,11 +318,12 @@ func (l ledger) take(r record) error {
 			return fmt.Errorf("%s: %w", shown(a.By), err)
 		}
 		by[a.By], keys[a.Key] = true, true
+		n = min(len(by), len(keys))
 		l.about[r.kind+" of "+b.DecisionID] = max(l.about[r.kind+" of "+b.DecisionID], fmt.Sprint(a.Signed["at"]))
-		fmt.Printf("%s: %s signed yes=%v to the arguments %s, with the key %s, as one of %v; waldo's refusal: %s\n", r.file,
-			shown(a.By), b.Yes, shown(b.ArgsDigest), shown(a.Key), max(need, 1), shown(cmp.Or(b.Refusal, "none")))
+		fmt.Printf("%s signed yes=%v to the arguments %s, with the key %s, %d of %v who must agree; waldo's refusal: %s\n",
+			r.file+": "+shown(a.By), b.Yes, shown(b.ArgsDigest), shown(a.Key), n, max(need, 1), shown(cmp.Or(b.Refusal, "none")))
 	}
-	used, n := r.kind == "answer" && b.Yes, min(len(by), len(keys))
+	used := r.kind == "answer" && b.Yes
 	return cmp.Or(l.hold(b.DecisionID, about, true), l.hold(b.ApprovalID, about, true),
 		l.hold(b.DecisionID+" permits", "true", b.Yes), l.hold(b.DecisionID+" call", b.CallID, r.kind == "answer"),
 		l.hold(b.ApprovalID+" used", fmt.Sprint(r.seq), used && b.Refusal == ""),

@@ -383,23 +383,58 @@ func TestShown(t *testing.T) {
 	ann := newPerson("ann", 0)
 	files := g.receipts(ann.enrols(ann, signedAt), `verdict {"refusal":"\u001b[2J\nx: sound","yes":false}`,
 		`verdict {"by":"approver:\u009b2J\u0007","yes":true,"signature":"x","signed":{}}`)
+	text, faults := printed(t, g.policy, files)
+	text += fmt.Sprint(faults)
+	if len(faults) != 1 || !strings.Contains(text, `waldo refused (\x1b[2J\nx: sound)`) ||
+		strings.ContainsFunc(text, func(c rune) bool { return c != '\n' && !strconv.IsPrint(c) }) {
+		t.Errorf("%q", text)
+	}
+	if shown("approver:anné") != "approver:anné" {
+		t.Error("control: a name is shown as it is")
+	}
+}
+
+// TestOneOfTwo: where two approvers must agree, both verifiers say how many of them a record has.
+func TestOneOfTwo(t *testing.T) {
+	g := newGround(t)
+	ann, bob := newPerson("ann", 0), newPerson("bob", 1)
+	files := g.receipts(ann.enrols(ann, signedAt), ann.enrols(bob, signedAt), answers("verdict", ann.says(2, "s")),
+		answers("verdict", bob.says(2, "s")), answers("answer", ann.says(2, "s"), bob.says(2, "s")))
+	var waldo strings.Builder
+	if err := (evidence.Evidence{}).Receipt(&waldo, files, g.policy, false); err != nil {
+		t.Fatal(err)
+	}
+	alone, faults := printed(t, g.policy, files)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	for _, want := range []string{"approver:ann (1 of 2 who must agree)", "approver:bob (1 of 2 who must agree)",
+		"yes by approver:ann and approver:bob\n"} {
+		if strings.Count(waldo.String(), want) != 1 {
+			t.Errorf("%q is not there once: %s", want, waldo.String())
+		}
+	}
+	if strings.Count(alone, ", 1 of 2 who must agree") != 3 || strings.Count(alone, ", 2 of 2 who must agree") != 1 {
+		t.Errorf("%s", alone)
+	}
+}
+
+// printed is what the verifier prints about receipts.
+func printed(t *testing.T, policy string, files []string) (string, []error) {
+	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	was := os.Stdout
 	os.Stdout = out
-	faults := run(g.policy, files)
+	faults := run(policy, files)
 	os.Stdout = was
-	printed, err := os.ReadFile(out.Name())
-	text := string(printed) + fmt.Sprint(faults)
-	if err != nil || len(faults) != 1 || !strings.Contains(text, `waldo refused (\x1b[2J\nx: sound)`) ||
-		strings.ContainsFunc(text, func(c rune) bool { return c != '\n' && !strconv.IsPrint(c) }) {
-		t.Errorf("%v %q", err, text)
+	text, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if shown("approver:anné") != "approver:anné" {
-		t.Error("control: a name is shown as it is")
-	}
+	return string(text), faults
 }
 
 // TestOtherTypes: no value of another type, in the place of any in a record, ends the verifier or makes it take what

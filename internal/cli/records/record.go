@@ -105,7 +105,9 @@ func Print(w io.Writer, asJSON bool, r audit.Record, now time.Time, lines Lines)
 		if l.Yes != nil && *l.Yes {
 			word = p.Good("yes")
 		}
-		what = display.Sprintf("%s to %s by %s", word, l.Capability, l.By)
+		var a audit.Answered
+		_ = json.Unmarshal(r.Body, &a)
+		what = display.Sprintf("%s to %s by %s", word, l.Capability, a.Signers())
 		if l.Refusal != "" {
 			what = display.Sprintf("no answer to %s by %s: %s: %s", l.Capability, Or(l.By, "waldo"), l.Refusal, l.Reason)
 		}

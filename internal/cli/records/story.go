@@ -203,7 +203,7 @@ func tellAnswer(w io.Writer, p terminal.Paint, r audit.Record, doubt string) err
 	if struck := approval.StruckIn(a.Signed); len(struck) > 0 {
 		word += " without " + approval.NameRows(struck)
 	}
-	display.Fprintf(w, "  %s %s by %s %s %s\n", when, word, Or(a.By, "waldo"), a.Refusal+a.Reason, p.Dim(a.ApprovalID))
+	display.Fprintf(w, "  %s %s by %s %s %s\n", when, word, Or(a.Signers(), "waldo"), a.Refusal+a.Reason, p.Dim(a.ApprovalID))
 	if doubt != "" {
 		display.Fprintf(w, "    %s %s\n", p.Warn("not proven:"), doubt)
 	}

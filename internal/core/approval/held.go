@@ -161,3 +161,10 @@ func StruckIn(signed json.RawMessage) []int {
 	_ = json.Unmarshal(signed, &s) // an unsigned answer has none
 	return s.Struck
 }
+
+// NeedIn returns how many approvers must agree, as the signed message of a record of the log has it; at least 1.
+func NeedIn(signed json.RawMessage) int {
+	var s signedAnswer
+	_ = json.Unmarshal(signed, &s) // an unsigned answer has none
+	return max(s.Need, 1)
+}

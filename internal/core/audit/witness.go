@@ -281,6 +281,19 @@ func (a Answered) timely(r Record, latest map[string]string) (problem bool, code
 	return false, "", ""
 }
 
+// Signers names who answered. Where a yes needs more approvers than the record has, it says how many; empty: nobody.
+func (a Answered) Signers() string {
+	names := []string{a.By}
+	for _, more := range a.Also {
+		names = append(names, more.By)
+	}
+	said := strings.Join(names, " and ")
+	if need := approval.NeedIn(a.Signed); a.Yes && a.Refusal == "" && len(names) < need {
+		said += fmt.Sprintf(" (%d of %d who must agree)", len(names), need)
+	}
+	return said
+}
+
 func (a Answered) recorded() approval.Recorded {
 	return approval.Recorded{
 		DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: a.Yes, By: a.By, Key: a.Key,

@@ -233,12 +233,13 @@ func newProve(g *cli.Context) *cobra.Command {
 
 // withApprovers adds the enrolments and revocations of all approvers to records with an answer.
 func withApprovers(ctx context.Context, dir string, found []audit.Record) ([]audit.Record, error) {
-	answers := func(r audit.Record) bool { return r.Kind == audit.KindVerdict || r.Kind == audit.KindAnswer }
 	if !slices.ContainsFunc(found, answers) {
 		return found, nil
 	}
 	return audit.WithApprovers(ctx, dir, found)
 }
+
+func answers(r audit.Record) bool { return r.Kind == audit.KindVerdict || r.Kind == audit.KindAnswer }
 
 // about returns the records about an id, or the one of a number. The index finds them. Receipt holds each against the
 // tree.
@@ -355,6 +356,10 @@ func (Evidence) Receipt(w io.Writer, files []string, policyFile string, asJSON b
 			redacted := map[bool]string{true: "; its arguments are redacted and not compared with their digest"}[v.Redacted]
 			display.Fprintf(w, "%s: sound: record %d, %s of %s, in the log %s of %d records%s\n%s\n", files[i], r.Seq, r.Kind,
 				r.At, v.Origin, v.Size, redacted, display.Text(display.JSON(v.Record)))
+			var a audit.Answered
+			if answers(r) && json.Unmarshal(r.Body, &a) == nil && a.Yes && a.Refusal == "" {
+				display.Fprintf(w, "yes by %s\n", a.Signers())
+			}
 		}
 	}
 	return signatures(w, found, asJSON)

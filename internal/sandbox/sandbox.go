@@ -33,6 +33,9 @@ type Profile struct {
 	// Terminals gives its commands pseudo-terminals, /dev/tty, all processors, and a debugger for their own
 	// processes, where the driver can (namespace).
 	Terminals bool
+	// Console is the name of the first command's own terminal on this machine, as in /dev/pts/7. With Terminals it is
+	// /dev/console in the sandbox, where the driver can (namespace). Empty: there is none.
+	Console string
 	Only      *Only // what its commands may execute, open and change of that; nil: all of it
 }
 
@@ -68,7 +71,7 @@ func (p Profile) Touches() string {
 		text += fmt.Sprintf(" %q %t %t", t.Target, t.Sealed, t.Export)
 	}
 	if p.Terminals {
-		text += " terminals"
+		text += " terminals " + p.Console
 	}
 	if p.Only != nil {
 		text += fmt.Sprintf(" %q", *p.Only)

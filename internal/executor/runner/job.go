@@ -354,6 +354,9 @@ func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) 
 		Owner: string(d.Call.Principal),
 	}
 	p.Mounts, p.Terminals = append(p.Mounts, o.Furnished...), d.Call.Capability == call.Launch
+	if p.Terminals && o.TTY != nil {
+		p.Console = o.TTY.Name()
+	}
 	for _, m := range o.mounts {
 		p.Mounts = append(p.Mounts, m.Mount)
 		if m.uid > 0 && p.Template.UID == 0 {

@@ -67,7 +67,7 @@ func (s *setup) key() string {
 		p.Template.Dir, p.Network.Ports, p.Limits.Disk, p.Limits.Inodes, s.links)
 	inUID, inGID := p.Template.IDs()
 	key += fmt.Sprintf(" %d %d", inUID, inGID)
-	key += fmt.Sprintf(" %t", p.Terminals)
+	key += fmt.Sprintf(" %t %q", p.Terminals, p.Console)
 	if p.Only != nil {
 		key += fmt.Sprintf(" %q", *p.Only)
 	}

@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -196,8 +197,8 @@ func (s *setup) attributes(target string, set uint64, recursive bool) {
 	s.Call("seal "+target, unix.SYS_MOUNT_SETATTR, atCWD, target, flags, append(attr, make([]byte, 24)...), 32)
 }
 
-// terminals appends the sandbox's own pseudo-terminals, and the name of a command's own terminal. No terminal of this
-// machine is in that instance.
+// terminals appends the sandbox's own pseudo-terminals, and the names of a command's own terminal: /dev/tty, and
+// /dev/console, by which ttyname finds it. No other terminal of this machine has a name there.
 func (s *setup) terminals(made map[string]bool) {
 	s.mkdir(made, "/dev/pts")
 	s.Call("mount /dev/pts", unix.SYS_MOUNT, "devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC,
@@ -206,6 +207,15 @@ func (s *setup) terminals(made map[string]bool) {
 	s.write("/dev/tty", "", unix.O_CREAT)
 	s.Call("show /dev/tty", unix.SYS_MOUNT, old+"/dev/tty", "/dev/tty", 0, unix.MS_BIND, 0)
 	s.attributes("/dev/tty", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, false)
+	number, is := strings.CutPrefix(s.profile.Console, "/dev/pts/")
+	if _, err := strconv.ParseUint(number, 10, 32); !is || err != nil {
+		return
+	}
+	s.write("/dev/console", "", unix.O_CREAT)
+	s.Call("show /dev/console", unix.SYS_MOUNT, old+s.profile.Console, "/dev/console", 0, unix.MS_BIND, 0)
+	s.Optional()
+	s.attributes("/dev/console", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, false)
+	s.Optional()
 }
 
 // dev appends a /dev that has no terminal and nothing to write to but a bounded /dev/shm.

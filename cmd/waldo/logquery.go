@@ -68,6 +68,9 @@ func newLog(g *cli.Context) *cobra.Command {
 				return err
 			}
 			records.Counted(c.ErrOrStderr(), n)
+			if n.Matched == 0 && n.Total > 0 && !follow {
+				f.nothing(c.Context(), c.ErrOrStderr(), dir)
+			}
 			if !follow {
 				return nil
 			}

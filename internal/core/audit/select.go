@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 )
 
 // Counted says how many records a selection took of how many.
@@ -410,4 +411,37 @@ func compare(x *indexed, row int) error {
 		}
 	}
 	return nil
+}
+
+// Known returns the values of one filter that a log has, sorted, by the index alone: of host, capability, agent, channel
+// or principal. Another filter has none.
+func Known(ctx context.Context, dir, filter string) (out []string, err error) {
+	text, is := map[string]int{"host": textHosts, "capability": textCapability, "agent": textAgent, "channel": textChannel,
+		"principal": textPrincipal}[filter]
+	if !is {
+		return nil, nil
+	}
+	ix, err := openIndex(ctx, dir, true, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range ix.segs {
+		words, err := x.dictionary()
+		if err != nil {
+			return nil, err
+		}
+		column, err := x.column(cells64 + text)
+		if err != nil {
+			return nil, err
+		}
+		seen := make([]bool, len(words))
+		for row := range x.N {
+			if w := column.at(row); w < uint64(len(seen)) && !seen[w] && words[w] != "" {
+				seen[w] = true
+				out = append(out, strings.Split(words[w], "\n")...) // a record has several hosts
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
 }

@@ -36,7 +36,7 @@ type Profile struct {
 	// Console is the name of the first command's own terminal on this machine, as in /dev/pts/7. With Terminals it is
 	// /dev/console in the sandbox, where the driver can (namespace). Empty: there is none.
 	Console string
-	Only      *Only // what its commands may execute, open and change of that; nil: all of it
+	Only    *Only // what its commands may execute, open and change of that; nil: all of it
 }
 
 // Only lists the files that the commands of a sandbox may use, of those that it shows. The kernel refuses all others. A

@@ -153,8 +153,8 @@ func (s Source) LoadForQuestions(state string) (*contract.Config, error) {
 		return cfg, err
 	}
 	if len(broken) > 0 && !no.Untrusted {
-		s.Say(fmt.Sprintf("note: the configuration is broken, and does not count for questions: %s; waldo check %s shows where "+
-			"and how", broken[0], s.Here()))
+		s.Say(fmt.Sprintf("note: the configuration is broken, and does not count for questions: %s; waldo check %s "+
+			"shows where and how", broken[0], s.Here()))
 	} else {
 		s.Say("note: " + no.Error() + "; it does not count for questions")
 	}

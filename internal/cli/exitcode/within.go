@@ -7,8 +7,8 @@ import (
 )
 
 // inside is the hint of a command that fails in a session of waldo launch.
-const inside = "this is inside a waldo session, where no sandbox starts and nothing is trusted or answered: run waldo " +
-	"outside of it; an agent calls the tools of its MCP server waldo"
+const inside = "this is inside a waldo session, where no sandbox starts and nothing is trusted or answered: run " +
+	"waldo outside of it; an agent calls the tools of its MCP server waldo"
 
 // Within adds to the error of a command that it ran in a session of waldo launch. mark is the folder of the session,
 // which only a sandbox has. Other errors are returned as they are.

@@ -309,7 +309,8 @@ func (s Session) printEnd(w io.Writer, p terminal.Paint) {
 	e := s.Ended
 	switch {
 	case e != nil && e.ExitCode != nil:
-		display.Fprintf(w, "  ended %s, exit status %d, side effect %s, %.1f ms\n", e.Status, *e.ExitCode, e.SideEffect, e.WallMS)
+		display.Fprintf(w, "  ended %s, exit status %d, side effect %s, %.1f ms\n", e.Status, *e.ExitCode,
+			e.SideEffect, e.WallMS)
 	case e != nil:
 		display.Fprintf(w, "  ended %s, side effect %s, %.1f ms\n", e.Status, e.SideEffect, e.WallMS)
 	case s.Program != "":

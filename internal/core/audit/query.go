@@ -85,8 +85,8 @@ func All(ctx context.Context, dir string, fn func(Record) error) (n Counted, err
 // index, for those who act by what they find; Select is faster.
 func Find(ctx context.Context, dir, id string) ([]Record, error) { return findTo(ctx, dir, id, nil) }
 
-// InSession returns the records that name a session (n_…), or the runs in a sandbox (s_…), the oldest first: the start of
-// a session, its decisions and orders, the outcomes of a sandbox. It reads the whole log.
+// InSession returns the records that name a session (n_…), or the runs in a sandbox (s_…), the oldest first: the start
+// of a session, its decisions and orders, the outcomes of a sandbox. It reads the whole log.
 func InSession(ctx context.Context, dir, id string) (out []Record, err error) {
 	quoted := []byte(strconv.Quote(id))
 	match := func(b []byte) bool { return bytes.Contains(b, quoted) }

@@ -413,8 +413,8 @@ func compare(x *indexed, row int) error {
 	return nil
 }
 
-// Known returns the values of one filter that a log has, sorted, by the index alone: of host, capability, agent, channel
-// or principal. Another filter has none.
+// Known returns the values of one filter that a log has, sorted, by the index alone: of host, capability, agent,
+// channel or principal. Another filter has none.
 func Known(ctx context.Context, dir, filter string) (out []string, err error) {
 	text, is := map[string]int{"host": textHosts, "capability": textCapability, "agent": textAgent, "channel": textChannel,
 		"principal": textPrincipal}[filter]

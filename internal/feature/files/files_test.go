@@ -218,7 +218,8 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// TestTrashIsIgnored: git leaves the trash out of its status, by a file in the trash alone. The control is git without it.
+// TestTrashIsIgnored: git leaves the trash out of its status, by a file in the trash alone. The control is git without
+// it.
 func TestTrashIsIgnored(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("no git")

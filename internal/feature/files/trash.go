@@ -49,8 +49,8 @@ func (d deleted) at(slot *os.Root) *place {
 	return &place{dir: slot, base: "it", name: trashDir + "/" + d.slot() + "/it"}
 }
 
-// trash opens the trash, and makes it where it is not there. A .gitignore in it, which git applies to that folder alone,
-// leaves it out of git status. One that is there is not changed.
+// trash opens the trash, and makes it where it is not there. A .gitignore in it, which git applies to that folder
+// alone, leaves it out of git status. One that is there is not changed.
 func (w *work) trash() (*os.Root, error) {
 	if err := w.root.Mkdir(trashDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/sandbox"
+	"waldo/internal/storage/database"
 )
 
 func newDoctor(g *cli.Context) *cobra.Command {
@@ -66,6 +67,10 @@ func newDoctor(g *cli.Context) *cobra.Command {
 			if len(named.Abilities) > 0 {
 				reports = append(reports, named)
 			}
+			stored, there := storeReport(c.Context(), state)
+			if there {
+				reports = append(reports, stored)
+			}
 			reports = append(reports, asked...)
 			if g.JSON {
 				if err := terminal.JSON(c.OutOrStdout(), reports); err != nil {
@@ -88,6 +93,10 @@ func newDoctor(g *cli.Context) *cobra.Command {
 					Code: exitcode.Problems, Text: "something that waldo.yaml names does not work", Hint: "see the hints above",
 				}
 			}
+			if there && !stored.OK {
+				return &exitcode.Exit{Code: exitcode.Problems, Text: "this waldo cannot use the state directory",
+					Hint: "see the hints above"}
+			}
 			for _, r := range asked {
 				if !r.OK {
 					return &exitcode.Exit{
@@ -107,6 +116,16 @@ func newDoctor(g *cli.Context) *cobra.Command {
 		}
 	}
 	return c
+}
+
+// storeReport reports whether this waldo can use the database of the state directory. false: there is none yet.
+func storeReport(ctx context.Context, state string) (r sandbox.Report, there bool) {
+	there, err := database.Examine(ctx, state)
+	a := sandbox.Ability{Name: "database", Need: true, OK: err == nil, What: "its schema is known"}
+	if err != nil {
+		a.What, a.Hint = err.Error(), "nothing was changed; name another state directory with --state, or use another waldo"
+	}
+	return sandbox.Report{Driver: "state directory", OK: a.OK, Abilities: []sandbox.Ability{a}}, there
 }
 
 // tellReports prints the verified abilities of each driver, one per line, with hints for missing ones.

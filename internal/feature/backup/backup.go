@@ -11,7 +11,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"filippo.io/age"
@@ -133,6 +135,22 @@ func whole(f io.ReaderAt, size int64) (int64, error) {
 	return 0, nil
 }
 
+// files are the parts that are one file; folders are the others.
+var files = []string{"waldo.db", "waldo.lock", "trust.json"}
+
+// listed reports whether a backup can hold a file: one of its parts, or one in a folder of its parts.
+func listed(name string) bool {
+	folder, _, below := strings.Cut(name, "/")
+	return path.Clean(name) == name && (slices.Contains(files, name) || below && !slices.Contains(files, folder) &&
+		(slices.Contains(parts, folder) || slices.Contains([]string{"log", workspaces, secrets, approvers}, folder)))
+}
+
+// ErrDamaged is returned for a backup that was changed or cut short, or is none.
+var ErrDamaged = errors.New("this is no whole backup")
+
+// ErrUnlisted is returned for a backup with a file that no waldo puts into one.
+var ErrUnlisted = errors.New("the backup holds a file that no backup has")
+
 // ErrInUse is returned for a state directory that is not empty.
 var ErrInUse = errors.New("the state directory is not empty")
 
@@ -145,12 +163,15 @@ func Restore(ctx context.Context, r io.Reader, state string, by age.Identity) (e
 		return ErrInUse
 	}
 	plain, err := age.Decrypt(r, by)
+	if wrong := (*age.NoIdentityMatchError)(nil); errors.As(err, &wrong) {
+		return err
+	}
 	if err != nil {
-		return fmt.Errorf("the backup cannot be opened: %w", err)
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	z, err := gzip.NewReader(plain)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	temp, err := os.MkdirTemp(filepath.Dir(state), ".restore-")
 	if err != nil {
@@ -166,15 +187,27 @@ func Restore(ctx context.Context, r io.Reader, state string, by age.Identity) (e
 		return err
 	}
 	if _, err := io.Copy(io.Discard, z); err != nil { // the end of the archive is sealed, too
-		return fmt.Errorf("the backup is damaged: %w", err)
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if _, err := root.Stat("waldo.db"); err != nil {
-		return errors.New("the backup holds no waldo.db")
+		return fmt.Errorf("%w: it holds no waldo.db", ErrDamaged)
 	}
 	if err := os.Remove(state); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return os.Rename(temp, state)
+}
+
+// reading marks errors of a backup that is read, beside those of the disk that is written.
+type reading struct{ io.Reader }
+
+// Read satisfies io.Reader.
+func (r reading) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return n, err
 }
 
 func unpack(ctx context.Context, t *tar.Reader, root *os.Root) error {
@@ -184,10 +217,10 @@ func unpack(ctx context.Context, t *tar.Reader, root *os.Root) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("the backup is damaged: %w", err)
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
-		if h.Typeflag != tar.TypeReg || !filepath.IsLocal(filepath.FromSlash(h.Name)) {
-			return fmt.Errorf("the backup holds %q, which is no file of a state directory", h.Name)
+		if h.Typeflag != tar.TypeReg || !filepath.IsLocal(filepath.FromSlash(h.Name)) || !listed(h.Name) {
+			return fmt.Errorf("%w: %.200q", ErrUnlisted, h.Name)
 		}
 		if err := root.MkdirAll(filepath.Dir(filepath.FromSlash(h.Name)), 0o700); err != nil {
 			return err
@@ -196,7 +229,7 @@ func unpack(ctx context.Context, t *tar.Reader, root *os.Root) error {
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(f, t)
+		_, err = io.Copy(f, reading{t})
 		if err = errors.Join(err, f.Sync(), f.Close(), ctx.Err()); err != nil {
 			return err
 		}

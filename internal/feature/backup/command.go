@@ -3,6 +3,7 @@ package backup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"waldo/internal/cli"
 	"waldo/internal/cli/exitcode"
 	"waldo/internal/cli/records"
+	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/feature"
 	"waldo/internal/frontend/terminal"
@@ -94,6 +96,10 @@ func recipient(to string) (age.Recipient, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(p) < approval.MinPassphrase { // who has the file can try passphrases for ever
+		return nil, fault.Usage("take several random words, or seal for a key with --to",
+			"the passphrase of a backup must have at least %d bytes", approval.MinPassphrase)
+	}
 	return age.NewScryptRecipient(p)
 }
 
@@ -119,12 +125,15 @@ func newRestore(g *cli.Context) *cobra.Command {
 				return fault.Usage("move it aside, or name another with --state", "%s: %v", state, err)
 			} else if wrong := (*age.NoIdentityMatchError)(nil); errors.As(err, &wrong) {
 				return fault.Usage("nothing was restored; run it again", "the key or passphrase does not open %s", args[0])
+			} else if errors.Is(err, ErrDamaged) || errors.Is(err, ErrUnlisted) {
+				return &exitcode.Exit{Code: exitcode.Problems, Text: args[0], Err: err,
+					Hint: "nothing was restored; copy the file again, or use another backup"}
 			} else if err != nil {
 				return err
 			}
 			report, err := g.Verify(c.Context(), nil, false)
-			if err != nil {
-				return err
+			if err != nil { // it was empty before
+				return errors.Join(fmt.Errorf("nothing was restored: %w", err), os.RemoveAll(state))
 			}
 			return tell(c, g, filepath.Base(args[0]), state, report)
 		},
@@ -172,8 +181,17 @@ func identity(file string) (age.Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	return age.NewScryptIdentity(p)
+	id, err := age.NewScryptIdentity(p)
+	if err != nil {
+		return nil, fault.Usage("type the passphrase of the backup, or name a key with --identity", "the passphrase is empty")
+	}
+	id.SetMaxWorkFactor(maxWork)
+	return id, nil
 }
+
+// maxWork bounds the work on a passphrase, as the exponent of scrypt's N: a file of another's making must not keep waldo
+// busy for minutes. Backups have 18.
+const maxWork = 20
 
 // tell shows what was restored. The exit code is that of waldo log verify.
 func tell(c *cobra.Command, g *cli.Context, file, state string, r audit.Report) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"time"
 )
@@ -191,6 +192,39 @@ func newer(have int) error {
 	}
 	return fmt.Errorf("the schema has version %d and this waldo knows up to %d; use a waldo whose "+
 		"waldo version --json says schema %d or more", have, len(migrations), have)
+}
+
+// Examine returns why this waldo cannot use the database of a state directory: it cannot be read, or has another schema.
+// It changes nothing. false: there is no database yet.
+func Examine(ctx context.Context, dir string) (there bool, err error) {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	s, err := Open(dir)
+	if err != nil {
+		return true, err
+	}
+	if s.Shared() {
+		return true, errors.Join(s.open(), s.Close())
+	}
+	file := s.Path(sqliteFile)
+	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+
+		"?_pragma=busy_timeout(10000)&_pragma=query_only(1)")
+	if err != nil {
+		return true, err
+	}
+	var tables int // none: a waldo was killed before its first step
+	err = db.QueryRowContext(ctx, `SELECT COUNT(*) FROM sqlite_master WHERE name = 'migrations'`).Scan(&tables)
+	if err == nil && tables > 0 {
+		var have int
+		if have, err = version(ctx, db); err == nil {
+			err = newer(have)
+		}
+	}
+	return true, errors.Join(err, db.Close())
 }
 
 // Schema returns the version of the schema that this waldo writes.

@@ -27,7 +27,12 @@ func Whole(low, high int) Shape {
 
 // Time describes times of at most most.
 func Time(most time.Duration) Shape {
-	bound := strings.TrimSuffix(strings.TrimSuffix(most.String(), "0s"), "0m")
+	bound := most.String()
+	for _, zero := range []string{"m0s", "h0m"} { // a unit that is zero: 10m0s is 10m
+		if strings.HasSuffix(bound, zero) {
+			bound = bound[:len(bound)-2]
+		}
+	}
 	if days := most / (24 * time.Hour); days > 1 && most%(24*time.Hour) == 0 {
 		bound = fmt.Sprintf("%d days", days)
 	}

@@ -46,7 +46,8 @@ type trail struct {
 	stepIn   context.Context
 	ran      time.Time // when the execution ended; zero: it has not begun
 	runs     context.Context
-	upstream bool // the execution is a request to a server
+	upstream bool // the step is a request to a server
+	server   bool // the execution was one: its facts name the server's sandbox, and nothing ran in one of its own
 	took     time.Duration
 }
 
@@ -61,7 +62,7 @@ func (n *trail) Step(s broker.Step, d policy.Decision) call.Trace {
 	n.name, n.from = s, now
 	n.stepIn, n.step = n.t.tracer.Start(n.in, name, trace.WithSpanKind(kind), trace.WithTimestamp(now))
 	if s == broker.StepExecute {
-		n.runs = n.stepIn
+		n.runs, n.server = n.stepIn, n.upstream
 		n.step.SetAttributes(keyTool.String(string(d.Call.Capability)), keyMethod.String(methodCallTool))
 	}
 	return leaving(n.stepIn, n.call.Trace)
@@ -158,8 +159,10 @@ func (n *trail) sandbox(f facts.Facts) {
 	if n.ran.IsZero() || f.Sandbox.Driver == "" {
 		return
 	}
-	n.t.runs.Add(n.in, 1, metric.WithAttributes(keyDriver.String(f.Sandbox.Driver), keyWarm.Bool(f.Sandbox.Warm),
-		keyStatus.String(string(f.Status))))
+	if !n.server {
+		n.t.runs.Add(n.in, 1, metric.WithAttributes(keyDriver.String(f.Sandbox.Driver), keyWarm.Bool(f.Sandbox.Warm),
+			keyStatus.String(string(f.Status))))
+	}
 	from := n.ran.Add(-time.Duration(f.Usage.WallMS * float64(time.Millisecond)))
 	in, span := n.t.tracer.Start(n.runs, spanSandbox, trace.WithTimestamp(from), trace.WithAttributes(
 		keyDriver.String(f.Sandbox.Driver), keySandbox.String(f.Sandbox.ID), keyWarm.Bool(f.Sandbox.Warm)))

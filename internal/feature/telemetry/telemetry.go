@@ -46,6 +46,7 @@ type Telemetry struct {
 	registry *prometheus.Registry
 	http     atomic.Bool // waldo listens; else it speaks over pipes
 	closers  []func(context.Context) error
+	failures *complaints
 
 	server, client, steps metric.Float64Histogram
 	decisions, runs       metric.Int64Counter
@@ -148,8 +149,9 @@ func New(o Options) (*Telemetry, error) {
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, err
 	}
-	t := &Telemetry{from: o.Source, tracer: noop.NewTracerProvider().Tracer(instrumentation)}
-	otel.SetErrorHandler(&complaints{})
+	t := &Telemetry{from: o.Source, tracer: noop.NewTracerProvider().Tracer(instrumentation),
+		failures: &complaints{now: time.Now, last: map[string]time.Time{}}}
+	otel.SetErrorHandler(t.failures)
 	if traces {
 		if err = t.trace(ctx, about, o.OTLP); err != nil {
 			return nil, err
@@ -320,26 +322,37 @@ func (t *Telemetry) Close() error {
 	defer cancel()
 	for _, end := range t.closers {
 		if err := end(ctx); err != nil {
-			slog.Warn("telemetry was not sent", "why", err)
+			t.failures.Handle(err)
 		}
 	}
 	return nil
 }
 
-// complaints logs errors of exporters, one a minute.
+// complaints logs errors of exporters, one of each kind a minute. An error at the end of an exporter has been given to it
+// before as well.
 type complaints struct {
+	now func() time.Time
+
 	mu   sync.Mutex
-	last time.Time
+	last map[string]time.Time // by kind
 }
 
 // Handle satisfies otel.ErrorHandler.
 func (c *complaints) Handle(err error) {
+	kind := "other"
+	for _, signal := range []string{"traces", "metrics"} {
+		if strings.Contains(err.Error(), signal) {
+			kind = signal
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.last) > time.Minute {
-		c.last = now
-		slog.Warn("telemetry", "why", err)
+	now := c.now()
+	if last, ok := c.last[kind]; ok && now.Sub(last) < time.Minute {
+		return
 	}
+	c.last[kind] = now
+	slog.Warn("telemetry was not sent", "kind", kind, "why", err)
 }
 
 // source reads the gauges from the configuration in force.

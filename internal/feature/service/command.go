@@ -116,13 +116,25 @@ func newInstall(g *cli.Context, o *flags) *cobra.Command {
 			for _, f := range p.files() {
 				display.Fprintf(c.OutOrStdout(), "wrote %s\n", f.Path)
 			}
-			display.Fprintf(c.OutOrStdout(), "waldo starts with the first connection to %s\n", strings.Join(p.listen, " and "))
+			display.Fprintf(c.OutOrStdout(), "%s\n", p.then())
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&o.dry, "dry-run", false, "print the files and the commands, and do nothing")
 	c.Flags().StringVar(&o.listen, "listen", "", "`ADDRESS` of the socket (default: "+app.DefaultListen+")")
 	return c
+}
+
+// then says when waldo starts, now that the units are written.
+func (p plan) then() string {
+	starts := "waldo starts with the first connection to " + strings.Join(p.listen, " and ")
+	switch {
+	case p.root != "":
+		return "nothing was started: on that system, systemctl enable --now waldo.socket"
+	case !p.system:
+		return starts + ", while you are logged in\nhint: loginctl enable-linger keeps it without a login"
+	}
+	return starts
 }
 
 // explain adds what to do about a file or a program that is in the way.

@@ -14,7 +14,16 @@ import (
 )
 
 // marker begins each file that this package writes. It replaces and removes no other file.
-const marker = "# Written by waldo service install. Changes belong into a drop-in: systemctl edit waldo\n"
+const marker = "# Written by waldo service install."
+
+// head begins a unit: with the marker, and the command that changes the unit for good.
+func (p plan) head(unit string) string {
+	edit := "systemctl edit "
+	if !p.system {
+		edit = "systemctl --user edit "
+	}
+	return marker + " Changes belong into a drop-in: " + edit + unit + "\n"
+}
 
 // plan is what makes a service.
 type plan struct {
@@ -45,13 +54,13 @@ func (p plan) units() string {
 // files are the files of the service.
 func (p plan) files() []file {
 	out := []file{
-		{Path: p.units() + "/waldo.service", Mode: 0o644, Content: marker + p.service()},
-		{Path: p.units() + "/waldo.socket", Mode: 0o644, Content: marker + p.socket()},
+		{Path: p.units() + "/waldo.service", Mode: 0o644, Content: p.head("waldo.service") + p.service()},
+		{Path: p.units() + "/waldo.socket", Mode: 0o644, Content: p.head("waldo.socket") + p.socket()},
 	}
 	if p.system {
 		out = append(out,
 			file{Path: p.root + "/etc/sysusers.d/waldo.conf", Mode: 0o644,
-				Content: marker + "u waldo - \"waldo, a gateway for AI agents\" /var/lib/waldo\n"},
+				Content: marker + "\nu waldo - \"waldo, a gateway for AI agents\" /var/lib/waldo\n"},
 			file{Path: p.root + configuration, Mode: 0o644, keep: true,
 				Content: "# The configuration of the service waldo: see waldo init, and docs/reference/configuration.md.\nversion: 1\n"})
 	}

@@ -31,8 +31,9 @@ func TestReadyPaused(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if err := h.ready(t.Context()); err == nil || !strings.Contains(err.Error(), "store") || time.Since(began) > 2*time.Second {
-		t.Errorf("%v after %s", err, time.Since(began))
+	err = h.ready(t.Context())
+	if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "store") || took > 2*time.Second {
+		t.Errorf("%v after %s", err, took)
 	}
 	if err := s.Resume(); err != nil {
 		t.Fatal(err)

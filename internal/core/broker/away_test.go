@@ -24,7 +24,8 @@ func TestStoreAway(t *testing.T) {
 		again  bool
 	}{
 		{"before it is sent", fixture{effect: policy.Allow, failRecord: "decision", failWith: gone}, true, facts.None, true},
-		{"after it was sent", fixture{effect: policy.Allow, failRecord: "outcome", failWith: gone}, true, facts.Unknown, false},
+		{"after it was sent", fixture{effect: policy.Allow, failRecord: "outcome", failWith: gone}, true,
+			facts.Unknown, false},
 		{"control: another failure", fixture{effect: policy.Allow, failRecord: "decision"}, false, facts.None, false},
 	} {
 		b := &broker.Broker{Policy: &row.f, Record: &row.f, Approvals: &row.f, Budget: &row.f, Redact: &row.f,

@@ -26,7 +26,8 @@ func archive(t *testing.T, to age.Recipient, names ...string) []byte {
 	w := tar.NewWriter(z)
 	for _, name := range names {
 		text := bytes.Repeat([]byte(name), 40_000)
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
+		h := &tar.Header{Name: name, Mode: 0o600, Size: int64(len(text)), Typeflag: tar.TypeReg}
+		if err := w.WriteHeader(h); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Write(text); err != nil {

@@ -189,8 +189,8 @@ func identity(file string) (age.Identity, error) {
 	return id, nil
 }
 
-// maxWork bounds the work on a passphrase, as the exponent of scrypt's N: a file of another's making must not keep waldo
-// busy for minutes. Backups have 18.
+// maxWork bounds the work on a passphrase, as the exponent of scrypt's N. A file of another's making must not keep
+// waldo busy for minutes. Backups have 18.
 const maxWork = 20
 
 // tell shows what was restored. The exit code is that of waldo log verify.

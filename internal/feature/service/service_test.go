@@ -36,7 +36,8 @@ func TestUnits(t *testing.T) {
 	if rate(bare, "45") == nil {
 		t.Error("control: a unit without settings passes")
 	}
-	if err := os.WriteFile(service, []byte(p.head("waldo.service")+strings.Replace(p.service(), "Delegate=yes", "Delegate=perhaps", 1)), 0o644); err != nil {
+	wrong := p.head("waldo.service") + strings.Replace(p.service(), "Delegate=yes", "Delegate=perhaps", 1)
+	if err := os.WriteFile(service, []byte(wrong), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if out, _ := exec.Command("systemd-analyze", "verify", "--man=no", service, socket).CombinedOutput(); !strings.Contains(string(out), p.units()+"/waldo.service:") {

@@ -328,8 +328,7 @@ func (t *Telemetry) Close() error {
 	return nil
 }
 
-// complaints logs errors of exporters, one of each kind a minute. An error at the end of an exporter has been given to it
-// before as well.
+// complaints logs errors of exporters, one of each kind a minute. The end of an exporter repeats an error.
 type complaints struct {
 	now func() time.Time
 

@@ -78,8 +78,8 @@ func (w *worker) Timeout(j *river.Job[ticket]) time.Duration {
 // otherKey is why a worker does not begin runs of a gateway.
 const otherKey = "workers.key of this worker is not that of the gateway"
 
-// Work carries out one run. Its only error leaves a run of another key, which did not begin, to another worker: a run is
-// never tried again.
+// Work carries out one run. It is never tried again. The only error leaves a run of another key, which did not begin, to
+// another worker.
 func (w *worker) Work(ctx context.Context, j *river.Job[ticket]) error {
 	if other := j.Args.Key; other != "" && other != w.key.id() {
 		if _, again := w.strange.LoadOrStore(other, true); !again {

@@ -31,7 +31,8 @@ func TestExamine(t *testing.T) {
 	all := migrations
 	defer func() { migrations = all }()
 	migrations = all[:len(all)-1]
-	if there, err := Examine(t.Context(), dir); !there || err == nil || !strings.Contains(err.Error(), "use a waldo whose") {
+	there, err := Examine(t.Context(), dir)
+	if !there || err == nil || !strings.Contains(err.Error(), "use a waldo whose") {
 		t.Errorf("a later schema: %t %v", there, err)
 	}
 }

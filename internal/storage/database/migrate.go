@@ -194,8 +194,8 @@ func newer(have int) error {
 		"waldo version --json says schema %d or more", have, len(migrations), have)
 }
 
-// Examine returns why this waldo cannot use the database of a state directory: it cannot be read, or has another schema.
-// It changes nothing. false: there is no database yet.
+// Examine returns why this waldo cannot use the database of a state directory: it cannot be read, or its schema is
+// later. It changes nothing. false: there is no database yet.
 func Examine(ctx context.Context, dir string) (there bool, err error) {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return false, nil

@@ -183,8 +183,8 @@ func full(err error) bool {
 	return errors.As(err, &e) && e.Code == "53100"
 }
 
-// away reports whether an error of PostgreSQL means ErrAway. Of the server's own refusals (SQLSTATE) these do: it starts,
-// stops or ended the session (57P), lost the connection (08), or has too many (53300).
+// away reports whether an error of PostgreSQL means ErrAway. Of the server's own refusals (SQLSTATE) these do: it
+// starts, stops or ended the session (57P), lost the connection (08), or has too many (53300).
 func away(err error) bool {
 	var refusal *pgconn.PgError
 	if errors.As(err, &refusal) {

@@ -100,7 +100,8 @@ func parsePages() *pages {
 	}
 	base := template.New("").Funcs(template.FuncMap{
 		"ago": ago, "line": line, "pretty": pretty, "colour": colour, "lines": lines, "base": base, "change": change,
-		"size": size, "segment": url.PathEscape, "standing": standing, "here": here, "icon": icon, "moment": momentOf, "pill": pillOf,
+		"size":    size,
+		"segment": url.PathEscape, "standing": standing, "here": here, "icon": icon, "moment": momentOf, "pill": pillOf,
 		"millis": millis, "story": storyOf, "host": hostOf, "place": placeOf, "count": display.Count, "left": left,
 		"waited": waited, "share": share, "because": Because, "texts": callView.Texts, "plain": callView.Plain,
 		"acted": ran.Acted, "ended": ran.Ended, "uses": ran.Uses, "level": Used.Level, "result": facts.Attempt.Result,

@@ -79,7 +79,12 @@ func read(name string) (string, error) {
 }
 
 // must is nil where a check holds.
-func must(holds bool, fault string) error { return map[bool]error{false: errors.New(fault)}[holds] }
+func must(holds bool, fault string) error {
+	if holds {
+		return nil
+	}
+	return errors.New(fault)
+}
 
 // policy has the keys of a log and of witnesses, whose signatures a checkpoint needs, and the first approver's key.
 type policy struct {
@@ -228,7 +233,10 @@ func (p policy) verify(file string) (r record, err error) {
 // plain is the character of an escape, from U+007F on: RFC 8785 has no such escape, and a record no other form.
 func plain(escape string) (c string) {
 	_ = json.Unmarshal([]byte(`"`+escape+`"`), &c)
-	return map[bool]string{true: escape, false: c}[c < "\x7f"]
+	if c < "\x7f" {
+		return escape
+	}
+	return c
 }
 
 // ordered reports whether two times are in this order. Clocks of hosts can differ by two minutes.

@@ -258,6 +258,17 @@ func TestTrashIsIgnored(t *testing.T) {
 	if _, err := os.Lstat(outside); err == nil {
 		t.Error("a link in the trash leads out of it")
 	}
+	if err := os.Remove(ignore); err != nil {
+		t.Fatal(err)
+	}
+	put(t, ignore, "of a person")
+	put(t, filepath.Join(root, "c.txt"), "there")
+	if out, got := use(t, root, "files.delete", m{"path": "c.txt"}); out.IsError {
+		t.Fatal(got)
+	}
+	if b, err := os.ReadFile(ignore); err != nil || string(b) != "of a person" {
+		t.Errorf("a file that was there: %q %v", b, err)
+	}
 }
 
 // TestWritesAreWhole: a file is replaced and never written into, so a hard link outside keeps its content, and a

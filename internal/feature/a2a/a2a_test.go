@@ -116,6 +116,12 @@ capabilities:
 
 func newBench(t *testing.T, extra string) *bench {
 	t.Helper()
+	return newBenchWith(t, contracts, extra)
+}
+
+// newBenchWith is newBench under other contracts.
+func newBenchWith(t *testing.T, contracts, extra string) *bench {
+	t.Helper()
 	ann, annHash := identity.NewToken()
 	_, bobHash := identity.NewToken()
 	b := &bench{t: t, state: filepath.Join(t.TempDir(), "state"), token: ann, noted: &atomic.Int32{}, names: &names{}}

@@ -408,6 +408,47 @@ func TestThreeDeep(t *testing.T) {
 	}
 }
 
+// TestFilesOfPeer: files that a program of a peer leaves come here as files, where it exposes read_output. One that is
+// too large stays a link.
+func TestFilesOfPeer(t *testing.T) {
+	const script = "mkdir -p output; printf 'a,b\\n1,2\\n' >output/t.csv; printf '\\377\\000\\376' >output/b.bin; " +
+		"head -c 2000000 /dev/zero >output/large.bin"
+	for _, row := range []struct {
+		why, read string
+		files     []string
+		links     int
+	}{
+		{"control: nothing reads them", "read_output: {mode: read, approval: none}", []string{}, 3},
+		{"read", "read_output: {mode: read, approval: none, a2a: {expose: true}}", []string{"a,b\n1,2\n", "\xff\x00\xfe"}, 1},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			b := newBenchWith(t, contracts+"  run_shell: {mode: write, approval: none, a2a: {expose: true}}\n  "+
+				row.read+"\n", "")
+			a := callerOf(t, b.url, "", b.token, "b.run_shell")
+			r := a.call("run_shell", map[string]any{"arguments": map[string]any{"command": script}})
+			if r.Status != facts.OK {
+				t.Fatalf("%s %+v", text(r), r)
+			}
+			got := []string{}
+			found, err := filepath.Glob(filepath.Join(a.State, "workspaces", "*", "spill", "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range found {
+				b, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, string(b))
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, row.files) || strings.Count(text(r), "a file at waldo:///") != row.links {
+				t.Errorf("%q\n%s", got, text(r))
+			}
+		})
+	}
+}
+
 // TestTrace: the trace of a message goes on in the call of its task, and with the message that this call sends to a peer.
 func TestTrace(t *testing.T) {
 	const parent, state = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=a"

@@ -275,7 +275,11 @@ func (r *runner) call(ctx context.Context, j *job) (call.Result, error) {
 	if why := r.kernel.Prepare(ctx, &c); why != nil {
 		return r.kernel.Refuse(ctx, c, *why)
 	}
-	return r.kernel.Call(ctx, c)
+	result, err := r.kernel.Call(ctx, c)
+	if err != nil || result.Status != facts.OK {
+		return result, err
+	}
+	return r.embed(ctx, c, result)
 }
 
 // ends gives a task the state in which its call left it.

@@ -20,7 +20,6 @@ import (
 	"waldo/internal/cli/manual"
 	"waldo/internal/core/redact"
 	"waldo/internal/executor/runner"
-	"waldo/internal/feature/launch"
 	"waldo/internal/frontend/terminal"
 )
 
@@ -63,7 +62,7 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	if e := exitcode.Of(err); e != nil && e.Code == exitcode.Usage {
 		g.JSON = g.JSON || exitcode.AsksJSON(args) // an earlier mistake can hide the flag
 	}
-	return exitcode.Report(errs, g.JSON, exitcode.Within(exitcode.Stopped(ctx, err), launch.SessionAt))
+	return exitcode.Report(errs, g.JSON, exitcode.Within(exitcode.Stopped(ctx, err)))
 }
 
 // cleaned waits until no run has protected names to take out. Signals change nothing meanwhile.

@@ -10,14 +10,16 @@ import (
 const inside = "this is inside a waldo session, where no sandbox starts and nothing is trusted or answered: run " +
 	"waldo outside of it; an agent calls the tools of its MCP server waldo"
 
-// Within adds to the error of a command that it ran in a session of waldo launch. mark is the folder of the session,
-// which only a sandbox has. Other errors are returned as they are.
-func Within(err error, mark string) error {
+// SessionAt is the folder of a session of waldo launch, which only its sandbox has.
+const SessionAt = "/waldo/session"
+
+// Within adds to the error of a command that it ran in a session of waldo launch. Other errors are returned as they are.
+func Within(err error) error {
 	if err == nil {
 		return nil
 	}
 	name, _ := os.Hostname() // without a name it is no session
-	if st, no := os.Stat(mark); no != nil || !st.IsDir() || name != sandbox.Hostname {
+	if st, no := os.Stat(SessionAt); no != nil || !st.IsDir() || name != sandbox.Hostname {
 		return err
 	}
 	e := Exit{Code: Failed, Err: err}

@@ -12,13 +12,14 @@ import (
 	"sync"
 
 	"waldo/internal/app"
+	"waldo/internal/cli/exitcode"
 	"waldo/internal/core/session"
 )
 
 // Where a session has what waldo shows it.
 const (
 	homeAt    = "/waldo/home"
-	SessionAt = "/waldo/session"
+	sessionAt = exitcode.SessionAt
 	waldoAt   = "/waldo/bin/waldo"
 	socket    = "mcp.sock"
 )
@@ -87,7 +88,7 @@ func (g *gate) close() {
 
 // relay is the MCP server that the host starts inside: it joins its standard streams with the socket.
 func relay(in io.Reader, out io.Writer) error {
-	conn, err := net.Dial("unix", filepath.Join(SessionAt, socket))
+	conn, err := net.Dial("unix", filepath.Join(sessionAt, socket))
 	if err != nil {
 		return err
 	}

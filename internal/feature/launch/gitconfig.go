@@ -66,7 +66,7 @@ func (l *lender) lend(file string) string {
 		return ""
 	}
 	l.lent = append(l.lent, c)
-	return SessionAt + "/" + c.name
+	return sessionAt + "/" + c.name
 }
 
 // gitChange is what a session did to one key.

@@ -41,7 +41,7 @@ func TestProfiles(t *testing.T) {
 			}
 		}
 		h := home{dir: t.TempDir(), person: t.TempDir(), words: map[string]string{"project": `/a "b"`, "waldo": waldoAt,
-			"tail": "tail", "session": SessionAt, "home": homeAt}}
+			"tail": "tail", "session": sessionAt, "home": homeAt}}
 		if err := h.seed(p); err != nil {
 			t.Error(err)
 		}

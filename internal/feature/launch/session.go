@@ -383,12 +383,12 @@ func (p *plan) furnish(state, dir string) error {
 		return err
 	}
 	p.mounts = append([]sandbox.Mount{{Source: kept, Target: homeAt, Writable: true, Live: true},
-		{Source: dir, Target: SessionAt, Writable: true, Live: true}, {Source: self, Target: waldoAt}}, p.mounts...)
+		{Source: dir, Target: sessionAt, Writable: true, Live: true}, {Source: self, Target: waldoAt}}, p.mounts...)
 	return nil
 }
 
 func (p plan) words() map[string]string {
-	return map[string]string{"project": p.project, "tail": p.tail, "waldo": waldoAt, "session": SessionAt, "home": homeAt,
+	return map[string]string{"project": p.project, "tail": p.tail, "waldo": waldoAt, "session": sessionAt, "home": homeAt,
 		"auth": p.auth}
 }
 

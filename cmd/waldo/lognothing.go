@@ -36,7 +36,7 @@ func (f *logFlags) filters() (all []filter) {
 	return all
 }
 
-// nothing says which filters match no record, where no record was selected, and what the log has instead. Errors are
+// nothing prints which filters match no record, where no record was selected, and what the log has instead. Errors are
 // left to the selection itself.
 func (f *logFlags) nothing(ctx context.Context, w io.Writer, dir string) {
 	all, silent := f.filters(), false

@@ -277,6 +277,12 @@ func (q *query) words(x *indexed, number, text int) (ok []bool, column cells, er
 
 // Principals returns those of the decisions of a log, by the index alone.
 func Principals(ctx context.Context, dir string) (out []string, err error) {
+	return distinct(ctx, dir, textPrincipal, KindDecision)
+}
+
+// distinct returns the texts that the records of a kind have in one column of the index, each once in a segment.
+// An empty kind is all kinds.
+func distinct(ctx context.Context, dir string, text int, kind string) (out []string, err error) {
 	ix, err := openIndex(ctx, dir, true, nil)
 	if err != nil {
 		return nil, err
@@ -290,16 +296,16 @@ func Principals(ctx context.Context, dir string) (out []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		names, err := x.column(cells64 + textPrincipal)
+		column, err := x.column(cells64 + text)
 		if err != nil {
 			return nil, err
 		}
-		decision, seen := uint64(slices.Index(words, KindDecision)), make([]bool, len(words))
+		of, seen := uint64(slices.Index(words, kind)), make([]bool, len(words))
 		for row := range x.N {
-			name := names.at(row)
-			if kinds.at(row) == decision && name < uint64(len(seen)) && !seen[name] && words[name] != "" {
-				seen[name] = true
-				out = append(out, words[name])
+			w := column.at(row)
+			if (kind == "" || kinds.at(row) == of) && w < uint64(len(seen)) && !seen[w] && words[w] != "" {
+				seen[w] = true
+				out = append(out, words[w])
 			}
 		}
 	}
@@ -421,27 +427,10 @@ func Known(ctx context.Context, dir, filter string) (out []string, err error) {
 	if !is {
 		return nil, nil
 	}
-	ix, err := openIndex(ctx, dir, true, nil)
-	if err != nil {
-		return nil, err
-	}
-	for _, x := range ix.segs {
-		words, err := x.dictionary()
-		if err != nil {
-			return nil, err
-		}
-		column, err := x.column(cells64 + text)
-		if err != nil {
-			return nil, err
-		}
-		seen := make([]bool, len(words))
-		for row := range x.N {
-			if w := column.at(row); w < uint64(len(seen)) && !seen[w] && words[w] != "" {
-				seen[w] = true
-				out = append(out, strings.Split(words[w], "\n")...) // a record has several hosts
-			}
-		}
+	texts, err := distinct(ctx, dir, text, "")
+	for _, t := range texts {
+		out = append(out, strings.Split(t, "\n")...) // a record has several hosts
 	}
 	slices.Sort(out)
-	return slices.Compact(out), nil
+	return slices.Compact(out), err
 }

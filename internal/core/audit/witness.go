@@ -281,7 +281,7 @@ func (a Answered) timely(r Record, latest map[string]string) (problem bool, code
 	return false, "", ""
 }
 
-// Signers names who answered. Where a yes needs more approvers than the record has, it says how many; empty: nobody.
+// Signers names who answered, and how many must agree where a yes needs more of them; empty: nobody.
 func (a Answered) Signers() string {
 	names := []string{a.By}
 	for _, more := range a.Also {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"waldo/internal/budget"
+	"waldo/internal/frontend/mcpserver/web"
 	"waldo/internal/model/call"
 	"waldo/internal/model/id"
 	"waldo/internal/protocol/strictjson"
@@ -50,7 +51,7 @@ func (s *server) operate(r *http.Request, who call.Principal, method string, par
 			return reply{}, badParams.says("a request has one Idempotency-Key")
 		}
 		p.key = call.KeyOf(r.Header.Values("Idempotency-Key")...)
-		p.trace = call.TraceOf(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
+		p.trace = web.TraceOf(r.Header)
 		j, f := s.send(ctx, who, p)
 		switch c := p.Configuration; {
 		case f != nil:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"waldo/internal/app"
+	"waldo/internal/frontend/mcpserver/web"
 	"waldo/internal/model/call"
 	"waldo/internal/model/id"
 	"waldo/internal/sandbox"
@@ -111,7 +112,7 @@ func (s *server) exec(by client, r *http.Request, body []byte) (a answer, err er
 	}
 	now, m, who := s.h.InForce(), s.h.NamedSandboxes(), by.who
 	c := call.Call{ID: id.New(id.Call), Capability: "exec", Args: args, Principal: who, Channel: channel,
-		ApprovalID: in.Approval, Key: keyOf(r), Delegation: by.token, Proof: by.proof, Trace: traceOf(r)}
+		ApprovalID: in.Approval, Key: keyOf(r), Delegation: by.token, Proof: by.proof, Trace: web.TraceOf(r.Header)}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	run, err := m.Begin(ctx, string(who), r.PathValue("name"), c.ID, false)

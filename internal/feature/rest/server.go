@@ -10,7 +10,6 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"waldo/internal/cli"
@@ -264,15 +263,6 @@ func (s *server) run(by client, r *http.Request, body []byte) (answer, error) {
 // keyOf returns the idempotency key of a request.
 func keyOf(r *http.Request) string { return call.KeyOf(r.Header.Values("Idempotency-Key")...) }
 
-// traceOf returns the place of a request in a trace. A header that comes twice has no place in one.
-func traceOf(r *http.Request) call.Trace {
-	parents := r.Header.Values("Traceparent")
-	if len(parents) != 1 {
-		return call.Trace{}
-	}
-	return call.TraceOf(parents[0], strings.Join(r.Header.Values("Tracestate"), ","))
-}
-
 // make passes a call through the pipeline, with the key of the request and in the session of its principal.
 func (s *server) make(by client, r *http.Request, c call.Call) (answer, error) {
 	n, err := s.session(by.who)
@@ -280,7 +270,7 @@ func (s *server) make(by client, r *http.Request, c call.Call) (answer, error) {
 		return answer{}, err
 	}
 	c.ID, c.Principal, c.Session, c.Channel, c.Key = id.New(id.Call), by.who, n, channel, keyOf(r)
-	c.Delegation, c.Proof, c.Trace = by.token, by.proof, traceOf(r)
+	c.Delegation, c.Proof, c.Trace = by.token, by.proof, web.TraceOf(r.Header)
 	if why := s.h.Prepare(r.Context(), &c); why != nil {
 		result, err := s.h.Refuse(r.Context(), c, *why)
 		return ended(c, result, err)

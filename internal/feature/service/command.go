@@ -125,7 +125,7 @@ func newInstall(g *cli.Context, o *flags) *cobra.Command {
 	return c
 }
 
-// then says when waldo starts, now that the units are written.
+// then describes when waldo starts, now that the units are written.
 func (p plan) then() string {
 	starts := "waldo starts with the first connection to " + strings.Join(p.listen, " and ")
 	switch {

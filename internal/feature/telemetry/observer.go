@@ -47,7 +47,7 @@ type trail struct {
 	ran      time.Time // when the execution ended; zero: it has not begun
 	runs     context.Context
 	upstream bool // the step is a request to a server
-	server   bool // the execution was one: its facts name the server's sandbox, and nothing ran in one of its own
+	server   bool // the execution was one: its facts name the server's sandbox, and nothing ran in another
 	took     time.Duration
 }
 

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"waldo/internal/frontend/mcpserver"
+	"waldo/internal/model/call"
 	"waldo/internal/protocol/jsonrpc"
 )
 
@@ -136,4 +137,13 @@ func takes(h http.Header, kinds ...string) bool {
 		}
 	}
 	return true
+}
+
+// TraceOf returns the place in a trace that the headers of a request name. Two places are none.
+func TraceOf(h http.Header) call.Trace {
+	parents := h.Values("Traceparent")
+	if len(parents) != 1 {
+		return call.Trace{}
+	}
+	return call.TraceOf(parents[0], strings.Join(h.Values("Tracestate"), ","))
 }

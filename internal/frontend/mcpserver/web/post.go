@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -63,7 +62,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 		m.Proof = jsonrpc.Proof(proof)
 	}
 	m.Key = call.KeyOf(r.Header.Values(headerKey)...)
-	m.Trace = jsonrpc.Trace{Parent: r.Header.Get("Traceparent"), State: strings.Join(r.Header.Values("Tracestate"), ",")}
+	m.Trace = jsonrpc.Trace(TraceOf(r.Header))
 	modern, fault := agree(r.Header, m)
 	if fault != nil {
 		s.answer(w, statusOf(fault, http.StatusBadRequest), jsonrpc.Answer(m.ID, nil, fault))

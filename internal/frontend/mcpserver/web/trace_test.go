@@ -1,4 +1,4 @@
-package rest
+package web
 
 import (
 	"net/http"
@@ -20,8 +20,8 @@ func TestTraceOf(t *testing.T) {
 		{"two", []string{parent, parent}, nil, call.Trace{}},
 		{"text", []string{"ignore all rules"}, []string{"a=b"}, call.Trace{}},
 	} {
-		r := &http.Request{Header: http.Header{"Traceparent": row.parents, "Tracestate": row.state}}
-		if got := traceOf(r); got != row.want {
+		h := http.Header{"Traceparent": row.parents, "Tracestate": row.state}
+		if got := TraceOf(h); got != row.want {
 			t.Errorf("%s: %+v", row.why, got)
 		}
 	}
